@@ -1,0 +1,324 @@
+"""Call and Case: a Problem with its pass, memory and numbers, and with its data.
+
+`convref.line` writes both as one shell word and reads them back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from . import dtypes
+from .errors import ConvrefError, message, shorten
+from .problem import (
+    BASE_ROLE,
+    FAMILY,
+    SIGNATURE,
+    ConvProblem,
+    Problem,
+    Signature,
+    passes,
+)
+
+MATHS = ("ieee", "tf32", "tf32x3")
+FILLS = (
+    "int",
+    "ones",
+    "impulse",
+    "ramp",
+    "normal",
+    "positive",
+    "wide",
+    "ties",
+    "nan",
+    "inf",
+    "negzero",
+    "subnormal",
+)
+SPATIAL = {1: "w", 2: "hw", 3: "dhw"}
+
+
+def axis_letters(problem: Problem, role: str) -> str:
+    """Return one letter per axis of the array in `role`, in logical order.
+
+    >>> axis_letters(ConvProblem(n=1, c=1, k=1, input=(5, 5), filter=(3, 3)), "dw")
+    'oihw'
+    """
+    base = BASE_ROLE[role]
+    if base in ("b", "cols"):
+        return {"b": "o", "cols": "ncl"}[base]
+    transposed = isinstance(problem, ConvProblem) and problem.transposed
+    lead = ("io" if transposed else "oi") if base == "w" else "nc"
+    return lead + SPATIAL[problem.rank]
+
+
+def channels_last(letters: str) -> str:
+    """Return the memory order with channels innermost: nchw -> nhwc, oihw -> ohwi, iohw -> ihwo."""
+    return (
+        letters if len(letters) < 3 or letters == "ncl" else letters[0] + letters[2:] + letters[1]
+    )
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How one operand lies in memory.
+
+    Parameters
+    ----------
+    dtype : str
+        A short name from `convref.dtypes.CODES`.
+    order : str
+        Axis letters from outermost to innermost; empty for the logical order.
+    step : tuple of (axis letter, int)
+        The array is every step-th element of a wider buffer along that axis.
+    expand : str
+        Axis letters with stride 0: one slice, repeated.
+    offset : int
+        Elements between the start of the buffer and the first element.
+    device : str
+        Device kind, "cpu" or "cuda".
+    """
+
+    dtype: str = "f32"
+    order: str = ""
+    step: tuple[tuple[str, int], ...] = ()
+    expand: str = ""
+    offset: int = 0
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A Problem with its pass, mask, present tangents, memory and math: what a backend sees.
+
+    Parameters
+    ----------
+    op, pass_ : str
+        A key of `convref.problem.SIGNATURE`.
+    problem : Problem
+    mask : tuple of bool
+        Which results are wanted; empty where the pass has no mask.
+    tangents : str, optional
+        Which of x, w, b carry a tangent (jvp) or a cotangent (double_backward); default all.
+    specs : tuple of Spec
+        One per operand role; short input (empty, or one Spec) is spread over all roles.
+    math : str
+        "ieee", "tf32" or "tf32x3": what may be done to float32 products.
+    """
+
+    op: str
+    pass_: str
+    problem: Problem
+    mask: tuple[bool, ...] = ()
+    tangents: str | None = None
+    specs: tuple[Spec, ...] = ()
+    math: str = "ieee"
+
+    def __post_init__(self) -> None:
+        if (self.op, self.pass_) not in SIGNATURE:
+            known = ", ".join(passes(self.op)) or ", ".join(FAMILY)
+            raise ConvrefError(
+                message(
+                    "call", f"pass is {shorten(f'{self.op}.{self.pass_}')}, needs one of {known}"
+                )
+            )
+        put = object.__setattr__
+        where = f"{self.op}.{self.pass_}"
+        if self.signature.maskable:
+            put(self, "mask", self._mask(where))
+        elif self.mask:
+            raise ConvrefError(message(where, "mask is given, needs none for this pass"))
+        put(self, "tangents", self._tangents(where))
+        if self.math not in MATHS:
+            raise ConvrefError(
+                message(where, f"math is {shorten(repr(self.math))}, needs one of {MATHS}")
+            )
+        if self.pass_ == "backward" and isinstance(self.problem, ConvProblem):
+            put(self, "problem", replace(self.problem, bias=True))  # the mask says it all
+        specs = self.specs or (Spec(),)
+        specs = specs * len(self.roles) if len(specs) == 1 else specs
+        if len(specs) != len(self.roles):
+            raise ConvrefError(
+                message(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
+            )
+        put(self, "specs", tuple(map(self._spec, self.roles, specs)))
+
+    def _mask(self, where: str) -> tuple[bool, ...]:
+        mask = self.mask or (True,) * len(self.signature.results)
+        if len(mask) != len(self.signature.results):
+            raise ConvrefError(
+                message(where, f"mask has {len(mask)} entries, needs {len(self.signature.results)}")
+            )
+        return tuple(map(bool, mask))
+
+    def _tangents(self, where: str) -> str:
+        possible = self.possible_tangents
+        if self.tangents is None:
+            return possible
+        if unknown := set(self.tangents) - set(possible):
+            raise ConvrefError(
+                message(
+                    where, f"tangents has {shorten(sorted(unknown))}, needs some of {possible!r}"
+                )
+            )
+        return "".join(t for t in possible if t in self.tangents)
+
+    def _spec(self, role: str, spec: Spec) -> Spec:
+        if not self.is_present(role):
+            return Spec(spec.dtype, device=spec.device)
+        letters = axis_letters(self.problem, role)
+        where = f"{self.op}.{self.pass_}"
+        if spec.order and sorted(spec.order) != sorted(letters):
+            raise ConvrefError(
+                message(
+                    where, f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
+                )
+            )
+        named = [axis for axis, _ in spec.step] + list(spec.expand)
+        if unknown := sorted(set(named) - set(letters)) or len(set(named)) != len(named):
+            raise ConvrefError(
+                message(where, f"view of {role} names {unknown}, needs each axis of {letters} once")
+            )
+        if spec.offset < 0 or any(k < 2 for _, k in spec.step):
+            raise ConvrefError(message(where, f"view of {role} needs steps >= 2 and offset >= 0"))
+        dtypes.code_of(dtypes.numpy_dtype(spec.dtype))
+        return replace(
+            spec,
+            order="" if spec.order == letters else spec.order,
+            step=tuple(sorted(spec.step, key=lambda item: letters.index(item[0]))),
+            expand="".join(sorted(spec.expand, key=letters.index)),
+        )
+
+    @property
+    def signature(self) -> Signature:
+        """Return the roles of this pass."""
+        return SIGNATURE[self.op, self.pass_]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the operand roles, absent ones too."""
+        return self.signature.operands
+
+    @property
+    def possible_tangents(self) -> str:
+        """Return the primals that may carry a tangent in this pass."""
+        if self.op != "conv" or self.pass_ not in ("jvp", "double_backward"):
+            return ""
+        assert isinstance(self.problem, ConvProblem)
+        return "xwb" if self.problem.bias else "xw"
+
+    def is_present(self, role: str) -> bool:
+        """Return whether the operand in `role` is an array (else None)."""
+        if role == "b":
+            return isinstance(self.problem, ConvProblem) and self.problem.bias
+        if self.possible_tangents and (role.endswith("_dot") or role.startswith("dd")):
+            return BASE_ROLE[role] in self.carried
+        return True
+
+    @property
+    def carried(self) -> str:
+        """Return the primals that carry a tangent (jvp) or cotangent (double_backward)."""
+        assert self.tangents is not None
+        return self.tangents
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Return the result roles that are computed, in order."""
+        results = self.signature.results
+        return tuple(r for r, on in zip(results, self.mask or (True,) * len(results)) if on)
+
+    @property
+    def dtype(self) -> str:
+        """Return the short name of the operands' common type."""
+        return self.specs[0].dtype
+
+    def spec(self, role: str) -> Spec:
+        """Return the Spec of the operand in `role`."""
+        return self.specs[self.roles.index(role)]
+
+    def products(self, role: str) -> int:
+        """Return the most additions on the path to one element of the result `role`."""
+        base = self.problem.products(role)
+        if self.pass_ == "jvp" and role == "y_dot" and self.op == "conv":
+            return base * (("x" in self.carried) + ("w" in self.carried)) + 1
+        return 2 * base + 1 if role == "ddy" else base
+
+    def flop(self) -> int:
+        """Return the floating-point operations, 2 a product; products with padding are not counted."""
+        if not isinstance(self.problem, ConvProblem):
+            return 0
+        macs = self.problem.macs("y")
+        if self.pass_ == "jvp":
+            return 2 * macs * (1 + sum(t in self.carried for t in "xw"))
+        if self.pass_ == "double_backward":
+            needs = {"ddy": "xw", "dx": "w", "dw": "x"}
+            return 2 * macs * sum(t in self.carried for r in self.wanted for t in needs[r])
+        return 2 * macs * sum(role in ("y", "dx", "dw") for role in self.wanted)
+
+    def bytes_moved(self) -> int:
+        """Return the compulsory bytes: each element that is needed read once, each result written."""
+        if self.mask == (False, False, True) and self.pass_ == "backward":
+            read = prod(self.problem.shape("dy"))
+        else:
+            read = sum(self.problem.touched(r) for r in self.roles if self.is_present(r))
+        written = sum(prod(self.problem.shape(r)) for r in self.wanted)
+        return (read + written) * dtypes.numpy_dtype(self.dtype).itemsize
+
+    def memory(self) -> int:
+        """Return an upper estimate, in bytes, of what the oracle needs for this call."""
+        wide = dtypes.numpy_dtype(dtypes.accumulator(self.dtype)).itemsize
+        arrays = sum(prod(self.problem.shape(r)) for r in (*self.roles, *self.wanted))
+        padded = (
+            self.problem.n
+            * max(self.problem.c, getattr(self.problem, "k", 0))
+            * prod(axis.big + max(axis.lo, 0) + max(axis.hi, 0) for axis in self.problem.axes)
+        )
+        return 4 * wide * (arrays + padded)
+
+    def __str__(self) -> str:
+        from .line import format_call
+
+        return format_call(self)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A Call with its data: all that is needed to repeat an experiment.
+
+    Parameters
+    ----------
+    call : Call
+    fill : str
+        A name from `convref.case.FILLS`.
+    seed : int
+        0 to 2**63 - 1.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> case = parse("conv.wgrad:n2c3k4_i8x8_f3x3_p1:dt=bf16:fill=normal")
+    >>> case.call.dtype, case.call.mask, str(case)
+    ('bf16', (False, True, False), 'conv.wgrad:n2c3k4_i8x8_f3x3_p1:dt=bf16:fill=normal')
+    """
+
+    call: Call
+    fill: str = "int"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        where = f"{self.call.op}.{self.call.pass_}"
+        if self.fill not in FILLS:
+            raise ConvrefError(
+                message(
+                    where, f"fill is {shorten(repr(self.fill))}, needs one of {', '.join(FILLS)}"
+                )
+            )
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise ConvrefError(
+                message(where, f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)")
+            )
+
+    def __str__(self) -> str:
+        from .line import format_case
+
+        return format_case(self)

@@ -1,0 +1,116 @@
+"""The number types: their short names, rounding units and the wider types that judge them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import ConvrefError, message, missing_extra, shorten
+
+
+class Number(NamedTuple):
+    """Arithmetic of a type: `u` unit roundoff, `tiny` smallest normal, `eta` smallest subnormal."""
+
+    u: float
+    tiny: float
+    eta: float
+    huge: float
+
+    @property
+    def digits(self) -> int:
+        """Return the largest p such that all integers up to 2**p are exact."""
+        return round(-np.log2(self.u)) if self.u else 62
+
+
+_NUMPY = {
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "f80": np.longdouble,
+    "c64": np.complex64,
+    "c128": np.complex128,
+    "c160": np.clongdouble,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "obj": np.object_,
+}
+CODES = ("bf16", *_NUMPY)
+FLOATS = ("f16", "bf16", "f32", "f64", "f80")
+COMPLEX = ("c64", "c128", "c160")
+INTEGERS = tuple(code for code in _NUMPY if code[0] in "iu")
+
+_WIDE = {"bf16": "f64", "f16": "f64", "f32": "f64", "c64": "c128"}
+
+
+@cache
+def numpy_dtype(code: str) -> np.dtype[Any]:
+    """Return the NumPy dtype called `code`; bf16 needs ml_dtypes."""
+    if code == "bf16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise missing_extra("bf16", error) from None
+        return np.dtype(ml_dtypes.bfloat16)
+    if code not in _NUMPY:
+        raise ConvrefError(
+            message("dtype", f"got {shorten(repr(code))}, needs one of {', '.join(CODES)}")
+        )
+    return np.dtype(_NUMPY[code])
+
+
+@cache
+def code_of(dtype: np.dtype[Any]) -> str:
+    """Return the short name of a NumPy dtype."""
+    if dtype.name == "bfloat16":
+        return "bf16"
+    for code, kind in _NUMPY.items():
+        if dtype.newbyteorder("=") == np.dtype(kind):
+            return code
+    raise ConvrefError(
+        message("dtype", f"got {shorten(dtype)}, needs a float, complex, integer or object type")
+    )
+
+
+def accumulator(code: str) -> str:
+    """Return the type in which the oracle sums `code`: exact for integers, wider for floats."""
+    return "i64" if code in INTEGERS else _WIDE.get(code, code)
+
+
+@cache
+def number(code: str) -> Number:
+    """Return the arithmetic of `code`; integers and objects round nothing."""
+    if code in INTEGERS or code == "obj":
+        return Number(0.0, 0.0, 0.0, float("inf"))
+    if code == "bf16":
+        return Number(2.0**-8, 2.0**-126, 2.0**-133, (2 - 2.0**-7) * 2.0**127)
+    info = np.finfo(numpy_dtype(code))
+    return Number(
+        float(info.epsneg), float(info.tiny), float(info.smallest_subnormal), float(info.max)
+    )
+
+
+def rounded(values: np.ndarray[Any, Any], code: str) -> np.ndarray[Any, Any]:
+    """Return `values` rounded once, to nearest even, to the type `code`; integers wrap."""
+    if code == "bf16" and values.dtype != numpy_dtype("bf16"):
+        return _to_bf16(values)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        return values.astype(numpy_dtype(code), copy=False)
+
+
+def _to_bf16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Round through float32 to odd, so that the second rounding sees which side it is on."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        near = values.astype(np.float32)  # nearest: may have landed on a bf16 tie
+        exact = near.astype(values.dtype) == values
+        down = np.nextafter(near, np.float32(0))
+        toward = np.where(np.abs(near.astype(values.dtype)) > np.abs(values), down, near)
+        bits = toward.view(np.uint32) | (~exact & np.isfinite(values)).astype(np.uint32)
+        return bits.view(np.float32).astype(numpy_dtype("bf16"))

@@ -1,0 +1,34 @@
+"""The exceptions of convref and the one form of their messages."""
+
+from __future__ import annotations
+
+
+class ConvrefError(ValueError):
+    """A user's input is wrong; the text names the argument, what it is and what it needs to be."""
+
+
+class UnsupportedError(NotImplementedError):
+    """A named backend cannot do a call; the text is the reason that its ``supports`` gave."""
+
+
+class MissingExtraError(ImportError):
+    """An optional dependency is absent; the text is one sentence with the pip command."""
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """Return ``str(value)`` cut in the middle, so that no message repeats a megabyte of input."""
+    text = str(value)
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
+
+
+def message(where: str, what: str, line: object = None) -> str:
+    """Return ``where: what (line)``, the form that every error of the package has."""
+    return f"{where}: {what} ({shorten(line)})" if line is not None else f"{where}: {what}"
+
+
+def missing_extra(extra: str, error: ImportError) -> MissingExtraError:
+    """Return the error that tells how to install what the import ``error`` missed."""
+    return MissingExtraError(
+        f"{error.name or error} is not installed; run: pip install 'convref[{extra}]'"
+    )

@@ -1,0 +1,310 @@
+"""The line: a whole experiment in one shell word, and back.
+
+    conv.backward:n1c4k2g2_i1x2_f2x1_s1x3_p1,1x0,2_d1x3:dt=bf16:mem=x.nhwc.step2w:fill=normal:seed=7
+    OP.PASS:SHAPE(:key=value)*
+
+Keys stand in a fixed order and defaults are left out, so every case has exactly one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from . import dtypes
+from .case import SPATIAL, Call, Case, Spec, axis_letters, channels_last
+from .errors import ConvrefError, message, shorten
+from .problem import FAMILY, MASK_NAMES, SIGNATURE, ConvProblem, Problem, passes
+
+
+def format_problem(op: str, problem: Problem) -> str:
+    """Return the line of a problem alone."""
+    return f"{op}:{_shape(problem)}" + "".join(
+        f":{k}={v}" for k, v in _problem_keys(problem) if v is not None
+    )
+
+
+def _joined(values: tuple[int, ...]) -> str:
+    return str(values[0]) if len(set(values)) == 1 else "x".join(map(str, values))
+
+
+def _joined_pads(padding: tuple[tuple[int, int], ...]) -> str:
+    if all(lo == hi for lo, hi in padding):
+        return _joined(tuple(lo for lo, _ in padding))
+    items = [f"{lo},{hi}" for lo, hi in padding]
+    return items[0] if len(set(items)) == 1 else "x".join(items)
+
+
+def _shape(problem: Problem) -> str:
+    head = f"n{problem.n}c{problem.c}"
+    if isinstance(problem, ConvProblem):
+        head += f"k{problem.k}" + (f"g{problem.groups}" if problem.groups != 1 else "")
+    parts = [
+        head,
+        "i" + "x".join(map(str, problem.input)),
+        "f" + "x".join(map(str, problem.filter)),
+    ]
+    if set(problem.stride) != {1}:
+        parts.append("s" + _joined(problem.stride))
+    if any(pair != (0, 0) for pair in problem.padding):
+        parts.append("p" + _joined_pads(problem.padding))
+    if set(problem.dilation) != {1}:
+        parts.append("d" + _joined(problem.dilation))
+    return "_".join(parts)
+
+
+def _problem_keys(problem: Problem) -> Iterator[tuple[str, str | None]]:
+    if isinstance(problem, ConvProblem):
+        yield "t", "1" if problem.transposed else None
+        yield "op", _joined(problem.output_padding) if any(problem.output_padding) else None
+        yield "flip", "1" if problem.flip else None
+        yield "bias", None if problem.bias else "0"
+
+
+def _features(spec: Spec) -> str:
+    items = [spec.order] if spec.order else []
+    items += [f"step{k}{axis}" for axis, k in spec.step]
+    items += [f"expand{axis}" for axis in spec.expand]
+    items += [f"off{spec.offset}"] if spec.offset else []
+    return ".".join(items)
+
+
+def _mem(call: Call) -> str | None:
+    texts = {r: _features(s) for r, s in zip(call.roles, call.specs) if _features(s)}
+    last = {r: channels_last(axis_letters(call.problem, r)) for r in call.roles}
+    last = {r: o for r, o in last.items() if o != axis_letters(call.problem, r)}
+    if texts and texts == {r: o for r, o in last.items() if call.is_present(r)}:
+        return channels_last("nc" + SPATIAL[call.problem.rank])
+    return ",".join(f"{role}.{text}" for role, text in texts.items()) or None
+
+
+def format_call(call: Call) -> str:
+    """Return the line of a call, without data."""
+    return _format(call, [])
+
+
+def format_case(case: Case) -> str:
+    """Return the line of a case."""
+    fill = case.fill if case.fill != "int" else None
+    return _format(case.call, [("fill", fill), ("seed", str(case.seed) if case.seed else None)])
+
+
+def _format(call: Call, data: list[tuple[str, str | None]]) -> str:
+    name, mask = call.pass_, None
+    if call.mask and not all(call.mask):
+        names = {bits: name for name, bits in MASK_NAMES.items()}
+        if call.pass_ == "backward" and call.mask in names:
+            name = names[call.mask]
+        else:
+            mask = "".join("01"[on] for on in call.mask)
+    everything = call.possible_tangents
+    keys = [
+        *_problem_keys(call.problem),
+        ("dt", call.dtype if call.dtype != "f32" else None),
+        ("math", call.math if call.math != "ieee" else None),
+        ("mem", _mem(call)),
+        ("dev", call.specs[0].device if call.specs[0].device != "cpu" else None),
+        ("tan", (call.carried or "0") if call.carried != everything else None),
+        ("mask", mask),
+        *data,
+    ]
+    tail = "".join(f":{k}={v}" for k, v in keys if v is not None)
+    return f"{call.op}.{name}:{_shape(call.problem)}{tail}"
+
+
+MAX_LINE = 2000  # characters; a longer line is refused before it is read
+
+
+class _Reader:
+    """Reads a line token by token and points at the one that is wrong."""
+
+    def __init__(self, line: str) -> None:
+        if not isinstance(line, str):
+            raise ConvrefError(message("line", f"got {type(line).__name__}, needs a str"))
+        if len(line) > MAX_LINE:
+            raise ConvrefError(
+                message("line", f"has {len(line)} characters, needs at most {MAX_LINE}")
+            )
+        self.line = line
+
+    def fail(self, token: str, need: str) -> ConvrefError:
+        at = self.line.find(token) if token else len(self.line)
+        shown = self.line[max(0, at - 30) : at + 30]
+        mark = " " * (at - max(0, at - 30)) + "^"
+        return ConvrefError(
+            f"line: token {shorten(repr(token))} at column {at + 1}, needs {need}\n  {shown}\n  {mark}"
+        )
+
+    def number(self, text: str, token: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
+            raise self.fail(token, f"an integer instead of {shorten(repr(text))}")
+        return int(text)
+
+    def numbers(self, text: str, token: str) -> tuple[int, ...]:
+        return tuple(self.number(item, token) for item in text.split("x"))
+
+    def pads(self, text: str, token: str) -> tuple[Any, ...]:
+        items = text.split("x")
+        if not any("," in item for item in items):
+            return self.numbers(text, token)
+        pairs = [tuple(self.number(n, token) for n in item.split(",")) for item in items]
+        if any(len(pair) != 2 for pair in pairs):
+            raise self.fail(token, "lo,hi on every axis, or one number per axis")
+        return tuple(pairs)
+
+    def shape(self, text: str) -> dict[str, Any]:
+        head, *parts = text.split("_")
+        match = re.fullmatch(r"n([0-9]+)c([0-9]+)(?:k([0-9]+))?(?:g([0-9]+))?", head, re.ASCII)
+        if not match:
+            raise self.fail(head, "nNcC, nNcCkK or nNcCkKgG")
+        names = ("n", "c", "k", "groups")
+        fields: dict[str, Any] = {
+            name: self.number(value, head)
+            for name, value in zip(names, match.groups())
+            if value is not None
+        }
+        letters = {"i": "input", "f": "filter", "s": "stride", "p": "padding", "d": "dilation"}
+        for part in parts:
+            name = letters.get(part[:1], "")
+            if not name or name in fields:
+                raise self.fail(part, "each of i f s p d once, e.g. i8x8_f3x3_s2_p1")
+            fields[name] = (
+                self.pads(part[1:], part) if name == "padding" else self.numbers(part[1:], part)
+            )
+        for letter in "if":
+            if letters[letter] not in fields:
+                raise self.fail("", f"{letter} with the sizes of the {letters[letter]}")
+        return fields
+
+    def flag(self, text: str, token: str) -> bool:
+        if text not in ("0", "1"):
+            raise self.fail(token, "0 or 1")
+        return text == "1"
+
+    def spec(self, features: list[str], token: str, base: Spec) -> Spec:
+        step, expand, offset, order = [], "", 0, ""
+        for feature in features:
+            if match := re.fullmatch(r"step([0-9]{1,6})([a-z])", feature, re.ASCII):
+                step.append((match[2], int(match[1])))
+            elif match := re.fullmatch(r"expand([a-z])", feature):
+                expand += match[1]
+            elif match := re.fullmatch(r"off([0-9]{1,6})", feature, re.ASCII):
+                offset = int(match[1])
+            elif re.fullmatch(r"[a-z]{1,5}", feature) and not order:
+                order = feature
+            else:
+                raise self.fail(token, "an axis order, stepKa, expanda or offK")
+        return replace(base, order=order, step=tuple(step), expand=expand, offset=offset)
+
+    def mem(self, text: str, call: Call) -> Call:
+        letters = "nc" + SPATIAL[call.problem.rank]
+        if text in (channels_last(letters), "nhwc"):
+            orders = (channels_last(axis_letters(call.problem, r)) for r in call.roles)
+            return replace(
+                call, specs=tuple(replace(s, order=o) for s, o in zip(call.specs, orders))
+            )
+        specs = dict(zip(call.roles, call.specs))
+        for token in text.split(","):
+            role, *features = token.split(".")
+            if role not in specs or not features or not call.is_present(role):
+                present = [r for r in call.roles if call.is_present(r)]
+                raise self.fail(token, f"ROLE.FEATURE with ROLE one of {', '.join(present)}")
+            specs[role] = self.spec(features, token, specs[role])
+        return replace(call, specs=tuple(specs.values()))
+
+
+_PROBLEM_KEYS: dict[str, tuple[str, Callable[[_Reader, str, str], Any]]] = {
+    "t": ("transposed", _Reader.flag),
+    "op": ("output_padding", _Reader.numbers),
+    "flip": ("flip", _Reader.flag),
+    "bias": ("bias", _Reader.flag),
+}
+_CALL_KEYS = ("dt", "math", "mem", "dev", "tan", "mask", "fill", "seed")
+
+
+def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
+    reader = _Reader(line)
+    head, _, rest = line.partition(":")
+    op, _, pass_ = head.partition(".")
+    if op not in FAMILY:
+        raise reader.fail(head, f"an op out of {', '.join(FAMILY)}")
+    shape, *pairs = rest.split(":")
+    fields = reader.shape(shape)
+    keys: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        allowed = (*(_PROBLEM_KEYS if op == "conv" else ()), *(_CALL_KEYS if pass_ else ()))
+        if not equals or key not in allowed or key in keys:
+            raise reader.fail(pair, f"key=value with each key once, out of {', '.join(allowed)}")
+        keys[key] = value
+    for key, (name, read) in _PROBLEM_KEYS.items():
+        if key in keys:
+            fields[name] = read(reader, keys[key], f"{key}={keys.pop(key)}")
+    try:
+        problem = FAMILY[op](**fields)
+    except TypeError:
+        raise reader.fail(shape, "the sizes of this op: k and g belong to conv") from None
+    return reader, op, pass_, problem, keys
+
+
+def parse_problem(line: str) -> Problem:
+    """Return the Problem of a line without pass and data.
+
+    Raises
+    ------
+    ConvrefError
+        If the line is malformed (the text points at the token) or its sizes disagree.
+
+    Examples
+    --------
+    >>> parse_problem("conv:n1c2k4_i5_f3_p1:t=1").output
+    (5,)
+    """
+    reader, _, pass_, problem, _ = _read(line)
+    if pass_:
+        raise reader.fail(f".{pass_}", "no pass; use parse for a case")
+    return problem
+
+
+def parse(line: str) -> Case:
+    """Return the Case of a line; keys left out have their defaults.
+
+    Reading computes nothing and allocates nothing, whatever sizes the line names.
+
+    Raises
+    ------
+    ConvrefError
+        If the line is malformed (the text points at the token) or its sizes disagree.
+
+    Examples
+    --------
+    >>> case = parse("conv.dgrad:n1c4k2_i6x6_f3x3_s2:seed=7")
+    >>> case.call.problem.output, case.seed
+    ((2, 2), 7)
+    """
+    reader, op, pass_, problem, keys = _read(line)
+    mask: tuple[bool, ...] = ()
+    if op == "conv" and pass_ in MASK_NAMES:
+        pass_, mask = "backward", MASK_NAMES[pass_]
+    if (op, pass_) not in SIGNATURE:
+        known = (*passes(op), *(MASK_NAMES if op == "conv" else ()))
+        raise reader.fail(line.partition(":")[0], f"{op}.PASS, PASS out of {', '.join(known)}")
+    if "mask" in keys:
+        if mask or not re.fullmatch("[01]+", keys["mask"]):
+            raise reader.fail(f"mask={keys['mask']}", "zeros and ones, and a pass without a mask")
+        mask = tuple(bit == "1" for bit in keys["mask"])
+    if (tangents := keys.get("tan")) and not re.fullmatch("0|[xwb]+", tangents):
+        raise reader.fail(f"tan={tangents}", "some of x, w, b, or 0 for none")
+    if (device := keys.get("dev", "cpu")) not in ("cpu", "cuda"):
+        raise reader.fail(f"dev={device}", "cpu or cuda")
+    if (dtype := keys.get("dt", "f32")) not in dtypes.CODES:
+        raise reader.fail(f"dt={dtype}", f"one of {', '.join(dtypes.CODES)}")
+    spec = Spec(dtype, device=device)
+    carried = tangents.replace("0", "") if tangents else None
+    call = Call(op, pass_, problem, mask, carried, (spec,), keys.get("math", "ieee"))
+    if "mem" in keys:
+        call = reader.mem(keys["mem"], call)
+    seed = reader.number(keys.get("seed", "0"), f"seed={keys.get('seed')}")
+    return Case(call, keys.get("fill", "int"), seed)

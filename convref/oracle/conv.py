@@ -1,0 +1,256 @@
+"""Convolution: three sums, and every derivative written with them.
+
+For one group, with x^ the padded input and o_r = p * stride + r * dilation,
+
+    gather     small[n,k,p]    = sum_r sum_c  big^[n,c,o_r]  w[k,c,r]       (C.1)
+    scatter    big^[n,c,o_r]  += sum_k        small[n,k,p]   w[k,c,r]       (C.2)
+    correlate  dw[k,c,r]       = sum_n,p      big^[n,c,o_r]  small[n,k,p]   (C.3)
+
+Convolution: big is the input and small the output. Transposed convolution: the reverse. All
+functions compute in the dtype they are given; `convref.oracle.evaluate` widens and rounds.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..problem import ConvProblem
+from ._windows import Array, pad, padded_sizes, taps, unpad
+
+
+def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
+    """Return the windows of `big` weighted by `w` (C.1); w is (K, C/G, *filter)."""
+    axes, g = problem.axes, problem.groups
+    small = tuple(axis.small for axis in axes)
+    padded = pad(_grouped(big, g), axes)  # (N, G, C/G, *padded)
+    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
+    out = np.zeros((*padded.shape[:2], w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
+    for r, at in taps(axes):
+        columns = padded[(..., *at)].reshape(*padded.shape[:3], prod(small))  # (N, G, C/G, P)
+        out += w[(..., *r)] @ columns
+    return out.reshape(problem.n, len(w) * w.shape[1], *small)  # (N, K, *small)
+
+
+def scatter(small: Array, w: Array, problem: ConvProblem) -> Array:
+    """Return `small` spread through `w` (C.2), the adjoint of `gather` in its first argument."""
+    axes, g = problem.axes, problem.groups
+    columns = _grouped(small, g)  # (N, G, K/G, *small)
+    columns = columns.reshape(*columns.shape[:3], prod(small.shape[2:]))  # (N, G, K/G, P)
+    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
+    shape = (*columns.shape[:2], w.shape[2])
+    padded = np.zeros((*shape, *padded_sizes(axes)), small.dtype)  # (N, G, C/G, *padded)
+    for r, at in taps(axes):
+        spread = w[(..., *r)].swapaxes(1, 2) @ columns  # (N, G, C/G, P)
+        padded[(..., *at)] += spread.reshape(*shape, *small.shape[2:])
+    big = unpad(padded, axes)
+    return big.reshape(problem.n, g * w.shape[2], *big.shape[3:])  # (N, C, *big)
+
+
+def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
+    """Return the correlation of `big` with `small` at each tap (C.3), shaped (K, C/G, *filter)."""
+    axes, g = problem.axes, problem.groups
+    padded = pad(_grouped(big, g), axes)  # (N, G, C/G, *padded)
+    rows = _by_channel(_grouped(small, g))  # (G, K/G, N*P)
+    shape = (g, rows.shape[1], padded.shape[2])
+    dw = np.zeros((*problem.filter, *shape), small.dtype)  # (*filter, G, K/G, C/G)
+    for r, at in taps(axes):
+        columns = _by_channel(padded[(..., *at)])  # (G, C/G, N*P)
+        dw[r] = rows @ columns.swapaxes(1, 2)
+    dw = np.moveaxis(dw, range(len(axes)), range(-len(axes), 0))
+    return dw.reshape(g * shape[1], shape[2], *problem.filter)  # (K, C/G, *filter)
+
+
+def _grouped(array: Array, g: int) -> Array:
+    """Return (N, C, ...) as (N, G, C/G, ...)."""
+    return array.reshape(array.shape[0], g, array.shape[1] // g, *array.shape[2:])
+
+
+def _by_channel(array: Array) -> Array:
+    """Return (N, G, C/G, ...) as (G, C/G, N * ...)."""
+    moved = np.moveaxis(array, 0, 2)  # (G, C/G, N, ...)
+    return moved.reshape(*moved.shape[:2], prod(moved.shape[2:]))
+
+
+def _oriented(w: Array, problem: ConvProblem) -> Array:
+    """Return the filter as cross-correlation wants it (flipped if the problem says so)."""
+    return np.flip(w, range(2, w.ndim)) if problem.flip else w
+
+
+def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Array:
+    """Return y, the convolution or transposed convolution of x with w, plus b.
+
+    Parameters
+    ----------
+    x : (N, C, *input) ndarray
+        Input.
+    w : (K, C/G, *filter) ndarray, or (C, K/G, *filter) when transposed
+        Filter, not flipped unless ``problem.flip``.
+    b : (K,) ndarray or None
+        Bias.
+    problem : ConvProblem
+        Sizes and geometry; lengths in elements.
+
+    Returns
+    -------
+    y : (N, K, *output) ndarray
+        Same dtype as `x`.
+
+    Examples
+    --------
+    >>> x, w = np.arange(5).reshape(1, 1, 5), np.array([[[1, 10]]])
+    >>> conv_fprop(x, w, None, ConvProblem(n=1, c=1, k=1, input=(5,), filter=(2,)))
+    array([[[10, 21, 32, 43]]])
+    """
+    sum_ = scatter if problem.transposed else gather
+    y = sum_(x, _oriented(w, problem), problem)
+    return y if b is None else y + b.reshape(-1, *(1,) * problem.rank)  # (N, K, *output)
+
+
+def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
+    """Return dx, the input cotangent: the adjoint of `conv_fprop` in x.
+
+    Conjugation belongs to the adjoint and not to the sums: it stands here for both kinds.
+
+    Parameters
+    ----------
+    dy : (N, K, *output) ndarray
+        Output cotangent.
+    w : ndarray
+        Filter, shaped as in `conv_fprop`.
+    problem : ConvProblem
+
+    Returns
+    -------
+    dx : (N, C, *input) ndarray
+        Positions that no window reads are 0.
+
+    Examples
+    --------
+    >>> dy, w = np.ones((1, 1, 2), int), np.array([[[1, 10]]])
+    >>> conv_dgrad(dy, w, ConvProblem(n=1, c=1, k=1, input=(5,), filter=(2,), stride=2))
+    array([[[ 1, 10,  1, 10,  0]]])
+    """
+    sum_ = gather if problem.transposed else scatter
+    return sum_(dy, np.conj(_oriented(w, problem)), problem)
+
+
+def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
+    """Return dw, the filter cotangent: the adjoint of `conv_fprop` in w.
+
+    Parameters
+    ----------
+    dy : (N, K, *output) ndarray
+        Output cotangent.
+    x : (N, C, *input) ndarray
+        Input of the forward pass.
+    problem : ConvProblem
+
+    Returns
+    -------
+    dw : ndarray
+        Shaped like the filter of `conv_fprop`.
+
+    Examples
+    --------
+    >>> x, dy = np.arange(5).reshape(1, 1, 5), np.ones((1, 1, 4), int)
+    >>> conv_wgrad(dy, x, ConvProblem(n=1, c=1, k=1, input=(5,), filter=(2,)))
+    array([[[ 6, 10]]])
+    """
+    big, small = (dy, np.conj(x)) if problem.transposed else (np.conj(x), dy)
+    return _oriented(correlate(big, small, problem), problem)
+
+
+def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
+    """Return db (K,), the bias cotangent: the sum of dy (N, K, *output) over N and space.
+
+    Examples
+    --------
+    >>> problem = ConvProblem(n=2, c=1, k=3, input=(4,), filter=(1,))
+    >>> conv_bgrad(np.ones((2, 3, 4), int), problem)
+    array([8, 8, 8])
+    """
+    return dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
+
+
+def conv_jvp(
+    x: Array,
+    w: Array,
+    x_dot: Array | None,
+    w_dot: Array | None,
+    b_dot: Array | None,
+    problem: ConvProblem,
+) -> Array:
+    """Return y_dot, the output tangent: fprop(x_dot, w) + fprop(x, w_dot) + b_dot.
+
+    Parameters
+    ----------
+    x, w : ndarray
+        Primals, shaped as in `conv_fprop`.
+    x_dot, w_dot, b_dot : ndarray or None
+        Tangents, shaped like x, w and b; None is a zero tangent and costs nothing.
+    problem : ConvProblem
+
+    Returns
+    -------
+    y_dot : (N, K, *output) ndarray
+
+    Examples
+    --------
+    >>> problem = ConvProblem(n=1, c=1, k=1, input=(3,), filter=(2,))
+    >>> x, w = np.array([[[1, 2, 3]]]), np.array([[[1, 10]]])
+    >>> conv_jvp(x, w, x, w, None, problem) == 2 * conv_fprop(x, w, None, problem)
+    array([[[ True,  True]]])
+    """
+    y_dot = np.zeros(problem.shape("y"), x.dtype)
+    if x_dot is not None:
+        y_dot = conv_fprop(x_dot, w, None, problem)
+    if w_dot is not None:
+        y_dot = y_dot + conv_fprop(x, w_dot, None, problem)
+    return y_dot if b_dot is None else y_dot + b_dot.reshape(-1, *(1,) * problem.rank)
+
+
+def conv_double_backward(
+    ddx: Array | None,
+    ddw: Array | None,
+    ddb: Array | None,
+    dy: Array,
+    x: Array,
+    w: Array,
+    problem: ConvProblem,
+    mask: tuple[bool, ...] = (True, True, True),
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Return (ddy, dx, dw), the cotangents of (dy, x, w) through the backward pass.
+
+    Backward is linear in dy, so its adjoint there is the JVP: ddy = fprop(ddx, w) +
+    fprop(x, ddw) + ddb. What is left is bilinear: dx = dgrad(dy, ddw), dw = wgrad(dy, ddx).
+
+    Parameters
+    ----------
+    ddx, ddw, ddb : ndarray or None
+        Cotangents of dx, dw and db; None is zero.
+    dy, x, w : ndarray
+        What the backward pass was given.
+    problem : ConvProblem
+    mask : tuple of bool
+        Which of ddy, dx, dw to compute; the others are None.
+
+    Returns
+    -------
+    tuple of (ndarray or None)
+
+    Examples
+    --------
+    >>> problem = ConvProblem(n=1, c=1, k=1, input=(1,), filter=(1,))
+    >>> two, three, five = (np.full((1, 1, 1), v) for v in (2, 3, 5))
+    >>> conv_double_backward(two, None, None, three, five, five, problem)
+    (array([[[10]]]), array([[[0]]]), array([[[6]]]))
+    """
+    ddy = conv_jvp(x, w, ddx, ddw, ddb, problem) if mask[0] else None
+    dx = dw = None
+    if mask[1]:
+        dx = np.zeros_like(x) if ddw is None else conv_dgrad(dy, ddw, problem)
+    if mask[2]:
+        dw = np.zeros_like(w) if ddx is None else conv_wgrad(dy, ddx, problem)
+    return ddy, dx, dw

@@ -1,0 +1,58 @@
+"""Unfold (im2col) and fold (col2im): the windows themselves, and their adjoint."""
+
+from __future__ import annotations
+
+
+import numpy as np
+
+from ..problem import WindowProblem
+from ._windows import Array, pad, padded_sizes, taps, unpad
+
+
+def unfold(x: Array, problem: WindowProblem) -> Array:
+    """Return cols[n, c*R + r, p] = x^[n, c, p*stride + r*dilation] (U.1), flat as torch's.
+
+    Parameters
+    ----------
+    x : (N, C, *input) ndarray
+    problem : WindowProblem
+
+    Returns
+    -------
+    cols : (N, C * prod(filter), prod(output)) ndarray
+
+    Examples
+    --------
+    >>> unfold(np.arange(4).reshape(1, 1, 4), WindowProblem(n=1, c=1, input=(4,), filter=(2,)))
+    array([[[0, 1, 2],
+            [1, 2, 3]]])
+    """
+    padded = pad(x, problem.axes)
+    cols = np.empty((problem.n, problem.c, *problem.filter, *problem.output), x.dtype)
+    for r, at in taps(problem.axes):
+        cols[(slice(None), slice(None), *r)] = padded[(..., *at)]
+    return cols.reshape(problem.shape("cols"))
+
+
+def fold(cols: Array, problem: WindowProblem) -> Array:
+    """Return x^[n, c, p*stride + r*dilation] += cols[n, c*R + r, p] (U.2), cropped.
+
+    Parameters
+    ----------
+    cols : (N, C * prod(filter), prod(output)) ndarray
+    problem : WindowProblem
+
+    Returns
+    -------
+    x : (N, C, *input) ndarray
+
+    Examples
+    --------
+    >>> fold(np.ones((1, 2, 3), int), WindowProblem(n=1, c=1, input=(4,), filter=(2,)))
+    array([[[1, 2, 2, 1]]])
+    """
+    windows = cols.reshape(problem.n, problem.c, *problem.filter, *problem.output)
+    padded = np.zeros((problem.n, problem.c, *padded_sizes(problem.axes)), cols.dtype)
+    for r, at in taps(problem.axes):
+        padded[(..., *at)] += windows[(slice(None), slice(None), *r)]
+    return unpad(padded, problem.axes)
