@@ -1,0 +1,1 @@
+"""Reference formulas, kernels and a court for convolutional networks."""

@@ -195,6 +195,12 @@ class Call:
         return SIGNATURE[self.op, self.pass_]
 
     @property
+    def conv(self) -> ConvProblem:
+        """Return the problem of a call whose op is conv."""
+        assert isinstance(self.problem, ConvProblem)
+        return self.problem
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """Return the operand roles, absent ones too."""
         return self.signature.operands
@@ -204,8 +210,7 @@ class Call:
         """Return the primals that may carry a tangent in this pass."""
         if self.op != "conv" or self.pass_ not in ("jvp", "double_backward"):
             return ""
-        assert isinstance(self.problem, ConvProblem)
-        return "xwb" if self.problem.bias else "xw"
+        return "xwb" if self.conv.bias else "xw"
 
     def is_present(self, role: str) -> bool:
         """Return whether the operand in `role` is an array (else None)."""
@@ -244,7 +249,7 @@ class Call:
         return 2 * base + 1 if role == "ddy" else base
 
     def flop(self) -> int:
-        """Return the floating-point operations, 2 a product; products with padding are not counted."""
+        """Return the floating-point operations, 2 a product; those with padding do not count."""
         if not isinstance(self.problem, ConvProblem):
             return 0
         macs = self.problem.macs("y")
@@ -256,7 +261,7 @@ class Call:
         return 2 * macs * sum(role in ("y", "dx", "dw") for role in self.wanted)
 
     def bytes_moved(self) -> int:
-        """Return the compulsory bytes: each element that is needed read once, each result written."""
+        """Return the compulsory bytes: what is needed read once, each result written once."""
         if self.mask == (False, False, True) and self.pass_ == "backward":
             read = prod(self.problem.shape("dy"))
         else:

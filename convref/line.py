@@ -134,7 +134,8 @@ class _Reader:
         shown = self.line[max(0, at - 30) : at + 30]
         mark = " " * (at - max(0, at - 30)) + "^"
         return ConvrefError(
-            f"line: token {shorten(repr(token))} at column {at + 1}, needs {need}\n  {shown}\n  {mark}"
+            f"line: token {shorten(repr(token))} at column {at + 1}, needs {need}\n"
+            f"  {shown}\n  {mark}"
         )
 
     def number(self, text: str, token: str) -> int:

@@ -37,24 +37,25 @@ __all__ = [
 
 
 def _conv_fprop(call: Call, x: Array, w: Array, b: Array | None) -> Results:
-    return (conv_fprop(x, w, b, call.problem),)
+    return (conv_fprop(x, w, b, call.conv),)
 
 
 def _conv_backward(call: Call, dy: Array, x: Array, w: Array) -> Results:
     want_x, want_w, want_b = call.mask
     return (
-        conv_dgrad(dy, w, call.problem) if want_x else None,
-        conv_wgrad(dy, x, call.problem) if want_w else None,
-        conv_bgrad(dy, call.problem) if want_b else None,
+        conv_dgrad(dy, w, call.conv) if want_x else None,
+        conv_wgrad(dy, x, call.conv) if want_w else None,
+        conv_bgrad(dy, call.conv) if want_b else None,
     )
 
 
-def _conv_jvp(call: Call, x: Array, w: Array, b: Array | None, *tangents: Array | None) -> Results:
-    return conv_fprop(x, w, b, call.problem), conv_jvp(x, w, *tangents, call.problem)
+def _conv_jvp(call: Call, x: Array, w: Array, b: Array | None, *dots: Array | None) -> Results:
+    x_dot, w_dot, b_dot = dots
+    return conv_fprop(x, w, b, call.conv), conv_jvp(x, w, x_dot, w_dot, b_dot, call.conv)
 
 
-def _conv_double_backward(call: Call, *operands: Array | None) -> Results:
-    return conv_double_backward(*operands, call.problem, call.mask)
+def _conv_double_backward(call: Call, *operands: Any) -> Results:
+    return conv_double_backward(*operands, call.conv, call.mask)
 
 
 def _unfold(call: Call, x: Array) -> Results:

@@ -11,7 +11,6 @@ import numpy as np
 from ..problem import Axis, Sizes
 
 Array = np.ndarray[Any, Any]
-Index = tuple[slice, ...]
 
 
 def pad(big: Array, axes: tuple[Axis, ...]) -> Array:
@@ -19,21 +18,21 @@ def pad(big: Array, axes: tuple[Axis, ...]) -> Array:
 
     Zeros, not absences: they take part in products, so that 0 * inf is NaN at the border.
     """
-    if all(axis.lo <= 0 and axis.hi <= 0 for axis in axes):
-        return big[(..., *(slice(-axis.lo, axis.big + axis.hi) for axis in axes))]
-    padded = np.zeros(big.shape[: -len(axes)] + padded_sizes(axes), big.dtype)
     inner, outer = _overlap(axes)
-    padded[(..., *inner)] = big[(..., *outer)]
+    if all(axis.lo <= 0 and axis.hi <= 0 for axis in axes):
+        return big[outer]
+    padded = np.zeros(big.shape[: -len(axes)] + padded_sizes(axes), big.dtype)
+    padded[inner] = big[outer]
     return padded
 
 
 def unpad(padded: Array, axes: tuple[Axis, ...]) -> Array:
     """Return the adjoint of `pad`: the border dropped, cropped positions zero."""
-    if all(axis.lo >= 0 and axis.hi >= 0 for axis in axes):
-        return padded[(..., *_overlap(axes)[0])]
-    big = np.zeros(padded.shape[: -len(axes)] + tuple(axis.big for axis in axes), padded.dtype)
     inner, outer = _overlap(axes)
-    big[(..., *outer)] = padded[(..., *inner)]
+    if all(axis.lo >= 0 and axis.hi >= 0 for axis in axes):
+        return padded[inner]
+    big = np.zeros(padded.shape[: -len(axes)] + tuple(axis.big for axis in axes), padded.dtype)
+    big[outer] = padded[inner]
     return big
 
 
@@ -42,7 +41,7 @@ def padded_sizes(axes: tuple[Axis, ...]) -> Sizes:
     return tuple(max(0, axis.big + axis.lo + axis.hi) for axis in axes)
 
 
-def _overlap(axes: tuple[Axis, ...]) -> tuple[Index, Index]:
+def _overlap(axes: tuple[Axis, ...]) -> tuple[Any, Any]:
     """Return where the real positions lie in the padded array, and in the array itself."""
     inner, outer = [], []
     for axis in axes:
@@ -50,20 +49,15 @@ def _overlap(axes: tuple[Axis, ...]) -> tuple[Index, Index]:
         last = max(first, last)
         outer.append(slice(first, last))
         inner.append(slice(first + axis.lo, last + axis.lo))
-    return tuple(inner), tuple(outer)
+    return (..., *inner), (..., *outer)
 
 
-def taps(axes: tuple[Axis, ...]) -> Iterator[tuple[tuple[int, ...], Index]]:
-    """Yield each tap r with the slices o_r = p * stride + r * dilation, over all windows p."""
+def taps(axes: tuple[Axis, ...]) -> Iterator[tuple[Any, Any]]:
+    """Yield, for each tap r, its index in a filter and the index of o_r = p*stride + r*dilation."""
     for r in product(*(range(axis.taps) for axis in axes)):
-        yield (
-            r,
-            tuple(
-                slice(
-                    tap * axis.dilation,
-                    tap * axis.dilation + (axis.small - 1) * axis.stride + 1,
-                    axis.stride,
-                )
-                for tap, axis in zip(r, axes)
-            ),
+        starts = (tap * axis.dilation for tap, axis in zip(r, axes))
+        reads = (
+            slice(start, start + (axis.small - 1) * axis.stride + 1, axis.stride)
+            for start, axis in zip(starts, axes)
         )
+        yield (..., *r), (..., *reads)

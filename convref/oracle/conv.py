@@ -28,8 +28,8 @@ def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
     w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
     out = np.zeros((*padded.shape[:2], w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
     for r, at in taps(axes):
-        columns = padded[(..., *at)].reshape(*padded.shape[:3], prod(small))  # (N, G, C/G, P)
-        out += w[(..., *r)] @ columns
+        columns = padded[at].reshape(*padded.shape[:3], prod(small))  # (N, G, C/G, P)
+        out += w[r] @ columns
     return out.reshape(problem.n, len(w) * w.shape[1], *small)  # (N, K, *small)
 
 
@@ -42,8 +42,8 @@ def scatter(small: Array, w: Array, problem: ConvProblem) -> Array:
     shape = (*columns.shape[:2], w.shape[2])
     padded = np.zeros((*shape, *padded_sizes(axes)), small.dtype)  # (N, G, C/G, *padded)
     for r, at in taps(axes):
-        spread = w[(..., *r)].swapaxes(1, 2) @ columns  # (N, G, C/G, P)
-        padded[(..., *at)] += spread.reshape(*shape, *small.shape[2:])
+        spread = w[r].swapaxes(1, 2) @ columns  # (N, G, C/G, P)
+        padded[at] += spread.reshape(*shape, *small.shape[2:])
     big = unpad(padded, axes)
     return big.reshape(problem.n, g * w.shape[2], *big.shape[3:])  # (N, C, *big)
 
@@ -54,11 +54,10 @@ def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
     padded = pad(_grouped(big, g), axes)  # (N, G, C/G, *padded)
     rows = _by_channel(_grouped(small, g))  # (G, K/G, N*P)
     shape = (g, rows.shape[1], padded.shape[2])
-    dw = np.zeros((*problem.filter, *shape), small.dtype)  # (*filter, G, K/G, C/G)
+    dw = np.zeros((*shape, *problem.filter), small.dtype)  # (G, K/G, C/G, *filter)
     for r, at in taps(axes):
-        columns = _by_channel(padded[(..., *at)])  # (G, C/G, N*P)
+        columns = _by_channel(padded[at])  # (G, C/G, N*P)
         dw[r] = rows @ columns.swapaxes(1, 2)
-    dw = np.moveaxis(dw, range(len(axes)), range(-len(axes), 0))
     return dw.reshape(g * shape[1], shape[2], *problem.filter)  # (K, C/G, *filter)
 
 
@@ -75,7 +74,7 @@ def _by_channel(array: Array) -> Array:
 
 def _oriented(w: Array, problem: ConvProblem) -> Array:
     """Return the filter as cross-correlation wants it (flipped if the problem says so)."""
-    return np.flip(w, range(2, w.ndim)) if problem.flip else w
+    return np.flip(w, tuple(range(2, w.ndim))) if problem.flip else w
 
 
 def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Array:
@@ -171,7 +170,8 @@ def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
     >>> conv_bgrad(np.ones((2, 3, 4), int), problem)
     array([8, 8, 8])
     """
-    return dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
+    db: Array = dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
+    return db
 
 
 def conv_jvp(

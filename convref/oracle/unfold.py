@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from ..problem import WindowProblem
@@ -29,8 +28,9 @@ def unfold(x: Array, problem: WindowProblem) -> Array:
     """
     padded = pad(x, problem.axes)
     cols = np.empty((problem.n, problem.c, *problem.filter, *problem.output), x.dtype)
+    windows = _taps_last(cols, problem)
     for r, at in taps(problem.axes):
-        cols[(slice(None), slice(None), *r)] = padded[(..., *at)]
+        windows[r] = padded[at]
     return cols.reshape(problem.shape("cols"))
 
 
@@ -51,8 +51,14 @@ def fold(cols: Array, problem: WindowProblem) -> Array:
     >>> fold(np.ones((1, 2, 3), int), WindowProblem(n=1, c=1, input=(4,), filter=(2,)))
     array([[[1, 2, 2, 1]]])
     """
-    windows = cols.reshape(problem.n, problem.c, *problem.filter, *problem.output)
+    cols = cols.reshape(problem.n, problem.c, *problem.filter, *problem.output)
+    windows = _taps_last(cols, problem)
     padded = np.zeros((problem.n, problem.c, *padded_sizes(problem.axes)), cols.dtype)
     for r, at in taps(problem.axes):
-        padded[(..., *at)] += windows[(slice(None), slice(None), *r)]
+        padded[at] += windows[r]
     return unpad(padded, problem.axes)
+
+
+def _taps_last(cols: Array, problem: WindowProblem) -> Array:
+    """Return (N, C, *filter, *output) viewed as (N, C, *output, *filter)."""
+    return np.moveaxis(cols, range(2, 2 + problem.rank), range(-problem.rank, 0))
