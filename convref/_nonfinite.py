@@ -1,0 +1,180 @@
+"""Which kind each output must have (finite, +inf, -inf, NaN) when operands are not finite.
+
+Kinds are counted with the oracle itself, on indicator arrays: an indicator padded with zeros
+counts only real taps, so padding never enters. Where an output reaches a non-finite operand
+through an absent tap (padding, crop, stride gap, outside dy), NaN is allowed besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import oracle
+from .case import Call, Spec
+from .problem import BASE_ROLE
+
+Array = np.ndarray[Any, Any]
+Indicator = Callable[[Array], Array]
+
+
+def _ones(a: Array) -> Array:
+    return np.ones(a.shape)
+
+
+def _sign(a: Array) -> Array:
+    return np.nan_to_num(np.sign(a), nan=0.0)
+
+
+def _positive(a: Array) -> Array:
+    return np.abs(_sign(a))
+
+
+def _infinite(a: Array) -> Array:
+    return np.isinf(a).astype(float)
+
+
+def _signed_infinite(a: Array) -> Array:
+    return _infinite(a) * _sign(a)
+
+
+def _nan(a: Array) -> Array:
+    return np.isnan(a).astype(float)
+
+
+def _zero(a: Array) -> Array:
+    return (a == 0).astype(float)
+
+
+def _nonfinite(a: Array) -> Array:
+    return (~np.isfinite(a)).astype(float)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Per output: must it be NaN, +inf or -inf, and may it be NaN by a leak?"""
+
+    nan: Array
+    plus: Array
+    minus: Array
+    lenient: Array
+
+    def judged(self, got: Array) -> Array:
+        """Return where the result is a number that the bounds judge."""
+        finite: Array = ~(self.nan | self.plus | self.minus)
+        return finite & ~(self.lenient & (got != got))
+
+    def fault(self, got: Array, strict: bool) -> tuple[tuple[int, ...], str] | None:
+        """Return the first output of the wrong kind with the kind it needs, or None."""
+        leak = (got != got) & self.lenient & (not strict)
+        for kind, must, has in (
+            ("NaN", self.nan, got != got),
+            ("inf", self.plus, got == np.inf),
+            ("-inf", self.minus, got == -np.inf),
+        ):
+            wrong = must & ~has & ~leak
+            if wrong.any():
+                return tuple(int(j) for j in np.argwhere(wrong)[0]), kind
+        wrong = ~(self.nan | self.plus | self.minus) & (got != got) & ~leak
+        if wrong.any():
+            return tuple(int(j) for j in np.argwhere(wrong)[0]), "a number"
+        return None
+
+
+def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
+    """Return the required kinds of each wanted result of a convolution pass."""
+    wide = tuple(None if a is None else a.astype(np.float64) for a in operands)
+    with np.errstate(all="ignore"):
+        return {role: _kinds_of(call, role, wide) for role in call.wanted}
+
+
+def _kinds_of(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
+    def count(f: Indicator, g: Indicator, linear: Indicator = np.zeros_like) -> Array:
+        return _count(call, role, operands, f, g, linear)
+
+    nan = count(_nan, _ones, _nan) + count(_ones, _nan)
+    nan = nan + count(_infinite, _zero) + count(_zero, _infinite)
+    total = count(_infinite, _positive, _infinite) + count(_positive, _infinite)
+    signed = count(_signed_infinite, _sign, _signed_infinite) + count(_sign, _signed_infinite)
+    plus, minus = total + signed > 0, total - signed > 0
+    must_nan = (nan > 0) | (plus & minus)
+    return Kinds(must_nan, plus & ~must_nan, minus & ~must_nan, _lenient(call, role, operands))
+
+
+# The products that each result is a sum of, as pairs of operand roles. What slides or is
+# scattered stands first; a filter cotangent pairs two arrays that both do.
+TERMS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("fprop", "y"): (("x", "w"),),
+    ("backward", "dx"): (("dy", "w"),),
+    ("backward", "dw"): (("dy", "x"),),
+    ("backward", "db"): (),
+    ("jvp", "y"): (("x", "w"),),
+    ("jvp", "y_dot"): (("x_dot", "w"), ("x", "w_dot")),
+    ("double_backward", "ddy"): (("ddx", "w"), ("x", "ddw")),
+    ("double_backward", "dx"): (("dy", "ddw"),),
+    ("double_backward", "dw"): (("dy", "ddx"),),
+}
+
+
+def _count(
+    call: Call,
+    role: str,
+    operands: tuple[Array | None, ...],
+    f: Indicator,
+    g: Indicator,
+    linear: Indicator = np.zeros_like,
+) -> Array:
+    """Return the sum over real taps of f(first factor) * g(second factor), plus linear(bias)."""
+    maps = {"b": linear}
+    for first, second in TERMS[call.pass_, role]:
+        maps |= {BASE_ROLE[first]: f, BASE_ROLE[second]: g}
+    if role == "db":
+        maps["y"] = linear
+    marked = [
+        None if a is None else maps.get(BASE_ROLE[name], np.zeros_like)(a)
+        for name, a in zip(call.roles, operands)
+    ]
+    specs = tuple(Spec("f64") for _ in call.roles)
+    results = call.signature.results
+    mask = tuple(r == role for r in results) if call.mask else ()
+    values = oracle.evaluate(replace(call, specs=specs, mask=mask), *marked)
+    value = values[results.index(role)]
+    assert value is not None
+    return value
+
+
+def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array:
+    """Return where more non-finite factors lie in reach of the taps than real taps meet."""
+    arrays = dict(zip(call.roles, operands))
+    reach, met = np.zeros(call.problem.shape(role)), np.zeros(call.problem.shape(role))
+    for first, second in TERMS[call.pass_, role]:
+        behind = (first, second) if BASE_ROLE[role] == "w" else (second,)
+        pair = arrays[first], arrays[second]
+        if pair[0] is not None and pair[1] is not None:
+            reach = sum((_in_reach(call, role, r, arrays[r]) for r in behind), reach)
+    if TERMS[call.pass_, role]:
+        met = _count(call, role, operands, _ones, _nonfinite)
+    if BASE_ROLE[role] == "w":
+        met = met + _count(call, role, operands, _nonfinite, _ones)
+    lenient: Array = reach > met
+    return lenient
+
+
+def _in_reach(call: Call, role: str, name: str, operand: Array | None) -> Any:
+    """Return how many non-finite elements any tap, real or absent, could bring to each output."""
+    assert operand is not None
+    marks, problem, g = _nonfinite(operand), call.conv, call.conv.groups
+    space = tuple(range(2, 2 + problem.rank))
+    if BASE_ROLE[name] == "w":
+        by_group = marks.sum(axis=space).reshape(g, marks.shape[0] // g, -1)
+        to_columns = (BASE_ROLE[role] == "x") != problem.transposed
+        return by_group.sum(axis=1 if to_columns else 2).reshape(1, -1, *(1,) * problem.rank)
+    summed = marks.sum(axis=(0, *space))  # per channel of x or y
+    if (BASE_ROLE[name] == "y") != problem.transposed:  # the channels of w's first axis
+        return summed.reshape(-1, 1, *(1,) * problem.rank)
+    rows = problem.shape("w")[0]
+    by_row = np.repeat(summed.reshape(g, -1), rows // g, axis=0)
+    return by_row.reshape(rows, -1, *(1,) * problem.rank)

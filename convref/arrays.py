@@ -1,0 +1,134 @@
+"""Arrays of other libraries: what kind they are, to NumPy and back.
+
+A library is looked at only if it is already imported: its arrays cannot exist before.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import dtypes
+from .errors import ConvrefError, message
+
+Array = np.ndarray[Any, Any]
+
+
+class Facts(NamedTuple):
+    """What a plan depends on: kind of array, shape, strides in elements, dtype and device."""
+
+    kind: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str
+
+
+def kind_of(array: Any) -> str:
+    """Return "numpy" or "torch", or an empty text for anything else."""
+    if isinstance(array, np.ndarray):
+        return "numpy"
+    torch = sys.modules.get("torch")
+    return "torch" if torch is not None and isinstance(array, torch.Tensor) else ""
+
+
+def facts(where: str, name: str, array: Any) -> Facts:
+    """Return the facts of the argument `name`, or raise if it is no array that convref knows."""
+    kind = kind_of(array)
+    if kind == "numpy":
+        try:
+            code = dtypes.code_of(array.dtype)
+        except ConvrefError as error:
+            raise ConvrefError(message(where, f"{name} has {error}")) from None
+        size = array.dtype.itemsize
+        strides = tuple(s // size for s in array.strides)
+        return Facts(kind, array.shape, strides, code, "cpu")
+    if kind == "torch":
+        code = _torch_code(where, name, array)
+        return Facts(kind, tuple(array.shape), array.stride(), code, array.device.type)
+    raise ConvrefError(
+        message(where, f"{name} is a {type(array).__name__}, needs a NumPy array or torch tensor")
+    )
+
+
+_TORCH_NAMES = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "c64",
+    "complex128": "c128",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+}
+
+
+def _torch_code(where: str, name: str, tensor: Any) -> str:
+    short = str(tensor.dtype).removeprefix("torch.")
+    if short not in _TORCH_NAMES:
+        known = ", ".join(_TORCH_NAMES)
+        raise ConvrefError(message(where, f"{name} has dtype {short}, needs one of {known}"))
+    if str(tensor.layout) != "torch.strided":
+        raise ConvrefError(message(where, f"{name} has layout {tensor.layout}, needs strided"))
+    return _TORCH_NAMES[short]
+
+
+def torch_dtype(code: str) -> Any:
+    """Return the torch dtype called `code`, or None if torch has none."""
+    import torch
+
+    names = {short: name for name, short in _TORCH_NAMES.items()}
+    return getattr(torch, names[code]) if code in names else None
+
+
+def to_numpy(array: Any) -> Array:
+    """Return `array` as a NumPy array that shares its memory where it lies on the CPU."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor = array.detach().resolve_conj().resolve_neg().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":
+        import torch
+
+        return tensor.view(torch.int16).numpy().view(dtypes.numpy_dtype("bf16"))  # type: ignore[no-any-return]
+    result: Array = tensor.numpy()
+    return result
+
+
+def to_torch(array: Any) -> Any:
+    """Return `array` as a torch tensor that shares its memory, strides kept.
+
+    Read-only arrays are shared too: no backend may write to an operand.
+    """
+    import torch
+
+    if not isinstance(array, np.ndarray):
+        return array
+    if any(stride < 0 for stride in array.strides):
+        array = array.copy()  # torch has no negative strides
+    bf16 = array.dtype.name == "bfloat16"
+    plain = array.view(np.int16) if bf16 else array
+    if not plain.flags.writeable:
+        plain = _writeable_alias(plain)
+    tensor = torch.from_numpy(plain)
+    return tensor.view(torch.bfloat16) if bf16 else tensor
+
+
+def _writeable_alias(array: Array) -> Array:
+    """Return a view that torch takes without its warning about read-only memory."""
+    address, _ = array.__array_interface__["data"]
+    interface = dict(array.__array_interface__, data=(address, False), strides=array.strides)
+    holder = type("Alias", (), {"__array_interface__": interface, "owner": array})()
+    return np.asarray(holder)
+
+
+def like(array: Any, template: Any) -> Any:
+    """Return `array` as the kind of array that `template` is, on its device."""
+    if kind_of(template) == "torch":
+        tensor = to_torch(array)
+        return tensor if template.device.type == "cpu" else tensor.to(template.device)
+    return to_numpy(array)
