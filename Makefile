@@ -1,0 +1,69 @@
+# Everything a contributor runs. Each target installs what it needs into .venv, once for each
+# version of pyproject.toml and constraints.txt:  make check test lint docs bench gpu clean
+#
+# PYTHON is the interpreter that .venv is made with (or, for `make gpu`, run with).
+
+PYTHON ?= python3
+TRITON ?= triton==3.6.0; sys_platform == 'linux'
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+EXTRAS_check := check,torch
+EXTRAS_test := test,torch,jax
+EXTRAS_lint := lint
+EXTRAS_docs := docs
+EXTRAS_bench := bench,torch
+
+.DEFAULT_GOAL := help
+.PHONY: help check test lint docs bench gpu clean
+.NOTPARALLEL:
+
+help:
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile
+
+check: .venv/.installed-check ## hold the installed backends to the reference
+	$(BIN)/convref check
+
+test: .venv/.installed-test ## run the whole test suite
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/.installed-lint ## ruff, mypy, codespell and the bans; changes no file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python tools/bans.py
+
+docs: .venv/.installed-docs ## build the pages into docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+
+bench: .venv/.installed-bench ## time the backends of this CPU
+	$(BIN)/python -m convref_bench cpu
+
+# No venv and no network: only what PYTHON has. A dist-info folder stands in for the installation.
+gpu: ## test and time the GPU kernels with PYTHON as it is
+	$(PYTHON) tools/dist_info.py build/gpu
+	PYTHONPATH="$(CURDIR)/build/gpu:$(CURDIR):$(CURDIR)/kernels:$(CURDIR)/bench$${PYTHONPATH:+:$$PYTHONPATH}" \
+		$(PYTHON) -m convref_bench gpu
+
+clean: ## remove .venv and everything built
+	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find convref kernels bench tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: $(PYTHON) is not Python 3.11 or newer; run make PYTHON=<a newer one>" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "make: $(PYTHON) cannot make a venv (no ensurepip); install python3-venv or run make PYTHON=<another one>" >&2; exit 1; }
+	@echo "making .venv with $(PYTHON)"
+	@$(PYTHON) -m venv .venv
+
+# torch for CUDA comes with the triton that it needs, torch for CPUs with none.
+.venv/.installed-%: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing convref[$(EXTRAS_$*)] into .venv"
+	@$(PIP) install -q -c constraints.txt -e '.[$(EXTRAS_$*)]'
+	@case ,$(EXTRAS_$*), in *,torch,*) \
+		$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || \
+		$(PIP) install -q "$(TRITON)" ;; esac
+	@touch $@
