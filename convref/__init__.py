@@ -1,1 +1,74 @@
-"""Reference formulas, kernels and a court for convolutional networks."""
+"""Reference formulas, kernels and a court for convolutional networks.
+
+>>> import numpy as np, convref
+>>> convref.conv1d(np.arange(4.).reshape(1, 1, 4), np.ones((1, 1, 3)), padding=1)
+array([[[1., 3., 6., 5.]]])
+"""
+
+from .api import (
+    assert_correct,
+    case_of,
+    conv1d,
+    conv1d_backward,
+    conv1d_jvp,
+    conv2d,
+    conv2d_backward,
+    conv2d_jvp,
+    conv3d,
+    conv3d_backward,
+    conv3d_jvp,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    convolution,
+    convolution_backward,
+    convolution_double_backward,
+    fold,
+    unfold,
+)
+from .case import Call, Case, Spec
+from .dispatch import explain, plan, run
+from .errors import ConvrefError, UnsupportedError
+from .judge import Numerics, Verdict, judge
+from .line import parse, parse_problem
+from .problem import SIGNATURE, ConvProblem, WindowProblem
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SIGNATURE",
+    "Call",
+    "Case",
+    "ConvProblem",
+    "ConvrefError",
+    "Numerics",
+    "Spec",
+    "UnsupportedError",
+    "Verdict",
+    "WindowProblem",
+    "assert_correct",
+    "case_of",
+    "conv1d",
+    "conv1d_backward",
+    "conv1d_jvp",
+    "conv2d",
+    "conv2d_backward",
+    "conv2d_jvp",
+    "conv3d",
+    "conv3d_backward",
+    "conv3d_jvp",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+    "convolution_backward",
+    "convolution_double_backward",
+    "explain",
+    "fold",
+    "judge",
+    "parse",
+    "parse_problem",
+    "plan",
+    "run",
+    "unfold",
+]

@@ -94,7 +94,9 @@ def to_numpy(array: Any) -> Array:
     if str(tensor.dtype) == "torch.bfloat16":
         import torch
 
-        return tensor.view(torch.int16).numpy().view(dtypes.numpy_dtype("bf16"))  # type: ignore[no-any-return]
+        tensor = tensor.view(torch.int16)
+        bits: Array = tensor.numpy()
+        return bits.view(dtypes.numpy_dtype("bf16"))
     result: Array = tensor.numpy()
     return result
 

@@ -249,9 +249,7 @@ def judge(
             continue
         found = _judge_one(ref, i, role, got, numerics, zero_mean)
         worst = max(worst, found.worst)
-        if found.kind == "wrong" or (found.kind != "pass" and verdict.kind == "pass"):
-            verdict = found
-        elif verdict.kind == "pass":
+        if found.kind == "wrong" or verdict.kind == "pass":
             verdict = found
         if verdict.kind == "wrong":
             return verdict
@@ -440,7 +438,7 @@ def _fault(
 def _overflows(
     call: Call, got: Array, value: Array, sums: Array, limit: Array, model: Numerics
 ) -> Array:
-    """Return where an infinity or NaN is explained by overflow of the result or on the way to it."""
+    """Return where an infinity or NaN is explained by overflow, at the end or on the way."""
     out = dtypes.number(call.dtype)
     if call.dtype in dtypes.COMPLEX:
         right_sign: Any = ~np.isfinite(got)

@@ -1,7 +1,8 @@
-"""The second definition as a backend: literal loops, for small problems and for judging the judge."""
+"""The second definition as a backend: literal loops, for small problems."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from .. import dtypes
 from ..arrays import like, to_numpy
 from ..case import Call
-from ..judge import Numerics
 from ..oracle import loops
 from ..problem import ConvProblem
 from .numpy import NumpyBackend
@@ -35,35 +35,47 @@ class LoopsBackend(NumpyBackend):
         wide = dtypes.numpy_dtype(dtypes.accumulator(call.dtype))
         arrays = [None if a is None else to_numpy(a).astype(wide) for a in operands]
         with np.errstate(all="ignore"):
-            results = _evaluate(call, arrays)
+            compute = _PASSES[call.pass_] if call.op == "conv" else _windows
+            results = compute(call, *arrays)
         template = next(a for a in operands if a is not None)
         return tuple(
             None if r is None else like(dtypes.rounded(r, call.dtype), template) for r in results
         )
 
-    def numerics(self, call: Call) -> Numerics:
-        """Return the oracle's model: the loops sum in the same wider type."""
-        return super().numerics(call)
+
+def _windows(call: Call, array: Any) -> tuple[Any, ...]:
+    unfolds = (call.op == "unfold") != (call.pass_ == "backward")
+    return ((loops.unfold if unfolds else loops.fold)(array, call.problem),)
 
 
-def _evaluate(call: Call, arrays: list[Any]) -> tuple[Any, ...]:
-    if (call.op == "unfold") != (call.pass_ == "backward") and call.op != "conv":
-        return (loops.unfold(arrays[0], call.problem),)
-    if call.op != "conv":
-        return (loops.fold(arrays[0], call.problem),)
-    if call.pass_ == "fprop":
-        return (loops.conv_fprop(*arrays, call.conv),)
-    if call.pass_ == "jvp":
-        x, w, b, *dots = arrays
-        return loops.conv_fprop(x, w, b, call.conv), loops.conv_jvp(x, w, *dots, call.conv)
-    if call.pass_ == "double_backward":
-        return loops.conv_double_backward(*arrays, call.conv, call.mask)
-    dy, x, w = arrays
+def _fprop(call: Call, x: Any, w: Any, b: Any) -> tuple[Any, ...]:
+    return (loops.conv_fprop(x, w, b, call.conv),)
+
+
+def _jvp(call: Call, x: Any, w: Any, b: Any, *dots: Any) -> tuple[Any, ...]:
+    x_dot, w_dot, b_dot = dots
+    y_dot = loops.conv_jvp(x, w, x_dot, w_dot, b_dot, call.conv)
+    return loops.conv_fprop(x, w, b, call.conv), y_dot
+
+
+def _backward(call: Call, dy: Any, x: Any, w: Any) -> tuple[Any, ...]:
     return (
         loops.conv_dgrad(dy, w, call.conv) if call.mask[0] else None,
         loops.conv_wgrad(dy, x, call.conv) if call.mask[1] else None,
         loops.conv_bgrad(dy, call.conv) if call.mask[2] else None,
     )
 
+
+def _double_backward(call: Call, *operands: Any) -> tuple[Any, ...]:
+    ddx, ddw, ddb, dy, x, w = operands
+    return loops.conv_double_backward(ddx, ddw, ddb, dy, x, w, call.conv, call.mask)
+
+
+_PASSES: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "fprop": _fprop,
+    "backward": _backward,
+    "jvp": _jvp,
+    "double_backward": _double_backward,
+}
 
 backend = LoopsBackend()

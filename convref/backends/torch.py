@@ -1,4 +1,4 @@
-"""PyTorch as a backend: ATen's convolution, called as it is, or with convref's edge rules around it.
+"""PyTorch as a backend: ATen's convolution as it is, or with convref's edge rules around it.
 
 `backend` is what users get: it settles empty extents itself, where ATen differs from the rules
 (docs/conv.md). `backend.raw` is what the court judges: ATen and nothing else.
@@ -19,10 +19,10 @@ from ..judge import Numerics
 try:
     import torch
     import torch.nn.functional as F
+    from torch import Tensor
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-Tensor = torch.Tensor
 MATH = {"ieee": "ieee", "tf32": "tf32"}
 _REAL = ("f16", "bf16", "f32", "f64")
 
@@ -112,7 +112,7 @@ def _stages(call: Call) -> int:
 def _flags(math: str, onednn: bool) -> Iterator[None]:
     """Set what float32 products and 16-bit sums may do, and put it back afterwards."""
     backends = torch.backends
-    wanted = [
+    wanted: list[tuple[Any, str, Any]] = [
         (part, "fp32_precision", MATH[math])
         for part in (
             backends.cudnn.conv,
@@ -231,7 +231,7 @@ def _backward(call: Call, dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor | No
         geometry.filter(w),
         [call.conv.k],
         *geometry.arguments(),
-        list(mask[:2]) + [False],
+        [*mask[:2], False],
     )
     if mask[2]:
         db = dy.sum(dim=(0, *range(2, dy.ndim)))

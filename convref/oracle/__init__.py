@@ -55,7 +55,8 @@ def _conv_jvp(call: Call, x: Array, w: Array, b: Array | None, *dots: Array | No
 
 
 def _conv_double_backward(call: Call, *operands: Any) -> Results:
-    return conv_double_backward(*operands, call.conv, call.mask)
+    ddx, ddw, ddb, dy, x, w = operands
+    return conv_double_backward(ddx, ddw, ddb, dy, x, w, call.conv, call.mask)
 
 
 def _unfold(call: Call, x: Array) -> Results:

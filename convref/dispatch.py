@@ -1,0 +1,233 @@
+"""The one door: `run` a call on a backend, `plan` it ahead, `explain` the choice."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from .arrays import kind_of
+from .backends import Backend
+from .case import Call
+from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
+
+GROUP = "convref.backends"
+
+# What ships with convref is found without an installation too.
+SHIPPED = {
+    "numpy": "convref.backends.numpy:backend",
+    "loops": "convref.backends.loops:backend",
+    "torch": "convref.backends.torch:backend",
+}
+
+# Candidates of backend="auto" in order of preference, by kind of array and device.
+AUTO: dict[tuple[str, str], tuple[str, ...]] = {
+    ("numpy", "cpu"): ("numpy",),
+    ("torch", "cpu"): ("torch", "numpy"),
+    ("torch", "cuda"): ("torch",),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One backend that was considered, and why it was chosen, passed over or refused."""
+
+    name: str
+    chosen: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A call with the backend that will compute it.
+
+    Parameters
+    ----------
+    call : Call
+    backend : Backend
+    candidates : tuple of Candidate
+        Everything that was considered, in order.
+    """
+
+    call: Call
+    backend: Backend
+    candidates: tuple[Candidate, ...]
+
+    def __str__(self) -> str:
+        rows = (
+            f"  {'*' if item.chosen else ' '} {item.name}: {item.reason}"
+            for item in self.candidates
+        )
+        return "\n".join((str(self.call), *rows))
+
+
+@cache
+def names() -> dict[str, str]:
+    """Return the registered backends as name -> "module:attribute"."""
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {**SHIPPED, **found}
+
+
+@cache
+def load(name: str) -> Backend:
+    """Return the backend called `name`, or the object at "package.module:attribute".
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such backend, or the object is none.
+    MissingExtraError
+        If its framework is not installed; the text names the pip command.
+
+    Examples
+    --------
+    >>> load("numpy").name
+    'numpy'
+    """
+    known = names()
+    target = known.get(name, name)
+    module, colon, attribute = target.partition(":")
+    if not colon:
+        listed = ", ".join(sorted(known))
+        raise ConvrefError(
+            message(
+                "backend", f"{shorten(repr(name))} is unknown, needs {listed} or pkg.mod:object"
+            )
+        )
+    try:
+        backend = importlib.import_module(module)
+        for part in attribute.split("."):
+            backend = getattr(backend, part)
+    except MissingExtraError:
+        raise
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConvrefError(
+            message("backend", f"{shorten(name)} does not load: {shorten(error)}")
+        ) from error
+    if not isinstance(backend, Backend):
+        raise ConvrefError(
+            message("backend", f"{shorten(name)} needs name, supports, run, numerics, fingerprint")
+        )
+    return backend
+
+
+@lru_cache(maxsize=4096)
+def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
+    """Return the Plan of `call`: which backend computes it, and why.
+
+    Parameters
+    ----------
+    call : Call
+    backend : str
+        A name, "package.module:object", or "auto".
+    kind : str
+        Kind of array that the operands are, "numpy" or "torch"; matters to "auto" only.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    UnsupportedError
+        If the named backend (or every candidate of "auto") cannot do the call; with reasons.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> print(plan(parse("conv.fprop:n1c1k1_i3_f3").call))
+    conv.fprop:n1c1k1_i3_f3
+      * numpy: computes NumPy arrays exactly
+    """
+    wanted = AUTO.get((kind, call.specs[0].device), ()) if backend == "auto" else (backend,)
+    candidates: list[Candidate] = []
+    chosen: Backend | None = None
+    for name in wanted:
+        try:
+            found = load(name)
+            reason = found.supports(call)
+        except MissingExtraError as error:
+            if backend != "auto":
+                raise
+            found, reason = None, str(error)
+        take = reason is None and chosen is None
+        why = reason or _why(backend, kind, name)
+        candidates.append(Candidate(name, take, why if take or reason else "next in order"))
+        chosen = found if take else chosen
+    if chosen is None:
+        where = f"{call.op}.{call.pass_}"
+        reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or f"no backend for {kind}"
+        raise UnsupportedError(message(where, reasons, call))
+    return Plan(call, chosen, tuple(candidates))
+
+
+def _why(backend: str, kind: str, name: str) -> str:
+    if backend != "auto":
+        return "named by the caller"
+    if name == "numpy":
+        return "computes NumPy arrays exactly" if kind == "numpy" else "the oracle takes the rest"
+    return f"computes {kind} tensors where they lie"
+
+
+def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
+    """Return the results of `call` by role, None where masked off.
+
+    Parameters
+    ----------
+    call : Call
+    *operands : array or None
+        One per role of the pass, in the axis order of the formulas (N, C, spatial).
+    backend : str
+        As in `plan`.
+
+    Raises
+    ------
+    ConvrefError
+        If an operand's presence or shape disagrees with the call.
+    UnsupportedError
+        If no backend takes the call.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convref.line import parse
+    >>> call = parse("conv.bgrad:n2c1k1_i3_f1:dt=f64").call
+    >>> run(call, np.ones((2, 1, 3)), np.ones((2, 1, 3)), np.ones((1, 1, 1)))
+    (None, None, array([6.]))
+    """
+    where = f"{call.op}.{call.pass_}"
+    if len(operands) != len(call.roles):
+        raise ConvrefError(
+            message(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
+        )
+    for role, operand in zip(call.roles, operands):
+        if (operand is not None) != call.is_present(role):
+            state = "absent" if operand is None else "present"
+            raise ConvrefError(message(where, f"{role} is {state}, the call says otherwise", call))
+        if operand is not None and tuple(operand.shape) != call.problem.shape(role):
+            raise ConvrefError(
+                message(
+                    where,
+                    f"{role} has shape {tuple(operand.shape)}, needs {call.problem.shape(role)}",
+                    call,
+                )
+            )
+    kind = next(kind_of(a) for a in operands if a is not None)
+    return plan(call, backend, kind).backend.run(call, *operands)
+
+
+def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
+    """Return, as text, each candidate for `call`, the verdict on it and the reason.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> print(explain(parse("conv.fprop:n1c1k1_i3_f3").call, kind="abacus"))
+    conv.fprop: no backend for abacus (conv.fprop:n1c1k1_i3_f3)
+    """
+    try:
+        return str(plan(call, backend, kind))
+    except UnsupportedError as error:
+        return str(error)
