@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import numpy as np
 from ..problem import Axis, Sizes
 
 Array = np.ndarray[Any, Any]
+
+BLOCK = 4096  # windows; a map of 56 x 56 goes alone, maps of 7 x 7 go eighty at a time
 
 
 def pad(big: Array, axes: tuple[Axis, ...]) -> Array:
@@ -52,12 +56,24 @@ def _overlap(axes: tuple[Axis, ...]) -> tuple[Any, Any]:
     return (..., *inner), (..., *outer)
 
 
-def taps(axes: tuple[Axis, ...]) -> Iterator[tuple[Any, Any]]:
-    """Yield, for each tap r, its index in a filter and the index of o_r = p*stride + r*dilation."""
+@lru_cache(maxsize=4)  # the sums of one problem follow each other
+def taps(axes: tuple[Axis, ...]) -> tuple[tuple[Any, Any], ...]:
+    """Return, for each tap r, its index in a filter and that of o_r = p*stride + r*dilation."""
+    found = []
     for r in product(*(range(axis.taps) for axis in axes)):
         starts = (tap * axis.dilation for tap, axis in zip(r, axes))
         reads = (
             slice(start, start + (axis.small - 1) * axis.stride + 1, axis.stride)
             for start, axis in zip(starts, axes)
         )
-        yield (..., *r), (..., *reads)
+        found.append(((..., *r), (..., *reads)))
+    return tuple(found)
+
+
+def blocks(n: int, axes: tuple[Axis, ...]) -> Iterator[slice]:
+    """Yield slices of the batch with about BLOCK windows each: what one of them needs stays cached.
+
+    A sum over all taps reads its operands once per tap; whole batches would come from memory.
+    """
+    step = max(1, BLOCK // max(1, prod(axis.small for axis in axes)))
+    return (slice(first, first + step) for first in range(0, n, step))

@@ -17,48 +17,66 @@ from math import prod
 import numpy as np
 
 from ..problem import ConvProblem
-from ._windows import Array, pad, padded_sizes, taps, unpad
+from ._windows import Array, blocks, pad, padded_sizes, taps, unpad
 
 
 def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
     """Return the windows of `big` weighted by `w` (C.1); w is (K, C/G, *filter)."""
-    axes, g = problem.axes, problem.groups
-    small = tuple(axis.small for axis in axes)
-    padded = pad(_grouped(big, g), axes)  # (N, G, C/G, *padded)
-    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
-    out = np.zeros((*padded.shape[:2], w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
-    for r, at in taps(axes):
-        columns = padded[at].reshape(*padded.shape[:3], prod(small))  # (N, G, C/G, P)
-        out += w[r] @ columns
-    return out.reshape(problem.n, len(w) * w.shape[1], *small)  # (N, K, *small)
+    axes, g, small = problem.axes, problem.groups, tuple(axis.small for axis in problem.axes)
+    w = _by_tap(w, g)  # (G, K/G, C/G, *filter)
+    out = np.zeros((problem.n, g, w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
+    for images in blocks(problem.n, axes):
+        padded, y = pad(_grouped(big[images], g), axes), out[images]  # (N, G, C/G, *padded)
+        product = np.empty_like(y)
+        for r, at in taps(axes):
+            columns = padded[at].reshape(*padded.shape[:3], prod(small))  # (N, G, C/G, P)
+            y += np.matmul(w[r], columns, out=product)
+    return out.reshape(problem.n, g * w.shape[1], *small)  # (N, K, *small)
 
 
 def scatter(small: Array, w: Array, problem: ConvProblem) -> Array:
     """Return `small` spread through `w` (C.2), the adjoint of `gather` in its first argument."""
     axes, g = problem.axes, problem.groups
-    columns = _grouped(small, g)  # (N, G, K/G, *small)
-    columns = columns.reshape(*columns.shape[:3], prod(small.shape[2:]))  # (N, G, K/G, P)
-    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
-    shape = (*columns.shape[:2], w.shape[2])
-    padded = np.zeros((*shape, *padded_sizes(axes)), small.dtype)  # (N, G, C/G, *padded)
-    for r, at in taps(axes):
-        spread = w[r].swapaxes(1, 2) @ columns  # (N, G, C/G, P)
-        padded[at] += spread.reshape(*shape, *small.shape[2:])
-    big = unpad(padded, axes)
-    return big.reshape(problem.n, g * w.shape[2], *big.shape[3:])  # (N, C, *big)
+    w = _by_tap(w, g).swapaxes(1, 2)  # (G, C/G, K/G, *filter)
+    big = np.empty((problem.n, *w.shape[:2], *(axis.big for axis in axes)), small.dtype)
+    for images in blocks(problem.n, axes):
+        columns = _grouped(small[images], g)  # (N, G, K/G, *small)
+        spread = np.empty((len(columns), *w.shape[:2], *columns.shape[3:]), small.dtype)
+        padded = np.zeros((*spread.shape[:3], *padded_sizes(axes)), small.dtype)
+        flat = spread.reshape(*spread.shape[:3], prod(spread.shape[3:]))  # (N, G, C/G, P)
+        columns = columns.reshape(*columns.shape[:3], flat.shape[3])  # (N, G, K/G, P)
+        for r, at in taps(axes):
+            np.matmul(w[r], columns, out=flat)
+            padded[at] += spread
+        big[images] = unpad(padded, axes)
+    return big.reshape(problem.n, g * w.shape[1], *big.shape[3:])  # (N, C, *big)
 
 
 def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
     """Return the correlation of `big` with `small` at each tap (C.3), shaped (K, C/G, *filter)."""
     axes, g = problem.axes, problem.groups
-    padded = pad(_grouped(big, g), axes)  # (N, G, C/G, *padded)
-    rows = _by_channel(_grouped(small, g))  # (G, K/G, N*P)
-    shape = (g, rows.shape[1], padded.shape[2])
-    dw = np.zeros((*shape, *problem.filter), small.dtype)  # (G, K/G, C/G, *filter)
-    for r, at in taps(axes):
-        columns = _by_channel(padded[at])  # (G, C/G, N*P)
-        dw[r] = rows @ columns.swapaxes(1, 2)
+    shape = (g, small.shape[1] // g, big.shape[1] // g)  # (G, K/G, C/G)
+    dw = _taps_last(np.zeros((*problem.filter, *shape), small.dtype))  # (G, K/G, C/G, *filter)
+    product = np.empty(shape, small.dtype)
+    for images in blocks(problem.n, axes):
+        padded = _by_channel(pad(_grouped(big[images], g), axes))  # (G, C/G, N, *padded)
+        rows = _by_channel(_grouped(small[images], g))  # (G, K/G, N, *small)
+        rows = rows.reshape(*shape[:2], prod(rows.shape[2:]))  # (G, K/G, N*P)
+        for r, at in taps(axes):
+            columns = padded[at].reshape(g, shape[2], rows.shape[2])  # (G, C/G, N*P)
+            dw[r] += np.matmul(rows, columns.swapaxes(1, 2), out=product)
     return dw.reshape(g * shape[1], shape[2], *problem.filter)  # (K, C/G, *filter)
+
+
+def _by_tap(w: Array, g: int) -> Array:
+    """Return (K, C/G, *filter) as (G, K/G, C/G, *filter), each tap contiguous in memory."""
+    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])
+    return _taps_last(np.ascontiguousarray(w.transpose(*range(3, w.ndim), 0, 1, 2)))
+
+
+def _taps_last(w: Array) -> Array:
+    """Return (*filter, G, K/G, C/G) as (G, K/G, C/G, *filter)."""
+    return w.transpose(-3, -2, -1, *range(w.ndim - 3))
 
 
 def _grouped(array: Array, g: int) -> Array:
@@ -67,9 +85,8 @@ def _grouped(array: Array, g: int) -> Array:
 
 
 def _by_channel(array: Array) -> Array:
-    """Return (N, G, C/G, ...) as (G, C/G, N * ...)."""
-    moved = np.moveaxis(array, 0, 2)  # (G, C/G, N, ...)
-    return moved.reshape(*moved.shape[:2], prod(moved.shape[2:]))
+    """Return (N, G, C/G, ...) as (G, C/G, N, ...)."""
+    return array.transpose(1, 2, 0, *range(3, array.ndim))
 
 
 def _oriented(w: Array, problem: ConvProblem) -> Array:
@@ -132,7 +149,7 @@ def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
     array([[[ 1, 10,  1, 10,  0]]])
     """
     sum_ = gather if problem.transposed else scatter
-    return sum_(dy, np.conj(_oriented(w, problem)), problem)
+    return sum_(dy, _oriented(w, problem).conj(), problem)
 
 
 def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
@@ -157,7 +174,7 @@ def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
     >>> conv_wgrad(dy, x, ConvProblem(n=1, c=1, k=1, input=(5,), filter=(2,)))
     array([[[ 6, 10]]])
     """
-    big, small = (dy, np.conj(x)) if problem.transposed else (np.conj(x), dy)
+    big, small = (dy, x.conj()) if problem.transposed else (x.conj(), dy)
     return _oriented(correlate(big, small, problem), problem)
 
 
