@@ -62,8 +62,8 @@ clean: ## remove .venv and everything built
 # torch for CUDA comes with the triton that it needs, torch for CPUs with none.
 .venv/.installed-%: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing convref[$(EXTRAS_$*)] into .venv"
-	@$(PIP) install -q -c constraints.txt -e '.[$(EXTRAS_$*)]'
+	@$(PIP) install -qq -c constraints.txt -e '.[$(EXTRAS_$*)]'
 	@case ,$(EXTRAS_$*), in *,torch,*) \
 		$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || \
-		$(PIP) install -q "$(TRITON)" ;; esac
+		$(PIP) install -qq "$(TRITON)" ;; esac
 	@touch $@

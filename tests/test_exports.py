@@ -1,0 +1,333 @@
+"""Exports: descriptors go there and back; snippets need no convref and give its values."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convref import dtypes, exports
+from convref.errors import ConvrefError, UnsupportedError
+from convref.line import parse, parse_problem
+from convref.oracle import evaluate
+
+# Executes snippets one after the other in a process that has no convref: printed text, and the
+# arrays by name where the program drew them itself.
+DRIVER = """
+import contextlib, io, json, sys
+
+class NoConvref:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "convref":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoConvref())
+answers = []
+for program in json.load(sys.stdin):
+    scope, out = {}, io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(program, scope)
+    arrays = {k: v for k, v in scope.items() if hasattr(v, "tolist") and hasattr(v, "shape")}
+    values = {k: v.tolist() for k, v in arrays.items()}
+    shapes = {k: list(v.shape) for k, v in arrays.items()}
+    strides = {k: list(v.stride()) for k, v in arrays.items() if hasattr(v, "stride")}
+    answers.append({"printed": out.getvalue(), "repr": repr((values, shapes, strides))})
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _operands(monkeypatch):
+    """Stand in for convref.conformance.operands while there is none."""
+    if importlib.util.find_spec("convref.conformance.operands") is None:
+        from types import SimpleNamespace
+
+        from convref.conformance.fills import values
+
+        def operands(case):
+            call = case.call
+            return tuple(values(case, r) if call.is_present(r) else None for r in call.roles)
+
+        stub = SimpleNamespace(operands=operands)
+        monkeypatch.setitem(sys.modules, "convref.conformance.operands", stub)
+
+
+def run(programs):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRIVER],
+        input=json.dumps(programs),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    names = {"nan": np.nan, "inf": np.inf}
+    answers = []
+    for answer in json.loads(done.stdout):
+        values, shapes, strides = eval(answer["repr"], {"__builtins__": {}}, names)
+        answers.append((answer["printed"], values, shapes, strides))
+    return answers
+
+
+LINES = [
+    "conv.fprop:n1c1k1_i3_f2",
+    "conv.fprop:n2c4k2g2_i4x5_f3x2_s2x1_p1x0_d1x2:seed=3",
+    "conv.fprop:n1c2k2_i3x3_f2x2_p1,0x0,2:bias=0",
+    "conv.fprop:n1c1k2_i5x4_f2x2_p-1,1x0,-1",
+    "conv.fprop:n1c1k1_i2x3x2_f2x1x2_p1:flip=1",
+    "conv.fprop:n1c4k2g2_i3_f2_s2_p1:t=1:op=1",
+    "conv.fprop:n1c2k4g2_i2x3_f3x2_s2x1_p1,0x0,1_d1x2:t=1",
+    "conv.fprop:n1c1k1_i4_f2_s3_p-1,2:t=1:flip=1",
+    "conv.fprop:n0c1k2_i3_f2",
+    "conv.fprop:n1c1k1_i3_f2:dt=bf16",
+    "conv.fprop:n1c2k1_i3_f2:dt=c64:fill=ones",
+    "conv.backward:n1c2k2_i4x3_f2x2_p1,0x0,1:dt=f64",
+    "conv.backward:n2c2k4g2_i3_f2_s2_p1:mask=101",
+    "conv.dgrad:n1c2k2_i5_f3_p-1,1",
+    "conv.wgrad:n1c2k2_i4_f3_p1:flip=1:dt=f16",
+    "conv.bgrad:n1c2k2_i4_f3_p1",
+    "conv.backward:n1c2k2_i3x2_f2x2_s2_p1,0x0,1:t=1",
+    "conv.backward:n1c1k1_i3_f2:dt=c128",
+    "conv.jvp:n1c2k2_i4_f2_p1,0",
+    "conv.jvp:n1c2k2_i4_f2:tan=w",
+    "conv.jvp:n1c2k2_i4_f2:bias=0:tan=0",
+    "conv.double_backward:n1c2k2_i4x3_f2x2_p1x0",
+    "conv.double_backward:n1c2k2_i4_f2:tan=b:mask=110",
+    "conv.double_backward:n1c2k2g2_i3_f2_s2:t=1:tan=xw",
+    "conv.double_backward:n1c1k1_i3_f2:tan=0",
+    "conv.fprop:n1c3k2_i9x8_f3x3_p1:seed=5",
+    "conv.fprop:n1c1k1_i12x12_f3x3_p1:fill=ones",
+    "conv.fprop:n1c1k1_i12x12_f3x3_p1:fill=impulse",
+    "conv.dgrad:n1c3k8_i6x6_f3x3:seed=2",
+    "unfold.fprop:n1c2_i4x3_f2x2_s2x1_p1,0x0,2",
+    "unfold.backward:n1c2_i4x3_f2x2_p1",
+    "unfold.jvp:n1c1_i3x3_f2x2_d2",
+    "fold.fprop:n1c2_i4x3_f2x2_p1,0x0,2",
+    "fold.backward:n1c2_i4x3_f2x2_s2_p1",
+]
+TORCH_ONLY = [
+    "conv.fprop:n2c3k2_i3x4_f2x2:mem=nhwc",
+    "conv.backward:n1c2k2_i3x2_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn",
+    "conv.backward:n1c1k1_i4_f2:dt=c64:t=1",
+]
+
+
+def check_values(lines, programs):
+    for line, program, answer in zip(lines, programs, run(programs), strict=True):
+        call = parse(line).call
+        printed, values, shapes, _ = answer
+        given = [
+            np.array(values[r], dtypes.numpy_dtype(call.dtype)).reshape(call.problem.shape(r))
+            if call.is_present(r)
+            else None
+            for r in call.roles
+        ]
+        results = evaluate(call, *given)
+        wide = complex if call.dtype[0] == "c" else float
+        for role, result in zip(call.signature.results, results, strict=True):
+            if result is None:
+                continue
+            assert tuple(shapes[role]) == result.shape, f"{line}\n{program}"
+            got = np.array(values[role], wide).reshape(result.shape)
+            np.testing.assert_array_equal(got, result.astype(wide), f"{role} of {line}\n{program}")
+            start = f"{role} =" if result.size <= exports.LITERAL else f"{role} "
+            assert any(text.startswith(start) for text in printed.splitlines()), printed
+
+
+def test_torch_snippets_give_the_values_of_the_oracle():
+    lines = LINES + TORCH_ONLY
+    check_values(lines, [exports.to_torch(parse(line)) for line in lines])
+
+
+def test_jax_snippets_give_the_values_of_the_oracle():
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed")
+    complex_backward = "conv.backward:n1c1k1_i3_f2:dt=c128"
+    ranks = [
+        "conv.fprop:n1c0k2_i3_f2",
+        "unfold.fprop:n1c2_i5_f2_s2_p1",
+        "fold.fprop:n1c1_i3x2x2_f2x1x2",
+    ]
+    lines = [line for line in LINES if line != complex_backward] + ranks
+    check_values(lines, [exports.to_jax(parse(line)) for line in lines])
+
+
+@pytest.mark.parametrize("line", LINES + TORCH_ONLY)
+def test_small_snippets_hold_the_data_and_the_answer_of_the_case(line):
+    from convref.conformance.operands import operands
+
+    case = parse(line)
+    program = exports.to_torch(case)
+    ast.parse(program)
+    assert program.startswith(f"# {case}\n")
+    arrays = dict(zip(case.call.roles, operands(case), strict=True))
+    if all(a is None or 0 < a.size <= exports.LITERAL for a in arrays.values()):
+        assert "rng" not in program
+        results = dict(zip(case.call.signature.results, evaluate(case.call, *arrays.values())))
+        for role in case.call.wanted:
+            if results[role].size == 1:
+                number = results[role].astype(complex if case.call.dtype[0] == "c" else float)
+                assert f"# convref: {role} = {number.tolist()}" in program
+
+
+def test_strided_operands_lie_as_the_case_says():
+    line = "conv.backward:n2c3k2_i3x4_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn"
+    [(_, _, _, strides)] = run([exports.to_torch(parse(line))])
+    assert strides["x"] == [3 * 8 * 3, 1, 8 * 3, 2 * 3]
+    assert strides["w"] == [3 * 4, 1, 2 * 3, 3]
+    assert strides["dy"] == [0, 6, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("conv.fprop:n1c1k1_i3_f2:dt=obj", "no convolution of obj"),
+        ("conv.dgrad:n1c1k1_i3_f2:dt=i32", "differentiates no integers"),
+        ("conv.fprop:n1c1k1_i3_f2:math=tf32x3", "no tf32x3"),
+        ("conv.backward:n1c1k1_i3_f2:mask=000", "asks for nothing"),
+        ("unfold.fprop:n1c1_i3_f2", "no rank 1"),
+    ],
+)
+def test_torch_says_why_not(line, reason):
+    with pytest.raises(UnsupportedError, match=reason):
+        exports.to_torch(parse(line))
+
+
+def test_jax_refuses_complex_cotangents():
+    with pytest.raises(UnsupportedError, match="conjugated"):
+        exports.to_jax(parse("conv.dgrad:n1c1k1_i3_f2:dt=c64"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('g1mb50_ic3ih224oc64oh112_kh7sh2ph3_n"resnet_50:conv1"', "n50c3k64_i224x224_f7x7_s2_p3"),
+        ("ic3ih224oc64oh112kh7sh2ph3*4", "n2c3k64_i224x224_f7x7_s2_p3"),
+        ("ic3iw9_oc4ow4_kw3_sw2_nname with spaces", "n2c3k4_i9_f3_s2"),
+        ("mb1ic1id5oc1kd3pd1", "n1c1k1_i5x5x5_f3x3x3_p1"),
+        ("mb1ic1id5ih4oc1kd3kh2", "n1c1k1_i5x4x4_f3x2x2"),
+        ("mb1_ic2ih5iw7oc2_kh3kw1_ph1pw0_dh1dw0", "n1c2k2_i5x7_f3x1_p1x0_d2x1"),
+        ("mb1ic1iw6oc1ow6kw4pw1", "n1c1k1_i6_f4_p1,2"),
+        ("mb1ic1iw6oc1ow6kw3", "n1c1k1_i6_f3_p1"),
+        ("g4mb1ic4iw8oc4kw3", "n1c4k4g4_i8_f3"),
+        ("mb0ic1iw8oc1kw3", "n0c1k1_i8_f3"),
+        ("--dir=FWD_D mb1ic1iw6oc1kw3", "n1c1k1_i6_f3:bias=0"),
+        ("--deconv mb1ic1iw6oc1ow13kw3sw2", "n1c1k1_i6_f3_s2:t=1"),
+        ("--deconv mb1ic1iw6oc1ow12kw3sw2pw1", "n1c1k1_i6_f3_s2_p1:t=1:op=1"),
+    ],
+)
+def test_known_descriptors(text, line):
+    assert exports.from_benchdnn(text) == parse_problem(f"conv:{line}")
+
+
+PROBLEMS = [
+    "n2c3k4_i8x8_f3x3_p1",
+    "n1c4k8g2_i9x7_f3x1_s2x3_p1x0_d2x1",
+    "n1c1k1_i6_f4_p1,2",
+    "n1c1k1_i6_f2_p3,0",
+    "n1c1k1_i5x4x3_f1x2x3:bias=0",
+    "n0c1k1_i5_f3",
+    "n1c2k2g2_i4x4_f3x3_s2_p1:t=1:op=1",
+    "n1c2k2_i4_f3_s2_p0,1:t=1:bias=0",
+]
+
+
+@pytest.mark.parametrize("line", PROBLEMS)
+def test_descriptors_go_there_and_back(line):
+    problem = parse_problem(f"conv:{line}")
+    assert exports.from_benchdnn(exports.to_benchdnn(problem)) == problem
+
+
+def test_any_expressible_problem_comes_back_with_the_same_result():
+    rng = np.random.default_rng(0)
+    sums = 0
+    for _ in range(300):
+        stride, dilation, taps = (int(rng.integers(1, 4)) for _ in range(3))
+        lo, hi = (int(rng.integers(-1, 4)) for _ in range(2))
+        line = f"conv:n1c2k2_i{rng.integers(3, 9)}_f{taps}_s{stride}_p{lo},{hi}_d{dilation}"
+        try:
+            problem = parse_problem(line + (":t=1" if rng.integers(2) else ""))
+            back = exports.from_benchdnn(exports.to_benchdnn(problem))
+        except (ConvrefError, UnsupportedError):
+            continue
+        assert replace(back, padding=problem.padding, output_padding=0) == problem
+        assert back.output == problem.output
+        assert back.padding[0][0] == lo
+        assert back.macs("y") == problem.macs("y")
+        assert exports.to_benchdnn(back) == exports.to_benchdnn(problem)
+        sums += 1
+    assert sums > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "ic is absent"),
+        ("ic3oc4", "no size"),
+        ("ic3ih8oc4", "kh is 0"),
+        ("ic3ih8oc4kh3zz1", "no field"),
+        ("ic3ic3ih8oc4kh3", "ic is given twice"),
+        ("--pool ic3ih8oc4kh3", "option is --pool"),
+        ("ic3ih8oc4kh3" + "9" * 4000, "benchdnn"),
+        ("g2ic3ih8oc4kh3", "multiple of groups"),
+    ],
+)
+def test_malformed_descriptors_name_the_place(text, part):
+    with pytest.raises(ConvrefError, match=part):
+        exports.from_benchdnn(text)
+
+
+@pytest.mark.parametrize(
+    "line", ["n1c1k1_i5_f3:flip=1", "n1c1k1_i5_f3_p-1", "n1c1k1_i5_f3_p0,-1", "n1c0k1_i5_f3"]
+)
+def test_benchdnn_says_why_not(line):
+    with pytest.raises(UnsupportedError, match="descriptor"):
+        exports.to_benchdnn(parse_problem(f"conv:{line}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        (
+            "conv.fprop:n2c4k6g2_i9x8_f3x1_s2x1_p1x0_d1x2:dt=f16:mem=nhwc",
+            "convfp16 -n 2 -c 4 -H 9 -W 8 -k 6 -y 3 -x 1 -p 1 -q 0 -u 2 -v 1 -l 1 -j 2 -g 2 -b 1"
+            " --in_layout NHWC --fil_layout NHWC --out_layout NHWC -F 1 -V 1",
+        ),
+        (
+            "conv.backward:n1c1k1_i5_f3:t=1:mask=110",
+            "conv -n 1 -c 1 -H 1 -W 5 -k 1 -y 1 -x 3 -p 0 -q 0 -u 1 -v 1 -l 1 -j 1"
+            " -m trans -Y 0 -X 0 -F 6 -V 1",
+        ),
+        (
+            "conv.dgrad:n1c1k1_i5x4x3_f3x2x1_p1x0x0",
+            "conv -n 1 -c 1 --spatial_dim 3 --in_d 5 -H 4 -W 3 -k 1 --fil_d 3 -y 2 -x 1"
+            " --pad_d 1 -p 0 -q 0 --conv_stride_d 1 -u 1 -v 1 --dilation_d 1 -l 1 -j 1 -F 2 -V 1",
+        ),
+    ],
+)
+def test_miopen_flags(line, flags):
+    assert exports.to_miopen(parse(line).call) == f"MIOpenDriver {flags}"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("conv.fprop:n1c1k1_i5_f3_p1,0", "one padding per axis"),
+        ("conv.fprop:n1c1k1_i5_f3:dt=f64", "no f64"),
+        ("conv.fprop:n1c1k1_i5_f3:flip=1", "flipped"),
+        ("conv.jvp:n1c1k1_i5_f3", "forward and backward"),
+        ("conv.bgrad:n1c1k1_i5_f3", "only beside"),
+        ("conv.fprop:n1c1k1_i5_f3:mem=x.step2w", "dense tensors"),
+        ("conv.fprop:n1c1k1_i5x5_f3x3:mem=x.hwnc", "lies as hwnc"),
+        ("unfold.fprop:n1c1_i5_f3", "runs convolutions"),
+    ],
+)
+def test_miopen_says_why_not(line, reason):
+    with pytest.raises(UnsupportedError, match=reason):
+        exports.to_miopen(parse(line).call)
