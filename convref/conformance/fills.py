@@ -1,0 +1,358 @@
+"""The data of a case: each value a function of (seed, role, logical index) and of nothing else.
+
+Every axis has one random word per coordinate, from a counter-based generator; the words of an
+element are added and mixed. Shrinking an extent therefore keeps the rest of the data, and the
+bits are the same on every machine: there is no transcendental function here.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dtypes
+from ..case import FILLS, Call, Case
+from ..errors import ConvrefError, message
+from ..problem import BASE_ROLE, ConvProblem, Sizes
+
+Array = np.ndarray[Any, Any]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+_FLOAT_ONLY = ("nan", "inf", "negzero", "subnormal")
+_MOST = {"f16": 4, "bf16": 4, "i8": 4, "u8": 4}  # largest integer of a narrow type; else 16
+_EXPONENTS = 12  # "wide" spans 2**-12 to 2**12
+
+
+def available(fill: str, dtype: str) -> bool:
+    """Return whether the number type has the values that `fill` is about.
+
+    >>> available("nan", "bf16"), available("nan", "i8")
+    (True, False)
+    """
+    return fill not in _FLOAT_ONLY or dtype in dtypes.FLOATS + dtypes.COMPLEX
+
+
+def values(case: Case, role: str) -> Array:
+    """Return the data of the operand in `role`, in logical axis order, C-contiguous.
+
+    Parameters
+    ----------
+    case : Case
+    role : str
+        An operand role of the pass.
+
+    Returns
+    -------
+    ndarray
+        Shaped ``case.call.problem.shape(role)``, in the dtype of its Spec; Fractions for "obj".
+
+    Raises
+    ------
+    ConvrefError
+        If the dtype does not have the fill.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> values(parse("conv.fprop:n1c1k1_i4_f1"), "x").shape
+    (1, 1, 4)
+    >>> np.array_equal(values(parse("conv.fprop:n1c1k1_i4_f1:fill=normal"), "x"),
+    ...                values(parse("conv.fprop:n1c1k1_i9_f1:fill=normal"), "x")[:, :, :4])
+    True
+    """
+    dtype = case.call.spec(role).dtype
+    if not available(case.fill, dtype):
+        raise ConvrefError(message("fills", f"{dtype} has no fill {case.fill}", case))
+    if dtype in dtypes.COMPLEX:
+        real, imaginary = (_part(case, role, dtype, part) for part in (0, 1))
+        return _complex(real, imaginary, dtype)
+    return _cast(_part(case, role, dtype, 0), dtype)
+
+
+def _cast(array: Array, dtype: str) -> Array:
+    if dtype == "obj":
+        return _fractions(array)
+    if dtype == "bf16":  # there is no direct cast; which way it rounds does not matter here
+        with np.errstate(all="ignore"):
+            array = array.astype(np.float32)
+    with np.errstate(all="ignore"):
+        return array.astype(dtypes.numpy_dtype(dtype), order="C", copy=False)
+
+
+def _complex(real: Array, imaginary: Array, dtype: str) -> Array:
+    result = np.empty(real.shape, dtypes.numpy_dtype(dtype))
+    with np.errstate(all="ignore"):
+        result.real, result.imag = real, imaginary
+    return result
+
+
+def _fractions(array: Array) -> Array:
+    """Return every value as a Fraction, non-integers with a small denominator."""
+    result = np.empty(array.shape, object)
+    result.ravel()[:] = [Fraction(v).limit_denominator(8) for v in array.ravel().tolist()]
+    return result
+
+
+def _part(case: Case, role: str, dtype: str, part: int) -> Array:
+    """Return the real (0) or imaginary (1) part, before rounding to the dtype."""
+    shape = case.call.problem.shape(role)
+    axes = _axis_words(case.seed, role, part, shape)
+    if case.fill in ("nan", "inf", "impulse"):
+        return _PLACED[case.fill](case, role, dtype, axes)
+    if case.fill == "ones":
+        return np.full(shape, 1.0 - part)
+    if case.fill == "ramp":
+        return _ramp(case, dtype, shape, part)
+    words = _mixed(axes)
+    if case.fill == "int":
+        return _int(case, role, dtype, words)
+    return _SPREAD[case.fill](case, role, dtype, words)
+
+
+def _axis_words(seed: int, role: str, part: int, shape: Sizes) -> list[Words]:
+    """Return one word per coordinate of each axis; those of a shorter axis are a prefix."""
+    name = int.from_bytes(role.encode(), "little") * 2 + part  # at most 8 letters
+    key = np.array([seed, name % 2**64], np.uint64)
+    longest = max(shape, default=0)
+    table = np.random.Philox(key=key).random_raw(longest * len(shape))
+    table = table.reshape(longest, len(shape))
+    return [table[:size, axis] for axis, size in enumerate(shape)]
+
+
+def _mixed(axes: list[Words]) -> Words:
+    """Return a word per element: the sum of its axes' words, through the splitmix64 finaliser."""
+    total = axes[0]
+    for words in axes[1:]:
+        total = total[..., None] + words
+    return _mix(total)
+
+
+def _mix(words: Words) -> Words:
+    words = words ^ (words >> np.uint64(30))
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _below(words: Words, bound: int) -> Array:
+    """Return integers in [0, bound), bound <= 2**31, from the low half of each word."""
+    low = words & np.uint64(0xFFFFFFFF)
+    return ((low * np.uint64(bound)) >> np.uint64(32)).astype(np.float64)
+
+
+def _signs(words: Words) -> Array:
+    """Return 1.0 or -1.0 from the top bit of each word."""
+    return 1.0 - 2.0 * (words >> np.uint64(63)).astype(np.float64)
+
+
+class Plan(NamedTuple):
+    """What keeps integer sums exact: the largest magnitude and, if that is 1, one in how many.
+
+    `filter` thins what is shaped like the filter, `batch` what is summed over batch and space.
+    """
+
+    magnitude: int
+    filter: int
+    batch: int
+
+
+@lru_cache(maxsize=64)
+def plan(call: Call) -> Plan:
+    """Return the Plan under which no result of `call` can exceed 2**digits of its dtype.
+
+    Magnitudes shrink first; where even ones are too many, zeros are placed.
+
+    >>> from convref.line import parse
+    >>> plan(parse("conv.fprop:n1c512k8_i3x3_f3x3").call)
+    Plan(magnitude=16, filter=1, batch=1)
+    >>> plan(parse("conv.fprop:n1c512k8_i3x3_f3x3:dt=bf16").call)
+    Plan(magnitude=1, filter=19, batch=1)
+    """
+    most = _MOST.get(call.dtype, 16)
+    limit = 2 ** dtypes.number(call.dtype).digits
+    if call.dtype in dtypes.COMPLEX:
+        limit //= 2  # each part of a product is two products
+    if not isinstance(call.problem, ConvProblem):
+        longest = max(map(call.products, call.wanted))
+        return Plan(max(1, min(most, limit // max(1, longest))), 1, 1)
+    long = {role: call.products(role) for role in call.wanted}
+    longest = max(long.values(), default=1)
+    if magnitude := min(most, isqrt(limit // max(1, longest))):
+        return Plan(magnitude, 1, 1)
+    return Plan(1, *_thinning(call, long, limit))
+
+
+def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
+    """Return in how many elements of filters, and of what wgrad sums over, one is not zero."""
+    problem = call.conv
+    taps = prod(problem.filter)
+    groups = problem.groups
+    by_filter = by_batch = 1
+    for role in long:
+        base = BASE_ROLE[role]
+        if base in ("w", "b"):
+            by_batch = max(by_batch, -(-long[role] // limit))
+        else:  # a strided scatter meets few taps, perhaps the very ones that are kept: count all
+            channels = (problem.c if base == "y" else problem.k) // groups
+            terms = 2 if role in ("y_dot", "ddy") else 1
+            room = (limit - 1) // terms
+            by_filter = max(by_filter, -(-channels * taps // room))
+    return by_filter, by_batch
+
+
+def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return integers without zeros, but for those that are placed to keep sums exact."""
+    magnitude, by_filter, by_batch = plan(case.call)
+    result = _below(words, magnitude) + 1.0
+    if dtype[0] != "u":
+        result *= _signs(words)
+    base = BASE_ROLE[role]
+    if base == "w" and by_filter > 1:
+        result *= _kept_filter(words.shape, by_filter)
+    if by_batch > 1 and base == _summed(case.call):
+        result *= _kept_batch(words.shape, by_batch)
+    return result
+
+
+def _summed(call: Call) -> str:
+    """Return the base role thinned over batch and space: dy, or what windows count in wgrad."""
+    return "x" if call.conv.transposed and "dw" in call.wanted else "y"
+
+
+def _kept_filter(shape: Sizes, every: int) -> Array:
+    """Return 1.0 at one in `every` taps, evenly in each row and in each column of the filter."""
+    rows, columns, *filter_ = shape
+    taps = prod(filter_)
+    lead = np.add.outer(np.arange(rows), np.arange(columns)) * taps
+    index = np.add.outer(lead, np.arange(taps))
+    return (index % every == 0).reshape(shape).astype(np.float64)
+
+
+def _kept_batch(shape: Sizes, every: int) -> Array:
+    """Return 1.0 at one in `every` places of batch and space, evenly in each channel."""
+    n, channels, *space = shape
+    places = np.arange(prod(space))
+    lead = np.add.outer(np.arange(n) * prod(space), np.arange(channels))
+    index = np.add.outer(lead, places)
+    return (index % every == 0).reshape(shape).astype(np.float64)
+
+
+def _leads(call: Call, role: str) -> bool:
+    """Return whether exactly one factor of each product has this role: it carries the special."""
+    if not isinstance(call.problem, ConvProblem):
+        return True
+    return BASE_ROLE[role] == ("y" if call.pass_ == "backward" else "x")
+
+
+def _ramp(case: Case, dtype: str, shape: Sizes, part: int) -> Array:
+    """Return small positive integers that count up along the last axis and differ along all."""
+    magnitude = plan(case.call).magnitude
+    index = np.zeros((1,) * len(shape), np.int64)
+    for axis, size in enumerate(shape):
+        weight = (1, 3, 7, 11, 13)[len(shape) - 1 - axis]
+        coordinate = weight * np.arange(size)
+        index = index + coordinate.reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    return (1.0 + (index + part) % magnitude).astype(np.float64)
+
+
+def _impulse(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
+    """Return one 1 in zeros for the leading operand, integers for those it picks from."""
+    if not _leads(case.call, role):
+        return _int(case, role, dtype, _mixed(axes))
+    result = np.zeros([len(words) for words in axes])
+    if result.size:
+        result[tuple(int(words.argmin()) for words in axes)] = 1.0
+    return result
+
+
+def _nan(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
+    """Return normal data, and in one operand, which the seed names, one NaN."""
+    result = _normal(case, role, dtype, _mixed(axes))
+    if result.size and role == _chosen(case):
+        result[tuple(int(words.argmin()) for words in axes)] = np.nan
+    return result
+
+
+def _inf(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
+    """Return normal data, and in one operand, which the seed names, -inf and inf."""
+    result = _normal(case, role, dtype, _mixed(axes))
+    if result.size and role == _chosen(case):
+        result[tuple(int(words.argmax()) for words in axes)] = -np.inf
+        result[tuple(int(words.argmin()) for words in axes)] = np.inf
+    return result
+
+
+def _chosen(case: Case) -> str:
+    present = [role for role in case.call.roles if case.call.is_present(role)]
+    return present[case.seed % len(present)]
+
+
+def _normal(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return sums of four uniforms, all bits random: zero mean, variance 1, below 2 sqrt(3)."""
+    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+    again = _mix(words + np.uint64(0x9E3779B97F4A7C15))
+    total = (words & low) + (words >> high) + (again & low) + (again >> high)
+    centred = total.astype(np.float64) - 2.0 * (2**32 - 1)
+    result: Array = centred * (np.sqrt(3.0) / 2**32)
+    return np.rint(4.0 * result) if _is_integer(dtype) else result
+
+
+def _positive(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return uniform values in (0, 1], or integers from 1 to 16: sums without cancellation."""
+    if _is_integer(dtype):
+        return _below(words, _MOST.get(dtype, 16)) + 1.0
+    return ((words >> np.uint64(11)).astype(np.float64) + 1.0) / 2**53
+
+
+def _wide(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return normal data times powers of two from -12 to 12, or integers over the whole range."""
+    if _is_integer(dtype):
+        return words.view(np.int64)
+    exponents = _below(_mix(words + np.uint64(1)), 2 * _EXPONENTS + 1) - _EXPONENTS
+    return np.ldexp(_normal(case, role, dtype, words), exponents.astype(np.int64))
+
+
+def _ties(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return 0, 1 or 2, and -1 where there is a sign."""
+    if dtype[0] == "u":
+        return _below(words, 3)
+    return _below(words, 4) - 1.0
+
+
+def _negzero(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return -0.0 and 0.0 half of the time, else -1 and 1."""
+    return np.copysign(_below(words, 2), _signs(words))
+
+
+def _subnormal(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return data near the smallest normal number, for one factor of each product and the bias."""
+    result = _normal(case, role, dtype, words)
+    if not _leads(case.call, role) and BASE_ROLE[role] != "b":
+        return result
+    number = dtypes.number(dtype)
+    exponents = _below(_mix(words + np.uint64(1)), 9) - 6.0
+    wide = result.astype(np.longdouble if dtype in ("f80", "c160") else np.float64)
+    tiny = np.ldexp(wide, exponents.astype(np.int64)) * dtypes.numpy_dtype(dtype).type(number.tiny)
+    return tiny
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype in dtypes.INTEGERS
+
+
+_PLACED = {"nan": _nan, "inf": _inf, "impulse": _impulse}
+_SPREAD = {
+    "normal": _normal,
+    "positive": _positive,
+    "wide": _wide,
+    "ties": _ties,
+    "negzero": _negzero,
+    "subnormal": _subnormal,
+}
+assert {*_PLACED, *_SPREAD, "int", "ones", "ramp"} == set(FILLS)

@@ -1,0 +1,87 @@
+"""The operands of a case, lying in memory as each Spec asks."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..case import Case, Spec, axis_letters
+from .fills import values
+
+Array = np.ndarray[Any, Any]
+
+
+def operands(case: Case) -> tuple[Array | None, ...]:
+    """Return the operands of `case` in signature order, None for those that are absent.
+
+    Each has logical axis order and shape; its strides follow the Spec. Elements of a buffer
+    that no index reaches (between steps, before the offset) hold NaN, or for integers the
+    largest value, so that a kernel that reads them is found out. An expanded axis repeats its
+    first slice with stride 0.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> x, w, b = operands(parse("conv.fprop:n1c2k1_i3_f1:bias=0:mem=x.nwc.step2w"))
+    >>> x.shape, x.strides, b
+    ((1, 2, 3), (48, 4, 16), None)
+    """
+    return tuple(
+        lay_out(values(case, role), case.call.spec(role), axis_letters(case.call.problem, role))
+        if case.call.is_present(role)
+        else None
+        for role in case.call.roles
+    )
+
+
+def lay_out(array: Array, spec: Spec, letters: str) -> Array:
+    """Return `array`, in logical order, as a view of a buffer that lies as `spec` asks.
+
+    Parameters
+    ----------
+    array : ndarray
+        One axis per letter.
+    spec : Spec
+    letters : str
+        The axes' names in logical order, from `convref.case.axis_letters`.
+    """
+    order = spec.order or letters
+    if not (spec.step or spec.expand or spec.offset):
+        if order == letters:
+            return np.ascontiguousarray(array)
+        permutation = [letters.index(axis) for axis in order]
+        return np.ascontiguousarray(array.transpose(permutation)).transpose(np.argsort(permutation))
+    sizes = dict(zip(letters, array.shape))
+    slices = tuple(slice(0, 1) if axis in spec.expand else slice(None) for axis in letters)
+    view = _view(sizes, order, spec, array.dtype)
+    view = view.transpose([order.index(axis) for axis in letters])
+    view[...] = array[slices]
+    strides = [0 if axis in spec.expand else stride for axis, stride in zip(letters, view.strides)]
+    return np.lib.stride_tricks.as_strided(view, array.shape, strides)
+
+
+def _view(sizes: dict[str, int], order: str, spec: Spec, dtype: np.dtype[Any]) -> Array:
+    """Return a view, in memory order, of a new poisoned buffer; expanded axes have extent 1."""
+    steps = dict(spec.step)
+    kept = [min(sizes[axis], 1) if axis in spec.expand else sizes[axis] for axis in order]
+    wide = [size * steps.get(axis, 1) for size, axis in zip(kept, order)]
+    buffer = np.full(spec.offset + prod(wide), poison(spec.dtype), dtype)
+    view = buffer[spec.offset :].reshape(wide)
+    return view[tuple(slice(None, None, steps.get(axis)) for axis in order)]
+
+
+def poison(dtype: str) -> Any:
+    """Return the value of elements that nobody may read: NaN, or the largest integer.
+
+    >>> poison("f32"), poison("i8")
+    (nan, 127)
+    """
+    if dtype == "obj":
+        return Fraction(10**30)
+    if dtype in dtypes.INTEGERS:
+        return np.iinfo(dtypes.numpy_dtype(dtype)).max
+    return float("nan")
