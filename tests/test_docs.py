@@ -1,0 +1,55 @@
+"""The pages: every case line in them parses, every example runs, every public name is listed."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+import convref
+from convref.line import parse, parse_problem
+from convref.problem import FAMILY
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+LINE = re.compile(
+    rf"""(?<![\w.-])(?:{"|".join(FAMILY)})(?:\.[a-z_]+)?:n[0-9][^\s"'`|]*[^\s"'`|.,;:)]"""
+)
+MALFORMED = "conv.fprop:n1c1k1_i5_f3_z9"  # stands on the page to show the error
+
+
+def lines_of(page):
+    """Return the case lines on a page; one that is cut short with dots is none."""
+    text = re.sub(r"\S+\.\.\.", "", page.read_text("utf-8"))
+    return [line for line in LINE.findall(text) if line != MALFORMED]
+
+
+def test_the_page_of_the_line_has_examples():
+    assert len(lines_of(DOCS / "line.md")) >= 12
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_line_on_a_page_parses_and_is_the_only_one_of_its_case(page):
+    for line in lines_of(page):
+        if "." in line.partition(":")[0]:
+            case = parse(line)
+            assert parse(str(case)) == case
+        else:
+            parse_problem(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_on_a_page_print_what_they_say(page):
+    text = page.read_text("utf-8").replace("```", "")
+    test = doctest.DocTestParser().get_doctest(text, {}, page.stem, page.name, 0)
+    said = []
+    result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+    assert result.failed == 0, "".join(said)
+
+
+def test_every_public_name_is_documented():
+    page = (DOCS / "api.md").read_text("utf-8").partition("## Exports")[0]
+    listed = re.findall(r"^\.\. auto\w+:: (\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted(convref.__all__)
