@@ -14,7 +14,7 @@ from ..problem import Axis, Sizes
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 4096  # windows; a map of 56 x 56 goes alone, maps of 7 x 7 go eighty at a time
+BLOCK = 2048  # windows; a map of 56 x 56 goes alone, maps of 7 x 7 go forty at a time
 
 
 def pad(big: Array, axes: tuple[Axis, ...]) -> Array:
@@ -71,9 +71,9 @@ def taps(axes: tuple[Axis, ...]) -> tuple[tuple[Any, Any], ...]:
 
 
 def blocks(n: int, axes: tuple[Axis, ...]) -> Iterator[slice]:
-    """Yield slices of the batch with about BLOCK windows each: what one of them needs stays cached.
+    """Yield one or more slices of the batch with about BLOCK windows each.
 
-    A sum over all taps reads its operands once per tap; whole batches would come from memory.
+    A sum reads its operands once per tap: a few images stay cached, a whole batch would not.
     """
     step = max(1, BLOCK // max(1, prod(axis.small for axis in axes)))
-    return (slice(first, first + step) for first in range(0, n, step))
+    return (slice(first, first + step) for first in range(0, max(1, n), step))

@@ -12,6 +12,7 @@ functions compute in the dtype they are given; `convref.oracle.evaluate` widens 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -24,13 +25,11 @@ def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
     """Return the windows of `big` weighted by `w` (C.1); w is (K, C/G, *filter)."""
     axes, g, small = problem.axes, problem.groups, tuple(axis.small for axis in problem.axes)
     w = _by_tap(w, g)  # (G, K/G, C/G, *filter)
-    out = np.zeros((problem.n, g, w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
+    out = np.empty((problem.n, g, w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
     for images in blocks(problem.n, axes):
-        padded, y = pad(_grouped(big[images], g), axes), out[images]  # (N, G, C/G, *padded)
-        product = np.empty_like(y)
-        for r, at in taps(axes):
-            columns = padded[at].reshape(*padded.shape[:3], prod(small))  # (N, G, C/G, P)
-            y += np.matmul(w[r], columns, out=product)
+        padded = pad(_grouped(big[images], g), axes)  # (N, G, C/G, *padded)
+        flat = (*padded.shape[:3], prod(small))  # (N, G, C/G, P)
+        _sum_into(out[images], ((w[r], padded[at].reshape(flat)) for r, at in taps(axes)))
     return out.reshape(problem.n, g * w.shape[1], *small)  # (N, K, *small)
 
 
@@ -56,16 +55,23 @@ def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
     """Return the correlation of `big` with `small` at each tap (C.3), shaped (K, C/G, *filter)."""
     axes, g = problem.axes, problem.groups
     shape = (g, small.shape[1] // g, big.shape[1] // g)  # (G, K/G, C/G)
-    dw = _taps_last(np.zeros((*problem.filter, *shape), small.dtype))  # (G, K/G, C/G, *filter)
-    product = np.empty(shape, small.dtype)
+    dw = _taps_last(np.empty((*problem.filter, *shape), small.dtype))  # (G, K/G, C/G, *filter)
+    pairs = []
     for images in blocks(problem.n, axes):
         padded = _by_channel(pad(_grouped(big[images], g), axes))  # (G, C/G, N, *padded)
         rows = _by_channel(_grouped(small[images], g))  # (G, K/G, N, *small)
-        rows = rows.reshape(*shape[:2], prod(rows.shape[2:]))  # (G, K/G, N*P)
-        for r, at in taps(axes):
-            columns = padded[at].reshape(g, shape[2], rows.shape[2])  # (G, C/G, N*P)
-            dw[r] += np.matmul(rows, columns.swapaxes(1, 2), out=product)
+        pairs.append((_flat(rows), padded))  # (G, K/G, N*P)
+    for r, at in taps(axes):
+        _sum_into(dw[r], ((rows, _flat(padded[at]).swapaxes(1, 2)) for rows, padded in pairs))
     return dw.reshape(g * shape[1], shape[2], *problem.filter)  # (K, C/G, *filter)
+
+
+def _sum_into(out: Array, factors: Iterator[tuple[Array, Array]]) -> None:
+    """Write the sum of the matrix products of at least one pair to `out`."""
+    np.matmul(*next(factors), out=out)
+    product = np.empty_like(out)
+    for left, right in factors:
+        out += np.matmul(left, right, out=product)
 
 
 def _by_tap(w: Array, g: int) -> Array:
@@ -87,6 +93,11 @@ def _grouped(array: Array, g: int) -> Array:
 def _by_channel(array: Array) -> Array:
     """Return (N, G, C/G, ...) as (G, C/G, N, ...)."""
     return array.transpose(1, 2, 0, *range(3, array.ndim))
+
+
+def _flat(array: Array) -> Array:
+    """Return (G, C/G, ...) as (G, C/G, prod(...))."""
+    return array.reshape(*array.shape[:2], prod(array.shape[2:]))
 
 
 def _oriented(w: Array, problem: ConvProblem) -> Array:
