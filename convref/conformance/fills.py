@@ -197,7 +197,8 @@ def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
     for role in long:
         base = BASE_ROLE[role]
         if base in ("w", "b"):
-            by_batch = max(by_batch, -(-long[role] // limit))
+            thinned = problem.shape(_summed(call))
+            by_batch = max(by_batch, -(-thinned[0] * prod(thinned[2:]) // limit))
         else:  # a strided scatter meets few taps, perhaps the very ones that are kept: count all
             channels = (problem.c if base == "y" else problem.k) // groups
             terms = 2 if role in ("y_dot", "ddy") else 1
@@ -221,8 +222,11 @@ def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
 
 
 def _summed(call: Call) -> str:
-    """Return the base role thinned over batch and space: dy, or what windows count in wgrad."""
-    return "x" if call.conv.transposed and "dw" in call.wanted else "y"
+    """Return the base role thinned over batch and space: dy, for it is all that db sums.
+
+    Without db, wgrad of a transposed convolution counts fewer places in its input.
+    """
+    return "x" if call.conv.transposed and "db" not in call.wanted else "y"
 
 
 def _kept_filter(shape: Sizes, every: int) -> Array:
