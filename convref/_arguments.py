@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .arrays import Facts, facts
 from .case import SPATIAL, Call, Spec, axis_letters
@@ -23,6 +25,7 @@ from .problem import (
     WindowProblem,
     integer,
     integers,
+    items,
     pads,
 )
 
@@ -162,8 +165,7 @@ def padding_of(
     return tuple((half, total - half) for total, half in zip(totals, halves))
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The arguments of a convolution that are no arrays, as the user gave them."""
 
     stride: Any = 1
@@ -196,9 +198,12 @@ def prepare(
         for role, array in zip(roles, arrays)
         if array is not None
     }
-    rank = rank or max(1, len(found["x"].shape) - 2)
+    rank = rank or len(found["w"].shape) - 2
     unbatched = _ranks(where, rank, found)
     _agree(where, found)
+    for name, value in (("transposed", settings.transposed), ("flip", settings.flip)):
+        if not _is_bool(value):
+            raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs a bool"))
     layout = layout_of(
         where, rank, settings.layout, settings.weight_layout, bool(settings.transposed), unbatched
     )
@@ -227,7 +232,7 @@ def _ranks(where: str, rank: int, found: dict[str, Facts]) -> bool:
     """Check the number of axes of every array; return whether the N axis is missing."""
     if rank not in RANKS:
         raise ConvrefError(
-            message(where, f"input has {rank + 2} axes, needs 3 to 5 (N, C and 1 to 3 in space)")
+            message(where, f"weight has {rank + 2} axes, needs 3 to 5 (1 to 3 in space)")
         )
     axes = len(found["x"].shape)
     if axes not in (rank + 1, rank + 2):
@@ -266,10 +271,6 @@ def _problem(
     where: str, rank: int, shapes: dict[str, tuple[int, ...]], settings: Settings, bias: bool
 ) -> ConvProblem:
     x, w = shapes["x"], shapes["w"]
-    if not isinstance(settings.transposed, (bool, int)):
-        raise ConvrefError(
-            message(where, f"transposed is {shorten(repr(settings.transposed))}, needs a bool")
-        )
     groups = integer(where, "groups", settings.groups)
     if groups < 1:
         raise ConvrefError(message(where, f"groups is {groups}, needs at least 1"))
@@ -322,16 +323,17 @@ def _call(
         if "b" in tangents and not problem.bias:
             raise ConvrefError(message(where, "bias tangent is given, needs a bias"))
     if SIGNATURE["conv", pass_].maskable:
-        if isinstance(mask, (str, bytes)) or not hasattr(mask, "__iter__"):
+        bits = items(mask)
+        if bits is None or len(bits) != 3 or not all(map(_is_bool, bits)):
             raise ConvrefError(
                 message(where, f"output_mask is {shorten(repr(mask))}, needs 3 bools")
             )
-        mask = tuple(mask)
-        if len(mask) != 3 or not all(bit in (True, False) for bit in mask):
-            raise ConvrefError(
-                message(where, f"output_mask is {shorten(repr(mask))}, needs 3 bools")
-            )
+        mask = tuple(map(bool, bits))
     return Call("conv", pass_, problem, mask or (), tangents, (Spec(),), math)
+
+
+def _is_bool(bit: Any) -> bool:
+    return isinstance(bit, (bool, int, np.bool_)) and bit in (True, False)
 
 
 def _same_sizes(where: str, call: Call, role: str, got: tuple[int, ...]) -> None:
@@ -341,7 +343,7 @@ def _same_sizes(where: str, call: Call, role: str, got: tuple[int, ...]) -> None
     names = {
         "x": ("N", "C", *RANKS[rank]),
         "y": ("N", "K", *OUTPUT_AXES[rank]),
-        "w": ("K", "C/G", *FILTER_AXES[rank]),
+        "w": (*(("C", "K/G") if call.conv.transposed else ("K", "C/G")), *FILTER_AXES[rank]),
         "b": ("K",),
     }[BASE_ROLE[role]]
     for axis, have, need in zip(names, got, needs):
@@ -381,7 +383,8 @@ def window_problem(
         "stride": integers(where, "stride", stride, rank),
         "dilation": integers(where, "dilation", dilation, rank),
     }
-    if min(geometry["filter"] + geometry["stride"] + geometry["dilation"]) < 1:
-        raise ConvrefError(message(where, "kernel_size, stride and dilation need at least 1"))
+    for name, key in (("kernel_size", "filter"), ("stride", "stride"), ("dilation", "dilation")):
+        if min(geometry[key]) < 1:
+            raise ConvrefError(message(where, f"{name} is {geometry[key]}, needs at least 1"))
     padding = padding_of(where, padding, transposed=False, **geometry)
     return WindowProblem(n=shape[0], c=shape[1], padding=padding, **geometry)

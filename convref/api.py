@@ -11,11 +11,11 @@ from typing import Any
 
 from . import dispatch
 from ._arguments import Prepared, Settings, prepare, window_problem
-from .arrays import facts
+from .arrays import facts, to_numpy
 from .case import Call, Case, Spec
 from .errors import ConvrefError, message, shorten
 from .judge import Numerics, judge
-from .problem import SIGNATURE, WindowProblem, integer, integers
+from .problem import SIGNATURE, WindowProblem, integer, integers, items
 
 MAX_PLANS = 4096
 _plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
@@ -29,22 +29,25 @@ def _facts_key(array: Any) -> Any:
     return type(array), array.shape, stride, array.dtype, getattr(array, "device", None)
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
-
-
 def _run(
-    pass_: str, rank: int, arrays: tuple[Any, ...], settings: Settings, backend: str, mask: Any = ()
+    pass_: str,
+    rank: int,
+    arrays: tuple[Any, ...],
+    settings: Settings,
+    backend: str,
+    mask: Any = (),
+    bias_sizes: Any = None,
 ) -> tuple[Any, ...]:
     """Look the call up by raw facts, or prepare and plan it; then compute it."""
     try:
-        key = (pass_, rank, *map(_facts_key, arrays), settings, backend, mask)
+        given = repr((*settings, mask, bias_sizes))  # as text 1, 1.0 and True are not equal
+        key = (pass_, rank, *map(_facts_key, arrays), given, backend)
         found = _plans.get(key)
-    except (AttributeError, TypeError):  # no array, or a list among the arguments
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is no plain array
         key, found = None, None
     if found is None:
-        found = _plan(pass_, rank, arrays, settings, backend, mask)
-        if key is not None:
+        found = _plan(pass_, rank, arrays, settings, backend, mask, bias_sizes)
+        if key is not None and found[1].call.dtype != "obj":  # objects are looked at every time
             _plans[key] = found
             if len(_plans) > MAX_PLANS:
                 _plans.popitem(last=False)
@@ -58,13 +61,17 @@ def _run(
 
 
 def _plan(
-    pass_: str, rank: int, arrays: tuple[Any, ...], settings: Settings, backend: str, mask: Any
+    pass_: str,
+    rank: int,
+    arrays: tuple[Any, ...],
+    settings: Settings,
+    backend: str,
+    mask: Any,
+    bias_sizes: Any,
 ) -> tuple[Prepared, dispatch.Plan]:
-    if not isinstance(backend, str):
-        raise ConvrefError(
-            message(f"conv.{pass_}", f"backend is {shorten(repr(backend))}, needs a name")
-        )
     prepared = prepare(pass_, rank, arrays, settings, mask)
+    if bias_sizes is not None:
+        _check_bias_sizes(prepared.call, bias_sizes)
     kind = facts("", "", next(a for a in arrays if a is not None)).kind
     return prepared, dispatch.plan(prepared.call, backend, kind)
 
@@ -324,20 +331,16 @@ def _backward(
     mask: Any,
     backend: str,
 ) -> tuple[Any, ...]:
-    if bias_sizes is not None:
-        _check_bias_sizes(rank, arrays, bias_sizes, settings)
-    return _run("backward", rank, arrays, settings, backend, _hashable(mask))
+    return _run("backward", rank, arrays, settings, backend, mask, bias_sizes)
 
 
-def _check_bias_sizes(
-    rank: int, arrays: tuple[Any, ...], bias_sizes: Any, settings: Settings
-) -> None:
-    k = prepare("backward", rank, arrays, settings, (True,) * 3).call.conv.k
-    if isinstance(bias_sizes, (str, bytes)) or not hasattr(bias_sizes, "__iter__"):
-        bias_sizes = (bias_sizes,)
-    got = tuple(integer("conv.backward", "bias_sizes", size) for size in bias_sizes)
-    if got != (k,):
-        raise ConvrefError(message("conv.backward", f"bias_sizes is {shorten(got)}, needs ({k},)"))
+def _check_bias_sizes(call: Call, bias_sizes: Any) -> None:
+    sizes = items(bias_sizes)
+    sizes = [bias_sizes] if sizes is None else sizes
+    got = tuple(integer("conv.backward", "bias_sizes", size) for size in sizes)
+    if got != (call.conv.k,):
+        what = f"bias_sizes is {shorten(got)}, needs ({call.conv.k},)"
+        raise ConvrefError(message("conv.backward", what, call))
 
 
 def conv1d_backward(
@@ -695,18 +698,22 @@ def convolution_double_backward(
     settings = _aten(stride, padding, dilation, transposed, output_padding, groups)
     arrays = grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, input, weight
     rank = _rank("conv.double_backward", input)
-    return _run("double_backward", rank, arrays, settings, backend, _hashable(output_mask))
+    return _run("double_backward", rank, arrays, settings, backend, output_mask)
 
 
 def _aten(
     stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int
 ) -> Settings:
-    values = map(_hashable, (stride, padding, dilation, groups, transposed, output_padding))
-    return Settings(*values)
+    return Settings(stride, padding, dilation, groups, transposed, output_padding)
 
 
 def _rank(where: str, input: Any) -> int:
-    return len(facts(where, "input", input).shape) - 2
+    axes = len(facts(where, "input", input).shape)
+    if axes not in (3, 4, 5):
+        raise ConvrefError(
+            message(where, f"input has {axes} axes, needs 3 to 5 (N is not missing)")
+        )
+    return axes - 2
 
 
 def _windows(op: str, array: Any, problem: WindowProblem, backend: str) -> Any:
@@ -784,8 +791,8 @@ def fold(
     shape = facts("fold", "input", input).shape
     if len(shape) != 3:
         raise ConvrefError(message("fold", f"input has {len(shape)} axes, needs 3"))
-    scalar = not hasattr(output_size, "__iter__")
-    rank = 2 if scalar else len(tuple(output_size))
+    listed = items(output_size)
+    rank = 2 if listed is None else len(listed)
     if rank not in (1, 2, 3):
         raise ConvrefError(message("fold", f"output_size has {rank} entries, needs 1 to 3"))
     sizes = integers("fold", "output_size", output_size, rank)
@@ -817,13 +824,14 @@ def _named(name: str, operands: tuple[Any, ...], arguments: dict[str, Any]) -> P
             message(name, f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}")
         )
     operands = (*operands, *(None,) * (len(roles) - len(operands)))
-    mask = _hashable(arguments.pop("output_mask", (True, True, True)))
-    try:
-        settings = Settings(**arguments)
-    except TypeError as error:
-        raise ConvrefError(message(name, shorten(error))) from None
     maskable = SIGNATURE[op, pass_].maskable
-    return prepare(pass_, 0, operands, settings, mask if maskable else ())
+    accepted = (*Settings._fields, *(("output_mask",) if maskable else ()))
+    for argument in arguments:
+        if argument not in accepted:
+            text = f"argument {shorten(argument)} is unknown, needs one of {', '.join(accepted)}"
+            raise ConvrefError(message(name, text))
+    mask = arguments.pop("output_mask", (True, True, True))
+    return prepare(pass_, 0, operands, Settings(**arguments), mask if maskable else ())
 
 
 def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
@@ -882,14 +890,21 @@ def assert_correct(
     >>> x, w = np.ones((1, 1, 3)), np.ones((1, 1, 2))
     >>> assert_correct(np.full((1, 1, 2), 2.), "conv.fprop", (x, w), accuracy="rn64")
     """
-    from .arrays import to_numpy
-
+    if not isinstance(operands, (tuple, list)):
+        what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
+        raise ConvrefError(message("assert_correct", what))
+    if not isinstance(accuracy, (Numerics, str)):
+        what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
+        raise ConvrefError(message("assert_correct", what))
     prepared = _named(name, operands, arguments)
     call = prepared.call
     given = got if isinstance(got, (tuple, list)) else (got,)
     roles = call.signature.results
     if len(given) != len(roles):
         raise AssertionError(f"got {len(given)} results, needs {len(roles)}: {', '.join(roles)}")
+    for role, array in zip(roles, given):
+        if array is not None:
+            facts(name, f"result {role}", array)
     operands = (*operands, *(None,) * (len(call.roles) - len(operands)))
     inputs = [
         None if a is None else to_numpy(prepared.operand(r, a))

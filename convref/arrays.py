@@ -6,12 +6,13 @@ A library is looked at only if it is already imported: its arrays cannot exist b
 from __future__ import annotations
 
 import sys
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import dtypes
-from .errors import ConvrefError, message
+from .errors import ConvrefError, message, shorten
 
 Array = np.ndarray[Any, Any]
 
@@ -38,10 +39,7 @@ def facts(where: str, name: str, array: Any) -> Facts:
     """Return the facts of the argument `name`, or raise if it is no array that convref knows."""
     kind = kind_of(array)
     if kind == "numpy":
-        try:
-            code = dtypes.code_of(array.dtype)
-        except ConvrefError as error:
-            raise ConvrefError(message(where, f"{name} has {error}")) from None
+        code = _numpy_code(where, name, array)
         size = array.dtype.itemsize
         strides = tuple(s // size for s in array.strides)
         return Facts(kind, array.shape, strides, code, "cpu")
@@ -51,6 +49,20 @@ def facts(where: str, name: str, array: Any) -> Facts:
     raise ConvrefError(
         message(where, f"{name} is a {type(array).__name__}, needs a NumPy array or torch tensor")
     )
+
+
+def _numpy_code(where: str, name: str, array: Array) -> str:
+    try:
+        code = dtypes.code_of(array.dtype)
+    except ConvrefError:
+        text = f"{name} has dtype {shorten(array.dtype)}, needs a float, complex or integer type"
+        raise ConvrefError(message(where, text)) from None
+    if code == "obj":
+        for value in array.flat:
+            if not isinstance(value, Number):
+                text = f"{name} holds a {type(value).__name__}, needs numbers"
+                raise ConvrefError(message(where, text))
+    return code
 
 
 _TORCH_NAMES = {
@@ -74,7 +86,8 @@ def _torch_code(where: str, name: str, tensor: Any) -> str:
         known = ", ".join(_TORCH_NAMES)
         raise ConvrefError(message(where, f"{name} has dtype {short}, needs one of {known}"))
     if str(tensor.layout) != "torch.strided":
-        raise ConvrefError(message(where, f"{name} has layout {tensor.layout}, needs strided"))
+        layout = str(tensor.layout).removeprefix("torch.")
+        raise ConvrefError(message(where, f"{name} has layout {layout}, needs strided"))
     return _TORCH_NAMES[short]
 
 
@@ -110,8 +123,10 @@ def to_torch(array: Any) -> Any:
 
     if not isinstance(array, np.ndarray):
         return array
-    if any(stride < 0 for stride in array.strides):
-        array = array.copy()  # torch has no negative strides
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = array.copy()  # torch has neither negative strides nor fractions of an element
     bf16 = array.dtype.name == "bfloat16"
     plain = array.view(np.int16) if bf16 else array
     if not plain.flags.writeable:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from .arrays import kind_of
+from .arrays import Facts, facts
 from .backends import Backend
 from .case import Call
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
@@ -102,18 +102,21 @@ def load(name: str) -> Backend:
             backend = getattr(backend, part)
     except MissingExtraError:
         raise
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever a stranger's module raises
         raise ConvrefError(
             message("backend", f"{shorten(name)} does not load: {shorten(error)}")
         ) from error
-    if not isinstance(backend, Backend):
+    if isinstance(backend, type) or not isinstance(backend, Backend):
         raise ConvrefError(
-            message("backend", f"{shorten(name)} needs name, supports, run, numerics, fingerprint")
+            message(
+                "backend",
+                f"{shorten(name)} is a {type(backend).__name__}, "
+                "needs an object with name, supports, run, numerics, fingerprint",
+            )
         )
     return backend
 
 
-@lru_cache(maxsize=4096)
 def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     """Return the Plan of `call`: which backend computes it, and why.
 
@@ -141,6 +144,17 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     conv.fprop:n1c1k1_i3_f3
       * numpy: computes NumPy arrays exactly
     """
+    if not isinstance(call, Call):
+        what = f"call is a {type(call).__name__}, needs a Call (a Case has one: case.call)"
+        raise ConvrefError(message("plan", what))
+    if not isinstance(backend, str):
+        what = f"backend is {shorten(repr(backend))}, needs a name"
+        raise ConvrefError(message(f"{call.op}.{call.pass_}", what))
+    return _plan(call, backend, kind)
+
+
+@lru_cache(maxsize=4096)
+def _plan(call: Call, backend: str, kind: str) -> Plan:
     wanted = AUTO.get((kind, call.specs[0].device), ()) if backend == "auto" else (backend,)
     candidates: list[Candidate] = []
     chosen: Backend | None = None
@@ -158,7 +172,8 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
         chosen = found if take else chosen
     if chosen is None:
         where = f"{call.op}.{call.pass_}"
-        reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or f"no backend for {kind}"
+        nothing = f"no backend for {kind} on {call.specs[0].device}"
+        reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or nothing
         raise UnsupportedError(message(where, reasons, call))
     return Plan(call, chosen, tuple(candidates))
 
@@ -185,7 +200,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     Raises
     ------
     ConvrefError
-        If an operand's presence or shape disagrees with the call.
+        If an operand's presence, shape or dtype disagrees with the call.
     UnsupportedError
         If no backend takes the call.
 
@@ -197,25 +212,35 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     >>> run(call, np.ones((2, 1, 3)), np.ones((2, 1, 3)), np.ones((1, 1, 1)))
     (None, None, array([6.]))
     """
+    if not isinstance(call, Call):
+        plan(call, backend)  # raises
     where = f"{call.op}.{call.pass_}"
     if len(operands) != len(call.roles):
         raise ConvrefError(
             message(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
         )
-    for role, operand in zip(call.roles, operands):
-        if (operand is not None) != call.is_present(role):
-            state = "absent" if operand is None else "present"
-            raise ConvrefError(message(where, f"{role} is {state}, the call says otherwise", call))
-        if operand is not None and tuple(operand.shape) != call.problem.shape(role):
-            raise ConvrefError(
-                message(
-                    where,
-                    f"{role} has shape {tuple(operand.shape)}, needs {call.problem.shape(role)}",
-                    call,
-                )
-            )
-    kind = next(kind_of(a) for a in operands if a is not None)
-    return plan(call, backend, kind).backend.run(call, *operands)
+    found = [_checked(where, call, role, a) for role, a in zip(call.roles, operands)]
+    kinds = {fact.kind for fact in found if fact is not None}
+    if len(kinds) > 1:
+        raise ConvrefError(message(where, f"operands are {' and '.join(sorted(kinds))}, needs one"))
+    return plan(call, backend, kinds.pop()).backend.run(call, *operands)
+
+
+def _checked(where: str, call: Call, role: str, operand: Any) -> Facts | None:
+    """Check one operand against the call; return its facts, None where it is absent."""
+    if (operand is not None) != call.is_present(role):
+        state, needs = ("None", "an array") if operand is None else ("an array", "None")
+        raise ConvrefError(message(where, f"{role} is {state}, needs {needs}", call))
+    if operand is None:
+        return None
+    found = facts(where, role, operand)
+    for name, got, need in (
+        ("shape", found.shape, call.problem.shape(role)),
+        ("dtype", found.dtype, call.spec(role).dtype),
+    ):
+        if got != need:
+            raise ConvrefError(message(where, f"{role} has {name} {got}, needs {need}", call))
+    return found
 
 
 def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
@@ -225,7 +250,7 @@ def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
     --------
     >>> from convref.line import parse
     >>> print(explain(parse("conv.fprop:n1c1k1_i3_f3").call, kind="abacus"))
-    conv.fprop: no backend for abacus (conv.fprop:n1c1k1_i3_f3)
+    conv.fprop: no backend for abacus on cpu (conv.fprop:n1c1k1_i3_f3)
     """
     try:
         return str(plan(call, backend, kind))

@@ -17,7 +17,10 @@ class MissingExtraError(ImportError):
 
 def shorten(value: object, limit: int = 120) -> str:
     """Return ``str(value)`` cut in the middle, so that no message repeats a megabyte of input."""
-    text = str(value)
+    try:
+        text = str(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "a number of thousands of digits"
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
 

@@ -264,7 +264,7 @@ def parse_problem(line: str) -> Problem:
     (5,)
     """
     reader, _, pass_, problem, _ = _read(line)
-    if pass_:
+    if "." in line.partition(":")[0]:
         raise reader.fail(f".{pass_}", "no pass; use parse for a case")
     return problem
 
@@ -296,7 +296,8 @@ def parse(line: str) -> Case:
         if mask or not re.fullmatch("[01]+", keys["mask"]):
             raise reader.fail(f"mask={keys['mask']}", "zeros and ones, and a pass without a mask")
         mask = tuple(bit == "1" for bit in keys["mask"])
-    if (tangents := keys.get("tan")) and not re.fullmatch("0|[xwb]+", tangents):
+    tangents = keys.get("tan")
+    if tangents is not None and not re.fullmatch("0|[xwb]+", tangents):
         raise reader.fail(f"tan={tangents}", "some of x, w, b, or 0 for none")
     if (device := keys.get("dev", "cpu")) not in ("cpu", "cuda"):
         raise reader.fail(f"dev={device}", "cpu or cuda")

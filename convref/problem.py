@@ -41,41 +41,48 @@ def integer(where: str, name: str, value: Any) -> int:
     return result
 
 
+def items(value: Any) -> list[Any] | None:
+    """Return the entries of a sequence, or None for what is one value: a number, text, no axes."""
+    if isinstance(value, (str, bytes, dict)):
+        return None
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
 def integers(where: str, name: str, value: Any, rank: int) -> Sizes:
     """Return `value`, one integer or one per spatial axis, as `rank` integers."""
-    if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
+    given = items(value)
+    if given is None:
         return (integer(where, name, value),) * rank
-    items = list(value)
-    if len(items) == 1:
-        items *= rank
-    if len(items) != rank:
-        raise ConvrefError(
-            message(
-                where, f"{name} has {len(items)} entries, needs 1 or {rank} (one per spatial axis)"
-            )
-        )
-    return tuple(integer(where, f"{name}[{a}]", item) for a, item in enumerate(items))
+    if len(given) == 1:
+        given *= rank
+    if len(given) != rank:
+        needs = f"1 or {rank} (one per spatial axis)" if rank > 1 else "1"
+        raise ConvrefError(message(where, f"{name} has {len(given)} entries, needs {needs}"))
+    return tuple(integer(where, f"{name}[{a}]", item) for a, item in enumerate(given))
 
 
 def pads(where: str, name: str, value: Any, rank: int) -> Pads:
     """Return padding as ((lo, hi), ...): from an int, ints, or (lo, hi) pairs per axis."""
-    if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
+    given = items(value)
+    if given is None:
         return ((integer(where, name, value),) * 2,) * rank
-    items = list(value)
-    paired = [hasattr(item, "__iter__") and not isinstance(item, (str, bytes)) for item in items]
-    if not any(paired):
-        return tuple((size, size) for size in integers(where, name, items, rank))
-    if len(items) == 1:
-        items, paired = items * rank, paired * rank
-    if len(items) != rank or not all(paired):
+    pairs = [items(entry) for entry in given]
+    if all(pair is None for pair in pairs):
+        return tuple((size, size) for size in integers(where, name, given, rank))
+    if len(pairs) == 1:
+        pairs *= rank
+    if len(pairs) != rank or None in pairs:
         raise ConvrefError(
             message(
                 where, f"{name} is {shorten(value)}, needs {rank} (lo, hi) pairs or {rank} ints"
             )
         )
     result = []
-    for axis, item in enumerate(items):
-        pair = list(item)
+    for axis, pair in enumerate(pairs):
+        assert pair is not None
         if len(pair) != 2:
             raise ConvrefError(
                 message(where, f"{name}[{axis}] has {len(pair)} entries, needs (lo, hi)")
@@ -181,7 +188,8 @@ class WindowProblem:
             put(self, name, self._at_least(name, integer(where, name, getattr(self, name)), 0))
         for name, least in (("input", 0), ("filter", 1), ("stride", 1), ("dilation", 1)):
             sizes = integers(where, name, getattr(self, name), rank)
-            for axis, size in zip(RANKS[rank], sizes, strict=True):
+            axes = FILTER_AXES if name == "filter" else RANKS
+            for axis, size in zip(axes[rank], sizes, strict=True):
                 self._at_least(f"{name} {axis}", size, least)
             put(self, name, sizes)
         put(self, "padding", pads(where, "padding", self.padding, rank))

@@ -188,11 +188,11 @@ class _Geometry:
 
     def wide(self, big: Tensor) -> Tensor:
         """Return the padded side (x, or y when transposed) with the outside padding put on."""
-        return F.pad(big, self.outside) if self.outside else big
+        return _padded(big, self.outside)
 
     def narrow(self, big: Tensor) -> Tensor:
         """Return the padded side with the outside padding taken off."""
-        return F.pad(big, [-size for size in self.outside]) if self.outside else big
+        return _padded(big, [-size for size in self.outside])
 
     def enter(self, x: Tensor) -> Tensor:
         """Return the input as ATen gets it."""
@@ -209,6 +209,12 @@ class _Geometry:
     def cotangent(self, dy: Tensor) -> Tensor:
         """Return an output cotangent as ATen gets it."""
         return self.wide(dy) if self.transposed else dy
+
+
+def _padded(big: Tensor, edges: list[int]) -> Tensor:
+    """Return `big` padded, then cropped: F.pad itself crops first and may run out of elements."""
+    grown = F.pad(big, [max(0, size) for size in edges]) if any(e > 0 for e in edges) else big
+    return F.pad(grown, [min(0, size) for size in edges]) if any(e < 0 for e in edges) else grown
 
 
 def _forward(geometry: _Geometry, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
@@ -243,24 +249,19 @@ def _backward(call: Call, dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor | No
 
 
 def _jvp(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    geometry, primals, tangents = _Geometry(call), tensors[:3], tensors[3:]
-    carried = [i for i, tangent in enumerate(tangents) if tangent is not None]
-
-    def forward(*moved: Tensor) -> Tensor:
-        given = list(primals)
-        for i, tensor in zip(carried, moved):
-            given[i] = tensor
-        x, w, b = given
-        assert x is not None
-        assert w is not None
-        return _forward(geometry, x, w, b)
-
-    if not carried:
-        y = forward()
-        return y, torch.zeros_like(y)
-    pairs = [(primals[i], tangents[i]) for i in carried]
-    y, y_dot = torch.func.jvp(forward, tuple(p for p, _ in pairs), tuple(t for _, t in pairs))
-    return y, y_dot
+    geometry = _Geometry(call)
+    x, w, b, x_dot, w_dot, b_dot = tensors
+    assert x is not None
+    assert w is not None
+    y = _forward(geometry, x, w, b)
+    terms = []
+    if x_dot is not None:
+        terms.append(_forward(geometry, x_dot, w, None))
+    if w_dot is not None:
+        terms.append(_forward(geometry, x, w_dot, None))
+    if b_dot is not None:
+        terms.append(b_dot.reshape(-1, *(1,) * call.conv.rank).expand_as(y))
+    return y, sum(terms[1:], terms[0]) if terms else torch.zeros_like(y)
 
 
 def _double_backward(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
