@@ -1,0 +1,1 @@
+"""Suites of real layers, honest timing, rooflines and reports; `python -m convref_bench --help`."""

@@ -1,0 +1,124 @@
+"""Suites: the layers of real networks as data files, one problem line a layer.
+
+    conv:nNc64k64_i56x56_f3x3_p1:bias=0  *3  layer1.0.conv2
+
+The line is convref's own with the letter N for the batch, then how often the layer occurs, then
+the name of its first occurrence. `#` begins a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import prod
+
+from convref.case import Call
+from convref.errors import ConvrefError, message, shorten
+from convref.line import parse, parse_problem
+from convref.problem import ConvProblem
+
+PASSES = ("fprop", "dgrad", "wgrad")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One line of a suite.
+
+    Parameters
+    ----------
+    template : str
+        A problem line with N for the batch.
+    times : int
+        How often the network has a layer of this shape.
+    name : str
+        Its first occurrence.
+    """
+
+    template: str
+    times: int
+    name: str
+
+    def line(self, batch: int) -> str:
+        """Return the problem line at a batch.
+
+        >>> Layer("conv:nNc1k1_i3_f1", 1, "").line(8)
+        'conv:n8c1k1_i3_f1'
+        """
+        op, _, rest = self.template.partition(":nN")
+        return f"{op}:n{batch}{rest}"
+
+    def problem(self, batch: int) -> ConvProblem:
+        """Return the problem at a batch."""
+        problem = parse_problem(self.line(batch))
+        assert isinstance(problem, ConvProblem)
+        return problem
+
+    def call(self, pass_: str, batch: int, keys: str = "") -> Call:
+        """Return the call of a pass; `keys` are those of the line, like ``dt=bf16:mem=nhwc``."""
+        op, _, shape = self.line(batch).partition(":")
+        return parse(":".join(filter(None, (f"{op}.{pass_}", shape, keys)))).call
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the suites there are."""
+    found = (item.name for item in files(__package__).joinpath("suites").iterdir())
+    return tuple(sorted(name.removesuffix(".txt") for name in found if name.endswith(".txt")))
+
+
+@cache
+def load(name: str) -> tuple[Layer, ...]:
+    """Return the layers of a suite in the order of the network.
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such suite, or a line is wrong; the text names file and line.
+
+    Examples
+    --------
+    >>> layers = load("resnet50")
+    >>> len(layers), sum(layer.times for layer in layers)
+    (23, 53)
+    """
+    if name not in names():
+        what = f"{shorten(repr(name))} is unknown, needs {', '.join(names())}"
+        raise ConvrefError(message("suite", what))
+    return read(files(__package__).joinpath("suites", f"{name}.txt").read_text("utf-8"), name)
+
+
+def read(text: str, where: str) -> tuple[Layer, ...]:
+    """Return the layers written in `text`; `where` names it in messages."""
+    layers: dict[str, Layer] = {}
+    for number, row in enumerate(text.splitlines(), 1):
+        if not row.strip() or row.startswith("#"):
+            continue
+        here = f"suite {where}, line {number}"
+        match = re.fullmatch(r"(\w+:nN\S+) +\*([1-9]\d*) +(\S.*?) *", row)
+        if not match:
+            raise ConvrefError(message(here, f"{shorten(row)!r} needs LINE *TIMES NAME"))
+        layer = Layer(match[1], int(match[2]), match[3])
+        try:
+            layer.problem(1)
+        except ConvrefError as error:
+            raise ConvrefError(message(here, str(error))) from None
+        if layer.template in layers:
+            raise ConvrefError(message(here, f"repeats {layers[layer.template].name}"))
+        layers[layer.template] = layer
+    return tuple(layers.values())
+
+
+def by_weight(layers: tuple[Layer, ...], batch: int = 1) -> list[Layer]:
+    """Return the layers, those on which the network spends most products first."""
+    return sorted(layers, key=lambda one: -one.times * one.problem(batch).macs("y"))
+
+
+def parameters(layers: tuple[Layer, ...]) -> int:
+    """Return the weights and biases of a suite; a layer without bias has a norm of two."""
+    count = 0
+    for layer in layers:
+        problem = layer.problem(1)
+        count += layer.times * (prod(problem.shape("w")) + problem.k * (1 if problem.bias else 2))
+    return count
