@@ -1,0 +1,232 @@
+"""The commands: check, run, explain, backends; bench where it is installed."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import rich.box
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import __version__, dispatch
+from .case import Case
+from .dtypes import CODES
+from .errors import ConvrefError, message
+from .line import format_problem, parse
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Hold convolution kernels to a reference.",
+)
+console = Console()
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    index, _, count = text.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+        raise ConvrefError(message("check", f"--shard is {text!r}, needs i/n with 0 <= i < n"))
+    return int(index), int(count)
+
+
+def _version(on: bool) -> None:
+    if on:
+        console.print(f"convref {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Hold convolution kernels to a reference."""
+
+
+@app.command()
+def check(
+    backends: Annotated[
+        list[str] | None,
+        typer.Argument(help="Backends by name or module:object; all that load by default."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Time to draw examples, per backend.")] = 60.0,
+    examples: Annotated[int | None, typer.Option(help="Stop after this many.")] = None,
+    op: Annotated[str, typer.Option(help="Only these ops, comma-separated.")] = "",
+    pass_: Annotated[str, typer.Option("--pass", help="Only these passes.")] = "",
+    dtype: Annotated[str, typer.Option(help=f"Only these, out of {' '.join(CODES)}.")] = "",
+    fill: Annotated[str, typer.Option(help="Only these fills.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
+    shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",
+    log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Run the lines of this file.")] = None,
+    limit: Annotated[float, typer.Option(help="Seconds one example may take.")] = 30.0,
+    memory: Annotated[float, typer.Option(help="GiB a worker may hold.")] = 4.0,
+    shrink: Annotated[bool, typer.Option(help="Shrink what fails.")] = True,
+    fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
+) -> None:
+    """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
+    from .conformance import campaign, screen
+    from .conformance.engine import Limits
+    from .conformance.generate import Axes
+
+    axes = Axes(seed, _words(op), _words(pass_), _words(dtype), _words(fill))
+    good = True
+    for name in backends or _installed():
+        settings = campaign.Settings(
+            name,
+            axes,
+            None if replay else seconds,
+            examples,
+            jobs,
+            _shard(shard),
+            log,
+            _lines(replay) if replay else (),
+            Limits(limit, int(memory * 2**30)),
+            shrink,
+        )
+        outcome = screen.run(settings, console)
+        good = good and outcome.good
+        if outcome.stopped:
+            raise typer.Exit(130)
+    raise typer.Exit(0 if good or not fail else 1)
+
+
+MAX_REPLAY = 16 << 20  # bytes
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    """Return the case lines of a file; blank lines and # comments are left out."""
+    try:
+        if path.stat().st_size > MAX_REPLAY:
+            raise ConvrefError(message("check", f"{path} has more than {MAX_REPLAY >> 20} MiB"))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConvrefError(message("check", f"--replay {path}: {error}")) from None
+    lines = [line.strip() for line in text.splitlines()]
+    kept = tuple(line for line in lines if line and not line.startswith("#"))
+    for line in kept:
+        parse(line)
+    return kept
+
+
+def _installed() -> list[str]:
+    """Return the registered backends that load, the oracle itself left out."""
+    return [name for name in dispatch.names() if name != "numpy" and not _why_not(name)]
+
+
+def _why_not(name: str) -> str:
+    try:
+        dispatch.load(name)
+    except (ConvrefError, ImportError) as error:
+        return str(error)
+    return ""
+
+
+@app.command()
+def run(
+    line: Annotated[str, typer.Argument(help="A case line.")],
+    backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "torch",
+    snippet: Annotated[str, typer.Option(help="Print a program of torch or jax instead.")] = "",
+    limit: Annotated[float, typer.Option(help="Seconds it may take.")] = 60.0,
+) -> None:
+    """Run one line in a worker process and judge it."""
+    case = _affordable(parse(line))
+    if snippet:
+        from . import exports
+
+        writers = {"torch": exports.to_torch, "jax": exports.to_jax}
+        if snippet not in writers:
+            raise ConvrefError(message("run", f"--snippet is {snippet!r}, needs torch or jax"))
+        typer.echo(writers[snippet](case))
+        return
+    from .conformance.campaign import run_lines
+    from .conformance.engine import Engine, Limits
+
+    with Engine(backend, limits=Limits(limit)) as engine:
+        findings = run_lines(engine, [str(case)])
+        made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
+    console.print(f"[bold]{escape(str(case))}[/]  on {escape(backend)} ({escape(made_by)})")
+    if not findings:
+        reason = dispatch.load(backend).supports(case.call)
+        told = f"[yellow]unsupported[/]: {escape(reason)}" if reason else "[green]pass[/]"
+        console.print(told)
+        return
+    found = findings[0]
+    console.print(f"[red]{found.verdict}[/] {found.tier}: {escape(found.reason)}")
+    raise typer.Exit(1)
+
+
+MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line
+
+
+def _affordable(case: Case) -> Case:
+    need = case.call.memory()
+    if need > MAX_MEMORY:
+        raise ConvrefError(
+            message("run", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
+        )
+    return case
+
+
+@app.command()
+def explain(
+    line: Annotated[str, typer.Argument(help="A case line.")],
+    backend: Annotated[str, typer.Option(help="Backend by name, module:object or auto.")] = "auto",
+    kind: Annotated[str, typer.Option(help="Kind of array: numpy or torch.")] = "numpy",
+) -> None:
+    """Say what a line means, what it costs, and which backend would compute it, and why."""
+    call = parse(line).call
+    problem = call.problem
+    table = Table.grid(padding=(0, 2))
+    rows: list[tuple[str, Any]] = [
+        ("problem", format_problem(call.op, problem)),
+        ("operands", "  ".join(f"{r}{_shape(call, r)}" for r in call.roles if call.is_present(r))),
+        ("results", "  ".join(f"{r}{_shape(call, r)}" for r in call.wanted)),
+        ("sums", "  ".join(f"{r} of {call.products(r)}" for r in call.wanted)),
+        ("flop", f"{call.flop():,}"),
+        ("bytes", f"{call.bytes_moved():,} compulsory, {call.memory():,} for the oracle"),
+    ]
+    for name, value in rows:
+        table.add_row(name, escape(str(value)))
+    console.print(table)
+    console.print(escape(dispatch.explain(call, backend, kind)))
+
+
+def _shape(call: Any, role: str) -> str:
+    return "(" + ", ".join(map(str, call.problem.shape(role))) + ")"
+
+
+@app.command()
+def backends() -> None:
+    """List the registered backends: what they are made of, or why they do not load."""
+    table = Table("backend", "object", "state", box=rich.box.SIMPLE)
+    for name, target in dispatch.names().items():
+        reason = _why_not(name)
+        made_of = reason or ", ".join(
+            f"{key} {value}" for key, value in dispatch.load(name).fingerprint().items()
+        )
+        table.add_row(name, target, escape(made_of))
+    console.print(table)
+
+
+def _add_bench() -> None:
+    """Put the bench commands beside ours where that package is installed."""
+    try:
+        bench = importlib.import_module("convref_bench.cli")
+    except ImportError:
+        return
+    app.add_typer(bench.app, name="bench", help="Time backends against each other.")
+
+
+_add_bench()

@@ -1,0 +1,280 @@
+"""The parent: hands chunks to worker processes and outlives whatever they do."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConvrefError, missing_extra, shorten
+from .examine import Finding
+from .worker import Report, Task, WriteAhead, main
+
+try:
+    import psutil
+except ImportError as error:
+    raise missing_extra("check", error) from None
+
+POLL_SECONDS = 0.1
+START_SECONDS = 120.0  # importing a framework on a busy machine
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one example may take: seconds of wall time, and bytes of resident memory."""
+
+    seconds: float = 30.0
+    memory: int = 4 << 30
+
+
+@dataclass
+class Tally:
+    """Counts of a campaign, and what was found.
+
+    Parameters
+    ----------
+    counts : Counter
+        Keyed (op, pass, dtype, verdict, tier).
+    findings : list of Finding
+        In the order they came.
+    chunks : set of int
+        Chunks that are complete.
+    fingerprint : dict
+        What the backend says of itself.
+    """
+
+    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    chunks: set[int] = field(default_factory=set)
+    fingerprint: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def examples(self) -> int:
+        """Return how many examples were judged or refused."""
+        return sum(self.counts.values())
+
+    def count(self, verdict: str) -> int:
+        """Return how many examples had this verdict."""
+        return sum(n for key, n in self.counts.items() if key[3] == verdict)
+
+    def add(self, counts: Counter[tuple[str, ...]], findings: list[Finding]) -> None:
+        """Add what a worker reported."""
+        self.counts.update(counts)
+        self.findings.extend(findings)
+
+
+class Worker:
+    """One worker process and what the parent knows of it."""
+
+    def __init__(self, name: str, method: str, folder: Path, number: int) -> None:
+        self.name, self.method = name, method
+        self.output = folder / f"output-{number}"
+        self.wal = WriteAhead(str(folder / f"ahead-{number}"))
+        self.wal_path = str(folder / f"ahead-{number}")
+        self.process: Any = None
+        self.pipe: Connection | None = None
+        self.ready = False
+        self.task: Task | None = None
+        self.next = 0
+        self.running, self.since = -1, time.monotonic()
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; it says its fingerprint when the backend is loaded."""
+        context: Any = multiprocessing.get_context(self.method)
+        self.pipe, theirs = context.Pipe()
+        self.wal.clear()
+        self.output.write_bytes(b"")
+        arguments = (theirs, self.wal_path, str(self.output), self.name)
+        self.process = context.Process(target=main, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.ready, self.running, self.since = False, -1, time.monotonic()
+
+    def give(self, task: Task) -> None:
+        """Hand over a task."""
+        assert self.pipe is not None
+        self.task, self.next = task, task.start
+        self.running, self.since = -1, time.monotonic()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.pipe.send(task)
+
+    def stop(self) -> None:
+        """Kill the process, whatever it is doing."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+        if self.pipe is not None:
+            self.pipe.close()
+
+    def overrun(self, limits: Limits) -> str:
+        """Return why the process must end now, or an empty text."""
+        index, _ = self.wal.read()
+        if index != self.running:
+            self.running, self.since = index, time.monotonic()
+        elapsed = time.monotonic() - self.since
+        if self.task is not None and self.running >= 0 and elapsed > limits.seconds:
+            return f"no answer in {limits.seconds:g} s"
+        if not self.ready and elapsed > START_SECONDS:
+            return f"backend did not load in {START_SECONDS:g} s"
+        with contextlib.suppress(psutil.Error):
+            used = psutil.Process(self.process.pid).memory_info().rss
+            if used > limits.memory:
+                return f"resident memory is {used >> 20} MiB, limit {limits.memory >> 20} MiB"
+        return ""
+
+    def obituary(self) -> str:
+        """Return how the process ended, with the end of what it wrote."""
+        self.process.join(5)
+        code = self.process.exitcode
+        how = f"exit status {code}"
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                how = signal.Signals(-code).name
+        tail = self.output.read_bytes()[-300:].decode(errors="backslashreplace")
+        words = " ".join(tail.split())
+        return f"{how}; it wrote: {shorten(words, 160)}" if words else how
+
+
+class Engine:
+    """Runs tasks on worker processes of one backend.
+
+    Parameters
+    ----------
+    name : str
+        Backend as `convref.dispatch.load` takes it.
+    jobs : int
+        Worker processes.
+    limits : Limits
+    method : str
+        "forkserver" (restarts in milliseconds) or "spawn" where a library needs it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        jobs: int = 1,
+        limits: Limits | None = None,
+        method: str = "forkserver",
+    ) -> None:
+        self.name = name
+        self.limits = limits or Limits()
+        self.fingerprint: dict[str, str] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="convref-")
+        folder = Path(self._folder.name)
+        if method == "forkserver":
+            preload = ["convref.conformance.worker", *_modules(name)]
+            multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
+        self.workers = [Worker(name, method, folder, i) for i in range(jobs)]
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the workers and remove their files."""
+        for worker in self.workers:
+            worker.stop()
+        self._folder.cleanup()
+
+    def run(
+        self,
+        tasks: Iterator[Task],
+        receive: Callable[[Task, Report], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run every task; `receive` gets each report, crashes and hangs included.
+
+        Raises
+        ------
+        ConvrefError
+            If the backend does not load.
+        """
+        idle = True
+        while not stop():
+            for worker in self.workers:
+                if worker.ready and worker.task is None and (task := next(tasks, None)) is not None:
+                    worker.give(task)
+            idle = all(w.ready and w.task is None for w in self.workers)
+            if idle:
+                return
+            pipes = [w.pipe for w in self.workers if w.pipe is not None]
+            readable = wait(pipes, POLL_SECONDS)
+            for worker in self.workers:
+                if worker.pipe in readable:
+                    self._hear(worker, receive)
+                elif reason := worker.overrun(self.limits):
+                    self._end(worker, "hang" if "answer" in reason else "crash", reason, receive)
+
+    def _hear(self, worker: Worker, receive: Callable[[Task, Report], None]) -> None:
+        assert worker.pipe is not None
+        try:
+            report: Report = worker.pipe.recv()
+        except (EOFError, OSError):
+            self._end(worker, "crash", worker.obituary(), receive)
+            return
+        if report.error:
+            raise ConvrefError(report.error)
+        if report.fingerprint is not None:
+            self.fingerprint, worker.ready = report.fingerprint, True
+            if worker.task is not None:
+                worker.give(worker.task)  # it was restarted in the middle of a task
+            return
+        task = worker.task
+        assert task is not None
+        worker.next = report.stop
+        worker.task = None if report.done else replace(task, start=report.stop)
+        receive(task, report)
+
+    def _end(
+        self,
+        worker: Worker,
+        verdict: str,
+        reason: str,
+        receive: Callable[[Task, Report], None],
+    ) -> None:
+        """Record the example at fault, then go on behind it in a fresh process."""
+        index, line = worker.wal.read()
+        task = worker.task
+        worker.stop()
+        if not worker.ready:
+            raise ConvrefError(f"backend: {shorten(self.name)} does not start: {reason}")
+        if task is not None and index < 0:
+            raise ConvrefError(f"backend: {shorten(self.name)} died between examples: {reason}")
+        if task is not None:
+            finding = Finding(line, verdict, reason=reason)
+            report = Report(index, index, Counter({(*_cell(line), verdict, ""): 1}), [finding])
+            worker.task = replace(task, skip=task.skip | {index})
+            receive(task, report)
+        worker.start()
+
+
+def _cell(line: str) -> tuple[str, str, str]:
+    from ..line import parse
+
+    call = parse(line).call
+    return call.op, call.pass_, call.dtype
+
+
+def _modules(name: str) -> list[str]:
+    """Return the modules that a backend lives in, for the fork server to import once."""
+    from ..dispatch import names
+
+    return [names().get(name, name).partition(":")[0]]
+
+
+def available_jobs() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,83 @@
+"""Cases by the chunk: Hypothesis with generation only, seeded by campaign and chunk number.
+
+A chunk is a pure function of its axes and number, so shards, resume and replay are numbers too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from ..case import Case
+from ..errors import missing_extra
+
+try:
+    import hypothesis
+except ImportError as error:
+    raise missing_extra("check", error) from None
+
+from . import strategies
+
+CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a campaign draws from; an empty tuple means everything.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the campaign.
+    ops, passes, dtypes, fills : tuple of str
+        Names as in the line.
+    size : int
+        Examples in a chunk.
+    """
+
+    seed: int = 0
+    ops: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    fills: tuple[str, ...] = ()
+    size: int = CHUNK
+
+
+def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
+    """Return the cases of one chunk, the same list for the same arguments.
+
+    Examples
+    --------
+    >>> axes = Axes(seed=1, dtypes=("f32",), size=20)
+    >>> len(chunk_cases(axes, 0)), chunk_cases(axes, 3) == chunk_cases(axes, 3)
+    (20, True)
+    """
+    chosen: dict[str, Any] = {
+        name: values
+        for name in ("ops", "passes", "dtypes", "fills")
+        if (values := getattr(axes, name))
+    }
+    drawn: list[Case] = []
+
+    @hypothesis.seed(_seed(axes.seed, chunk))
+    @hypothesis.settings(
+        max_examples=axes.size,
+        phases=[hypothesis.Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(strategies.cases(**chosen))
+    def collect(case: Case) -> None:
+        drawn.append(case)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        collect()
+    return drawn[: axes.size]
+
+
+def _seed(seed: int, chunk: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{chunk}".encode()).digest()[:8], "big")

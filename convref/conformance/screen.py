@@ -1,0 +1,124 @@
+"""A campaign on the terminal: a progress line while it runs, a table and the failures after."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import rich.box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..errors import shorten
+from .campaign import Failure, Outcome, Settings
+from .campaign import run as run_campaign
+from .examine import HARMLESS, VERDICTS
+
+STYLE = {"pass": "green", "unsupported": "dim", "vacuous": "yellow", "suspect": "yellow"}
+REFRESH_SECONDS = 0.2
+QUIET_SECONDS = 10.0  # between lines where there is no terminal
+
+
+def run(settings: Settings, console: Console) -> Outcome:
+    """Run a campaign, show how it goes, and print what it found."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    shown = 0.0
+    with Progress(*columns, console=console, transient=console.is_terminal) as progress:
+        total = settings.seconds if settings.examples is None else float(settings.examples)
+        bar = progress.add_task(escape(settings.backend), total=total, note="starting workers")
+
+        def watch(outcome: Outcome, note: str) -> None:
+            nonlocal shown
+            pause = REFRESH_SECONDS if console.is_terminal else QUIET_SECONDS
+            now = time.monotonic()
+            if now - shown < pause:
+                return
+            shown = now
+            done = outcome.elapsed if settings.examples is None else outcome.tally.examples
+            text = escape(note) or _rate(outcome)
+            progress.update(bar, completed=done, note=text)
+            if not console.is_terminal:
+                console.print(f"{escape(settings.backend)}: {text}")
+
+        outcome = run_campaign(settings, watch)
+    show(outcome, console)
+    return outcome
+
+
+def _rate(outcome: Outcome) -> str:
+    tally = outcome.tally
+    speed = tally.examples / outcome.elapsed if outcome.elapsed else 0.0
+    bad = {v: tally.count(v) for v in VERDICTS if v not in HARMLESS}
+    words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or "[green]all right[/]"
+    return f"{tally.examples:,} examples, {speed:,.0f}/s, {words}"
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    """Print the table of a campaign and each failure."""
+    made_of = ", ".join(f"{k} {v}" for k, v in outcome.tally.fingerprint.items())
+    console.print(
+        f"\n[bold]{escape(outcome.settings.backend)}[/] ({escape(made_of)}), "
+        f"seed {outcome.settings.axes.seed}: {_rate(outcome)}"
+    )
+    console.print(table(outcome))
+    for number, failure in enumerate(outcome.failures, 1):
+        _show_failure(number, failure, outcome.settings.backend, console)
+    unshrunk = [f for f in outcome.tally.findings if f.verdict not in HARMLESS]
+    if unshrunk and not outcome.failures:
+        console.print("not shrunk:")
+        for finding in unshrunk[:10]:
+            console.print(f"  {escape(finding.line)}  {finding.verdict} {escape(finding.reason)}")
+    for note in (outcome.stopped, outcome.log_error):
+        if note:
+            console.print(f"[yellow]{escape(note)}[/]")
+
+
+def table(outcome: Outcome) -> Table:
+    """Return the grid: a row per op, pass and dtype, a column per verdict."""
+    counts = outcome.tally.counts
+    seen = [v for v in VERDICTS if outcome.tally.count(v)]
+    grid = Table("op.pass", "dtype", box=rich.box.SIMPLE_HEAD)
+    for verdict in seen:
+        grid.add_column(verdict, justify="right", style=STYLE.get(verdict, "red"))
+    grid.add_column("exact", justify="right", style="dim")
+    rows = sorted({key[:3] for key in counts})
+    for op, pass_, dtype in rows:
+        cells = [
+            sum(n for key, n in counts.items() if key[:3] == (op, pass_, dtype) and key[3] == v)
+            for v in seen
+        ]
+        exact = sum(
+            n
+            for key, n in counts.items()
+            if key[:3] == (op, pass_, dtype) and key[3:] == ("pass", "exact")
+        )
+        grid.add_row(f"{op}.{pass_}", dtype, *(f"{n:,}" if n else "" for n in cells), f"{exact:,}")
+    return grid
+
+
+def _show_failure(number: int, failure: Failure, backend: str, console: Console) -> None:
+    console.print(
+        f"[red]{number}. {failure.verdict}[/]  {escape(shorten(failure.reason, 240))}",
+        highlight=False,
+    )
+    console.print(f"   [bold]{escape(failure.line)}[/]", soft_wrap=True, highlight=False)
+    if failure.needs:
+        console.print(f"   needs {escape(', '.join(failure.needs))}", highlight=False)
+    if failure.independent:
+        console.print(
+            f"   independent of {escape(', '.join(failure.independent))}", highlight=False
+        )
+    console.print(
+        f"   {failure.seen} findings of this kind; convref run '{escape(failure.line)}' "
+        f"--backend {escape(backend)}{os.linesep}",
+        soft_wrap=True,
+        highlight=False,
+    )

@@ -1,0 +1,302 @@
+"""The shrinker: the smallest case that fails the same way, and which of its fields matter.
+
+It works on the fields of a case, not on the choices that generated it, so it needs nothing from
+the generator and goes through crashes and hangs: each trial is a line run by a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..case import Call, Case, Spec
+from ..errors import ConvrefError
+from ..problem import ConvProblem, Problem
+
+Fails = Callable[[list[Case]], list[bool]]  # which of some cases fail in the same way
+SIMPLE_FILLS = ("ones", "int", "normal")
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A shrunk failure.
+
+    Parameters
+    ----------
+    case : Case
+        The smallest case found.
+    needs : tuple of str
+        Fields whose neutral value passes, e.g. "stride[1] >= 2".
+    independent : tuple of str
+        Fields that may have other values too.
+    trials : int
+        Cases run on the way.
+    """
+
+    case: Case
+    needs: tuple[str, ...]
+    independent: tuple[str, ...]
+    trials: int
+
+
+def weight(case: Case) -> tuple[int, ...]:
+    """Return how large a case is; shrinking makes it smaller in this order."""
+    call, problem = case.call, case.call.problem
+    sizes = [problem.n, problem.c, getattr(problem, "k", 1), *problem.input, *problem.filter]
+    pads = [abs(edge) for pair in problem.padding for edge in pair]
+    extras = [*problem.stride, *problem.dilation, getattr(problem, "groups", 1)]
+    extras += getattr(problem, "output_padding", ())
+    flags = [getattr(problem, "flip", 0), getattr(problem, "transposed", 0)]
+    flags += [not getattr(problem, "bias", 0), sum(call.mask), len(call.carried)]
+    views = sum(len(str(s)) - len(str(Spec(s.dtype))) for s in call.specs)
+    fill = SIMPLE_FILLS.index(case.fill) if case.fill in SIMPLE_FILLS else len(SIMPLE_FILLS)
+    return (
+        problem.rank,
+        sum(sizes) + sum(pads) + sum(extras) + 4 * sum(flags),
+        views,
+        fill,
+        case.seed,
+    )
+
+
+def _built(case: Case, problem: Problem, call: Call | None = None) -> Case | None:
+    """Return the case with another problem, views dropped where they no longer fit."""
+    call = call or case.call
+    try:
+        return replace(case, call=replace(call, problem=problem))
+    except ConvrefError:
+        return None
+
+
+def _changed(case: Case, **fields: Any) -> Case | None:
+    try:
+        return _built(case, replace(case.call.problem, **fields))
+    except ConvrefError:
+        return None
+
+
+def _called(case: Case, **fields: Any) -> Case | None:
+    try:
+        return replace(case, call=replace(case.call, **fields))
+    except ConvrefError:
+        return None
+
+
+def _smaller(value: int, least: int) -> Iterator[int]:
+    """Yield smaller values, boldest first: the least, halfway, one less."""
+    seen = {value}
+    for candidate in (least, (value + least) // 2, value - 1 if value > least else value + 1):
+        if candidate not in seen:
+            seen.add(candidate)
+            yield candidate
+
+
+def candidates(case: Case) -> Iterator[Case]:
+    """Yield smaller neighbours of a case, the boldest steps first; all are valid."""
+    for neighbour in _neighbours(case):
+        if neighbour is not None and weight(neighbour) < weight(case):
+            yield neighbour
+
+
+def _neighbours(case: Case) -> Iterator[Case | None]:
+    call, problem = case.call, case.call.problem
+    plain = tuple(Spec(s.dtype, device=s.device) for s in call.specs)
+    yield _called(case, specs=plain)
+    yield from _lower_ranks(case)
+    if isinstance(problem, ConvProblem):
+        yield _changed(case, groups=1, c=max(1, problem.c // problem.groups), k=1)
+        yield _changed(case, n=1, c=problem.groups, k=problem.groups)
+        yield _changed(case, groups=1)
+        yield _changed(case, flip=False)
+        yield _changed(case, bias=True)
+        yield _changed(case, transposed=False, output_padding=0)
+        for groups in _smaller(problem.groups, 1):
+            per = problem.c // problem.groups, problem.k // problem.groups
+            yield _changed(case, groups=groups, c=per[0] * groups, k=per[1] * groups)
+        for k in _smaller(problem.k // problem.groups, 1):
+            yield _changed(case, k=k * problem.groups)
+        for c in _smaller(problem.c // problem.groups, 1):
+            yield _changed(case, c=c * problem.groups)
+        yield from _per_axis(case, "output_padding", 0)
+    for n in _smaller(problem.n, 1):
+        yield _changed(case, n=n)
+    for c in _smaller(problem.c, 1):
+        yield _changed(case, c=c)
+    yield _changed(case, padding=0)
+    for name in ("stride", "dilation", "filter", "input"):
+        yield from _per_axis(case, name, 1)
+    yield from _pad_steps(case)
+    yield from _call_steps(case)
+
+
+def _lower_ranks(case: Case) -> Iterator[Case | None]:
+    """Yield the case with one spatial axis left out, views dropped."""
+    problem = case.call.problem
+    if problem.rank == 1:
+        return
+    for axis in range(problem.rank):
+        fields: dict[str, Any] = {
+            name: tuple(v for a, v in enumerate(getattr(problem, name)) if a != axis)
+            for name in ("input", "filter", "stride", "padding", "dilation", "output_padding")
+            if hasattr(problem, name)
+        }
+        try:
+            lower = replace(problem, **fields)
+            specs = tuple(Spec(s.dtype, device=s.device) for s in case.call.specs)
+            yield replace(case, call=replace(case.call, problem=lower, specs=specs))
+        except ConvrefError:
+            continue
+
+
+def _per_axis(case: Case, name: str, least: int) -> Iterator[Case | None]:
+    values = getattr(case.call.problem, name)
+    for axis, value in enumerate(values):
+        for smaller in _smaller(value, least):
+            yield _changed(case, **{name: (*values[:axis], smaller, *values[axis + 1 :])})
+
+
+def _pad_steps(case: Case) -> Iterator[Case | None]:
+    problem = case.call.problem
+    for axis in range(problem.rank):
+        for side in (0, 1):
+            for smaller in _smaller(problem.padding[axis][side], 0):
+                pads = [list(pair) for pair in problem.padding]
+                pads[axis][side] = smaller
+                yield _changed(case, padding=pads)
+                pads[axis][1 - side] = smaller
+                yield _changed(case, padding=pads)
+        for step in (2, 1):  # shrink the filter or image and its padding together
+            for name in ("filter", "input"):
+                values = list(getattr(problem, name))
+                values[axis] -= step
+                pads = [list(pair) for pair in problem.padding]
+                for side in (0, 1):
+                    pads[axis][side] -= (pads[axis][side] > 0) * ((step + 1 - side) // 2)
+                if values[axis] >= 1:
+                    yield _changed(case, **{name: tuple(values), "padding": pads})
+
+
+def _call_steps(case: Case) -> Iterator[Case | None]:
+    call = case.call
+    for i, on in enumerate(call.mask):
+        if on and sum(call.mask) > 1:
+            yield _called(case, mask=tuple(j == i for j in range(len(call.mask))))
+            yield _called(case, mask=tuple(bit and j != i for j, bit in enumerate(call.mask)))
+    for tangent in call.carried:
+        yield _called(case, tangents=call.carried.replace(tangent, ""))
+    for i, spec in enumerate(call.specs):
+        others = call.specs[:i], call.specs[i + 1 :]
+        for simpler in (
+            Spec(spec.dtype, device=spec.device),
+            replace(spec, offset=0),
+            replace(spec, step=()),
+            replace(spec, expand=""),
+            replace(spec, order=""),
+        ):
+            if simpler != spec:
+                yield _called(case, specs=(*others[0], simpler, *others[1]))
+    for fill in SIMPLE_FILLS:
+        if fill != case.fill:
+            yield replace(case, fill=fill)
+    for seed in _smaller(case.seed, 0):
+        yield replace(case, seed=seed)
+
+
+def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -> Shrunk:
+    """Return the smallest case found that fails as `case` does, by greedy descent.
+
+    Parameters
+    ----------
+    case : Case
+    fails : callable
+        Which of a list of cases fail in the same way.
+    batch : int
+        Neighbours tried at once; several workers share them.
+    max_trials : int
+        Cases run at most.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:fill=normal:seed=5")
+    >>> found = shrink(start, lambda cases: [c.call.problem.stride[-1] > 1 for c in cases])
+    >>> print(found.case, found.needs)
+    conv.fprop:n1c1k1_i1_f1_s2:fill=ones ('stride >= 2',)
+    """
+    trials, moved = 0, True
+    seen = {str(case)}
+    while moved and trials < max_trials:
+        moved = False
+        queue = [c for c in candidates(case) if str(c) not in seen]
+        for start in range(0, len(queue), batch):
+            group = queue[start : start + batch]
+            trials += len(group)
+            seen.update(map(str, group))
+            failing = [c for c, bad in zip(group, fails(group)) if bad]
+            if failing:
+                case, moved = failing[0], True
+                break
+    needs, independent, tried = _knock_out(case, fails)
+    return Shrunk(case, needs, independent, trials + tried)
+
+
+def _knock_out(case: Case, fails: Fails) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+    """Return which fields matter: neutral values that pass, and larger ones that still fail."""
+    probes: list[tuple[str, str, Case]] = []
+    for name, text, neutral, larger in _probes(case):
+        probes += [(f"{name} {text}", "neutral", c) for c in (neutral,) if c is not None]
+        probes += [(f"{name}", "larger", c) for c in (larger,) if c is not None]
+    bad = fails([c for _, _, c in probes])
+    needs = [name for (name, kind, _), fail in zip(probes, bad) if kind == "neutral" and not fail]
+    free = {name for (name, kind, _), fail in zip(probes, bad) if kind == "larger" and fail}
+    exact = [n if n.partition(" ")[0] in free else n.replace(" >= ", " = ") for n in needs]
+    touched = {n.partition(" ")[0] for n in needs}
+    return tuple(exact), tuple(sorted(free - touched)), len(probes)
+
+
+def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
+    """Yield (field, value as text, case with the neutral value, case with a larger one)."""
+    call, problem = case.call, case.call.problem
+    for name in ("n", "c", "k"):
+        value = getattr(problem, name, None)
+        if value is not None:
+            step = getattr(problem, "groups", 1) if name in "ck" else 1
+            neutral = _changed(case, **{name: step}) if value != step else None
+            yield name, f">= {value}", neutral, _changed(case, **{name: value + step})
+    if isinstance(problem, ConvProblem):
+        if problem.groups > 1:
+            yield "groups", f">= {problem.groups}", _changed(case, groups=1), None
+        if problem.transposed:
+            flat = _changed(case, transposed=False, output_padding=0)
+            yield "transposed", "= 1", flat, None
+    for name, least in (("input", 1), ("filter", 1), ("stride", 1), ("dilation", 1)):
+        values = getattr(problem, name)
+        for axis, value in enumerate(values):
+            label = name if len(values) == 1 else f"{name}[{axis}]"
+
+            def at(new: int, axis: int = axis, values: Any = values, name: str = name) -> Any:
+                return _changed(case, **{name: (*values[:axis], new, *values[axis + 1 :])})
+
+            yield label, f">= {value}", at(least) if value != least else None, at(value + 1)
+    for axis, pair in enumerate(problem.padding):
+        for side, word in enumerate(("lo", "hi")):
+            if pair[side]:
+                pads = [list(p) for p in problem.padding]
+                pads[axis][side] = 0
+                yield (
+                    f"padding[{axis}].{word}",
+                    f"= {pair[side]}",
+                    _changed(case, padding=pads),
+                    None,
+                )
+    if call.dtype != "f32":
+        specs = tuple(replace(s, dtype="f32") for s in call.specs)
+        yield "dtype", f"= {call.dtype}", _called(case, specs=specs), None
+    for role, spec in zip(call.roles, call.specs):
+        plain = Spec(spec.dtype, device=spec.device)
+        if spec != plain:
+            specs = tuple(plain if r == role else s for r, s in zip(call.roles, call.specs))
+            yield f"mem.{role}", "as it is", _called(case, specs=specs), None
+    if case.fill not in ("int", "ones"):
+        yield "fill", f"= {case.fill}", replace(case, fill="int"), None
