@@ -1,0 +1,260 @@
+"""The checks of the oracle: each takes a case and raises. The seeded faults run the same ones."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from convref import dtypes, oracle
+from convref.case import Call, Spec
+from convref.conformance.operands import operands
+from convref.oracle import loops
+
+BY_LOOPS = {
+    ("conv", "fprop"): lambda call, *a: (loops.conv_fprop(*a, call.problem),),
+    ("conv", "backward"): lambda call, dy, x, w: (
+        loops.conv_dgrad(dy, w, call.problem),
+        loops.conv_wgrad(dy, x, call.problem),
+        loops.conv_bgrad(dy, call.problem),
+    ),
+    ("conv", "jvp"): lambda call, x, w, b, *dots: (
+        loops.conv_fprop(x, w, b, call.problem),
+        loops.conv_jvp(x, w, *dots, call.problem),
+    ),
+    ("conv", "double_backward"): lambda call, *a: loops.conv_double_backward(
+        *a, call.problem, call.mask
+    ),
+    ("unfold", "fprop"): lambda call, x: (loops.unfold(x, call.problem),),
+    ("unfold", "backward"): lambda call, dcols: (loops.fold(dcols, call.problem),),
+    ("unfold", "jvp"): lambda call, x_dot: (loops.unfold(x_dot, call.problem),),
+    ("fold", "fprop"): lambda call, cols: (loops.fold(cols, call.problem),),
+    ("fold", "backward"): lambda call, dx: (loops.unfold(dx, call.problem),),
+    ("fold", "jvp"): lambda call, cols_dot: (loops.fold(cols_dot, call.problem),),
+}
+
+
+def by_loops(call, arrays):
+    """Return all results by nested loops, in the dtype of the arrays."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return BY_LOOPS[call.op, call.pass_](call, *arrays)
+
+
+def equal(got, want, where):
+    """Raise unless both are None, or equal in shape and in every element (NaN equals NaN)."""
+    assert (got is None) == (want is None), where
+    if got is None:
+        return
+    assert got.shape == want.shape, f"{where}: shape {got.shape}, needs {want.shape}"
+    with np.errstate(invalid="ignore"):
+        same = (got == want) | ((got != got) & (want != want))
+    assert np.all(same), f"{where}: {np.argwhere(~same)[:3].tolist()}\n{got}\n{want}"
+
+
+def wide_operands(case):
+    """Return the operands in the type the oracle computes in, with the memory of the case."""
+    wide = dtypes.numpy_dtype(dtypes.accumulator(case.call.dtype))
+    return [None if a is None else a.astype(wide, copy=False) for a in operands(case)]
+
+
+def evaluated(call, arrays):
+    """Return all results of the oracle in the type it computes in, whatever the mask."""
+    wide = dtypes.accumulator(call.dtype)
+    everything = replace(call, mask=(True,) * len(call.mask))
+    return dict(
+        zip(call.signature.results, oracle.evaluate(everything, *arrays, out=wide), strict=True)
+    )
+
+
+def check_loops(case):
+    """Hold the oracle to the nested loops, bit for bit."""
+    arrays = wide_operands(case)
+    want = by_loops(case.call, arrays)
+    got = oracle.evaluate(case.call, *operands(case), out=dtypes.accumulator(case.call.dtype))
+    for role, one, other in zip(case.call.signature.results, got, want, strict=True):
+        masked = role not in case.call.wanted
+        equal(one, None if masked else other, f"{case} {role}")
+
+
+def backward_of(call):
+    """Return the backward pass of the same problem, with all results."""
+    return Call(call.op, "backward", call.problem, specs=(Spec(call.dtype),))
+
+
+def inner(left, right):
+    """Return <left, right>, conjugate in the first: exact for integers, also complex ones."""
+    if left.dtype == object:
+        return sum((a * b for a, b in zip(left.ravel(), right.ravel())), 0)
+    return np.sum(np.conj(left) * right)
+
+
+def check_adjoint(case):
+    """Hold the backward pass to <dy, fprop(x, w) + b> = <dx, x> = <dw, w>, <dy, b> = <db, b>.
+
+    The bias is the operand that the case lacks: y without it is linear in x and in w.
+    """
+    dy, x, w = wide_operands(case)
+    call = case.call
+    linear = replace(call.conv, bias=False)
+    (y,) = oracle.FORMULAS["conv", "fprop"](
+        replace(call, pass_="fprop", mask=(), problem=linear, specs=()), x, w, None
+    )
+    got = evaluated(call, (dy, x, w))
+    product = inner(dy, y)
+    assert inner(got["dx"], x) == product, f"{case}: dx"
+    assert inner(got["dw"], w) == product, f"{case}: dw"
+    spread = np.ones_like(y)
+    per_channel = np.arange(1, call.conv.k + 1).reshape(-1, *(1,) * call.conv.rank)
+    assert inner(got["db"], per_channel.ravel()) == inner(dy, spread * per_channel), f"{case}: db"
+
+
+def check_jvp_adjoint(case):
+    """Hold the JVP to <dy, y_dot> = <dx, x_dot> + <dw, w_dot> + <db, b_dot>, with dy := y."""
+    x, w, b, *dots = wide_operands(case)
+    got = evaluated(case.call, (x, w, b, *dots))
+    dy = got["y"]
+    cotangents = evaluated(backward_of(case.call), (dy, x, w))
+    pairs = zip(cotangents.values(), dots)
+    total = sum((inner(c, dot) for c, dot in pairs if dot is not None), 0)
+    assert inner(dy, got["y_dot"]) == total, str(case)
+
+
+def check_double_backward_adjoint(case):
+    """Hold double backward to the derivative of f = <ddx, dx> + <ddw, dw> + <ddb, db>.
+
+    f is linear in dy, x and w one at a time, so each cotangent paired with its own argument
+    gives back the terms of f in which that argument occurs.
+    """
+    *cotangents, dy, x, w = wide_operands(case)
+    got = evaluated(case.call, (*cotangents, dy, x, w))
+    first = evaluated(backward_of(case.call), (dy, x, w)).values()
+    terms = [0 if dd is None else inner(dd, d).real for dd, d in zip(cotangents, first)]
+    assert inner(got["ddy"], dy).real == sum(terms), f"{case}: ddy"
+    assert inner(got["dx"], x).real == terms[1], f"{case}: dx"
+    assert inner(got["dw"], w).real == terms[0], f"{case}: dw"
+
+
+def adjusted(t, borders):
+    """Return a tensor with each spatial axis padded by (lo, hi), negative entries cropped."""
+    import torch
+
+    grow = [max(side, 0) for pair in reversed(borders) for side in pair]
+    t = torch.nn.functional.pad(t, grow)
+    for axis, (lo, hi) in enumerate(borders, start=2):
+        t = t.narrow(axis, max(-lo, 0), t.shape[axis] - max(-lo, 0) - max(-hi, 0))
+    return t
+
+
+def torch_conv(problem, x, w, b):
+    """Return y by torch, whatever the padding, from its plain unpadded convolutions."""
+    import torch
+
+    functional = torch.nn.functional
+    if problem.flip:
+        w = w.flip(tuple(range(2, w.ndim)))
+    name = f"conv{'_transpose' * problem.transposed}{problem.rank}d"
+    shared = {"stride": problem.stride, "dilation": problem.dilation, "groups": problem.groups}
+    if not problem.transposed:
+        return getattr(functional, name)(adjusted(x, problem.padding), w, b, **shared)
+    y = getattr(functional, name)(x, w, None, output_padding=problem.output_padding, **shared)
+    y = adjusted(y, [(-lo, -hi) for lo, hi in problem.padding])
+    return y if b is None else y + b.reshape(-1, *(1,) * problem.rank)
+
+
+def by_torch(call, arrays):
+    """Return the results of `call` by torch's autograd, role by role."""
+    import torch
+
+    tensors = [None if a is None else torch.from_numpy(np.array(a)) for a in arrays]
+    given = dict(zip(call.roles, tensors))
+    for role in ("x", "w", "dy"):
+        if role in given and call.pass_ in ("backward", "double_backward"):
+            given[role].requires_grad_()
+    x, w = given["x"], given["w"]
+    b = given.get("b")
+    if call.pass_ in ("backward", "double_backward") and call.conv.bias:
+        b = torch.zeros(call.conv.k, dtype=x.dtype, requires_grad=True)
+    if call.pass_ == "jvp":
+        return _jvp_by_torch(call, given)
+    y = torch_conv(call.conv, x, w, b)
+    if call.pass_ == "fprop":
+        return {"y": y}
+    dy = given["dy"]
+    inputs = (x, w) if b is None else (x, w, b)
+    first = torch.autograd.grad(y, inputs, dy, create_graph=call.pass_ == "double_backward")
+    if call.pass_ == "backward":
+        return dict(zip(("dx", "dw", "db"), first))
+    cotangents = (given[f"dd{role}"] for role in "xwb"[: len(inputs)])
+    pairs = [(f, dd) for f, dd in zip(first, cotangents) if dd is not None]
+    if not pairs:
+        return {}
+    outputs, weights = zip(*pairs)
+    second = torch.autograd.grad(outputs, (dy, x, w), weights, allow_unused=True)
+    return {r: d for r, d in zip(("ddy", "dx", "dw"), second) if d is not None}
+
+
+def _jvp_by_torch(call, given):
+    import torch
+
+    primals = [given[role].detach() for role in "xwb" if given[role] is not None]
+    dots = [given[f"{role}_dot"] for role in "xwb"][: len(primals)]
+    dots = [torch.zeros_like(p) if d is None else d for p, d in zip(primals, dots)]
+
+    def function(x, w, b=None):
+        return torch_conv(call.conv, x, w, b)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own use of torch.jit
+        y, y_dot = torch.func.jvp(function, tuple(primals), tuple(dots))
+    return {"y": y, "y_dot": y_dot}
+
+
+def check_torch(case):
+    """Hold the oracle to torch: exactly on integers, else within gamma_n of both sides."""
+    call, arrays = case.call, wide_operands(case)
+    got = evaluated(call, arrays)
+    want = by_torch(call, arrays)
+    sizes = evaluated(call, [None if a is None else np.abs(a) for a in arrays])  # S
+    for role, result in got.items():
+        other = want.get(role)
+        other = np.zeros_like(result) if other is None else other.detach().numpy()
+        if case.fill == "int":
+            equal(result, other, f"{case} {role}")
+            continue
+        assert result.shape == other.shape, f"{case} {role}"
+        u = dtypes.number(call.dtype).u
+        n = call.products(role) + 1  # and the rounding of S itself
+        bound = 2 * (n * u / (1 - n * u)) * sizes[role]
+        assert np.all(np.abs(result - other) <= bound), f"{case} {role}"
+
+
+CHECKS = SimpleNamespace(
+    loops=check_loops,
+    adjoint=check_adjoint,
+    jvp_adjoint=check_jvp_adjoint,
+    double_backward_adjoint=check_double_backward_adjoint,
+    torch=check_torch,
+    by_torch=by_torch,
+    by_loops=by_loops,
+    equal=equal,
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """Keep torch from starting threads for arrays of some hundred elements."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def checks():
+    """Return the checking functions."""
+    return CHECKS
