@@ -279,8 +279,18 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None) -> list[_Pass]:
     return table
 
 
-def _tapes(build: Callable[[_Tape], T]) -> st.SearchStrategy[T]:
-    return st.binary(min_size=TAPE, max_size=TAPE).map(lambda data: build(_Tape(data)))
+class _Built(st.SearchStrategy[T]):
+    """Draws a tape and builds from it; unlike ``map``, failures show what was built."""
+
+    def __init__(self, build: Callable[[_Tape], T]) -> None:
+        super().__init__()
+        self.build = build
+
+    def do_draw(self, data: Any) -> T:
+        return self.build(_Tape(data.draw(_TAPES)))
+
+
+_TAPES = st.binary(min_size=TAPE, max_size=TAPE)
 
 
 def problems(
@@ -321,7 +331,7 @@ def problems(
     >>> check()
     """
     limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
-    return _tapes(lambda tape: _problem(tape, op, limits))
+    return _Built(lambda tape: _problem(tape, op, limits))
 
 
 def calls(
@@ -367,7 +377,7 @@ def calls(
     """
     limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
     options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes)
-    return _tapes(lambda tape: _call(tape, table, tuple(dtypes), options))
+    return _Built(lambda tape: _call(tape, table, tuple(dtypes), options))
 
 
 def cases(
@@ -423,4 +433,4 @@ def cases(
         call = _call(tape, table, tuple(dtypes), options)
         return Case(call, tape.choose(possible[call.dtype]), tape.word(2))
 
-    return _tapes(build)
+    return _Built(build)
