@@ -56,6 +56,24 @@ class _Axis(NamedTuple):
         return lo, next((wide for wide in (lo, 0) if 0 <= wide - hi <= unused), hi)
 
 
+def _benchdnn_options(text: str) -> tuple[bool, bool, str]:
+    """Return (transposed, bias) from the options before a descriptor, and the descriptor."""
+    transposed, bias = False, True
+    rest = text.strip()
+    while rest.startswith("--"):
+        option, _, rest = rest.partition(" ")
+        if option in ("--conv", "--deconv"):
+            transposed = option == "--deconv"
+        elif (direction := option.removeprefix("--dir=")) in _DIRECTIONS:
+            bias = _DIRECTIONS[direction]
+        else:
+            shown = shorten(option, 40)
+            need = "needs --conv, --deconv or --dir=FWD_D"
+            raise ConvrefError(message("benchdnn", f"option is {shown}, {need}"))
+        rest = rest.lstrip()
+    return transposed, bias, rest
+
+
 def _benchdnn_fields(text: str, descriptor: str) -> dict[str, int]:
     fields: dict[str, int] = {}
     at = 0
@@ -121,17 +139,7 @@ def from_benchdnn(text: str) -> ConvProblem:
     ----------
     .. [1] oneDNN, tests/benchdnn/conv/conv_aux.cpp, str2desc.
     """
-    options, descriptor = re.fullmatch(r"\s*((?:--\S+\s+)*)(.*?)\s*", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    transposed, bias = False, True
-    for option in options.split():
-        if option in ("--conv", "--deconv"):
-            transposed = option == "--deconv"
-        elif (direction := option.removeprefix("--dir=")) in _DIRECTIONS:
-            bias = _DIRECTIONS[direction]
-        else:
-            raise ConvrefError(
-                message("benchdnn", f"option is {option}, needs --conv, --deconv or --dir=FWD_D")
-            )
+    transposed, bias, descriptor = _benchdnn_options(text)
     fields = _benchdnn_fields(text, descriptor)
     if missing := {"ic", "oc"} - fields.keys():
         raise ConvrefError(message("benchdnn", f"{min(missing)} is absent, needs a size", text))
@@ -444,7 +452,7 @@ def _torch_conv(problem: ConvProblem) -> list[str]:
     )
     if not problem.transposed:
         if not symmetric:
-            lines.append(f"    x = F.pad(x, {_reversed(problem.padding)})")
+            lines.append(f"    x = {_torch_pad('x', problem.padding)}")
         return [*lines, f"    return F.conv{rank}d(x, w, b{keywords})"]
     if symmetric:
         return [*lines, f"    return F.conv_transpose{rank}d(x, w, b{keywords})"]
@@ -452,14 +460,25 @@ def _torch_conv(problem: ConvProblem) -> list[str]:
     return [
         *lines,
         f"    y = F.conv_transpose{rank}d(x, w{keywords})",
-        f"    y = F.pad(y, {_reversed(crop)})",
+        f"    y = {_torch_pad('y', crop)}",
         f"    return y if b is None else y + b.reshape(-1{', 1' * rank})",
     ]
 
 
-def _reversed(padding: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """Return (lo, hi) pairs as torch's F.pad takes them: last axis first."""
-    return tuple(size for pair in reversed(list(padding)) for size in pair)
+def _torch_pad(name: str, padding: Iterable[tuple[int, int]]) -> str:
+    """Return `name` padded by (lo, hi) pairs; F.pad takes the last axis first.
+
+    Where an axis grows at one end and is cropped at the other, F.pad would crop first and may run
+    out of elements: two steps then.
+    """
+    pairs = list(padding)
+    steps = [pairs]
+    if any(lo * hi < 0 for lo, hi in pairs):
+        steps = [[(max(lo, 0), max(hi, 0)) for lo, hi in pairs]]
+        steps.append([(min(lo, 0), min(hi, 0)) for lo, hi in pairs])
+    for step in steps:
+        name = f"F.pad({name}, {tuple(size for pair in reversed(step) for size in pair)})"
+    return name
 
 
 def _torch_windows(problem: Problem, unfolds: bool) -> list[str]:
@@ -467,27 +486,30 @@ def _torch_windows(problem: Problem, unfolds: bool) -> list[str]:
         raise UnsupportedError(
             message("snippet in PyTorch", f"F.fold has no rank {problem.rank}", None)
         )
-    pads = _reversed(problem.padding)
     keywords = f"{problem.filter}" + _keywords(
         dilation=(problem.dilation, (1, 1)), stride=(problem.stride, (1, 1))
     )
     if unfolds:
-        return ["def unfold(x):", f"    return F.unfold(F.pad(x, {pads}), {keywords})"]
+        return [
+            "def unfold(x):",
+            f"    return F.unfold({_torch_pad('x', problem.padding)}, {keywords})",
+        ]
     sizes = tuple(i + lo + hi for i, (lo, hi) in zip(problem.input, problem.padding))
-    crop = tuple(-size for size in pads)
-    return ["def fold(cols):", f"    return F.pad(F.fold(cols, {sizes}, {keywords}), {crop})"]
+    image = f"F.fold(cols, {sizes}, {keywords})"
+    crop = [(-lo, -hi) for lo, hi in problem.padding]
+    return ["def fold(cols):", f"    return {_torch_pad(image, crop)}"]
 
 
 _TORCH_LAYOUT = '''\
 def laid_out(values, strides, offset=0):
-    """Return values in a buffer with these strides; along stride 0 the first slice repeats."""
+    """Return values in a buffer with these strides, POISON between; stride 0 repeats a slice."""
     sizes = [n if s else min(n, 1) for n, s in zip(values.shape, strides)]
     last = sum(max(n - 1, 0) * s for n, s in zip(sizes, strides))
-    view = values.new_zeros(offset + last + 1).as_strided(sizes, strides, offset)
+    view = values.new_full((offset + last + 1,), POISON).as_strided(sizes, strides, offset)
     view.copy_(values[tuple(slice(n) for n in sizes)])
     return view.expand(values.shape)
 
-'''.splitlines()
+'''
 
 
 def _strides(shape: Sizes, letters: str, spec: Spec) -> Sizes:
@@ -517,7 +539,9 @@ def _torch_data(snippet: _Snippet) -> list[str]:
         lines += [*text.before, f"{role} = {made}"]
     if call.pass_ in ("backward", "double_backward") and "b" in _differentiated(call):
         lines.append(f"b = torch.zeros({call.conv.k}, {dtype}{device})")
-    return [*_TORCH_LAYOUT, *lines] if views else lines
+    poison = f"torch.iinfo(torch.{_NAMES[call.dtype]}).max"
+    poison = poison if call.dtype in dtypes.INTEGERS else "torch.nan"
+    return [*_TORCH_LAYOUT.replace("POISON", poison).splitlines(), *lines] if views else lines
 
 
 def _differentiated(call: Call) -> list[str]:
@@ -543,13 +567,11 @@ def _torch_pass(call: Call) -> list[str]:
     inputs = _inputs(call)
     if call.pass_ == "fprop":
         return [f"y = conv({inputs})"]
-    if call.pass_ == "jvp":
-        if not call.carried:
-            return [f"y = conv({inputs})", "y_dot = torch.zeros_like(y)"]
-        names = ", ".join(call.carried)
-        dots = _listed(f"{name}_dot" for name in call.carried)
-        lines = [f"def primal({names}):", f"    return conv({inputs})"]
-        return [*lines, f"y, y_dot = torch.func.jvp(primal, {_listed(call.carried)}, {dots})"]
+    if call.pass_ == "jvp":  # torch.func.jvp adds the same terms, but takes no expanded operand
+        calls = {"x": "conv(x_dot, w)", "w": "conv(x, w_dot)"}
+        calls["b"] = f"b_dot.reshape(-1{', 1' * call.problem.rank}).expand_as(y)"
+        terms = [calls[name] for name in call.carried] or ["torch.zeros_like(y)"]
+        return [f"y = conv({inputs})", f"y_dot = {' + '.join(terms)}"]
     by = _differentiated(call)
     if call.pass_ == "backward":
         lines = [f"{name}.requires_grad_()" for name in by]
@@ -564,8 +586,8 @@ def _torch_double_backward(call: Call, inputs: str) -> list[str]:
     zeros = [f"{role} = torch.zeros_like({source[role]})" for role in call.wanted]
     if not call.carried:
         return zeros
-    names = sorted({*by, *call.carried}, key="dyxwb".index)
-    lines = [f"{name}.requires_grad_()" for name in names]
+    bias = ["b"] if "b" in call.carried else []
+    lines = [f"{name}.requires_grad_()" for name in ("dy", "x", "w", *bias)]
     first = f"torch.autograd.grad(conv({inputs}), {_listed(call.carried)}, dy, create_graph=True)"
     outer = _listed(f"dd{name}" for name in call.carried)
     return [

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from convref import dtypes, exports
+from convref.conformance.operands import operands
 from convref.errors import ConvrefError, UnsupportedError
 from convref.line import parse, parse_problem
 from convref.oracle import evaluate
@@ -42,22 +43,6 @@ json.dump(answers, sys.stdout)
 """
 
 
-@pytest.fixture(autouse=True)
-def _operands(monkeypatch):
-    """Stand in for convref.conformance.operands while there is none."""
-    if importlib.util.find_spec("convref.conformance.operands") is None:
-        from types import SimpleNamespace
-
-        from convref.conformance.fills import values
-
-        def operands(case):
-            call = case.call
-            return tuple(values(case, r) if call.is_present(r) else None for r in call.roles)
-
-        stub = SimpleNamespace(operands=operands)
-        monkeypatch.setitem(sys.modules, "convref.conformance.operands", stub)
-
-
 def run(programs):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DRIVER],
@@ -84,6 +69,8 @@ LINES = [
     "conv.fprop:n1c4k2g2_i3_f2_s2_p1:t=1:op=1",
     "conv.fprop:n1c2k4g2_i2x3_f3x2_s2x1_p1,0x0,1_d1x2:t=1",
     "conv.fprop:n1c1k1_i4_f2_s3_p-1,2:t=1:flip=1",
+    "conv.fprop:n1c1k1_i2_f1_s3_p-3,3",
+    "conv.fprop:n1c2k1_i7x1_f4x1_s3x5_p3x2,0:t=1:op=2x4",
     "conv.fprop:n0c1k2_i3_f2",
     "conv.fprop:n1c1k1_i3_f2:dt=bf16",
     "conv.fprop:n1c2k1_i3_f2:dt=c64:fill=ones",
@@ -101,6 +88,7 @@ LINES = [
     "conv.double_backward:n1c2k2_i4_f2:tan=b:mask=110",
     "conv.double_backward:n1c2k2g2_i3_f2_s2:t=1:tan=xw",
     "conv.double_backward:n1c1k1_i3_f2:tan=0",
+    "conv.double_backward:n1c2k2_i3_f2:mask=010",
     "conv.fprop:n1c3k2_i9x8_f3x3_p1:seed=5",
     "conv.fprop:n1c1k1_i12x12_f3x3_p1:fill=ones",
     "conv.fprop:n1c1k1_i12x12_f3x3_p1:fill=impulse",
@@ -115,6 +103,7 @@ TORCH_ONLY = [
     "conv.fprop:n2c3k2_i3x4_f2x2:mem=nhwc",
     "conv.backward:n1c2k2_i3x2_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn",
     "conv.backward:n1c1k1_i4_f2:dt=c64:t=1",
+    "conv.jvp:n1c2k2_i4_f2:mem=x.expandw,b.expando",
 ]
 
 
@@ -160,8 +149,6 @@ def test_jax_snippets_give_the_values_of_the_oracle():
 
 @pytest.mark.parametrize("line", LINES + TORCH_ONLY)
 def test_small_snippets_hold_the_data_and_the_answer_of_the_case(line):
-    from convref.conformance.operands import operands
-
     case = parse(line)
     program = exports.to_torch(case)
     ast.parse(program)
