@@ -70,7 +70,7 @@ LINES = [
     "conv.fprop:n1c2k4g2_i2x3_f3x2_s2x1_p1,0x0,1_d1x2:t=1",
     "conv.fprop:n1c1k1_i4_f2_s3_p-1,2:t=1:flip=1",
     "conv.fprop:n1c1k1_i2_f1_s3_p-3,3",
-    "conv.fprop:n1c2k1_i7x1_f4x1_s3x5_p3x2,0:t=1:op=2x4",
+    "conv.fprop:n1c2k1_i7x1_f4x1_s3x5_p3,3x2,0:t=1:op=2x4",
     "conv.fprop:n0c1k2_i3_f2",
     "conv.fprop:n1c1k1_i3_f2:dt=bf16",
     "conv.fprop:n1c2k1_i3_f2:dt=c64:fill=ones",
