@@ -12,13 +12,15 @@ import pytest
 # What an application pays beyond NumPy, in seconds of CPU: others may be using the machine.
 PROBE = """
 import json, sys, time
+start = time.process_time()
 import numpy
+numpy_seconds = time.process_time() - start
 known = set(sys.modules)
 start = time.process_time()
 import convref
 seconds = time.process_time() - start
 packages = {name.partition(".")[0] for name in set(sys.modules) - known}
-json.dump([seconds, sorted(packages), sorted(sys.modules)], sys.stdout)
+json.dump([[seconds, numpy_seconds], sorted(packages)], sys.stdout)
 """
 OPTIONAL = ("torch", "triton", "jax", "onnx", "ml_dtypes", "hypothesis", "pytest", "rich", "typer")
 AT_ONCE = ("convref.cli", "convref.commands", "convref.conformance", "convref.integrations")
@@ -31,13 +33,15 @@ def probe(code=PROBE):
 
 
 def test_import_loads_nothing_but_numpy_and_the_standard_library():
-    _, packages, _ = probe()
+    _, packages = probe()
     foreign = set(packages) - set(sys.stdlib_module_names) - {"convref", "numpy"}
     assert not foreign
 
 
 def test_import_takes_no_time_to_speak_of():
-    assert min(probe()[0] for _ in range(7)) < 0.060
+    """60 ms, or on a slow or busy machine what NumPy takes there."""
+    own, numpys = (min(column) for column in zip(*(probe()[0] for _ in range(7)), strict=True))
+    assert own < max(0.060, numpys)
 
 
 @pytest.mark.parametrize("package", OPTIONAL)
