@@ -14,7 +14,7 @@ from ..problem import Axis, Sizes
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2048  # windows; a map of 56 x 56 goes alone, maps of 7 x 7 go forty at a time
+BLOCK = 512  # windows; a map of 28 x 28 goes alone, maps of 7 x 7 go ten at a time
 
 
 def pad(big: Array, axes: tuple[Axis, ...]) -> Array:
