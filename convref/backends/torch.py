@@ -84,7 +84,9 @@ class TorchBackend:
             return Numerics("rn64")
         if call.specs[0].device == "cuda":
             return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=_stages(call))
-        return Numerics("rn32", tf32=call.math == "tf32", stages=_stages(call))
+        # vdpbf16ps, which oneDNN uses where the CPU has it, flushes subnormals by design
+        flushes = self.onednn and call.dtype == "bf16"
+        return Numerics("rn32", tf32=call.math == "tf32", stages=_stages(call), ftz=flushes)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the versions and the instruction set that oneDNN may use."""
@@ -98,14 +100,25 @@ class TorchBackend:
 
 
 def _stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding.
+    """Return how often 16-bit values are rounded before the last rounding, at most.
 
-    The sum over samples of dw, and the terms of a JVP, are rounded to the tensor's type each.
+    Without oneDNN a scatter rounds its columns and then each tap it adds; a filter gradient
+    rounds the sum after each sample; a JVP rounds both of its terms; a bias is added last.
     """
     if call.dtype not in ("f16", "bf16"):
-        return 1 if call.pass_ in ("jvp", "double_backward") else 0
-    sample = call.problem.n if call.pass_ in ("backward", "double_backward") else 0
-    return sample + {"fprop": 1, "backward": 1, "jvp": 3, "double_backward": 4}[call.pass_]
+        return 0
+    problem = call.conv
+    scattered = 1 + prod(axis.windows_per_position for axis in problem.axes)
+    y, dx = (scattered, 0) if problem.transposed else (0, scattered)
+    by_role = {
+        "y": y + 1,
+        "dx": dx,
+        "dw": problem.n,
+        "db": 0,
+        "y_dot": 2 * y + 3,
+        "ddy": 2 * y + 3,
+    }
+    return max((by_role[role] for role in call.wanted), default=0)
 
 
 @contextmanager
@@ -217,11 +230,32 @@ def _padded(big: Tensor, edges: list[int]) -> Tensor:
     return F.pad(grown, [min(0, size) for size in edges]) if any(e < 0 for e in edges) else grown
 
 
+def _convolution(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    extra: list[int],
+    groups: int,
+) -> Tensor:
+    """Return aten::convolution, or for complex numbers what torch has only above it."""
+    if not x.is_complex():
+        return torch.convolution(x, w, b, stride, padding, dilation, transposed, extra, groups)
+    rank = x.ndim - 2
+    if transposed:
+        scatter = getattr(F, f"conv_transpose{rank}d")
+        return scatter(x, w, b, stride, padding, extra, groups, dilation)
+    return getattr(F, f"conv{rank}d")(x, w, b, stride, padding, dilation, groups)
+
+
 def _forward(geometry: _Geometry, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     x, w, arguments = geometry.enter(x), geometry.filter(w), geometry.arguments()
     if not (geometry.transposed and geometry.outside):
-        return torch.convolution(x, w, b, *arguments)
-    y = geometry.output(torch.convolution(x, w, None, *arguments))
+        return _convolution(x, w, b, *arguments)
+    y = geometry.output(_convolution(x, w, None, *arguments))
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))  # outside padding has bias
 
 
@@ -260,7 +294,7 @@ def _jvp(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     if w_dot is not None:
         terms.append(_forward(geometry, x, w_dot, None))
     if b_dot is not None:
-        terms.append(b_dot.reshape(-1, *(1,) * call.conv.rank).expand_as(y))
+        terms.append(torch.zeros_like(y) + b_dot.reshape(-1, *(1,) * call.conv.rank))
     return y, sum(terms[1:], terms[0]) if terms else torch.zeros_like(y)
 
 
