@@ -1,0 +1,147 @@
+"""Draw the figures of the pages: python docs/figures/draw.py [folder]."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from convref import ConvProblem, Numerics
+from convref.judge import bound, reference
+from convref.line import parse
+
+INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"
+STYLE = {
+    **{"svg.fonttype": "none", "svg.hashsalt": "convref", "font.size": 9},
+    **{"font.family": "sans-serif", "axes.edgecolor": INK, "text.color": INK},
+}
+
+
+def cells(ax: Any, y: float, labels: list[str], colors: list[str], x: float = 0.0) -> None:
+    """Draw one row of unit cells at height y, from x on."""
+    for i, (label, color) in enumerate(zip(labels, colors, strict=True)):
+        ax.add_patch(plt.Rectangle((x + i - 0.5, y - 0.4), 1, 0.8, fc=color, ec=INK, lw=0.8))
+        ax.text(x + i, y, label, ha="center", va="center")
+
+
+def plain(ax: Any) -> None:
+    """Leave nothing of the axes but what is drawn."""
+    ax.set_aspect("equal")
+    ax.autoscale_view()
+    ax.axis("off")
+
+
+def windows() -> Any:
+    """Show which position each tap of each window reads, with stride, dilation and padding."""
+    problem = ConvProblem(
+        n=1, c=1, k=1, input=(7,), filter=(3,), stride=2, dilation=2, padding=((2, 1),)
+    )
+    (axis,) = problem.axes
+    fig, ax = plt.subplots(figsize=(6.4, 3.0))
+    positions = range(-axis.lo, axis.big + axis.hi)
+    inside = [0 <= at < axis.big for at in positions]
+    labels = [f"$x_{{{at}}}$" if real else "0" for at, real in zip(positions, inside, strict=True)]
+    cells(ax, 0, labels, [REAL if real else PAD for real in inside], -axis.lo)
+    for p in range(axis.small):
+        y = -1.2 - p
+        reads = [p * axis.stride + r * axis.dilation - axis.lo for r in range(axis.taps)]
+        ax.plot([reads[0], reads[-1]], [y, y], color=INK, lw=0.8, zorder=0)
+        for r, at in enumerate(reads):
+            cells(ax, y, [f"$w_{r}$"], [REAL if 0 <= at < axis.big else PAD], at)
+        ax.text(-axis.lo - 1, y, f"$p={p}$", ha="right", va="center")
+    ax.text(-axis.lo - 1, 0, r"$\hat x$", ha="right", va="center")
+    plain(ax)
+    return fig
+
+
+def gather_and_scatter() -> Any:
+    """Show the same nine products added up per output, and per input."""
+    problem = ConvProblem(n=1, c=1, k=1, input=(7,), filter=(3,), stride=2)
+    (axis,) = problem.axes
+    fig, both = plt.subplots(1, 2, figsize=(7.4, 2.3))
+    rows = (
+        ("gather (C.1): one window into each y", "x", "y", RIGHT, "-|>"),
+        ("scatter (C.2): each dy onto one window", "dx", "dy", LEFT, "<|-"),
+    )
+    for ax, (title, top, bottom, color, arrow) in zip(both, rows, strict=True):
+        cells(ax, 2, [f"${top}_{i}$" for i in range(axis.big)], [REAL] * axis.big)
+        for p in range(axis.small):
+            at = p * axis.stride + 1
+            cells(ax, 0, [f"${bottom}_{p}$"], [PAD], at)
+            for r in range(axis.taps):
+                ends = (p * axis.stride + r, 1.58), (at, 0.42)
+                style = {"arrowstyle": arrow, "color": color, "lw": 1, "shrinkA": 0, "shrinkB": 0}
+                ax.annotate("", xy=ends[1], xytext=ends[0], arrowprops=style)
+        ax.set_title(title, fontsize=9)
+        plain(ax)
+    fig.tight_layout()
+    return fig
+
+
+def sums_in_float32(products: Any, chain: Any) -> Any:
+    """Return the sums over the last axis, left to right in float32 (`chain`) or pairwise."""
+    if chain:
+        return np.add.accumulate(products, axis=-1, dtype=np.float32)[..., -1]
+    while products.shape[-1] > 1:
+        half = products.shape[-1] // 2
+        rest = products[..., 2 * half :]
+        products = np.concatenate([products[..., :half] + products[..., half : 2 * half], rest], -1)
+    return products[..., 0]
+
+
+def bound_and_error() -> Any:
+    """Show errors of float32 sums in units of u S, under the proven and the likely bound."""
+    fig, ax = plt.subplots(figsize=(5.6, 3.4))
+    rng, lengths = np.random.default_rng(1), [2**i for i in range(2, 15)]
+    fills = {
+        ("constant 0.1, left to right", True, "s"): lambda shape: np.full(shape, 0.1),
+        ("normal, left to right", True, "o"): rng.standard_normal,
+        ("normal, pairwise", False, "^"): rng.standard_normal,
+    }
+    limits = []
+    for (label, chain, marker), fill in fills.items():
+        points = []
+        for n in lengths:
+            call = parse(f"conv.fprop:n1c{n}k1_i16_f1:bias=0").call
+            x = np.asarray(fill((1, n, 16)), np.float32)
+            w = np.ones((1, n, 1), np.float32)
+            ref = reference(call, (x, w, None))
+            y = sums_in_float32(x[0].T, chain)
+            points.append(np.max(np.abs(y - ref.values[0][0, 0]) / ref.sums[0][0, 0]) * 2**24)
+            if marker == "s":
+                full = bound(call, "y", ref.values[0], ref.sums[0], Numerics("rn32"))
+                limits.append(np.max(full / ref.sums[0]) * 2**24)
+        ax.loglog(lengths, points, marker, ms=4, label=label)
+    ax.loglog(lengths, limits, color=INK, label="proven bound")
+    spread = [np.sqrt(2 * np.log(2 * 16 * n / 1e-9) * n) for n in lengths]
+    ax.loglog(lengths, spread, "--", color=INK, label=r"likely bound $\lambda\sqrt{n}$")
+    ax.set_xlabel("products n")
+    ax.set_ylabel("error / (u S)")
+    ax.legend(fontsize=8, frameon=False)
+    fig.tight_layout()
+    return fig
+
+
+FIGURES = {
+    "conv_windows": windows,
+    "conv_gather_scatter": gather_and_scatter,
+    "judge_bounds": bound_and_error,
+}
+
+
+def main(folder: Path) -> None:
+    """Write each figure as SVG into `folder`, the same bytes every time."""
+    with plt.rc_context(STYLE):
+        for name, draw in FIGURES.items():
+            draw().savefig(folder / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent)
