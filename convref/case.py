@@ -141,6 +141,11 @@ class Call:
             raise ConvrefError(
                 message(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
             )
+        if len({(spec.dtype, spec.device) for spec in specs}) != 1:
+            mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
+            raise ConvrefError(
+                message(where, f"specs have {', '.join(mixed)}, need one dtype and one device")
+            )
         put(self, "specs", tuple(map(self._spec, self.roles, specs)))
 
     def _mask(self, where: str) -> tuple[bool, ...]:

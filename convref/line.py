@@ -130,13 +130,21 @@ class _Reader:
         self.line = line
 
     def fail(self, token: str, need: str) -> ConvrefError:
-        at = self.line.find(token) if token else len(self.line)
+        at = self._column(token)
         shown = self.line[max(0, at - 30) : at + 30]
         mark = " " * (at - max(0, at - 30)) + "^"
         return ConvrefError(
             f"line: token {shorten(repr(token))} at column {at + 1}, needs {need}\n"
             f"  {shown}\n  {mark}"
         )
+
+    def _column(self, token: str) -> int:
+        """Return where `token` begins: the last place where it stands whole, if there is one."""
+        if not token:
+            return len(self.line)
+        whole = rf"(?<![^:_,=]){re.escape(token)}(?![^:_,])"
+        found = [match.start() for match in re.finditer(whole, self.line)]
+        return found[-1] if found else self.line.find(token)
 
     def number(self, text: str, token: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
