@@ -155,6 +155,8 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
         pair = arrays[first], arrays[second]
         if pair[0] is not None and pair[1] is not None:
             reach = sum((_in_reach(call, role, r, arrays[r]) for r in behind), reach)
+        else:  # an absent tangent may be taken for zeros, which meet what the other holds
+            reach = reach + sum(bool(_nonfinite(a).any()) for a in pair if a is not None)
     if TERMS[call.pass_, role]:
         met = _count(call, role, operands, _ones, _nonfinite)
     if BASE_ROLE[role] == "w":
@@ -169,12 +171,13 @@ def _in_reach(call: Call, role: str, name: str, operand: Array | None) -> Any:
     marks, problem, g = _nonfinite(operand), call.conv, call.conv.groups
     space = tuple(range(2, 2 + problem.rank))
     if BASE_ROLE[name] == "w":
-        by_group = marks.sum(axis=space).reshape(g, marks.shape[0] // g, -1)
+        by_group = marks.sum(axis=space).reshape(g, marks.shape[0] // g, marks.shape[1])
         to_columns = (BASE_ROLE[role] == "x") != problem.transposed
-        return by_group.sum(axis=1 if to_columns else 2).reshape(1, -1, *(1,) * problem.rank)
+        per_channel = by_group.sum(axis=1 if to_columns else 2).ravel()
+        return per_channel.reshape(1, per_channel.size, *(1,) * problem.rank)
     summed = marks.sum(axis=(0, *space))  # per channel of x or y
     if (BASE_ROLE[name] == "y") != problem.transposed:  # the channels of w's first axis
-        return summed.reshape(-1, 1, *(1,) * problem.rank)
-    rows = problem.shape("w")[0]
-    by_row = np.repeat(summed.reshape(g, -1), rows // g, axis=0)
-    return by_row.reshape(rows, -1, *(1,) * problem.rank)
+        return summed.reshape(summed.size, 1, *(1,) * problem.rank)
+    rows, columns = problem.shape("w")[:2]
+    by_row = np.repeat(summed.reshape(g, columns), rows // g, axis=0)
+    return by_row.reshape(rows, columns, *(1,) * problem.rank)

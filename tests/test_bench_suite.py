@@ -56,5 +56,5 @@ def test_a_wrong_line_is_named(text, says):
 
 
 def test_an_unknown_suite_lists_the_known_ones():
-    with pytest.raises(ConvrefError, match="needs convnext_tiny, .*resnet50"):
+    with pytest.raises(ConvrefError, match=r"needs convnext_tiny, .*resnet50"):
         suite.load("alexnet")

@@ -319,6 +319,11 @@ def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
             spec = call.spec(need.removeprefix("mem."))
             views = {"expand": spec.expand, "step": spec.step, "order": spec.order}
             features |= {f"mem.{name}" for name, used in views.items() if used}
+    empty = sorted(feature for feature in features if feature.endswith("=0"))
+    if empty:
+        return ("empty", *empty)
+    if "fill" in features and shrunk.case.fill in ("nan", "inf"):
+        return (verdict, call.dtype, "non-finite")
     where = (call.pass_, call.dtype) if verdict == "wrong" else ()
     special = (shrunk.case.fill,) if "fill" in features else ()
     return (verdict, *where, *special, *sorted(features))

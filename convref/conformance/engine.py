@@ -25,6 +25,7 @@ except ImportError as error:
     raise missing_extra("check", error) from None
 
 POLL_SECONDS = 0.1
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 START_SECONDS = 120.0  # importing a framework on a busy machine
 
 
@@ -72,6 +73,21 @@ class Tally:
         self.findings.extend(findings)
 
 
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let a process that starts now compute with one thread, unless the user said otherwise.
+
+    Workers share the processors; thread pools that spin against each other are 10 times slower.
+    """
+    missing = [name for name in THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(missing, "1"))
+    try:
+        yield
+    finally:
+        for name in missing:
+            del os.environ[name]
+
+
 class Worker:
     """One worker process and what the parent knows of it."""
 
@@ -96,7 +112,8 @@ class Worker:
         self.output.write_bytes(b"")
         arguments = (theirs, self.wal_path, str(self.output), self.name)
         self.process = context.Process(target=main, args=arguments, daemon=True)
-        self.process.start()
+        with _one_thread():
+            self.process.start()
         theirs.close()
         self.ready, self.running, self.since = False, -1, time.monotonic()
 

@@ -18,6 +18,7 @@ from .examine import HARMLESS, VERDICTS
 
 STYLE = {"pass": "green", "unsupported": "dim", "vacuous": "yellow", "suspect": "yellow"}
 REFRESH_SECONDS = 0.2
+SHOWN = 20  # failures on the screen; the log has all
 QUIET_SECONDS = 10.0  # between lines where there is no terminal
 
 
@@ -69,7 +70,9 @@ def show(outcome: Outcome, console: Console) -> None:
         f"seed {outcome.settings.axes.seed}: {_rate(outcome)}"
     )
     console.print(table(outcome))
-    for number, failure in enumerate(outcome.failures, 1):
+    if len(outcome.failures) > SHOWN:
+        console.print(f"the first {SHOWN} of {len(outcome.failures)} failures:")
+    for number, failure in enumerate(outcome.failures[:SHOWN], 1):
         _show_failure(number, failure, outcome.settings.backend, console)
     unshrunk = [f for f in outcome.tally.findings if f.verdict not in HARMLESS]
     if unshrunk and not outcome.failures:

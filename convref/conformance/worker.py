@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -65,6 +66,10 @@ class Report:
     error: str = ""
 
 
+class InternalError(Exception):
+    """A fault of convref itself, never of the backend."""
+
+
 class WriteAhead:
     """A file of one record: the example that runs now. Survives the death of its writer."""
 
@@ -105,6 +110,8 @@ def main(pipe: Connection, wal_path: str, output_path: str, name: str) -> None:
             _serve(pipe, wal, backend, pipe.recv())
     except (EOFError, BrokenPipeError, ConnectionResetError):
         sys.exit(0)  # the parent is gone
+    except InternalError as error:
+        pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
 
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:
@@ -114,7 +121,11 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
         if index not in task.skip:
             case = cases[index]
             wal.write(index, str(case))
-            finding = _guarded(case, backend, index)
+            try:
+                finding = _guarded(case, backend, index)
+            except Exception as error:  # ours: the backend's own are verdicts
+                where = "".join(traceback.format_tb(error.__traceback__)[-1:])
+                raise InternalError(f"{error!r} on {case}\n{where}") from error
             report.counts[(*_cell(case), finding.verdict, finding.tier)] += 1
             if finding.verdict not in ("pass", "unsupported"):
                 report.findings.append(finding)
