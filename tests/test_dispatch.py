@@ -1,0 +1,291 @@
+"""The one door: choices and their reasons, refusals, absent frameworks, strangers' backends."""
+
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import convref
+from convref import ConvrefError, UnsupportedError, dispatch, parse
+from convref.backends import Backend
+from convref.errors import MissingExtraError
+
+LINE = "conv.fprop:n1c2k3_i4_f2:bias=0"
+X, W = np.ones((1, 2, 4), "f4"), np.ones((3, 2, 2), "f4")
+
+
+@pytest.fixture(autouse=True)
+def fresh_caches() -> Iterator[None]:
+    caches = dispatch.names, dispatch.load, dispatch._plan
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()
+
+
+# (kind of array, line) -> what `explain` says below the line.
+CHOICES = {
+    ("numpy", LINE): "  * numpy: computes NumPy arrays exactly",
+    ("torch", LINE): ("  * torch: computes torch tensors where they lie\n    numpy: next in order"),
+    ("torch", "conv.dgrad:n1c2k3_i4_f2:dt=i8"): (
+        "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle takes the rest"
+    ),
+    ("torch", "unfold.fprop:n1c2_i4_f2"): (
+        "    torch: only conv is called here\n  * numpy: the oracle takes the rest"
+    ),
+    ("torch", LINE + ":math=tf32x3"): (
+        "    torch: torch has no math=tf32x3\n  * numpy: the oracle takes the rest"
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "line"), CHOICES)
+def test_auto_says_why(kind: str, line: str) -> None:
+    call = parse(line).call
+    assert convref.explain(call, kind=kind) == f"{call}\n{CHOICES[kind, line]}"
+    plan = convref.plan(call, kind=kind)
+    assert str(plan) == convref.explain(call, kind=kind)
+    assert [c.name for c in plan.candidates if c.chosen] == [plan.backend.name]
+    assert plan.call == call
+
+
+def test_auto_computes_where_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    for name in ("numpy", "torch"):
+        kind = type(dispatch.load(name))
+        run = kind.run
+
+        def spy(self: Any, call: Any, *operands: Any, run: Any = run) -> Any:
+            ran.append(self.name)
+            return run(self, call, *operands)
+
+        monkeypatch.setattr(kind, "run", spy)
+    x, w = torch.from_numpy(X), torch.from_numpy(W)
+    convref.conv1d(X, W)
+    convref.conv1d(x, w)
+    convref.run(parse(LINE).call, X, W, None)
+    convref.run(parse(LINE).call, x, w, None)
+    convref.conv1d_backward(torch.ones(1, 3, 3).int(), x.int(), w.int())
+    assert ran == ["numpy", "torch", "numpy", "torch", "numpy"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "line", "reason"),
+    [
+        ("torch", LINE + ":math=tf32x3", "torch: torch has no math=tf32x3"),
+        ("torch", "conv.jvp:n1c2k3_i4_f2:dt=i32", "torch: ATen has no jvp kernel for i32"),
+        ("torch", LINE + ":dt=f80", "torch: torch has no dtype for f80"),
+        ("torch", LINE + ":dt=u16", "torch: torch has no dtype for u16"),
+        ("loops", "conv.fprop:n9c99k99_i99x99_f3x3", "loops stop at"),
+        ("numpy", LINE + ":dev=cuda", "numpy: operands are on cuda"),
+        ("loops", LINE + ":dev=cuda", "loops: operands are on cuda"),
+        ("torch", "unfold.fprop:n1c2_i4_f2", "torch: only conv is called here"),
+    ],
+)
+def test_a_named_backend_refuses_with_its_reason(backend: str, line: str, reason: str) -> None:
+    call = parse(line).call
+    with pytest.raises(UnsupportedError) as caught:
+        convref.plan(call, backend)
+    assert reason in str(caught.value)
+    assert f"({call})" in str(caught.value)
+    assert convref.explain(call, backend) == str(caught.value)
+
+
+def test_a_named_backend_never_falls_back() -> None:
+    x, w = torch.ones(1, 3, 3).int(), torch.ones(3, 2, 2).int()
+    with pytest.raises(UnsupportedError, match="ATen has no backward kernel for i32"):
+        convref.conv1d_backward(x, torch.ones(1, 2, 4).int(), w, backend="torch")
+    with pytest.raises(UnsupportedError, match="torch has no dtype for u16"):
+        convref.conv1d(X.astype("u2"), W.astype("u2"), backend="torch")
+
+
+def test_nothing_for_a_device() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("the call is refused for want of a CUDA device, and here is one")
+    with pytest.raises(UnsupportedError, match="torch: torch sees no CUDA device"):
+        convref.plan(parse(LINE + ":dev=cuda").call, kind="torch")
+
+
+@pytest.mark.parametrize("name", ["numpy", "loops", "torch"])
+def test_shipped_backends_load(name: str) -> None:
+    backend = dispatch.load(name)
+    assert isinstance(backend, Backend)
+    assert backend.name == name
+    assert all(isinstance(v, str) for pair in backend.fingerprint().items() for v in pair)
+    assert dispatch.load(f"convref.backends.{name}:backend") is backend
+
+
+def test_what_is_named_by_module_and_attribute() -> None:
+    native = dispatch.load("convref.backends.torch:without_onednn")
+    assert (native.name, native.onednn) == ("torch-native", False)
+    raw = dispatch.load("convref.backends.torch:backend.raw")
+    assert raw.rules is False
+    got = convref.conv1d(X, W, backend="convref.backends.torch:without_onednn")
+    assert (got == convref.conv1d(X, W)).all()
+
+
+def test_plans_are_kept() -> None:
+    call = parse(LINE).call
+    assert convref.plan(call) is convref.plan(parse(LINE).call)
+    assert convref.plan(call) is not convref.plan(call, "loops")
+
+
+def python(program: str, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run `program` in a new interpreter with `paths` in front of what it imports."""
+    lines = [f"import sys; sys.path[:0] = {[str(p) for p in paths]!r}", textwrap.dedent(program)]
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+BLOCK = """
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Blocker())
+import numpy as np, convref
+"""
+
+
+def test_absent_torch_names_the_command() -> None:
+    done = python(
+        BLOCK
+        + """
+x = np.ones((1, 1, 3))
+print(convref.conv1d(x, x).item())
+try:
+    convref.conv1d(x, x, backend="torch")
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "3.0",
+        "MissingExtraError torch is not installed; run: pip install 'convref[torch]'",
+    ]
+
+
+def test_absent_torch_is_no_reason_to_fail_for_auto() -> None:
+    """`auto` goes on to the next candidate and says what is missing."""
+    done = python(
+        BLOCK
+        + f"""
+print(convref.explain(convref.parse({LINE!r}).call, kind="torch"))
+"""
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        LINE,
+        "    torch: torch is not installed; run: pip install 'convref[torch]'",
+        "  * numpy: the oracle takes the rest",
+    ]
+
+
+def test_a_broken_module_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "broken_backend.py").write_text("raise RuntimeError('no driver')\n")
+    program = """
+        import convref
+        try:
+            convref.dispatch.load("broken_backend:backend")
+        except convref.ConvrefError as error:
+            print(error)
+    """
+    done = python(program, tmp_path)
+    assert done.stdout == "backend: broken_backend:backend does not load: no driver\n", done.stderr
+
+
+STRANGER = '''
+"""A stranger's backend: it doubles what NumPy computes, so that its work is seen."""
+
+from convref.backends.numpy import NumpyBackend
+
+
+class Twice(NumpyBackend):
+    name = "twice"
+
+    def supports(self, call):
+        return None if call.pass_ == "fprop" else "only fprop is doubled"
+
+    def run(self, call, *operands):
+        return tuple(2 * result for result in super().run(call, *operands))
+
+
+backend = Twice()
+'''
+WHEEL = {
+    "convref_stranger/__init__.py": "",
+    "convref_stranger/twice.py": STRANGER,
+    "convref_stranger-0.1.dist-info/METADATA": (
+        "Metadata-Version: 2.1\nName: convref-stranger\nVersion: 0.1\n"
+    ),
+    "convref_stranger-0.1.dist-info/WHEEL": (
+        "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    ),
+    "convref_stranger-0.1.dist-info/entry_points.txt": (
+        "[convref.backends]\ntwice = convref_stranger.twice:backend\n"
+    ),
+    "convref_stranger-0.1.dist-info/RECORD": "",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder into which pip installed a stranger's wheel; nothing is downloaded."""
+    wheel = tmp_path_factory.mktemp("wheel") / "convref_stranger-0.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in WHEEL.items():
+            archive.writestr(name, text)
+    target = tmp_path_factory.mktemp("site")
+    options = ["--no-index", "--no-deps", "--no-input", "--no-compile", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options]
+    subprocess.run([*pip, "--target", str(target), str(wheel)], timeout=300, check=True)
+    return target
+
+
+@pytest.mark.parametrize("name", ["twice", "convref_stranger.twice:backend"])
+def test_a_stranger_s_package_is_found(name: str, site: Path) -> None:
+    program = f"""
+        import numpy as np, convref
+        x, call = np.ones((1, 1, 3)), convref.parse("conv.fprop:n1c1k1_i3_f3:bias=0:dt=f64").call
+        print(convref.conv1d(x, x, backend={name!r}).item())
+        print(convref.run(call, x, x, None, backend={name!r})[0].item())
+        print(convref.explain(call, {name!r}))
+        print("twice" in convref.dispatch.names(), convref.conv1d(x, x).item())
+        try:
+            convref.conv1d_backward(x[..., :1], x, x, backend={name!r})
+        except convref.UnsupportedError as error:
+            print(error)
+    """
+    done = python(program, site)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "6.0",
+        "6.0",
+        "conv.fprop:n1c1k1_i3_f3:bias=0:dt=f64",
+        f"  * {name}: named by the caller",
+        "True 3.0",
+        f"conv.backward: {name}: only fprop is doubled (conv.backward:n1c1k1_i3_f3:dt=f64)",
+    ]
+
+
+def test_without_its_package_the_name_is_unknown() -> None:
+    with pytest.raises(ConvrefError, match="'twice' is unknown, needs loops, numpy"):
+        dispatch.load("twice")
+
+
+def test_a_missing_extra_is_an_import_error() -> None:
+    assert issubclass(MissingExtraError, ImportError)
