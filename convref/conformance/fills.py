@@ -339,11 +339,11 @@ def _subnormal(case: Case, role: str, dtype: str, words: Words) -> Array:
     result = _normal(case, role, dtype, words)
     if not _leads(case.call, role) and BASE_ROLE[role] != "b":
         return result
-    number = dtypes.number(dtype)
+    # float has no such small numbers as longdouble, and bfloat16 has no finfo
+    tiny = np.ldexp(1.0, -126) if dtype == "bf16" else np.finfo(dtypes.numpy_dtype(dtype)).tiny
     exponents = _below(_mix(words + np.uint64(1)), 9) - 6.0
-    wide = result.astype(np.longdouble if dtype in ("f80", "c160") else np.float64)
-    tiny = np.ldexp(wide, exponents.astype(np.int64)) * dtypes.numpy_dtype(dtype).type(number.tiny)
-    return tiny
+    wide = result.astype(np.promote_types(np.float64, tiny.dtype))
+    return np.ldexp(wide, exponents.astype(np.int32)) * tiny
 
 
 def _is_integer(dtype: str) -> bool:

@@ -53,8 +53,11 @@ def lay_out(array: Array, spec: Spec, letters: str) -> Array:
     if not (spec.step or spec.expand or spec.offset):
         if order == letters:
             return np.ascontiguousarray(array)
-        permutation = [letters.index(axis) for axis in order]
-        return np.ascontiguousarray(array.transpose(permutation)).transpose(np.argsort(permutation))
+        # not ascontiguousarray: it leaves the strides of axes of extent 1 as they were
+        laid = np.empty([array.shape[letters.index(axis)] for axis in order], array.dtype)
+        laid = laid.transpose([order.index(axis) for axis in letters])
+        laid[...] = array
+        return laid
     sizes = dict(zip(letters, array.shape))
     slices = tuple(slice(0, 1) if axis in spec.expand else slice(None) for axis in letters)
     view = _view(sizes, order, spec, array.dtype)
