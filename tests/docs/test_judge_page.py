@@ -1,4 +1,4 @@
-"""What docs/judge.md claims, tried on sums in other orders and in other arithmetics."""
+"""What docs/judge.md claims, tried on sums in other orders, and rounded in other ways."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_rounding_the_result_once_is_allowed_for_and_twice_is_declared():
     assert verdict(call, operands, staged, Numerics("rn32", stages=8)).kind == "pass"
 
 
-# Tier 2: other arithmetics.
+# Tier 2: other arithmetic.
 
 
 def truncated_to_tf32(a):
@@ -255,6 +255,18 @@ def test_complex_sums_by_four_and_by_three_products(n):
         assert verdict(call, operands, three, Numerics("rn32", growth=4.0)).kind == "pass"
 
 
+def test_a_complex_part_is_a_sum_of_twice_the_products():
+    n = 64
+    x = np.full(n, 2.0**-24 * (1 + 1j))  # in the imaginary part each loses both its products
+    x[0] = 1
+    w = np.full(n, 1 + 1j)
+    call, operands = dot(x, w, "c64")
+    real, imaginary = float((x * w).real.sum()), 1.0
+    lost = float((x * w).imag.sum()) - imaginary
+    assert lost > Numerics("rn32").gamma(n) * reference(call, operands).sums[0].item()
+    assert verdict(call, operands, complex(real, imaginary), Numerics("rn32")).kind == "pass"
+
+
 def flushed(value):
     """Return a float32 with subnormals put to zero."""
     value = F32(value)
@@ -269,6 +281,9 @@ def test_flushed_sums_stay_within_the_bound_of_ftz():
         products = [flushed(a * b) for a, b in zip(operands[0].ravel(), operands[1].ravel())]
         got = in_any_order(rng, products, lambda a, b: flushed(a + b))
         assert verdict(call, operands, got, Numerics("rn32", ftz=True)).kind == "pass"
+    call, operands = dot(np.full(64, 2.0**-64), np.full(64, 2.0**-63))  # each product is lost
+    assert verdict(call, operands, 0.0, Numerics("rn32")).kind == "wrong"
+    assert verdict(call, operands, 0.0, Numerics("rn32", ftz=True)).kind == "pass"
     call, operands = dot([2.0**-70], [2.0**-70])
     assert verdict(call, operands, 0.0, Numerics("rn32")).kind == "wrong"
     assert verdict(call, operands, 0.0, Numerics("rn32", ftz=True)).kind == "pass"
@@ -281,6 +296,9 @@ def test_overflow_needs_the_right_sign():
     assert verdict(call, operands, huge, Numerics("rn32")).kind == "wrong"
     call, operands = dot([huge / 4], [1.0])
     assert verdict(call, operands, np.inf, Numerics("rn32")).kind == "wrong"
+    call, operands = dot([6e4, 6e4], [1.001, 1.001], "f16")
+    assert verdict(call, operands, np.inf, Numerics("rn32")).kind == "pass"
+    assert verdict(call, operands, -np.inf, Numerics("rn32")).kind == "wrong"
     call, operands = dot([huge, huge, -huge], [1.0, 1.0, 1.0])
     assert verdict(call, operands, np.inf, Numerics("rn32")).kind == "pass"  # on the way
     assert verdict(call, operands, huge, Numerics("rn32")).kind == "pass"
