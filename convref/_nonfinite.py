@@ -15,7 +15,8 @@ import numpy as np
 
 from . import oracle
 from .case import Call, Spec
-from .problem import BASE_ROLE
+from .dtypes import COMPLEX
+from .problem import BASE_ROLE, TERMS
 
 Array = np.ndarray[Any, Any]
 Indicator = Callable[[Array], Array]
@@ -61,10 +62,13 @@ class Kinds:
     plus: Array
     minus: Array
     lenient: Array
+    free: Array | None = None  # not judged at all
 
     def judged(self, got: Array) -> Array:
         """Return where the result is a number that the bounds judge."""
         finite: Array = ~(self.nan | self.plus | self.minus)
+        if self.free is not None:
+            finite = finite & ~self.free
         return finite & ~(self.lenient & (got != got))
 
     def fault(self, got: Array, strict: bool) -> tuple[tuple[int, ...], str] | None:
@@ -85,13 +89,19 @@ class Kinds:
 
 
 def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
-    """Return the required kinds of each wanted result of a convolution pass."""
-    wide = tuple(None if a is None else a.astype(np.float64) for a in operands)
+    """Return the required kinds of each wanted result."""
+    find = _complex_kinds if call.dtype in COMPLEX else _real_kinds
+    wide = tuple(None if a is None else _wide(a) for a in operands)
     with np.errstate(all="ignore"):
-        return {role: _kinds_of(call, role, wide) for role in call.wanted}
+        return {role: find(call, role, wide) for role in call.wanted}
 
 
-def _kinds_of(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
+def _wide(a: Array) -> Array:
+    """Return `a` in float64; of a complex number, its modulus, which says whether it is finite."""
+    return (np.abs(a) if a.dtype.kind == "c" else a).astype(np.float64)
+
+
+def _real_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
     def count(f: Indicator, g: Indicator, linear: Indicator = np.zeros_like) -> Array:
         return _count(call, role, operands, f, g, linear)
 
@@ -104,19 +114,13 @@ def _kinds_of(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kind
     return Kinds(must_nan, plus & ~must_nan, minus & ~must_nan, _lenient(call, role, operands))
 
 
-# The products that each result is a sum of, as pairs of operand roles. What slides or is
-# scattered stands first; a filter cotangent pairs two arrays that both do.
-TERMS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
-    ("fprop", "y"): (("x", "w"),),
-    ("backward", "dx"): (("dy", "w"),),
-    ("backward", "dw"): (("dy", "x"),),
-    ("backward", "db"): (),
-    ("jvp", "y"): (("x", "w"),),
-    ("jvp", "y_dot"): (("x_dot", "w"), ("x", "w_dot")),
-    ("double_backward", "ddy"): (("ddx", "w"), ("x", "ddw")),
-    ("double_backward", "dx"): (("dy", "ddw"),),
-    ("double_backward", "dw"): (("dy", "ddx"),),
-}
+def _complex_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
+    """Judge only what no non-finite number enters: products of complex infinities have no rule."""
+    met = _count(call, role, operands, _nonfinite, _ones, _nonfinite)
+    met = met + _count(call, role, operands, _ones, _nonfinite)
+    lenient = _lenient(call, role, operands)
+    never = np.zeros_like(lenient)
+    return Kinds(never, never, never, lenient | (met > 0), free=(met > 0) | lenient)
 
 
 def _count(
@@ -127,14 +131,13 @@ def _count(
     g: Indicator,
     linear: Indicator = np.zeros_like,
 ) -> Array:
-    """Return the sum over real taps of f(first factor) * g(second factor), plus linear(bias)."""
-    maps = {"b": linear}
-    for first, second in TERMS[call.pass_, role]:
-        maps |= {BASE_ROLE[first]: f, BASE_ROLE[second]: g}
-    if role == "db":
-        maps["y"] = linear
+    """Return the sum over real taps of f(first factor) * g(second factor), plus linear(added)."""
+    terms = call.terms(role)
+    maps = dict.fromkeys(terms.added, linear)
+    for first, second in terms.products:
+        maps |= {first: f, second: g}
     marked = [
-        None if a is None else maps.get(BASE_ROLE[name], np.zeros_like)(a)
+        None if a is None else maps.get(name, np.zeros_like)(a)
         for name, a in zip(call.roles, operands)
     ]
     specs = tuple(Spec("f64") for _ in call.roles)
@@ -150,14 +153,14 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
     """Return where more non-finite factors lie in reach of the taps than real taps meet."""
     arrays = dict(zip(call.roles, operands))
     reach, met = np.zeros(call.problem.shape(role)), np.zeros(call.problem.shape(role))
-    for first, second in TERMS[call.pass_, role]:
+    for first, second in TERMS[call.op, call.pass_, role].products:
         behind = (first, second) if BASE_ROLE[role] == "w" else (second,)
         pair = arrays[first], arrays[second]
         if pair[0] is not None and pair[1] is not None:
             reach = sum((_in_reach(call, role, r, arrays[r]) for r in behind), reach)
         else:  # an absent tangent may be taken for zeros, which meet what the other holds
             reach = reach + sum(bool(_nonfinite(a).any()) for a in pair if a is not None)
-    if TERMS[call.pass_, role]:
+    if call.terms(role).products:
         met = _count(call, role, operands, _ones, _nonfinite)
     if BASE_ROLE[role] == "w":
         met = met + _count(call, role, operands, _nonfinite, _ones)

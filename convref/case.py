@@ -14,9 +14,11 @@ from .problem import (
     BASE_ROLE,
     FAMILY,
     SIGNATURE,
+    TERMS,
     ConvProblem,
     Problem,
     Signature,
+    Terms,
     passes,
 )
 
@@ -246,32 +248,31 @@ class Call:
         """Return the Spec of the operand in `role`."""
         return self.specs[self.roles.index(role)]
 
+    def terms(self, role: str) -> Terms:
+        """Return what the result `role` is a sum of, absent operands left out."""
+        products, added = TERMS[self.op, self.pass_, role]
+        return Terms(
+            tuple(pair for pair in products if all(map(self.is_present, pair))),
+            tuple(filter(self.is_present, added)),
+        )
+
     def products(self, role: str) -> int:
         """Return the most additions on the path to one element of the result `role`."""
         base = self.problem.products(role)
-        if self.pass_ == "jvp" and role == "y_dot" and self.op == "conv":
-            return base * (("x" in self.carried) + ("w" in self.carried)) + 1
-        return 2 * base + 1 if role == "ddy" else base
+        sums = len(TERMS[self.op, self.pass_, role].products)
+        return base if sums < 2 else base * max(1, len(self.terms(role).products)) + 1
 
     def flop(self) -> int:
         """Return the floating-point operations, 2 a product; those with padding do not count."""
-        if not isinstance(self.problem, ConvProblem):
-            return 0
-        macs = self.problem.macs("y")
-        if self.pass_ == "jvp":
-            return 2 * macs * (1 + sum(t in self.carried for t in "xw"))
-        if self.pass_ == "double_backward":
-            needs = {"ddy": "xw", "dx": "w", "dw": "x"}
-            return 2 * macs * sum(t in self.carried for r in self.wanted for t in needs[r])
-        return 2 * macs * sum(role in ("y", "dx", "dw") for role in self.wanted)
+        sums = sum(len(self.terms(role).products) for role in self.wanted)
+        return 2 * sums * self.problem.macs("y") if sums else 0
 
     def bytes_moved(self) -> int:
         """Return the compulsory bytes: what is needed read once, each result written once."""
-        if self.mask == (False, False, True) and self.pass_ == "backward":
-            read = prod(self.problem.shape("dy"))
-        else:
-            read = sum(self.problem.touched(r) for r in self.roles if self.is_present(r))
-        written = sum(prod(self.problem.shape(r)) for r in self.wanted)
+        terms = [self.terms(role) for role in self.wanted]
+        needed = {name for t in terms for pair in (*t.products, t.added) for name in pair}
+        read = sum(self.problem.touched(role) for role in needed)
+        written = sum(prod(self.problem.shape(role)) for role in self.wanted)
         return (read + written) * dtypes.numpy_dtype(self.dtype).itemsize
 
     def memory(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import expm1, log, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,16 @@ Array = np.ndarray[Any, Any]
 
 # Unit roundoff of one addition: to nearest in binary32 or binary64, or the truncating
 # tensor-core sum, which also loses up to one more unit per 16 products and per split.
-UNITS = {"rn32": 2.0**-24, "rn64": 2.0**-53, "rn80": 2.0**-64, "mma32": 2.0**-22, "exact": 0.0}
+UNITS = {
+    "rn32": 2.0**-24,
+    "rn64": 2.0**-53,
+    "rn80": dtypes.number("f80").u,
+    "mma32": 2.0**-22,
+    "exact": 0.0,
+}
 _ACCUMULATOR = {"rn32": "f32", "rn64": "f64", "rn80": "f80", "mma32": "f32", "exact": "i64"}
 TF32_UNIT = 2.0**-10  # one operand cut to 10 bits, truncation allowed
+TF32_ETA = 2.0**-136  # and a subnormal one to a multiple of this
 FALSE_ALARM = 1e-9  # probability with which tier 3 may suspect a correct result
 
 
@@ -46,7 +53,8 @@ class Numerics:
     tf32 : bool
         Operands are cut to 10 mantissa bits.
     stages : int
-        How often a value on the path is rounded to the output type before the last rounding.
+        How often a value on the path is rounded to the output type before the last rounding;
+        at least half of all values that are so rounded on the way to one result.
     splits : int
         Partial sums that are added at the end (mma32 only).
     ftz : bool
@@ -60,7 +68,7 @@ class Numerics:
 
     Examples
     --------
-    >>> Numerics("rn32").gamma(1 << 10) == (2**-14) / (1 - 2**-14)
+    >>> 2**-14 < Numerics("rn32").gamma(1 << 10) < 2**-14 * (1 + 2**-14)
     True
     """
 
@@ -86,11 +94,10 @@ class Numerics:
         return _ACCUMULATOR.get(self.model)
 
     def gamma(self, n: int) -> float:
-        """Return gamma_n = n u / (1 - n u), the relative error of n additions in any order."""
+        """Return (1 + u)**n - 1, the relative error of n roundings in any order."""
         if self.model == "mma32":
             n = n + n // 16 + self.splits
-        nu = n * UNITS[self.model]
-        return nu / (1 - nu) if nu < 1 else float("inf")
+        return _gamma(n, UNITS[self.model])
 
 
 @dataclass(frozen=True)
@@ -175,15 +182,17 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     moduli = tuple(None if a is None else np.abs(_real_wide(a, wide)) for a in cleaned)
     sums = oracle.evaluate(call, *moduli, accumulate="f80" if "80" in wide else "f64", out="f64")
     largest = max((float(a.max()) for a in moduli if a is not None and a.size), default=0.0)
-    integral = all(bool((np.rint(a) == a).all()) for a in moduli if a is not None)
-    if call.dtype in dtypes.COMPLEX:
-        integral = integral and all(
-            bool((np.rint(part) == part).all())
-            for a in cleaned
-            if a is not None
-            for part in (a.real, a.imag)
-        )
+    integral = all(_is_integral(a) for a in cleaned if a is not None)
     return Reference(call, tuple(operands), values, sums, integral, largest, found)
+
+
+def _is_integral(array: Array) -> bool:
+    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    return all(bool((np.rint(part) == part).all()) for part in map(_at_least_single, parts))
+
+
+def _at_least_single(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def _real_wide(array: Array, wide: str) -> Array:
@@ -349,25 +358,32 @@ def bound(
     n = call.products(role)
     part = 2 if call.dtype in dtypes.COMPLEX else 1  # real products per product
     out = dtypes.number(call.dtype)
-    sums = sums * numerics.growth
-    if numerics.normwise:
-        sums = np.broadcast_to(sums.max(), sums.shape) * numerics.normwise
-    acc = dtypes.number(numerics.accumulator or "f32")
-    tiny = acc.tiny * max(1.0, largest) if numerics.ftz else acc.eta
-    error = numerics.gamma(part * n) * sums + part * n * tiny
     own = dtypes.number(dtypes.accumulator(call.dtype))
+    sums = sums * numerics.growth * (1 + 2 * _gamma(part * n + 8, 2.0**-53))  # S has an error too
+    holder = numerics.accumulator or "f32"
+    acc = dtypes.number(holder)
+    tiny = max(acc.tiny, out.tiny) * max(1.0, largest) if numerics.ftz else acc.eta
+    error: Array = numerics.gamma(part * n) * sums + part * n * tiny
+    error = error + numerics.normwise * sums.max()
     error = error + _gamma(part * n, own.u) * sums + part * n * own.eta
     if numerics.tf32:
         error = error + (2 * TF32_UNIT + TF32_UNIT**2) * sums
+        error = error + part * n * TF32_ETA * max(1.0, largest)
+    last = out.tiny if numerics.ftz else out.eta
     if numerics.stages:
-        error = error + numerics.stages * (out.u * (sums + error) + out.eta)
-    last = out.tiny if numerics.ftz else out.eta / 2
-    total: Array = error + out.u * (np.abs(value) + error) + last
+        error = error + _gamma(numerics.stages, out.u) * (sums + error) + numerics.stages * last
+    if _real_code(call.dtype) == holder:  # the last addition was the last rounding
+        return error * sqrt(part)
+    total: Array = error + out.u * (np.abs(value) + error) + last / (1 if numerics.ftz else 2)
     return total * sqrt(part)
 
 
 def _gamma(n: int, u: float) -> float:
-    return n * u / (1 - n * u)
+    return expm1(n * log1p(u))
+
+
+def _real_code(code: str) -> str:
+    return {"c64": "f32", "c128": "f64", "c160": "f80"}.get(code, code)
 
 
 def _bounded(
@@ -447,7 +463,7 @@ def _overflows(
         right_sign = np.isinf(wide) & (np.signbit(wide) == np.signbit(value))
     result: Array = right_sign & (np.abs(value) + limit >= out.huge * (1 - out.u))
     held = dtypes.number(call.dtype if model.stages else (model.accumulator or "f32")).huge
-    return result | (~np.isfinite(got) & (sums * model.growth * (1 + out.u) >= held))
+    return result | (~np.isfinite(got) & (sums * model.growth + limit >= held * (1 - out.u)))
 
 
 def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -> Array:
@@ -456,6 +472,10 @@ def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -
     out = dtypes.number(call.dtype)
     part = 2 if call.dtype in dtypes.COMPLEX else 1
     sums = sums * model.growth
-    floor = n * dtypes.number(model.accumulator or "f32").eta + out.eta
+    floor: Any = n * dtypes.number(model.accumulator or "f32").eta + out.eta
+    own = dtypes.number(dtypes.accumulator(call.dtype))
+    floor = floor + _gamma(part * n, own.u) * sums
+    if model.tf32:
+        floor = floor + (2 * TF32_UNIT + TF32_UNIT**2) * sums
     result: Array = spread * sqrt(part * n) * UNITS[model.model] * sums + out.u * np.abs(value)
     return result * sqrt(part) + floor

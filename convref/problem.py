@@ -454,6 +454,35 @@ SIGNATURE: dict[tuple[str, str], Signature] = {
     ("fold", "jvp"): Signature(("cols_dot",), ("x_dot",)),
 }
 
+
+class Terms(NamedTuple):
+    """What one result is a sum of: products of two operands, and operands added as they are.
+
+    In a product, what slides or is scattered stands first; both factors of a filter cotangent do.
+    """
+
+    products: tuple[tuple[str, str], ...] = ()
+    added: tuple[str, ...] = ()
+
+
+TERMS: dict[tuple[str, str, str], Terms] = {
+    ("conv", "fprop", "y"): Terms((("x", "w"),), ("b",)),
+    ("conv", "backward", "dx"): Terms((("dy", "w"),)),
+    ("conv", "backward", "dw"): Terms((("dy", "x"),)),
+    ("conv", "backward", "db"): Terms((), ("dy",)),
+    ("conv", "jvp", "y"): Terms((("x", "w"),), ("b",)),
+    ("conv", "jvp", "y_dot"): Terms((("x_dot", "w"), ("x", "w_dot")), ("b_dot",)),
+    ("conv", "double_backward", "ddy"): Terms((("ddx", "w"), ("x", "ddw")), ("ddb",)),
+    ("conv", "double_backward", "dx"): Terms((("dy", "ddw"),)),
+    ("conv", "double_backward", "dw"): Terms((("dy", "ddx"),)),
+    ("unfold", "fprop", "cols"): Terms((), ("x",)),
+    ("unfold", "backward", "dx"): Terms((), ("dcols",)),
+    ("unfold", "jvp", "cols_dot"): Terms((), ("x_dot",)),
+    ("fold", "fprop", "x"): Terms((), ("cols",)),
+    ("fold", "backward", "dcols"): Terms((), ("dx",)),
+    ("fold", "jvp", "x_dot"): Terms((), ("cols_dot",)),
+}
+
 # A one-bit mask of backward has a name of its own.
 MASK_NAMES = {"dgrad": (True, False, False), "wgrad": (False, True, False)}
 MASK_NAMES["bgrad"] = (False, False, True)

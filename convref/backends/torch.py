@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
+from threading import RLock
 from typing import Any
 
 from ..arrays import kind_of, like, to_torch, torch_dtype
@@ -25,6 +26,7 @@ except ImportError as error:
 
 MATH = {"ieee": "ieee", "tf32": "tf32"}
 _REAL = ("f16", "bf16", "f32", "f64")
+_NARROW = ("i8", "i16", "i32", "u8")
 
 
 class TorchBackend:
@@ -36,7 +38,7 @@ class TorchBackend:
     rules : bool
         Whether convref's edge rules stand before ATen.
     onednn : bool
-        Whether oneDNN may compute on the CPU.
+        Whether oneDNN and NNPACK may compute on the CPU; else ATen's own loops do.
     """
 
     def __init__(self, name: str = "torch", *, rules: bool = True, onednn: bool = True) -> None:
@@ -59,6 +61,8 @@ class TorchBackend:
             return f"torch has no math={call.math}"
         if call.pass_ != "fprop" and call.dtype not in _REAL:
             return f"ATen has no {call.pass_} kernel for {call.dtype}"
+        if call.dtype in _NARROW and (call.conv.transposed or set(call.conv.dilation) != {1}):
+            return f"ATen has no transposed or dilated kernel for {call.dtype}"
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
             return "torch sees no CUDA device"
         return None
@@ -121,9 +125,17 @@ def _stages(call: Call) -> int:
     return max((by_role[role] for role in call.wanted), default=0)
 
 
+_ONE_AT_A_TIME = RLock()  # the flags belong to the process
+
+
 @contextmanager
 def _flags(math: str, onednn: bool) -> Iterator[None]:
     """Set what float32 products and 16-bit sums may do, and put it back afterwards."""
+    with _ONE_AT_A_TIME:
+        yield from _set_flags(math, onednn)
+
+
+def _set_flags(math: str, onednn: bool) -> Iterator[None]:
     backends = torch.backends
     wanted: list[tuple[Any, str, Any]] = [
         (part, "fp32_precision", MATH[math])
@@ -139,15 +151,21 @@ def _flags(math: str, onednn: bool) -> Iterator[None]:
         wanted.append((backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False))
     before = [(part, name, getattr(part, name)) for part, name, _ in wanted]
     was_on = torch._C._get_mkldnn_enabled()
+    nnpack = torch._C._get_nnpack_enabled()
     try:
         for part, name, value in wanted:
             setattr(part, name, value)
         torch._C._set_mkldnn_enabled(onednn and was_on)
+        torch._C._set_nnpack_enabled(onednn and nnpack)
         yield
     finally:
         torch._C._set_mkldnn_enabled(was_on)
+        torch._C._set_nnpack_enabled(nnpack)
         for part, name, value in before:
-            setattr(part, name, value)
+            if name == "fp32_precision":
+                part.fp32_precision = "none"  # a value that was inherited stays so
+            if getattr(part, name) != value:
+                setattr(part, name, value)
 
 
 def _is_empty(call: Call) -> bool:

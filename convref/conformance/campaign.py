@@ -319,9 +319,9 @@ def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
             spec = call.spec(need.removeprefix("mem."))
             views = {"expand": spec.expand, "step": spec.step, "order": spec.order}
             features |= {f"mem.{name}" for name, used in views.items() if used}
-    empty = sorted(feature for feature in features if feature.endswith("=0"))
-    if empty:
-        return ("empty", *empty)
+    for empty in ("k=0", "c=0", "input=0", "n=0"):
+        if empty in features:
+            return (empty,)
     if "fill" in features and shrunk.case.fill in ("nan", "inf"):
         return (verdict, call.dtype, "non-finite")
     where = (call.pass_, call.dtype) if verdict == "wrong" else ()
