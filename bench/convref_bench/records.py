@@ -1,0 +1,60 @@
+"""Records: appended JSON lines that survive a killed process, and what is read back from them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+def append(path: Path, record: Record) -> None:
+    """Append one record and wait until it lies on the disk.
+
+    A line that a killed process left unfinished is closed first, so that it spoils nothing else.
+    """
+    line = json.dumps(record, allow_nan=False, separators=(",", ":"), sort_keys=True) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        if file.tell() and not _ends_a_line(path):
+            line = "\n" + line
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def read(path: Path) -> tuple[list[Record], list[int]]:
+    """Return the records of a file, and the numbers of the lines that are none.
+
+    Parameters
+    ----------
+    path : Path
+        JSON lines; a missing file has no records.
+
+    Returns
+    -------
+    tuple of (list of dict, list of int)
+    """
+    if not path.exists():
+        return [], []
+    records, broken = [], []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        else:
+            broken.append(number)
+    return records, broken

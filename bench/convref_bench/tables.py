@@ -1,0 +1,81 @@
+"""What a person sees in the terminal: rows as they come, geometric means at the end."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .records import Record
+
+PLAIN = {"faster": "green", "slower": "red", "ambiguous": "yellow"}
+
+
+def spread(row: Record) -> str:
+    """Return ``median [min, q3]`` of a record, in milliseconds.
+
+    >>> spread({"median_ms": 1.5, "low_ms": 1.25, "q3_ms": 2.0})
+    '1.5 [1.25, 2]'
+    """
+    return f"{row['median_ms']:.3g} [{row['low_ms']:.3g}, {row['q3_ms']:.3g}]"
+
+
+class LiveTable:
+    """Prints CPU records: the host's doors at once, layers when both arms are there."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self.waiting: dict[str, Record] = {}
+
+    def __enter__(self) -> LiveTable:
+        """Print the units."""
+        text = "times in ms: median [fastest, third quartile]; ratio = torch / oracle"
+        self.console.print(text, markup=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave what was printed."""
+
+    def add(self, row: Record) -> None:
+        """Print a record, or keep it until its partner comes."""
+        if row["what"] == "host":
+            self.console.print(f"  host  {row['arm']:<20} {spread(row)}", markup=False)
+            return
+        ours = self.waiting.pop(row["line"], None)
+        if ours is None:
+            self.waiting[row["line"]] = row
+            return
+        ratio = row["median_ms"] / ours["median_ms"]
+        colour = PLAIN[ours["verdict"]]
+        text = f"{ours['times']}x {ours['line']:<52} {spread(ours):>24} {spread(row):>24}"
+        self.console.print(text, markup=False, end=" ", soft_wrap=True)
+        self.console.print(f"[{colour}]{ratio:5.2f} {ours['verdict']}[/] mem {ours['memory']:.2f}")
+
+    def summary(self, rows: list[Record]) -> None:
+        """Print the geometric means, and the stem apart."""
+        from .cpu import STEM, geometric_means
+
+        table = Table("pass", "torch / oracle", "worst memory", title="ResNet-50, batch 4, float64")
+        for pass_, mean in geometric_means(rows).items():
+            lines = [r for r in rows if r.get("line", "").startswith(f"conv.{pass_}:")]
+            memory = max(r["memory"] for r in lines if "memory" in r)
+            table.add_row(pass_, f"{mean:.2f}", f"{memory:.2f} x operands and result")
+            stem = {r["arm"]: r["median_ms"] for r in lines if r.get("layer") == STEM}
+            if len(stem) == 2:
+                table.add_row(f"{pass_}, stem", f"{stem['torch'] / stem['oracle']:.2f}", "")
+        self.console.print(table)
+
+
+def table(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
+    """Return a table of texts."""
+    built = Table(*columns, title=title)
+    for row in rows:
+        built.add_row(*map(str, row))
+    return built

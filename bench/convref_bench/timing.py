@@ -1,0 +1,202 @@
+"""Timing: arms interleaved until the noise is low, and a verdict that may be "ambiguous".
+
+Nothing here knows a device; it calls the one it is given, so a stub can rehearse all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from math import inf, sqrt
+from statistics import quantiles
+from typing import Any, Protocol
+
+Work = Callable[[], Any]
+
+
+class Device(Protocol):
+    """What measures: wall time decides when to stop, `sample` is what is reported."""
+
+    name: str
+
+    def now(self) -> float:
+        """Return wall time in seconds."""
+
+    def settle(self) -> None:
+        """Wait until what the last arm left behind (spinning threads, queues) is quiet."""
+
+    def sample(self, work: Work, calls: int, cold: bool) -> float:
+        """Return the seconds one of `calls` calls took; cold: caches flushed before each."""
+
+    def clock_mhz(self) -> float | None:
+        """Return the clock of the processor that does the work, None where unknown."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When an experiment has enough samples.
+
+    Parameters
+    ----------
+    samples : int
+        At least so many per arm.
+    noise : float
+        Until the quartiles say that the median is known to this fraction.
+    timeout_s : float
+        Or until so much wall time is gone; the unmet criterion is then recorded.
+    turn : int
+        Samples an arm takes before the other has its turn.
+    batch_s : float
+        A hot sample is a batch of calls that lasts about so long.
+    """
+
+    samples: int = 10
+    noise: float = 0.005
+    timeout_s: float = 15.0
+    turn: int = 1
+    batch_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one arm took, in milliseconds per call.
+
+    Parameters
+    ----------
+    low_ms, median_ms, q3_ms : float
+        Fastest sample, median and third quartile; [low, q3] is the interval that is compared.
+    samples, calls : int
+        Samples, and calls in each.
+    noise : float
+        Quartile distance over median and square root of samples.
+    unmet : str
+        The criterion that the time limit cut off; empty if all were met.
+    mhz : float or None
+        Median clock during the samples.
+    """
+
+    low_ms: float
+    median_ms: float
+    q3_ms: float
+    samples: int
+    calls: int
+    noise: float
+    unmet: str = ""
+    mhz: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields for a JSON line."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", None)}
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> Timing:
+        """Return the timing of a JSON line."""
+        return Timing(**{name: record[name] for name in Timing.__annotations__ if name in record})
+
+
+@dataclass
+class _Arm:
+    work: Work
+    calls: int = 1
+    seconds: list[float] = field(default_factory=list)
+    mhz: list[float] = field(default_factory=list)
+
+    def noise(self) -> float:
+        if len(self.seconds) < 2:
+            return inf
+        q1, median, q3 = quantiles(self.seconds, n=4, method="inclusive")
+        return (q3 - q1) / (median * sqrt(len(self.seconds))) if median else inf
+
+
+def measure(
+    arms: Mapping[str, Work], device: Device, stop: Stop = Stop(), *, cold: bool = False
+) -> dict[str, Timing]:
+    """Return a Timing per arm, the arms taking turns in the order A B, B A, A B, ...
+
+    Parameters
+    ----------
+    arms : mapping of str to callable
+        What to time; each is called once before it is timed.
+    device : Device
+    stop : Stop
+    cold : bool
+        One call a sample, caches flushed before it.
+
+    Returns
+    -------
+    dict of str to Timing
+    """
+    running = {name: _Arm(work) for name, work in arms.items()}
+    start = device.now()
+    for arm in running.values():
+        arm.calls = 1 if cold else _calls(arm.work, device, stop)
+    order = list(running.values())
+    while True:
+        for arm in order:
+            _turn(arm, device, stop, cold)
+        order.reverse()
+        gone = device.now() - start
+        if (unmet := _unmet(running.values(), stop)) == "" or gone >= stop.timeout_s:
+            late = f"{unmet} after {gone:.1f} s" if unmet else ""
+            return {name: _timing(arm, stop, late) for name, arm in running.items()}
+
+
+def _calls(work: Work, device: Device, stop: Stop) -> int:
+    """Return how many calls fill a batch, from one warm call."""
+    work()
+    once = device.sample(work, 1, False)
+    return max(1, min(1000, round(stop.batch_s / once))) if once > 0 else 1
+
+
+def _turn(arm: _Arm, device: Device, stop: Stop, cold: bool) -> None:
+    device.settle()
+    arm.work()
+    for _ in range(stop.turn):
+        arm.seconds.append(device.sample(arm.work, arm.calls, cold))
+    if (mhz := device.clock_mhz()) is not None:
+        arm.mhz.append(mhz)
+
+
+def _unmet(arms: Any, stop: Stop) -> str:
+    fewest = min(len(arm.seconds) for arm in arms)
+    if fewest < stop.samples:
+        return f"{fewest} samples, {stop.samples} wanted"
+    noise = max(arm.noise() for arm in arms)
+    return f"noise {noise:.2%}, {stop.noise:.2%} wanted" if noise > stop.noise else ""
+
+
+def _timing(arm: _Arm, stop: Stop, late: str) -> Timing:
+    seconds = sorted(arm.seconds)
+    q3 = median = seconds[0]
+    if len(seconds) > 1:
+        _, median, q3 = quantiles(seconds, n=4, method="inclusive")
+    met = len(seconds) >= stop.samples and arm.noise() <= stop.noise
+    noise = arm.noise() if len(seconds) > 1 else 1.0
+    mhz = sorted(arm.mhz)[len(arm.mhz) // 2] if arm.mhz else None
+    ms = (1e3 * value for value in (seconds[0], median, q3))
+    return Timing(*ms, len(seconds), arm.calls, noise, "" if met else late, mhz)
+
+
+def verdict(ours: Timing, theirs: Timing) -> str:
+    """Return "faster", "slower" or "ambiguous" for `ours`, by the intervals [low, q3].
+
+    Where both clocks are known, the same must hold in cycles; else the clock made the difference.
+
+    Examples
+    --------
+    >>> fast, slow = Timing(1.0, 1.1, 1.2, 10, 1, 0.0), Timing(1.3, 1.4, 1.5, 10, 1, 0.0)
+    >>> verdict(fast, slow), verdict(slow, fast), verdict(fast, fast)
+    ('faster', 'slower', 'ambiguous')
+    """
+    found = _apart(ours, theirs, 1.0, 1.0)
+    if ours.mhz and theirs.mhz and _apart(ours, theirs, ours.mhz, theirs.mhz) != found:
+        return "ambiguous"
+    return found
+
+
+def _apart(ours: Timing, theirs: Timing, our_clock: float, their_clock: float) -> str:
+    if ours.q3_ms * our_clock < theirs.low_ms * their_clock:
+        return "faster"
+    if ours.low_ms * our_clock > theirs.q3_ms * their_clock:
+        return "slower"
+    return "ambiguous"

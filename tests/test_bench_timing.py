@@ -1,0 +1,144 @@
+"""The method, on a device that is a script: stop, interleaving, verdicts, the roof."""
+
+import doctest
+from itertools import cycle
+
+import pytest
+
+import convref_bench.suite
+import convref_bench.tables
+import convref_bench.timing
+from convref.line import parse
+from convref_bench.roofline import Roof, RoofError
+from convref_bench.timing import Stop, Timing, measure, verdict
+
+
+class Stub:
+    """A device whose samples are given by arm; each sample also moves the wall clock."""
+
+    name = "stub"
+
+    def __init__(self, seconds, mhz=None):
+        self.seconds = {arm: cycle(values) for arm, values in seconds.items()}
+        self.mhz, self.wall, self.order, self.settled = mhz, 0.0, [], 0
+
+    def work(self, arm):
+        def call():
+            return arm
+
+        return call
+
+    def now(self):
+        return self.wall
+
+    def settle(self):
+        self.settled += 1
+
+    def sample(self, work, calls, cold):
+        arm = work()
+        self.order.append((arm, calls, cold))
+        took = next(self.seconds[arm])
+        self.wall += took * calls
+        return took
+
+    def clock_mhz(self):
+        return self.mhz
+
+    def measure(self, stop, cold=False):
+        return measure({arm: self.work(arm) for arm in self.seconds}, self, stop, cold=cold)
+
+
+@pytest.mark.parametrize(
+    "module", [convref_bench.suite, convref_bench.tables, convref_bench.timing]
+)
+def test_the_examples_in_the_docstrings(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_quiet_arms_stop_at_the_fewest_samples_and_take_turns_abba():
+    device = Stub({"a": [0.010], "b": [0.020]})
+    found = device.measure(Stop(samples=4), cold=True)
+    assert [arm for arm, _, _ in device.order] == list("abbaabba")
+    assert all(cold for _, _, cold in device.order)
+    assert found["a"] == Timing(10.0, 10.0, 10.0, 4, 1, 0.0)
+    assert device.settled == 8
+
+
+def test_a_noisy_arm_is_sampled_until_its_median_is_known():
+    noisy = [0.010, 0.014]
+    device = Stub({"a": noisy, "b": [0.020]})
+    found = device.measure(Stop(samples=4, noise=0.02, timeout_s=1e9))
+    assert found["a"].samples == found["b"].samples > 100
+    assert found["a"].noise <= 0.02
+    assert found["a"].unmet == ""
+
+
+def test_a_noise_that_does_not_fall_ends_at_the_time_limit_and_says_so():
+    device = Stub({"a": [0.01, 0.02], "b": [0.02]})
+    found = device.measure(Stop(samples=4, noise=1e-6, timeout_s=0.5))
+    assert "noise" in found["a"].unmet
+    assert "0.00% wanted after 0.5" in found["a"].unmet
+    assert found["b"].unmet == ""
+    assert found["a"].record()["unmet"] == found["a"].unmet
+    assert "unmet" not in found["b"].record()
+
+
+def test_too_few_samples_at_the_time_limit_say_so():
+    found = Stub({"a": [1.0]}).measure(Stop(samples=10, timeout_s=2.5), cold=True)
+    assert found["a"].unmet == "3 samples, 10 wanted after 3.0 s"
+
+
+def test_hot_samples_are_batches_of_calls():
+    device = Stub({"a": [0.001]})
+    found = device.measure(Stop(samples=2, batch_s=0.005))
+    assert found["a"].calls == 5
+    assert found["a"].median_ms == pytest.approx(1.0)
+
+
+def test_timings_come_back_from_their_record():
+    timing = Timing(1.0, 1.5, 2.0, 10, 3, 0.01, "noise", 1980.0)
+    assert Timing.of({**timing.record(), "line": "x"}) == timing
+
+
+def of(low, q3, mhz=None):
+    return Timing(low, (low + q3) / 2, q3, 10, 1, 0.0, mhz=mhz)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "says"),
+    [
+        (of(1.0, 1.2), of(1.3, 1.5), "faster"),
+        (of(1.3, 1.5), of(1.0, 1.2), "slower"),
+        (of(1.0, 1.4), of(1.3, 1.5), "ambiguous"),
+        (of(1.0, 1.2, 1000), of(1.3, 1.5, 1000), "faster"),
+        (of(1.0, 1.2, 1500), of(1.3, 1.5, 1000), "ambiguous"),  # same cycles, higher clock
+        (of(1.0, 1.2, 1500), of(1.3, 1.5), "faster"),
+    ],
+)
+def test_the_verdict_needs_a_gap_in_time_and_in_cycles(ours, theirs, says):
+    assert verdict(ours, theirs) == says
+
+
+ROOF = Roof({"bf16": 1e12, "tf32": 5e11}, 1e11)
+CALL = parse("conv.fprop:n1c64k64_i56x56_f3x3_p1:bias=0:dt=bf16").call
+
+
+def test_a_time_above_the_roof_is_refused():
+    least = ROOF.seconds(CALL, cold=True)
+    assert ROOF.fraction(CALL, 2 * least, cold=True) == pytest.approx(0.5)
+    with pytest.raises(RoofError, match=r"conv.fprop:n1c64.*: 2.00 of the roof"):
+        ROOF.fraction(CALL, least / 2, cold=True)
+
+
+def test_only_cold_operands_cost_memory_bandwidth():
+    slow_memory = Roof({"bf16": 1e18}, 1e9)
+    assert slow_memory.is_memory_bound(CALL)
+    assert slow_memory.seconds(CALL, cold=True) == pytest.approx(CALL.bytes_moved() / 1e9)
+    assert slow_memory.fraction(CALL, 1e-6, cold=False) < 1
+
+
+def test_float32_has_a_roof_of_its_own_for_each_math():
+    tf32 = parse("conv.fprop:n1c64k64_i56x56_f3x3_p1:bias=0:math=tf32").call
+    ieee = parse("conv.fprop:n1c64k64_i56x56_f3x3_p1:bias=0").call
+    assert ROOF.seconds(tf32, cold=False) == pytest.approx(tf32.flop() / 5e11)
+    assert ROOF.seconds(ieee, cold=False) == 0.0  # not measured: no roof, no refusal
