@@ -20,10 +20,12 @@ PEER_ERRORS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 
 @pytest.fixture(autouse=True)
 def slow_kernels() -> Iterator[None]:
-    before = torch._C._get_mkldnn_enabled()
+    before, threads = torch._C._get_mkldnn_enabled(), torch.get_num_threads()
     torch._C._set_mkldnn_enabled(False)
+    torch.set_num_threads(1)  # on small tensors threads only wait for each other
     yield
     torch._C._set_mkldnn_enabled(before)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=["numpy", "torch"])
