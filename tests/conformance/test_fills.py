@@ -250,6 +250,7 @@ def test_what_no_index_reaches_is_poison():
         buffer = buffer.base
     assert buffer.shape == (3 + 2 * 6,)
     assert np.isnan(buffer).sum() == 3 + 6
+    assert np.isnan(buffer[:3]).all()
     assert poison("i8") == 127
 
 
