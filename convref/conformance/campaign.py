@@ -6,6 +6,7 @@ stopped, by whatever, can be resumed, merged and replayed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
@@ -116,12 +117,14 @@ class Log:
             self.file.flush()
         except OSError as error:
             self.error = f"the log ended early: {error.strerror}"
-            self.file = None
+            self.close()
 
     def close(self) -> None:
         """Close the file."""
         if self.file is not None:
-            self.file.close()
+            with contextlib.suppress(OSError):  # what is still buffered may not fit either
+                self.file.close()
+        self.file = None
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:

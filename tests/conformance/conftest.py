@@ -1,0 +1,92 @@
+"""Backends that misbehave, as a module that worker processes can import."""
+
+import pytest
+
+HOSTILE = '''
+import ctypes, os, sys, time
+import numpy as np
+from convref import Numerics
+from convref.backends.numpy import NumpyBackend
+
+class Right(NumpyBackend):
+    name = "right"
+
+class Crash(Right):
+    """Dies of SIGSEGV on stride 3."""
+    def run(self, call, *operands):
+        if 3 in call.problem.stride:
+            ctypes.string_at(0)
+        return super().run(call, *operands)
+
+class Hang(Right):
+    """Never answers on stride 3."""
+    def run(self, call, *operands):
+        while 3 in call.problem.stride:
+            time.sleep(0.01)
+        return super().run(call, *operands)
+
+class Exit(Right):
+    """Asks the interpreter to end on stride 3."""
+    def run(self, call, *operands):
+        if 3 in call.problem.stride:
+            raise SystemExit(7)
+        return super().run(call, *operands)
+
+class Leak(Right):
+    """Holds on to memory on stride 3."""
+    held = []
+    def run(self, call, *operands):
+        while 3 in call.problem.stride:
+            self.held.append(np.ones(1 << 22))
+        return super().run(call, *operands)
+
+class Noise(Right):
+    """Prints binary to standard output and error."""
+    def run(self, call, *operands):
+        os.write(1, bytes(range(256)) * 100)
+        os.write(2, b"\\xff\\xfe" * 100)
+        return super().run(call, *operands)
+
+class Types(Right):
+    """Returns what is no tuple of arrays."""
+    def run(self, call, *operands):
+        return "results" if call.problem.rank == 1 else (object(),) * len(call.signature.results)
+
+class Scribble(Right):
+    """Writes into its operand."""
+    def run(self, call, *operands):
+        results = super().run(call, *operands)
+        x = operands[call.roles.index("x")]
+        if x.size and x.flags.writeable and 0 not in x.strides:
+            x[...] = 5
+        return results
+
+class Dice(Right):
+    """Adds a last bit now and then."""
+    count = 0
+    def numerics(self, call):
+        return Numerics("rn32")
+    def run(self, call, *operands):
+        Dice.count += 1
+        side = np.float32(Dice.count % 2 * 1e30)
+        return tuple(np.nextafter(r, side) for r in super().run(call, *operands))
+
+class Strided(Right):
+    """Takes every stride for 1 less when it is 3."""
+    def run(self, call, *operands):
+        results = super().run(call, *operands)
+        if 3 in call.problem.stride and call.pass_ == "fprop":
+            results = tuple(r + r.dtype.type(1) for r in results)
+        return results
+
+right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
+noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()
+'''
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    """Return the name of a module of hostile backends."""
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "hostile"

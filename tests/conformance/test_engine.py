@@ -1,0 +1,200 @@
+"""The engine outlives every backend, and loses no finding."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from convref import ConvrefError
+from convref.conformance import campaign
+from convref.conformance.campaign import Settings, run_lines
+from convref.conformance.engine import Engine, Limits
+from convref.conformance.generate import Axes
+from convref.conformance.worker import WriteAhead
+
+GOOD = "conv.fprop:n1c2k3_i8x8_f3x3_p1"
+BAD = "conv.fprop:n1c2k3_i8x8_f3x3_s3_p1"
+LINES = (
+    [f"{GOOD}:seed={i}" for i in range(1, 4)] + [BAD] + [f"{GOOD}:seed={i}" for i in range(4, 7)]
+)
+
+VERDICTS = [  # object, limits, verdict of BAD, text in its reason
+    ("crash", Limits(), "crash", "SIGSEGV"),
+    ("hang", Limits(seconds=1.0), "hang", "no answer in 1 s"),
+    ("leaver", Limits(), "crash", "SystemExit(7)"),
+    ("leak", Limits(memory=600 << 20), "crash", "resident memory"),
+]
+
+
+@pytest.mark.parametrize(("name", "limits", "verdict", "text"), VERDICTS)
+def test_a_backend_that_dies_costs_one_example(hostile, name, limits, verdict, text):
+    with Engine(f"{hostile}:{name}", limits=limits) as engine:
+        findings = run_lines(engine, LINES)
+        again = run_lines(engine, [GOOD])
+    assert [(f.line, f.verdict) for f in findings] == [(BAD, verdict)]
+    assert text in findings[0].reason
+    assert again == []
+
+
+def test_binary_on_standard_output_harms_nothing(hostile):
+    with Engine(f"{hostile}:noise") as engine:
+        assert run_lines(engine, LINES) == []
+
+
+@pytest.mark.parametrize("line", ["conv.fprop:n1c1k1_i3_f1", GOOD])
+def test_wrong_types_are_wrong_in_form(hostile, line):
+    with Engine(f"{hostile}:types") as engine:
+        (found,) = run_lines(engine, [line])
+    assert (found.verdict, found.tier) == ("wrong", "form")
+    assert "needs" in found.reason
+
+
+def test_a_changed_operand_is_seen(hostile):
+    with Engine(f"{hostile}:scribble") as engine:
+        (found,) = run_lines(engine, [GOOD])
+    assert found.verdict == "changed-input"
+    assert "x" in found.reason
+
+
+def test_two_runs_that_differ_are_nondeterministic(hostile):
+    """The first example of a task is run twice."""
+    with Engine(f"{hostile}:dice") as engine:
+        (found,) = run_lines(engine, [f"{GOOD}:fill=normal"])
+    assert found.verdict == "nondeterministic"
+
+
+def test_many_crashes_on_two_workers_lose_nothing(hostile):
+    lines = [f"{BAD if i % 3 == 0 else GOOD}:seed={i + 1}" for i in range(30)]
+    with Engine(f"{hostile}:crash", jobs=2) as engine:
+        findings = run_lines(engine, lines)
+    assert sorted(f.line for f in findings) == sorted(line for line in lines if "_s3_" in line)
+
+
+def test_a_backend_that_does_not_load_is_one_sentence():
+    with (
+        Engine("no_such_module:thing") as engine,
+        pytest.raises(ConvrefError, match="no_such_module"),
+    ):
+        run_lines(engine, [GOOD])
+
+
+def test_the_write_ahead_record_survives(tmp_path):
+    path = str(tmp_path / "ahead")
+    WriteAhead(path).write(7, GOOD)
+    assert WriteAhead(path).read() == (7, GOOD)
+    WriteAhead(path).clear()
+    assert WriteAhead(path).read() == (-1, "")
+
+
+def _settings(hostile, name, tmp_path, **fields):
+    axes = Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=60)
+    chosen = {"examples": 120, "jobs": 2, "log": tmp_path / "log.jsonl", "axes": axes} | fields
+    return Settings(f"{hostile}:{name}", **chosen)
+
+
+def test_a_campaign_shrinks_to_the_cause(hostile, tmp_path):
+    outcome = campaign.run(_settings(hostile, "strided", tmp_path))
+    assert not outcome.good
+    assert outcome.tally.examples == 120
+    lines = [failure.line for failure in outcome.failures]
+    assert lines == ["conv.fprop:n1c1k1_i1_f1_s3:bias=0:fill=ones"] or lines == [
+        "conv.fprop:n1c1k1_i1_f1_s3:fill=ones"
+    ]
+    assert any(need.startswith("stride = 3") for need in outcome.failures[0].needs)
+
+
+def test_shards_are_parts_of_the_whole(hostile, tmp_path):
+    whole = campaign.run(_settings(hostile, "right", tmp_path, log=None))
+    parts = [
+        campaign.run(_settings(hostile, "right", tmp_path, log=None, examples=60, shard=(i, 2)))
+        for i in range(2)
+    ]
+    assert whole.good
+    total = parts[0].tally.counts + parts[1].tally.counts
+    assert total == whole.tally.counts
+
+
+def test_a_log_is_resumed_and_torn_lines_are_skipped(hostile, tmp_path):
+    settings = _settings(hostile, "strided", tmp_path, shrinks=False)
+    first = campaign.run(settings)
+    log = settings.log.read_text()
+    settings.log.write_text(log[: len(log) * 2 // 3] + '\n{"event": "rep\n[1, 2]\n\x00\n')
+    second = campaign.run(settings)
+    assert second.tally.counts == first.tally.counts
+    assert {f.line for f in second.tally.findings} == {f.line for f in first.tally.findings}
+    third = campaign.run(settings)  # everything is in the log: nothing is left to run
+    assert third.tally.counts == first.tally.counts
+
+
+def test_a_foreign_log_is_refused(hostile, tmp_path):
+    settings = _settings(hostile, "right", tmp_path)
+    settings.log.write_text(json.dumps({"event": "start", "backend": "another"}) + "\n")
+    with pytest.raises(ConvrefError, match="belongs to another campaign"):
+        campaign.run(settings)
+
+
+def test_a_full_disk_costs_the_log_only(hostile, tmp_path):
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    log = campaign.Log(full)
+    log.write("start", x=1)
+    log.write("report", x=2)
+    assert "No space left" in log.error
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from convref.conformance import campaign
+from convref.conformance.generate import Axes
+if __name__ == "__main__":
+    campaign.run(campaign.Settings(
+        "hostile:strided", Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=60),
+        seconds=60, jobs=2, log=Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_killing_the_parent_loses_no_finding_and_leaves_no_worker(hostile, tmp_path, how):
+    log, script = tmp_path / "log.jsonl", tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path))
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(log)], env=environment, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and '"verdict": "wrong"' not in _text(log):
+        time.sleep(0.1)
+    parent.send_signal(how)
+    parent.wait(30)
+    found = [f for e in campaign.read_log(log) if e["event"] == "report" for f in e["findings"]]
+    assert found
+    assert all(f["verdict"] == "wrong" for f in found)
+    until = time.monotonic() + 20
+    while time.monotonic() < until and _workers(tmp_path):
+        time.sleep(0.2)
+    assert not _workers(tmp_path)
+
+
+def _text(path):
+    return path.read_text() if path.exists() else ""
+
+
+def _workers(folder):
+    """Return processes whose environment names this test's folder."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("PYTHONPATH") == str(folder):
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return found

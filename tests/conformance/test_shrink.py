@@ -1,0 +1,53 @@
+"""The shrinker ends at a case that no smaller neighbour of it fails."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convref import parse
+from convref.conformance import strategies
+from convref.conformance.shrink import candidates, shrink, weight
+
+CAUSES = [  # name, predicate on a case, the smallest case
+    ("always", lambda c: True, "n1c1k1_i1_f1"),
+    ("stride", lambda c: max(c.call.problem.stride) >= 2, "n1c1k1_i1_f1_s2"),
+    ("channels", lambda c: c.call.problem.c >= 6, "n1c6k1_i1_f1"),
+    ("groups", lambda c: c.call.problem.groups >= 2, "n1c2k2g2_i1_f1"),
+    ("transposed", lambda c: c.call.problem.transposed, "n1c1k1_i1_f1:t=1"),
+    ("low pad", lambda c: any(lo > 0 for lo, _ in c.call.problem.padding), "n1c1k1_i1_f1_p1,0"),
+    ("wide filter", lambda c: max(c.call.problem.filter) >= 3, None),
+    ("rank 3", lambda c: c.call.problem.rank == 3, "n1c1k1_i1x1x1_f1x1x1"),
+    ("dw", lambda c: c.call.pass_ != "backward" or c.call.mask[1], None),
+]
+
+
+@pytest.mark.parametrize(("name", "bad", "smallest"), CAUSES, ids=[row[0] for row in CAUSES])
+def test_shrinks_to_the_smallest_case(name, bad, smallest):
+    start = parse(
+        "conv.fprop:n3c12k8g4_i9x10x11_f3x4x3_s2x3x2_p1,2x3,0x1,1_d1x2x1:t=1:op=1"
+        ":dt=bf16:mem=x.ndhwc.off3:fill=wide:seed=99"
+    )
+    found = shrink(start, lambda cases: [bad(c) for c in cases])
+    assert bad(found.case)
+    assert all(not bad(c) for c in candidates(found.case))
+    if smallest is not None:
+        line = str(found.case)
+        assert line.startswith(f"conv.fprop:{smallest}"), line
+
+
+@given(strategies.cases(), st.integers(0, 10**6))
+def test_neighbours_are_smaller_and_the_walk_ends(case, seed):
+    for neighbour in candidates(case):
+        assert weight(neighbour) < weight(case)
+        assert parse(str(neighbour)) == neighbour
+
+
+def test_knock_out_names_what_matters():
+    start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:dt=bf16:fill=normal:seed=5")
+    found = shrink(
+        start,
+        lambda cases: [c.call.problem.stride[-1] > 1 and c.call.dtype == "bf16" for c in cases],
+    )
+    assert set(found.needs) == {"stride >= 2", "dtype = bf16"}
+    assert "c" in found.independent
+    assert "n" in found.independent
