@@ -1,0 +1,170 @@
+"""The command line: exit status, one-sentence errors, and real output."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from convref import ConvrefError
+from convref.commands import app
+
+LINE = "conv.backward:n1c2k2_i5x5_f3x3_p1"
+
+
+def run(*arguments):
+    """Return exit status and output of the command line, in this process."""
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
+    if isinstance(result.exception, ConvrefError):
+        return 2, f"convref: {result.exception}"
+    return result.exit_code, re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+
+
+def main(*arguments, before=""):
+    """Return exit status, output and errors of a real process."""
+    code = f"import sys; sys.argv = ['convref', *{list(arguments)!r}]; {before}\n"
+    code += "from convref.cli import main\nif __name__ == '__main__': main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_check_passes_a_right_backend():
+    status, output = run("check", "loops", "--examples", "30", "--pass", "fprop", "--dtype", "f32")
+    assert status == 0
+    assert "conv.fprop" in output
+    assert re.search(r"all right", output)
+
+
+def test_check_fails_on_findings_and_no_fail_does_not(hostile_module):
+    arguments = ["check", hostile_module, "--examples", "60", "--pass", "fprop", "--dtype", "f32"]
+    assert run(*arguments, "--no-shrink")[0] == 1
+    status, output = run(*arguments, "--no-fail")
+    assert status == 0
+    assert "needs stride = 3" in output
+    assert "convref run 'conv.fprop:" in output
+
+
+@pytest.fixture
+def hostile_module(tmp_path, monkeypatch):
+    text = (
+        "from convref.backends.numpy import NumpyBackend\n"
+        "class Off(NumpyBackend):\n"
+        "    def run(self, call, *operands):\n"
+        "        y, = super().run(call, *operands)\n"
+        "        return (y + y.dtype.type(3 in call.problem.stride),)\n"
+        "off = Off()\n"
+    )
+    (tmp_path / "off_by_one.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "off_by_one:off"
+
+
+def test_replay_runs_the_lines_of_a_file(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(f"# a comment\n\n{LINE}\n{LINE}:dt=f64\n")
+    status, output = run("check", "loops", "--replay", str(corpus))
+    assert status == 0
+    assert "2 examples" in output
+
+
+BAD_FILES = [
+    ("conv.fprop:n1c1k1_i3_f9\n", "output Q is -5"),
+    ("../../etc/passwd\n", "column 1"),
+    ("__import__('os')\n", "column 1"),
+    ("conv.fprop:n1c1k1_i3_f3:seed=1e99\n", "seed=1e99"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), BAD_FILES)
+def test_a_bad_line_in_a_file_is_refused(tmp_path, text, told):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(text)
+    status, output = run("check", "loops", "--replay", str(corpus))
+    assert status == 2
+    assert told in output
+
+
+def test_run_judges_one_line():
+    status, output = run("run", LINE, "--backend", "loops")
+    assert status == 0
+    assert "pass" in output
+
+
+def test_run_says_what_is_wrong(hostile_module):
+    status, output = run("run", "conv.fprop:n1c1k1_i3_f1_s3", "--backend", hostile_module)
+    assert status == 1
+    assert "exactly" in output
+
+
+def test_run_names_the_reason_of_a_refusal():
+    pytest.importorskip("torch")
+    status, output = run("run", "conv.wgrad:n1c1k1_i3_f1:dt=i32", "--backend", "torch")
+    assert status == 0
+    assert "ATen has no backward kernel for i32" in output
+
+
+def test_run_refuses_what_would_not_fit():
+    status, output = run("run", "conv.fprop:n1000000c1000k1_i1000_f1", "--backend", "loops")
+    assert status == 2
+    assert "GiB" in output
+
+
+def test_run_prints_a_snippet():
+    status, output = run("run", LINE, "--snippet", "torch")
+    assert status == 0
+    assert "import torch" in output
+    assert "convref." not in output
+
+
+def test_explain_shows_sizes_costs_and_candidates():
+    status, output = run("explain", LINE, "--kind", "numpy")
+    assert status == 0
+    for text in ("dx of 18", "dw of 25", "flop", "* numpy"):
+        assert text in output
+
+
+def test_backends_lists_what_loads():
+    status, output = run("backends")
+    assert status == 0
+    assert "loops" in output
+
+
+ERRORS = [
+    (("explain", "conv.fprop:n1c1k1_i3_q7"), "token 'q7' at column 22"),
+    (("run", LINE, "--backend", "nope"), "'nope' is unknown, needs"),
+    (("check", "nope"), "'nope' is unknown, needs"),
+    (("check", "loops", "--shard", "3/2"), "--shard is '3/2', needs i/n"),
+    (("run", LINE, "--snippet", "abacus"), "needs torch or jax"),
+    (("check", "loops", "--replay", "no/such/file"), "No such file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), ERRORS)
+def test_errors_are_one_sentence(arguments, told):
+    status, output = run(*arguments)
+    assert status == 2
+    assert told in output
+    assert "Traceback" not in output
+
+
+def test_main_turns_errors_into_exit_status_2():
+    status, output, errors = main("explain", "nonsense")
+    assert (status, output) == (2, "")
+    assert errors.startswith("convref: line: token 'nonsense' at column 1")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_a_missing_extra_names_the_pip_command(missing):
+    status, _, errors = main("backends", before=f"sys.modules[{missing!r}] = None")
+    assert status == 2
+    assert "pip install 'convref[" in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_missing_hypothesis_names_the_pip_command():
+    status, _, errors = main("check", "loops", before="sys.modules['hypothesis'] = None")
+    assert status == 2
+    assert (
+        errors.strip() == "convref: hypothesis is not installed; run: pip install 'convref[check]'"
+    )
