@@ -1,0 +1,242 @@
+"""`make gpu`: steps as subprocesses, each with its own time limit, resumed where they were cut off.
+
+The parent imports no framework: what hangs or dies is a child. A child appends its own records,
+so what it measured before it died is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import records
+
+SECONDS = 540.0  # default of GPU_SECONDS
+RESERVE_S = 8.0  # kept back to end a child and to copy results
+PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
+ATTEMPTS = 2  # runs in which a step may fail before it is left alone
+
+
+def kernels() -> str:
+    """Return why there are no kernels of ours to run, or an empty text."""
+    from convref import dispatch
+
+    ours = sorted(set(dispatch.names()) - set(dispatch.SHIPPED))
+    return "" if ours else "no kernel backend is registered"
+
+
+def sanitizer() -> str:
+    """Return why compute-sanitizer cannot run, or an empty text."""
+    return kernels() or ("" if shutil.which("compute-sanitizer") else "no compute-sanitizer here")
+
+
+def present() -> str:
+    """Return an empty text: this step needs nothing."""
+    return ""
+
+
+def not_written() -> str:
+    """Return why a step that needs more than a backend does not run."""
+    return kernels() or "this step is not written yet"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of the programme.
+
+    Parameters
+    ----------
+    name : str
+        The child is ``python -m convref_bench step NAME``.
+    limit_s : float
+        Wall time after which it is killed.
+    absent : callable
+        Returns why the step cannot run here, empty if it can.
+    """
+
+    name: str
+    limit_s: float
+    absent: Callable[[], str] = present
+
+
+STEPS = (
+    Step("versions", 60),
+    Step("compile", 200, not_written),
+    Step("probes", 90),
+    Step("cudnn", 240),
+    Step("flat-loop", 60, not_written),
+    Step("canary", 60, kernels),
+    Step("properties", 200, not_written),
+    Step("anchors", 120, kernels),
+    Step("tuner", 200, not_written),
+    Step("suites", 240, kernels),
+    Step("sanitizer", 60, not_written),
+)
+
+Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]
+
+
+def launch(step: Step, limit_s: float, out: Path, log: Path, key: str) -> tuple[int | None, str]:
+    """Run a step; return its exit status (None: killed at the limit) and its last line."""
+    command = [sys.executable, "-m", "convref_bench", "step", step.name]
+    command += ["--out", str(out), "--seconds", f"{max(1.0, limit_s - 5):.0f}", "--key", key]
+    return launch_command(command, limit_s, log)
+
+
+def launch_command(command: list[str], limit_s: float, log: Path) -> tuple[int | None, str]:
+    """Run a command in a process group of its own, its output appended to `log`."""
+    with log.open("ab") as stream:
+        start = stream.tell()
+        child = subprocess.Popen(
+            command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status: int | None = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            status = None
+    with log.open("rb") as text:
+        text.seek(start)
+        lines = text.read()[-4000:].decode(errors="replace").strip().splitlines()
+    return status, lines[-1] if lines else ""
+
+
+class Runner:
+    """Goes through the steps once, inside its budget, and says what came of each.
+
+    Parameters
+    ----------
+    folder : Path
+        Where ``gpu.jsonl`` and ``gpu.log`` grow.
+    seconds : float
+        Budget of wall time.
+    steps : tuple of Step
+    launch : callable
+        Runs one step; replaced in rehearsals.
+    now : callable
+        Wall clock in seconds.
+    copy_to : Path or None
+        Where both files are copied after every step.
+    say : callable
+        Prints a line.
+    key : str
+        What results depend on; a step done under another key is done again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float = SECONDS,
+        steps: tuple[Step, ...] = STEPS,
+        launch: Launch = launch,
+        now: Callable[[], float] = time.monotonic,
+        copy_to: Path | None = None,
+        say: Callable[[str], None] = print,
+        key: str = "",
+    ) -> None:
+        self.key = key
+        self.out, self.log = folder / "gpu.jsonl", folder / "gpu.log"
+        self.steps, self.launch, self.now, self.say = steps, launch, now, say
+        self.copy_to, self.end = copy_to, now() + seconds
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self) -> dict[str, str]:
+        """Return the status of each step: done, before, absent, partial, failed, timeout, ..."""
+        found: dict[str, str] = {}
+        for step in self._order():
+            found[step.name] = self._status(step)
+            self.say(f"  {step.name:<12} {found[step.name]}")
+            self._copy()
+        return found
+
+    def _history(self, name: str) -> list[str]:
+        rows, broken = records.read(self.out)
+        if broken and name == self.steps[0].name:
+            self.say(f"  {self.out.name}: lines {broken} are not JSON and are left out")
+        mine = {"what": "step", "step": name, "key": self.key}
+        return [row["status"] for row in rows if mine.items() <= row.items()]
+
+    def _record(self, step: Step, status: str, **more: object) -> None:
+        row = {"what": "step", "step": step.name, "status": status, "key": self.key}
+        records.append(self.out, {**row, **more})
+
+    def _order(self) -> list[Step]:
+        """Return the steps, those that failed in an earlier run last."""
+        bad = {s.name for s in self.steps if {"failed", "timeout"} & set(self._history(s.name))}
+        return sorted(self.steps, key=lambda step: step.name in bad)
+
+    def _status(self, step: Step) -> str:
+        history = self._history(step.name)
+        if "done" in history:
+            return "before"
+        if sum(status in ("failed", "timeout") for status in history) >= ATTEMPTS:
+            return "given up"
+        if reason := step.absent():
+            self._record(step, "absent", why=reason)
+            return f"absent: {reason}"
+        left = self.end - self.now() - RESERVE_S
+        if left < 1:
+            return "no time left"
+        return self._launched(step, min(step.limit_s, left), cut=left < step.limit_s)
+
+    def _launched(self, step: Step, limit_s: float, cut: bool) -> str:
+        start = self.now()
+        code, tail = self.launch(step, limit_s, self.out, self.log, self.key)
+        names = {0: "done", PARTIAL: "partial", None: "partial" if cut else "timeout"}
+        status = names.get(code, "failed")
+        took = round(self.now() - start, 1)
+        bad = status in ("failed", "timeout")
+        more = {"why": f"exit {code}: {tail}"[:500]} if bad else {}
+        self._record(step, status, took_s=took, **more)
+        return status
+
+    def _copy(self) -> None:
+        if self.copy_to is not None:
+            self.copy_to.mkdir(parents=True, exist_ok=True)
+            for path in (self.out, self.log):
+                if path.exists():
+                    shutil.copy2(path, self.copy_to)
+
+
+def identity() -> str:
+    """Return what results depend on: the card, its driver, and the sources that are timed."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        card = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        card = "no nvidia-smi"
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parents[2]
+    for folder in ("convref", "kernels", "bench"):
+        for path in sorted(root.joinpath(folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return (
+        f"{card.strip().splitlines()[0] if card.strip() else 'no card'}, {digest.hexdigest()[:12]}"
+    )
+
+
+def main(folder: Path, seconds: float) -> int:
+    """Run the programme; exit status 1 if a step failed."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    out = os.environ.get("OUT")
+    runner = Runner(
+        folder,
+        seconds,
+        copy_to=Path(out) if out else None,
+        say=lambda text: console.print(text, markup=False),
+        key=identity(),
+    )
+    console.print(f"{runner.out}: {seconds:.0f} s", markup=False)
+    found = runner.run()
+    return int(any(status in ("failed", "timeout", "given up") for status in found.values()))

@@ -1,0 +1,154 @@
+"""The three sums in torch float64, on the device where the timed result lies.
+
+They judge results too large for the oracle, and the oracle checks them on slices of the channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from convref import oracle
+from convref.case import Call
+from convref.judge import Numerics, bound
+from convref.problem import ConvProblem
+
+SAMPLED = 4096  # outputs that the oracle repeats
+
+
+class JudgedWrong(ArithmeticError):
+    """A timed result, or the reference itself, is wrong; nothing of it may be recorded."""
+
+
+def _taps(problem: ConvProblem) -> Any:
+    for r in product(*map(range, problem.filter)):
+        at = (
+            slice(tap * axis.dilation, tap * axis.dilation + (axis.small - 1) * axis.stride + 1)
+            for tap, axis in zip(r, problem.axes)
+        )
+        steps = (slice(s.start, s.stop, axis.stride) for s, axis in zip(at, problem.axes))
+        yield (..., *r), (..., *steps)
+
+
+def _padding(problem: ConvProblem) -> list[int]:
+    return [size for axis in reversed(problem.axes) for size in (axis.lo, axis.hi)]
+
+
+def evaluate(call: Call, *operands: Tensor) -> Tensor:
+    """Return y, dx or dw of a convolution in float64; operands by role of the pass.
+
+    Parameters
+    ----------
+    call : Call
+        fprop without bias, or a one-bit backward of x or w; not transposed, not flipped.
+    *operands : Tensor
+        Of any number type.
+    """
+    given = dict(zip(call.roles, operands))
+    problem, role = call.conv, call.wanted[0]
+    assert not problem.transposed
+    assert not problem.flip
+    if role == "y":
+        return _gather(given["x"].double(), given["w"].double(), problem)
+    if role == "dx":
+        return _scatter(given["dy"].double(), given["w"].double(), problem)
+    return _correlate(given["x"].double(), given["dy"].double(), problem)
+
+
+def _split(tensor: Tensor, axis: int, g: int) -> Tensor:
+    return tensor.unflatten(axis, (g, tensor.shape[axis] // g))
+
+
+def _gather(x: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
+    g = problem.groups
+    padded = _split(F.pad(x, _padding(problem)), 1, g)
+    w, y = _split(w, 0, g), x.new_zeros(problem.n, g, problem.k // g, *problem.output)
+    for r, at in _taps(problem):
+        y += torch.einsum("ngc...,gkc->ngk...", padded[at], w[r])
+    return y.flatten(1, 2)
+
+
+def _scatter(dy: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
+    g = problem.groups
+    padded = F.pad(dy.new_zeros(problem.shape("x")), _padding(problem))
+    grouped, w, dy = _split(padded, 1, g), _split(w, 0, g), _split(dy, 1, g)
+    for r, at in _taps(problem):
+        grouped[at] += torch.einsum("ngk...,gkc->ngc...", dy, w[r])
+    return F.pad(padded, [-size for size in _padding(problem)])
+
+
+def _correlate(x: Tensor, dy: Tensor, problem: ConvProblem) -> Tensor:
+    g = problem.groups
+    padded = _split(F.pad(x, _padding(problem)), 1, g)
+    dy, dw = _split(dy, 1, g), _split(x.new_zeros(problem.shape("w")), 0, g)
+    for r, at in _taps(problem):
+        big, small = padded[at].flatten(3), dy.flatten(3)
+        dw[r] = torch.einsum("ngcp,ngkp->gkc", big, small)
+    return dw.flatten(0, 1)
+
+
+def judge(call: Call, numerics: Numerics, operands: tuple[Tensor, ...], got: Tensor) -> float:
+    """Return the largest error of a timed result as a fraction of its proven bound.
+
+    Raises
+    ------
+    JudgedWrong
+        If the bound is exceeded, or the reference disagrees with the oracle on a slice.
+    """
+    value = evaluate(call, *operands)
+    sums = evaluate(call, *(operand.abs() for operand in operands))
+    check_slice(call, operands, value, sums)
+    role = call.wanted[0]
+    if numerics.normwise:
+        sums = sums.max()
+    # the bound is linear in (|value|, sums): its coefficients come from the judge itself
+    unit = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    flat = replace(numerics, normwise=0.0)
+    at_zero, at_value, at_sum = bound(call, role, unit[:, 0], unit[:, 1], flat)
+    limit = at_zero + (at_value - at_zero) * value.abs() + (at_sum - at_zero) * sums
+    ratio = ((got.double() - value).abs() / limit).max().item()
+    if not ratio <= 1:
+        raise JudgedWrong(f"{call}: error is {ratio:.3g} times its bound")
+    return float(ratio)
+
+
+def check_slice(call: Call, operands: tuple[Tensor, ...], value: Tensor, sums: Tensor) -> None:
+    """Hold `value` to the NumPy oracle on about 4,096 outputs: one group, an image, some channels.
+
+    Raises
+    ------
+    JudgedWrong
+        If they differ by more than both sides' rounding explains.
+    """
+    problem, role = call.conv, call.wanted[0]
+    c, k = problem.c // problem.groups, problem.k // problem.groups
+    group = problem.groups // 2
+    per_channel = {"y": np.prod(problem.output), "dx": np.prod(problem.input)}
+    area = int(per_channel.get(role, np.prod(problem.filter)))
+    few = max(1, SAMPLED // max(1, area * (min(c, 8) if role == "dw" else 1)))
+    cs = slice(group * c, group * c + min(c, 8 if role == "dw" else few if role == "dx" else c))
+    ks = slice(group * k, group * k + min(k, k if role == "dx" else few))
+    images = slice(None) if role == "dw" else slice(problem.n - 1, problem.n)
+    inner = slice(0, cs.stop - cs.start)
+    cut = {"x": (images, cs), "dx": (images, cs), "y": (images, ks), "dy": (images, ks)}
+    cut |= {"w": (ks, inner), "dw": (ks, inner)}
+    n = problem.n if role == "dw" else 1
+    sizes = {"n": n, "c": cs.stop - cs.start, "k": ks.stop - ks.start, "groups": 1}
+    small = replace(call, problem=replace(problem, **sizes))
+    arrays = [
+        None if o is None else o[cut[r]].double().cpu().numpy()
+        for r, o in zip(call.roles, operands)
+    ]
+    formula = oracle.FORMULAS[call.op, call.pass_]
+    index = call.signature.results.index(role)
+    want = formula(small, *arrays, *[None] * (len(call.roles) - len(arrays)))[index]
+    here, scale = (t[cut[role]].cpu().numpy() for t in (value, sums))
+    limit = 2 * call.products(role) * 2.0**-53 * scale * 1.01
+    if not (np.abs(here - want) <= limit).all():
+        raise JudgedWrong(f"{call}: the reference on the device disagrees with the oracle")

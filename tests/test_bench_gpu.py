@@ -1,0 +1,178 @@
+"""The GPU programme rehearsed without a GPU: steps are scripts, or real children of this Python."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from convref_bench import gpu, records
+from convref_bench.gpu import PARTIAL, Runner, Step
+
+
+class Rehearsal:
+    """Steps whose outcome is given; each takes ten seconds of a clock that only it moves."""
+
+    def __init__(self, **outcomes):
+        self.outcomes, self.wall, self.launched, self.keys = outcomes, 0.0, [], []
+
+    def now(self):
+        return self.wall
+
+    def launch(self, step, limit_s, out, log, key):
+        self.launched.append((step.name, limit_s))
+        self.wall += min(10.0, limit_s)
+        records.append(out, {"what": "point", "line": step.name})
+        log.touch()
+        return self.outcomes[step.name], f"last line of {step.name}"
+
+    def run(self, folder, steps=None, seconds=540.0, key="card", **more):
+        steps = steps or tuple(Step(name, 60) for name in self.outcomes)
+        runner = Runner(
+            folder, seconds, steps, self.launch, self.now, say=lambda text: None, key=key, **more
+        )
+        return runner.run()
+
+
+def rows(folder, what="step"):
+    return [row for row in records.read(folder / "gpu.jsonl")[0] if row["what"] == what]
+
+
+def test_a_second_run_goes_on_with_what_is_missing(tmp_path):
+    first = Rehearsal(a=0, b=PARTIAL, c=0)
+    assert first.run(tmp_path) == {"a": "done", "b": "partial", "c": "done"}
+    second = Rehearsal(a=0, b=0, c=0)
+    assert second.run(tmp_path) == {"a": "before", "b": "done", "c": "before"}
+    assert [name for name, _ in second.launched] == ["b"]
+
+
+def test_another_card_or_other_sources_start_afresh(tmp_path):
+    Rehearsal(a=0).run(tmp_path)
+    assert Rehearsal(a=0).run(tmp_path, key="other") == {"a": "done"}
+
+
+def test_a_step_that_fails_costs_itself_only_and_comes_last_next_time(tmp_path):
+    assert Rehearsal(a=1, b=0).run(tmp_path) == {"a": "failed", "b": "done"}
+    assert rows(tmp_path)[0]["why"] == "exit 1: last line of a"
+    again = Rehearsal(a=None, b=0, c=0)
+    again.run(tmp_path)
+    assert [name for name, _ in again.launched] == ["c", "a"]
+    assert Rehearsal(a=0, b=0, c=0).run(tmp_path)["a"] == "given up"
+
+
+def test_the_budget_ends_the_run_and_is_no_fault_of_the_step(tmp_path):
+    run = Rehearsal(a=0, b=None, c=0)
+    found = run.run(tmp_path, seconds=10 + 5 + gpu.RESERVE_S)
+    assert found == {"a": "done", "b": "partial", "c": "no time left"}
+    assert run.launched == [("a", 15.0), ("b", 5.0)]
+
+
+def test_a_step_that_hangs_within_the_budget_timed_out(tmp_path):
+    assert Rehearsal(a=None).run(tmp_path) == {"a": "timeout"}
+
+
+def test_absent_steps_are_listed_with_the_reason_and_looked_at_again(tmp_path):
+    steps = (Step("a", 60, lambda: "no kernel"), Step("b", 60))
+    assert Rehearsal(a=0, b=0).run(tmp_path, steps) == {"a": "absent: no kernel", "b": "done"}
+    assert rows(tmp_path)[0] == {
+        "what": "step",
+        "step": "a",
+        "status": "absent",
+        "why": "no kernel",
+        "key": "card",
+    }
+    assert Rehearsal(a=0, b=0).run(tmp_path)["a"] == "done"
+
+
+def test_corrupted_lines_are_reported_and_lose_nothing_else(tmp_path):
+    Rehearsal(a=0, b=0).run(tmp_path)
+    file = tmp_path / "gpu.jsonl"
+    file.write_bytes(b'{"what": "poi\n[1]\n\xff\xfe\n' + file.read_bytes() + b'{"what":"step","st')
+    said = []
+    run = Rehearsal(a=0, b=0, c=0)
+    steps = tuple(Step(name, 60) for name in "abc")
+    found = Runner(tmp_path, 540, steps, run.launch, run.now, say=said.append, key="card").run()
+    assert found == {"a": "before", "b": "before", "c": "done"}
+    assert "lines [1, 2, 3, 8] are not JSON" in said[0]
+    assert [row["line"] for row in rows(tmp_path, "point")] == ["a", "b", "c"]
+
+
+def test_everything_is_copied_to_out_after_each_step(tmp_path):
+    Rehearsal(a=0).run(tmp_path / "here", copy_to=tmp_path / "out")
+    for name in ("gpu.jsonl", "gpu.log"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_a_child_is_killed_with_its_children_at_the_limit(tmp_path):
+    pid = tmp_path / "pid"
+    grandchild = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
+    start = time.monotonic()
+    found = gpu.launch_command([sys.executable, "-c", child], 2.0, tmp_path / "log")
+    assert found == (None, "")
+    assert time.monotonic() - start < 20
+    for _ in range(100):
+        status = subprocess.run(["ps", "-o", "stat=", "-p", pid.read_text()], capture_output=True)
+        if not status.stdout.strip() or status.stdout.strip().startswith(b"Z"):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the grandchild outlived its step")
+
+
+def test_the_output_of_a_child_is_logged_and_its_last_line_returned(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    script = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(4)"
+    assert gpu.launch_command([sys.executable, "-c", script], 20, log)[0] == 4
+    assert set(log.read_text().split()) == {"before", "one", "two"}
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from convref_bench import records
+for i in range(10**6):
+    records.append(Path(sys.argv[1]), {"what": "point", "i": i, "pad": "x" * 2000})
+    print(i, flush=True)
+"""
+
+
+def test_killed_half_way_nothing_recorded_is_lost(tmp_path):
+    out = tmp_path / "gpu.jsonl"
+    child = subprocess.Popen([sys.executable, "-c", WRITER, str(out)], stdout=subprocess.PIPE)
+    said = [int(child.stdout.readline()) for _ in range(20)]
+    os.kill(child.pid, signal.SIGKILL)
+    child.stdout.close()
+    child.wait()
+    with out.open("ab") as file:
+        file.write(b'{"what": "point", "i": ')  # what a machine that dies leaves behind
+    records.append(out, {"what": "after"})
+    found, broken = records.read(out)
+    assert [row["i"] for row in found[:-1]][: len(said)] == said
+    assert found[-1] == {"what": "after"}
+    assert len(broken) == 1
+
+
+def test_a_record_that_is_not_json_is_refused_before_it_is_written(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        records.append(tmp_path / "x", {"value": float("nan")})
+    assert not (tmp_path / "x").exists()
+    records.append(tmp_path / "x", {"value": 1})
+    assert json.loads((tmp_path / "x").read_text()) == {"value": 1}
+
+
+def test_the_command_line_lists_every_step_it_launches():
+    from convref_bench import steps
+    from convref_bench.__main__ import parser
+
+    runnable = {step.name for step in gpu.STEPS if step.absent is not gpu.not_written}
+    assert runnable == set(steps.STEPS)
+    assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
+
+
+def test_this_machine_has_an_identity_without_a_card():
+    assert len(gpu.identity().rsplit(", ", 1)[1]) == 12

@@ -1,0 +1,138 @@
+"""What is read out of records: comparison, ratios, the page; and the reference for GPU results."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from convref.judge import Numerics
+from convref.line import parse
+from convref_bench import compare, cpu, records, report, tables
+from convref_bench.timing import Stop, Timing
+
+LINE = "conv.fprop:n4c64k64_i56x56_f3x3_p1:bias=0:dt=f64"
+
+
+def row(arm, median, line=LINE, what="layer", **more):
+    timing = Timing(0.9 * median, median, 1.1 * median, 10, 1, 0.01)
+    return {"what": what, "line": line, "arm": arm, **timing.record(), **more}
+
+
+def layer_rows(ratio, line=LINE, times=3, layer="layer1.0.conv2"):
+    more = {"times": times, "layer": layer, "verdict": "faster", "memory": 1.5}
+    return [row("oracle", 10.0, line, **more), row("torch", 10.0 * ratio, line, **more)]
+
+
+STEM = LINE.replace("c64", "c3")
+OTHER = LINE.replace("c64", "c128")
+ROWS = [*layer_rows(2.0), *layer_rows(0.5, OTHER, 1, "x"), *layer_rows(0.1, STEM, 1, cpu.STEM)]
+
+
+def test_the_mean_is_weighted_and_leaves_the_stem_out():
+    assert cpu.geometric_means(ROWS) == {"fprop": pytest.approx(2.0 ** ((3 - 1) / 4))}
+
+
+def test_the_table_shows_ratio_spread_and_the_stem_apart():
+    console = Console(file=io.StringIO(), width=200)
+    with tables.LiveTable(console) as table:
+        for one in ROWS:
+            table.add(one)
+        table.add(row("formula", 0.03, what="host"))
+        table.summary(ROWS)
+    text = console.file.getvalue()
+    assert "median [fastest, third quartile]" in text
+    assert "3x conv.fprop:n4c64k64" in text
+    assert " 2.00 faster mem 1.50" in text
+    assert "10 [9, 11]" in text
+    assert re.search(r"fprop, stem +│ 0.10", text)
+
+
+def test_compare_says_what_became_slower(tmp_path, capsys):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for path, scale in ((a, 1.0), (b, 2.0)):
+        records.append(path, row("oracle", 10.0 * scale))
+        records.append(path, row("torch", 10.0))
+        records.append(path, {"what": "machine"})
+    assert compare.main(a, b) == 1
+    text = capsys.readouterr().out
+    assert "slower" in text
+    assert "ambiguous" in text
+    assert compare.main(b, a) == 0
+    assert "faster" in capsys.readouterr().out
+    assert len(compare.pairs(a, b)) == 2
+
+
+def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
+    source = tmp_path / "cpu.jsonl"
+    for one in ({"what": "machine", "cpu": "<script>"}, *ROWS):
+        records.append(source, one)
+    source.write_bytes(source.read_bytes() + b"{broken\n")
+    peaks = {"what": "peaks", "flops": {"f64": 1e11}, "bytes_s": 2e10}
+    records.append(source, peaks)
+    page = report.write(source, tmp_path / "page").read_text("utf-8")
+    assert page.count("data:image/png;base64,") == 2
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "http" not in page
+    assert "1 lines could not be read" in page
+    assert all(
+        (tmp_path / "page" / f"{n}.png").stat().st_size > 5000 for n in ("ratios", "roofline")
+    )
+
+
+def test_a_page_without_measurements_says_so(tmp_path):
+    records.append(tmp_path / "x.jsonl", {"what": "machine", "cpu": "a"})
+    page = report.write(tmp_path / "x.jsonl", tmp_path / "page").read_text("utf-8")
+    assert page.count("not measured") == 3
+
+
+def test_the_host_part_times_every_door():
+    pytest.importorskip("torch")
+    found = list(cpu.host(Stop(samples=2, noise=9.0, timeout_s=5.0)))
+    assert [one["arm"] for one in found][:2] == ["formula", "oracle.evaluate"]
+    assert all(one["median_ms"] > 0 for one in found)
+
+
+def test_a_layer_is_checked_before_it_is_timed():
+    numpy = pytest.importorskip("numpy")
+    call = parse("conv.fprop:n1c1k1_i3_f1:bias=0:dt=f64").call
+    cpu.agree(call, numpy.ones(3), numpy.ones(3))
+    with pytest.raises(ArithmeticError, match="differ by 1"):
+        cpu.agree(call, numpy.ones(3), numpy.zeros(3))
+
+
+LINES = [
+    "conv.{}:n2c6k4_i9x8_f3x2_s2x1_p1,0x2,1_d1x2:dt=bf16{}",
+    "conv.{}:n3c8k4g4_i12_f5_s3_p2:dt=f16{}",
+    "conv.{}:n2c4k6_i4x5x6_f2x3x1_p1{}",
+    "conv.{}:n1c64k64_i20x20_f3x3_p1{}",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("pass_", ["fprop", "dgrad", "wgrad"])
+def test_the_reference_on_the_device_is_the_oracle_and_judges_torch(line, pass_):
+    torch = pytest.importorskip("torch")
+    from convref.backends.torch import backend
+    from convref_bench import sums
+
+    call = parse(line.format(pass_, ":bias=0" if pass_ == "fprop" else "")).call
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[call.dtype]
+    generator = torch.Generator().manual_seed(0)
+    roles = [role for role in call.roles if call.is_present(role)]
+    given = tuple(
+        torch.randn(call.problem.shape(role), generator=generator).to(dtype) for role in roles
+    )
+    got = sums.evaluate(call, *given).to(dtype)
+    assert 0 < sums.judge(call, Numerics("rn32"), given, got) <= 1
+    padded = given + (None,) * (len(call.roles) - len(given))
+    theirs = backend.run(call, *padded)[call.signature.results.index(call.wanted[0])]
+    assert sums.judge(call, backend.numerics(call), given, theirs) <= 1
+    wrong = got.clone()
+    wrong.view(-1)[-1] += 1
+    with pytest.raises(sums.JudgedWrong, match="times its bound"):
+        sums.judge(call, Numerics("rn32"), given, wrong)
+    value = sums.evaluate(call, *given)
+    with pytest.raises(sums.JudgedWrong, match="disagrees with the oracle"):
+        sums.check_slice(call, given, value + 1e-3, sums.evaluate(call, *(g.abs() for g in given)))
