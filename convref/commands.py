@@ -78,9 +78,10 @@ def check(
     """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
     from .conformance import campaign, screen
     from .conformance.engine import Limits
-    from .conformance.generate import Axes
+    from .conformance.generate import CHUNK, Axes
 
-    axes = Axes(seed, _words(op), _words(pass_), _words(dtype), _words(fill))
+    size = min(CHUNK, examples) if examples else CHUNK
+    axes = Axes(seed, _words(op), _words(pass_), _words(dtype), _words(fill), size)
     good = True
     for name in backends or _installed():
         settings = campaign.Settings(
