@@ -1,0 +1,43 @@
+"""The README's program prints what its comments say, and its lines are lines."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+
+from convref import parse
+
+README = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
+
+
+def test_the_program_prints_its_comments():
+    program, judged = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    told = [line.split("# ", 1)[1] for line in program.splitlines() if "# " in line]
+    printed, names = io.StringIO(), {}
+    with contextlib.redirect_stdout(printed):
+        exec(program, names)
+    assert printed.getvalue().splitlines() == told
+    names["my_dx_dw_db"] = names["dx"], names["dw"], names["db"]
+    exec(judged, names)
+    names["my_dx_dw_db"] = names["dx"] + np.float32(1), names["dw"], names["db"]
+    try:
+        exec(judged, names)
+    except AssertionError as error:
+        assert "conv.backward:" in str(error)
+    else:
+        raise AssertionError("a wrong gradient passed")
+
+
+def test_every_case_line_parses():
+    lines = re.findall(r"^ +(conv\.\S+:n\S+)", README, re.MULTILINE)
+    assert lines
+    for line in lines:
+        assert str(parse(line)) == line
+
+
+def test_its_two_commands_are_targets():
+    makefile = Path(__file__).parent.parent.joinpath("Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
+        assert f"\n{target}:" in makefile
