@@ -128,6 +128,7 @@ def test_the_output_of_a_child_is_logged_and_its_last_line_returned(tmp_path):
     log.write_text("before\n")
     script = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(4)"
     assert gpu.launch_command([sys.executable, "-c", script], 20, log)[0] == 4
+    assert gpu.launch_command([sys.executable, "-c", "pass"], 20, log) == (0, "")
     assert set(log.read_text().split()) == {"before", "one", "two"}
 
 

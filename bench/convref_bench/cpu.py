@@ -194,15 +194,18 @@ def machine(count: int) -> records.Record:
     }
 
 
-def geometric_means(rows: list[records.Record]) -> dict[str, float]:
-    """Return torch time over oracle time by pass: layers weighted by count, the stem left out."""
+def geometric_means(rows: list[records.Record], time: str = "median_ms") -> dict[str, float]:
+    """Return torch time over oracle time by pass: layers weighted by count, the stem left out.
+
+    `time` is the field compared: "low_ms" is what neighbours on a shared machine disturb least.
+    """
     pairs: dict[str, dict[str, records.Record]] = {}
     for row in rows:
         if row["what"] == "layer" and row["layer"] != STEM:
             pairs.setdefault(row["line"], {})[row["arm"]] = row
     logs: dict[str, list[tuple[int, float]]] = {}
     for line, pair in pairs.items():
-        ratio = pair["torch"]["median_ms"] / pair["oracle"]["median_ms"]
+        ratio = pair["torch"][time] / pair["oracle"][time]
         pass_ = line.partition(":")[0].partition(".")[2]
         logs.setdefault(pass_, []).append((pair["oracle"]["times"], log(ratio)))
     return {

@@ -25,12 +25,17 @@ PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
 ATTEMPTS = 2  # runs in which a step may fail before it is left alone
 
 
-def kernels() -> str:
-    """Return why there are no kernels of ours to run, or an empty text."""
+def ours() -> tuple[str, ...]:
+    """Return the registered backends that are kernels of this project."""
     from convref import dispatch
 
-    ours = sorted(set(dispatch.names()) - set(dispatch.SHIPPED))
-    return "" if ours else "no kernel backend is registered"
+    found = dispatch.names().items()
+    return tuple(sorted(name for name, target in found if target.startswith("convref_")))
+
+
+def kernels() -> str:
+    """Return why there are no kernels of ours to run, or an empty text."""
+    return "" if ours() else "no kernel backend is registered"
 
 
 def sanitizer() -> str:
@@ -196,6 +201,8 @@ class Runner:
         took = round(self.now() - start, 1)
         bad = status in ("failed", "timeout")
         more = {"why": f"exit {code}: {tail}"[:500]} if bad else {}
+        if bad:
+            self.say(f"  {tail}")
         self._record(step, status, took_s=took, **more)
         return status
 

@@ -13,7 +13,7 @@ from convref import dispatch
 from convref.case import Call
 
 from . import records, suite
-from .gpu import PARTIAL
+from .gpu import PARTIAL, ours
 from .roofline import Roof, RoofError
 from .timing import Stop, measure, verdict
 
@@ -220,10 +220,6 @@ def _all(step: Step, calls: Iterator[tuple[str, Call]], names: tuple[str, ...]) 
             torch.cuda.empty_cache()
 
 
-def _ours() -> tuple[str, ...]:
-    return tuple(sorted(set(dispatch.names()) - set(dispatch.SHIPPED)))
-
-
 def cudnn(step: Step) -> None:
     """Time cuDNN through torch on every suite."""
     _all(step, points(suite.names(), KEYS), ("torch",))
@@ -231,18 +227,18 @@ def cudnn(step: Step) -> None:
 
 def canary(step: Step) -> None:
     """Run each kernel once on one small layer, judged."""
-    _all(step, iter(list(points(("stress",), KEYS[:1]))[:3]), _ours())
+    _all(step, iter(list(points(("stress",), KEYS[:1]))[:3]), ours())
 
 
 def anchors(step: Step) -> None:
     """Time every kernel against cuDNN on the heaviest layers of ResNet-50."""
     calls = list(points(("resnet50",), KEYS[:1]))[: ANCHORS * len(suite.PASSES)]
-    _all(step, iter(calls), (*_ours(), "torch"))
+    _all(step, iter(calls), (*ours(), "torch"))
 
 
 def suites(step: Step) -> None:
     """Time every kernel against cuDNN on all suites."""
-    _all(step, points(suite.names(), KEYS), (*_ours(), "torch"))
+    _all(step, points(suite.names(), KEYS), (*ours(), "torch"))
 
 
 STEPS: dict[str, Callable[[Step], None]] = {
