@@ -372,18 +372,14 @@ def bound(
     last = out.tiny if numerics.ftz else out.eta
     if numerics.stages:
         error = error + _gamma(numerics.stages, out.u) * (sums + error) + numerics.stages * last
-    if _real_code(call.dtype) == holder:  # the last addition was the last rounding
-        return error * sqrt(part)
+    if call.dtype == holder:  # the last addition was the last rounding
+        return error
     total: Array = error + out.u * (np.abs(value) + error) + last / (1 if numerics.ftz else 2)
     return total * sqrt(part)
 
 
 def _gamma(n: int, u: float) -> float:
     return expm1(n * log1p(u))
-
-
-def _real_code(code: str) -> str:
-    return {"c64": "f32", "c128": "f64", "c160": "f80"}.get(code, code)
 
 
 def _bounded(
