@@ -77,13 +77,14 @@ def check(
 ) -> None:
     """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
     from .conformance import campaign, screen
-    from .conformance.engine import Limits
+    from .conformance.engine import Limits, preload
     from .conformance.generate import CHUNK, Axes
 
     size = min(CHUNK, examples) if examples else CHUNK
     axes = Axes(seed, _words(op), _words(pass_), _words(dtype), _words(fill), size)
-    good = True
-    for name in backends or _installed():
+    good, chosen = True, backends or _installed()
+    preload(chosen)
+    for name in chosen:
         settings = campaign.Settings(
             name,
             axes,

@@ -9,7 +9,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -25,6 +25,7 @@ except ImportError as error:
     raise missing_extra("check", error) from None
 
 POLL_SECONDS = 0.1
+FORK_SAFE = ("numpy", "loops", "torch")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 START_SECONDS = 120.0  # importing a framework on a busy machine
 
@@ -190,8 +191,7 @@ class Engine:
         self._folder = tempfile.TemporaryDirectory(prefix="convref-")
         folder = Path(self._folder.name)
         if method == "forkserver":
-            preload = ["convref.conformance.worker", *_modules(name)]
-            multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
+            preload((name,))
         self.workers = [Worker(name, method, folder, i) for i in range(jobs)]
 
     def __enter__(self) -> Engine:
@@ -285,11 +285,14 @@ def _cell(line: str) -> tuple[str, str, str]:
     return call.op, call.pass_, call.dtype
 
 
-def _modules(name: str) -> list[str]:
-    """Return the modules that a backend lives in, for the fork server to import once."""
-    from ..dispatch import names
+def preload(names: Sequence[str]) -> None:
+    """Let the fork server, before its first fork, import what the workers of `names` need.
 
-    return [names().get(name, name).partition(":")[0]]
+    Only frameworks that are known to survive a fork; any other is imported by each worker.
+    """
+    modules = [f"convref.backends.{name}" for name in names if name in FORK_SAFE]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["convref.conformance.worker", *modules])
 
 
 def available_jobs() -> int:
