@@ -6,9 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
+from convref import dispatch
 from convref.judge import Numerics
 from convref.line import parse
-from convref_bench import compare, cpu, records, report, tables
+from convref_bench import compare, cpu, network, records, report, suite, tables
 from convref_bench.timing import Stop, Timing
 
 LINE = "conv.fprop:n4c64k64_i56x56_f3x3_p1:bias=0:dt=f64"
@@ -136,3 +137,33 @@ def test_the_reference_on_the_device_is_the_oracle_and_judges_torch(line, pass_)
     value = sums.evaluate(call, *given)
     with pytest.raises(sums.JudgedWrong, match="disagrees with the oracle"):
         sums.check_slice(call, given, value + 1e-3, sums.evaluate(call, *(g.abs() for g in given)))
+
+
+def test_a_suite_runs_on_backends_judged_first():
+    pytest.importorskip("torch")
+    layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
+    quick = Stop(samples=2, noise=9.0, timeout_s=5.0)
+    found = list(network.rows(layers, ["numpy", "torch"], stop=quick, spin_s=0.0))
+    assert [(one["arm"], one["times"]) for one in found] == [("numpy", 2), ("torch", 2)] * 3
+    assert all(one["verdict"] for one in found[::2])
+
+
+def test_a_wrong_backend_is_refused_and_not_timed(monkeypatch):
+    right = dispatch.load("numpy")
+
+    class Wrong:
+        name = "wrong"
+        supports, numerics = right.supports, right.numerics
+
+        def run(self, call, *operands):
+            return tuple(None if r is None else r + 1 for r in right.run(call, *operands))
+
+    monkeypatch.setattr(dispatch, "load", lambda name: Wrong() if name == "wrong" else right)
+    layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
+    quick = Stop(samples=2, noise=9.0, timeout_s=5.0)
+    found = list(network.rows(layers, ["wrong", "numpy"], ["fprop"], stop=quick, spin_s=0.0))
+    assert [(one["arm"], one["what"]) for one in found] == [
+        ("wrong", "refused"),
+        ("numpy", "network"),
+    ]
+    assert "is right" in found[0]["why"]

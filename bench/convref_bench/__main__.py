@@ -31,6 +31,13 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write plots and a self-contained page")
     report.add_argument("records", type=Path)
     report.add_argument("folder", type=Path)
+    run = commands.add_parser("run", help="time backends of this CPU on a suite, judged first")
+    run.add_argument("suite")
+    run.add_argument("--backend", default="numpy,torch", help="names; the last is the reference")
+    run.add_argument("--pass", dest="passes", default="fprop,dgrad,wgrad")
+    run.add_argument("--dtype", default="f32")
+    run.add_argument("--batch", type=int, default=1)
+    run.add_argument("--out", type=Path, default=RESULTS / "network.jsonl")
     commands.add_parser("suites", help="list the suites")
     return made
 
@@ -47,6 +54,11 @@ def main(argv: list[str] | None = None) -> int:
         from . import gpu
 
         return gpu.main(given.out, given.seconds)
+    if given.command == "run":
+        from . import network
+
+        backends, passes = given.backend.split(","), given.passes.split(",")
+        return network.run(given.suite, backends, passes, given.dtype, given.batch, given.out)
     if given.command == "step":
         from . import steps
 

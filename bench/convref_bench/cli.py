@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -33,6 +34,20 @@ def compare(a: Path, b: Path) -> None:
 def report(records: Path, folder: Path) -> None:
     """Write the plots and a self-contained page of a file of records."""
     raise typer.Exit(main(["report", str(records), str(folder)]))
+
+
+@app.command()
+def run(
+    suite: str,
+    backend: str = "numpy,torch",
+    passes: Annotated[str, typer.Option("--pass")] = "fprop,dgrad,wgrad",
+    dtype: str = "f32",
+    batch: int = 1,
+    out: Path = RESULTS / "network.jsonl",
+) -> None:
+    """Time backends of this CPU on a suite, judged first; the last one is the reference."""
+    options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--batch", str(batch)]
+    raise typer.Exit(main(["run", suite, *options, "--out", str(out)]))
 
 
 @app.command()
