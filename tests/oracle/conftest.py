@@ -168,7 +168,7 @@ def by_torch(call, arrays):
     """Return the results of `call` by torch's autograd, role by role."""
     import torch
 
-    tensors = [None if a is None else torch.from_numpy(np.array(a)) for a in arrays]
+    tensors = [None if a is None else torch.from_numpy(np.array(a, order="C")) for a in arrays]
     given = dict(zip(call.roles, tensors))
     for role in ("x", "w", "dy"):
         if role in given and call.pass_ in ("backward", "double_backward"):
