@@ -11,7 +11,8 @@ from ..arrays import to_numpy
 from ..backends import Backend
 from ..case import Case
 from ..errors import shorten
-from ..judge import Numerics, Verdict, judge, reference
+from ..judge import Numerics, Reference, Verdict, judge, reference
+from .faults import MUTATIONS
 from .operands import operands
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +72,7 @@ class Finding:
         return asdict(self)
 
 
-def examine(case: Case, backend: Backend, *, repeat: bool = False) -> Finding:
+def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool = False) -> Finding:
     """Return the Finding of one example.
 
     Parameters
@@ -81,6 +82,8 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False) -> Finding:
         Called in this process: a crash of it is a crash here.
     repeat : bool
         Run twice and compare the bits.
+    mutate : bool
+        Ask whether wrong kernels would have passed too; if all would, the verdict is "vacuous".
 
     Examples
     --------
@@ -114,7 +117,26 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False) -> Finding:
         verdict = replace(verdict, kind="pass")
     if verdict and not isinstance(again, str) and not _same_bits(results, again):
         return Finding(line, "nondeterministic", reason="two runs differ in their bits")
+    if verdict and mutate and _is_vacuous(ref, numerics):
+        return Finding(line, "vacuous", reason="no mutation of the oracle would be noticed")
     return _finding(line, verdict)
+
+
+def _is_vacuous(ref: Reference, numerics: Numerics) -> bool:
+    """Return whether the judge would pass every mutation of the oracle that the call allows.
+
+    Where all results are empty there is no value to mutate: the case checks shapes, and counts.
+    """
+    call, given = ref.call, ref.operands
+    if not any(value is not None and value.size for value in ref.values):
+        return False
+    for applies, wrong in MUTATIONS.values():
+        if applies(call):
+            with np.errstate(all="ignore"):
+                results = wrong(call, given)
+            if not judge(call, given, results, numerics, ref=ref):
+                return False
+    return True
 
 
 def _finding(line: str, verdict: Verdict) -> Finding:
