@@ -21,6 +21,7 @@ class LoopsBackend(NumpyBackend):
     """Computes any small call with `convref.oracle.loops`."""
 
     name = "loops"
+    checked_by_dispatch = True
 
     def supports(self, call: Call) -> str | None:
         """Return the reason for a device or a size that loops do not reach."""

@@ -17,6 +17,7 @@ class NumpyBackend:
     """Computes any call with `convref.oracle`."""
 
     name = "numpy"
+    checked_by_dispatch = True
 
     def supports(self, call: Call) -> str | None:
         """Return None unless an operand lies on another device."""

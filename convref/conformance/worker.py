@@ -14,18 +14,21 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
 
 from ..backends import Backend
+from ..case import Case
 from ..dispatch import load
 from ..errors import ConvrefError, shorten
 from ..line import parse
 from .examine import Finding, examine
 from .generate import Axes, chunk_cases
+from .reject import trial
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2
-REPEAT_EVERY = 16  # every so many examples are run twice
+REPEAT_EVERY = 16  # every so many generated examples are run twice; given lines always are
+MUTATE_EVERY = 32  # every so many are asked whether they notice a wrong kernel at all
+REJECT_EVERY = 64  # after every so many the backend gets an input that it must refuse
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,24 @@ class WriteAhead:
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
-    def write(self, index: int, line: str) -> None:
-        """Record that example `index` is about to run."""
-        os.pwrite(self.fd, f"{index} {line}".encode().ljust(RECORD), 0)
+    def write(self, index: int, line: str, note: str = "") -> None:
+        """Record that example `index` is about to run; a note says what was made wrong in it."""
+        os.pwrite(self.fd, f"{index} {line} {note}".encode().ljust(RECORD), 0)
 
     def read(self) -> tuple[int, str]:
         """Return the last recorded example, or (-1, "")."""
-        text = os.pread(self.fd, RECORD, 0).decode(errors="replace").strip()
-        index, _, line = text.partition(" ")
+        index, line, _ = self._fields()
         return (int(index), line) if index else (-1, "")
+
+    def note(self) -> str:
+        """Return what was made wrong in the last recorded example; empty if it is valid."""
+        return self._fields()[2]
+
+    def _fields(self) -> tuple[str, str, str]:
+        text = os.pread(self.fd, RECORD, 0).decode(errors="replace").strip()
+        index, _, rest = text.partition(" ")
+        line, _, note = rest.partition(" ")
+        return index, line, note
 
     def clear(self) -> None:
         """Forget the record."""
@@ -122,7 +134,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
             case = cases[index]
             wal.write(index, str(case))
             try:
-                finding = _guarded(case, backend, index)
+                finding = _guarded(case, backend, index, wal, task.axes is None)
             except Exception as error:  # ours: the backend's own are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
@@ -138,18 +150,30 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
     pipe.send(report)
 
 
-def _cases(task: Task) -> list[Any]:
+def _cases(task: Task) -> list[Case]:
     assert task.axes is not None
     return chunk_cases(task.axes, task.chunk)
 
 
-def _cell(case: Any) -> tuple[str, str, str]:
+def _cell(case: Case) -> tuple[str, str, str]:
     return case.call.op, case.call.pass_, case.call.dtype
 
 
-def _guarded(case: Any, backend: Backend, index: int) -> Finding:
+def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: bool) -> Finding:
     """Examine a case; an exit that a backend asks for counts as a crash."""
+    repeat = given or index % REPEAT_EVERY == 0
+    mutate = not given and index % MUTATE_EVERY == MUTATE_EVERY - 1
+    note = ""
     try:
-        return examine(case, backend, repeat=index % REPEAT_EVERY == 0)
+        finding = examine(case, backend, repeat=repeat, mutate=mutate)
+        if finding.verdict == "pass" and not given and index % REJECT_EVERY == REJECT_EVERY // 2:
+
+            def announce(what: str) -> None:
+                nonlocal note
+                note = f"{what}: "
+                wal.write(index, str(case), what)
+
+            finding = trial(case, backend, announce) or finding
+        return finding
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        return Finding(str(case), "crash", reason=shorten(f"raised {error!r}"))
+        return Finding(str(case), "crash", reason=shorten(f"{note}raised {error!r}"))

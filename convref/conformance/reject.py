@@ -1,0 +1,147 @@
+"""Inputs that every backend has to refuse: a valid case with one operand made wrong.
+
+Each contradicts the other operands, whatever the backend derives its sizes from, and so cannot
+be a valid call of another shape. Any exception is right. To return is "accepts-invalid".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..backends import Backend
+from ..case import Call, Case, axis_letters
+from ..errors import shorten
+from ..problem import BASE_ROLE
+from .examine import Finding
+from .operands import operands
+
+Array = np.ndarray[Any, Any]
+Operands = tuple[Array | None, ...]
+Named = tuple[str, Operands]
+
+# Axes whose extent another operand fixes too, by base role; o is K, i is C or C/G. The cotangent
+# of the output meets x in N, w in K, and both in space.
+_FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
+# What an adapter may have to add to a result itself, and would broadcast: no fault of the library.
+_ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
+_OTHER_DTYPE = {"f64": "f32", "c64": "c128", "c128": "c64"}
+
+
+def wrong_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
+    """Return wrong variants of the operands of a call, each with the name of what is wrong.
+
+    Parameters
+    ----------
+    call : Call
+    given : tuple of (ndarray or None)
+        Valid operands, as from `convref.conformance.operands.operands`.
+    seed : int
+        By how much extents are off: 1 to 3, where there is room.
+
+    Returns
+    -------
+    list of (str, tuple of (ndarray or None))
+        Names are stable: "dy has smaller n", "w has another dtype", "x is None".
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> case = parse("conv.fprop:n1c2k1_i1_f1")
+    >>> [what for what, _ in wrong_inputs(case.call, operands(case))][:3]
+    ['x has smaller c', 'x has larger c', 'x has another dtype']
+    """
+    if call.op != "conv" or not call.problem.macs("y"):  # no work needs no look at the operands
+        return []
+    found: list[Named] = []
+    for at, role in enumerate(call.roles):
+        array = given[at]
+        if array is not None and role in _contradictable(call):
+            for what, wrong in _variants(call, role, array, seed):
+                found.append((f"{role} {what}", (*given[:at], wrong, *given[at + 1 :])))
+    return found
+
+
+def _contradictable(call: Call) -> set[str]:
+    """Return the roles that a wanted result multiplies with another, and a bias beside them.
+
+    What no result needs may be anything, and db needs dy alone.
+    """
+    terms = [call.terms(role) for role in call.wanted]
+    needed = {role for term in terms for pair in term.products for role in pair}
+    if not call.conv.transposed and call.is_present("b"):
+        needed |= {role for term in terms for role in term.added if role == "b"}
+    return needed - set(_ADDED_OUTSIDE)
+
+
+def _variants(call: Call, role: str, array: Array, seed: int) -> Iterator[tuple[str, Array | None]]:
+    """Yield what is wrong with one operand, and the operand."""
+    for axis, letter in enumerate(axis_letters(call.problem, role)):
+        if letter in _FIXED[BASE_ROLE[role]]:
+            size = array.shape[axis]
+            if size > 1:
+                smaller = max(1, size - 1 - seed % 3)
+                yield f"has smaller {letter}", np.take(array, range(smaller), axis)
+            if size:
+                larger = [i % size for i in range(size + 1 + seed % 3)]
+                yield f"has larger {letter}", np.take(array, larger, axis)
+    other = dtypes.numpy_dtype(_OTHER_DTYPE.get(call.dtype, "f64"))
+    if array.dtype.kind not in "O":
+        with np.errstate(all="ignore"):
+            yield "has another dtype", array.astype(other)
+    yield "lacks an axis", np.zeros(array.shape[:-1], array.dtype)
+    yield "has an axis more", array[..., None]
+    if role != "b":
+        yield "is None", None
+
+
+def trial(
+    case: Case, backend: Backend, announce: Callable[[str], None] = lambda what: None
+) -> Finding | None:
+    """Return a Finding if the backend takes a wrong variant of the case, else None.
+
+    Which variant is a function of the case's seed. A backend whose attribute
+    ``checked_by_dispatch`` is true has no checks of its own, and no trial.
+
+    Parameters
+    ----------
+    case : Case
+        One that the backend passes.
+    backend : Backend
+        Called in this process: it may read beyond the operands.
+    announce : callable
+        Told what is wrong before the backend is called.
+
+    Returns
+    -------
+    Finding or None
+        "accepts-invalid"; its reason begins with the name of what is wrong and a colon.
+
+    Examples
+    --------
+    >>> from convref.dispatch import load
+    >>> from convref.line import parse
+    >>> trial(parse("conv.fprop:n1c2k1_i1_f1"), load("numpy")) is None
+    True
+    """
+    if getattr(backend, "checked_by_dispatch", False):
+        return None
+    variants = wrong_inputs(case.call, operands(case), case.seed)
+    if not variants:
+        return None
+    what, given = variants[case.seed % len(variants)]
+    announce(what)
+    try:
+        results = backend.run(case.call, *given)
+    except Exception:  # whatever it raises, it refuses
+        return None
+    index = case.call.roles.index(what.partition(" ")[0])
+    array = given[index]
+    needs = case.call.problem.shape(case.call.roles[index])
+    got = "None" if array is None else f"{array.dtype}{array.shape}"
+    kind = shorten(type(results).__name__, 40)
+    reason = f"{what}: {got} given, {needs} needed; returned a {kind}, needs an error"
+    return Finding(str(case), "accepts-invalid", "form", reason, case.call.roles[index])
