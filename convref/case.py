@@ -292,7 +292,7 @@ class Call:
         return format_call(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """A Call with its data: all that is needed to repeat an experiment.
 
@@ -333,3 +333,6 @@ class Case:
         from .line import format_case
 
         return format_case(self)
+
+    def __repr__(self) -> str:
+        return f"parse({str(self)!r})"
