@@ -19,6 +19,8 @@ SHIPPED = {
     "numpy": "convref.backends.numpy:backend",
     "loops": "convref.backends.loops:backend",
     "torch": "convref.backends.torch:backend",
+    "jax": "convref.backends.jax:backend",
+    "onnxruntime": "convref.backends.onnxruntime:backend",
 }
 
 # Candidates of backend="auto" in order of preference, by kind of array and device.

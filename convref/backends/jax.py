@@ -1,0 +1,181 @@
+"""JAX as a backend: `lax.conv_general_dilated` on the CPU, its derivatives by JAX's own rules.
+
+JAX arrays have no strides, so the memory order of an operand is not part of what is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from ..arrays import like, to_numpy
+from ..case import Call
+from ..dtypes import COMPLEX, INTEGERS
+from ..errors import missing_extra
+from ..judge import Numerics
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+except ImportError as error:
+    raise missing_extra("jax", error) from None
+
+DTYPES = ("f16", "bf16", "f32", "f64", "c64", "c128", *INTEGERS)
+CACHED = 256  # compiled programs that are kept; each is some hundred kilobytes
+
+
+class JaxBackend:
+    """Computes convolutions with XLA on the CPU, each call as one compiled program."""
+
+    name = "jax"
+
+    def __init__(self) -> None:
+        self._compiled = 0
+
+    def supports(self, call: Call) -> str | None:
+        """Return None, or why JAX has no such convolution."""
+        if call.dtype not in DTYPES:
+            return f"JAX has no dtype for {call.dtype}"
+        if call.op != "conv":
+            return "only conv is called here"
+        if call.math != "ieee":
+            return f"the CPU has no math={call.math}"
+        if {spec.device for spec in call.specs} != {"cpu"}:
+            return "only the CPU is called here"
+        if call.pass_ == "fprop":
+            return None
+        if call.dtype in INTEGERS:
+            return f"JAX differentiates no {call.dtype}"
+        if call.dtype in COMPLEX and call.pass_ != "jvp":
+            return "JAX's complex cotangents are not conjugated"
+        return None
+
+    def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
+        """Return the results by role."""
+        template = next(a for a in operands if a is not None)
+        arrays = [None if a is None else np.ascontiguousarray(to_numpy(a)) for a in operands]
+        self._compiled += 1
+        if self._compiled % CACHED == 0:
+            jax.clear_caches()
+        with _wide_types(), jax.default_device(jax.devices("cpu")[0]):
+            results = jax.jit(partial(_PASSES[call.pass_], call))(*arrays)
+            found = [None if r is None else np.asarray(r) for r in results]
+        return tuple(None if r is None else like(r, template) for r in found)
+
+    def numerics(self, call: Call) -> Numerics:
+        """Return the declared model: docs/judge.md says where each number comes from."""
+        if call.dtype in INTEGERS:
+            return Numerics("exact")
+        if call.dtype in COMPLEX:  # three real convolutions of sums
+            return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0, ftz=True)
+        model = "rn64" if call.dtype == "f64" else "rn32"
+        return Numerics(model, stages=_stages(call), ftz=True)  # XLA flushes subnormals on the CPU
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the versions, and the platform that computes."""
+        platform = jax.devices("cpu")[0].client.platform_version
+        return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "platform": platform}
+
+
+def _wide_types() -> Any:
+    """Return a context in which 64-bit numbers stay so."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64()
+
+
+def _stages(call: Call) -> int:
+    """Return how often 16-bit values are rounded before the last rounding, at most.
+
+    A bias, and each further term of a derivative, is added to a sum that was rounded; the
+    gradient of a bias is summed in the 16-bit type.
+    """
+    if call.dtype not in ("f16", "bf16"):
+        return 0
+    if call.pass_ == "backward":
+        return call.products("db") if "db" in call.wanted else 0
+    return {"fprop": 1, "jvp": 3, "double_backward": 3}[call.pass_]
+
+
+def _convolve(call: Call, x: Any, w: Any, b: Any = None) -> Any:
+    """Return the convolution; a transposed one gathers from an input with zeros between."""
+    problem = call.conv
+    rank, groups, ones = problem.rank, problem.groups, (1,) * problem.rank
+    padding = list(problem.padding)
+    if problem.transposed:
+        k, c = problem.k // groups, problem.c // groups
+        w = w.reshape(groups, c, k, *problem.filter).swapaxes(1, 2)
+        w = w.reshape(problem.k, c, *problem.filter)
+        reach = [d * (taps - 1) for d, taps in zip(problem.dilation, problem.filter)]
+        rows = zip(reach, problem.padding, problem.output_padding)
+        padding = [(r - lo, r - hi + extra) for r, (lo, hi), extra in rows]
+    if problem.flip != problem.transposed:
+        w = jnp.flip(w, tuple(range(2, 2 + rank)))
+    y = lax.conv_general_dilated(
+        x,
+        w,
+        ones if problem.transposed else problem.stride,
+        padding,
+        lhs_dilation=problem.stride if problem.transposed else ones,
+        rhs_dilation=problem.dilation,
+        feature_group_count=groups,
+        precision=lax.Precision.HIGHEST,
+    )
+    return y if b is None else y + b.reshape(-1, *(1,) * rank)
+
+
+def _fprop(call: Call, x: Any, w: Any, b: Any) -> tuple[Any, ...]:
+    return (_convolve(call, x, w, b),)
+
+
+def _pulled(call: Call, dy: Any, x: Any, w: Any) -> tuple[Any, ...]:
+    bias = jnp.zeros(call.conv.k, dy.dtype)
+    pulled: tuple[Any, ...] = jax.vjp(partial(_convolve, call), x, w, bias)[1](dy)
+    return pulled
+
+
+def _backward(call: Call, dy: Any, x: Any, w: Any) -> tuple[Any, ...]:
+    results = _pulled(call, dy, x, w)
+    return tuple(r if on else None for r, on in zip(results, call.mask))
+
+
+def _jvp(call: Call, x: Any, w: Any, b: Any, *dots: Any) -> tuple[Any, ...]:
+    carried = [i for i, dot in enumerate(dots) if dot is not None]
+    primals = [x, w, b]
+    if not carried:
+        y = _convolve(call, x, w, b)
+        return y, jnp.zeros_like(y)
+
+    def compute(*varied: Any) -> Any:
+        given = dict(enumerate(primals)) | dict(zip(carried, varied))
+        return _convolve(call, *given.values())
+
+    result: tuple[Any, ...] = jax.jvp(
+        compute, tuple(primals[i] for i in carried), tuple(dots[i] for i in carried)
+    )
+    return result
+
+
+def _double_backward(call: Call, *operands: Any) -> tuple[Any, ...]:
+    ddx, ddw, ddb, dy, x, w = operands
+    zeros = (jnp.zeros_like(x), jnp.zeros_like(w), jnp.zeros(call.conv.k, dy.dtype))
+    outer = tuple(z if d is None else d for d, z in zip((ddx, ddw, ddb), zeros))
+    results = jax.vjp(partial(_pulled, call), dy, x, w)[1](outer)
+    return tuple(r if on else None for r, on in zip(results, call.mask))
+
+
+_PASSES: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "fprop": _fprop,
+    "backward": _backward,
+    "jvp": _jvp,
+    "double_backward": _double_backward,
+}
+
+backend = JaxBackend()

@@ -1,0 +1,71 @@
+"""The ONNX Runtime backend: forward passes against the oracle, and what it refuses."""
+
+import pytest
+
+from convref import parse
+from convref.conformance.examine import examine
+from convref.dispatch import load
+
+module = pytest.importorskip(
+    "convref.backends.onnxruntime", reason="needs onnx and onnxruntime", exc_type=ImportError
+)
+backend = module.backend
+
+LINES = (
+    "conv.fprop:n2c4k6g2_i5x7_f3x2_s2x1_p1,0x0,2_d1x2:fill=normal",
+    "conv.fprop:n1c16k16_i9x9_f3_p1:mem=nhwc:fill=normal",
+    "conv.fprop:n1c4k6g2_i5x3_f2x3_s3x2_p1x0_d1x2:t=1:op=2x1",
+    "conv.fprop:n1c2k2_i4x4x2_f2_p1:bias=0",
+    "conv.fprop:n1c3k2_i9_f3_p0,2:fill=nan",
+    "conv.fprop:n2c3k2_i5_f3_p1:dt=f16",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_forward_pass_is_right(line):
+    found = examine(parse(line), backend, repeat=True)
+    assert (found.verdict, found.reason) == ("pass", "")
+
+
+REFUSED = {
+    "conv.dgrad:n1c1k1_i3_f2": "forward pass",
+    "unfold.fprop:n1c1_i3_f2": "forward pass",
+    "conv.fprop:n1c1k1_i3_f2:dt=f64": "no Conv for f64",
+    "conv.fprop:n1c1k1_i3_f2:t=1:dt=f16": "no ConvTranspose for f16",
+    "conv.fprop:n1c1k1_i3_f2:math=tf32": "no math",
+    "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the CPU",
+    "conv.fprop:n1c1k1_i3_f2:flip=1": "flipped",
+    "conv.fprop:n1c1k1_i3_f2_p-1,1": "negative padding",
+    "conv.fprop:n1c1k1_i3_f2_s2_d3:t=1:op=2": "as large as the stride",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), REFUSED.items())
+def test_what_it_cannot_do_has_a_reason(line, reason):
+    assert reason in (backend.supports(parse(line).call) or "")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("conv.fprop:n1c1k1_i3_f2:dt=f64", "Could not find an implementation"),
+        ("conv.fprop:n1c1k1_i3_f2_s2_d3:t=1:op=2", "may be too large"),
+    ],
+)
+def test_a_refusal_is_the_librarys_own(line, message, monkeypatch):
+    """Each is what happens without our reason: nothing is refused that would have worked."""
+    monkeypatch.setitem(module.TYPES, "f64", 11)
+    monkeypatch.setattr(backend, "supports", lambda call: None)
+    found = examine(parse(line), backend)
+    assert found.verdict == "rejects-valid"
+    assert message.lower() in found.reason.lower()
+
+
+def test_unoptimized_graphs_compute_the_same():
+    plain = module.OnnxRuntimeBackend("plain", optimized=False)
+    assert examine(parse(LINES[1]), plain).verdict == "pass"
+
+
+def test_it_is_found_by_name():
+    assert load("onnxruntime") is backend
+    assert set(backend.fingerprint()) == {"onnxruntime", "onnx", "device"}
