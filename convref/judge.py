@@ -328,7 +328,7 @@ def _exact(role: str, got: Array, want: Array) -> Verdict:
         f"{role}[{where}] is {got[at]}, exactly {want[at]} is right "
         f"({faults} of {got.size} elements differ)"
     )
-    error = abs(got[at] - want[at]) if got.dtype != object else 1.0
+    error = abs(got[at].item() - want[at].item()) if got.dtype != object else 1.0
     return Verdict(
         "wrong", "exact", role, reason, at, got[at], want[at], error, 0.0, faults, got.size, np.inf
     )
