@@ -517,7 +517,7 @@ _ROWS = (
     Fault(
         "filter_order_ignored",
         "pytorch#55781: non-contiguous filter read as if contiguous",
-        "conv.fprop:n1c2k2_i1_f1:mem=w.iow",
+        "conv.fprop:n1c2k1_i2_f2:mem=w.owi",
         lambda call: _fprop(call) and bool(call.spec("w").order),
         reading("w", _as_contiguous),
     ),
@@ -621,7 +621,7 @@ _ROWS = (
     Fault(
         "narrow_sums",
         "pytorch#163347: bf16 products summed in bf16",
-        "conv.fprop:n1c5k1_i1_f1:dt=bf16:fill=normal:seed=65535",
+        "conv.fprop:n1c1k1_i9_f1:dt=bf16:fill=normal:seed=65534",
         lambda call: _fprop(call) and call.dtype == "bf16",
         _sum_by_channel,
     ),
@@ -703,7 +703,7 @@ _ROWS = (
     Fault(
         "dropped_product",
         "one product of a long sum is left out",
-        "conv.fprop:n1c9k1_i1_f1:fill=ones",
+        "conv.fprop:n1c2k1_i5_f5:fill=ones",
         lambda call: _plain(call) and call.products("y") > 9 and bool(call.problem.n * call.conv.k),
         _last_product_dropped,
     ),
@@ -815,7 +815,7 @@ _ROWS = (
     Fault(
         "truncated",
         "bf16 result truncated, not rounded",
-        "conv.fprop:n1c1k1_i1_f1:dt=bf16:fill=positive:seed=65534",
+        "conv.fprop:n1c1k1_i4_f1:dt=bf16:fill=positive:seed=65534",
         lambda call: _fprop(call) and call.dtype == "bf16",
         _truncated,
     ),

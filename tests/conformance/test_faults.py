@@ -1,0 +1,202 @@
+"""Every seeded fault is caught, shrinks to a small line, and is right outside its region."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from convref.arrays import to_numpy
+from convref.conformance import campaign
+from convref.conformance.examine import HARMLESS, examine
+from convref.conformance.faults import FAULTS, MUTATIONS, reshaped, right
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.shrink import shrink, weight
+from convref.dispatch import load
+from convref.errors import ConvrefError
+from convref.line import parse
+from convref.problem import ConvProblem
+
+CHUNKS = 6  # of a thousand examples
+FAILURES = 8  # the lightest of these is shrunk, as a campaign would
+REPEAT_EVERY = 16
+
+# What the shrinker cannot do yet.
+NOT_MINIMAL = {
+    "last_row_unwritten": "a crop and the size that it cuts have to shrink together",
+    "bias_gradient_axes": "image and filter have to shrink together",
+    "bias_gradient_narrow": "image and filter have to shrink together",
+}
+
+
+@cache
+def chunk(dtypes, number):
+    return chunk_cases(Axes(dtypes=dtypes), number)
+
+
+def stream(fault):
+    """Yield (number, case) of a campaign's examples that the fault touches; others are right."""
+    for number in range(CHUNKS):
+        for i, case in enumerate(chunk(fault.dtypes, number)):
+            if fault.reaches(case.call):
+                yield number * 1000 + i, case
+
+
+def failures(fault):
+    """Yield (number, case, finding) of the examples that convict the fault."""
+    for number, case in stream(fault):
+        finding = examine(case, fault, repeat=number % REPEAT_EVERY == 0)
+        if finding.verdict not in HARMLESS:
+            yield number, case, finding
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_is_caught_and_shrinks(name, request):
+    fault = FAULTS[name]
+    if name in NOT_MINIMAL:
+        request.applymarker(pytest.mark.xfail(reason=NOT_MINIMAL[name], strict=True))
+    found = list(islice(failures(fault), FAILURES))
+    assert found, f"{name} escapes {CHUNKS}000 examples"
+    _, case, finding = min(found, key=lambda item: weight(item[1]))
+
+    def fails(cases):
+        return [examine(c, fault, repeat=True).verdict == finding.verdict for c in cases]
+
+    shrunk = shrink(case, fails)
+    assert weight(shrunk.case) <= weight(parse(fault.minimal)), f"{name}: {shrunk.case}"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_minimal_line_convicts_the_fault_and_not_the_oracle(name):
+    fault = FAULTS[name]
+    case = parse(fault.minimal)
+    assert str(case) == fault.minimal
+    assert fault.reaches(case.call)
+    assert examine(case, fault, repeat=True).verdict not in HARMLESS
+    assert examine(case, load("numpy"), repeat=True).verdict == "pass"
+
+
+def test_the_oracle_passes_the_same_examples():
+    examples = [*chunk((), 0)[:600], *chunk(("c64", "c128"), 0)[:150], *chunk(("i8",), 0)[:150]]
+    verdicts = {str(c): examine(c, load("numpy"), repeat=True).verdict for c in examples}
+    assert {line: v for line, v in verdicts.items() if v != "pass"} == {}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_is_right_outside_its_region(name):
+    fault = FAULTS[name]
+    outside = (c for c in chunk(fault.dtypes, 1) if not fault.reaches(c.call))
+    for case in islice(outside, 3):
+        assert examine(case, fault, repeat=True).verdict == "pass", case
+
+
+def test_each_loads_by_name_and_says_what_it_is():
+    for name, fault in FAULTS.items():
+        assert load(f"convref.conformance.faults:{name}") is fault
+        assert fault.fingerprint()["fault"] == name
+        assert fault.model
+    assert len(FAULTS) >= 40
+    with pytest.raises(ConvrefError, match="no attribute 'no_such_fault'"):
+        load("convref.conformance.faults:no_such_fault")
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_mutation_changes_results_where_it_applies(name):
+    applies, wrong = MUTATIONS[name]
+    cases = [*chunk((), 0)[:200], *chunk_cases(Axes(ops=("unfold", "fold"), size=100), 0)]
+    touched = [case for case in cases if case.fill == "int" and applies(case.call)]
+    changed = 0
+    for case in touched:
+        given = operands(case)
+        with np.errstate(all="ignore"):
+            pairs = zip(right(case.call, given), wrong(case.call, given))
+        for good, bad in pairs:
+            assert (good is None) == (bad is None)
+            assert good is None or good.shape == bad.shape
+            changed += good is not None and not np.array_equal(to_numpy(good), to_numpy(bad))
+    assert changed > 0.2 * len(touched) > 0
+
+
+def test_mutations_leave_the_operands_alone():
+    case = parse("conv.backward:n2c2k2_i4_f2_p1,0")
+    given = operands(case)
+    before = [array.copy() for array in given]
+    for applies, wrong in MUTATIONS.values():
+        if applies(case.call):
+            wrong(case.call, given)
+    assert all(map(np.array_equal, before, given))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "conv.fprop:n1c1k1_i3_f1_p-1:bias=0:fill=impulse:seed=5",  # the impulse is cropped away
+        "conv.wgrad:n0c2k2_i3_f1",
+        "conv.backward:n0c2k3_i7_f2",
+        "conv.double_backward:n1c2k2_i3_f1:tan=0",
+        "unfold.fprop:n1c1_i1_f1_s2_p0,1:fill=negzero",
+    ],
+)
+def test_zero_results_are_vacuous(line):
+    case = parse(line)
+    assert examine(case, load("numpy")).verdict == "pass"
+    assert examine(case, load("numpy"), mutate=True).verdict == "vacuous"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "conv.fprop:n1c1k1_i1_f1",
+        "conv.bgrad:n1c1k1_i1_f1",
+        "conv.fprop:n1c1k1_i1_f1_p3,-1",  # the bias alone
+        "conv.fprop:n0c1k1_i1_f1",  # empty: shapes are checked
+        "unfold.fprop:n1c1_i2_f2",
+        "fold.backward:n1c1_i2_f2",
+    ],
+)
+def test_what_a_mutation_changes_is_not_vacuous(line):
+    assert examine(parse(line), load("numpy"), mutate=True).verdict == "pass"
+
+
+def test_a_wrong_result_stays_wrong():
+    fault = FAULTS["six_channels"]
+    assert examine(parse(fault.minimal), fault, mutate=True).verdict == "wrong"
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_reshaped_keeps_the_sizes(transposed):
+    old = ConvProblem(
+        n=1,
+        c=1,
+        k=1,
+        input=(7, 5),
+        filter=(3, 2),
+        stride=(2, 3),
+        padding=((1, 2), (0, 3)),
+        dilation=(2, 1),
+        transposed=transposed,
+    )
+    for changes in ({"dilation": (1, 1)}, {"stride": (1, 2)}, {"lo": (2, 0)}):
+        new = reshaped(old, **changes)
+        assert (new.input, new.output) == (old.input, old.output)
+        assert new != old
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="a minute each, nightly profile"
+)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_campaign_catches_it_within_a_minute(name):
+    fault = FAULTS[name]
+    settings = campaign.Settings(
+        f"convref.conformance.faults:{name}", Axes(dtypes=fault.dtypes), seconds=60
+    )
+    outcome = campaign.run(settings)
+    assert outcome.failures, f"{name} escapes {outcome.tally.examples} examples"
+    lightest = min(weight(parse(failure.line)) for failure in outcome.failures)
+    assert lightest <= weight(parse(fault.minimal)), [f.line for f in outcome.failures]
