@@ -12,7 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..case import Case
 from ..errors import ConvrefError, message, shorten
 from ..line import parse
 from .engine import Engine, Limits, Tally, available_jobs
-from .examine import HARMLESS, Finding
+from .examine import HARMLESS, VERDICTS, Finding
 from .generate import Axes
 from .shrink import Shrunk, shrink, weight
 from .worker import Report, Task
@@ -72,10 +72,10 @@ class Failure:
     line: str
     verdict: str
     reason: str
-    needs: tuple[str, ...]
-    independent: tuple[str, ...]
-    seen: int
-    first: str
+    needs: tuple[str, ...] = ()
+    independent: tuple[str, ...] = ()
+    seen: int = 0
+    first: str = ""
 
 
 @dataclass
@@ -261,39 +261,41 @@ def _draw(
 
 
 def _shrink_all(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
-    """Shrink a few failures of each kind; merge those that shrink to the same case."""
+    """Shrink a few failures of each kind, merge those of one cause, and put the worst first."""
     kinds: dict[tuple[str, ...], list[Finding]] = {}
     for finding in outcome.tally.findings:
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
     merged: dict[tuple[str, ...], Failure] = {}
-    for findings in kinds.values():
+    for kind, findings in kinds.items():
         findings.sort(key=lambda f: weight(parse(f.line)))
-        spread = max(1, len(findings) // PER_KIND)
+        spread, seen = max(1, len(findings) // PER_KIND), len(findings)
         for finding in findings[::spread][:PER_KIND]:
             watch(outcome, f"shrinking {shorten(finding.line, 70)}")
-            found, reason = _shrunk(engine, finding)
-            key = cause(finding.verdict, found)
-            if key in merged:
-                continue
-            failure = Failure(
-                str(found.case),
-                finding.verdict,
-                reason,
-                found.needs,
-                found.independent,
-                len(findings),
-                finding.line,
-            )
-            merged[key] = failure
-            outcome.failures.append(failure)
-            log.write("failure", **asdict(failure))
+            if finding.verdict == "accepts-invalid":  # its line alone is a valid call
+                key, failure = kind, Failure(finding.line, finding.verdict, finding.reason)
+            else:
+                found, reason = _shrunk(engine, finding)
+                key = cause(finding.verdict, found)
+                line, needs, free = str(found.case), found.needs, found.independent
+                failure = Failure(line, finding.verdict, reason, needs, free, first=finding.line)
+            merged.setdefault(key, failure)
+            merged[key] = replace(merged[key], seen=merged[key].seen + seen)
+            seen = 0
+    outcome.failures += sorted(
+        merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line)
+    )
+    for failure in outcome.failures:
+        log.write("failure", **asdict(failure))
 
 
 def _kind(finding: Finding) -> tuple[str, ...]:
     """Return what findings must share to be worth shrinking only a few of them."""
     case = parse(finding.line)
     how = finding.role
+    if finding.verdict == "accepts-invalid":
+        role, *_, what = finding.reason.partition(":")[0].split()
+        return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
     if finding.verdict in ("rejects-valid", "crash"):
         how = "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
     if finding.verdict == "wrong":
