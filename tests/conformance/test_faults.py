@@ -50,6 +50,7 @@ def failures(fault):
     """Yield (number, case, finding) of the examples that convict the fault."""
     for number, case in stream(fault):
         finding = examine(case, fault, repeat=number % REPEAT_EVERY == 0)
+        assert finding.verdict != "rejects-valid", finding  # a fault computes, it does not fail
         if finding.verdict not in HARMLESS:
             yield number, case, finding
 

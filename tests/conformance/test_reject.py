@@ -1,0 +1,182 @@
+"""Inputs that must be refused: each contradicts the call, and what takes one is found out."""
+
+import importlib
+import sys
+
+import pytest
+from hypothesis import given
+
+from convref.conformance import campaign, worker
+from convref.conformance.generate import Axes
+from convref.conformance.operands import operands
+from convref.conformance.reject import trial, wrong_inputs
+from convref.conformance.strategies import cases
+from convref.conformance.worker import REJECT_EVERY, WriteAhead
+from convref.dispatch import load, run
+from convref.errors import ConvrefError
+from convref.line import parse
+
+BACKWARD = "conv.backward:n2c4k6g2_i5x4_f3x2_s2x1_p1"
+
+
+# A module of its own, for worker processes import it.
+WARY = '''
+import os
+import numpy as np
+from convref import oracle
+from convref.backends.numpy import NumpyBackend
+from convref.dispatch import run
+from convref.errors import ConvrefError
+
+class Careless(NumpyBackend):
+    """The oracle for whatever shape comes, cut or repeated to fit."""
+    checked_by_dispatch = False
+    def run(self, call, *arrays):
+        fitted = [
+            np.resize(a, call.problem.shape(role)) if call.is_present(role) else None
+            for role, a in zip(call.roles, arrays)
+        ]
+        return oracle.evaluate(call, *fitted)
+
+class Careful(Careless):
+    """Checks what dispatch would check."""
+    def run(self, call, *arrays):
+        return run(call, *arrays, backend="numpy")
+
+class Fatal(Careful):
+    """Ends the process where another would raise."""
+    def run(self, call, *arrays):
+        try:
+            return super().run(call, *arrays)
+        except ConvrefError:
+            os._exit(3)
+
+class Exits(Careful):
+    """Asks the interpreter to end where another would raise."""
+    def run(self, call, *arrays):
+        try:
+            return super().run(call, *arrays)
+        except ConvrefError:
+            raise SystemExit(3)
+
+careless, careful, fatal, exits = Careless(), Careful(), Fatal(), Exits()
+'''
+
+
+@pytest.fixture
+def wary(tmp_path, monkeypatch):
+    """Return a module of backends that do or do not look at what they are given."""
+    (tmp_path / "wary.py").write_text(WARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wary", raising=False)
+    return importlib.import_module("wary")
+
+
+def names(line, seed=0):
+    case = parse(line)
+    return [what for what, _ in wrong_inputs(case.call, operands(case), seed)]
+
+
+def test_backward_tries_every_size_of_the_cotangent():
+    found = set(names(BACKWARD))
+    assert {f"dy has {how} {axis}" for how in ("smaller", "larger") for axis in "nchw"} <= found
+    assert {"x has smaller c", "w has larger i", "dy is None", "w lacks an axis"} <= found
+    assert not any(what.startswith(("x has smaller n", "w has smaller o")) for what in found)
+
+
+def test_a_bias_of_another_length():
+    found = set(names("conv.fprop:n1c1k2_i1_f1"))
+    assert {"b has smaller o", "b has larger o", "b has another dtype"} <= found
+    assert not any(what.startswith("b ") for what in names("conv.fprop:n1c1k2_i1_f1:t=1"))
+    assert not any(what.startswith("b ") for what in names("conv.fprop:n1c1k2_i1_f1:bias=0"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["conv.bgrad:n1c1k1_i2_f1", "conv.fprop:n0c1k1_i2_f1", "unfold.fprop:n1c1_i2_f1"],
+)
+def test_nothing_where_nothing_contradicts(line):
+    assert names(line) == []
+
+
+def test_what_no_result_needs_may_be_anything():
+    assert {what.partition(" ")[0] for what in names("conv.wgrad:n1c1k1_i2_f1")} == {"dy", "x"}
+
+
+@given(cases())
+def test_each_variant_is_wrong_in_one_operand_and_dispatch_refuses_it(case):
+    right = operands(case)
+    for what, wrong in wrong_inputs(case.call, right, case.seed):
+        role = what.partition(" ")[0]
+        differing = [r for r, a, b in zip(case.call.roles, right, wrong) if a is not b]
+        assert differing == [role]
+        with pytest.raises(ConvrefError, match=role):
+            run(case.call, *wrong, backend="numpy")
+
+
+def test_to_return_is_accepts_invalid(wary):
+    finding = trial(parse(BACKWARD + ":seed=1"), wary.careless)
+    assert finding.verdict == "accepts-invalid"
+    assert finding.role == "dy"
+    assert finding.reason.startswith("dy has larger n: float32")
+    assert "returned a tuple, needs an error" in finding.reason
+
+
+def test_to_raise_is_right(wary):
+    assert all(trial(parse(f"{BACKWARD}:seed={seed}"), wary.careful) is None for seed in range(40))
+
+
+def test_backends_behind_dispatch_have_no_trial():
+    assert all(
+        trial(parse(f"{BACKWARD}:seed=1"), load(name)) is None for name in ("numpy", "loops")
+    )
+
+
+def test_a_worker_runs_a_trial_in_every_sixty_four_and_notes_it_first(wary, tmp_path):
+    wal, seen = WriteAhead(str(tmp_path / "ahead")), []
+
+    class Watched(wary.Careful):
+        def run(self, call, *arrays):
+            seen.append(wal.note())
+            return super().run(call, *arrays)
+
+    case = parse(BACKWARD)
+    for index in range(2 * REJECT_EVERY):
+        wal.write(index, str(case))
+        assert worker._guarded(case, Watched(), index, wal, False).verdict == "pass"
+    assert [note for note in seen if note] == ["dy has smaller n"] * 2
+    assert wal.read() == (2 * REJECT_EVERY - 1, str(case))
+
+
+def test_given_lines_are_not_tried(wary, tmp_path):
+    wal = WriteAhead(str(tmp_path / "ahead"))
+    case = parse(BACKWARD + ":seed=1")
+    at = REJECT_EVERY // 2
+    assert worker._guarded(case, wary.careless, at, wal, True).verdict == "pass"
+    assert worker._guarded(case, wary.careless, at, wal, False).verdict == "accepts-invalid"
+
+
+def test_an_exit_in_a_trial_says_what_was_wrong(wary, tmp_path):
+    wal = WriteAhead(str(tmp_path / "ahead"))
+    found = worker._guarded(parse(BACKWARD), wary.exits, REJECT_EVERY // 2, wal, False)
+    assert (found.verdict, found.reason) == ("crash", "dy has smaller n: raised SystemExit(3)")
+
+
+def campaign_of(name):
+    axes = Axes(passes=("backward",), dtypes=("f32",), size=4 * REJECT_EVERY)
+    settings = campaign.Settings(f"wary:{name}", axes, examples=axes.size, jobs=1, shrinks=False)
+    return campaign.run(settings).tally
+
+
+def test_a_campaign_finds_the_careless_and_not_the_careful(wary):
+    tally = campaign_of("careless")
+    assert tally.count("accepts-invalid") >= 2
+    assert all(f.verdict in ("accepts-invalid", "vacuous") for f in tally.findings)
+    assert tally.examples == 4 * REJECT_EVERY
+    assert campaign_of("careful").count("pass") > 3 * REJECT_EVERY
+
+
+def test_a_campaign_outlives_a_backend_that_dies_of_it(wary):
+    tally = campaign_of("fatal")
+    assert tally.count("crash") >= 2
+    assert tally.examples == 4 * REJECT_EVERY
