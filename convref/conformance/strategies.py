@@ -141,7 +141,8 @@ def _axis(tape: _Tape, negative: bool, least: int) -> _Axis:
     span = dilation * (taps - 1) + 1
     below = (-1, -2, -5) if negative else ()
     beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
-    choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below)
+    around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
+    choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
     lo = tape.choose(choices)
     hi = tape.choose((*(lo,) * 20, *choices))
     return _Axis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
