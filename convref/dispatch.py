@@ -164,7 +164,9 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
     for name in wanted:
         try:
             found = load(name)
-            reason = found.supports(call)
+            reason = found.supports(call) or (
+                _known_bug(found, call) if backend == "auto" else None
+            )
         except MissingExtraError as error:
             if backend != "auto":
                 raise
@@ -179,6 +181,16 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or nothing
         raise UnsupportedError(message(where, reasons, call))
     return Plan(call, chosen, tuple(candidates))
+
+
+def _known_bug(backend: Backend, call: Call) -> str | None:
+    """Return why "auto" passes a backend over that could do the call, or None."""
+    from . import knownbugs  # only "auto" pays for reading the file, once
+
+    if not knownbugs.regions(backend.name, raw=False):
+        return None
+    region = knownbugs.known(call, backend.name, backend.fingerprint())
+    return None if region is None else f"known bug {region.id}: {region.note}"
 
 
 def _why(backend: str, kind: str, name: str) -> str:

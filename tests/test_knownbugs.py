@@ -1,0 +1,187 @@
+"""Known bugs: how regions are read, what they contain, and that each is a bug here."""
+
+from __future__ import annotations
+
+import pytest
+
+from convref import dispatch, knownbugs, parse
+from convref.errors import ConvrefError
+from convref.knownbugs import known, parse_regions, regions, shipped
+
+FACTS = {"onednn": "on"}
+
+
+def contains(terms: str, line: str, facts: dict[str, str] | None = None) -> bool:
+    (region,) = parse_regions(f"a | b | {terms} | - | why")
+    return region.contains(parse(line), facts)
+
+
+LINE = (
+    "conv.backward:n2c4k6g2_i5x7_f3x2_s1x2_p-1,3x8,8_d1x2:dt=f16"
+    ":mem=dy.expandn,x.nhwc.step2w,w.off3"
+)
+
+
+@pytest.mark.parametrize(
+    ("terms", "inside"),
+    [
+        ("op = conv, pass = backward, dt in f16 bf16, math = ieee", True),
+        ("dt in f32 bf16", False),
+        ("rank = 2, n >= 2, c < 5, k != 7, g <= 2, cg = 2, kg > 2, t = 0, flip = 0", True),
+        ("cg = 4", False),
+        ("any.s = 2, any.d = 2", True),
+        ("any.s = 1, any.d = 2", False),  # on one axis both
+        ("h.lo < 0, h.hi = 3, w.lo = 8, w.span = 3", True),
+        ("d.lo < 0", False),  # no such axis
+        ("all.f >= 2", True),
+        ("all.f >= 3", False),
+        ("any.lo < 0, any.hi > 0", True),
+        ("w.mirror_lo = -6, w.mirror_hi = -6", True),
+        ("w.empty_windows >= 1", True),
+        ("h.empty_windows >= 1", True),
+        ("want.dw = 1, given.dy = 1, given.b = 0", True),
+        ("want.y = 1", False),
+        ("order.x = nhwc, step.x = 2, expand.dy = n, off.w = 3", True),
+        ("order.w != plain", False),
+        ("order.any != plain", True),
+        ("fill = int", True),
+        ("fp.cpu = AVX512", False),
+    ],
+)
+def test_each_field_is_read(terms, inside):
+    assert contains(terms, LINE) is inside
+
+
+def test_windows_in_padding_are_counted():
+    """Windows of two positions: seven end before the image, seven begin behind it."""
+    call = "conv.fprop:n1c1k1_i9_f2_p8,8"
+    assert contains("w.empty_windows = 14", call)
+    assert contains("w.mirror_hi = -7", call)
+
+
+def test_mirrored_padding_is_that_of_the_gather_that_scatters():
+    for line in ("conv.fprop:n1c1k1_i5_f3_s2_p1,0_d2:t=1:op=1", "conv.dgrad:n1c1k1_i9_f3_s2_p1,0"):
+        (axis,) = parse(line).call.problem.axes
+        lo = next(v for v in range(-9, 9) if contains(f"w.mirror_lo = {v}", line))
+        hi = next(v for v in range(-9, 19) if contains(f"w.mirror_hi = {v}", line))
+        span = axis.dilation * (axis.taps - 1) + 1
+        assert (axis.small - 1) * axis.stride + 1 + lo + hi == axis.big + span - 1
+
+
+def test_a_call_has_no_data_and_a_backend_without_fingerprint_no_facts():
+    case = parse("conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan")
+    assert known(case, "jax") is not None
+    assert known(case.call, "jax") is None
+    assert contains("fp.cpu = AVX2", LINE, {"cpu": "AVX2"})
+    assert not contains("fp.cpu = AVX2", LINE, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a | b | dt = f32 | -", "line 1: known bugs has 4"),
+        ("\n# x\na | b | dt ~ f32 | - | n", "line 3: 'dt ~ f32'"),
+        ("a | b | size = 3 | - | n", "size is no field"),
+        ("a | b | any.n = 3 | - | n", "any.n is no field"),
+        ("a | b | any.__class__ = 3 | - | n", "any.__class__ is no field"),
+        ("a | b | n = many | - | n", "many is no number for n"),
+        ("a | b | n in 1 two | - | n", "no number"),
+        ("a | b |  | - | n", "is no term"),
+        ("a b | b | n = 1 | - | n", "id is 'a b'"),
+        ("../a | b | n = 1 | - | n", "id is '../a'"),
+        ("a | b | n = 1 | javascript:alert(1) | n", "link is"),
+        ("a | b | n = 1 | - | n\na | b | n = 2 | - | n", "line 2: id a is there twice"),
+        ("a | b | " + ", ".join(["n = 1"] * 33) + " | - | n", "has 33 terms"),
+        ("#" * (knownbugs.MAX_BYTES + 1), "MiB"),
+        ("\n" * (knownbugs.MAX_LINES + 1), "MiB"),
+    ],
+)
+def test_a_malformed_file_names_its_line(text, part):
+    with pytest.raises(ConvrefError) as raised:
+        parse_regions(text)
+    said = str(raised.value)
+    assert part.replace("line 1: known bugs has 4", "line 1: has 4") in said
+    assert len(said) < 300
+
+
+def test_the_court_sees_more_than_users():
+    """convref's own rules stand before torch's, so users never meet what only raw ATen does."""
+    case = parse("conv.fprop:n1c0k1_i3_f1")
+    assert known(case, "torch") is None
+    assert known(case, "torch", raw=True).id == "torch-c0-shape"
+    assert regions("numpy") == ()
+
+
+# One or more cases of each region; a segmentation fault depends on what lies in memory.
+EXAMPLES = {
+    "torch-c0-shape": ("conv.fprop:n1c0k1_i3_f1",),
+    "torch-c0-transposed": ("conv.bgrad:n1c0k1_i3_f1:t=1",),
+    "torch-k0": ("conv.fprop:n1c1k0_i3_f1",),
+    "torch-empty-image": ("conv.fprop:n1c1k1_i0_f1_p1",),
+    "torch-jvp-expanded-x": ("conv.jvp:n2c1k1_i3_f1:mem=x.expandn:tan=x",),
+    "torch-jvp-expanded-w": ("conv.jvp:n1c1k2_i3_f1:mem=w.expando:tan=w",),
+    "torch-jvp-expanded-b": ("conv.jvp:n1c1k2_i3_f1:mem=b.expando:tan=b",),
+    "torch-f16-wgrad-order": ("conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi",),
+    "torch-bf16-nonfinite": (
+        "conv.dgrad:n1c27k3g3_i2_f1_s2_p3,0_d4:flip=1:dt=bf16:fill=inf:seed=44768",
+        "conv.backward:n2c4k64g2_i31_f7_d3:dt=bf16:mem=dy.wcn,x.nwc:fill=inf:seed=62007",
+    ),
+    "onednn-5942": (
+        "conv.fprop:n2c1k1_i1x1_f1x1_s1x2_p0x9_d1x2:mem=w.ohwi.step3h:fill=ones",
+        "conv.fprop:n1c2k1_i1x1_f1x1_s1x3_p0x2_d1x2:dt=bf16:mem=w.ohwi.step2o:fill=ones",
+        "conv.fprop:n2c1k1_i1x1_f2x1_s1x2_p3x9_d1x2:mem=w.ohwi.step2w:fill=ones",
+    ),
+    "xla-48713": ("conv.fprop:n1c8k1_i20_f3_p-5,1:seed=1",),
+    "xla-48713-transposed": ("conv.fprop:n1c8k1_i20_f3_p7,1:t=1:seed=1",),
+    "xla-48713-gradients": ("conv.wgrad:n8c8k1_i20_f3_p-5,1:seed=1",),
+    "xla-48713-padded-gradients": ("conv.dgrad:n1c1k8_i20_f3_p7,1:seed=1",),
+    "jax-grouped-wgrad-nonfinite": ("conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",),
+    "onnxruntime-c0": ("conv.fprop:n5c0k1_i2_f3_p1,0",),
+}
+
+
+def test_every_region_has_an_example_that_lies_in_it():
+    assert set(EXAMPLES) == {region.id for region in shipped()}
+    for region in shipped():
+        assert all(region.contains(parse(line), FACTS) for line in EXAMPLES[region.id])
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """Return the verdict on every example, each backend in worker processes of its own."""
+    pytest.importorskip("psutil", reason="needs convref[check]")
+    from convref.conformance.campaign import run_lines
+    from convref.conformance.engine import Engine, Limits
+
+    found: dict[str, dict[str, str]] = {}
+    for name in {region.backend for region in shipped()}:
+        try:
+            dispatch.load(name)
+        except ImportError:
+            continue
+        lines = [line for r in regions(name) for line in EXAMPLES[r.id]]
+        with Engine(name, limits=Limits(seconds=3.0)) as engine:
+            bad = {f.line: f.verdict for f in run_lines(engine, lines)}
+        found[name] = {line: bad.get(line, "pass") for line in lines}
+    return found
+
+
+@pytest.mark.parametrize("region", shipped(), ids=lambda region: region.id)
+def test_each_region_is_still_a_bug(region, verdicts):
+    if region.backend not in verdicts:
+        pytest.skip(f"needs {region.backend}")
+    seen = [verdicts[region.backend][line] for line in EXAMPLES[region.id]]
+    if set(seen) == {"pass"}:
+        pytest.skip(f"{region.id} does not show with the installed version on this CPU")
+    assert set(seen) <= {"pass", "wrong", "rejects-valid", "crash", "hang", "nondeterministic"}
+
+
+def test_auto_passes_a_known_bug_over_and_says_so():
+    pytest.importorskip("torch", reason="needs torch")
+    line = "conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi"
+    plan = dispatch.plan(parse(line).call, "auto", "torch")
+    assert plan.backend.name == "numpy"
+    assert "known bug torch-f16-wgrad-order" in str(plan)
+    beside = parse(line.replace(",w.hwoi", "")).call
+    assert dispatch.plan(beside, "auto", "torch").backend.name == "torch"
+    assert dispatch.plan(parse(line).call, "torch", "torch").backend.name == "torch"
