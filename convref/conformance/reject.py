@@ -103,7 +103,7 @@ def trial(
 ) -> Finding | None:
     """Return a Finding if the backend takes a wrong variant of the case, else None.
 
-    Which variant is a function of the case's seed. A backend whose attribute
+    The variants follow each other, from one that the case's seed names. A backend whose attribute
     ``checked_by_dispatch`` is true has no checks of its own, and no trial.
 
     Parameters
@@ -113,7 +113,7 @@ def trial(
     backend : Backend
         Called in this process: it may read beyond the operands.
     announce : callable
-        Told what is wrong before the backend is called.
+        Told what is wrong before each call of the backend.
 
     Returns
     -------
@@ -130,18 +130,22 @@ def trial(
     if getattr(backend, "checked_by_dispatch", False):
         return None
     variants = wrong_inputs(case.call, operands(case), case.seed)
-    if not variants:
-        return None
-    what, given = variants[case.seed % len(variants)]
-    announce(what)
-    try:
-        results = backend.run(case.call, *given)
-    except Exception:  # whatever it raises, it refuses
-        return None
-    index = case.call.roles.index(what.partition(" ")[0])
-    array = given[index]
-    needs = case.call.problem.shape(case.call.roles[index])
-    got = "None" if array is None else f"{array.dtype}{array.shape}"
+    first = case.seed % len(variants) if variants else 0
+    for what, given in variants[first:] + variants[:first]:
+        announce(what)
+        try:
+            results = backend.run(case.call, *given)
+        except Exception:  # whatever it raises, it refuses
+            continue
+        return _finding(case, what, given, results)
+    return None
+
+
+def _finding(case: Case, what: str, given: Operands, results: object) -> Finding:
+    role = what.partition(" ")[0]
+    array = given[case.call.roles.index(role)]
+    got = "None" if array is None else f"{dtypes.code_of(array.dtype)}{array.shape}"
+    needs = f"{case.call.dtype}{case.call.problem.shape(role)}"
     kind = shorten(type(results).__name__, 40)
     reason = f"{what}: {got} given, {needs} needed; returned a {kind}, needs an error"
-    return Finding(str(case), "accepts-invalid", "form", reason, case.call.roles[index])
+    return Finding(str(case), "accepts-invalid", "form", reason, role)

@@ -118,12 +118,14 @@ def test_to_return_is_accepts_invalid(wary):
     finding = trial(parse(BACKWARD + ":seed=1"), wary.careless)
     assert finding.verdict == "accepts-invalid"
     assert finding.role == "dy"
-    assert finding.reason.startswith("dy has larger n: float32")
+    assert finding.reason.startswith(
+        "dy has larger n: f32(4, 6, 3, 5) given, f32(2, 6, 3, 5) needed"
+    )
     assert "returned a tuple, needs an error" in finding.reason
 
 
 def test_to_raise_is_right(wary):
-    assert all(trial(parse(f"{BACKWARD}:seed={seed}"), wary.careful) is None for seed in range(40))
+    assert all(trial(parse(f"{BACKWARD}:seed={seed}"), wary.careful) is None for seed in range(3))
 
 
 def test_backends_behind_dispatch_have_no_trial():
@@ -144,7 +146,7 @@ def test_a_worker_runs_a_trial_in_every_sixty_four_and_notes_it_first(wary, tmp_
     for index in range(2 * REJECT_EVERY):
         wal.write(index, str(case))
         assert worker._guarded(case, Watched(), index, wal, False).verdict == "pass"
-    assert [note for note in seen if note] == ["dy has smaller n"] * 2
+    assert [note for note in seen if note] == names(BACKWARD) * 2
     assert wal.read() == (2 * REJECT_EVERY - 1, str(case))
 
 
