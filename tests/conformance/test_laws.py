@@ -39,6 +39,11 @@ def test_correct_backends_obey(law, name, count):
     assert seen.held[law] >= 10
 
 
+def test_nearly_every_problem_has_a_transposed_twin():
+    seen = check_laws(load("numpy"), small(120), ["transposed"])
+    assert seen.held.total() > 3 * seen.unsupported.total()
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_nested_loops_obey(law):
     seen = check_laws(load("loops"), small(60, largest=40), [law])
