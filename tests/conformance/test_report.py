@@ -1,0 +1,248 @@
+"""The report: shards that add up, a page that is safe whatever the logs hold, a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("jinja2", reason="needs convref[report]")
+pytest.importorskip("psutil", reason="needs convref[check]")
+
+from convref.conformance import report
+from convref.conformance.campaign import Failure, Outcome, Settings
+from convref.conformance.engine import Tally
+from convref.errors import ConvrefError
+
+LINE = "conv.fprop:n1c1k1_i4x4_f2x2:fill=ones"
+AXES = {"seed": 3, "ops": [], "dtypes": ["f32"], "size": 10}
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+FAILURE = {
+    "event": "failure",
+    "line": LINE,
+    "verdict": "wrong",
+    "reason": f"y[0] is {EVIL}",
+    "needs": [EVIL],
+    "independent": ["c"],
+    "seen": 2,
+    "first": LINE,
+}
+
+
+def start(backend="numpy", axes=AXES):
+    return {"event": "start", "backend": backend, "axes": axes, "shard": [0, 1]}
+
+
+def chunk(number, n, verdict="pass", done=True):
+    key = ["conv", "fprop", "f32", verdict, "exact"]
+    return {"event": "report", "chunk": number, "counts": [[key, n]], "findings": [], "done": done}
+
+
+def end(**fingerprint):
+    return {"event": "end", "elapsed": 2.0, "fingerprint": fingerprint}
+
+
+@pytest.fixture
+def log(tmp_path):
+    def write(name, *events):
+        path = tmp_path / name
+        lines = (e if isinstance(e, str) else json.dumps(e) for e in events)
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write
+
+
+def test_shards_add_up_and_a_chunk_counts_once(log):
+    first = log("a", start(), chunk(0, 10), chunk(2, 9), chunk(2, 1, "wrong"), FAILURE, end(v="1"))
+    second = log("b", start(), chunk(1, 10), chunk(2, 10), FAILURE, end(v="1"))
+    total = report.merge([first, second])
+    assert total.chunks == {0, 1, 2}
+    assert total.by_verdict() == {"pass": 29}  # the rest of chunk 2 was another run of it
+    assert (total.elapsed, total.sources, total.dropped) == (4.0, 2, 0)
+    assert [f.line for f in total.failures] == [LINE]
+
+
+def test_a_chunk_in_parts_is_whole_and_one_that_was_cut_off_runs_again(log):
+    parts = [chunk(0, 4, done=False), chunk(0, 6)]
+    cut = log("a", start(), chunk(5, 3, done=False), start(), *parts, chunk(1, 2, done=False))
+    total = report.merge([cut])
+    assert total.examples == 12  # 3 were run again; the last 2 were all there was time for
+    assert total.chunks == {0}
+
+
+@pytest.mark.parametrize("other", [start("loops"), start(axes={"seed": 4})])
+def test_logs_of_different_campaigns_are_not_added(log, other):
+    with pytest.raises(ConvrefError, match="another campaign"):
+        report.merge([log("a", start()), log("b", other)])
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1, 2]", '{"event": 3}'])
+def test_what_is_no_log_is_refused(log, text):
+    with pytest.raises(ConvrefError, match="no log"):
+        report.merge([log("a", text)])
+
+
+def test_a_missing_or_giant_log_is_refused(log, tmp_path, monkeypatch):
+    with pytest.raises(ConvrefError, match="No such file"):
+        report.merge([tmp_path / "nothing"])
+    monkeypatch.setattr(report, "MAX_LOG", 10)
+    with pytest.raises(ConvrefError, match="more than"):
+        report.merge([log("a", start())])
+
+
+FOREIGN = [
+    '{"torn": ',
+    "[" * 100_000,
+    {**chunk(0, 1), "counts": [[["conv", "fprop", "f32", EVIL, "exact"], 1]]},
+    {**chunk(0, 1), "counts": [[["conv", "fprop", "f32", "pass", "exact"], -5]]},
+    {**chunk(0, 1), "counts": [[["conv", "fprop", "f32", "pass", "exact"], 10**30]]},
+    {**chunk(0, 1), "counts": [["conv", 1]]},
+    {**FAILURE, "line": "../../etc/passwd"},
+    {**FAILURE, "line": "conv.fprop:" + "n" * 100_000},
+    {**FAILURE, "first": "__import__('os')"},
+    {**FAILURE, "verdict": "guilty"},
+    {**FAILURE, "needs": {"a": 1}},
+    {**FAILURE, "reason": ["a"]},
+    {"event": "end", "elapsed": "soon", "fingerprint": {}},
+    {"event": "end", "elapsed": 1.0, "fingerprint": {"a": ["b"]}},
+    {"event": "exec", "code": "1"},
+]
+
+
+@pytest.mark.parametrize("event", FOREIGN)
+def test_foreign_events_are_left_out_and_counted(log, event):
+    total = report.merge([log("a", start(), event, chunk(1, 7))])
+    assert (total.dropped, total.by_verdict(), total.failures) == (1, {"pass": 7}, [])
+
+
+class Elements(HTMLParser):
+    """Every element and attribute of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+
+def evil_page(log):
+    events = (start(EVIL), chunk(0, 5, "wrong"), FAILURE, end(**{EVIL: EVIL}))
+    key = [EVIL[:30], EVIL[:30], EVIL[:30], "wrong", EVIL[:30]]
+    return report.html(report.merge([log("a", *events, {**chunk(1, 1), "counts": [[key, 1]]})]))
+
+
+def test_names_and_reasons_cannot_inject_anything(log):
+    page = evil_page(log)
+    seen = Elements(page).seen
+    assert not {"script", "iframe", "object", "link"} & {tag for tag, _ in seen}
+    assert not [name for _, attrs in seen for name in attrs if name.startswith("on")]
+    assert not [attrs for tag, attrs in seen if tag == "img"]
+    assert page.count("&lt;script&gt;") >= 5
+    policy = next(a["content"] for tag, a in seen if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_page_needs_no_other_file(log):
+    page = evil_page(log)
+    links = re.findall(r'(?:src|href)\s*=\s*"([^"]*)', page)
+    assert all(link.startswith("data:") for link in links)
+    assert "url(" not in page
+
+
+def test_a_case_of_any_size_is_not_written_out(log):
+    giant = "conv.fprop:n1000000c1000k1000_i1000x1000_f3x3"
+    page = report.html(report.merge([log("a", start(), {**FAILURE, "line": giant})]))
+    assert giant in page
+    assert "too large to be written out" in page
+
+
+def outcome(verdict="wrong", line=LINE, backend="numpy"):
+    tally = Tally(Counter({("conv", "fprop", "f32", verdict, "exact"): 1}))
+    failure = Failure(line, verdict, "y is off", ("stride >= 2",), ("c",), 1, line)
+    return Outcome(Settings(backend), tally, [failure], 2.0)
+
+
+def test_an_outcome_gives_the_same_page_as_its_log():
+    found = report.summary(outcome())
+    page = report.html(found)
+    assert not found.good
+    for text in (LINE, "stride &gt;= 2", "import torch", "1 wrong", "y is off"):
+        assert text in page
+
+
+WRONG = """
+from convref.backends.numpy import NumpyBackend
+class Wrong(NumpyBackend):
+    def run(self, call, *operands):
+        (y,) = super().run(call, *operands)
+        y[0, 0, 2, 1] += 8
+        return (y,)
+class Dies(NumpyBackend):
+    def run(self, call, *operands):
+        import os
+        os._exit(3)
+backend, dies = Wrong(), Dies()
+"""
+
+
+@pytest.fixture
+def wrong(tmp_path, monkeypatch):
+    (tmp_path / "wrongback.py").write_text(WRONG)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("wrong")
+def test_the_picture_shows_the_first_wrong_element():
+    pytest.importorskip("matplotlib", reason="needs convref[report]")
+    picture, element = report.error_picture(LINE, "wrongback:backend")
+    assert element == "y[0, 0, 2, 1] is 13.0, the reference is 5.0"
+    head, _, data = picture.partition(",")
+    assert head == "data:image/svg+xml;base64"
+    assert b"<svg" in base64.b64decode(data)
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_crash_has_no_picture_and_ends_nothing():
+    assert report.error_picture(LINE, "wrongback:dies") == ("", "")
+
+
+def test_a_log_cannot_make_a_backend_run(log, monkeypatch):
+    """Only the caller names what is imported, never the file."""
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("something ran"))
+    report.html(report.merge([log("a", start("os:system"), FAILURE)]))
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_browser_renders_it(tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium is installed")
+    page, shot = tmp_path / "report.html", tmp_path / "shot.png"
+    report.write(report.summary(outcome()), page, pictures="wrongback:backend")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
+    window = [*flags, "--window-size=1000,1200"]
+    subprocess.run(
+        [chromium, *window, f"--screenshot={shot}", page.as_uri()],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    dom = subprocess.run(
+        [chromium, *flags, "--dump-dom", page.as_uri()],
+        check=True, capture_output=True, timeout=120, text=True,
+    ).stdout  # fmt: skip
+    assert "largest error" in dom
+    assert shot.read_bytes().startswith(b"\x89PNG")
+    assert _colours(shot) > 50  # headings, cells, and the picture, not an empty page
+
+
+def _colours(path):
+    image = pytest.importorskip("matplotlib.image", reason="needs convref[report]").imread(path)
+    return len({tuple(pixel) for row in image[::3, ::3] for pixel in row.tolist()})
