@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import __version__, dispatch
+from . import __version__, dispatch, knownbugs
 from .case import Case
 from .dtypes import CODES
 from .errors import ConvrefError, message
@@ -73,6 +73,9 @@ def check(
     limit: Annotated[float, typer.Option(help="Seconds one example may take.")] = 30.0,
     memory: Annotated[float, typer.Option(help="GiB a worker may hold.")] = 4.0,
     shrink: Annotated[bool, typer.Option(help="Shrink what fails.")] = True,
+    known: Annotated[bool, typer.Option(help="Pass over known bugs.")] = True,
+    retest_known: Annotated[bool, typer.Option(help="Run known bugs: which are mended?")] = False,
+    known_bugs: Annotated[Path | None, typer.Option(help="A file of more known bugs.")] = None,
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
     """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
@@ -82,6 +85,7 @@ def check(
 
     size = min(CHUNK, examples) if examples else CHUNK
     axes = Axes(seed, _words(op), _words(pass_), _words(dtype), _words(fill), size)
+    more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
     good, chosen = True, backends or _installed()
     preload(chosen)
     for name in chosen:
@@ -96,6 +100,8 @@ def check(
             _lines(replay) if replay else (),
             Limits(limit, int(memory * 2**30)),
             shrink,
+            _known(name, more) if known or retest_known else (),
+            retest_known,
         )
         outcome = screen.run(settings, console)
         good = good and outcome.good
@@ -109,17 +115,28 @@ MAX_REPLAY = 16 << 20  # bytes
 
 def _lines(path: Path) -> tuple[str, ...]:
     """Return the case lines of a file; blank lines and # comments are left out."""
-    try:
-        if path.stat().st_size > MAX_REPLAY:
-            raise ConvrefError(message("check", f"{path} has more than {MAX_REPLAY >> 20} MiB"))
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConvrefError(message("check", f"--replay {path}: {error}")) from None
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in _text(path).splitlines()]
     kept = tuple(line for line in lines if line and not line.startswith("#"))
     for line in kept:
         parse(line)
     return kept
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file that may come from anywhere."""
+    try:
+        if path.stat().st_size > MAX_REPLAY:
+            raise ConvrefError(message("check", f"{path} has more than {MAX_REPLAY >> 20} MiB"))
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConvrefError(message("check", f"{path}: {error}")) from None
+
+
+def _known(name: str, more: tuple[knownbugs.Region, ...]) -> tuple[knownbugs.Region, ...]:
+    """Return the known bugs of a backend, called as it is: ours, and the user's own."""
+    mine = (*knownbugs.shipped(), *more)
+    own = getattr(dispatch.load(name), "name", name) if name in dispatch.names() else name
+    return tuple(region for region in mine if region.backend in (name, own))
 
 
 def _installed() -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..case import Case
 from ..errors import ConvrefError, message, shorten
+from ..knownbugs import Region
 from ..line import parse
 from .engine import Engine, Limits, Tally, available_jobs
 from .examine import HARMLESS, VERDICTS, Finding
@@ -51,6 +52,10 @@ class Settings:
     limits : Limits
     shrinks : bool
         Whether failures are shrunk.
+    known : tuple of Region
+        Known bugs, which are not looked for.
+    retest : bool
+        Run what lies in them after all, to see which are mended.
     """
 
     backend: str
@@ -63,6 +68,8 @@ class Settings:
     lines: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     shrinks: bool = True
+    known: tuple[Region, ...] = ()
+    retest: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,17 @@ class Outcome:
     elapsed: float = 0.0
     stopped: str = ""
     log_error: str = ""
+
+    def retested(self) -> dict[str, tuple[int, int]]:
+        """Return, per known bug that was retested, how many cases failed and how many passed."""
+        found: dict[str, tuple[int, int]] = {}
+        ids = {region.id for region in self.settings.known}
+        for (*_, verdict, tier), n in self.tally.counts.items():
+            if tier in ids:
+                failed, passed = found.get(tier, (0, 0))
+                bad = verdict != "pass"
+                found[tier] = (failed + n * bad, passed + n * (not bad))
+        return found
 
     @property
     def good(self) -> bool:
@@ -223,7 +241,7 @@ def _draw(
 
     def tasks() -> Iterator[Task]:
         if given:
-            yield Task(lines=given)
+            yield Task(lines=given, known=settings.known, retest=settings.retest)
             return
         first, step = settings.shard
         started = tally.examples
@@ -232,7 +250,7 @@ def _draw(
                 return
             if chunk not in tally.chunks:
                 started += settings.axes.size
-                yield Task(settings.axes, chunk)
+                yield Task(settings.axes, chunk, known=settings.known, retest=settings.retest)
 
     def receive(task: Task, report: Report) -> None:
         tally.add(report.counts, report.findings)
@@ -275,7 +293,7 @@ def _shrink_all(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> Non
             if finding.verdict == "accepts-invalid":  # its line alone is a valid call
                 key, failure = kind, Failure(finding.line, finding.verdict, finding.reason)
             else:
-                found, reason = _shrunk(engine, finding)
+                found, reason = _shrunk(engine, finding, outcome.settings.known)
                 key = cause(finding.verdict, found)
                 line, needs, free = str(found.case), found.needs, found.independent
                 failure = Failure(line, finding.verdict, reason, needs, free, first=finding.line)
@@ -334,15 +352,20 @@ def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     return (verdict, *where, *special, *sorted(features))
 
 
-def _shrunk(engine: Engine, finding: Finding) -> tuple[Shrunk, str]:
-    """Return the shrunk case of a finding and the reason that the smallest one gives."""
+def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tuple[Shrunk, str]:
+    """Return the shrunk case of a finding and the reason that the smallest one gives.
+
+    A smaller case that lies in a known bug fails for that reason, and does not count.
+    """
     ends = time.monotonic() + SHRINK_SECONDS
     reasons: dict[str, str] = {finding.line: finding.reason}
 
     def fails(cases: list[Case]) -> list[bool]:
         if time.monotonic() > ends:
             return [False] * len(cases)
-        found = {f.line: f for f in run_lines(engine, [str(c) for c in cases])}
+        facts = engine.fingerprint
+        new = [c for c in cases if not any(region.contains(c, facts) for region in known)]
+        found = {f.line: f for f in run_lines(engine, [str(c) for c in new])}
         same = [str(c) in found and found[str(c)].verdict == finding.verdict for c in cases]
         reasons.update({f.line: f.reason for f in found.values()})
         return same

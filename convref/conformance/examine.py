@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 VERDICTS = (
     "pass",
     "unsupported",
+    "known",
     "vacuous",
     "suspect",
     "nondeterministic",
@@ -32,7 +33,7 @@ VERDICTS = (
     "hang",
     "crash",
 )
-HARMLESS = ("pass", "unsupported", "vacuous")
+HARMLESS = ("pass", "unsupported", "known", "vacuous")
 ZERO_MEAN = ("normal",)
 FRESH_SEEDS = 5  # repetitions that a statistical suspicion has to survive
 

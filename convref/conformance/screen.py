@@ -16,7 +16,13 @@ from .campaign import Failure, Outcome, Settings
 from .campaign import run as run_campaign
 from .examine import HARMLESS, VERDICTS
 
-STYLE = {"pass": "green", "unsupported": "dim", "vacuous": "yellow", "suspect": "yellow"}
+STYLE = {
+    "pass": "green",
+    "unsupported": "dim",
+    "known": "dim",
+    "vacuous": "yellow",
+    "suspect": "yellow",
+}
 REFRESH_SECONDS = 0.2
 SHOWN = 20  # failures on the screen; the log has all
 QUIET_SECONDS = 10.0  # between lines where there is no terminal
@@ -70,6 +76,14 @@ def show(outcome: Outcome, console: Console) -> None:
         f"seed {outcome.settings.axes.seed}: {_rate(outcome)}"
     )
     console.print(table(outcome))
+    for bug, (failed, passed) in sorted(outcome.retested().items()):
+        if not outcome.settings.retest:
+            text = f"{failed:,} cases not run"
+        elif failed:
+            text = f"still there: {failed:,} fail, {passed:,} pass"
+        else:
+            text = f"[green]mended?[/] {passed:,} pass, none fails"
+        console.print(f"known bug {escape(bug)}: {text}", highlight=False)
     if len(outcome.failures) > SHOWN:
         console.print(f"the first {SHOWN} of {len(outcome.failures)} failures:")
     for number, failure in enumerate(outcome.failures[:SHOWN], 1):

@@ -19,6 +19,7 @@ from ..backends import Backend
 from ..case import Case
 from ..dispatch import load
 from ..errors import ConvrefError, shorten
+from ..knownbugs import Region
 from ..line import parse
 from .examine import Finding, examine
 from .generate import Axes, chunk_cases
@@ -47,6 +48,10 @@ class Task:
         Examples before this one were reported already.
     skip : frozenset of int
         Examples that must not run (again).
+    known : tuple of Region
+        Known bugs: cases in them are counted under the bug and not run ...
+    retest : bool
+        ... or run, to see which bugs are still there.
     """
 
     axes: Axes | None = None
@@ -54,6 +59,8 @@ class Task:
     lines: tuple[str, ...] = ()
     start: int = 0
     skip: frozenset[int] = frozenset()
+    known: tuple[Region, ...] = ()
+    retest: bool = False
 
 
 @dataclass
@@ -134,12 +141,14 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
             case = cases[index]
             wal.write(index, str(case))
             try:
-                finding = _guarded(case, backend, index, wal, task.axes is None)
+                finding = _known(case, backend, task) or _guarded(
+                    case, backend, index, wal, task.axes is None
+                )
             except Exception as error:  # ours: the backend's own are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
             report.counts[(*_cell(case), finding.verdict, finding.tier)] += 1
-            if finding.verdict not in ("pass", "unsupported"):
+            if finding.verdict not in ("pass", "unsupported", "known"):
                 report.findings.append(finding)
         report.stop = index + 1
         if time.monotonic() - sent > REPORT_SECONDS:
@@ -148,6 +157,18 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
     report.done, report.stop = True, max(report.stop, len(cases))
     wal.clear()
     pipe.send(report)
+
+
+def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
+    """Return the finding of a case in a known region, or None where there is none."""
+    facts = backend.fingerprint() if task.known else {}
+    bug = next((region.id for region in task.known if region.contains(case, facts)), None)
+    if bug is None:
+        return None
+    if not task.retest:
+        return Finding(str(case), "known", bug)
+    found = examine(case, backend)
+    return Finding(str(case), "pass" if found.verdict == "pass" else "known", bug)
 
 
 def _cases(task: Task) -> list[Case]:
