@@ -166,15 +166,32 @@ def _pad_steps(case: Case) -> Iterator[Case | None]:
                 yield _changed(case, padding=pads)
                 pads[axis][1 - side] = smaller
                 yield _changed(case, padding=pads)
-        for step in (2, 1):  # shrink the filter or image and its padding together
-            for name in ("filter", "input"):
+        yield from _joint_steps(case, axis)
+
+
+def _joint_steps(case: Case, axis: int) -> Iterator[Case | None]:
+    """Yield steps that only keep the windows where they are if two fields move together."""
+    problem = case.call.problem
+    for step in (problem.filter[axis] // 2, 2, 1):  # filter and image; either and its padding
+        for names in (("filter", "input"), ("filter",), ("input",)):
+            sizes: dict[str, Any] = {}
+            for name in names:
                 values = list(getattr(problem, name))
                 values[axis] -= step
-                pads = [list(pair) for pair in problem.padding]
+                sizes[name] = tuple(values)
+            pads = [list(pair) for pair in problem.padding]
+            if len(names) == 1:
                 for side in (0, 1):
                     pads[axis][side] -= (pads[axis][side] > 0) * ((step + 1 - side) // 2)
-                if values[axis] >= 1:
-                    yield _changed(case, **{name: tuple(values), "padding": pads})
+            if step and all(values[axis] >= 1 for values in sizes.values()):
+                yield _changed(case, **sizes, padding=pads)
+    for side in (0, 1):  # a crop and what it cuts off
+        if problem.padding[axis][side] < 0 and problem.input[axis] > 1:
+            pads = [list(pair) for pair in problem.padding]
+            pads[axis][side] += 1
+            image = list(problem.input)
+            image[axis] -= 1
+            yield _changed(case, input=tuple(image), padding=pads)
 
 
 def _call_steps(case: Case) -> Iterator[Case | None]:
