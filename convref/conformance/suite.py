@@ -1,0 +1,16 @@
+"""The tests that `convref.conformance.plugin` runs on a backend: one for each op, pass, dtype."""
+
+from __future__ import annotations
+
+import pytest
+
+from .plugin import Court, outcome, try_cell
+
+
+def test_court(
+    convref_cell: tuple[str, str, str], convref_court: Court, request: pytest.FixtureRequest
+) -> None:
+    """Hold generated cases of one op, pass and dtype to the oracle."""
+    found = try_cell(convref_court, convref_cell)
+    request.node.user_properties.append(("convref", found))
+    outcome(found)
