@@ -32,7 +32,14 @@ class Rehearsal:
     def run(self, folder, steps=None, seconds=540.0, key="card", **more):
         steps = steps or tuple(Step(name, 60) for name in self.outcomes)
         runner = Runner(
-            folder, seconds, steps, self.launch, self.now, say=lambda text: None, key=key, **more
+            folder,
+            seconds,
+            steps,
+            self.launch,
+            self.now,
+            say=lambda text: None,
+            key=lambda step: key,
+            **more,
         )
         return runner.run()
 
@@ -94,7 +101,8 @@ def test_corrupted_lines_are_reported_and_lose_nothing_else(tmp_path):
     said = []
     run = Rehearsal(a=0, b=0, c=0)
     steps = tuple(Step(name, 60) for name in "abc")
-    found = Runner(tmp_path, 540, steps, run.launch, run.now, say=said.append, key="card").run()
+    key = {"key": lambda step: "card"}
+    found = Runner(tmp_path, 540, steps, run.launch, run.now, say=said.append, **key).run()
     assert found == {"a": "before", "b": "before", "c": "done"}
     assert "lines [1, 2, 3, 8] are not JSON" in said[0]
     assert [row["line"] for row in rows(tmp_path, "point")] == ["a", "b", "c"]
@@ -166,14 +174,60 @@ def test_a_record_that_is_not_json_is_refused_before_it_is_written(tmp_path):
     assert json.loads((tmp_path / "x").read_text()) == {"value": 1}
 
 
-def test_the_command_line_lists_every_step_it_launches():
+def test_a_step_that_finds_nothing_to_do_is_absent_and_says_why(tmp_path):
+    assert Rehearsal(a=gpu.ABSENT).run(tmp_path) == {"a": "absent: last line of a"}
+    assert rows(tmp_path)[0]["why"] == "last line of a"
+    assert Rehearsal(a=0).run(tmp_path) == {"a": "done"}
+
+
+def test_every_step_can_be_launched_and_they_come_in_this_order():
     from convref_bench import steps
     from convref_bench.__main__ import parser
 
-    runnable = {step.name for step in gpu.STEPS if step.absent is not gpu.not_written}
-    assert runnable == set(steps.STEPS)
+    assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
+    assert list(steps.STEPS) == [
+        *("versions", "compile", "truncation", "peaks", "flat-loop", "cudnn"),
+        *("canary", "properties", "anchors", "fused", "tuner", "suites"),
+        *("cudnn-rest", "sanitizer"),
+    ]
     assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
 
 
-def test_this_machine_has_an_identity_without_a_card():
-    assert len(gpu.identity().rsplit(", ", 1)[1]) == 12
+def test_baselines_do_not_depend_on_our_kernels():
+    by_name = {step.name: step for step in gpu.STEPS}
+    assert by_name["cudnn"].sources == ("bench",)
+    assert "kernels" in by_name["anchors"].sources
+    keys = {name: gpu.identity(by_name[name]) for name in ("cudnn", "anchors")}
+    assert keys["cudnn"] != keys["anchors"]
+    assert gpu.card_of(keys["cudnn"]) == gpu.card_of(keys["anchors"]) == gpu.card()
+    assert len(keys["cudnn"].rsplit(" | ", 1)[1]) == 12
+
+
+def test_the_roof_is_the_last_one_measured_on_this_card(tmp_path):
+    pytest.importorskip("torch")
+    from convref_bench.steps import Step as Child
+
+    out = tmp_path / "gpu.jsonl"
+    for card, peak in (("A", 1.0), ("A", 2.0), ("B", 3.0)):
+        row = {"what": "peaks", "flops": {"bf16": peak}, "bytes_s": 1.0, "key": f"{card} | old"}
+        records.append(out, row)
+    assert Child(out, 1, "A | new").roof().flops == {"bf16": 2.0}
+    assert Child(out, 1, "C | new").roof() is None
+
+
+def test_a_child_without_kernels_ends_as_absent(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from convref_bench import steps
+
+    class Bare:
+        name = "bare"
+
+    monkeypatch.setattr(steps, "ours", lambda: ("bare",))
+    monkeypatch.setattr(steps.dispatch, "load", lambda name: Bare())
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
+    assert steps.main("compile", tmp_path / "x", 5, "") == gpu.ABSENT
+    given = []
+    Bare.compile_all = lambda self, arch, jobs: given.append((arch, jobs)) or 12
+    assert steps.main("compile", tmp_path / "x", 5, "") == 0
+    assert given == [("sm_90", 16)]
+    assert records.read(tmp_path / "x")[0][0]["made"] == "12"

@@ -1,7 +1,11 @@
 """What is read out of records: comparison, ratios, the page; and the reference for GPU results."""
 
 import io
+import json
+import os
 import re
+import shutil
+import subprocess
 
 import pytest
 from rich.console import Console
@@ -139,13 +143,18 @@ def test_the_reference_on_the_device_is_the_oracle_and_judges_torch(line, pass_)
         sums.check_slice(call, given, value + 1e-3, sums.evaluate(call, *(g.abs() for g in given)))
 
 
+QUICK = Stop(samples=2, noise=9.0, timeout_s=5.0)
+FIRST = "conv:nNc2k3_i5x5_f3x3:bias=0 *2 first"
+
+
 def test_a_suite_runs_on_backends_judged_first():
     pytest.importorskip("torch")
-    layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
-    quick = Stop(samples=2, noise=9.0, timeout_s=5.0)
-    found = list(network.rows(layers, ["numpy", "torch"], stop=quick, spin_s=0.0))
-    assert [(one["arm"], one["times"]) for one in found] == [("numpy", 2), ("torch", 2)] * 3
-    assert all(one["verdict"] for one in found[::2])
+    place = network.CpuPlace(QUICK, 0.0)
+    keys = ["", "dt=f64"]
+    found = list(network.rows(suite.read(FIRST, "x"), ["numpy", "torch"], place, keys=keys))
+    assert [(one["arm"], one["times"]) for one in found] == [("numpy", 2), ("torch", 2)] * 6
+    assert all(one["verdict"] and one["against"] == "torch" for one in found[::2])
+    assert [":dt=f64" in one["line"] for one in found] == [False] * 6 + [True] * 6
 
 
 def test_a_wrong_backend_is_refused_and_not_timed(monkeypatch):
@@ -159,11 +168,69 @@ def test_a_wrong_backend_is_refused_and_not_timed(monkeypatch):
             return tuple(None if r is None else r + 1 for r in right.run(call, *operands))
 
     monkeypatch.setattr(dispatch, "load", lambda name: Wrong() if name == "wrong" else right)
-    layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
-    quick = Stop(samples=2, noise=9.0, timeout_s=5.0)
-    found = list(network.rows(layers, ["wrong", "numpy"], ["fprop"], stop=quick, spin_s=0.0))
+    place = network.CpuPlace(QUICK, 0.0)
+    found = list(network.rows(suite.read(FIRST, "x"), ["wrong", "numpy"], place, ["fprop"]))
     assert [(one["arm"], one["what"]) for one in found] == [
         ("wrong", "refused"),
-        ("numpy", "network"),
+        ("numpy", "point"),
     ]
     assert "is right" in found[0]["why"]
+
+
+def gpu_rows(count=80):
+    """Records as a GPU run leaves them: two passes of one kernel, references, fused arms."""
+    found = []
+    for i in range(count):
+        pass_ = ("fprop", "dgrad")[i % 2]
+        line = (
+            f"conv.{pass_}:n32c{16 + 8 * i}k64_i{7 + i}x{7 + i}_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda"
+        )
+        line = line.replace("_p1:", "_p1:bias=0:") if pass_ == "fprop" else line
+        base = 0.02 * (1 + i % 7)
+        more = {"against": "torch", "verdict": ("faster", "slower", "ambiguous")[i % 3]}
+        found += [row("triton", base * (0.6 + 0.012 * i), line, "point", roof=0.4, **more)]
+        found += [row("torch", base, line, "point"), row("eager+relu", 2 * base, line, "point")]
+        more["against"] = "cudnn+relu"
+        found += [row("triton+relu", base, line, "point", **more)]
+        found += [row("cudnn+relu", 1.1 * base, line, "point")]
+    return found
+
+
+def test_fused_arms_are_never_compared_with_eager_operations_alone():
+    found = report.means(gpu_rows())
+    assert {(arm, against) for arm, against, *_ in found} == {
+        ("triton", "torch"),
+        ("triton+relu", "cudnn+relu"),
+    }
+    assert next(mean for arm, *_, mean, _ in found if "+" in arm) == pytest.approx(1.1)
+
+
+def test_the_page_of_a_gpu_run_is_rendered_by_a_browser(tmp_path):
+    """Look at it: $CONVREF_SHOTS names a folder where the picture is kept."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium to render the page with")
+    peaks = {"bf16": 7.9e14, "f16": 7.8e14, "tf32": 4e14, "f32": 5e13}
+    source = tmp_path / "gpu.jsonl"
+    head = [{"what": "peaks", "flops": peaks, "bytes_s": 4.3e12, "card": "a card"}]
+    head += [{"what": "step", "step": "cudnn", "status": "partial", "took_s": 120.0}]
+    head += [{"what": "step", "step": "tuner", "status": "absent", "why": "no kernel"}]
+    for n in (512, 4608):
+        more = {"by": "triton", "dtype": "bf16", "n": n, "worst": n / 10, "mean": -n / 20}
+        head.append({"what": "accumulator", **more})
+    for warps in (4, 8):
+        more = {"dtype": "bfloat16", "warps": warps, "stages": 3, "wrong": warps // 8, "of": 9}
+        head.append({"what": "flat-loop", **more})
+    source.write_text("".join(json.dumps(one) + "\n" for one in [*head, *gpu_rows()]))
+    page, shot = report.write(source, tmp_path / "page"), tmp_path / "page.png"
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
+    flags += " --disable-background-networking --disable-component-update --disable-sync"
+    flags += " --hide-scrollbars --window-size=1200,3400"
+    more = [f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={shot}", page.as_uri()]
+    subprocess.run([browser, *flags.split(), *more], check=True, capture_output=True, timeout=120)
+    image = pytest.importorskip("matplotlib.image").imread(shot)
+    assert image.shape[:2] == (3400, 1200)
+    inked = (image[..., :3].min(axis=2) < 0.9).mean(axis=1) > 0.005
+    assert inked[:2500].mean() > 0.3  # text and plots all the way down, not a blank or an error
+    if folder := os.environ.get("CONVREF_SHOTS"):
+        shutil.copy(shot, folder)

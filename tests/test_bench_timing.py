@@ -5,9 +5,14 @@ from itertools import cycle
 
 import pytest
 
+import convref_bench.__main__
+import convref_bench.options
+import convref_bench.points
+import convref_bench.report
 import convref_bench.suite
 import convref_bench.tables
 import convref_bench.timing
+import convref_bench.tuner
 from convref.line import parse
 from convref_bench.roofline import Roof, RoofError
 from convref_bench.timing import Stop, Timing, measure, verdict
@@ -49,7 +54,17 @@ class Stub:
 
 
 @pytest.mark.parametrize(
-    "module", [convref_bench.suite, convref_bench.tables, convref_bench.timing]
+    "module",
+    [
+        convref_bench.__main__,
+        convref_bench.options,
+        convref_bench.points,
+        convref_bench.report,
+        convref_bench.suite,
+        convref_bench.tables,
+        convref_bench.timing,
+        convref_bench.tuner,
+    ],
 )
 def test_the_examples_in_the_docstrings(module):
     assert doctest.testmod(module).failed == 0

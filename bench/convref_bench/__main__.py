@@ -5,18 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    made = argparse.ArgumentParser(prog="convref_bench", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True)
+def with_default(args: list[str], commands: tuple[str, ...]) -> list[str]:
+    """Return the words of a command line, `run` in front where they begin with a suite.
+
+    >>> with_default(["resnet50", "--batch", "2"], ("run", "cpu"))
+    ['run', 'resnet50', '--batch', '2']
+    """
+    named = not args or args[0].startswith("-") or args[0] in commands
+    return args if named else ["run", *args]
+
+
+def _cpu(commands: Any) -> None:
     cpu = commands.add_parser("cpu", help="time the oracle against torch in float64")
     cpu.add_argument("--out", type=Path, default=RESULTS / "cpu.jsonl")
     cpu.add_argument("--threads", type=int, default=2)
+
+
+def _gpu(commands: Any) -> None:
     gpu = commands.add_parser("gpu", help="go through the steps of `make gpu`, or on with them")
     gpu.add_argument("--out", type=Path, default=RESULTS / "gpu", help="folder")
     gpu.add_argument("--seconds", type=float, default=os.environ.get("GPU_SECONDS", 540))
@@ -25,63 +37,128 @@ def parser() -> argparse.ArgumentParser:
     step.add_argument("--out", type=Path, required=True)
     step.add_argument("--seconds", type=float, default=60.0)
     step.add_argument("--key", default="")
+
+
+def _files(commands: Any) -> None:
     compare = commands.add_parser("compare", help="compare two files of records, line by line")
     compare.add_argument("a", type=Path)
     compare.add_argument("b", type=Path)
     report = commands.add_parser("report", help="write plots and a self-contained page")
     report.add_argument("records", type=Path)
     report.add_argument("folder", type=Path)
-    run = commands.add_parser("run", help="time backends of this CPU on a suite, judged first")
-    run.add_argument("suite")
-    run.add_argument("--backend", default="numpy,torch", help="names; the last is the reference")
-    run.add_argument("--pass", dest="passes", default="fprop,dgrad,wgrad")
-    run.add_argument("--dtype", default="f32")
-    run.add_argument("--batch", type=int, default=1)
-    run.add_argument("--out", type=Path, default=RESULTS / "network.jsonl")
+    regret = commands.add_parser(
+        "regret", help="what a refitted heuristic loses, network by network"
+    )
+    regret.add_argument("matrix", type=Path)
     commands.add_parser("suites", help="list the suites")
+
+
+def _networks(commands: Any) -> None:
+    run = commands.add_parser("run", help="time backends on a suite; the word may be left out")
+    tune = commands.add_parser("tune", help="time every configuration of a backend on a suite")
+    for one in (run, tune):
+        one.add_argument("suite")
+        one.add_argument("--pass", dest="passes", default="fprop,dgrad,wgrad")
+        one.add_argument("--batch", type=int, default=1)
+        one.add_argument("--out", type=Path)
+    run.add_argument("--backend", default="numpy,torch", help="arms by name")
+    run.add_argument("--dtype", default="fp32")
+    run.add_argument("--device", default="cpu")
+    tune.add_argument("--backend", default="triton", help="one backend")
+    tune.add_argument("--dtype", default="bf16")
+    tune.add_argument("--device", default="cuda")
+    tune.add_argument("--seconds", type=float, default=3600.0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    made = argparse.ArgumentParser(prog="convref_bench", description=__doc__)
+    commands = made.add_subparsers(dest="command", required=True)
+    for add in (_cpu, _gpu, _files, _networks):
+        add(commands)
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit status."""
-    given = parser().parse_args(argv)
-    if given.command == "cpu":
-        from . import cpu
+def _run_cpu(given: argparse.Namespace) -> int:
+    from . import cpu
 
-        cpu.run(given.out, given.threads)
-        return 0
-    if given.command == "gpu":
-        from . import gpu
-
-        return gpu.main(given.out, given.seconds)
-    if given.command == "run":
-        from . import network
-
-        backends, passes = given.backend.split(","), given.passes.split(",")
-        return network.run(given.suite, backends, passes, given.dtype, given.batch, given.out)
-    if given.command == "step":
-        from . import steps
-
-        return steps.main(given.name, given.out, given.seconds, given.key)
-    if given.command == "compare":
-        from . import compare
-
-        return compare.main(given.a, given.b)
-    if given.command == "report":
-        from . import report
-
-        print(report.write(given.records, given.folder))
-        return 0
-    return _suites()
+    cpu.run(given.out, given.threads)
+    return 0
 
 
-def _suites() -> int:
+def _run_gpu(given: argparse.Namespace) -> int:
+    from . import gpu
+
+    return gpu.main(given.out, given.seconds)
+
+
+def _run_step(given: argparse.Namespace) -> int:
+    from . import steps
+
+    return steps.main(given.name, given.out, given.seconds, given.key)
+
+
+def _run_network(given: argparse.Namespace) -> int:
+    from . import network
+
+    out = given.out or RESULTS / "network.jsonl"
+    words = (given.suite, given.backend, given.passes, given.dtype, given.device)
+    return network.run(*words, given.batch, out)
+
+
+def _run_tune(given: argparse.Namespace) -> int:
+    from . import tuner
+
+    words = (given.suite, given.backend, given.passes, given.dtype, given.device)
+    return tuner.main(*words, given.batch, given.seconds, given.out)
+
+
+def _run_compare(given: argparse.Namespace) -> int:
+    from . import compare
+
+    return compare.main(given.a, given.b)
+
+
+def _run_report(given: argparse.Namespace) -> int:
+    from . import report
+
+    print(report.write(given.records, given.folder))
+    return 0
+
+
+def _run_regret(given: argparse.Namespace) -> int:
+    from . import refit
+
+    return refit.main(given.matrix)
+
+
+def _run_suites(given: argparse.Namespace) -> int:
     from . import suite
 
     for name in suite.names():
         layers = suite.load(name)
         print(f"{name}: {len(layers)} shapes, {sum(layer.times for layer in layers)} layers")
     return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "cpu": _run_cpu,
+    "gpu": _run_gpu,
+    "step": _run_step,
+    "run": _run_network,
+    "tune": _run_tune,
+    "compare": _run_compare,
+    "report": _run_report,
+    "regret": _run_regret,
+    "suites": _run_suites,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    words = with_default(sys.argv[1:] if argv is None else argv, tuple(COMMANDS))
+    given = parser().parse_args(words)
+    return COMMANDS[given.command](given)
 
 
 if __name__ == "__main__":

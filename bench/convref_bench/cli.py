@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from .__main__ import RESULTS, main
+from .__main__ import RESULTS, main, with_default
 
-app = typer.Typer(no_args_is_help=True)
+
+class SuiteGroup(TyperGroup):
+    """A group whose first word may be a suite: `convref bench resnet50 --backend triton,torch`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command that times a suite in front of a suite's name."""
+        return super().parse_args(ctx, with_default(args, tuple(self.commands)))
+
+
+app = typer.Typer(
+    no_args_is_help=True,
+    cls=SuiteGroup,
+    help="Time backends on the layers of a network: convref bench SUITE [options].",
+)
+
+Backend = Annotated[str, typer.Option(help="Arms by name; the torch arms are the reference.")]
+Passes = Annotated[str, typer.Option("--pass", help="Out of fprop, dgrad, wgrad.")]
+Dtype = Annotated[str, typer.Option(help="Out of bf16, fp16, tf32, tf32x3, fp32, fp64.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Out = Annotated[Path | None, typer.Option(help="JSON lines, appended to.")]
 
 
 @app.command()
@@ -39,18 +59,44 @@ def report(records: Path, folder: Path) -> None:
 @app.command()
 def run(
     suite: str,
-    backend: str = "numpy,torch",
-    passes: Annotated[str, typer.Option("--pass")] = "fprop,dgrad,wgrad",
-    dtype: str = "f32",
+    backend: Backend = "numpy,torch",
+    passes: Passes = "fprop,dgrad,wgrad",
+    dtype: Dtype = "fp32",
+    device: Device = "cpu",
     batch: int = 1,
-    out: Path = RESULTS / "network.jsonl",
+    out: Out = None,
 ) -> None:
-    """Time backends of this CPU on a suite, judged first; the last one is the reference."""
-    options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--batch", str(batch)]
-    raise typer.Exit(main(["run", suite, *options, "--out", str(out)]))
+    """Time backends on a suite, judged first: what `convref bench SUITE` means."""
+    options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--device", device]
+    more = ["--out", str(out)] if out else []
+    raise typer.Exit(main(["run", suite, *options, "--batch", str(batch), *more]))
 
 
 @app.command()
 def suites() -> None:
     """List the suites."""
     raise typer.Exit(main(["suites"]))
+
+
+@app.command()
+def tune(
+    suite: str,
+    backend: Annotated[str, typer.Option(help="The backend whose table is searched.")] = "triton",
+    passes: Passes = "fprop,dgrad,wgrad",
+    dtype: Dtype = "bf16",
+    device: Device = "cuda",
+    batch: int = 1,
+    seconds: Annotated[float, typer.Option(help="Wall time for the search.")] = 3600.0,
+    out: Out = None,
+) -> None:
+    """Time every configuration of a backend on a suite and keep the whole matrix."""
+    options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--device", device]
+    more = ["--out", str(out)] if out else []
+    sizes = ["--batch", str(batch), "--seconds", str(seconds)]
+    raise typer.Exit(main(["tune", suite, *options, *sizes, *more]))
+
+
+@app.command()
+def regret(matrix: Path) -> None:
+    """Say what heuristics fitted to a time matrix lose on a network they have not seen."""
+    raise typer.Exit(main(["regret", str(matrix)]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,17 +15,34 @@ import torch
 from convref.arrays import torch_dtype
 from convref.case import Call
 
-from .timing import Work
+from . import sums
+from .baselines import Absent, Arm, arm, residual
+from .points import Prepared
+from .records import Record
+from .timing import Stop, Work, measure
 
 ROTATED_CACHES = 3  # operands of one sample fill the L2 cache so many times
 MOST_BYTES = 8e9  # memory that rotated operands may take
+MOST_COPIES = 64
+POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GPU time an arm
+BESIDE = Stop(samples=3, noise=0.05, timeout_s=0.05)  # the same, hot
+WALL_S = 0.02  # of eager calls, timed by the host
+SMI = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+SMI_EVERY_S = 1.0  # a process costs about 50 ms
+
+
+def is_there() -> bool:
+    """Return whether torch sees a CUDA device."""
+    return torch.cuda.is_available()
 
 
 class Cuda:
     """The current CUDA device; a work's `copies` says how many calls one replay holds."""
 
     def __init__(self) -> None:
-        self.name = torch.cuda.get_device_name()
+        card = torch.cuda.get_device_properties(0)
+        self.name, self.where, self.cache_bytes = card.name, "cuda", card.L2_cache_size
+        self._mhz: tuple[float, float | None] = (-SMI_EVERY_S, None)
 
     def now(self) -> float:
         """Return wall time in seconds."""
@@ -43,44 +63,73 @@ class Cuda:
         return start.elapsed_time(end) / 1e3 / calls / getattr(work, "copies", 1)
 
     def clock_mhz(self) -> float | None:
-        """Return the SM clock, None where it cannot be read."""
-        try:
-            return float(torch.cuda.clock_rate())
-        except (RuntimeError, ModuleNotFoundError, ImportError):
+        """Return the SM clock, None where neither NVML nor nvidia-smi tells it."""
+        if (clock := nvml_clock()) is not None:
+            return clock()
+        read_at, mhz = self._mhz
+        if self.now() - read_at >= SMI_EVERY_S:
+            self._mhz = (self.now(), mhz := _smi_clock())
+        return mhz
+
+
+@cache
+def nvml_clock() -> Callable[[], float | None] | None:
+    """Return what reads the SM clock of device 0 through NVML, None where there is no NVML."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        handle, mhz = ctypes.c_void_p(), ctypes.c_uint()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)):
             return None
+    except (OSError, AttributeError):
+        return None
+
+    def read() -> float | None:
+        status = nvml.nvmlDeviceGetClockInfo(handle, 1, ctypes.byref(mhz))  # 1: NVML_CLOCK_SM
+        return None if status else float(mhz.value)
+
+    return read
+
+
+def _smi_clock() -> float | None:
+    try:
+        text = subprocess.run(SMI, capture_output=True, text=True, timeout=5, check=True).stdout
+        return float(text.splitlines()[0])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
 
 
 @dataclass
 class Rotation:
-    """A convolution on several copies of its operands, as one CUDA graph.
+    """A call on several sets of operands, as one CUDA graph where it can be captured.
 
     Parameters
     ----------
     replay : callable
-        Runs every copy once.
+        Runs every set once.
     copies : int
     how : str
         "graph", or "eager: ..." with the reason why it could not be captured.
+    result : callable
+        Returns what the last replay left for the first set; eager runs compute it anew.
     """
 
-    replay: Callable[[], None]
+    replay: Callable[[], Any]
     copies: int
     how: str
+    result: Callable[[], torch.Tensor]
 
     def __call__(self) -> None:
-        """Run every copy once."""
+        """Run every set once."""
         self.replay()
 
 
-def operands(call: Call, seed: int) -> tuple[torch.Tensor, ...]:
-    """Return normal operands on the device, in the memory order of the call."""
-    generator = torch.Generator("cuda").manual_seed(seed)
+def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, ...]:
+    """Return the present operands, normal, in the memory order of the call."""
+    generator = torch.Generator(where).manual_seed(seed)
     found = []
-    for role in call.roles:
-        if not call.is_present(role):
-            continue
+    for role in filter(call.is_present, call.roles):
         shape = call.problem.shape(role)
-        tensor = torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32)
+        tensor = torch.randn(shape, generator=generator, device=where, dtype=torch.float32)
         tensor = tensor.to(torch_dtype(call.dtype))
         if call.spec(role).order and len(shape) in (4, 5):
             last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
@@ -89,27 +138,24 @@ def operands(call: Call, seed: int) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
-def copies(call: Call) -> int:
+def copies(call: Call, cache_bytes: int) -> int:
     """Return how many copies of the operands fill the cache ROTATED_CACHES times."""
-    cache = torch.cuda.get_device_properties(0).L2_cache_size
     moved = max(1, call.bytes_moved())
-    return max(1, min(int(ROTATED_CACHES * cache / moved) + 1, int(MOST_BYTES / moved), 64))
+    wanted = int(ROTATED_CACHES * cache_bytes / moved) + 1
+    return max(1, min(wanted, int(MOST_BYTES / moved), MOST_COPIES))
 
 
-def is_cold(call: Call, count: int) -> bool:
-    """Return whether `count` copies are more than the cache holds."""
-    cache: int = torch.cuda.get_device_properties(0).L2_cache_size
-    return count * call.bytes_moved() >= ROTATED_CACHES * cache
-
-
-def rotation(run: Callable[..., Any], sets: list[tuple[torch.Tensor, ...]]) -> Rotation:
+def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -> Rotation:
     """Return `run` over all sets of operands, captured once; eager where that fails."""
+    kept: list[torch.Tensor] = []
 
     def eager() -> None:
-        for one in sets:
+        kept[:] = [run(*sets[0])]
+        for one in sets[1:]:
             run(*one)
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         eager()
     torch.cuda.synchronize()
@@ -119,5 +165,119 @@ def rotation(run: Callable[..., Any], sets: list[tuple[torch.Tensor, ...]]) -> R
             eager()
     except (RuntimeError, NotImplementedError) as error:
         torch.cuda.synchronize()
-        return Rotation(eager, len(sets), f"eager: {str(error).splitlines()[0][:80]}")
-    return Rotation(graph.replay, len(sets), "graph")
+        why = f"eager: {str(error).splitlines()[0][:80]}"
+        return Rotation(eager, len(sets), why, lambda: run(*sets[0]))
+    kept[0].fill_(float("nan"))  # so that the replay has to write every element
+    graph.replay()
+    torch.cuda.synchronize()
+    return Rotation(graph.replay, len(sets), "graph", lambda: kept[0])
+
+
+class CudaPlace:
+    """A CUDA device: operands there, results judged there, graphs replayed cold.
+
+    Parameters
+    ----------
+    device : Cuda
+        Or a stand-in with its `where` and `cache_bytes`.
+    stop : Stop
+    capture : callable
+        Makes a Rotation; replaced in rehearsals.
+    names : callable
+        Returns the kernels that an arm launches.
+    beside : bool
+        Whether hot time, wall time and kernel names are recorded too.
+    """
+
+    cold = True
+
+    def __init__(
+        self,
+        device: Any,
+        stop: Stop = POINT,
+        capture: Callable[..., Rotation] = capture,
+        names: Callable[[Callable[[], Any]], list[str]] | None = None,
+        beside: bool = True,
+    ) -> None:
+        self.device, self.stop, self.capture = device, stop, capture
+        self.names, self.beside = names or kernel_names, beside
+        self._sets: dict[str, tuple[Arm, list[tuple[torch.Tensor, ...]]]] = {}
+
+    def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
+        """Return each arm captured and judged on what its graph left behind."""
+        ready, self._sets = Prepared(), {}
+        count = copies(call, self.device.cache_bytes)
+        sets = [operands(call, seed, self.device.where) for seed in range(count)]
+        cold = count * call.bytes_moved() >= ROTATED_CACHES * self.device.cache_bytes
+        for name in names:
+            try:
+                work, worst, flags = self._judged(name, call, sets)
+            except sums.JudgedWrong as error:
+                ready.refused[name] = str(error)
+                continue
+            except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
+                ready.absent[name] = _survived(error)
+                continue
+            ready.works[name] = work
+            ready.facts[name] = {"judged": round(worst, 6), "how": work.how, "cold": cold}
+            ready.facts[name] |= {"copies": count, "flags": flags}
+        return ready
+
+    def _judged(
+        self, name: str, call: Call, sets: list[tuple[torch.Tensor, ...]]
+    ) -> tuple[Rotation, float, Record]:
+        made = arm(name, call)
+        given = [made.lay(one) for one in sets]
+        if made.epilogue == "add_relu":
+            where = self.device.where
+            given = [(*one, residual(call, where, seed)) for seed, one in enumerate(given)]
+        work = self.capture(made.run, given)
+        worst = sums.judge(call, made.numerics, given[0], work.result(), made.epilogue)
+        self._sets[name] = made, given
+        return work, worst, made.flags
+
+    def more(self, name: str) -> Record:
+        """Return the hot time, the wall time of eager calls, and the kernels' names."""
+        if not self.beside:
+            return {}
+        made, given = self._sets[name]
+        hot = self.capture(made.run, [given[0]] * len(given))
+        found = measure({"hot": hot}, self.device, BESIDE)["hot"]
+        row: Record = {"hot_ms": found.median_ms, "wall_ms": self._wall_ms(made.run, given)}
+        if kernels := self.names(lambda: made.run(*given[0])):
+            row["kernels"] = kernels
+        return row
+
+    def _wall_ms(self, run: Callable[..., Any], given: list[tuple[torch.Tensor, ...]]) -> float:
+        """Return the median wall time of eager calls, each waited for."""
+        took, end = [], self.device.now() + WALL_S
+        while len(took) < 3 or (self.device.now() < end and len(took) < 100):
+            self.device.settle()
+            start = self.device.now()
+            run(*given[len(took) % len(given)])
+            self.device.settle()
+            took.append(self.device.now() - start)
+        return 1e3 * sorted(took)[len(took) // 2]
+
+
+def _survived(error: Exception) -> str:
+    """Return an error's text, or raise it again where the device is lost: times would be lies."""
+    text = (str(error).splitlines() or [""])[0]
+    if "CUDA error" in text and "out of memory" not in text:
+        raise error
+    return text if isinstance(error, Absent) else f"{type(error).__name__}: {text}"
+
+
+def kernel_names(work: Callable[[], Any]) -> list[str]:
+    """Return the names of the kernels that `work` launches, empty where the profiler fails."""
+    from torch.profiler import ProfilerActivity, profile
+
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            work()
+            torch.cuda.synchronize()
+        events = found.events() or ()
+        names = [event.name for event in events if str(event.device_type).endswith("CUDA")]
+    except (RuntimeError, AssertionError):
+        return []
+    return [name[:120] for name in dict.fromkeys(names)][:8]

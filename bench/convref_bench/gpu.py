@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from . import records
@@ -22,6 +23,7 @@ from . import records
 SECONDS = 540.0  # default of GPU_SECONDS
 RESERVE_S = 8.0  # kept back to end a child and to copy results
 PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
+ABSENT = 4  # exit status of a step that has nothing to do here; its last line says why
 ATTEMPTS = 2  # runs in which a step may fail before it is left alone
 
 
@@ -48,9 +50,8 @@ def present() -> str:
     return ""
 
 
-def not_written() -> str:
-    """Return why a step that needs more than a backend does not run."""
-    return kernels() or "this step is not written yet"
+ALL = ("convref", "kernels", "bench")
+BASELINE = ("bench",)  # what no kernel of ours changes is not measured again after a change
 
 
 @dataclass(frozen=True)
@@ -65,25 +66,31 @@ class Step:
         Wall time after which it is killed.
     absent : callable
         Returns why the step cannot run here, empty if it can.
+    sources : tuple of str
+        Folders of Python files on which its results depend.
     """
 
     name: str
     limit_s: float
     absent: Callable[[], str] = present
+    sources: tuple[str, ...] = ALL
 
 
 STEPS = (
     Step("versions", 60),
-    Step("compile", 200, not_written),
-    Step("probes", 90),
-    Step("cudnn", 240),
-    Step("flat-loop", 60, not_written),
+    Step("compile", 200, kernels),
+    Step("truncation", 60, sources=BASELINE),
+    Step("peaks", 60, sources=BASELINE),
+    Step("flat-loop", 90, sources=BASELINE),
+    Step("cudnn", 120, sources=BASELINE),
     Step("canary", 60, kernels),
-    Step("properties", 200, not_written),
+    Step("properties", 200, kernels),
     Step("anchors", 120, kernels),
-    Step("tuner", 200, not_written),
+    Step("fused", 120),
+    Step("tuner", 200, kernels),
     Step("suites", 240, kernels),
-    Step("sanitizer", 60, not_written),
+    Step("cudnn-rest", 240, sources=BASELINE),
+    Step("sanitizer", 90, sanitizer),
 )
 
 Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]
@@ -133,8 +140,8 @@ class Runner:
         Where both files are copied after every step.
     say : callable
         Prints a line.
-    key : str
-        What results depend on; a step done under another key is done again.
+    key : callable
+        Returns what a step's results depend on; one done under another key is done again.
     """
 
     def __init__(
@@ -146,7 +153,7 @@ class Runner:
         now: Callable[[], float] = time.monotonic,
         copy_to: Path | None = None,
         say: Callable[[str], None] = print,
-        key: str = "",
+        key: Callable[[Step], str] = lambda step: "",
     ) -> None:
         self.key = key
         self.out, self.log = folder / "gpu.jsonl", folder / "gpu.log"
@@ -157,30 +164,30 @@ class Runner:
     def run(self) -> dict[str, str]:
         """Return the status of each step: done, before, absent, partial, failed, timeout, ..."""
         found: dict[str, str] = {}
+        broken = records.read(self.out)[1]
+        if broken:
+            self.say(f"  {self.out.name}: lines {broken} are not JSON and are left out")
         for step in self._order():
             found[step.name] = self._status(step)
             self.say(f"  {step.name:<12} {found[step.name]}")
             self._copy()
         return found
 
-    def _history(self, name: str) -> list[str]:
-        rows, broken = records.read(self.out)
-        if broken and name == self.steps[0].name:
-            self.say(f"  {self.out.name}: lines {broken} are not JSON and are left out")
-        mine = {"what": "step", "step": name, "key": self.key}
-        return [row["status"] for row in rows if mine.items() <= row.items()]
+    def _history(self, step: Step) -> list[str]:
+        mine = {"what": "step", "step": step.name, "key": self.key(step)}
+        return [row["status"] for row in records.read(self.out)[0] if mine.items() <= row.items()]
 
     def _record(self, step: Step, status: str, **more: object) -> None:
-        row = {"what": "step", "step": step.name, "status": status, "key": self.key}
+        row = {"what": "step", "step": step.name, "status": status, "key": self.key(step)}
         records.append(self.out, {**row, **more})
 
     def _order(self) -> list[Step]:
         """Return the steps, those that failed in an earlier run last."""
-        bad = {s.name for s in self.steps if {"failed", "timeout"} & set(self._history(s.name))}
+        bad = {s.name for s in self.steps if {"failed", "timeout"} & set(self._history(s))}
         return sorted(self.steps, key=lambda step: step.name in bad)
 
     def _status(self, step: Step) -> str:
-        history = self._history(step.name)
+        history = self._history(step)
         if "done" in history:
             return "before"
         if sum(status in ("failed", "timeout") for status in history) >= ATTEMPTS:
@@ -195,10 +202,14 @@ class Runner:
 
     def _launched(self, step: Step, limit_s: float, cut: bool) -> str:
         start = self.now()
-        code, tail = self.launch(step, limit_s, self.out, self.log, self.key)
-        names = {0: "done", PARTIAL: "partial", None: "partial" if cut else "timeout"}
+        code, tail = self.launch(step, limit_s, self.out, self.log, self.key(step))
+        names = {0: "done", PARTIAL: "partial", ABSENT: "absent"}
+        names |= {None: "partial" if cut else "timeout"}
         status = names.get(code, "failed")
         took = round(self.now() - start, 1)
+        if status == "absent":
+            self._record(step, status, why=tail[:500])
+            return f"absent: {tail}"
         bad = status in ("failed", "timeout")
         more = {"why": f"exit {code}: {tail}"[:500]} if bad else {}
         if bad:
@@ -214,21 +225,35 @@ class Runner:
                     shutil.copy2(path, self.copy_to)
 
 
-def identity() -> str:
-    """Return what results depend on: the card, its driver, and the sources that are timed."""
+@cache
+def card() -> str:
+    """Return the card and its driver, as nvidia-smi names them."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        card = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        card = "no nvidia-smi"
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parents[2]
-    for folder in ("convref", "kernels", "bench"):
+        return "no nvidia-smi"
+    return (found.strip().splitlines() or ["no card"])[0]
+
+
+@cache
+def digest(folders: tuple[str, ...]) -> str:
+    """Return twelve digits that change with the Python files in these folders."""
+    found, root = hashlib.sha256(), Path(__file__).resolve().parents[2]
+    for folder in folders:
         for path in sorted(root.joinpath(folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return (
-        f"{card.strip().splitlines()[0] if card.strip() else 'no card'}, {digest.hexdigest()[:12]}"
-    )
+            found.update(path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def identity(step: Step) -> str:
+    """Return what a step's results depend on: the card, its driver, and sources."""
+    return f"{card()} | {digest(step.sources)}"
+
+
+def card_of(key: str) -> str:
+    """Return the card of a key."""
+    return key.rpartition(" | ")[0]
 
 
 def main(folder: Path, seconds: float) -> int:
@@ -242,7 +267,7 @@ def main(folder: Path, seconds: float) -> int:
         seconds,
         copy_to=Path(out) if out else None,
         say=lambda text: console.print(text, markup=False),
-        key=identity(),
+        key=identity,
     )
     console.print(f"{runner.out}: {seconds:.0f} s", markup=False)
     found = runner.run()

@@ -1,89 +1,116 @@
-"""A suite on any backends of this CPU: judged, then timed side by side."""
+"""A suite on any backends of a device: judged, then timed side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from convref import dispatch, dtypes
 from convref.case import Call
+from convref.errors import ConvrefError, message
 from convref.judge import judge
 
-from . import records, suite
+from . import options, records, suite
 from .cpu import SPIN_S, Cpu
-from .timing import Stop, Work, measure, verdict
+from .points import Place, Prepared, configured, point
+from .roofline import Roof
+from .timing import Stop
 
 STOP = Stop(samples=8, noise=0.02, timeout_s=3.0, turn=2)
+
+
+class CpuPlace:
+    """The CPU: NumPy operands, results judged by the oracle itself.
+
+    Parameters
+    ----------
+    stop : Stop
+    spin_s : float
+        Pause between arms.
+    """
+
+    cold = False
+
+    def __init__(self, stop: Stop = STOP, spin_s: float = SPIN_S) -> None:
+        self.stop, self.device = stop, Cpu(spin_s)
+
+    def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
+        """Return what can be timed, and why the others cannot."""
+        ready, given = Prepared(), operands(call)
+        for name in names:
+            backend, options = configured(name, call)
+            if (reason := backend.supports(call)) is not None:
+                ready.absent[name] = reason
+                continue
+            work = partial(backend.run, call, *given, **options)
+            if not (found := judge(call, given, work(), backend.numerics(call))):
+                ready.refused[name] = found.reason
+                continue
+            ready.works[name] = work
+        return ready
+
+    def more(self, name: str) -> records.Record:
+        """Return nothing: wall time is all there is."""
+        return {}
+
+
+def operands(call: Call) -> list[Any]:
+    """Return normal operands in the signature's order, None for those that are absent."""
+    rng, dtype = np.random.default_rng(0), dtypes.numpy_dtype(call.dtype)
+    shapes = [call.problem.shape(role) if call.is_present(role) else None for role in call.roles]
+    return [None if s is None else rng.standard_normal(s).astype(dtype) for s in shapes]
+
+
+def place_of(device: str, beside: bool = True) -> Place:
+    """Return the place called "cpu" or "cuda"; `beside`: hot and wall times on the latter too."""
+    if device == "cpu":
+        return CpuPlace()
+    from .cuda import Cuda, CudaPlace, is_there
+
+    if not is_there():
+        raise ConvrefError(message("bench", "--device is 'cuda', needs one that torch sees"))
+    return CudaPlace(Cuda(), beside=beside)
 
 
 def rows(
     layers: Sequence[suite.Layer],
     backends: Sequence[str],
+    place: Place,
     passes: Sequence[str] = suite.PASSES,
-    dtype: str = "f32",
+    keys: Sequence[str] = ("",),
     batch: int = 1,
-    stop: Stop = STOP,
-    spin_s: float = SPIN_S,
+    roof: Roof | None = None,
 ) -> Iterator[records.Record]:
-    """Yield a record per layer, pass and backend; the first backend is the one compared.
+    """Yield a record per number type, layer, pass and arm.
 
     A result that the judge finds wrong is recorded as refused and not timed.
     """
-    for layer in layers:
-        for pass_ in passes:
-            call = layer.call(pass_, batch, f"dt={dtype}")
-            works, refused = _judged(call, backends)
-            for name, why in refused.items():
-                yield {"what": "refused", "line": str(call), "arm": name, "why": why}
-            found = measure(works, Cpu(spin_s), stop) if works else {}
-            for name, timing in found.items():
-                row = {"what": "network", "line": str(call), "arm": name, **timing.record()}
-                row |= {"layer": layer.name, "times": layer.times}
-                if name == backends[0] and backends[-1] in found and len(found) > 1:
-                    row["verdict"] = verdict(timing, found[backends[-1]])
-                yield row
-
-
-def _judged(call: Call, backends: Sequence[str]) -> tuple[dict[str, Work], dict[str, str]]:
-    """Return what can be timed, and why the others cannot."""
-    rng = np.random.default_rng(0)
-    dtype = dtypes.numpy_dtype(call.dtype)
-    given = [
-        rng.standard_normal(call.problem.shape(role)).astype(dtype)
-        if call.is_present(role)
-        else None
-        for role in call.roles
-    ]
-    works: dict[str, Work] = {}
-    refused: dict[str, str] = {}
-    for name in backends:
-        backend = dispatch.load(name)
-        reason = backend.supports(call)
-        if reason is None:
-            found = judge(call, given, backend.run(call, *given), backend.numerics(call))
-            reason = None if found else found.reason
-        if reason is not None:
-            refused[name] = reason
-            continue
-        works[name] = lambda backend=backend: backend.run(call, *given)
-    return works, refused
+    for key in keys:
+        for layer in layers:
+            for pass_ in passes:
+                call = layer.call(pass_, batch, layer.keys(key))
+                for row in point(place, call, backends, roof):
+                    yield {**row, "layer": layer.name, "times": layer.times}
 
 
 def run(
-    name: str, backends: list[str], passes: list[str], dtype: str, batch: int, out: Path
+    name: str, backends: str, passes: str, dtype: str, device: str, batch: int, out: Path
 ) -> int:
     """Time a suite, print and append each record; exit status 1 if a result was refused."""
-    from rich.console import Console
+    from .tables import NetworkTable
 
-    from .tables import spread
-
-    console, bad = Console(highlight=False), 0
-    for row in rows(suite.load(name), backends, passes, dtype, batch):
-        records.append(out, row)
-        bad += row["what"] == "refused"
-        text = row["why"] if row["what"] == "refused" else spread(row)
-        said = f"{row['line']:<60} {row['arm']:<10} {text}  {row.get('verdict', '')}"
-        console.print(said, markup=False, soft_wrap=True)
-    return int(bad > 0)
+    keys = [options.keys(word, device) for word in options.words(dtype)]
+    chosen = options.chosen(passes, suite.PASSES, "pass")
+    layers, arms = suite.load(name), options.words(backends)
+    for arm in arms:
+        if "+" not in arm and "." not in arm:
+            dispatch.load(arm)
+    with NetworkTable(name) as table:
+        for row in rows(layers, arms, place_of(device), chosen, keys, batch):
+            records.append(out, {**row, "suite": name})
+            table.add(row)
+    return int(table.refused > 0)

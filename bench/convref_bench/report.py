@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from importlib.resources import files
 from math import exp, log
 from pathlib import Path
@@ -11,12 +12,16 @@ from typing import Any
 from convref.line import parse
 
 from . import records
+from .points import PLAIN
 from .records import Record
 from .roofline import Roof
 from .tables import spread
 
 PAGE = "report.html"  # the template beside this file
-REFERENCES = ("torch",)  # arms that the others are compared with
+INK, FAINT, GRID = "#1f2933", "#66727f", "#e3e8ed"
+FASTER, SLOWER, EVEN = "#1a7f4b", "#b3402a", "#8a8f98"
+ARMS = ("#2457a6", "#c46a16", "#2e8b6f", "#8b4fa8", "#b0306a", "#4a5568", "#7a8b1f", "#167d9a")
+FEW = 30  # lines that a chart names one by one
 
 
 def write(source: Path, folder: Path) -> Path:
@@ -25,7 +30,7 @@ def write(source: Path, folder: Path) -> Path:
     Parameters
     ----------
     source : Path
-        JSON lines of `cpu` or `gpu`.
+        JSON lines of `run`, `cpu`, `gpu` or `tune`.
     folder : Path
         Made if it is missing.
 
@@ -37,52 +42,115 @@ def write(source: Path, folder: Path) -> Path:
     from jinja2 import Environment
 
     rows, broken = records.read(source)
-    timed = [row for row in rows if "median_ms" in row]
+    timed = latest([row for row in rows if "median_ms" in row])
     folder.mkdir(parents=True, exist_ok=True)
-    plots = [
-        ("Time of the reference over time of the arm", ratios_plot(timed, folder / "ratios.png")),
-        ("Roofline", roofline_plot(timed, _roof(rows), folder / "roofline.png")),
-    ]
     template = files(__package__).joinpath(PAGE).read_text("utf-8")
-    page = Environment(autoescape=True).from_string(template)
-    machine = [row for row in rows if row.get("what") in ("machine", "peaks")]
-    shown = {k: v for row in machine for k, v in row.items() if k not in ("what", "key")}
+    page = Environment(autoescape=True, trim_blocks=True).from_string(template)
     text = page.render(
         source=source.name,
         broken=len(broken),
-        machine=sorted(shown.items()),
-        means=means(timed),
-        plots=plots,
-        rows=[{"verdict": "", **row, "spread": spread(row)} for row in timed],
+        machine=sorted(machine(rows).items()),
+        tiles=tiles(rows, timed),
+        means=[(*row, _bar(row[-2])) for row in means(timed)],
+        ratios=ratios_plot(timed, folder / "ratios.png"),
+        roofline=roofline_plot(timed, _roof(rows), folder / "roofline.png"),
+        accumulator=[row for row in rows if row.get("what") == "accumulator" and "mean" in row],
+        flat=flat_loop(rows),
+        steps=list({r["step"]: r for r in rows if r.get("what") == "step"}.values()),
+        refused=[row for row in rows if row.get("what") == "refused"],
+        rows=[{"verdict": "", "noise": 0.0, **row, "spread": spread(row)} for row in timed],
     )
     path = folder / "report.html"
     path.write_text(text, "utf-8")
     return path
 
 
-def ratios(rows: list[Record]) -> list[tuple[str, str, float, int]]:
-    """Return (arm, line, reference over arm, times) wherever both were measured."""
-    latest = {(row["line"], row["arm"]): row for row in rows}
+def latest(rows: list[Record]) -> list[Record]:
+    """Return the last row of each line and arm, configurations of a tuner apart."""
+    return list({(row["line"], row["arm"]): row for row in rows}.values())
+
+
+def machine(rows: list[Record]) -> dict[str, Any]:
+    """Return what the times depend on, one level deep."""
+    shown: dict[str, Any] = {}
+    for row in rows:
+        if row.get("what") in ("machine", "peaks", "tuning"):
+            shown |= {k: v for k, v in row.items() if k not in ("what", "key")}
+    for name, value in shown.items():
+        if isinstance(value, dict):
+            shown[name] = ", ".join(f"{k} {_short(v)}" for k, v in value.items())
+    return shown
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def tiles(rows: list[Record], timed: list[Record]) -> list[tuple[str, int, str]]:
+    """Return (word, count, class) of what a reader wants to know first."""
+    says = Counter(row["verdict"] for row in timed if row.get("verdict"))
+    found = [("lines", len({row["line"] for row in timed}), "")]
+    found += [(word, says[word], word) for word in ("faster", "slower", "ambiguous")]
+    return [*found, ("refused", sum(row.get("what") == "refused" for row in rows), "slower")]
+
+
+def flat_loop(rows: list[Record]) -> list[tuple[str, int, int, int, int]]:
+    """Return (type, warps, stages, wrong problems, problems) of the miscompilation probe."""
+    found: dict[tuple[str, int, int], list[bool]] = {}
+    for row in rows:
+        if row.get("what") == "flat-loop" and "wrong" in row:
+            key = (row["dtype"], row["warps"], row["stages"])
+            found.setdefault(key, []).append(row["wrong"] > 0)
+    return [(*key, sum(bad), len(bad)) for key, bad in found.items()]
+
+
+def ratios(rows: list[Record]) -> list[tuple[Record, Record]]:
+    """Return (row, the row it is compared with) wherever both were measured."""
+    by = {(row["line"], row["arm"]): row for row in rows}
     found = []
-    for (line, arm), row in latest.items():
-        reference = next((latest[line, r] for r in REFERENCES if (line, r) in latest), None)
-        if reference is not None and arm not in REFERENCES:
-            found.append(
-                (arm, line, reference["median_ms"] / row["median_ms"], row.get("times", 1))
-            )
+    for row in rows:
+        names = [row["against"]] if "against" in row else [] if row["arm"] in PLAIN else PLAIN
+        if "+" in row["arm"] and "against" not in row:
+            continue  # eager operations are compared with nothing
+        there = [by[row["line"], name] for name in names if (row["line"], name) in by]
+        if there:
+            found.append((row, there[0]))
     return found
 
 
-def means(rows: list[Record]) -> list[tuple[str, str, float, int]]:
-    """Return (arm, pass, geometric mean weighted by multiplicity, lines)."""
-    groups: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for arm, line, ratio, times in ratios(rows):
-        pass_ = line.partition(":")[0].partition(".")[2]
-        groups.setdefault((arm, pass_), []).append((log(ratio), times))
+def kind(line: str) -> tuple[str, str]:
+    """Return pass and number type of a line.
+
+    >>> kind("conv.dgrad:n1c1k1_i3_f1:math=tf32"), kind("conv.fprop:n1c1k1_i3_f1")
+    (('dgrad', 'tf32'), ('fprop', 'f32'))
+    """
+    call = parse(line).call
+    words = line.partition(":")[0].partition(".")[2]
+    return words, call.dtype if call.math == "ieee" else call.math
+
+
+def means(rows: list[Record]) -> list[tuple[str, str, str, str, float, int]]:
+    """Return (arm, reference, pass, type, geometric mean weighted by multiplicity, lines)."""
+    groups: dict[tuple[str, str, str, str], list[tuple[float, int]]] = {}
+    for row, other in ratios(rows):
+        key = (row["arm"], reference(row, other), *kind(row["line"]))
+        ratio = other["median_ms"] / row["median_ms"]
+        groups.setdefault(key, []).append((log(ratio), row.get("times", 1)))
     return [
         (*key, exp(sum(v * n for v, n in found) / sum(n for _, n in found)), len(found))
         for key, found in sorted(groups.items())
     ]
+
+
+def reference(row: Record, other: Record) -> str:
+    """Return what a group of rows is compared with: torch in its best layout is one thing."""
+    return "torch" if other["arm"] in PLAIN else other["arm"]
+
+
+def _bar(ratio: float) -> dict[str, Any]:
+    """Return where a bar from 1 to `ratio` lies on a logarithmic scale of 1/4 to 4, in percent."""
+    end = 50 + 25 * max(-2.0, min(2.0, log(ratio) / log(2)))
+    return {"left": min(50.0, end), "width": abs(end - 50), "good": ratio >= 1}
 
 
 def _roof(rows: list[Record]) -> Roof | None:
@@ -96,30 +164,89 @@ def _axes(width: float, height: float) -> tuple[Any, Any]:
 
     figure = Figure((width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    axes = figure.add_subplot()
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.tick_params(colors=FAINT, labelcolor=INK, length=0)
+    axes.set_axisbelow(True)
+    return figure, axes
 
 
 def _saved(figure: Any, path: Path) -> str:
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=150)
     return base64.b64encode(path.read_bytes()).decode()
 
 
 def ratios_plot(rows: list[Record], path: Path) -> str:
-    """Draw a bar per line and arm around 1; return the image in base64, empty if there is none."""
-    found = sorted(ratios(rows), key=lambda item: item[1:3])
+    """Draw how much faster than its reference each arm is; return the image in base64.
+
+    Few lines get a bar and a name each; many become one row of points per arm, pass and type.
+    """
+    found = ratios(rows)
     if not found:
         return ""
-    figure, axes = _axes(10, 1 + 0.2 * len(found))
-    labels = [f"{line.partition(':dt=')[0]}  {arm}" for arm, line, _, _ in found]
-    colours = ["#2a7d4f" if ratio >= 1 else "#b3523b" for _, _, ratio, _ in found]
+    if len(found) <= FEW:
+        return _bars(sorted(found, key=lambda pair: pair[0]["line"]), path)
+    return _strips(found, path)
+
+
+def _bars(found: list[tuple[Record, Record]], path: Path) -> str:
+    figure, axes = _axes(10, 1 + 0.28 * len(found))
+    values = [other["median_ms"] / row["median_ms"] for row, other in found]
+    labels = [f"{row['line'].partition(':dt=')[0]}  {row['arm']}" for row, _ in found]
+    colours = [FASTER if value >= 1 else SLOWER for value in values]
     # bars grow from 1 on a logarithmic axis, so that 2 and 1/2 are equally long
-    axes.barh(labels, [r - 1 for _, _, r, _ in found], left=1, color=colours, height=0.7)
-    axes.axvline(1, color="black", linewidth=0.8)
+    axes.barh(labels, [v - 1 for v in values], left=1, color=colours, height=0.62)
+    for y, value in enumerate(values):
+        side = "left" if value >= 1 else "right"
+        axes.annotate(
+            f"{value:.2f}",
+            (value, y),
+            (4 if value >= 1 else -4, 0),
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize=7,
+            color=FAINT,
+        )
+    return _ratio_axis(figure, axes, path, values)
+
+
+def _strips(found: list[tuple[Record, Record]], path: Path) -> str:
+    groups: dict[str, list[float]] = {}
+    for row, other in sorted(found, key=lambda pair: (pair[0]["arm"], kind(pair[0]["line"]))):
+        name = "  ".join((row["arm"], *kind(row["line"])))
+        groups.setdefault(name, []).append(other["median_ms"] / row["median_ms"])
+    figure, axes = _axes(10, 1.2 + 0.42 * len(groups))
+    for y, values in enumerate(groups.values()):
+        colours = [FASTER if value >= 1 else SLOWER for value in values]
+        # a fixed scatter of heights: points of equal ratio stay apart, pictures stay the same
+        heights = [y + 0.22 * ((37 * i) % 11 - 5) / 5 for i in range(len(values))]
+        axes.scatter(values, heights, s=14, c=colours, alpha=0.55, linewidths=0)
+        mean = exp(sum(map(log, values)) / len(values))
+        axes.plot([mean, mean], [y - 0.34, y + 0.34], color=INK, linewidth=2)
+        text = f"{mean:.2f}"
+        axes.annotate(text, (mean, y - 0.36), ha="center", va="bottom", fontsize=8, color=INK)
+    axes.set_yticks(range(len(groups)), list(groups))
+    return _ratio_axis(figure, axes, path, [v for values in groups.values() for v in values])
+
+
+def _ratio_axis(figure: Any, axes: Any, path: Path, values: list[float]) -> str:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.axvline(1, color=INK, linewidth=1)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("times faster than the reference")
+    low, high = min(*values, 0.5) / 1.25, max(*values, 2.0) * 1.25
+    ticks = [2.0**i for i in range(-12, 13) if low <= 2.0**i <= high]
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{tick:g}" for tick in ticks])
+    axes.set_xlabel("reference time / its time (right of 1 is faster)", color=INK)
+    axes.grid(axis="x", color=GRID)
     axes.invert_yaxis()
-    axes.margins(y=0.01)
-    axes.tick_params(labelsize=7)
+    axes.margins(y=0.02)
+    axes.tick_params(axis="y", labelsize=8)
     return _saved(figure, path)
 
 
@@ -128,24 +255,43 @@ def roofline_plot(rows: list[Record], roof: Roof | None, path: Path) -> str:
     found = [row for row in rows if row["line"].startswith("conv.") and row.get("what") != "host"]
     if not found:
         return ""
-    figure, axes = _axes(9, 5.5)
+    figure, axes = _axes(10, 5.6)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
     arms: dict[str, list[tuple[float, float]]] = {}
     for row in found:
         call = parse(row["line"]).call
-        rate = call.flop() / (row["median_ms"] / 1e3)
-        arms.setdefault(row["arm"], []).append((call.flop() / call.bytes_moved(), rate / 1e9))
-    for arm, points in arms.items():
-        axes.plot(*zip(*points), "o", markersize=4, alpha=0.7, label=arm)
-    low, high = axes.get_xlim()
-    for kind, peak in roof.flops.items() if roof else ():
-        knee = peak / roof.bytes_s if roof else 0.0
-        x = [min(low, knee / 10), knee, max(high, knee * 4)]
-        y = [x[0] * roof.bytes_s / 1e9 if roof else 0.0, peak / 1e9, peak / 1e9]
-        axes.plot(x, y, "-", linewidth=1, label=f"roof {kind}")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("flop per compulsory byte")
-    axes.set_ylabel("GFLOP/s")
-    axes.legend()
-    axes.grid(alpha=0.3)
+        if call.flop() and row["median_ms"] > 0:
+            rate = call.flop() / row["median_ms"] / 1e6
+            name = row["arm"].partition("@")[0]
+            arms.setdefault(name, []).append((call.flop() / call.bytes_moved(), rate))
+    for index, (arm, points) in enumerate(arms.items()):
+        colour = ARMS[index % len(ARMS)]
+        axes.scatter(*zip(*points), s=16, alpha=0.6, color=colour, linewidths=0, label=arm)
+    _roofs(axes, roof, [x for points in arms.values() for x, _ in points])
+    axes.set_xlabel("flop per compulsory byte", color=INK)
+    axes.set_ylabel("GFLOP/s", color=INK)
+    axes.legend(frameon=False, fontsize=8, loc="lower right", markerscale=1.6)
+    axes.grid(color=GRID)
     return _saved(figure, path)
+
+
+def _roofs(axes: Any, roof: Roof | None, intensities: list[float]) -> None:
+    """Draw the memory slope once and a ceiling per number type, named at its right end."""
+    if roof is None or not intensities:
+        return
+    low, highest = min(intensities) / 1.5, max(roof.flops.values())
+    right = max(*intensities, highest / roof.bytes_s) * 2
+    knee = highest / roof.bytes_s
+    axes.plot([low, knee], [low * roof.bytes_s / 1e9, highest / 1e9], color=INK, linewidth=1.2)
+    for name, peak in roof.flops.items():
+        axes.plot([peak / roof.bytes_s, right], [peak / 1e9] * 2, color=INK, linewidth=1.2)
+        axes.annotate(
+            f"{name} {peak / 1e12:.3g} TFLOP/s",
+            (right, peak / 1e9),
+            (0, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=INK,
+        )

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from convref import dispatch
 from convref.case import Call
 
-from . import records, suite
-from .gpu import PARTIAL, ours
-from .roofline import Roof, RoofError
-from .timing import Stop, measure, verdict
+from . import options, records, suite
+from .gpu import ABSENT, PARTIAL, card_of, ours
+from .points import Place, layout_of, point
+from .roofline import Roof
+from .timing import measure
 
-POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GPU time an arm
 BATCHES = {"resnet50": 32, "yolo11n": 8, "mobilenet_v3_large": 32, "efficientnet_b0": 32}
 BATCHES |= {"convnext_tiny": 32, "sd_unet": 2, "stress": 16, "wavenet": 4}
-KEYS = ("dt=bf16:mem=nhwc", "dt=f16:mem=nhwc", "math=tf32:mem=nhwc", "mem=nhwc")
-ANCHORS = 6
+DTYPES = ("bf16", "fp16", "tf32", "fp32")
+ANCHORS = 6  # layers of ResNet-50
+CUDNN = ("torch", "torch.nchw", "torch.nhwc", "torch.deterministic")
+REFERENCE = ("torch", "torch.nchw", "torch.nhwc")
+FUSED = tuple(f"{arm}+{e}" for e in ("relu", "add_relu") for arm in ("cudnn", "compile", "eager"))
+ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad of ResNet-50
+PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
+TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
+JOBS = 16  # processes that compile
+
+
+class Absent(Exception):
+    """A step has nothing to do here; the text says why."""
 
 
 class OutOfTime(Exception):
@@ -33,8 +45,10 @@ class Step:
 
     def __init__(self, out: Path, seconds: float, key: str = "") -> None:
         self.out, self.end, self.key = out, time.monotonic() + seconds, key
-        self.before = [row for row in records.read(out)[0] if row.get("key") == key]
-        self.seen = {(r["line"], r["arm"]) for r in self.before if r.get("what") == "point"}
+        self.rows = records.read(out)[0]
+        self.before = [row for row in self.rows if row.get("key") == key]
+        known = ("point", "absent", "refused")
+        self.seen = {(r["line"], r["arm"]) for r in self.before if r.get("what") in known}
 
     def add(self, what: str, **fields: Any) -> None:
         """Append a record."""
@@ -46,8 +60,10 @@ class Step:
             raise OutOfTime
 
     def roof(self) -> Roof | None:
-        """Return the peaks that the probes measured last, None if they did not."""
-        peaks = [row for row in self.before if row.get("what") == "peaks"]
+        """Return the peaks measured last on this card, None if they were not."""
+        card = card_of(self.key)
+        rows = (row for row in self.rows if row.get("what") == "peaks")
+        peaks = [row for row in rows if card_of(row.get("key", "")) == card]
         return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
 
 
@@ -67,6 +83,8 @@ def versions(step: Step) -> None:
         sms=card.multi_processor_count,
         l2_bytes=card.L2_cache_size,
         memory_bytes=card.total_memory,
+        packages={name: _version(name) for name in PACKAGES},
+        kernels={name: dispatch.load(name).fingerprint() for name in ours()},
     )
 
 
@@ -79,6 +97,24 @@ def _version(name: str) -> str:
         return "absent"
 
 
+def compile_(step: Step) -> None:
+    """Let every backend that offers it compile its kernels beforehand, in 16 processes."""
+    import torch
+
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    hooks = {name: getattr(dispatch.load(name), "compile_all", None) for name in ours()}
+    if not any(hooks.values()):
+        raise Absent(f"{', '.join(hooks)}: no compile_all(arch, jobs)")
+    for name, hook in hooks.items():
+        if hook is None:
+            continue
+        start = time.monotonic()
+        made = hook(arch, JOBS)
+        took = round(time.monotonic() - start, 2)
+        step.add("compiled", backend=name, arch=arch, jobs=JOBS, took_s=took, made=str(made)[:300])
+        step.check_time()
+
+
 def probes(step: Step) -> None:
     """Measure the peaks, and how a tensor core rounds its sums."""
     import torch
@@ -87,15 +123,16 @@ def probes(step: Step) -> None:
 
     device, flops = Cuda(), {}
     bytes_s = _copy_rate(device)
-    for name, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("tf32", None)):
-        flops[name] = _product_rate(device, name, dtype or torch.float32)
-    flops["f32"] = _product_rate(device, "f32", torch.float32)
+    for name in ("bf16", "f16", "tf32", "f32"):
+        dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(name, torch.float32)
+        flops[name] = _product_rate(device, name, dtype)
     step.add("peaks", flops=flops, bytes_s=bytes_s, card=device.name)
-    step.add("accumulator", **_accumulator())
 
 
 def _copy_rate(device: Any) -> float:
     import torch
+
+    from .cuda import POINT
 
     source = torch.empty(2**28, device="cuda").normal_()  # 1 GiB
     target = torch.empty_like(source)
@@ -106,7 +143,9 @@ def _copy_rate(device: Any) -> float:
 def _product_rate(device: Any, name: str, dtype: Any) -> float:
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+    from .cuda import POINT
+
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if name == "tf32" else "ieee"
     size = 4096 if name == "f32" else 8192
     a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
     out = torch.empty_like(a)
@@ -114,148 +153,160 @@ def _product_rate(device: Any, name: str, dtype: Any) -> float:
     return 2 * size**3 / (took.low_ms / 1e3)
 
 
-def _accumulator() -> dict[str, Any]:
-    """Return 1 + 1.5 ulp/2 as the tensor core sums it: to nearest gives 1 + ulp, truncation 1."""
-    import torch
+def truncation(step: Step) -> None:
+    """Record how sums on the tensor cores lose their last bits, in cuBLAS and in a Triton loop."""
+    from . import accumulate
 
-    a = torch.zeros(64, 64, device="cuda", dtype=torch.bfloat16)
-    b = torch.zeros_like(a)
-    a[:, 0], b[0, :] = 1, 1
-    a[:, 1], b[1, :] = 2.0**-12, 1.5 * 2.0**-12  # 0.75 ulp of 1.0 in float32
-    out = torch.mm(a, b, out_dtype=torch.float32)
-    excess = (out[0, 0].double().item() - 1) * 2**23
-    return {"added_ulp": 0.75, "got_ulp": excess, "truncates": excess == 0}
+    for row in accumulate.rows(ACCUMULATED):
+        step.add("accumulator", **row)
+        step.check_time()
 
 
-def points(names: tuple[str, ...], keys: tuple[str, ...]) -> Iterator[tuple[str, Call]]:
-    """Yield every (layer name, call) of the suites once, bf16 first, most weighted first."""
+def flat_loop(step: Step) -> None:
+    """Record for which warps and stages a flat loop over filter taps is miscompiled."""
+    from . import flat_loop
+
+    for row in flat_loop.rows():
+        step.add("flat-loop", **row)
+        step.check_time()
+
+
+Point = tuple[str, suite.Layer, Call]  # suite, layer, call
+
+
+def points(names: Sequence[str], dtypes: Sequence[str], bias: bool = False) -> Iterator[Point]:
+    """Yield every (suite, layer, call) of the suites once, bf16 first, most weighted first."""
     seen: set[Call] = set()
-    for key in keys:
+    for key in (options.keys(dtype, "cuda") for dtype in dtypes):
         for name in names:
-            layers = suite.by_weight(suite.load(name))
-            for layer in layers:
+            for layer in suite.by_weight(suite.load(name)):
                 if ":t=1" in layer.template:
                     continue  # the reference of sums.py has no transposed form
-                for pass_ in suite.PASSES:
-                    extra = _key(layer, f"{key}:dev=cuda")
-                    call = _without_bias(layer.call(pass_, BATCHES.get(name, 1), extra))
+                for pass_ in suite.PASSES[:1] if bias else suite.PASSES:
+                    call = layer.call(pass_, BATCHES.get(name, 1), layer.keys(key))
+                    if pass_ == "fprop":
+                        call = replace(call, problem=replace(call.conv, bias=bias))
                     if call not in seen:
                         seen.add(call)
-                        yield f"{name} {layer.name}", call
+                        yield name, layer, call
 
 
-def _key(layer: suite.Layer, key: str) -> str:
-    """Return the keys without a memory order that this rank does not have."""
-    rank = layer.problem(1).rank
-    return key if rank == 2 else key.replace("mem=nhwc", "").replace("::", ":").strip(":")
-
-
-def _without_bias(call: Call) -> Call:
-    if call.pass_ != "fprop":
-        return call
-    return replace(call, problem=replace(call.conv, bias=False))
-
-
-def time_point(step: Step, layer: str, call: Call, names: tuple[str, ...]) -> None:
-    """Judge, time and record one call on the backends of `names`; "torch" is cuDNN."""
-    from . import cuda, sums
-
-    missing = [name for name in names if (str(call), name) not in step.seen]
-    if not missing:
-        return
-    step.check_time()
-    works, judged = {}, {}
-    sets = [cuda.operands(call, seed) for seed in range(cuda.copies(call))]
-    for name in names:
-        backend = dispatch.load(name)
-        if (reason := backend.supports(call)) is not None:
-            step.add("point", line=str(call), arm=name, layer=layer, absent=reason)
-            continue
-        run = _runner(backend, call)
-        judged[name] = sums.judge(call, backend.numerics(call), sets[0], run(*sets[0]))
-        works[name] = cuda.rotation(run, sets)
-    if works:
-        _record(step, layer, call, works, judged)
-
-
-def _runner(backend: Any, call: Call) -> Callable[..., Any]:
-    slot = call.signature.results.index(call.wanted[0])
-    absent = (None,) * sum(not call.is_present(role) for role in call.roles)
-    return lambda *given: backend.run(call, *given, *absent)[slot]
-
-
-def _record(
-    step: Step, layer: str, call: Call, works: dict[str, Any], judged: dict[str, float]
+def time_points(
+    step: Step,
+    calls: Iterable[Point],
+    names: Sequence[str],
+    place: Place | None = None,
 ) -> None:
-    from .cuda import Cuda, is_cold
+    """Judge, time and record calls on the arms of `names` that the file does not hold yet."""
+    if place is None:
+        from .cuda import Cuda, CudaPlace
 
-    device = Cuda()
-    cold = is_cold(call, next(iter(works.values())).copies)
-    found = measure(works, device, POINT, cold=True)
-    roof = step.roof()
-    for name, timing in found.items():
-        row = {"line": str(call), "arm": name, "layer": layer, "how": works[name].how}
-        row |= {"copies": works[name].copies, "judged": judged[name], "cold": cold}
-        if "torch" in found and name != "torch":
-            row["verdict"] = verdict(timing, found["torch"])
-        try:
-            if roof is not None:
-                row["roof"] = roof.fraction(call, timing.low_ms / 1e3, cold=cold)
-        except RoofError as error:
-            step.add("refused", why=str(error), **row)
+        place = CudaPlace(Cuda())
+    for name, layer, call in calls:
+        arms = [arm for arm in names if arm != f"torch.{layout_of(call)}"]  # that is "torch"
+        if all((str(call), arm) in step.seen for arm in arms):
             continue
-        step.add("point", **row, **timing.record())
-
-
-def _all(step: Step, calls: Iterator[tuple[str, Call]], names: tuple[str, ...]) -> None:
-    import torch
-
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.benchmark_limit = 0
-    for layer, call in calls:
-        try:
-            time_point(step, layer, call, names)
-        except (ArithmeticError, torch.cuda.OutOfMemoryError) as error:
-            step.add("refused", line=str(call), layer=layer, why=str(error)[:300])
-            torch.cuda.empty_cache()
+        step.check_time()
+        for row in point(place, call, arms, step.roof()):
+            step.add(suite=name, layer=layer.name, times=layer.times, **row)
 
 
 def cudnn(step: Step) -> None:
-    """Time cuDNN through torch on every suite."""
-    _all(step, points(suite.names(), KEYS), ("torch",))
+    """Time cuDNN through torch, in its layouts and deterministic, on every suite in bf16."""
+    time_points(step, points(suite.names(), DTYPES[:1]), CUDNN)
+
+
+def cudnn_rest(step: Step) -> None:
+    """Time cuDNN on every suite in the other number types."""
+    time_points(step, points(suite.names(), DTYPES[1:]), CUDNN)
+
+
+def fused(step: Step) -> None:
+    """Time convolution with bias, activation and residual: fused kernels and eager ones."""
+    arms = (*(f"{name}+{e}" for name in ours() for e in ("relu", "add_relu")), *FUSED)
+    calls = list(points(("resnet50",), DTYPES[:1], bias=True))[: 2 * ANCHORS]
+    time_points(step, calls, arms)
 
 
 def canary(step: Step) -> None:
-    """Run each kernel once on one small layer, judged."""
-    _all(step, iter(list(points(("stress",), KEYS[:1]))[:3]), ours())
+    """Run each kernel on one small layer, judged."""
+    time_points(step, list(points(("stress",), DTYPES[:1]))[:3], ours())
 
 
 def anchors(step: Step) -> None:
     """Time every kernel against cuDNN on the heaviest layers of ResNet-50."""
-    calls = list(points(("resnet50",), KEYS[:1]))[: ANCHORS * len(suite.PASSES)]
-    _all(step, iter(calls), (*ours(), "torch"))
+    calls = list(points(("resnet50",), DTYPES[:1]))[: ANCHORS * len(suite.PASSES)]
+    time_points(step, calls, (*ours(), *REFERENCE))
 
 
 def suites(step: Step) -> None:
-    """Time every kernel against cuDNN on all suites."""
-    _all(step, points(suite.names(), KEYS), (*ours(), "torch"))
+    """Time every kernel against cuDNN on all suites, and FlagGems where it is installed."""
+    flaggems = ("flaggems",) if find_spec("flag_gems") else ()
+    time_points(step, points(suite.names(), DTYPES), (*ours(), *flaggems, *REFERENCE))
+
+
+def properties(step: Step) -> None:
+    """Hold every kernel to the oracle on a fixed list of small problems of many sizes."""
+    from . import properties
+
+    wrong = [row for name in ours() for row in properties.check(step, name)]
+    if wrong:
+        raise SystemExit(f"{len(wrong)} lines are wrong, the first: {wrong[0]['line']}")
+
+
+def tuner(step: Step) -> None:
+    """Search the configurations of every backend that offers them, most weighted layers first."""
+    from . import tuner
+    from .cuda import Cuda, CudaPlace
+
+    able = [name for name in ours() if tuner.is_tunable(name)]
+    if not able:
+        raise Absent(f"{', '.join(ours())}: no configurations(call)")
+    place = CudaPlace(Cuda(), beside=False)
+    for name in able:
+        search = tuner.Search(name, place, step.out, step.key)
+        for given in points(TUNED, DTYPES[:1]):
+            step.check_time()
+            search.add(*given)
+
+
+def sanitizer(step: Step) -> None:
+    """Run every kernel on a few small problems under compute-sanitizer."""
+    from . import sanitize
+
+    if reason := sanitize.broken():
+        raise Absent(reason)
+    for name in ours():
+        step.add("sanitizer", **sanitize.check(name, step.end - time.monotonic()))
+        step.check_time()
 
 
 STEPS: dict[str, Callable[[Step], None]] = {
     "versions": versions,
-    "probes": probes,
+    "compile": compile_,
+    "truncation": truncation,
+    "peaks": probes,
+    "flat-loop": flat_loop,
     "cudnn": cudnn,
     "canary": canary,
+    "properties": properties,
     "anchors": anchors,
+    "fused": fused,
+    "tuner": tuner,
     "suites": suites,
+    "cudnn-rest": cudnn_rest,
+    "sanitizer": sanitizer,
 }
 
 
 def main(name: str, out: Path, seconds: float, key: str) -> int:
-    """Run a step; exit status 0 done, 3 out of time."""
+    """Run a step; exit status 0 done, 3 out of time, 4 nothing to do here."""
     try:
         STEPS[name](Step(out, seconds, key))
     except OutOfTime:
         print(f"{name}: time is up")
         return PARTIAL
+    except Absent as reason:
+        print(reason)
+        return ABSENT
     return 0

@@ -55,6 +55,16 @@ class Layer:
         assert isinstance(problem, ConvProblem)
         return problem
 
+    def keys(self, keys: str) -> str:
+        """Return the keys of a line, ``mem=nhwc`` left out where the rank has other axes.
+
+        >>> Layer("conv:nNc1k1_i3_f1", 1, "").keys("dt=bf16:mem=nhwc:dev=cuda")
+        'dt=bf16:dev=cuda'
+        """
+        if self.problem(1).rank == 2:
+            return keys
+        return ":".join(key for key in keys.split(":") if key != "mem=nhwc")
+
     def call(self, pass_: str, batch: int, keys: str = "") -> Call:
         """Return the call of a pass; `keys` are those of the line, like ``dt=bf16:mem=nhwc``."""
         op, _, shape = self.line(batch).partition(":")

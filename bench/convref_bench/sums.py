@@ -46,7 +46,7 @@ def evaluate(call: Call, *operands: Tensor) -> Tensor:
     Parameters
     ----------
     call : Call
-        fprop without bias, or a one-bit backward of x or w; not transposed, not flipped.
+        fprop, or a one-bit backward of x or w; not transposed, not flipped.
     *operands : Tensor
         Of any number type.
     """
@@ -55,7 +55,9 @@ def evaluate(call: Call, *operands: Tensor) -> Tensor:
     assert not problem.transposed
     assert not problem.flip
     if role == "y":
-        return _gather(given["x"].double(), given["w"].double(), problem)
+        y = _gather(given["x"].double(), given["w"].double(), problem)
+        b = given.get("b")
+        return y if b is None else y + b.double().reshape(-1, *(1,) * problem.rank)
     if role == "dx":
         return _scatter(given["dy"].double(), given["w"].double(), problem)
     return _correlate(given["x"].double(), given["dy"].double(), problem)
@@ -93,8 +95,20 @@ def _correlate(x: Tensor, dy: Tensor, problem: ConvProblem) -> Tensor:
     return dw.flatten(0, 1)
 
 
-def judge(call: Call, numerics: Numerics, operands: tuple[Tensor, ...], got: Tensor) -> float:
+def judge(
+    call: Call, numerics: Numerics, operands: tuple[Tensor, ...], got: Tensor, epilogue: str = ""
+) -> float:
     """Return the largest error of a timed result as a fraction of its proven bound.
+
+    Parameters
+    ----------
+    call : Call
+    numerics : Numerics
+    operands : tuple of Tensor
+        The present operands; behind them the residual of epilogue "add_relu".
+    got : Tensor
+    epilogue : str
+        "", "relu" or "add_relu".
 
     Raises
     ------
@@ -105,6 +119,10 @@ def judge(call: Call, numerics: Numerics, operands: tuple[Tensor, ...], got: Ten
     sums = evaluate(call, *(operand.abs() for operand in operands))
     check_slice(call, operands, value, sums)
     role = call.wanted[0]
+    if epilogue == "add_relu":
+        value, sums = value + operands[-1].double(), sums + operands[-1].double().abs()
+    if epilogue:
+        value = value.clamp_min(0)  # moves nothing further apart, so the bound stays
     if numerics.normwise:
         sums = sums.max()
     # the bound is linear in (|value|, sums): its coefficients come from the judge itself
@@ -137,7 +155,7 @@ def check_slice(call: Call, operands: tuple[Tensor, ...], value: Tensor, sums: T
     images = slice(None) if role == "dw" else slice(problem.n - 1, problem.n)
     inner = slice(0, cs.stop - cs.start)
     cut = {"x": (images, cs), "dx": (images, cs), "y": (images, ks), "dy": (images, ks)}
-    cut |= {"w": (ks, inner), "dw": (ks, inner)}
+    cut |= {"w": (ks, inner), "dw": (ks, inner), "b": (ks,)}
     n = problem.n if role == "dw" else 1
     sizes = {"n": n, "c": cs.stop - cs.start, "k": ks.stop - ks.start, "groups": 1}
     small = replace(call, problem=replace(problem, **sizes))

@@ -77,6 +77,39 @@ class LiveTable:
         self.console.print(table)
 
 
+class NetworkTable:
+    """Prints points as they come, and at the end a geometric mean per arm, pass and type."""
+
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        self.title, self.console = title, console or Console(highlight=False)
+        self.rows: list[Record] = []
+        self.refused = 0
+
+    def __enter__(self) -> NetworkTable:
+        """Print the units."""
+        self.console.print("times in ms: median [fastest, third quartile]", markup=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Print the means, also of a run that was cut off."""
+        from .report import means
+
+        rows = [[*key, f"{mean:.3f}", count] for *key, mean, count in means(self.rows)]
+        if rows:
+            columns = ["arm", "against", "pass", "type", "geometric mean", "lines"]
+            self.console.print(table(f"{self.title}: reference / arm", columns, rows))
+
+    def add(self, row: Record) -> None:
+        """Print one record."""
+        self.rows.append(row)
+        self.refused += row["what"] == "refused"
+        said = spread(row) if row["what"] == "point" else f"{row['what']}: {row['why']}"
+        text = f"{row['line']:<60} {row['arm']:<16} {said} "
+        self.console.print(text, markup=False, end="", soft_wrap=True)
+        says = row.get("verdict", "")
+        self.console.print(f"[{PLAIN[says]}]{says}[/] than {row['against']}" if says else "")
+
+
 def table(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
     """Return a table of texts."""
     built = Table(*columns, title=title)

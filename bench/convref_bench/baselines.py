@@ -1,0 +1,244 @@
+"""The arms on a CUDA device: registered backends, and what PyTorch users have without us.
+
+An arm is called NAME or, with something fused into a forward convolution, NAME+EPILOGUE.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convref import dispatch
+from convref.arrays import torch_dtype
+from convref.case import Call
+from convref.errors import ConvrefError, message
+from convref.judge import Numerics
+
+from .points import configured, layout_of
+
+COMPILE_S = 45.0  # torch.compile may take so long for one call
+EPILOGUES = ("relu", "add_relu")  # act(conv + bias), act(conv + bias + residual)
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "": lambda one: one,
+    "nchw": lambda one: one.contiguous(),
+    "nhwc": lambda one: one.contiguous(memory_format=LAST.get(one.ndim, torch.contiguous_format)),
+}
+# Arms made of the backend "torch": the layout they want, and whether they are deterministic.
+TORCH = {
+    "torch": ("", False),
+    "torch.nchw": ("nchw", False),
+    "torch.nhwc": ("nhwc", False),
+    "torch.deterministic": ("", True),
+}
+
+
+class Absent(Exception):
+    """An arm cannot do a call; the text says why."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is timed.
+
+    Parameters
+    ----------
+    run : callable
+        Takes the present operands in signature order, then a residual where the epilogue adds
+        one; returns the one result.
+    numerics : Numerics
+    flags : dict of str to bool, int or str
+        What was set for this row.
+    layout : str
+        Key of LAYOUTS: how its operands lie, whatever the line says.
+    epilogue : str
+        One of EPILOGUES, or empty.
+    """
+
+    run: Callable[..., Tensor]
+    numerics: Numerics
+    flags: dict[str, Any]
+    layout: str = ""
+    epilogue: str = ""
+
+    def lay(self, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the operands as they lie for this arm."""
+        return tuple(map(LAYOUTS[self.layout], operands))
+
+
+def arm(name: str, call: Call) -> Arm:
+    """Return the arm called `name` for a call.
+
+    Raises
+    ------
+    Absent
+        With the reason why it cannot do the call.
+    ConvrefError
+        If nothing has that name.
+    """
+    base, plus, epilogue = name.partition("+")
+    if plus:
+        return _fused(base, epilogue, call)
+    if base == "flaggems":
+        return _flaggems(call)
+    layout, deterministic = TORCH.get(base, ("", False))
+    if layout and layout == layout_of(call):
+        raise Absent("the line lies so already")
+    if layout == "nhwc" and call.problem.rank == 1:
+        raise Absent("torch has no channels-last form of three axes")
+    backend, options = configured("torch" if base in TORCH else base, call)
+    if (reason := backend.supports(call)) is not None:
+        raise Absent(reason)
+    shown = {"math": call.math, "deterministic": deterministic, "benchmark_limit": 0}
+    run = with_flags(result_of(backend, call, **options), call.math, deterministic)
+    return Arm(run, backend.numerics(call), shown, layout)
+
+
+def result_of(backend: Any, call: Call, **options: Any) -> Callable[..., Tensor]:
+    """Return what computes the one wanted result from the present operands."""
+    slot = call.signature.results.index(call.wanted[0])
+    absent = (None,) * sum(not call.is_present(role) for role in call.roles)
+    return lambda *given: backend.run(call, *given, *absent, **options)[slot]
+
+
+def with_flags(run: Callable[..., Tensor], math: str, deterministic: bool) -> Callable[..., Tensor]:
+    """Return `run` under the flags of one row."""
+
+    def flagged(*given: Tensor) -> Tensor:
+        with flags(math, deterministic), torch.no_grad():
+            return run(*given)
+
+    return flagged
+
+
+@contextmanager
+def flags(math: str, deterministic: bool) -> Iterator[None]:
+    """Let cuDNN try every plan it has, and use TF32 where the row says so and nowhere else."""
+    cudnn = torch.backends.cudnn
+    wanted = [(cudnn.conv, "fp32_precision", "tf32" if math == "tf32" else "ieee")]
+    if cudnn.is_available():
+        wanted += [(cudnn, "benchmark", True), (cudnn, "deterministic", deterministic)]
+        wanted += [(cudnn, "benchmark_limit", 0)]  # the default tries ten plans
+    before = [(part, name, getattr(part, name)) for part, name, _ in wanted]
+    try:
+        for part, name, value in wanted:
+            setattr(part, name, value)
+        yield
+    finally:
+        for part, name, value in before:
+            setattr(part, name, value)
+
+
+def _fused(base: str, epilogue: str, call: Call) -> Arm:
+    if epilogue not in EPILOGUES:
+        what = f"epilogue is {epilogue!r}, needs one of {', '.join(EPILOGUES)}"
+        raise ConvrefError(message("bench", what))
+    if call.pass_ != "fprop" or not call.conv.bias or call.conv.transposed:
+        raise Absent("an epilogue needs a forward convolution with bias")
+    if base in FUSED:
+        if not all(lo == hi >= 0 for lo, hi in call.conv.padding):
+            raise Absent("padding is asymmetric")
+        numerics = dispatch.load("torch").numerics(call)
+        run = FUSED[base](epilogue, _geometry(call))
+    else:
+        backend = dispatch.load(base)
+        make = getattr(backend, "fused", None)
+        run = make(call, epilogue) if make else None
+        if run is None:
+            raise Absent(f"{base} fuses no {epilogue} here")
+        numerics = backend.numerics(call)
+    numerics = replace(numerics, stages=numerics.stages + 2)  # bias and residual round too
+    shown = {"math": call.math, "deterministic": False, "benchmark_limit": 0}
+    return Arm(with_flags(run, call.math, False), numerics, shown, "", epilogue)
+
+
+def _geometry(call: Call) -> tuple[list[int], list[int], list[int], int]:
+    problem = call.conv
+    padding = [lo for lo, _ in problem.padding]
+    return list(problem.stride), padding, list(problem.dilation), problem.groups
+
+
+Geometry = tuple[list[int], list[int], list[int], int]
+
+
+def _eager(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
+    stride, padding, dilation, groups = geometry
+
+    def run(x: Tensor, w: Tensor, b: Tensor, z: Tensor | None = None) -> Tensor:
+        y = torch.convolution(x, w, b, stride, padding, dilation, False, [0] * len(stride), groups)
+        return torch.relu(y if z is None else y + z)
+
+    return run
+
+
+def _cudnn(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
+    if epilogue == "relu":
+        return lambda x, w, b: torch.cudnn_convolution_relu(x, w, b, *geometry)
+    return lambda x, w, b, z: torch.cudnn_convolution_add_relu(x, w, z, 1.0, b, *geometry)
+
+
+def _compiled(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
+    compiled = torch.compile(_eager(epilogue, geometry), dynamic=False)
+    ready: list[bool] = []
+
+    def run(*given: Tensor) -> Tensor:
+        if ready:
+            return compiled(*given)
+        with timebox(COMPILE_S):
+            result = compiled(*given)
+        ready.append(True)
+        return result
+
+    return run
+
+
+FUSED: dict[str, Callable[[str, Geometry], Callable[..., Tensor]]] = {
+    "eager": _eager,
+    "cudnn": _cudnn,
+    "compile": _compiled,
+}
+
+
+@contextmanager
+def timebox(seconds: float) -> Iterator[None]:
+    """Raise Absent in this, the main, thread when `seconds` are over."""
+
+    def ring(number: int, frame: object) -> None:
+        raise Absent(f"not ready after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _flaggems(call: Call) -> Arm:
+    if call.pass_ != "fprop" or call.problem.rank != 2 or call.math != "ieee":
+        raise Absent("FlagGems is called for 2-d forward convolutions only")
+    try:
+        conv2d = importlib.import_module("flag_gems").conv2d
+    except (ImportError, AttributeError) as error:
+        raise Absent(f"FlagGems: {error}") from None
+    stride, padding, dilation, groups = _geometry(call)
+
+    def run(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        return conv2d(x, w, b, stride, padding, dilation, groups)
+
+    return Arm(run, dispatch.load("torch").numerics(call), {"math": "ieee"}, "nchw")
+
+
+def residual(call: Call, where: str, seed: int) -> Tensor:
+    """Return a normal tensor of the output's shape, in the memory order of the input."""
+    generator = torch.Generator(where).manual_seed(seed)
+    drawn = torch.randn(call.problem.shape("y"), generator=generator, device=where)
+    return LAYOUTS[layout_of(call)](drawn.to(torch_dtype(call.dtype)))

@@ -1,0 +1,57 @@
+"""The words of the command line: number types under the names people use, devices, lists."""
+
+from __future__ import annotations
+
+from convref.errors import ConvrefError, message, shorten
+
+# Number type -> keys of a line; float32 that may use tensor cores is a `math`, not a type.
+DTYPES = {
+    "bf16": "dt=bf16",
+    "fp16": "dt=f16",
+    "tf32": "math=tf32",
+    "tf32x3": "math=tf32x3",
+    "fp32": "",
+    "fp64": "dt=f64",
+}
+ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "half": "fp16", "bfloat16": "bf16"}
+DEVICES = {"cpu": "", "cuda": "mem=nhwc:dev=cuda"}
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words between commas, each once.
+
+    >>> words("triton, torch,triton")
+    ('triton', 'torch')
+    """
+    return tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
+
+
+def keys(dtype: str, device: str = "cpu") -> str:
+    """Return the keys of a line for a number type on a device.
+
+    Raises
+    ------
+    ConvrefError
+        If either name is unknown.
+
+    Examples
+    --------
+    >>> keys("fp16"), keys("f32"), keys("tf32", "cuda")
+    ('dt=f16', '', 'math=tf32:mem=nhwc:dev=cuda')
+    """
+    found = _known("dtype", ALIASES.get(dtype, dtype), DTYPES), _known("device", device, DEVICES)
+    return ":".join(filter(None, found))
+
+
+def _known(what: str, name: str, table: dict[str, str]) -> str:
+    if name not in table:
+        text = f"--{what} is {shorten(repr(name))}, needs one of {', '.join(table)}"
+        raise ConvrefError(message("bench", text))
+    return table[name]
+
+
+def chosen(text: str, table: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return the words of `text`, each of which is in `table`."""
+    for word in (found := words(text)):
+        _known(what, word, dict.fromkeys(table, ""))
+    return found

@@ -1,0 +1,240 @@
+"""What happens on a CUDA device, rehearsed on tensors of the CPU and with a stub for the card."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from convref import dispatch  # noqa: E402
+from convref.line import parse  # noqa: E402
+from convref_bench import baselines, cuda, gpu, records, steps, suite  # noqa: E402
+from convref_bench.baselines import Absent, arm  # noqa: E402
+from convref_bench.points import point  # noqa: E402
+from convref_bench.roofline import Roof  # noqa: E402
+from convref_bench.timing import Stop  # noqa: E402
+
+
+class Card:
+    """A device on which everything lies in main memory."""
+
+    name, where, cache_bytes = "stub", "cpu", 50_000
+
+    def now(self):
+        return time.perf_counter()
+
+    def settle(self):
+        pass
+
+    def clock_mhz(self):
+        return 1000.0
+
+    def sample(self, work, calls, cold):
+        start = time.perf_counter()
+        work()
+        return (time.perf_counter() - start) / getattr(work, "copies", 1)
+
+
+def eager(run, sets):
+    kept = []
+
+    def replay():
+        kept[:] = [run(*one) for one in sets]
+
+    replay()
+    return cuda.Rotation(replay, len(sets), "graph", lambda: kept[0])
+
+
+QUICK = Stop(samples=2, noise=9.0, timeout_s=0.2)
+LINE = "conv.fprop:n2c8k6_i9x9_f3x3_s2_p1{}:dt=bf16:mem=nhwc"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(cuda, "BESIDE", QUICK)
+    monkeypatch.setattr(cuda, "WALL_S", 0.0)
+
+
+def place(**more):
+    return cuda.CudaPlace(Card(), QUICK, eager, names=lambda work: ["kernel"], **more)
+
+
+def call_of(bias, pass_="fprop"):
+    call = parse(LINE.format("" if bias else ":bias=0")).call
+    return call if pass_ == "fprop" else parse(LINE.format("").replace("fprop", pass_)).call
+
+
+@pytest.mark.parametrize("pass_", ["fprop", "dgrad", "wgrad"])
+def test_every_plain_baseline_is_judged_and_timed_in_its_layout(pass_):
+    call = call_of(False, pass_)
+    names = ["torch", "torch.nchw", "torch.deterministic"]
+    found = {row["arm"]: row for row in point(place(), call, names)}
+    assert [row["what"] for row in found.values()] == ["point"] * 3
+    assert found["torch.nchw"]["how"] == "graph"
+    assert found["torch.deterministic"]["flags"]["deterministic"] is True
+    assert found["torch"]["flags"] == {
+        "math": "ieee",
+        "deterministic": False,
+        "benchmark_limit": 0,
+    }
+    for row in found.values():
+        assert 0 < row["judged"] <= 1
+        assert row["hot_ms"] > 0
+        assert row["wall_ms"] > 0
+        assert row["kernels"] == ["kernel"]
+        assert row["mhz"] == 1000.0
+        assert row["copies"] == cuda.copies(call, Card.cache_bytes)
+
+
+def test_operands_lie_as_the_arm_wants_them():
+    call = call_of(False)
+    given = cuda.operands(call, 0, "cpu")
+    assert all(one.is_contiguous(memory_format=torch.channels_last) for one in given)
+    assert all(one.is_contiguous() for one in arm("torch.nchw", call).lay(given))
+    with pytest.raises(Absent, match="lies so already"):
+        arm("torch.nhwc", call)
+
+
+def test_epilogues_are_judged_and_eager_is_a_reference_of_nobody():
+    call = call_of(True)
+    names = ["eager+relu", "eager+add_relu", "cudnn+relu"]
+    found = {row["arm"]: row for row in point(place(), call, names)}
+    assert found["eager+relu"]["what"] == found["eager+add_relu"]["what"] == "point"
+    assert "against" not in found["eager+relu"]
+    assert found["cudnn+relu"]["what"] == "absent"  # this torch has no CUDA
+
+
+def test_a_wrong_epilogue_is_refused(monkeypatch):
+    without = {"eager": lambda epilogue, geometry: lambda x, w, b: torch.conv2d(x, w, b, 2, 1)}
+    monkeypatch.setattr(baselines, "FUSED", without)
+    (row,) = point(place(), call_of(True), ["eager+relu"])
+    assert row["what"] == "refused"
+    assert "times its bound" in row["why"]
+
+
+def test_a_residual_counts_in_the_bound_and_has_to_be_added(monkeypatch):
+    lost = {"eager": lambda e, g: lambda x, w, b, z: torch.relu(torch.conv2d(x, w, b, 2, 1))}
+    monkeypatch.setattr(baselines, "FUSED", lost)
+    (row,) = point(place(), call_of(True), ["eager+add_relu"])
+    assert row["what"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "says"),
+    [
+        ("eager+relu", call_of(False), "with bias"),
+        ("eager+relu", call_of(True, "dgrad"), "forward"),
+        ("torch+relu", call_of(True), "torch fuses no relu here"),
+        ("flaggems", call_of(False), "FlagGems: No module named"),
+        ("flaggems", call_of(True, "wgrad"), "forward convolutions only"),
+    ],
+)
+def test_arms_that_cannot_say_why(name, call, says):
+    with pytest.raises(Absent, match=says):
+        arm(name, call)
+
+
+def test_a_backend_fuses_through_its_hook(monkeypatch):
+    inner = dispatch.load("torch")
+
+    class Fuses:
+        name, supports, numerics = "fuses", inner.supports, inner.numerics
+
+        def fused(self, call, epilogue):
+            return lambda x, w, b: torch.relu(torch.conv2d(x, w, b, 2, 1))
+
+    monkeypatch.setattr(dispatch, "load", lambda name: Fuses() if name == "fuses" else inner)
+    (row,) = point(place(), call_of(True), ["fuses+relu"])
+    assert row["what"] == "point"
+
+
+def test_torch_compile_is_given_up_after_its_time():
+    with pytest.raises(Absent, match=r"not ready after 0\.05 s"), baselines.timebox(0.05):
+        time.sleep(5)
+
+
+def test_flags_are_set_for_a_row_and_put_back():
+    conv = torch.backends.cudnn.conv
+    before = conv.fp32_precision
+    with baselines.flags("tf32", False):
+        assert conv.fp32_precision == "tf32"
+    with baselines.flags("ieee", True):
+        assert conv.fp32_precision == "ieee"
+    assert conv.fp32_precision == before
+
+
+def test_a_lost_device_ends_the_step_and_other_errors_do_not():
+    def lost(run, sets):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def narrow(run, sets):
+        raise RuntimeError("GET was unable to find an engine")
+
+    ruined = cuda.CudaPlace(Card(), QUICK, lost)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        list(point(ruined, call_of(False), ["torch"]))
+    (row,) = point(cuda.CudaPlace(Card(), QUICK, narrow), call_of(False), ["torch"])
+    assert row["what"] == "absent"
+    assert "unable to find an engine" in row["why"]
+
+
+def test_a_point_above_the_roof_is_refused():
+    slow = Roof({"bf16": 1.0}, 1.0)
+    (row,) = point(place(), call_of(False), ["torch"], slow)
+    assert row["what"] == "refused"
+    assert "of the roof" in row["why"]
+
+
+def test_copies_fill_the_cache_three_times_and_no_more():
+    call = call_of(False)
+    assert cuda.copies(call, 10**12) == cuda.MOST_COPIES
+    assert cuda.copies(call, 0) == 1
+    count = cuda.copies(call, Card.cache_bytes)
+    assert (count - 1) * call.bytes_moved() <= 3 * Card.cache_bytes < count * call.bytes_moved()
+
+
+def test_without_nvml_and_nvidia_smi_the_clock_is_unknown(monkeypatch):
+    monkeypatch.setattr(cuda, "SMI", ["there is no such program"])
+    assert cuda._smi_clock() is None
+    monkeypatch.setattr(cuda, "SMI", ["echo", "1980"])
+    assert cuda._smi_clock() == 1980.0
+
+
+def test_a_step_records_what_is_missing_and_nothing_twice(tmp_path):
+    layers = suite.load("stress")[:1]
+    small = replace(layers[0], template="conv:nNc4k4_i5x5_f3x3:bias=0")
+    calls = [("stress", small, small.call(p, 1, "dt=bf16:mem=nhwc")) for p in suite.PASSES]
+    out = tmp_path / "gpu.jsonl"
+    child = steps.Step(out, 60, "card | 1")
+    steps.time_points(child, calls[:2], steps.CUDNN, place())
+    first = records.read(out)[0]
+    arms = ["torch", "torch.nchw", "torch.deterministic"]
+    assert [row["arm"] for row in first] == arms * 2
+    steps.time_points(steps.Step(out, 60, "card | 1"), calls, steps.CUDNN, place())
+    second = records.read(out)[0][len(first) :]
+    assert {row["line"].partition(":")[0] for row in second} == {"conv.wgrad"}
+    late = steps.Step(out, -1, "card | 2")
+    with pytest.raises(steps.OutOfTime):
+        steps.time_points(late, calls, steps.CUDNN, place())
+
+
+def test_points_are_bf16_first_heaviest_first_and_each_once():
+    found = list(steps.points(("resnet50", "yolo11n"), ("bf16", "fp32")))
+    lines = [str(call) for _, _, call in found]
+    assert len(lines) == len(set(lines))
+    kinds = ["dt=bf16" in line for line in lines]
+    assert kinds == sorted(kinds, reverse=True)
+    weights = [la.times * la.problem(1).macs("y") for name, la, _ in found if name == "resnet50"]
+    half = len(weights) // 2
+    assert weights[:half] == sorted(weights[:half], reverse=True)
+    biased = list(steps.points(("resnet50",), ("bf16",), bias=True))
+    assert all(call.pass_ == "fprop" and call.conv.bias for _, _, call in biased)
+
+
+def test_the_steps_that_need_kernels_are_absent_without_them(monkeypatch):
+    monkeypatch.setattr(gpu, "ours", lambda: ())
+    absent = [step.name for step in gpu.STEPS if step.absent()]
+    assert absent == [
+        *("compile", "canary", "properties", "anchors", "tuner", "suites", "sanitizer")
+    ]
