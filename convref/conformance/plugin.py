@@ -189,7 +189,7 @@ def try_cell(court: Court, cell: tuple[str, str, str]) -> dict[str, Any]:
     axes = Axes(court.seed, (op,), (pass_,), (dtype,), size=court.examples)
     cases = [case for case in chunk_cases(axes, 0) if not court.skips.case(case)]
     try:
-        counts, findings = _run(court.started(), [str(case) for case in cases])
+        counts, findings = _run(court, [str(case) for case in cases])
     except ConvrefError as error:
         pytest.exit(str(error), returncode=2)
     bad = [f for f in findings if f.verdict not in HARMLESS]
@@ -209,7 +209,7 @@ def try_cell(court: Court, cell: tuple[str, str, str]) -> dict[str, Any]:
     }
 
 
-def _run(engine: Engine, lines: list[str]) -> tuple[Counter[str], list[Finding]]:
+def _run(court: Court, lines: list[str]) -> tuple[Counter[str], list[Finding]]:
     counts: Counter[str] = Counter()
     findings: list[Finding] = []
 
@@ -218,7 +218,8 @@ def _run(engine: Engine, lines: list[str]) -> tuple[Counter[str], list[Finding]]
         for key, n in report.counts.items():
             counts[key[3]] += n
 
-    engine.run(iter([Task(lines=tuple(lines))]), receive)
+    task = Task(lines=tuple(lines), known=knownbugs.regions(court.backend))
+    court.started().run(iter([task]), receive)
     return counts, findings
 
 

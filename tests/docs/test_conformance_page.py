@@ -1,0 +1,85 @@
+"""docs/conformance.md and docs/bugs-found.md: the backend on the page is installed and tried."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psutil", reason="needs convref[check]")
+
+from convref import parse
+from convref.conformance.examine import VERDICTS
+from convref.knownbugs import shipped
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "conformance.md").read_text("utf-8")
+BUGS = (DOCS / "bugs-found.md").read_text("utf-8")
+BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n\n'
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Return the environment in which the page's package is installed, as a wheel is."""
+    pytest.importorskip("hatchling", reason="needs convref[test]")
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "mykernels.py").write_text(blocks(PAGE, "python")[0])
+    (folder / "pyproject.toml").write_text(BUILD + blocks(PAGE, "toml")[0])
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", target, folder]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return target, {**os.environ, "PYTHONPATH": str(target)}
+
+
+def check(name, environment):
+    options = ["--examples", "1000", "--pass", "fprop", "--dtype", "f32", "--jobs", "1"]
+    return subprocess.run(
+        [sys.executable, "-m", "convref", "check", name, *options],
+        capture_output=True, text=True, timeout=200, env=environment,
+    )  # fmt: skip
+
+
+def test_the_backend_on_the_page_is_found_by_name_and_right(installed):
+    done = check("mine", installed[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all right" in done.stdout
+    assert "mykernels 0.1" in done.stdout
+
+
+def test_a_slip_in_it_is_found(installed):
+    target, environment = installed
+    source = (target / "mykernels.py").read_text()
+    (target / "slip.py").write_text(source.replace("s * p.dilation[0]", "s"))
+    assert "* p.dilation" in source
+    done = check("slip:backend", environment)
+    assert done.returncode == 1
+    assert "needs" in done.stdout
+    assert "dilation" in done.stdout
+
+
+def test_every_verdict_is_explained():
+    table = re.findall(r"^\| ([a-z][a-z, -]+) \|", PAGE.split("| verdict |")[1], re.MULTILINE)
+    assert {name for row in table for name in row.split(", ")} == set(VERDICTS)
+
+
+def test_every_known_bug_is_on_the_page_with_a_line_in_its_region():
+    cases = [parse(line) for line in re.findall(r"`(conv\.[^`]+)`", BUGS)]
+    for region in shipped():
+        family = region.id.removesuffix("-x").removesuffix("-w").removesuffix("-b")
+        assert family in BUGS or any(region.id.startswith(t) for t in ("xla-48713",))
+        if family == region.id:
+            assert any(region.contains(case, {"onednn": "on"}) for case in cases), region.id
+
+
+def test_every_line_on_the_page_is_in_a_known_region():
+    for line in re.findall(r"`(conv\.[^`]+)`", BUGS):
+        assert any(r.contains(parse(line), {"onednn": "on"}) for r in shipped()), line
