@@ -25,13 +25,6 @@ CHUNKS = 6  # of a thousand examples
 FAILURES = 8  # the lightest of these is shrunk, as a campaign would
 REPEAT_EVERY = 16
 
-# What the shrinker cannot do yet.
-NOT_MINIMAL = {
-    "last_row_unwritten": "a crop and the size that it cuts have to shrink together",
-    "bias_gradient_axes": "image and filter have to shrink together",
-    "bias_gradient_narrow": "image and filter have to shrink together",
-}
-
 
 @cache
 def chunk(dtypes, number):
@@ -56,10 +49,8 @@ def failures(fault):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_is_caught_and_shrinks(name, request):
+def test_is_caught_and_shrinks(name):
     fault = FAULTS[name]
-    if name in NOT_MINIMAL:
-        request.applymarker(pytest.mark.xfail(reason=NOT_MINIMAL[name], strict=False))
     found = list(islice(failures(fault), FAILURES))
     assert found, f"{name} escapes {CHUNKS}000 examples"
     _, case, finding = min(found, key=lambda item: weight(item[1]))
