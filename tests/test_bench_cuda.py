@@ -179,6 +179,76 @@ def test_a_lost_device_ends_the_step_and_other_errors_do_not():
     assert "unable to find an engine" in row["why"]
 
 
+class Stand:
+    """Stands in for streams, graphs and their contexts; a replay runs `work` again."""
+
+    def __init__(self, work=lambda: None, fails=""):
+        self.replay, self.fails = work, fails
+
+    def __call__(self, *given):
+        return self
+
+    def __enter__(self):
+        if self.fails:
+            raise RuntimeError(self.fails)
+
+    def __exit__(self, *given):
+        pass
+
+    def wait_stream(self, stream):
+        pass
+
+
+def stand_in(monkeypatch, work, fails=""):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", Stand())
+    monkeypatch.setattr(torch.cuda, "stream", Stand())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Stand(work))
+    monkeypatch.setattr(torch.cuda, "graph", Stand(fails=fails))
+
+
+def test_what_a_graph_leaves_behind_is_judged_and_starts_as_nan(monkeypatch):
+    out, given = torch.zeros(3), [(torch.ones(3),), (torch.full((3,), 2.0),)]
+    stand_in(monkeypatch, lambda: out.copy_(given[0][0]))
+    found = cuda.capture(lambda x: out.copy_(x), given)
+    assert (found.how, found.copies) == ("graph", 2)
+    assert found.result().tolist() == [1.0, 1.0, 1.0]
+    stand_in(monkeypatch, lambda: out[:2].copy_(given[0][0][:2]))  # one element is not written
+    assert cuda.capture(lambda x: out.copy_(x), given).result().isnan().tolist() == [
+        *(False, False, True)
+    ]
+
+
+def test_what_cannot_be_captured_runs_eagerly_under_its_flags(monkeypatch):
+    stand_in(monkeypatch, None, "operation not permitted when stream is capturing\nmore")
+    tf32 = parse("conv.fprop:n1c4k4_i5x5_f3x3:bias=0:math=tf32").call
+    seen, conv = [], torch.backends.cudnn.conv
+    before = conv.fp32_precision
+
+    def spy(call):
+        def run(x, w):
+            seen.append(conv.fp32_precision)
+            return torch.conv2d(x, w)
+
+        return run
+
+    monkeypatch.setattr(baselines, "direct", spy)
+    here = cuda.CudaPlace(Card(), QUICK, names=lambda work: [])
+    (row,) = point(here, tf32, ["torch"])
+    assert row["how"] == "eager: operation not permitted when stream is capturing"
+    assert set(seen) == {"tf32"}
+    assert conv.fp32_precision == before
+
+
+def test_the_baseline_is_a_plain_call_and_adapts_where_aten_cannot():
+    call = parse("conv.fprop:n1c4k4_i5x5_f3x3_p1,0x0,0:bias=0").call
+    x, w = cuda.operands(call, 0, "cpu")
+    assert arm("torch", call).run(x, w).shape == call.problem.shape("y")
+    assert not baselines.is_symmetric(call)
+    assert baselines.is_symmetric(call_of(False))
+
+
 def test_a_point_above_the_roof_is_refused():
     slow = Roof({"bf16": 1.0}, 1.0)
     (row,) = point(place(), call_of(False), ["torch"], slow)

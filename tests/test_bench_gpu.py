@@ -180,6 +180,14 @@ def test_a_step_that_finds_nothing_to_do_is_absent_and_says_why(tmp_path):
     assert Rehearsal(a=0).run(tmp_path) == {"a": "done"}
 
 
+def test_without_its_vital_step_a_run_ends_and_it_is_never_given_up(tmp_path):
+    steps = (Step("a", 60, vital=True), Step("b", 60))
+    for _ in range(gpu.ATTEMPTS + 1):
+        assert Rehearsal(a=1, b=0).run(tmp_path, steps) == {"a": "failed"}
+    assert Rehearsal(a=0, b=0).run(tmp_path, steps) == {"a": "done", "b": "done"}
+    assert [step.name for step in gpu.STEPS if step.vital] == ["versions"]
+
+
 def test_every_step_can_be_launched_and_they_come_in_this_order():
     from convref_bench import steps
     from convref_bench.__main__ import parser

@@ -13,7 +13,7 @@ from rich.console import Console
 from convref import dispatch
 from convref.judge import Numerics
 from convref.line import parse
-from convref_bench import compare, cpu, network, records, report, suite, tables
+from convref_bench import compare, cpu, keep, network, records, report, suite, tables
 from convref_bench.timing import Stop, Timing
 
 LINE = "conv.fprop:n4c64k64_i56x56_f3x3_p1:bias=0:dt=f64"
@@ -203,6 +203,27 @@ def test_fused_arms_are_never_compared_with_eager_operations_alone():
         ("triton+relu", "cudnn+relu"),
     }
     assert next(mean for arm, *_, mean, _ in found if "+" in arm) == pytest.approx(1.1)
+
+
+def test_what_is_kept_is_the_last_of_each_record_by_card(tmp_path, capsys):
+    source, folder = tmp_path / "gpu.jsonl", tmp_path / "cards"
+    about = {"what": "point", "line": LINE, "arm": "torch"}
+    records.append(source, {**about, "key": "A Card, 1.0 | old", "median_ms": 1.0})
+    records.append(source, {"what": "peaks", "key": "A Card, 1.0 | x", "flops": {"bf16": 1 / 3}})
+    records.append(source, {**about, "key": "A Card, 1.0 | new", "median_ms": 2 / 3})
+    records.append(source, {**about, "key": "Other, 1.0 | new", "median_ms": 3.0})
+    records.append(source, {"what": "step", "step": "tuner", "status": "absent", "key": "A Card, "})
+    records.append(source, {"what": "searched", "key": "A Card, 1.0 | new"})
+    assert keep.main(source, folder) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["a-card.jsonl", "other.jsonl"]
+    rows, _ = records.read(folder / "a-card.jsonl")
+    assert [row["what"] for row in rows] == ["peaks", "point"]
+    assert rows[0]["flops"] == {"bf16": 0.33333}
+    assert rows[1]["median_ms"] == 0.66667
+    before = (folder / "a-card.jsonl").read_bytes()
+    assert keep.main(source, folder) == 0
+    assert (folder / "a-card.jsonl").read_bytes() == before
+    assert "2 records" in capsys.readouterr().out
 
 
 def test_the_page_of_a_gpu_run_is_rendered_by_a_browser(tmp_path):

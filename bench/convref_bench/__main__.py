@@ -46,6 +46,9 @@ def _files(commands: Any) -> None:
     report = commands.add_parser("report", help="write plots and a self-contained page")
     report.add_argument("records", type=Path)
     report.add_argument("folder", type=Path)
+    keep = commands.add_parser("keep", help="distil a GPU run into the files that are committed")
+    keep.add_argument("records", type=Path, nargs="?", default=RESULTS / "gpu" / "gpu.jsonl")
+    keep.add_argument("--folder", type=Path, default=RESULTS / "cards")
     regret = commands.add_parser(
         "regret", help="what a refitted heuristic loses, network by network"
     )
@@ -126,6 +129,12 @@ def _run_report(given: argparse.Namespace) -> int:
     return 0
 
 
+def _run_keep(given: argparse.Namespace) -> int:
+    from . import keep
+
+    return keep.main(given.records, given.folder)
+
+
 def _run_regret(given: argparse.Namespace) -> int:
     from . import refit
 
@@ -149,6 +158,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "tune": _run_tune,
     "compare": _run_compare,
     "report": _run_report,
+    "keep": _run_keep,
     "regret": _run_regret,
     "suites": _run_suites,
 }

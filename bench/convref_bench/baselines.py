@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +68,10 @@ class Arm:
     layout: str = ""
     epilogue: str = ""
 
+    def flagged(self) -> AbstractContextManager[None]:
+        """Return a context in which the flags of this row are set: calls cost nothing more."""
+        return flags(self.flags["math"], self.flags.get("deterministic", False))
+
     def lay(self, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the operands as they lie for this arm."""
         return tuple(map(LAYOUTS[self.layout], operands))
@@ -97,7 +101,8 @@ def arm(name: str, call: Call) -> Arm:
     if (reason := backend.supports(call)) is not None:
         raise Absent(reason)
     shown = {"math": call.math, "deterministic": deterministic, "benchmark_limit": 0}
-    run = with_flags(result_of(backend, call, **options), call.math, deterministic)
+    plain = base in TORCH and is_symmetric(call)
+    run = direct(call) if plain else result_of(backend, call, **options)
     return Arm(run, backend.numerics(call), shown, layout)
 
 
@@ -108,14 +113,21 @@ def result_of(backend: Any, call: Call, **options: Any) -> Callable[..., Tensor]
     return lambda *given: backend.run(call, *given, *absent, **options)[slot]
 
 
-def with_flags(run: Callable[..., Tensor], math: str, deterministic: bool) -> Callable[..., Tensor]:
-    """Return `run` under the flags of one row."""
+def is_symmetric(call: Call) -> bool:
+    """Return whether ATen takes the padding of a call as it is."""
+    return all(lo == hi >= 0 for lo, hi in call.conv.padding) and not call.conv.flip
 
-    def flagged(*given: Tensor) -> Tensor:
-        with flags(math, deterministic), torch.no_grad():
-            return run(*given)
 
-    return flagged
+def direct(call: Call) -> Callable[..., Tensor]:
+    """Return ATen's own call, as users make it: nothing of convref runs while it is timed."""
+    stride, padding, dilation, groups = _geometry(call)
+    extra, k = list(call.conv.output_padding), [call.conv.k]
+    shape = (stride, padding, dilation, call.conv.transposed, extra, groups)
+    if call.pass_ == "fprop":
+        return lambda x, w, b=None: torch.convolution(x, w, b, *shape)
+    backward, mask = torch.ops.aten.convolution_backward, list(call.mask)
+    slot = mask.index(True)
+    return lambda dy, x, w: backward(dy, x, w, k, *shape, mask)[slot]
 
 
 @contextmanager
@@ -130,10 +142,13 @@ def flags(math: str, deterministic: bool) -> Iterator[None]:
     try:
         for part, name, value in wanted:
             setattr(part, name, value)
-        yield
+        with torch.no_grad():
+            yield
     finally:
+        cudnn.conv.fp32_precision = "none"  # a value that was inherited stays so
         for part, name, value in before:
-            setattr(part, name, value)
+            if getattr(part, name) != value:
+                setattr(part, name, value)
 
 
 def _fused(base: str, epilogue: str, call: Call) -> Arm:
@@ -143,7 +158,7 @@ def _fused(base: str, epilogue: str, call: Call) -> Arm:
     if call.pass_ != "fprop" or not call.conv.bias or call.conv.transposed:
         raise Absent("an epilogue needs a forward convolution with bias")
     if base in FUSED:
-        if not all(lo == hi >= 0 for lo, hi in call.conv.padding):
+        if not is_symmetric(call):
             raise Absent("padding is asymmetric")
         numerics = dispatch.load("torch").numerics(call)
         run = FUSED[base](epilogue, _geometry(call))
@@ -156,7 +171,7 @@ def _fused(base: str, epilogue: str, call: Call) -> Arm:
         numerics = backend.numerics(call)
     numerics = replace(numerics, stages=numerics.stages + 2)  # bias and residual round too
     shown = {"math": call.math, "deterministic": False, "benchmark_limit": 0}
-    return Arm(with_flags(run, call.math, False), numerics, shown, "", epilogue)
+    return Arm(run, numerics, shown, "", epilogue)
 
 
 def _geometry(call: Call) -> tuple[list[int], list[int], list[int], int]:

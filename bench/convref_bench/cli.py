@@ -97,6 +97,12 @@ def tune(
 
 
 @app.command()
+def keep(records: Path = RESULTS / "gpu" / "gpu.jsonl", folder: Path = RESULTS / "cards") -> None:
+    """Distil a GPU run into the small files that are committed, one a card."""
+    raise typer.Exit(main(["keep", str(records), "--folder", str(folder)]))
+
+
+@app.command()
 def regret(matrix: Path) -> None:
     """Say what heuristics fitted to a time matrix lose on a network they have not seen."""
     raise typer.Exit(main(["regret", str(matrix)]))

@@ -68,16 +68,19 @@ class Step:
         Returns why the step cannot run here, empty if it can.
     sources : tuple of str
         Folders of Python files on which its results depend.
+    vital : bool
+        Whether nothing after it makes sense if it fails.
     """
 
     name: str
     limit_s: float
     absent: Callable[[], str] = present
     sources: tuple[str, ...] = ALL
+    vital: bool = False
 
 
 STEPS = (
-    Step("versions", 60),
+    Step("versions", 60, vital=True),
     Step("compile", 200, kernels),
     Step("truncation", 60, sources=BASELINE),
     Step("peaks", 60, sources=BASELINE),
@@ -171,6 +174,8 @@ class Runner:
             found[step.name] = self._status(step)
             self.say(f"  {step.name:<12} {found[step.name]}")
             self._copy()
+            if step.vital and found[step.name] in ("failed", "timeout"):
+                break
         return found
 
     def _history(self, step: Step) -> list[str]:
@@ -183,14 +188,16 @@ class Runner:
 
     def _order(self) -> list[Step]:
         """Return the steps, those that failed in an earlier run last."""
-        bad = {s.name for s in self.steps if {"failed", "timeout"} & set(self._history(s))}
+        failed = {s.name for s in self.steps if {"failed", "timeout"} & set(self._history(s))}
+        bad = failed - {step.name for step in self.steps if step.vital}
         return sorted(self.steps, key=lambda step: step.name in bad)
 
     def _status(self, step: Step) -> str:
         history = self._history(step)
         if "done" in history:
             return "before"
-        if sum(status in ("failed", "timeout") for status in history) >= ATTEMPTS:
+        failures = sum(status in ("failed", "timeout") for status in history)
+        if failures >= ATTEMPTS and not step.vital:
             return "given up"
         if reason := step.absent():
             self._record(step, "absent", why=reason)

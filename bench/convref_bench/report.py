@@ -76,13 +76,12 @@ def machine(rows: list[Record]) -> dict[str, Any]:
     for row in rows:
         if row.get("what") in ("machine", "peaks", "tuning"):
             shown |= {k: v for k, v in row.items() if k not in ("what", "key")}
-    for name, value in shown.items():
-        if isinstance(value, dict):
-            shown[name] = ", ".join(f"{k} {_short(v)}" for k, v in value.items())
-    return shown
+    return {name: _short(value) for name, value in shown.items()}
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_short(inner)}" for name, inner in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -225,8 +224,8 @@ def _strips(found: list[tuple[Record, Record]], path: Path) -> str:
         axes.scatter(values, heights, s=14, c=colours, alpha=0.55, linewidths=0)
         mean = exp(sum(map(log, values)) / len(values))
         axes.plot([mean, mean], [y - 0.34, y + 0.34], color=INK, linewidth=2)
-        text = f"{mean:.2f}"
-        axes.annotate(text, (mean, y - 0.36), ha="center", va="bottom", fontsize=8, color=INK)
+        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9}
+        axes.annotate(f"{mean:.2f}", (1.01, y), color=INK, annotation_clip=False, **place)
     axes.set_yticks(range(len(groups)), list(groups))
     return _ratio_axis(figure, axes, path, [v for values in groups.values() for v in values])
 
@@ -280,14 +279,20 @@ def _roofs(axes: Any, roof: Roof | None, intensities: list[float]) -> None:
     """Draw the memory slope once and a ceiling per number type, named at its right end."""
     if roof is None or not intensities:
         return
-    low, highest = min(intensities) / 1.5, max(roof.flops.values())
-    right = max(*intensities, highest / roof.bytes_s) * 2
-    knee = highest / roof.bytes_s
-    axes.plot([low, knee], [low * roof.bytes_s / 1e9, highest / 1e9], color=INK, linewidth=1.2)
-    for name, peak in roof.flops.items():
+    highest, knees = max(roof.flops.values()), [f / roof.bytes_s for f in roof.flops.values()]
+    low, right = min(*intensities, *knees) / 1.5, max(*intensities, *knees) * 2
+    x = [low, highest / roof.bytes_s]
+    axes.plot(x, [at * roof.bytes_s / 1e9 for at in x], color=INK, linewidth=1.2)
+    named: list[tuple[float, str]] = []
+    for name, peak in sorted(roof.flops.items(), key=lambda item: -item[1]):
         axes.plot([peak / roof.bytes_s, right], [peak / 1e9] * 2, color=INK, linewidth=1.2)
+        if named and peak > 0.8 * named[-1][0]:
+            named[-1] = (named[-1][0], f"{named[-1][1]}, {name}")  # one text above two lines
+        else:
+            named.append((peak, f"{peak / 1e12:.3g} TFLOP/s {name}"))
+    for peak, text in named:
         axes.annotate(
-            f"{name} {peak / 1e12:.3g} TFLOP/s",
+            text,
             (right, peak / 1e9),
             (0, 3),
             textcoords="offset points",

@@ -74,6 +74,7 @@ def versions(step: Step) -> None:
     card = torch.cuda.get_device_properties(0)
     step.add(
         "machine",
+        date=time.strftime("%Y-%m-%d"),
         python=platform.python_version(),
         torch=torch.__version__,
         cuda=torch.version.cuda,
