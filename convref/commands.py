@@ -27,8 +27,8 @@ app = typer.Typer(
 console = Console()
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)
+def _words(texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(word for text in texts or () for word in text.split(",") if word)
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -61,10 +61,12 @@ def check(
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time to draw examples, per backend.")] = 60.0,
     examples: Annotated[int | None, typer.Option(help="Stop after this many.")] = None,
-    op: Annotated[str, typer.Option(help="Only these ops, comma-separated.")] = "",
-    pass_: Annotated[str, typer.Option("--pass", help="Only these passes.")] = "",
-    dtype: Annotated[str, typer.Option(help=f"Only these, out of {' '.join(CODES)}.")] = "",
-    fill: Annotated[str, typer.Option(help="Only these fills.")] = "",
+    op: Annotated[list[str] | None, typer.Option(help="Only these ops, commas or again.")] = None,
+    pass_: Annotated[list[str] | None, typer.Option("--pass", help="Only these passes.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help=f"Only these, out of {' '.join(CODES)}.")
+    ] = None,
+    fill: Annotated[list[str] | None, typer.Option(help="Only these fills.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",

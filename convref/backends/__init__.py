@@ -15,7 +15,9 @@ from ..judge import Numerics
 class Backend(Protocol):
     """Whatever computes calls. Register one through the entry-point group "convref.backends".
 
-    A backend may have an attribute ``raw``: the same without its own checks, for the court.
+    Two attributes are optional: ``raw``, the same without its own checks, for the court; and
+    ``checked_by_dispatch``, true where `convref.dispatch.run` has checked the operands' sizes, so
+    that the court does not hand it wrong ones.
     """
 
     name: str

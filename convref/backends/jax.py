@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import like, to_numpy
+from ..arrays import like
 from ..case import Call
 from ..dtypes import COMPLEX, INTEGERS
 from ..errors import missing_extra
 from ..judge import Numerics
+from ._operands import contiguous
 
 try:
     import jax
@@ -58,7 +59,7 @@ class JaxBackend:
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
         template = next(a for a in operands if a is not None)
-        arrays = [None if a is None else np.ascontiguousarray(to_numpy(a)) for a in operands]
+        arrays = contiguous(call, operands)
         self._compiled += 1
         if self._compiled % CACHED == 0:
             jax.clear_caches()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..arrays import like, to_numpy
+from ..arrays import like
 from ..case import Call
 from ..errors import missing_extra
 from ..judge import Numerics
+from ._operands import contiguous
 
 try:
     import onnx
@@ -65,11 +64,8 @@ class OnnxRuntimeBackend:
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
         template = next(a for a in operands if a is not None)
-        feeds = {
-            role: np.ascontiguousarray(to_numpy(array))
-            for role, array in zip(call.roles, operands)
-            if array is not None
-        }
+        arrays = zip(call.roles, contiguous(call, operands))
+        feeds = {role: array for role, array in arrays if array is not None}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4

@@ -290,7 +290,7 @@ def _shrink_all(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> Non
         spread, seen = max(1, len(findings) // PER_KIND), len(findings)
         for finding in findings[::spread][:PER_KIND]:
             watch(outcome, f"shrinking {shorten(finding.line, 70)}")
-            if finding.verdict == "accepts-invalid":  # its line alone is a valid call
+            if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
                 key, failure = kind, Failure(finding.line, finding.verdict, finding.reason)
             else:
                 found, reason = _shrunk(engine, finding, outcome.settings.known)
@@ -307,11 +307,16 @@ def _shrink_all(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> Non
         log.write("failure", **asdict(failure))
 
 
+def _died_of_nonsense(finding: Finding) -> bool:
+    """Return whether invalid operands killed the backend: its line alone is a valid call."""
+    return finding.verdict in ("crash", "hang") and finding.tier == "form"
+
+
 def _kind(finding: Finding) -> tuple[str, ...]:
     """Return what findings must share to be worth shrinking only a few of them."""
     case = parse(finding.line)
     how = finding.role
-    if finding.verdict == "accepts-invalid":
+    if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
         role, *_, what = finding.reason.partition(":")[0].split()
         return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
     if finding.verdict in ("rejects-valid", "crash"):

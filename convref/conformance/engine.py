@@ -263,7 +263,7 @@ class Engine:
         receive: Callable[[Task, Report], None],
     ) -> None:
         """Record the example at fault, then go on behind it in a fresh process."""
-        index, line = worker.wal.read()
+        (index, line), note = worker.wal.read(), worker.wal.note()
         task = worker.task
         worker.stop()
         if not worker.ready:
@@ -271,8 +271,12 @@ class Engine:
         if task is not None and index < 0:
             raise ConvrefError(f"backend: {shorten(self.name)} died between examples: {reason}")
         if task is not None:
-            finding = Finding(line, verdict, reason=reason)
-            report = Report(index, index, Counter({(*_cell(line), verdict, ""): 1}), [finding])
+            if note:  # the line itself is valid: what was wrong with the operands belongs to it
+                reason = f"{note}: {reason}"
+            finding = Finding(line, verdict, "form" if note else "", reason)
+            report = Report(
+                index, index, Counter({(*_cell(line), verdict, finding.tier): 1}), [finding]
+            )
             worker.task = replace(task, skip=task.skip | {index})
             receive(task, report)
         worker.start()

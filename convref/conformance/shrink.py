@@ -49,7 +49,9 @@ def weight(case: Case) -> tuple[int, ...]:
     extras += getattr(problem, "output_padding", ())
     flags = [getattr(problem, "flip", 0), getattr(problem, "transposed", 0)]
     flags += [not getattr(problem, "bias", 0), sum(call.mask), len(call.carried)]
-    views = sum(len(str(s)) - len(str(Spec(s.dtype))) for s in call.specs)
+    views = 2 * (call.dtype != "f32")
+    for spec in call.specs:
+        views += bool(spec.order) + 2 * len(spec.step) + 2 * len(spec.expand) + bool(spec.offset)
     fill = SIMPLE_FILLS.index(case.fill) if case.fill in SIMPLE_FILLS else len(SIMPLE_FILLS)
     return (
         problem.rank,
@@ -202,6 +204,8 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
             yield _called(case, mask=tuple(bit and j != i for j, bit in enumerate(call.mask)))
     for tangent in call.carried:
         yield _called(case, tangents=call.carried.replace(tangent, ""))
+    if call.dtype != "f32":
+        yield _called(case, specs=tuple(replace(s, dtype="f32") for s in call.specs))
     for i, spec in enumerate(call.specs):
         others = call.specs[:i], call.specs[i + 1 :]
         for simpler in (
