@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from convref import parse
+from convref import ConvrefError, parse
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.judge import Numerics, judge
@@ -89,3 +89,15 @@ def test_compiled_programs_are_dropped_in_time(monkeypatch):
 
 def test_the_fingerprint_names_versions():
     assert set(backend.fingerprint()) == {"jax", "jaxlib", "platform"}
+
+
+@pytest.mark.parametrize(
+    "change", [lambda w: w[..., None], lambda w: w[:1], lambda w: w * 1j, lambda w: w[0, 0, 0]]
+)
+def test_operands_that_do_not_fit_are_refused(change):
+    case = parse("conv.fprop:n1c2k2_i3_f2")
+    x, w, b = operands(case)
+    with pytest.raises(ConvrefError, match=r"w is .*, needs"):
+        backend.run(case.call, x, change(w), b)
+    with pytest.raises(ConvrefError, match="b is None, needs"):
+        backend.run(case.call, x, w, None)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from convref import parse
+from convref import ConvrefError, parse
 from convref.conformance.examine import examine
+from convref.conformance.operands import operands
 from convref.dispatch import load
 
 module = pytest.importorskip(
@@ -69,3 +70,15 @@ def test_unoptimized_graphs_compute_the_same():
 def test_it_is_found_by_name():
     assert load("onnxruntime") is backend
     assert set(backend.fingerprint()) == {"onnxruntime", "onnx", "device"}
+
+
+@pytest.mark.parametrize(
+    "change", [lambda w: w[..., None], lambda w: w[:1], lambda w: w * 1j, lambda w: w[0, 0, 0]]
+)
+def test_operands_that_do_not_fit_are_refused(change):
+    case = parse("conv.fprop:n1c2k2_i3_f2")
+    x, w, b = operands(case)
+    with pytest.raises(ConvrefError, match=r"w is .*, needs"):
+        backend.run(case.call, x, change(w), b)
+    with pytest.raises(ConvrefError, match="b is None, needs"):
+        backend.run(case.call, x, w, None)
