@@ -9,7 +9,7 @@ TRITON ?= triton==3.6.0; sys_platform == 'linux'
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-EXTRAS_check := check,torch
+EXTRAS_check := report,torch
 EXTRAS_test := test,torch,jax
 EXTRAS_lint := lint
 EXTRAS_docs := docs
@@ -23,7 +23,7 @@ help:
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile
 
 check: .venv/.installed-check ## hold the installed backends to the reference
-	$(BIN)/convref check --no-fail
+	$(BIN)/convref check --no-fail --html report
 
 test: .venv/.installed-test ## run the whole test suite
 	$(BIN)/python -m pytest -n 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.box
 import typer
@@ -17,6 +17,9 @@ from .case import Case
 from .dtypes import CODES
 from .errors import ConvrefError, message
 from .line import format_problem, parse
+
+if TYPE_CHECKING:
+    from .conformance import campaign
 
 app = typer.Typer(
     add_completion=False,
@@ -78,6 +81,7 @@ def check(
     known: Annotated[bool, typer.Option(help="Pass over known bugs.")] = True,
     retest_known: Annotated[bool, typer.Option(help="Run known bugs: which are mended?")] = False,
     known_bugs: Annotated[Path | None, typer.Option(help="A file of more known bugs.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Folder for a page per backend.")] = None,
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
     """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
@@ -107,9 +111,54 @@ def check(
         )
         outcome = screen.run(settings, console)
         good = good and outcome.good
+        if html is not None:
+            _write_page(outcome, html)
         if outcome.stopped:
             raise typer.Exit(130)
     raise typer.Exit(0 if good or not fail else 1)
+
+
+def _write_page(outcome: campaign.Outcome, folder: Path) -> None:
+    from .conformance import report as pages
+
+    name = outcome.settings.backend
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+    path = folder / f"{safe}.html"
+    try:
+        pages.write(pages.summary(outcome), path, pictures=name)
+    except OSError as error:
+        raise ConvrefError(message("check", f"--html {path}: {error.strerror}")) from None
+    console.print(f"page: {escape(str(path))}")
+
+
+report = typer.Typer(no_args_is_help=True, help="Pages and sums of campaign logs.")
+app.add_typer(report, name="report")
+Logs = Annotated[list[Path], typer.Argument(help="Logs of one campaign, as check --log wrote.")]
+
+
+@report.command("merge")
+def report_merge(logs: Logs) -> None:
+    """Add up the logs of a campaign's shards: the table, and every failure once."""
+    from .conformance import report as pages
+    from .conformance import screen
+
+    total = pages.merge(logs)
+    console.print(f"[bold]{escape(total.backend)}[/]: {sum(total.counts.values()):,} examples")
+    console.print(screen.table(total.counts))
+    for failure in total.failures:
+        console.print(f"{failure.verdict}  {escape(failure.line)}", soft_wrap=True)
+
+
+@report.command("html")
+def report_html(
+    logs: Logs,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+) -> None:
+    """Write one page of one or more logs of a campaign; runs nothing that a log names."""
+    from .conformance import report as pages
+
+    pages.write(pages.merge(logs), out)
+    console.print(f"page: {escape(str(out))}")
 
 
 MAX_REPLAY = 16 << 20  # bytes
