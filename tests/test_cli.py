@@ -168,3 +168,33 @@ def test_a_missing_hypothesis_names_the_pip_command():
     assert (
         errors.strip() == "convref: hypothesis is not installed; run: pip install 'convref[check]'"
     )
+
+
+def test_check_writes_a_page_and_logs_add_up(tmp_path):
+    pytest.importorskip("jinja2")
+    arguments = ["check", "loops", "--examples", "20", "--pass", "fprop", "--dtype", "f32"]
+    shards = [tmp_path / f"{i}.jsonl" for i in range(2)]
+    for i, log in enumerate(shards):
+        status, output = run(*arguments, "--shard", f"{i}/2", "--log", str(log))
+        assert status == 0, output
+    status, output = run("report", "merge", *map(str, shards))
+    assert status == 0
+    assert "loops: 40 examples" in output
+    page = tmp_path / "sum.html"
+    assert run("report", "html", *map(str, shards), "--out", str(page))[0] == 0
+    assert "<html" in page.read_text()
+    assert run(*arguments, "--html", str(tmp_path / "pages"))[0] == 0
+    assert (tmp_path / "pages" / "loops.html").exists()
+
+
+def test_known_bugs_are_passed_over_and_retested(tmp_path, hostile_module):
+    bugs = tmp_path / "bugs.txt"
+    bugs.write_text(f"my-bug | {hostile_module} | any.s = 3 | - | adds one\n")
+    arguments = ["check", hostile_module, "--examples", "80", "--pass", "fprop", "--dtype", "f32"]
+    status, output = run(*arguments, "--known-bugs", str(bugs))
+    assert status == 0, output
+    assert re.search(r"known bug my-bug: \d+ cases not run", output)
+    status, output = run(*arguments, "--known-bugs", str(bugs), "--retest-known")
+    assert status == 0, output
+    assert re.search(r"known bug my-bug: still there: \d+ fail", output)
+    assert run(*arguments, "--known-bugs", str(bugs), "--no-known", "--no-shrink")[0] == 1
