@@ -165,10 +165,16 @@ def _jvp(call: Call, x: Any, w: Any, b: Any, *dots: Any) -> tuple[Any, ...]:
 
 
 def _double_backward(call: Call, *operands: Any) -> tuple[Any, ...]:
-    ddx, ddw, ddb, dy, x, w = operands
-    zeros = (jnp.zeros_like(x), jnp.zeros_like(w), jnp.zeros(call.conv.k, dy.dtype))
-    outer = tuple(z if d is None else d for d, z in zip((ddx, ddw, ddb), zeros))
-    results = jax.vjp(partial(_pulled, call), dy, x, w)[1](outer)
+    outer, point = operands[:3], operands[3:]
+    carried = [i for i, cotangent in enumerate(outer) if cotangent is not None]
+
+    def first(*varied: Any) -> tuple[Any, ...]:
+        gradients = _pulled(call, *varied)
+        return tuple(gradients[i] for i in carried)  # zeros for the others would be products too
+
+    results = tuple(map(jnp.zeros_like, point))
+    if carried:
+        results = jax.vjp(first, *point)[1](tuple(outer[i] for i in carried))
     return tuple(r if on else None for r, on in zip(results, call.mask))
 
 
