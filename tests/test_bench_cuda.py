@@ -9,7 +9,17 @@ torch = pytest.importorskip("torch")
 
 from convref import dispatch  # noqa: E402
 from convref.line import parse  # noqa: E402
-from convref_bench import baselines, cuda, gpu, records, steps, suite  # noqa: E402
+from convref_bench import (  # noqa: E402  # noqa: E402
+    baselines,
+    cuda,
+    gpu,
+    options,
+    properties,
+    records,
+    steps,
+    suite,
+    sums,
+)
 from convref_bench.baselines import Absent, arm  # noqa: E402
 from convref_bench.points import point  # noqa: E402
 from convref_bench.roofline import Roof  # noqa: E402
@@ -19,7 +29,7 @@ from convref_bench.timing import Stop  # noqa: E402
 class Card:
     """A device on which everything lies in main memory."""
 
-    name, where, cache_bytes = "stub", "cpu", 50_000
+    name, where, cache_bytes = "stub", "cpu", 20_000
 
     def now(self):
         return time.perf_counter()
@@ -56,8 +66,11 @@ def short(monkeypatch):
     monkeypatch.setattr(cuda, "WALL_S", 0.0)
 
 
+Place = cuda.CudaPlace
+
+
 def place(**more):
-    return cuda.CudaPlace(Card(), QUICK, eager, names=lambda work: ["kernel"], **more)
+    return Place(Card(), QUICK, eager, names=lambda work: ["kernel"], **more)
 
 
 def call_of(bias, pass_="fprop"):
@@ -256,6 +269,17 @@ def test_a_point_above_the_roof_is_refused():
     assert "of the roof" in row["why"]
 
 
+def test_without_a_reference_nothing_of_a_line_is_timed(monkeypatch):
+    def disagrees(*given):
+        raise sums.JudgedWrong("the reference disagrees")
+
+    monkeypatch.setattr(sums, "check_slice", disagrees)
+    found = list(point(place(), call_of(False), ["torch", "torch.nchw"]))
+    assert [(row["what"], row["why"]) for row in found] == [
+        ("refused", "the reference disagrees")
+    ] * 2
+
+
 def test_copies_fill_the_cache_three_times_and_no_more():
     call = call_of(False)
     assert cuda.copies(call, 10**12) == cuda.MOST_COPIES
@@ -295,6 +319,8 @@ def test_points_are_bf16_first_heaviest_first_and_each_once():
     assert len(lines) == len(set(lines))
     kinds = ["dt=bf16" in line for line in lines]
     assert kinds == sorted(kinds, reverse=True)
+    assert {name for name, _, _ in found[:6]} == {"resnet50", "yolo11n"}  # in turns
+    assert found[0][0] == "resnet50"
     weights = [la.times * la.problem(1).macs("y") for name, la, _ in found if name == "resnet50"]
     half = len(weights) // 2
     assert weights[:half] == sorted(weights[:half], reverse=True)
@@ -308,3 +334,83 @@ def test_the_steps_that_need_kernels_are_absent_without_them(monkeypatch):
     assert absent == [
         *("compile", "canary", "properties", "anchors", "tuner", "suites", "sanitizer")
     ]
+
+
+class Kernels:
+    """Stands in for kernels of ours: ATen, two configurations, one fused epilogue."""
+
+    name = "stub"
+
+    def __init__(self):
+        self.inner, self.compiled = dispatch.load("torch"), []
+        self.supports, self.numerics = self.inner.supports, self.inner.numerics
+        self.fingerprint = self.inner.fingerprint
+
+    def compile_all(self, arch, jobs):
+        self.compiled.append(arch)
+        return {"kernels": 3}
+
+    def configurations(self, call):
+        return [{"tile": 64}, {"tile": 128}]
+
+    def run(self, call, *operands, configuration=None):
+        return self.inner.run(call, *operands)
+
+    def fused(self, call, epilogue):
+        return baselines.FUSED["eager"](epilogue, baselines._geometry(call))
+
+
+TINY = suite.read("conv:nNc4k4_i5x5_f3x3_p1:bias=0 *2 a\nconv:nNc4k4_i7x7_f1x1:bias=0 *1 b", "x")
+
+
+def broken(function, dynamic):
+    raise LookupError("no compiler here")
+
+
+@pytest.fixture
+def rehearsal(monkeypatch, tmp_path):
+    made, real = Kernels(), dispatch.load
+    monkeypatch.setattr(dispatch, "load", lambda name: made if name == "stub" else real(name))
+    monkeypatch.setattr(steps, "ours", lambda: ("stub",))
+    monkeypatch.setattr(suite, "load", lambda name: TINY)
+    monkeypatch.setattr(suite, "names", lambda: ("resnet50",))
+    monkeypatch.setattr(steps, "BATCHES", {"stress": 1})
+    monkeypatch.setattr(steps, "TUNED", ("resnet50",))
+    monkeypatch.setitem(options.DEVICES, "cuda", "mem=nhwc")
+    monkeypatch.setattr(cuda, "Cuda", Card)
+    monkeypatch.setattr(cuda, "CudaPlace", lambda device, beside=True: place(beside=beside))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr(properties, "check", lambda step, name: iter(()))
+    return tmp_path / "gpu.jsonl"
+
+
+def test_the_programme_runs_from_end_to_end_on_a_stub(rehearsal):
+    names = ["compile", "cudnn", "canary", "properties", "anchors", "fused", "tuner"]
+    for name in [*names, "suites", "cudnn-rest"]:
+        assert steps.main(name, rehearsal, 600, "card | 1") == 0
+    rows, broken = records.read(rehearsal)
+    assert broken == []
+    assert {row["what"] for row in rows} == {
+        *("compiled", "point", "absent", "tuning", "tuned", "searched")
+    }
+    lines = {row["line"] for row in rows if row["what"] == "point" and row["arm"] == "stub"}
+    assert len(lines) == 2 * 3 * len(steps.DTYPES)
+    kinds = {(row["what"], row["arm"]) for row in rows if "arm" in row}
+    assert {("point", f"{arm}+relu") for arm in ("stub", "eager")} <= kinds
+    assert {("absent", f"{arm}+add_relu") for arm in ("cudnn", "compile")} <= kinds
+    assert {("tuned", arm) for arm in ("stub@0", "stub@1", "torch", "torch.nchw")} <= kinds
+    why = {row["why"] for row in rows if row.get("arm") == "compile+relu"}
+    assert why == {"torch.compile: LookupError: no compiler here"}
+    before = rehearsal.read_bytes()
+    for name in ("cudnn", "suites", "tuner"):
+        assert steps.main(name, rehearsal, 600, "card | 1") == 0
+    assert rehearsal.read_bytes() == before  # nothing is measured twice
+    assert steps.main("anchors", rehearsal, -1, "card | 2") == gpu.PARTIAL
+
+
+def test_wrong_lines_fail_the_properties_step(rehearsal, monkeypatch):
+    found = iter([{"line": "conv.fprop:n1c1k1_i1_f1", "verdict": "wrong"}])
+    monkeypatch.setattr(properties, "check", lambda step, name: found)
+    with pytest.raises(SystemExit, match="1 lines are wrong, the first"):
+        steps.main("properties", rehearsal, 600, "card | 1")

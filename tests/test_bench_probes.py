@@ -110,6 +110,8 @@ def test_a_step_holds_kernels_to_the_oracle_in_a_process_of_its_own(tmp_path, mo
     again.before[:] = rows[:1]
     assert list(properties.check(again, "torch", "cpu")) == []
     assert [row["chunk"] for row in steps.Step(tmp_path / "x", 60, "k").before] == [0, 1, 1]
+    again.before[0]["findings"] = [{"line": "wrong before"}]
+    assert [row["line"] for row in properties.check(again, "torch", "cpu")] == ["wrong before"]
 
 
 LINES = (

@@ -200,15 +200,18 @@ def _cudnn(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
 
 
 def _compiled(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
-    compiled = torch.compile(_eager(epilogue, geometry), dynamic=False)
-    ready: list[bool] = []
+    ready: list[Callable[..., Tensor]] = []
 
     def run(*given: Tensor) -> Tensor:
         if ready:
-            return compiled(*given)
-        with timebox(COMPILE_S):
-            result = compiled(*given)
-        ready.append(True)
+            return ready[0](*given)
+        try:
+            with timebox(COMPILE_S):
+                compiled = torch.compile(_eager(epilogue, geometry), dynamic=False)
+                result = compiled(*given)
+        except Exception as error:  # a compiler may raise whatever it likes
+            raise Absent(f"torch.compile: {type(error).__name__}: {error}"[:300]) from error
+        ready.append(compiled)
         return result
 
     return run

@@ -17,7 +17,7 @@ from convref.case import Call
 
 from . import sums
 from .baselines import Absent, Arm, arm, residual
-from .points import Prepared
+from .points import PLAIN, Prepared
 from .records import Record
 from .timing import Stop, Work, measure
 
@@ -190,6 +190,7 @@ class CudaPlace:
     """
 
     cold = True
+    references = PLAIN
 
     def __init__(
         self,
@@ -207,11 +208,15 @@ class CudaPlace:
         """Return each arm captured and judged on what its graph left behind."""
         ready, self._sets = Prepared(), {}
         count = copies(call, self.device.cache_bytes)
-        sets = [operands(call, seed, self.device.where) for seed in range(count)]
+        try:
+            sets = [operands(call, seed, self.device.where) for seed in range(count)]
+            ref = sums.reference(call, sets[0])
+        except (sums.JudgedWrong, torch.OutOfMemoryError) as error:
+            return Prepared(refused=dict.fromkeys(names, str(error)))
         cold = count * call.bytes_moved() >= ROTATED_CACHES * self.device.cache_bytes
         for name in names:
             try:
-                work, worst, flags = self._judged(name, call, sets)
+                work, worst, flags = self._judged(name, call, sets, ref)
             except sums.JudgedWrong as error:
                 ready.refused[name] = str(error)
                 continue
@@ -224,7 +229,7 @@ class CudaPlace:
         return ready
 
     def _judged(
-        self, name: str, call: Call, sets: list[tuple[torch.Tensor, ...]]
+        self, name: str, call: Call, sets: list[tuple[torch.Tensor, ...]], ref: sums.Reference
     ) -> tuple[Rotation, float, Record]:
         made = arm(name, call)
         given = [made.lay(one) for one in sets]
@@ -235,7 +240,7 @@ class CudaPlace:
             work = self.capture(made.run, given)
         if work.how != "graph":
             work.replay = _under(made, work.replay)
-        worst = sums.judge(call, made.numerics, given[0], work.result(), made.epilogue)
+        worst = sums.judge(call, made.numerics, given[0], work.result(), made.epilogue, ref)
         self._sets[name] = made, given
         return work, worst, made.flags
 

@@ -34,6 +34,7 @@ class CpuPlace:
     """
 
     cold = False
+    references = ("torch",)
 
     def __init__(self, stop: Stop = STOP, spin_s: float = SPIN_S) -> None:
         self.stop, self.device = stop, Cpu(spin_s)

@@ -41,6 +41,7 @@ class Place(Protocol):
     device: Device
     stop: Stop
     cold: bool
+    references: tuple[str, ...]  # arms that a tuner times beside its own
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
         """Return the arms of `names` ready to be timed on one set of operands."""

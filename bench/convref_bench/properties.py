@@ -94,12 +94,14 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
     """
     from convref.conformance.engine import Engine, Limits
 
-    done = {row["chunk"] for row in step.before if row.get("backend") == name and "chunk" in row}
+    mine = [row for row in step.before if row.get("backend") == name and "chunk" in row]
+    done = {row["chunk"]: row["findings"] for row in mine}
     target = f"{__name__}:on_{where}.{name}"
     with Engine(target, limits=Limits(LIMIT_S), method="spawn") as engine:
         every = lines()
         for chunk in range(-(-len(every) // CHUNK)):
             if chunk in done:
+                yield from done[chunk]  # what was wrong before stays wrong
                 continue
             counts, findings = _run(engine, every[chunk * CHUNK : (chunk + 1) * CHUNK])
             step.add("properties", backend=name, chunk=chunk, counts=counts, findings=findings)

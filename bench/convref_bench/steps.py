@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -176,20 +177,28 @@ Point = tuple[str, suite.Layer, Call]  # suite, layer, call
 
 
 def points(names: Sequence[str], dtypes: Sequence[str], bias: bool = False) -> Iterator[Point]:
-    """Yield every (suite, layer, call) of the suites once, bf16 first, most weighted first."""
+    """Yield every (suite, layer, call) once: bf16 first, the suites in turns, heaviest first."""
     seen: set[Call] = set()
     for key in (options.keys(dtype, "cuda") for dtype in dtypes):
-        for name in names:
-            for layer in suite.by_weight(suite.load(name)):
-                if ":t=1" in layer.template:
-                    continue  # the reference of sums.py has no transposed form
-                for pass_ in suite.PASSES[:1] if bias else suite.PASSES:
-                    call = layer.call(pass_, BATCHES.get(name, 1), layer.keys(key))
-                    if pass_ == "fprop":
-                        call = replace(call, problem=replace(call.conv, bias=bias))
-                    if call not in seen:
-                        seen.add(call)
-                        yield name, layer, call
+        for name, layer in in_turns(names):
+            for pass_ in suite.PASSES[:1] if bias else suite.PASSES:
+                call = layer.call(pass_, BATCHES.get(name, 1), layer.keys(key))
+                if pass_ == "fprop":
+                    call = replace(call, problem=replace(call.conv, bias=bias))
+                if call not in seen:
+                    seen.add(call)
+                    yield name, layer, call
+
+
+def in_turns(names: Sequence[str]) -> Iterator[tuple[str, suite.Layer]]:
+    """Yield (suite, layer), a layer of each suite after the other, so that a cut hits all alike.
+
+    Transposed layers are left out: the reference of sums.py has no such form.
+    """
+    ordered = sorted(names, key=lambda name: name != "resnet50")
+    lists = [[(name, layer) for layer in suite.by_weight(suite.load(name))] for name in ordered]
+    for turn in zip_longest(*lists):
+        yield from (pair for pair in turn if pair and ":t=1" not in pair[1].template)
 
 
 def time_points(

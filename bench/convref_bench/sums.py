@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,8 +95,34 @@ def _correlate(x: Tensor, dy: Tensor, problem: ConvProblem) -> Tensor:
     return dw.flatten(0, 1)
 
 
+class Reference(NamedTuple):
+    """The value of a call in float64, and the sums of absolute values."""
+
+    value: Tensor
+    sums: Tensor
+
+
+def reference(call: Call, operands: tuple[Tensor, ...]) -> Reference:
+    """Return the reference, held to the oracle on a slice.
+
+    Raises
+    ------
+    JudgedWrong
+        If they disagree.
+    """
+    value = evaluate(call, *operands)
+    sums = evaluate(call, *(operand.abs() for operand in operands))
+    check_slice(call, operands, value, sums)
+    return Reference(value, sums)
+
+
 def judge(
-    call: Call, numerics: Numerics, operands: tuple[Tensor, ...], got: Tensor, epilogue: str = ""
+    call: Call,
+    numerics: Numerics,
+    operands: tuple[Tensor, ...],
+    got: Tensor,
+    epilogue: str = "",
+    ref: Reference | None = None,
 ) -> float:
     """Return the largest error of a timed result as a fraction of its proven bound.
 
@@ -109,15 +135,15 @@ def judge(
     got : Tensor
     epilogue : str
         "", "relu" or "add_relu".
+    ref : Reference, optional
+        Of these operands, where it is known already.
 
     Raises
     ------
     JudgedWrong
         If the bound is exceeded, or the reference disagrees with the oracle on a slice.
     """
-    value = evaluate(call, *operands)
-    sums = evaluate(call, *(operand.abs() for operand in operands))
-    check_slice(call, operands, value, sums)
+    value, sums = ref or reference(call, operands)
     role = call.wanted[0]
     if epilogue == "add_relu":
         value, sums = value + operands[-1].double(), sums + operands[-1].double().abs()

@@ -22,7 +22,7 @@ from convref.case import Call
 from convref.errors import ConvrefError, message
 
 from . import options, records, suite
-from .points import PLAIN, Place, configured, layout_of, point
+from .points import Place, configured, layout_of, point
 
 SOURCES = (".py", ".mojo", ".json", ".toml")
 
@@ -106,9 +106,8 @@ class Search:
             return []
         offered = tuple(map(describe, backend.configurations(call)))
         arms = [f"{self.backend}@{index}" for index in range(len(offered))]
-        references = [arm for arm in PLAIN if arm != f"torch.{layout_of(call)}"]
-        if call.specs[0].device == "cpu":
-            references = ["torch"]
+        same = f"torch.{layout_of(call)}"
+        references = [arm for arm in self.place.references if arm != same]
         about = {"suite": network, "layer": layer.name, "times": layer.times, **self.head}
         found = []
         for row in point(self.place, call, [*arms, *references]):
