@@ -136,6 +136,9 @@ EXAMPLES = {
     "xla-48713-gradients": ("conv.wgrad:n8c8k1_i20_f3_p-5,1:seed=1",),
     "xla-48713-padded-gradients": ("conv.dgrad:n1c1k8_i20_f3_p7,1:seed=1",),
     "jax-grouped-wgrad-nonfinite": ("conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",),
+    "jax-grouped-second-order-nonfinite": (
+        "conv.double_backward:n1c2k4g2_i10x35_f4x1:dt=f64:tan=w:mask=100:fill=inf:seed=63630",
+    ),
     "jax-second-order-nonfinite": (
         "conv.double_backward:n1c1k1_i4_f3_s2_p1,2:mask=011:fill=inf:seed=54513",
     ),
