@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from convref import dispatch  # noqa: E402
 from convref.line import parse  # noqa: E402
-from convref_bench import (  # noqa: E402  # noqa: E402
+from convref_bench import (  # noqa: E402
     baselines,
     cuda,
     gpu,
@@ -64,6 +64,10 @@ LINE = "conv.fprop:n2c8k6_i9x9_f3x3_s2_p1{}:dt=bf16:mem=nhwc"
 def short(monkeypatch):
     monkeypatch.setattr(cuda, "BESIDE", QUICK)
     monkeypatch.setattr(cuda, "WALL_S", 0.0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine two wait for each other
+    yield
+    torch.set_num_threads(threads)
 
 
 Place = cuda.CudaPlace
@@ -175,6 +179,14 @@ def test_flags_are_set_for_a_row_and_put_back():
     with baselines.flags("ieee", True):
         assert conv.fp32_precision == "ieee"
     assert conv.fp32_precision == before
+    try:
+        conv.fp32_precision, torch.backends.cudnn.fp32_precision = "none", "ieee"
+        with baselines.flags("tf32", False):
+            assert conv.fp32_precision == "tf32"
+        torch.backends.cudnn.fp32_precision = "tf32"
+        assert conv.fp32_precision == "tf32"  # what was inherited still is
+    finally:
+        torch.backends.cudnn.fp32_precision, conv.fp32_precision = "none", before
 
 
 def test_a_lost_device_ends_the_step_and_other_errors_do_not():
@@ -235,7 +247,7 @@ def test_what_a_graph_leaves_behind_is_judged_and_starts_as_nan(monkeypatch):
 
 def test_what_cannot_be_captured_runs_eagerly_under_its_flags(monkeypatch):
     stand_in(monkeypatch, None, "operation not permitted when stream is capturing\nmore")
-    tf32 = parse("conv.fprop:n1c4k4_i5x5_f3x3:bias=0:math=tf32").call
+    ieee = parse("conv.fprop:n1c4k4_i5x5_f3x3:bias=0").call
     seen, conv = [], torch.backends.cudnn.conv
     before = conv.fp32_precision
 
@@ -248,9 +260,9 @@ def test_what_cannot_be_captured_runs_eagerly_under_its_flags(monkeypatch):
 
     monkeypatch.setattr(baselines, "direct", spy)
     here = cuda.CudaPlace(Card(), QUICK, names=lambda work: [])
-    (row,) = point(here, tf32, ["torch"])
+    (row,) = point(here, ieee, ["torch"])
     assert row["how"] == "eager: operation not permitted when stream is capturing"
-    assert set(seen) == {"tf32"}
+    assert set(seen) == {"ieee"} != {before}
     assert conv.fp32_precision == before
 
 

@@ -63,6 +63,7 @@ def test_the_flat_loop_is_looked_at_for_every_warp_and_stage(monkeypatch):
         y = direct(x, w, problem, tile, num_warps, num_stages)
         if num_warps == 8:
             y[0, 0] = float("nan")
+        if (num_warps, num_stages) == (4, 4):
             y[0, 1] *= 1.5
         return y
 
@@ -70,7 +71,8 @@ def test_the_flat_loop_is_looked_at_for_every_warp_and_stage(monkeypatch):
     assert {(row["warps"], row["stages"]) for row in rows} == {
         (warps, stages) for warps in (4, 8) for stages in (2, 3, 4)
     }
-    assert all((row["wrong"] > 0) == (row["warps"] == 8) for row in rows)
+    bad = {(row["warps"], row["stages"]) for row in rows if row["wrong"]}
+    assert bad == {(8, 2), (8, 3), (8, 4), (4, 4)}
     assert {row["worst"] for row in rows if row["warps"] == 8} == {1e9}
 
 
@@ -158,7 +160,8 @@ def test_the_sanitizer_has_to_pass_a_program_of_five_seconds(tmp_path):
     assert sanitize.broken([str(script)]) == ""
     assert sanitize.check("x", 5, [str(script)])["status"] == "clean"
     script.write_text("#!/bin/sh\necho Invalid __global__ write; exit 9\n")
-    assert sanitize.check("x", 5, [str(script)])["said"] == "Invalid __global__ write\n"
+    found = sanitize.check("x", 5, [str(script)])
+    assert (found["status"], found["said"]) == ("found", "Invalid __global__ write\n")
     script.write_text("#!/bin/sh\nsleep 20\n")
     assert sanitize.check("x", 0.2, [str(script)])["status"] == "timeout"
 

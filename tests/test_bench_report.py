@@ -76,7 +76,7 @@ def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
     peaks = {"what": "peaks", "flops": {"f64": 1e11}, "bytes_s": 2e10}
     records.append(source, peaks)
     page = report.write(source, tmp_path / "page").read_text("utf-8")
-    assert page.count("data:image/png;base64,") == 2
+    assert len(re.findall(r"data:image/png;base64,[A-Za-z0-9+/=]{5000}", page)) == 2
     assert "&lt;script&gt;" in page
     assert "<script" not in page
     assert "http" not in page

@@ -14,6 +14,7 @@ import convref_bench.tables
 import convref_bench.timing
 import convref_bench.tuner
 from convref.line import parse
+from convref_bench import points
 from convref_bench.roofline import Roof, RoofError
 from convref_bench.timing import Stop, Timing, measure, verdict
 
@@ -132,6 +133,16 @@ def of(low, q3, mhz=None):
 )
 def test_the_verdict_needs_a_gap_in_time_and_in_cycles(ours, theirs, says):
     assert verdict(ours, theirs) == says
+
+
+def test_a_fused_arm_has_fused_references_and_where_there_are_none_it_has_none():
+    eager, ours, cudnn = of(2.0, 2.1), of(1.0, 1.1), of(1.5, 1.6)
+    found = {"torch": cudnn, "eager+relu": eager, "triton+relu": ours}
+    assert points.against("triton+relu", found) is None
+    found |= {"cudnn+relu": cudnn, "compile+relu": eager, "cudnn+add_relu": ours}
+    assert points.against("triton+relu", found) == "cudnn+relu"
+    assert points.against("eager+relu", found) == "cudnn+relu"
+    assert points.against("compile+relu", found) is None
 
 
 ROOF = Roof({"bf16": 1e12, "tf32": 5e11}, 1e11)

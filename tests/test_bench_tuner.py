@@ -161,7 +161,7 @@ def line(c, f=3, pass_="fprop"):
 
 
 def test_regret_is_what_an_unseen_network_loses():
-    rows = tuned("a", line(64), {"big": 1.0, "small": 4.0})
+    rows = tuned("a", line(64), {"big": 1.0, "small": 1.5})
     rows += tuned("b", line(72), {"big": 2.0, "small": 1.0}, times=3)  # a's choice is wrong here
     rows += tuned("b", line(68), {"big": 1.0, "small": 1.0})
     found = {one.network: one for one in refit.regrets(refit.matrix(rows))}
