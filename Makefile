@@ -10,7 +10,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 EXTRAS_check := report,torch
-EXTRAS_test := test,torch,jax
+EXTRAS_test := test,torch,jax,onnx
 EXTRAS_lint := lint
 EXTRAS_docs := docs
 EXTRAS_bench := bench,torch

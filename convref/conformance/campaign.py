@@ -381,6 +381,7 @@ def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tupl
 
 def run_lines(engine: Engine, lines: list[str]) -> list[Finding]:
     """Return the findings of some lines, passes left out, through crashes and hangs."""
+    lines = [str(parse(line)) for line in lines]  # a bad one is told here, not by a worker's death
     findings: list[Finding] = []
     share = -(-len(lines) // len(engine.workers)) if lines else 1
     parts = [tuple(lines[i : i + share]) for i in range(0, len(lines), share)]
