@@ -144,22 +144,25 @@ def judge(
         If the bound is exceeded, or the reference disagrees with the oracle on a slice.
     """
     value, sums = ref or reference(call, operands)
-    role = call.wanted[0]
     if epilogue == "add_relu":
         value, sums = value + operands[-1].double(), sums + operands[-1].double().abs()
     if epilogue:
         value = value.clamp_min(0)  # moves nothing further apart, so the bound stays
-    if numerics.normwise:
-        sums = sums.max()
-    # the bound is linear in (|value|, sums): its coefficients come from the judge itself
-    unit = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    flat = replace(numerics, normwise=0.0)
-    at_zero, at_value, at_sum = bound(call, role, unit[:, 0], unit[:, 1], flat)
-    limit = at_zero + (at_value - at_zero) * value.abs() + (at_sum - at_zero) * sums
+    limit = _limit(call, numerics, value, sums)
     ratio = ((got.double() - value).abs() / limit).max().item()
     if not ratio <= 1:
         raise JudgedWrong(f"{call}: error is {ratio:.3g} times its bound")
     return float(ratio)
+
+
+def _limit(call: Call, numerics: Numerics, value: Tensor, sums: Tensor) -> Tensor:
+    """Return the proven bound: linear in (|value|, sums), coefficients from the judge itself."""
+    if numerics.normwise:
+        sums = sums.max()
+    unit = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    flat = replace(numerics, normwise=0.0)
+    at_zero, at_value, at_sum = bound(call, call.wanted[0], unit[:, 0], unit[:, 1], flat)
+    return at_zero + (at_value - at_zero) * value.abs() + (at_sum - at_zero) * sums
 
 
 def check_slice(call: Call, operands: tuple[Tensor, ...], value: Tensor, sums: Tensor) -> None:
