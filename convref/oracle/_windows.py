@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -17,15 +16,17 @@ Array = np.ndarray[Any, Any]
 BLOCK = 512  # windows; a map of 28 x 28 goes alone, maps of 7 x 7 go ten at a time
 
 
-def pad(big: Array, axes: tuple[Axis, ...]) -> Array:
+def pad(big: Array, axes: tuple[Axis, ...], zeros: Array | None = None) -> Array:
     """Return `big` with each spatial axis zero-padded by (lo, hi); negative entries crop.
 
-    Zeros, not absences: they take part in products, so that 0 * inf is NaN at the border.
+    Zeros, not absences: they take part in products, so that 0 * inf is NaN at the border. Where
+    `zeros` is given, the result lies in the front of it; its border stays zero for the next use.
     """
     inner, outer = _overlap(axes)
     if all(axis.lo <= 0 and axis.hi <= 0 for axis in axes):
         return big[outer]
-    padded = np.zeros(big.shape[: -len(axes)] + padded_sizes(axes), big.dtype)
+    shape = big.shape[: -len(axes)] + padded_sizes(axes)
+    padded = np.zeros(shape, big.dtype) if zeros is None else zeros[: len(big)]
     padded[inner] = big[outer]
     return padded
 
@@ -70,10 +71,23 @@ def taps(axes: tuple[Axis, ...]) -> tuple[tuple[Any, Any], ...]:
     return tuple(found)
 
 
-def blocks(n: int, axes: tuple[Axis, ...]) -> Iterator[slice]:
-    """Yield one or more slices of the batch with about BLOCK windows each.
+def blocks(n: int, axes: tuple[Axis, ...]) -> list[slice]:
+    """Return one or more slices of the batch with about BLOCK windows each, the first the largest.
 
     A sum reads its operands once per tap: a few images stay cached, a whole batch would not.
     """
     step = max(1, BLOCK // max(1, prod(axis.small for axis in axes)))
-    return (slice(first, first + step) for first in range(0, max(1, n), step))
+    return [slice(first, min(n, first + step)) for first in range(0, max(1, n), step)]
+
+
+def flattened(windows: Array, lead: int, scratch: Array) -> Array:
+    """Return `windows` with all axes after the first `lead` made one.
+
+    A copy, where one is needed, lands in the front of `scratch`: fresh memory for every tap would
+    cost more than the copy itself, since each of its pages is a fault.
+    """
+    copy = scratch[: windows.size].reshape(windows.shape)
+    if windows.strides[lead:] != copy.strides[lead:]:
+        copy[...] = windows
+        windows = copy
+    return windows.reshape(*windows.shape[:lead], prod(windows.shape[lead:]))

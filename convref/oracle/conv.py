@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from ..problem import ConvProblem
-from ._windows import Array, blocks, pad, padded_sizes, taps, unpad
+from ._windows import Array, blocks, flattened, pad, padded_sizes, taps, unpad
 
 
 def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
@@ -26,10 +26,14 @@ def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
     axes, g, small = problem.axes, problem.groups, tuple(axis.small for axis in problem.axes)
     w = _by_tap(w, g)  # (G, K/G, C/G, *filter)
     out = np.empty((problem.n, g, w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
-    for images in blocks(problem.n, axes):
-        padded = pad(_grouped(big[images], g), axes)  # (N, G, C/G, *padded)
-        flat = (*padded.shape[:3], prod(small))  # (N, G, C/G, P)
-        _sum_into(out[images], ((w[r], padded[at].reshape(flat)) for r, at in taps(axes)))
+    images = blocks(problem.n, axes)
+    block = (images[0].stop, g, big.shape[1] // g)  # (N, G, C/G)
+    zeros = np.zeros((*block, *padded_sizes(axes)), big.dtype)
+    scratch = np.empty(prod((*block, *small)), big.dtype)
+    for at_n in images:
+        padded = pad(_grouped(big[at_n], g), axes, zeros)  # (N, G, C/G, *padded)
+        pairs = ((w[r], flattened(padded[at], 3, scratch)) for r, at in taps(axes))
+        _sum_into(out[at_n], pairs)  # (N, G, K/G, P)
     return out.reshape(problem.n, g * w.shape[1], *small)  # (N, K, *small)
 
 
@@ -38,16 +42,20 @@ def scatter(small: Array, w: Array, problem: ConvProblem) -> Array:
     axes, g = problem.axes, problem.groups
     w = _by_tap(w, g).swapaxes(1, 2)  # (G, C/G, K/G, *filter)
     big = np.empty((problem.n, *w.shape[:2], *(axis.big for axis in axes)), small.dtype)
-    for images in blocks(problem.n, axes):
-        columns = _grouped(small[images], g)  # (N, G, K/G, *small)
-        spread = np.empty((len(columns), *w.shape[:2], *columns.shape[3:]), small.dtype)
-        padded = np.zeros((*spread.shape[:3], *padded_sizes(axes)), small.dtype)
-        flat = spread.reshape(*spread.shape[:3], prod(spread.shape[3:]))  # (N, G, C/G, P)
-        columns = columns.reshape(*columns.shape[:3], flat.shape[3])  # (N, G, K/G, P)
+    images = blocks(problem.n, axes)
+    block = (images[0].stop, *w.shape[:2])  # (N, G, C/G)
+    padding = np.empty((*block, *padded_sizes(axes)), small.dtype)
+    spreading = np.empty((*block, *small.shape[2:]), small.dtype)
+    for at_n in images:
+        columns = _grouped(small[at_n], g)  # (N, G, K/G, *small)
+        columns = columns.reshape(*columns.shape[:3], prod(small.shape[2:]))  # (N, G, K/G, P)
+        padded, spread = padding[: len(columns)], spreading[: len(columns)]
+        flat = spread.reshape(*spread.shape[:3], columns.shape[3])  # (N, G, C/G, P)
+        padded[...] = 0
         for r, at in taps(axes):
             np.matmul(w[r], columns, out=flat)
             padded[at] += spread
-        big[images] = unpad(padded, axes)
+        big[at_n] = unpad(padded, axes)
     return big.reshape(problem.n, g * w.shape[1], *big.shape[3:])  # (N, C, *big)
 
 
@@ -57,12 +65,15 @@ def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
     shape = (g, small.shape[1] // g, big.shape[1] // g)  # (G, K/G, C/G)
     dw = _taps_last(np.empty((*problem.filter, *shape), small.dtype))  # (G, K/G, C/G, *filter)
     pairs = []
-    for images in blocks(problem.n, axes):
-        padded = _by_channel(pad(_grouped(big[images], g), axes))  # (G, C/G, N, *padded)
-        rows = _by_channel(_grouped(small[images], g))  # (G, K/G, N, *small)
+    images = blocks(problem.n, axes)
+    for at_n in images:
+        padded = _by_channel(pad(_grouped(big[at_n], g), axes))  # (G, C/G, N, *padded)
+        rows = _by_channel(_grouped(small[at_n], g))  # (G, K/G, N, *small)
         pairs.append((_flat(rows), padded))  # (G, K/G, N*P)
+    scratch = np.empty(images[0].stop * big.shape[1] * prod(small.shape[2:]), big.dtype)
     for r, at in taps(axes):
-        _sum_into(dw[r], ((rows, _flat(padded[at]).swapaxes(1, 2)) for rows, padded in pairs))
+        columns = ((rows, flattened(padded[at], 2, scratch)) for rows, padded in pairs)
+        _sum_into(dw[r], ((rows, part.swapaxes(1, 2)) for rows, part in columns))
     return dw.reshape(g * shape[1], shape[2], *problem.filter)  # (K, C/G, *filter)
 
 
