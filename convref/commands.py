@@ -296,7 +296,8 @@ def _add_bench() -> None:
         bench = importlib.import_module("convref_bench.cli")
     except ImportError:
         return
-    app.add_typer(bench.app, name="bench", help="Time backends against each other.")
+    app.add_typer(bench.app, name="bench")
+    app.command("tune")(bench.tune)
 
 
 _add_bench()
