@@ -191,8 +191,9 @@ def _known(name: str, more: tuple[knownbugs.Region, ...]) -> tuple[knownbugs.Reg
 
 
 def _installed() -> list[str]:
-    """Return the registered backends that load, the oracle itself left out."""
-    return [name for name in dispatch.names() if name != "numpy" and not _why_not(name)]
+    """Return the registered backends that load: the oracle left out, its slow loops last."""
+    found = [name for name in dispatch.names() if name != "numpy" and not _why_not(name)]
+    return sorted(found, key=lambda name: name == "loops")
 
 
 def _why_not(name: str) -> str:
