@@ -1,0 +1,1 @@
+"""Triton kernels of convref's formulas, behind the backend called "triton"."""

@@ -1,0 +1,95 @@
+"""What a plan consists of, before there is a tensor or a device.
+
+A Launch is data: the interpreter runs it, the ahead-of-time compiler compiles it, the launcher of a
+GPU launches it. Only `Slot`s stand for tensors, so that a plan serves every call of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Slot(NamedTuple):
+    """A tensor argument of a kernel.
+
+    Parameters
+    ----------
+    role : str
+        Which tensor: a role of the call ("x", "dw", ...) or the name of a Buffer.
+    dtype : str
+        A code of `convref.dtypes`.
+    aligned : bool
+        Whether its first element lies at a multiple of 16 bytes.
+    """
+
+    role: str
+    dtype: str
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of one kernel.
+
+    Parameters
+    ----------
+    kernel : triton.runtime.JITFunction
+    grid : tuple of int
+        Programs along x, y, z.
+    arguments : mapping of str to Slot, int or float
+        The kernel's parameters that are no constants.
+    constants : mapping of str to Any
+        Its `tl.constexpr` parameters, and pointers that are None.
+    warps, stages : int
+        Options of the compiler: warps of a program, stages of its software pipeline.
+    """
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Slot | int | float]
+    constants: Mapping[str, Any]
+    warps: int = 4
+    stages: int = 3
+
+
+class Buffer(NamedTuple):
+    """A tensor that the plan allocates: a result, a packed operand, a workspace.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    strides : tuple of int
+        In elements; a dense tensor in some order of its axes.
+    dtype : str
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+class Copy(NamedTuple):
+    """Copy the tensor `source` into the Buffer `target`: another order of axes, same shape."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What computes one kind of call: buffers to allocate, then copies and launches in order.
+
+    Parameters
+    ----------
+    buffers : mapping of str to Buffer
+        Results under their roles ("y", "dx", ...), everything else under names of its own.
+    steps : tuple of Copy or Launch
+    reason : str
+        Which kernel and tile, and why: what `explain` shows.
+    """
+
+    buffers: Mapping[str, Buffer]
+    steps: tuple[Copy | Launch, ...]
+    reason: str = ""
