@@ -29,6 +29,25 @@ class Slot(NamedTuple):
     aligned: bool = True
 
 
+class Descriptor(NamedTuple):
+    """A tensor argument that a kernel reads through a tensor map, in boxes (TMA).
+
+    Parameters
+    ----------
+    slot : Slot
+        The tensor; its first element has to lie at a multiple of 16 bytes.
+    shape, strides : tuple of int
+        In elements; the last stride is 1, the others are multiples of 16 bytes.
+    block : tuple of int
+        The box.
+    """
+
+    slot: Slot
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Launch:
     """One launch of one kernel.
@@ -38,7 +57,7 @@ class Launch:
     kernel : triton.runtime.JITFunction
     grid : tuple of int
         Programs along x, y, z.
-    arguments : mapping of str to Slot, int or float
+    arguments : mapping of str to Slot, Descriptor, int or float
         The kernel's parameters that are no constants.
     constants : mapping of str to Any
         Its `tl.constexpr` parameters, and pointers that are None.
@@ -48,7 +67,7 @@ class Launch:
 
     kernel: Any
     grid: tuple[int, int, int]
-    arguments: Mapping[str, Slot | int | float]
+    arguments: Mapping[str, Slot | Descriptor | int | float]
     constants: Mapping[str, Any]
     warps: int = 4
     stages: int = 3
