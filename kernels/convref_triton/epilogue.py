@@ -1,0 +1,43 @@
+"""What is done to a tile of sums before it is stored: scale, shift, bias, residual, activation."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+ACTIVATIONS = ("", "relu", "silu", "gelu", "hardswish")
+
+
+@triton.jit
+def activate(v, ACTIVATION: tl.constexpr):
+    """Return the activation of float32 values; NaN stays NaN."""
+    if ACTIVATION == "relu":
+        v = tl.maximum(v, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif ACTIVATION == "silu":
+        v = v / (1.0 + tl.exp(-v))
+    elif ACTIVATION == "gelu":
+        v = 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))
+    elif ACTIVATION == "hardswish":
+        gate = tl.maximum(v + 3.0, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        v = v * tl.minimum(gate, 6.0, propagate_nan=tl.PropagateNan.ALL) * 0.16666666666666666
+    return v
+
+
+@triton.jit
+def finish(
+    acc, bias, scale, shift, residual, channel, known, where, inside, ACTIVATION: tl.constexpr
+):
+    """Return the sums (rows, channels) after the epilogue; what is None costs nothing.
+
+    `channel` indexes the per-channel vectors, `known` masks it; `where` and `inside` are the
+    offsets and the mask of the residual.
+    """
+    if bias is not None:
+        acc += tl.load(bias + channel, known, other=0.0).to(tl.float32)[None, :]
+    if scale is not None:
+        acc *= tl.load(scale + channel, known, other=0.0).to(tl.float32)[None, :]
+    if shift is not None:
+        acc += tl.load(shift + channel, known, other=0.0).to(tl.float32)[None, :]
+    if residual is not None:
+        acc += tl.load(residual + where, inside, other=0.0).to(tl.float32)
+    return activate(acc, ACTIVATION)

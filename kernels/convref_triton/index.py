@@ -1,0 +1,74 @@
+"""Index arithmetic of every kernel: scalar and vector helpers, and the numbers the host sends.
+
+Nothing here knows a tile's memory layout, so that any kernel, whatever it loads with, may call it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+def divisor(size: int) -> tuple[int, int]:
+    """Return (magic, shift) with which `quotient` divides by `size` what is below 2**31.
+
+    With L = ceil(log2(size)), magic = ceil(2**(31 + L) / size) lies in [2**31, 2**32) and
+    n // size = n * magic >> (31 + L). It is handed over as the int32 of the same bits.
+
+    >>> divisor(1), divisor(7)
+    ((-2147483648, 0), (-1840700269, 3))
+    """
+    shift = max(size - 1, 0).bit_length()
+    magic = -(-(1 << (31 + shift)) // max(size, 1))
+    return magic - (1 << 32), shift
+
+
+@triton.jit
+def quotient(n, magic, shift):
+    """Return n // size of `divisor(size)`, for n in [0, 2**31)."""
+    doubled = n.to(tl.uint32) * 2  # so that a size of 1 needs no case of its own
+    return (tl.umulhi(doubled, magic.to(tl.uint32, bitcast=True)) >> shift).to(tl.int32)
+
+
+@triton.jit
+def tile_of(program, rows, columns, GROUP: tl.constexpr):
+    """Return (row, column) of a tile: columns of GROUP rows each, so that neighbours share L2."""
+    band = program // (GROUP * columns)
+    first = band * GROUP
+    height = tl.minimum(rows - first, GROUP)
+    within = program - band * GROUP * columns
+    return first + within % height, within // height
+
+
+@triton.jit
+def pixel(index, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK: tl.constexpr):
+    """Return (n, o, p, q) of a row-major pixel index; axes that RANK lacks are 0."""
+    rest = index
+    o, p, q = rest * 0, rest * 0, rest * 0
+    if RANK >= 1:
+        up = quotient(rest, q_magic, q_shift)
+        q = rest - up * Q
+        rest = up
+    if RANK >= 2:
+        up = quotient(rest, p_magic, p_shift)
+        p = rest - up * P
+        rest = up
+    if RANK == 3:
+        up = quotient(rest, o_magic, o_shift)
+        o = rest - up * O
+        rest = up
+    return rest, o, p, q
+
+
+@triton.jit
+def taps_of(
+    phase, R: tl.constexpr, STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr
+):
+    """Return (first, count) of the taps r with r * dilation = phase modulo stride.
+
+    COMMON is gcd(stride, dilation) and STEP stride / COMMON: the taps are every STEP-th one. INVERSE
+    is that of dilation / COMMON modulo STEP. A phase that no tap meets has the count 0.
+    """
+    first = phase // COMMON * INVERSE % STEP
+    count = tl.maximum(R - first + STEP - 1, 0) // STEP
+    return first, tl.where(phase % COMMON == 0, count, 0)
