@@ -45,7 +45,7 @@ CONSTANTS = st.sampled_from([1, True, 1.0, None, "tf32", (2, 1)])
 @st.composite
 def descriptors(draw):
     rank = draw(st.integers(1, 5))
-    block = tuple(draw(st.lists(st.sampled_from([1, 8, 64]), min_size=rank, max_size=rank)))
+    block = tuple(draw(st.lists(st.sampled_from([1, 4, 16]), min_size=rank, max_size=rank)))
     slot = Slot("x", draw(st.sampled_from(["bf16", "f16", "f32"])))
     shape = tuple(64 for _ in range(rank))
     return Descriptor(slot, shape, tuple(64**axis for axis in reversed(range(rank))), block)
