@@ -1,0 +1,194 @@
+"""Run a kernel's launch on CPU tensors, with the arithmetic of a GPU and a strict eye on it.
+
+`execute(launch, tensors)` needs no environment variable and leaves the kernel fit for the compiler
+in the same process. With `strict`, a `StrictError` says, by its `kind`, what a GPU would do silently:
+
+- out-of-bounds, misaligned: an address outside the tensor that the pointer came from (a wrapped
+  int32 too), or in a gap of its view;
+- not-an-output, written-twice, never-written: each element of an output is stored exactly once, and
+  nothing else is;
+- cross-program-read: one program reads what another one writes, whichever comes first;
+- not-a-multiple, not-contiguous, not-constant, assumption: a hint that does not hold;
+- unaligned: a Slot said to be 16-byte aligned that is not;  grid: more programs than a launch has;
+- atomic: sums in no fixed order (refused when not strict too).
+
+Masked lanes of a load without `other` hold NaN or a huge integer, and programs run in a seeded
+random order. Not modelled: races within a program, pipelining, layouts, the order of sums.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from convref.errors import message
+
+from ..launch import Launch, Slot
+from .builder import Builder
+from .errors import StrictError
+from .hints import HINTS, checked
+from .memory import Memory, Region
+from .mend import integer, scalar
+from .private import TensorHandle
+from .twins import Twins
+
+__all__ = ["StrictError", "execute"]
+
+MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
+TYPES = {
+    "bf16": (torch.bfloat16, tl.bfloat16),
+    "f16": (torch.float16, tl.float16),
+    "f32": (torch.float32, tl.float32),
+    "f64": (torch.float64, tl.float64),
+    "i8": (torch.int8, tl.int8),
+    "i16": (torch.int16, tl.int16),
+    "i32": (torch.int32, tl.int32),
+    "i64": (torch.int64, tl.int64),
+    "u8": (torch.uint8, tl.uint8),
+    "u16": (torch.uint16, tl.uint16),
+    "u32": (torch.uint32, tl.uint32),
+    "u64": (torch.uint64, tl.uint64),
+}
+
+
+@functools.cache
+def _machine() -> tuple[Builder, Twins]:
+    builder = Builder()
+    return builder, Twins(builder, {name: checked(name, builder) for name in HINTS})
+
+
+def execute(
+    launch: Launch,
+    tensors: Mapping[str, torch.Tensor | TensorDescriptor],
+    *,
+    strict: bool = True,
+    outputs: Collection[str] | None = None,
+    partial: Collection[str] = (),
+    order: str = "shuffled",
+    seed: int = 0,
+) -> None:
+    """Interpret `launch`, which reads and writes `tensors` in place.
+
+    Parameters
+    ----------
+    launch : Launch
+    tensors : mapping of str to (torch.Tensor or TensorDescriptor)
+        On the CPU, by the role of their Slot.
+    strict : bool
+        Whether the module's rules hold; addresses outside all tensors are errors without it too.
+    outputs : collection of str, optional
+        Roles that must be wholly written, and beside `partial` the only ones that may be; by
+        default whatever is written.
+    partial : collection of str
+        Roles of which a part may be written.
+    order : str
+        "grid" (x slowest), "reversed" or "shuffled": results must not depend on it.
+    seed : int
+        Of the shuffled order.
+
+    Raises
+    ------
+    StrictError
+        The kernel broke a rule.
+    """
+    builder, twins = _machine()
+    name = launch.kernel.fn.__name__
+    memory = _memory(launch, tensors, strict, outputs, partial)
+    memory.where = name
+    _check_grid(launch, memory)
+    with twins.language(), np.errstate(all="ignore"):
+        kernel = twins.of(launch.kernel)
+        twins.refresh(kernel)
+        constants = {n: twins.interpreted(value) for n, value in launch.constants.items()}
+        builder.memory, builder.grid_dim = memory, launch.grid
+        arguments = {n: _argument(a, tensors, memory, twins) for n, a in launch.arguments.items()}
+        for number in _order(math.prod(launch.grid), order, seed):
+            builder.grid_idx = tuple(map(int, np.unravel_index(number, launch.grid)))
+            memory.program, memory.where = number, f"{name}{builder.grid_idx}"
+            kernel(**arguments, **constants)
+        memory.where = name
+    memory.finish()
+
+
+def _memory(
+    launch: Launch,
+    tensors: Mapping[str, Any],
+    strict: bool,
+    outputs: Collection[str] | None,
+    partial: Collection[str],
+) -> Memory:
+    """Return the tensors that the launch names, as its memory."""
+    slots = [a for a in launch.arguments.values() if isinstance(a, Slot)]
+    used = {slot.role: _base(tensors[slot.role]) for slot in slots}
+    for slot in slots:
+        _check_tensor(launch.kernel.fn.__name__, slot, used[slot.role], strict)
+    return Memory(used, strict, outputs, partial)
+
+
+def _base(tensor: torch.Tensor | TensorDescriptor) -> torch.Tensor:
+    return tensor.base if isinstance(tensor, TensorDescriptor) else tensor
+
+
+def _check_tensor(name: str, slot: Slot, tensor: torch.Tensor, strict: bool) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(message(name, f"{slot.role} is on {tensor.device}, needs the CPU"))
+    if tensor.dtype != TYPES[slot.dtype][0]:
+        raise TypeError(message(name, f"{slot.role} is {tensor.dtype}, needs {slot.dtype}"))
+    if strict and slot.aligned and tensor.data_ptr() % 16:
+        raise StrictError(
+            "unaligned",
+            name,
+            f"{slot.role} needs to lie at a multiple of 16 bytes, as its Slot says",
+        )
+
+
+def _check_grid(launch: Launch, memory: Memory) -> None:
+    if memory.strict and any(n > most for n, most in zip(launch.grid, MOST_PROGRAMS)):
+        raise StrictError(
+            "grid", memory.where, f"{launch.grid} programs, needs at most {MOST_PROGRAMS}"
+        )
+
+
+def _order(programs: int, order: str, seed: int) -> Any:
+    if order == "shuffled":
+        return map(int, np.random.default_rng(seed).permutation(programs))
+    if order not in ("grid", "reversed"):
+        raise ValueError(message("order", f"got {order!r}, needs grid, reversed or shuffled"))
+    return range(programs) if order == "grid" else range(programs - 1, -1, -1)
+
+
+def _argument(
+    value: Slot | int | float, tensors: Mapping[str, Any], memory: Memory, twins: Twins
+) -> Any:
+    """Return an argument as the kernel language has it."""
+    if isinstance(value, Slot):
+        pointer = _pointer(memory.regions[value.role], TYPES[value.dtype][1])
+        tensor = tensors[value.role]
+        return (
+            _descriptor(tensor, pointer, twins) if isinstance(tensor, TensorDescriptor) else pointer
+        )
+    if isinstance(value, bool):
+        return scalar(value, tl.int1)
+    return integer(value) if isinstance(value, int) else scalar(value, tl.float32)
+
+
+def _pointer(region: Region, element: Any) -> Any:
+    dtype = tl.pointer_type(element)
+    return tl.tensor(TensorHandle(np.array([region.base], np.uint64), dtype), dtype)
+
+
+def _descriptor(host: TensorDescriptor, pointer: Any, twins: Twins) -> Any:
+    return twins.semantic.make_tensor_descriptor(
+        base=pointer,
+        shape=[integer(n) for n in host.shape],
+        strides=[*(integer(n) for n in host.strides[:-1]), tl.constexpr(1)],
+        block_shape=[tl.constexpr(n) for n in host.block_shape],
+        padding_option=host.padding,
+    )

@@ -1,0 +1,77 @@
+"""Hints of a kernel to the compiler, held to the actual values.
+
+The compiler reads `multiple_of` as a statement on the first of each run of consecutive values, as
+the idiom `max_contiguous(multiple_of(offsets, BLOCK), BLOCK)` needs it; and so does this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from .errors import StrictError
+
+Array = np.ndarray[Any, Any]
+
+
+def _groups(values: Array, axis: int, size: int) -> Array:
+    """Return `values` with `axis` split into aligned groups of `size`, the group last."""
+    moved = np.moveaxis(values, axis, -1)
+    return moved.reshape(*moved.shape[:-1], -1, size)
+
+
+def _in_runs(values: Array, axis: int, size: int, step: int) -> bool:
+    grouped = _groups(values, axis, size).astype(np.int64)
+    return bool((np.diff(grouped, axis=-1) == step).all())
+
+
+def is_multiple(values: Array, axis: int, factor: int, step: int) -> bool:
+    """Return whether each run of consecutive values along `axis` begins at a multiple."""
+    size = values.shape[axis]
+    while size > 1 and not _in_runs(values, axis, size, step):
+        size //= 2
+    return not (_groups(values, axis, size)[..., 0] % np.asarray(factor, values.dtype)).any()
+
+
+def is_contiguous(values: Array, axis: int, size: int, step: int) -> bool:
+    """Return whether aligned groups of `size` along `axis` hold consecutive values."""
+    return _in_runs(values, axis, min(size, values.shape[axis]), step)
+
+
+def is_constant(values: Array, axis: int, size: int, step: int) -> bool:
+    """Return whether aligned groups of `size` along `axis` hold one value."""
+    return _in_runs(values, axis, min(size, values.shape[axis]), 0)
+
+
+HINTS = {
+    "multiple_of": (is_multiple, "not-a-multiple", "multiples of"),
+    "max_contiguous": (is_contiguous, "not-contiguous", "consecutive, in groups of"),
+    "max_constancy": (is_constant, "not-constant", "equal, in groups of"),
+}
+
+
+def checked(name: str, builder: Any) -> Callable[..., Any]:
+    """Return the hint `name` as a function that checks it."""
+    holds, kind, needed = HINTS[name]
+
+    def hint(input: Any, values: Any, **_: Any) -> Any:
+        factors = [getattr(v, "value", v) for v in (values if isinstance(values, list | tuple)
+                   else [values])]  # fmt: skip
+        data = input.handle.data if isinstance(input, tl.tensor) else np.array([input])
+        if len(factors) != data.ndim:
+            raise ValueError(f"tl.{name}: {len(factors)} values for a block of rank {data.ndim}")
+        if not builder.memory.strict:
+            return input
+        pointer = isinstance(input, tl.tensor) and input.dtype.is_ptr()
+        step = input.dtype.element_ty.primitive_bitwidth // 8 if pointer else 1
+        for axis, factor in enumerate(factors):
+            if not holds(data, axis, factor, step):
+                raise StrictError(
+                    kind, builder.memory.where, f"values of tl.{name} need to be {needed} {factor}"
+                )
+        return input
+
+    return hint

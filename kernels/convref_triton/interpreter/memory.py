@@ -1,0 +1,274 @@
+"""The tensors of a launch as an address space in which no mistake goes unseen.
+
+Each tensor lies at an address of its own, 2**44 bytes from the next, so that the address alone says
+which tensor was meant, however far an index runs over; only the address modulo 256 is the real one.
+A shadow per storage holds which program wrote and which read each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from .errors import StrictError
+
+Array = np.ndarray[Any, Any]
+APART = 44
+NOBODY, SEVERAL = -1, -2
+
+
+class Shadow:
+    """Which program wrote, and which read, each unit of one storage.
+
+    Parameters
+    ----------
+    unit : int
+        Bytes: the smallest element that the launch's tensors see there.
+    size : int
+        Units.
+    """
+
+    def __init__(self, unit: int, size: int) -> None:
+        self.unit = unit
+        self.writer = np.full(size, NOBODY, np.int32)
+        self.reader = np.full(size, NOBODY, np.int32)
+        self._stamp = np.empty(size, np.int32)
+
+    def written_by_others(self, where: Array, program: int) -> Array:
+        """Note that `program` reads, and return which units another one has written."""
+        readers = self.reader[where]
+        alone = (readers == NOBODY) | (readers == program)
+        self.reader[where] = np.where(alone, np.int32(program), np.int32(SEVERAL))
+        writers = self.writer[where]
+        return (writers != NOBODY) & (writers != program)
+
+    def written_before(self, where: Array, program: int) -> Array:
+        """Note that `program` writes, and return which units were written, be it by this store."""
+        before = self.writer[where] != NOBODY
+        self.writer[where] = program
+        count = np.arange(where.size, dtype=np.int32)
+        self._stamp[where] = count
+        return before | (self._stamp[where] != count)
+
+    def read_by_others(self, where: Array, program: int) -> Array:
+        """Return which units another program has read."""
+        readers = self.reader[where]
+        return (readers != NOBODY) & (readers != program)
+
+
+class Region:
+    """One tensor: its elements from the first to the last, gaps included.
+
+    Parameters
+    ----------
+    role : str
+    tensor : torch.Tensor
+    number : int
+        Which stretch of addresses it has.
+    """
+
+    def __init__(self, role: str, tensor: torch.Tensor, number: int) -> None:
+        self.role, self.tensor = role, tensor
+        self.itemsize = tensor.element_size()
+        extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+        self.span = extent + 1 if tensor.numel() else 0
+        self.bytes = self.span * self.itemsize
+        self.base = np.uint64((number << APART) + tensor.data_ptr() % 256)
+        flat = tensor.detach().as_strided((self.span,), (1,))
+        bits = torch.uint16 if tensor.dtype == torch.bfloat16 else tensor.dtype
+        self._views = {None: flat.view(bits).numpy()}
+        self.members = self._members()
+        self.shadow: Shadow | None = None
+        self.start = 0
+
+    def _members(self) -> Array | None:
+        """Return which elements belong to the view, or None if it has no gaps."""
+        members = torch.zeros(self.span, dtype=torch.bool)
+        members.as_strided(self.tensor.shape, self.tensor.stride()).fill_(True)
+        found = members.numpy()
+        return None if found.all() else found
+
+    def view(self, dtype: np.dtype[Any]) -> Array:
+        """Return the elements as numbers of `dtype`."""
+        if dtype not in self._views:
+            own = self._views[None]
+            whole = own.view(np.uint8)[: own.nbytes // dtype.itemsize * dtype.itemsize]
+            self._views[dtype] = own if own.dtype == dtype else whole.view(dtype)
+        return self._views[dtype]
+
+    def units(self, where: Array, itemsize: int) -> Array:
+        """Return the shadow's units of the elements `where`, each of `itemsize` bytes."""
+        assert self.shadow is not None
+        each = itemsize // self.shadow.unit
+        if each == 1:
+            return where.ravel() + self.start
+        return (where.reshape(-1, 1) * each + np.arange(each)).ravel() + self.start
+
+    def position(self, unit: int) -> str:
+        """Return the element that a unit of the shadow belongs to, as an index where it is one."""
+        each = self.itemsize // (self.shadow.unit if self.shadow else self.itemsize)
+        element = rest = (unit - self.start) // each
+        index = [0] * self.tensor.dim()
+        for axis in sorted(range(len(index)), key=lambda a: -self.tensor.stride(a)):
+            if self.tensor.stride(axis) and self.tensor.shape[axis] > 1:
+                index[axis] = min(rest // self.tensor.stride(axis), self.tensor.shape[axis] - 1)
+                rest -= index[axis] * self.tensor.stride(axis)
+        where = ", ".join(map(str, index)) if rest == 0 else f"element {element}"
+        return f"{self.role}[{where}]"
+
+
+class Memory:
+    """All tensors of one launch, and the rules for touching them.
+
+    Parameters
+    ----------
+    tensors : mapping of str to torch.Tensor
+    strict : bool
+        Whether the rules beyond "inside a tensor" hold.
+    outputs : collection of str or None
+        Roles that may be written, and wholly; None finds out which are written.
+    partial : collection of str
+        Roles that may be written in part.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        strict: bool = True,
+        outputs: Collection[str] | None = None,
+        partial: Collection[str] = (),
+    ) -> None:
+        self.strict, self.outputs, self.partial = strict, outputs, partial
+        self.program, self.where = 0, ""
+        self.regions = {
+            role: Region(role, tensor, number)
+            for number, (role, tensor) in enumerate(tensors.items(), start=1)
+        }
+        self._by_number = dict(enumerate(self.regions.values(), start=1))
+        self.written: set[str] = set()
+        if strict:
+            self._lay_shadows()
+
+    def _lay_shadows(self) -> None:
+        """Give each storage that may be written a shadow, shared by the tensors that lie in it."""
+        storages: dict[int, list[Region]] = {}
+        for region in self.regions.values():
+            storages.setdefault(region.tensor.untyped_storage().data_ptr(), []).append(region)
+        for regions in storages.values():
+            if self.outputs is None or any(self._may_write(r.role) for r in regions):
+                unit = min(r.itemsize for r in regions)
+                first = min(r.tensor.data_ptr() for r in regions)
+                last = max(r.tensor.data_ptr() + r.bytes for r in regions)
+                shadow = Shadow(unit, -(-(last - first) // unit))
+                for region in regions:
+                    region.shadow = shadow
+                    region.start = (region.tensor.data_ptr() - first) // unit
+
+    def _may_write(self, role: str) -> bool:
+        return self.outputs is None or role in self.outputs or role in self.partial
+
+    def load(
+        self, addresses: Array, mask: Array | None, other: Array | None, dtype: Any, poison: Any
+    ) -> Array:
+        """Return what lies at `addresses`; `other`, or else `poison`, where masked."""
+        if mask is None or mask.all():
+            return self._gather(addresses, dtype)
+        live = np.broadcast_to(mask, addresses.shape)
+        result = np.full(addresses.shape, poison if other is None else other, dtype)
+        if live.any():
+            result[live] = self._gather(addresses[live], dtype)
+        return result
+
+    def store(self, addresses: Array, mask: Array | None, values: Array) -> None:
+        """Write `values` at `addresses` where `mask` says so."""
+        values = np.broadcast_to(values, addresses.shape)
+        if mask is not None and not mask.all():
+            live = np.broadcast_to(mask, addresses.shape)
+            addresses, values = addresses[live], values[live]
+        for part in self._by_tensor(addresses):
+            self._scatter(addresses[part], values[part])
+
+    def _gather(self, addresses: Array, dtype: Any) -> Array:
+        result = np.empty(addresses.shape, dtype)
+        for part in self._by_tensor(addresses):
+            region, where = self._locate(addresses[part], dtype.itemsize, "load")
+            if region.shadow is not None:
+                units = region.units(where, dtype.itemsize)
+                bad = region.shadow.written_by_others(units, self.program)
+                self._refuse(bad, region, units, "cross-program-read", "read, but another wrote it")
+            result[part] = region.view(dtype)[where]
+        return result
+
+    def _scatter(self, addresses: Array, values: Array) -> None:
+        itemsize = values.dtype.itemsize
+        region, where = self._locate(addresses, itemsize, "store")
+        if self.strict and not self._may_write(region.role):
+            self.fail("not-an-output", f"store to {region.role}, needs to leave it as it is")
+        if region.shadow is not None:
+            units = region.units(where, itemsize)
+            bad = region.shadow.read_by_others(units, self.program)
+            self._refuse(bad, region, units, "cross-program-read", "written, but another read it")
+            bad = region.shadow.written_before(units, self.program)
+            self._refuse(bad, region, units, "written-twice", "written again, needs one store")
+        self.written.add(region.role)
+        region.view(values.dtype)[where] = values
+
+    def _by_tensor(self, addresses: Array) -> list[Any]:
+        """Return one selection of `addresses` for each tensor that they point into."""
+        if not addresses.size:
+            return []
+        numbers = addresses >> np.uint64(APART)
+        if (numbers == numbers.flat[0]).all():
+            return [...]
+        return [numbers == number for number in np.unique(numbers)]
+
+    def _locate(self, addresses: Array, itemsize: int, verb: str) -> tuple[Region, Array]:
+        """Return the tensor that `addresses` lie in, all of them, and which elements they are."""
+        region = self._by_number.get(int(addresses.flat[0]) >> APART)
+        if region is None:
+            raise self._error("out-of-bounds", f"{verb} at an address far from any tensor")
+        offset = (addresses - region.base).view(np.int64)
+        outside = (offset < 0) | (offset > region.bytes - itemsize)
+        if outside.any():
+            first = int(offset[outside].flat[0]) // region.itemsize
+            raise self._error(
+                "out-of-bounds",
+                f"{verb} of element {first} of {region.role}, which has {region.span}",
+            )
+        where = offset // itemsize
+        if itemsize > 1 and (offset % itemsize).any():
+            raise self._error("misaligned", f"{verb} of {region.role} between two elements")
+        if region.members is not None and itemsize == region.itemsize:
+            self._refuse(
+                ~region.members[where], region, where + region.start, "out-of-bounds",
+                f"reached by a {verb}, but a gap between the elements of the view",
+            )  # fmt: skip
+        return region, where
+
+    def _refuse(self, bad: Array, region: Region, units: Array, kind: str, what: str) -> None:
+        if bad.any():
+            unit = int(units.ravel()[int(bad.argmax())])
+            raise self._error(kind, f"{region.position(unit)} is {what}")
+
+    def _error(self, kind: str, what: str) -> StrictError:
+        return StrictError(kind, self.where, what)
+
+    def finish(self) -> None:
+        """Check that each output is wholly written."""
+        if not self.strict:
+            return
+        names = self.written if self.outputs is None else self.outputs
+        for role in sorted(set(names) - set(self.partial)):
+            region = self.regions[role]
+            assert region.shadow is not None
+            where = (
+                np.arange(region.span) if region.members is None else region.members.nonzero()[0]
+            )
+            units = region.units(where, region.itemsize)
+            bad = region.shadow.writer[units] == NOBODY
+            count = int(bad.sum()) * region.shadow.unit // region.itemsize
+            what = f"never written, like {count - 1} more" if count > 1 else "never written"
+            self._refuse(bad, region, units, "never-written", what)

@@ -1,0 +1,265 @@
+"""Arithmetic as a GPU does it, where Triton's interpreter does otherwise.
+
+Triton 3.6 with NumPy 2.4 has three faults that no kernel can be tested with: a loop with a runtime
+bound raises, `tl.dot` multiplies the bit patterns of bf16, and f32 -> bf16 cuts instead of
+rounding. Smaller ones are mended on the way: bf16 operators that work on bit patterns, `umulhi` of
+negative ints, minima and maxima that PTX takes without NaN, booleans that add to 2, input_precision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from .private import (
+    NO_NAN,
+    TF32,
+    TF32X3,
+    InterpreterBuilder,
+    InterpreterOptions,
+    TensorHandle,
+    numpy_dtype,
+)
+
+Array = np.ndarray[Any, Any]
+_MOD_2 = {np.add: np.bitwise_xor, np.subtract: np.bitwise_xor, np.multiply: np.bitwise_and}
+
+
+def widen(bits: Array) -> Array:
+    """Return the f32 values of bf16 bit patterns."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def narrow(values: Array) -> Array:
+    """Return the bf16 bit patterns nearest to f32 or f64 values, ties to even."""
+    bits = _odd(values).view(np.uint32)
+    up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    nearest = ((bits + up) >> np.uint32(16)).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), nearest)
+
+
+def _odd(values: Array) -> Array:
+    """Return f64 as f32, rounded so that a second rounding sees on which side of a tie it lay."""
+    near = np.ascontiguousarray(values, dtype=np.float32)
+    if values.dtype != np.float64:
+        return near
+    wide = near.astype(np.float64)
+    cut = np.where(np.abs(wide) > np.abs(values), np.nextafter(near, np.float32(0)), near)
+    inexact = (wide != values) & np.isfinite(values)
+    return (cut.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
+
+
+def cut_to_tf32(values: Array) -> Array:
+    """Return f32 values without their last 13 bits, as wgmma reads them; a NaN stays one."""
+    cut = (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isnan(values), values, cut)
+
+
+def three_products(a: Array, b: Array) -> Array:
+    """Return a b from the leading and the next 10 bits of each, smallest product first."""
+    high_a, high_b = cut_to_tf32(a), cut_to_tf32(b)
+    low_a, low_b = cut_to_tf32(a - high_a), cut_to_tf32(b - high_b)
+    small = np.matmul(low_a, high_b) + np.matmul(high_a, low_b)
+    return np.where(np.isnan(small), np.float32(0), small) + np.matmul(high_a, high_b)
+
+
+def is_bf16(handle: Any) -> bool:
+    """Return whether `handle` holds bf16, which NumPy sees as uint16."""
+    return handle.data.dtype == np.uint16 and handle.dtype.scalar == tl.bfloat16
+
+
+def numbers(handle: Any) -> Array:
+    """Return the values of `handle` in a type that NumPy can compute with."""
+    return widen(handle.data) if is_bf16(handle) else handle.data
+
+
+def scalar(value: int | float, dtype: Any) -> Any:
+    """Return a scalar of the kernel language."""
+    return tl.tensor(TensorHandle(np.array([value], dtype=numpy_dtype(dtype)), dtype), dtype)
+
+
+def integer(value: int) -> Any:
+    """Return an int as the scalar that a launch would make of it."""
+    fits = next(t for t in (tl.int32, tl.int64, tl.uint64) if _holds(t, value))
+    return scalar(value, fits)
+
+
+def _holds(dtype: Any, value: int) -> bool:
+    info = np.iinfo(numpy_dtype(dtype))
+    return bool(info.min <= value <= info.max)
+
+
+def index_of(value: Any) -> int:
+    """Return a scalar as a Python int: the mended form of what NumPy 2.4 refuses."""
+    return int(value.handle.data.item())
+
+
+def loop(first: Any, last: Any = None, step: Any = 1, **_options: Any) -> Iterator[Any]:
+    """Yield the induction variable of a runtime loop: a scalar of the bounds' type, not an int."""
+    ends = (0, first, step) if last is None else (first, last, step)
+    values = [index_of(end) if isinstance(end, tl.tensor) else int(end) for end in ends]
+    wide = any(isinstance(end, tl.tensor) and end.dtype.int_bitwidth == 64 for end in ends)
+    narrow_enough = not wide and all(_holds(tl.int32, value) for value in values)
+    for value in range(*values):
+        yield scalar(value, tl.int32 if narrow_enough else tl.int64)
+
+
+class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
+    """Triton's interpreting builder, with its arithmetic mended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = dataclasses.replace(InterpreterOptions(), sanitize_overflow=False)
+        self.codegen_fns["min_dot_size"] = lambda lhs, rhs: (
+            (1, 1, 32) if lhs.scalar.primitive_bitwidth == 8 else (1, 1, 16)
+        )
+
+    def cast_impl(self, src: Any, dst_type: Any) -> Any:
+        """Convert between number types, rounding to nearest even."""
+        target = dst_type.scalar
+        values = numbers(src)
+        if target == tl.bfloat16:
+            wide = values if values.dtype.kind == "f" else values.astype(np.float32)
+            return TensorHandle(narrow(wide), target)
+        return TensorHandle(values.astype(numpy_dtype(target)), target)
+
+    def binary_op(self, lhs: Any, rhs: Any, op: Callable[..., Array]) -> Any:
+        """Apply `op`; a comparison gives booleans, whatever it compares."""
+        if is_bf16(lhs):
+            output = op(numbers(lhs), numbers(rhs))
+            if output.dtype != np.bool_:
+                return TensorHandle(narrow(output), tl.bfloat16)
+            return TensorHandle(output, tl.int1)
+        if lhs.data.dtype == np.bool_ and rhs.data.dtype == np.bool_:
+            op = _MOD_2.get(op, op)
+        result = super().binary_op(lhs, rhs, op)
+        if result.data.dtype == np.bool_:
+            result.dtype = tl.int1
+        return result
+
+    def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
+        """Apply `op` to numbers, not to the bit patterns of bf16."""
+        if is_bf16(arg):
+            return TensorHandle(narrow(op(numbers(arg))), tl.bfloat16)
+        return super().unary_op(arg, op)
+
+    def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
+        """Return the smaller of two, a number rather than a NaN, as min.f32 does."""
+        return self.binary_op(lhs, rhs, np.fmin)
+
+    def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
+        """Return the larger of two, a number rather than a NaN, as max.f32 does."""
+        return self.binary_op(lhs, rhs, np.fmax)
+
+    def create_clampf(self, arg: Any, low: Any, high: Any, propagate_nans: Any) -> Any:
+        """Return arg within [low, high]."""
+        least, most = (np.fmin, np.fmax) if propagate_nans == NO_NAN else (np.minimum, np.maximum)
+        return self.binary_op(self.binary_op(arg, low, most), high, least)
+
+    def create_fma(self, x: Any, y: Any, z: Any) -> Any:
+        """Return x y + z: the product of two f32 is exact in f64."""
+        product = numbers(x).astype(np.float64) * numbers(y).astype(np.float64)
+        total = TensorHandle(product + numbers(z), tl.float64)
+        return self.cast_impl(total, z.dtype)
+
+    def create_umulhi(self, lhs: Any, rhs: Any) -> Any:
+        """Return the high half of an unsigned product, whatever the sign of the type."""
+        dtype = lhs.data.dtype
+        unsigned = np.dtype(f"u{dtype.itemsize}")
+        a, b = lhs.data.view(unsigned), rhs.data.view(unsigned)
+        if unsigned == np.uint64:
+            high = _high_64(a, b)
+        else:
+            wide = np.dtype(f"u{2 * dtype.itemsize}")
+            high = (a.astype(wide) * b.astype(wide) >> wide.type(8 * dtype.itemsize)).astype(
+                unsigned
+            )
+        return TensorHandle(high.view(dtype), lhs.dtype.scalar)
+
+    def create_ashr(self, lhs: Any, rhs: Any) -> Any:
+        """Shift right with the sign, and leave the operands as they are."""
+        return super().create_ashr(
+            TensorHandle(lhs.data, lhs.dtype), TensorHandle(rhs.data, rhs.dtype)
+        )
+
+    def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, _max_imprecise: Any) -> Any:
+        """Return a b + d, summed in f32: products of f16 and bf16 are exact there."""
+        if a.dtype.scalar.primitive_bitwidth == 8:
+            return super().create_dot(a, b, d, input_precision, _max_imprecise)
+        left, right = numbers(a), numbers(b)
+        if a.dtype.scalar == tl.float32 and input_precision == TF32X3:
+            product = three_products(left, right)
+        elif a.dtype.scalar == tl.float32 and input_precision == TF32:
+            product = np.matmul(cut_to_tf32(left), cut_to_tf32(right))
+        else:
+            wide = np.float64 if left.dtype == np.float64 else np.float32
+            product = np.matmul(left.astype(wide, copy=False), right.astype(wide, copy=False))
+        return TensorHandle((product + d.data).astype(d.data.dtype, copy=False), d.dtype.scalar)
+
+
+def _high_64(a: Array, b: Array) -> Array:
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
+    middle = a1 * b0 + (a0 * b0 >> half)
+    return a1 * b1 + (middle >> half) + (((middle & low) + a0 * b1) >> half)
+
+
+_REDUCTIONS = {"_sum_combine": (np.add, np.add), "_elementwise_max": (np.fmax, np.maximum),
+               "_elementwise_min": (np.fmin, np.minimum)}  # fmt: skip
+
+
+def reduction(semantic: Any) -> Callable[..., Any]:
+    """Return `tl.reduce`: whole arrays at a time, NaN as the combining function has it."""
+
+    def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **_: Any) -> Any:
+        several = isinstance(input, tuple)
+        inputs = input if several else (input,)
+        rank = len(inputs[0].shape)
+        moved = [_axis_first(t.handle.data, axis) for t in inputs]
+        dtypes = [t.dtype for t in inputs]
+        name = combine_fn.original.__name__ if _is_standard(combine_fn) else None
+        if name in _REDUCTIONS and not several and not is_bf16(inputs[0].handle):
+            ufunc = _REDUCTIONS[name][moved[0].dtype.kind != "f"]
+            parts = [ufunc.reduce(moved[0], axis=0, dtype=moved[0].dtype)]
+        else:
+            parts = _halved(moved, dtypes, combine_fn)
+        results = tuple(
+            _tensor(_kept(p, axis, rank) if keep_dims else p, d) for p, d in zip(parts, dtypes)
+        )
+        return results if several else results[0]
+
+    return reduce
+
+
+def _is_standard(combine_fn: Any) -> bool:
+    return getattr(combine_fn.original, "__module__", "") == "triton.language.standard"
+
+
+def _axis_first(data: Array, axis: int | None) -> Array:
+    return data.reshape(-1) if axis is None else np.moveaxis(data, axis, 0)
+
+
+def _kept(data: Array, axis: int | None, rank: int) -> Array:
+    return data.reshape((1,) * rank) if axis is None else np.expand_dims(data, axis)
+
+
+def _halved(moved: list[Array], dtypes: list[Any], combine_fn: Any) -> list[Array]:
+    """Reduce along axis 0 by combining its two halves until one element is left."""
+    while (size := len(moved[0])) > 1:
+        halves = [half for part in (slice(size // 2), slice(size // 2, None)) for half in
+                  (_tensor(m[part], d) for m, d in zip(moved, dtypes))]  # fmt: skip
+        combined = combine_fn(*halves)
+        combined = combined if isinstance(combined, tuple) else (combined,)
+        moved = [c.handle.data for c in combined]
+    return [m[0] for m in moved]
+
+
+def _tensor(data: Any, dtype: Any) -> Any:
+    array = np.asarray(data)
+    if not array.shape:
+        return tl.tensor(TensorHandle(array.reshape(1), dtype), dtype)
+    return tl.tensor(TensorHandle(array, dtype), tl.block_type(dtype, list(array.shape)))

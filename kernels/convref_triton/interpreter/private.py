@@ -1,0 +1,90 @@
+"""The private names of Triton that the interpreter stands on: here and nowhere else.
+
+Triton's own interpreter hangs on an environment variable that decides, at import, whether
+`triton.jit` makes functions that can be compiled or functions that can be interpreted. What it is
+made of is taken from it here, so that the same function can be both.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from convref.errors import message
+
+__all__ = [
+    "ALL_NAN",
+    "JITTED",
+    "LANGUAGE",
+    "NO_NAN",
+    "TF32",
+    "TF32X3",
+    "InterpreterBuilder",
+    "InterpreterOptions",
+    "TensorHandle",
+    "TritonSemantic",
+    "language_patches",
+    "numpy_dtype",
+]
+NEEDS = "3.6 to 3.9"
+LANGUAGE = "triton.language"
+
+try:
+    from triton._C.libtriton import ir
+    from triton.language.core import is_builtin
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter as _interpreter
+    from triton.runtime.interpreter import (
+        InterpretedFunction,
+        InterpreterBuilder,
+        InterpreterOptions,
+        TensorHandle,
+        _get_np_dtype,
+        _patch_lang,
+    )
+    from triton.runtime.jit import JITFunction
+except ImportError as error:
+    raise ImportError(
+        message("interpreter", f"Triton {triton.__version__} lacks {error.name}, needs {NEEDS}")
+    ) from error
+
+JITTED = (JITFunction, InterpretedFunction)
+numpy_dtype = _get_np_dtype
+NO_NAN, ALL_NAN = ir.PROPAGATE_NAN.NONE, ir.PROPAGATE_NAN.ALL
+TF32, TF32X3 = ir.INPUT_PRECISION.TF32, ir.INPUT_PRECISION.TF32x3
+
+
+def language_patches(builder: Any, semantic: Any) -> list[tuple[Any, str, Any]]:
+    """Return (owner, name, value) of each attribute that Triton replaces to interpret.
+
+    They are recorded from Triton's own patching, whatever the version patches, with our builder in
+    the place of its own. Builtins are bound again, without the search through their keywords.
+    """
+    names = {"interpreter_builder": builder, "interpreter_semantic": semantic}
+    kept = {name: getattr(_interpreter, name) for name in names}
+    anchor = types.FunctionType((lambda: None).__code__, {"tl": tl, "core": tl.core})
+    vars(_interpreter).update(names)
+    try:
+        scope = _patch_lang(anchor)
+        places = {(id(o), name): (o, name, before) for o, name, before in reversed(scope._changes)}
+        found = [(o, name, before, getattr(o, name)) for o, name, before in places.values()]
+        scope.restore()
+    finally:
+        vars(_interpreter).update(kept)
+    return [
+        (owner, name, _bound(before, semantic) if is_builtin(before) else after)
+        for owner, name, before, after in found
+    ]
+
+
+def _bound(builtin: Any, semantic: Any) -> Any:
+    """Return the builtin as a function that needs no compiler to call it."""
+    inner = getattr(builtin, "__wrapped__", builtin)
+
+    def call(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
+        return inner(*args, _semantic=semantic, **kwargs)
+
+    return call

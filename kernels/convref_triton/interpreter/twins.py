@@ -1,0 +1,260 @@
+"""Interpreted twins of `triton.jit` functions, which themselves stay fit for the compiler.
+
+A twin is the function compiled as Python, with global names of its own: jitted helpers replaced by
+their twins, `range`, `min` and `max` by the kernel language's. Only while a twin runs is
+`triton.language` patched, and it is whole again afterwards.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import triton.language as tl
+
+from convref.errors import message
+
+from .mend import index_of, loop, reduction
+from .private import JITTED, LANGUAGE, TritonSemantic, language_patches
+
+_LANGUAGES = (tl, tl.core, tl.math, tl.standard, tl.random, tl.core.tensor)
+_MISSING = object()
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Say in plain Python what the compiler makes of assignments, conditions and `and`."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        node.value = _call("_as_tensor", self.visit(node.value))
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self._with_test(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self._with_test(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        return self._with_test(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return self._with_test(node)
+
+    def _with_test(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        node.test = _call("_truth", node.test)
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return _call("_negation", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        name = "_all" if isinstance(node.op, ast.And) else "_any"
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return _call(name, *(ast.Lambda(args=nothing, body=value) for value in node.values))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if len(node.ops) > 1:
+            raise SyntaxError(
+                message(f"line {node.lineno}", "a < b < c cannot compile, needs (a < b) & (b < c)")
+            )
+        return node
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=list(arguments), keywords=[])
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, tl.tensor):
+        return bool(value)
+    if value.handle.data.size != 1:
+        raise TypeError(message("if", f"the condition is a block {value.shape}, needs a scalar"))
+    return bool(value.handle.data.item())
+
+
+def _negation(value: Any) -> Any:
+    return value.__not__() if isinstance(value, tl.tensor) else not value
+
+
+def _all(*values: Callable[[], Any]) -> Any:
+    return _chain(values, "logical_and", stop=False)
+
+
+def _any(*values: Callable[[], Any]) -> Any:
+    return _chain(values, "logical_or", stop=True)
+
+
+def _chain(values: tuple[Callable[[], Any], ...], method: str, stop: bool) -> Any:
+    """Combine: Python values end the chain early or drop out, tensors are all evaluated."""
+    tensors = []
+    for evaluate in values:
+        value = evaluate()
+        if isinstance(value, tl.tensor):
+            tensors.append(value)
+        elif bool(value) is stop:
+            return value
+    if not tensors:
+        return value
+    result = tensors[-1]
+    for tensor in reversed(tensors[:-1]):
+        result = getattr(tensor, method)(result)
+    return result
+
+
+class Twins:
+    """The twins of all functions interpreted so far, bound to one builder.
+
+    Parameters
+    ----------
+    builder : MendedBuilder
+    patches : mapping of str to callable
+        What else replaces names of `triton.language` while a twin runs.
+    """
+
+    def __init__(self, builder: Any, patches: dict[str, Any]) -> None:
+        self._lock = threading.RLock()
+        self._twins: dict[Any, Any] = {}
+        self._bodies: dict[Any, tuple[Any, dict[str, Any]]] = {}
+        self.semantic = TritonSemantic(builder)
+        self._names = {
+            "range": loop,
+            "_as_tensor": self._as_tensor,
+            **{f.__name__: f for f in (_truth, _negation, _all, _any)},
+        }
+        own = {"range": loop, "reduce": reduction(self.semantic), **patches}
+        self._patches = self._all_patches(language_patches(builder, self.semantic), own)
+
+    def _all_patches(
+        self, theirs: list[tuple[Any, str, Any]], own: dict[str, Any]
+    ) -> list[tuple[Any, str, Any, Any]]:
+        places = {(owner, name): value for owner, name, value in theirs}
+        for owner in _LANGUAGES:
+            for name, value in vars(owner).items():
+                if isinstance(value, JITTED):
+                    places[owner, name] = self.of(value)
+        for owner in (tl, tl.core):
+            places.update({(owner, name): value for name, value in own.items()})
+        for name in ("reduce", "associative_scan"):
+            places[tl.core.tensor, name] = places[tl.core, name]
+        places[tl.core.tensor, "__index__"] = index_of
+        places.pop((tl.core.tensor, "__bool__"), None)  # library code asks "is there one?"
+        self._names.update(min=places[tl.core, "builtin_min"], max=places[tl.core, "builtin_max"])
+        return [(o, n, vars(o).get(n, _MISSING), value) for (o, n), value in places.items()]
+
+    @contextmanager
+    def language(self) -> Iterator[None]:
+        """Patch `triton.language` while twins run; one thread at a time."""
+        with self._lock:
+            for owner, name, _, value in self._patches:
+                setattr(owner, name, value)
+            try:
+                yield
+            finally:
+                for owner, name, before, _ in self._patches:
+                    if before is _MISSING:
+                        delattr(owner, name)
+                    else:
+                        setattr(owner, name, before)
+
+    def of(self, jitted: Any) -> Any:
+        """Return the twin of a `triton.jit` function; it is made at its first call."""
+        function = jitted.fn
+        if function not in self._twins:
+
+            def twin(*args: Any, **kwargs: Any) -> Any:
+                return self._body(function)(*args, **kwargs)
+
+            twin.__name__ = function.__name__
+            twin.fn = twin  # Triton's scans call `combine_fn.fn`
+            twin.original = function
+            self._twins[function] = twin
+        return self._twins[function]
+
+    def refresh(self, twin: Any, seen: set[Any] | None = None) -> None:
+        """Look up the global names of `twin` and its helpers anew: they may have been replaced."""
+        seen = set() if seen is None else seen
+        function = twin.original
+        if function in seen or function.__module__.startswith(LANGUAGE):
+            return
+        seen.add(function)
+        body, outer = self._compiled(function)
+        for name in _global_names(function.__code__):
+            if name in outer:
+                value = body.__globals__[name] = self.interpreted(outer[name])
+                if hasattr(value, "original"):
+                    self.refresh(value, seen)
+
+    def interpreted(self, value: Any) -> Any:
+        """Return what stands for a global value or constant of a kernel in its twin."""
+        if isinstance(value, JITTED):
+            return self.of(value)
+        if isinstance(value, types.ModuleType) and not value.__name__.startswith(LANGUAGE):
+            return _Module(self, value)
+        return value
+
+    def _as_tensor(self, value: Any) -> Any:
+        return self.semantic.to_tensor(value) if isinstance(value, int | float) else value
+
+    def _body(self, function: Any) -> Any:
+        return self._compiled(function)[0]
+
+    def _compiled(self, function: Any) -> tuple[Any, dict[str, Any]]:
+        if function not in self._bodies:
+            body = _recompiled(function, {**function.__globals__, **_closure(function)})
+            names = {n: v for n, v in self._names.items() if n not in function.__globals__}
+            body.__globals__.update(names)
+            outer = function.__globals__ if not function.__closure__ else body.__globals__.copy()
+            for name in _global_names(function.__code__):
+                if name in outer:
+                    body.__globals__[name] = self.interpreted(outer[name])
+            self._bodies[function] = body, outer
+        return self._bodies[function]
+
+
+class _Module:
+    """A module seen from a twin: its jitted functions are twins too."""
+
+    def __init__(self, twins: Twins, module: types.ModuleType) -> None:
+        self._twins, self._module = twins, module
+
+    def __getattr__(self, name: str) -> Any:
+        return self._twins.interpreted(getattr(self._module, name))
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    return dict(inspect.getclosurevars(function).nonlocals) if function.__closure__ else {}
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names) | set(code.co_freevars) | {n for c in inner for n in _global_names(c)}
+
+
+def _recompiled(function: Any, names: dict[str, Any]) -> Any:
+    """Return `function` compiled from its rewritten source, with `names` as its globals."""
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    (node,) = tree.body
+    assert isinstance(node, ast.FunctionDef)
+    node.decorator_list, node.returns = [], None
+    for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
+        argument.annotation = None
+    node.args.defaults = [ast.Constant(None) for _ in node.args.defaults]
+    node.args.kw_defaults = [d and ast.Constant(None) for d in node.args.kw_defaults]
+    ast.increment_lineno(tree, first - 1)
+    tree = ast.fix_missing_locations(_Rewriter().visit(tree))
+    scope: dict[str, Any] = {}
+    exec(compile(tree, function.__code__.co_filename, "exec", dont_inherit=True), names, scope)
+    body = scope[function.__name__]
+    body.__defaults__, body.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return body
