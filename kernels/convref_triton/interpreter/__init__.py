@@ -1,7 +1,7 @@
 """Run a kernel's launch on CPU tensors, with the arithmetic of a GPU and a strict eye on it.
 
 `execute(launch, tensors)` needs no environment variable and leaves the kernel fit for the compiler
-in the same process. With `strict`, a `StrictError` says, by its `kind`, what a GPU would do silently:
+in the same process. With `strict`, a `StrictError` has as its `kind` what a GPU would do silently:
 
 - out-of-bounds, misaligned: an address outside the tensor that the pointer came from (a wrapped
   int32 too), or in a gap of its view;

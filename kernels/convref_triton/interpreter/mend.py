@@ -3,7 +3,7 @@
 Triton 3.6 with NumPy 2.4 has three faults that no kernel can be tested with: a loop with a runtime
 bound raises, `tl.dot` multiplies the bit patterns of bf16, and f32 -> bf16 cuts instead of
 rounding. Smaller ones are mended on the way: bf16 operators that work on bit patterns, `umulhi` of
-negative ints, minima and maxima that PTX takes without NaN, booleans that add to 2, input_precision.
+negative ints, minima and maxima that PTX takes without NaN, sums of booleans, input_precision.
 """
 
 from __future__ import annotations
