@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-import toy_kernels
+import aot_kernels
 from hypothesis import given
 from hypothesis import strategies as st
 from triton.backends.compiler import GPUTarget
@@ -53,7 +53,7 @@ def descriptors(draw):
 
 @st.composite
 def launches(draw):
-    kernel = draw(st.sampled_from([toy_kernels.product, toy_kernels.every_kind]))
+    kernel = draw(st.sampled_from([aot_kernels.product, toy_kernels.every_kind]))
     arguments, constants = {}, {}
     for parameter in kernel.params:
         if parameter.is_constexpr:
@@ -96,7 +96,7 @@ def tritons(launch):
 
 @pytest.mark.parametrize("value", [*EDGES, None, True, 1.0, Slot("x", "f32", aligned=False)])
 def test_one_value_for_every_parameter(value):
-    kernel = toy_kernels.every_kind
+    kernel = aot_kernels.every_kind
     names = [parameter.name for parameter in kernel.params if not parameter.is_constexpr]
     same_as_triton(Launch(kernel, (1, 1, 1), dict.fromkeys(names, value), {}))
 
@@ -127,7 +127,7 @@ def test_a_specialisation_travels_to_another_process(launch):
 
 
 PRODUCT = Launch(
-    toy_kernels.product,
+    aot_kernels.product,
     (1, 1, 1),
     {
         **{name: Slot(name, "bf16") for name in "abc"},
@@ -174,6 +174,6 @@ def test_a_missing_argument():
 def test_an_interpreted_kernel_is_refused():
     from triton.runtime.interpreter import InterpretedFunction
 
-    twin = InterpretedFunction(toy_kernels.product.fn)
+    twin = InterpretedFunction(aot_kernels.product.fn)
     with pytest.raises(ConvrefError, match="product: is a InterpretedFunction, needs a kernel"):
         specialise(replace(PRODUCT, kernel=twin))
