@@ -24,12 +24,10 @@ from .index import divisor, pixel, taps_of, tile_of
 from .launch import Launch
 from .table import Tile
 
-RUNTIME = (
-    ["M", "D", "H", "W", "O", "P", "Q", "OD", "OH", "OW", "C", "K", "lo_d", "lo_h", "lo_w"]
-    + ["o_magic", "o_shift", "p_magic", "p_shift", "q_magic", "q_shift"]
-    + ["x_n", "x_g", "x_d", "x_h", "x_w", "x_c", "w_0", "w_g", "w_t", "w_r", "w_s", "w_c", "w_k"]
-    + ["y_n", "y_g", "y_d", "y_h", "y_w", "y_c"]
-)  # sizes and strides: no shape has a binary of its own
+RUNTIME = (  # sizes and strides: no shape has a binary of its own
+    "M D H W O P Q OD OH OW C K lo_d lo_h lo_w o_magic o_shift p_magic p_shift q_magic q_shift "
+    "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
+).split()
 
 
 @triton.jit
@@ -73,21 +71,9 @@ def valid_taps(real, d, h, w, D, H, W, MOVE: tl.constexpr, TAPS: tl.constexpr, B
 
 @triton.jit
 def is_valid(
-    real,
-    bits,
-    t,
-    r,
-    s,
-    d,
-    h,
-    w,
-    D,
-    H,
-    W,
-    MOVE: tl.constexpr,
-    TAPS: tl.constexpr,
-    BITS: tl.constexpr,
-):
+    real, bits, t, r, s, d, h, w, D, H, W,
+    MOVE: tl.constexpr, TAPS: tl.constexpr, BITS: tl.constexpr,
+):  # fmt: skip
     """Return which rows have a position at the tap (t, r, s)."""
     if BITS > 0:
         return ((bits >> ((t * TAPS[1] + r) * TAPS[2] + s)) & 1) != 0
@@ -100,7 +86,7 @@ def is_valid(
 def advance(
     pair, t, r, s, c, C, count_t, count_r, count_s, TAPS: tl.constexpr, PAIRS: tl.constexpr
 ):
-    """Return the next (pair, t, r, s, c), of which c is the fastest; what cannot move costs nothing."""
+    """Return the next (pair, t, r, s, c), c the fastest; what cannot move costs nothing."""
     c = tl.where(c < C, c, 0)
     carry = c == 0
     if TAPS[2] > 1:

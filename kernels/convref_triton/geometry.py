@@ -28,8 +28,10 @@ class Tensor(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, int, int, int, int]:
-        """Return the strides of (n, c, d, h, w): what an axis of size 1 has matters to nobody, so
-        that its stride is 0, or 1 for c, which both suit the widest loads.
+        """Return the strides of (n, c, d, h, w).
+
+        What an axis of size 1 has matters to nobody, so that its stride is 0, or 1 for c, which
+        both suit the widest loads.
         """
         n, c, *spatial = (0 if size == 1 else s for size, s in zip(self.shape, self.strides))
         d, h, w = (0,) * (3 - len(spatial)) + tuple(spatial)

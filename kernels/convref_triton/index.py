@@ -66,8 +66,8 @@ def taps_of(
 ):
     """Return (first, count) of the taps r with r * dilation = phase modulo stride.
 
-    COMMON is gcd(stride, dilation) and STEP stride / COMMON: the taps are every STEP-th one. INVERSE
-    is that of dilation / COMMON modulo STEP. A phase that no tap meets has the count 0.
+    COMMON is gcd(stride, dilation) and STEP stride / COMMON: the taps are every STEP-th one.
+    INVERSE is that of dilation / COMMON modulo STEP. A phase that no tap meets has the count 0.
     """
     first = phase // COMMON * INVERSE % STEP
     count = tl.maximum(R - first + STEP - 1, 0) // STEP

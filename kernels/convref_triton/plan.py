@@ -48,10 +48,9 @@ def sums(builder: Builder, shape: Geometry, role: str) -> None:
     """Plan a result that has pixels: y, dx, their tangents and second cotangents."""
     call, terms = builder.call, builder.call.terms(role)
     scatter = (BASE_ROLE[role] == "y") == call.conv.transposed
-    pairs = [(builder.tensors[x], builder.tensors[w]) for x, w in terms.products]
     xs, ws = (
-        same_strides(builder, [x for x, _ in pairs]),
-        same_strides(builder, [w for _, w in pairs]),
+        same_strides(builder, [builder.tensors[pair[side]] for pair in terms.products])
+        for side in (0, 1)
     )
     y = result(builder, role)
     bias = contiguous(builder, terms.added[0]) if terms.added else None
