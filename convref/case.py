@@ -13,15 +13,21 @@ from .errors import ConvrefError, message, shorten
 from .problem import (
     BASE_ROLE,
     FAMILY,
+    INDICES,
     SIGNATURE,
+    SPATIAL,
     TERMS,
     ConvProblem,
     Problem,
     Signature,
     Terms,
+    WindowProblem,
     passes,
 )
 
+__all__ = ["FILLS", "MATHS", "SPATIAL", "Call", "Case", "Spec", "axis_letters", "channels_last"]
+
+_INDEX_DTYPE = "i64"
 MATHS = ("ieee", "tf32", "tf32x3")
 FILLS = (
     "int",
@@ -37,7 +43,6 @@ FILLS = (
     "negzero",
     "subnormal",
 )
-SPATIAL = {1: "w", 2: "hw", 3: "dhw"}
 
 
 def axis_letters(problem: Problem, role: str) -> str:
@@ -46,12 +51,7 @@ def axis_letters(problem: Problem, role: str) -> str:
     >>> axis_letters(ConvProblem(n=1, c=1, k=1, input=(5, 5), filter=(3, 3)), "dw")
     'oihw'
     """
-    base = BASE_ROLE[role]
-    if base in ("b", "cols"):
-        return {"b": "o", "cols": "ncl"}[base]
-    transposed = isinstance(problem, ConvProblem) and problem.transposed
-    lead = ("io" if transposed else "oi") if base == "w" else "nc"
-    return lead + SPATIAL[problem.rank]
+    return problem.letters(role)
 
 
 def channels_last(letters: str) -> str:
@@ -135,20 +135,26 @@ class Call:
             raise ConvrefError(
                 message(where, f"math is {shorten(repr(self.math))}, needs one of {MATHS}")
             )
-        if self.pass_ == "backward" and isinstance(self.problem, ConvProblem):
-            put(self, "problem", replace(self.problem, bias=True))  # the mask says it all
+        put(self, "problem", self.problem.for_pass(self.pass_))
         specs = self.specs or (Spec(),)
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
             raise ConvrefError(
                 message(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
             )
-        if len({(spec.dtype, spec.device) for spec in specs}) != 1:
+        specs = tuple(
+            replace(spec, dtype=_INDEX_DTYPE) if role in INDICES else spec
+            for role, spec in zip(self.roles, specs)
+        )
+        data = [spec for role, spec in zip(self.roles, specs) if role not in INDICES]
+        if len({spec.dtype for spec in data}) != 1 or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
             raise ConvrefError(
                 message(where, f"specs have {', '.join(mixed)}, need one dtype and one device")
             )
         put(self, "specs", tuple(map(self._spec, self.roles, specs)))
+        if reason := self.problem.refuses(self.dtype):
+            raise ConvrefError(message(where, reason))
 
     def _mask(self, where: str) -> tuple[bool, ...]:
         mask = self.mask or (True,) * len(self.signature.results)
@@ -208,6 +214,12 @@ class Call:
         return self.problem
 
     @property
+    def windows(self) -> WindowProblem:
+        """Return the problem of a call whose op has sliding windows."""
+        assert isinstance(self.problem, WindowProblem)
+        return self.problem
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """Return the operand roles, absent ones too."""
         return self.signature.operands
@@ -215,14 +227,12 @@ class Call:
     @property
     def possible_tangents(self) -> str:
         """Return the primals that may carry a tangent in this pass."""
-        if self.op != "conv" or self.pass_ not in ("jvp", "double_backward"):
-            return ""
-        return "xwb" if self.conv.bias else "xw"
+        return self.problem.tangents(self.pass_)
 
     def is_present(self, role: str) -> bool:
         """Return whether the operand in `role` is an array (else None)."""
-        if role == "b":
-            return isinstance(self.problem, ConvProblem) and self.problem.bias
+        if not self.problem.has(role):
+            return False
         if self.possible_tangents and (role.endswith("_dot") or role.startswith("dd")):
             return BASE_ROLE[role] in self.carried
         return True
@@ -241,8 +251,12 @@ class Call:
 
     @property
     def dtype(self) -> str:
-        """Return the short name of the operands' common type."""
+        """Return the short name of the operands' common type; that of indices is their own."""
         return self.specs[0].dtype
+
+    def dtype_of(self, role: str) -> str:
+        """Return the short name of the type that the operand or result in `role` has."""
+        return _INDEX_DTYPE if role in INDICES else self.dtype
 
     def spec(self, role: str) -> Spec:
         """Return the Spec of the operand in `role`."""
@@ -250,10 +264,10 @@ class Call:
 
     def terms(self, role: str) -> Terms:
         """Return what the result `role` is a sum of, absent operands left out."""
-        products, added = TERMS[self.op, self.pass_, role]
-        return Terms(
-            tuple(pair for pair in products if all(map(self.is_present, pair))),
-            tuple(filter(self.is_present, added)),
+        row = TERMS[self.op, self.pass_, role]
+        return row._replace(
+            products=tuple(pair for pair in row.products if all(map(self.is_present, pair))),
+            added=tuple(filter(self.is_present, row.added)),
         )
 
     def products(self, role: str) -> int:
@@ -269,22 +283,16 @@ class Call:
 
     def bytes_moved(self) -> int:
         """Return the compulsory bytes: what is needed read once, each result written once."""
-        terms = [self.terms(role) for role in self.wanted]
-        needed = {name for t in terms for pair in (*t.products, t.added) for name in pair}
-        read = sum(self.problem.touched(role) for role in needed)
-        written = sum(prod(self.problem.shape(role)) for role in self.wanted)
-        return (read + written) * dtypes.numpy_dtype(self.dtype).itemsize
+        needed = {name for role in self.wanted for name in self.terms(role).reads}
+        moved = [(role, self.problem.touched(role)) for role in needed]
+        moved += [(role, prod(self.problem.shape(role))) for role in self.wanted]
+        return sum(n * dtypes.numpy_dtype(self.dtype_of(role)).itemsize for role, n in moved)
 
     def memory(self) -> int:
         """Return an upper estimate, in bytes, of what the oracle needs for this call."""
         wide = dtypes.numpy_dtype(dtypes.accumulator(self.dtype)).itemsize
         arrays = sum(prod(self.problem.shape(r)) for r in (*self.roles, *self.wanted))
-        padded = (
-            self.problem.n
-            * max(self.problem.c, getattr(self.problem, "k", 0))
-            * prod(axis.big + max(axis.lo, 0) + max(axis.hi, 0) for axis in self.problem.axes)
-        )
-        return 4 * wide * (arrays + padded)
+        return 4 * wide * (arrays + self.problem.scratch())
 
     def __str__(self) -> str:
         from .line import format_call

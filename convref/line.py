@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import MISSING, fields, replace
+from typing import Any, NamedTuple
 
 from . import dtypes
-from .case import SPATIAL, Call, Case, Spec, axis_letters, channels_last
+from .case import Call, Case, Spec, axis_letters, channels_last
 from .errors import ConvrefError, message, shorten
-from .problem import FAMILY, MASK_NAMES, SIGNATURE, ConvProblem, Problem, passes
+from .problem import FAMILY, SIGNATURE, SPATIAL, Field, Problem, mask_names, passes
 
 
 def format_problem(op: str, problem: Problem) -> str:
@@ -37,30 +37,42 @@ def _joined_pads(padding: tuple[tuple[int, int], ...]) -> str:
     return items[0] if len(set(items)) == 1 else "x".join(items)
 
 
+def _float_text(value: float) -> str:
+    """Return the shortest text that reads back as `value`, whole numbers without a point."""
+    text = repr(float(value))
+    return text.removesuffix(".0")
+
+
 def _shape(problem: Problem) -> str:
-    head = f"n{problem.n}c{problem.c}"
-    if isinstance(problem, ConvProblem):
-        head += f"k{problem.k}" + (f"g{problem.groups}" if problem.groups != 1 else "")
-    parts = [
-        head,
-        "i" + "x".join(map(str, problem.input)),
-        "f" + "x".join(map(str, problem.filter)),
-    ]
-    if set(problem.stride) != {1}:
-        parts.append("s" + _joined(problem.stride))
-    if any(pair != (0, 0) for pair in problem.padding):
-        parts.append("p" + _joined_pads(problem.padding))
-    if set(problem.dilation) != {1}:
-        parts.append("d" + _joined(problem.dilation))
-    return "_".join(parts)
+    defaults = _defaults(type(problem))
+    numbers = {letter: getattr(problem, name) for letter, name in problem.HEAD.items()}
+    head = "".join(
+        f"{letter}{number}"
+        for letter, number in numbers.items()
+        if number != defaults.get(problem.HEAD[letter])
+    )
+    parts = (
+        f"{letter}{CODECS[field.codec].write(getattr(problem, field.name))}"
+        for letter, field in problem.PARTS.items()
+        if not _is_default(problem, field)
+    )
+    return "_".join((head, *parts))
+
+
+def _defaults(family: type[Problem]) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(family) if f.default is not MISSING}
+
+
+def _is_default(problem: Problem, field: Field) -> bool:
+    """Return whether a field has its default, on every axis where it has one per axis."""
+    default, value = _defaults(type(problem)).get(field.name), getattr(problem, field.name)
+    return set(value) == set(default) if isinstance(default, tuple) else value == default
 
 
 def _problem_keys(problem: Problem) -> Iterator[tuple[str, str | None]]:
-    if isinstance(problem, ConvProblem):
-        yield "t", "1" if problem.transposed else None
-        yield "op", _joined(problem.output_padding) if any(problem.output_padding) else None
-        yield "flip", "1" if problem.flip else None
-        yield "bias", None if problem.bias else "0"
+    for key, field in problem.KEYS.items():
+        text = CODECS[field.codec].write(getattr(problem, field.name))
+        yield key, None if _is_default(problem, field) else text
 
 
 def _features(spec: Spec) -> str:
@@ -94,7 +106,7 @@ def format_case(case: Case) -> str:
 def _format(call: Call, data: list[tuple[str, str | None]]) -> str:
     name, mask = call.pass_, None
     if call.mask and not all(call.mask):
-        names = {bits: name for name, bits in MASK_NAMES.items()}
+        names = {bits: name for name, bits in mask_names(call.op).items()}
         if call.pass_ == "backward" and call.mask in names:
             name = names[call.mask]
         else:
@@ -163,29 +175,33 @@ class _Reader:
             raise self.fail(token, "lo,hi on every axis, or one number per axis")
         return tuple(pairs)
 
-    def shape(self, text: str) -> dict[str, Any]:
+    def shape(self, text: str, family: type[Problem]) -> dict[str, Any]:
         head, *parts = text.split("_")
-        match = re.fullmatch(r"n([0-9]+)c([0-9]+)(?:k([0-9]+))?(?:g([0-9]+))?", head, re.ASCII)
+        optional = _defaults(family)
+        letters = "".join(
+            f"(?:{letter}([0-9]+)){'?' if name in optional else ''}"
+            for letter, name in family.HEAD.items()
+        )
+        match = re.fullmatch(letters, head, re.ASCII)
         if not match:
-            raise self.fail(head, "nNcC, nNcCkK or nNcCkKgG")
-        names = ("n", "c", "k", "groups")
-        fields: dict[str, Any] = {
+            if re.fullmatch(r"(?:[nckg][0-9]+)+", head) and head.startswith("n"):
+                raise self.fail(text, f"the sizes of this op, {_form(family)}")
+            raise self.fail(head, _form(family))
+        found: dict[str, Any] = {
             name: self.number(value, head)
-            for name, value in zip(names, match.groups())
+            for name, value in zip(family.HEAD.values(), match.groups())
             if value is not None
         }
-        letters = {"i": "input", "f": "filter", "s": "stride", "p": "padding", "d": "dilation"}
         for part in parts:
-            name = letters.get(part[:1], "")
-            if not name or name in fields:
-                raise self.fail(part, "each of i f s p d once, e.g. i8x8_f3x3_s2_p1")
-            fields[name] = (
-                self.pads(part[1:], part) if name == "padding" else self.numbers(part[1:], part)
-            )
-        for letter in "if":
-            if letters[letter] not in fields:
-                raise self.fail("", f"{letter} with the sizes of the {letters[letter]}")
-        return fields
+            field = family.PARTS.get(part[:1])
+            if not field or field.name in found:
+                some = " ".join(family.PARTS)
+                raise self.fail(part, f"each of {some} once, e.g. {_EXAMPLES.get(some, 'i8x8')}")
+            found[field.name] = CODECS[field.codec].read(self, part[1:], part)
+        for letter, field in family.PARTS.items():
+            if field.name not in found and field.name not in optional:
+                raise self.fail("", f"{letter} with the sizes of the {field.name}")
+        return found
 
     def flag(self, text: str, token: str) -> bool:
         if text not in ("0", "1"):
@@ -207,6 +223,16 @@ class _Reader:
                 raise self.fail(token, "an axis order, stepKa, expanda or offK")
         return replace(base, order=order, step=tuple(step), expand=expand, offset=offset)
 
+    def real(self, text: str, token: str) -> float:
+        if not re.fullmatch(r"-?[0-9]{1,19}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,3})?", text, re.ASCII):
+            raise self.fail(token, f"a number instead of {shorten(repr(text))}")
+        return float(text)
+
+    def word(self, text: str, token: str) -> str:
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", text, re.ASCII):
+            raise self.fail(token, "a word of small letters")
+        return text
+
     def mem(self, text: str, call: Call) -> Call:
         letters = "nc" + SPATIAL[call.problem.rank]
         if text in (channels_last(letters), "nhwc"):
@@ -224,13 +250,33 @@ class _Reader:
         return replace(call, specs=tuple(specs.values()))
 
 
-_PROBLEM_KEYS: dict[str, tuple[str, Callable[[_Reader, str, str], Any]]] = {
-    "t": ("transposed", _Reader.flag),
-    "op": ("output_padding", _Reader.numbers),
-    "flip": ("flip", _Reader.flag),
-    "bias": ("bias", _Reader.flag),
+class Codec(NamedTuple):
+    """How a field stands in the line: written from its value, read by a reader from text."""
+
+    write: Callable[[Any], str]
+    read: Callable[[_Reader, str, str], Any]
+
+
+CODECS = {
+    "extents": Codec(lambda value: "x".join(map(str, value)), _Reader.numbers),
+    "sizes": Codec(_joined, _Reader.numbers),
+    "pads": Codec(_joined_pads, _Reader.pads),
+    "flag": Codec(lambda value: "01"[value], _Reader.flag),
+    "integer": Codec(str, _Reader.number),
+    "float": Codec(_float_text, _Reader.real),
+    "word": Codec(str, _Reader.word),
 }
+_EXAMPLES = {"i f s p d": "i8x8_f3x3_s2_p1", "i o": "i8x8_o3x3"}
 _CALL_KEYS = ("dt", "math", "mem", "dev", "tan", "mask", "fill", "seed")
+
+
+def _form(family: type[Problem]) -> str:
+    """Return what the head of a line looks like: nNcC, or nNcCkK[gG]."""
+    optional = _defaults(family)
+    return "".join(
+        f"[{letter}{letter.upper()}]" if name in optional else letter + letter.upper()
+        for letter, name in family.HEAD.items()
+    )
 
 
 def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
@@ -239,23 +285,21 @@ def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
     op, _, pass_ = head.partition(".")
     if op not in FAMILY:
         raise reader.fail(head, f"an op out of {', '.join(FAMILY)}")
+    family = FAMILY[op]
     shape, *pairs = rest.split(":")
-    fields = reader.shape(shape)
+    found = reader.shape(shape, family)
     keys: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        allowed = (*(_PROBLEM_KEYS if op == "conv" else ()), *(_CALL_KEYS if pass_ else ()))
+        allowed = (*family.KEYS, *(_CALL_KEYS if pass_ else ()))
         if not equals or key not in allowed or key in keys:
             raise reader.fail(pair, f"key=value with each key once, out of {', '.join(allowed)}")
         keys[key] = value
-    for key, (name, read) in _PROBLEM_KEYS.items():
+    for key, field in family.KEYS.items():
         if key in keys:
-            fields[name] = read(reader, keys[key], f"{key}={keys.pop(key)}")
-    try:
-        problem = FAMILY[op](**fields)
-    except TypeError:
-        raise reader.fail(shape, "the sizes of this op: k and g belong to conv") from None
-    return reader, op, pass_, problem, keys
+            text = keys.pop(key)
+            found[field.name] = CODECS[field.codec].read(reader, text, f"{key}={text}")
+    return reader, op, pass_, family(**found), keys
 
 
 def parse_problem(line: str) -> Problem:
@@ -295,10 +339,10 @@ def parse(line: str) -> Case:
     """
     reader, op, pass_, problem, keys = _read(line)
     mask: tuple[bool, ...] = ()
-    if op == "conv" and pass_ in MASK_NAMES:
-        pass_, mask = "backward", MASK_NAMES[pass_]
+    if pass_ in mask_names(op):
+        pass_, mask = "backward", mask_names(op)[pass_]
     if (op, pass_) not in SIGNATURE:
-        known = (*passes(op), *(MASK_NAMES if op == "conv" else ()))
+        known = (*passes(op), *mask_names(op))
         raise reader.fail(line.partition(":")[0], f"{op}.PASS, PASS out of {', '.join(known)}")
     if "mask" in keys:
         if mask or not re.fullmatch("[01]+", keys["mask"]):

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import convref
-from convref import ConvrefError, Spec, api, problem
+from convref import ConvrefError, Spec, problem
+from convref.api import _run
 from convref.conformance import fills
 
 SPACE = {1: "W", 2: "HW", 3: "DHW"}
@@ -42,9 +43,9 @@ def same(got: Any, want: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def no_plans() -> Iterator[None]:
-    api._plans.clear()
+    _run.plans.clear()
     yield
-    api._plans.clear()
+    _run.plans.clear()
 
 
 def named(stem: str, rank: int, suffix: str = "") -> Any:
@@ -424,26 +425,26 @@ def test_what_a_plan_depends_on_makes_another_plan() -> None:
     for number, call in enumerate(calls, 1):
         call()
         call()
-        assert len(api._plans) == number
+        assert len(_run.plans) == number
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MAX_PLANS", 3)
+    monkeypatch.setattr(_run, "MAX_PLANS", 3)
     w = data(3, 2, 1)
     for size in (5, 6, 7, 8, 9):
         convref.conv1d(data(1, 2, size), w)
-    assert len(api._plans) == 3
-    assert [found[0].call.conv.input for found in api._plans.values()] == [(7,), (8,), (9,)]
+    assert len(_run.plans) == 3
+    assert [found[0].call.conv.input for found in _run.plans.values()] == [(7,), (8,), (9,)]
 
 
 def test_a_failure_is_not_remembered() -> None:
     with pytest.raises(ConvrefError):
         convref.conv2d(X, W, stride=0)
-    assert not api._plans
+    assert not _run.plans
 
 
 def test_threads_share_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MAX_PLANS", 4)
+    monkeypatch.setattr(_run, "MAX_PLANS", 4)
     w = data(3, 2, 2)
     want = {size: convref.conv1d(data(1, 2, size), w) for size in range(4, 12)}
     failed: list[BaseException] = []
@@ -462,7 +463,7 @@ def test_threads_share_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join()
     assert failed == []
-    assert len(api._plans) <= 4
+    assert len(_run.plans) <= 4
 
 
 def test_host_overhead_of_a_seen_call(
@@ -479,8 +480,8 @@ def test_host_overhead_of_a_seen_call(
             return (None, None, None)
 
     convref.conv2d(X, W, B)
-    (key, (prepared, plan)) = api._plans.popitem()
-    api._plans[key] = prepared, replace(plan, backend=Nothing())
+    (key, (prepared, plan)) = _run.plans.popitem()
+    _run.plans[key] = prepared, replace(plan, backend=Nothing())
     rounds = 2000
     start = time.perf_counter()
     for _ in range(rounds):

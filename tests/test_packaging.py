@@ -45,7 +45,7 @@ def test_wheel_holds_the_packages_and_nothing_else(built):
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert "convref" in tops
     assert tops <= {"convref", "convref_bench", "convref_triton", "convref_mojo"}
-    assert "convref/problem.py" in names
+    assert "convref/problem/conv.py" in names
 
 
 def test_wheel_has_the_entry_points_and_extras(built):
@@ -64,7 +64,7 @@ def test_wheel_has_the_entry_points_and_extras(built):
 def test_sdist_has_the_licence_and_no_results(built):
     with tarfile.open(built[1]) as sdist:
         names = [name.partition("/")[2] for name in sdist.getnames()]
-    assert {"LICENSE", "pyproject.toml", "convref/problem.py", "tests/test_packaging.py"} <= {
+    assert {"LICENSE", "pyproject.toml", "convref/problem/conv.py", "tests/test_packaging.py"} <= {
         *names
     }
     assert not [name for name in names if name.startswith(("bench/results", ".venv", "build"))]

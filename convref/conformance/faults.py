@@ -147,7 +147,7 @@ def reshaped(problem: Problem, **changes: Any) -> Problem:
     if transposed:
         changes["output_padding"] = (0,) * problem.rank
     pads: Pads = tuple(padding)
-    return replace(problem, padding=pads, **changes)
+    return replace(problem, **{"padding": pads, **changes})
 
 
 def zeroed(at: Callable[[Call], Any], value: float = 0.0) -> Change:

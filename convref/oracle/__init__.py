@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from .. import dtypes
 from ..case import Call
+from ..problem import INDICES
+from . import conv as _conv
+from . import unfold as _unfold
+from ._windows import Array, Results
 from .conv import (
     conv_bgrad,
     conv_dgrad,
@@ -18,9 +21,6 @@ from .conv import (
     conv_wgrad,
 )
 from .unfold import fold, unfold
-
-Array = np.ndarray[Any, Any]
-Results = tuple[Array | None, ...]
 
 __all__ = [
     "FORMULAS",
@@ -36,50 +36,8 @@ __all__ = [
 ]
 
 
-def _conv_fprop(call: Call, x: Array, w: Array, b: Array | None) -> Results:
-    return (conv_fprop(x, w, b, call.conv),)
-
-
-def _conv_backward(call: Call, dy: Array, x: Array, w: Array) -> Results:
-    want_x, want_w, want_b = call.mask
-    return (
-        conv_dgrad(dy, w, call.conv) if want_x else None,
-        conv_wgrad(dy, x, call.conv) if want_w else None,
-        conv_bgrad(dy, call.conv) if want_b else None,
-    )
-
-
-def _conv_jvp(call: Call, x: Array, w: Array, b: Array | None, *dots: Array | None) -> Results:
-    x_dot, w_dot, b_dot = dots
-    return conv_fprop(x, w, b, call.conv), conv_jvp(x, w, x_dot, w_dot, b_dot, call.conv)
-
-
-def _conv_double_backward(call: Call, *operands: Any) -> Results:
-    ddx, ddw, ddb, dy, x, w = operands
-    return conv_double_backward(ddx, ddw, ddb, dy, x, w, call.conv, call.mask)
-
-
-def _unfold(call: Call, x: Array) -> Results:
-    return (unfold(x, call.problem),)
-
-
-def _fold(call: Call, cols: Array) -> Results:
-    return (fold(cols, call.problem),)
-
-
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
-FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
-    ("conv", "fprop"): _conv_fprop,
-    ("conv", "backward"): _conv_backward,
-    ("conv", "jvp"): _conv_jvp,
-    ("conv", "double_backward"): _conv_double_backward,
-    ("unfold", "fprop"): _unfold,
-    ("unfold", "backward"): _fold,
-    ("unfold", "jvp"): _unfold,
-    ("fold", "fprop"): _fold,
-    ("fold", "backward"): _unfold,
-    ("fold", "jvp"): _fold,
-}
+FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {**_conv.FORMULAS, **_unfold.FORMULAS}
 
 
 def evaluate(
@@ -110,8 +68,14 @@ def evaluate(
     (array([[[-56, -56]]], dtype=int8),)
     """
     wide = dtypes.numpy_dtype(accumulate or dtypes.accumulator(call.dtype))
-    widened = (None if a is None else a.astype(wide, copy=False) for a in operands)
+    widened = (
+        a if a is None or role in INDICES else a.astype(wide, copy=False)
+        for role, a in zip(call.roles, operands, strict=True)
+    )
     with np.errstate(all="ignore"):
         results = FORMULAS[call.op, call.pass_](call, *widened)
     out = out or call.dtype
-    return tuple(None if r is None else dtypes.rounded(r, out) for r in results)
+    return tuple(
+        r if r is None or role in INDICES else dtypes.rounded(r, out)
+        for role, r in zip(call.signature.results, results, strict=True)
+    )

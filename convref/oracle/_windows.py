@@ -12,6 +12,7 @@ import numpy as np
 from ..problem import Axis, Sizes
 
 Array = np.ndarray[Any, Any]
+Results = tuple[Array | None, ...]
 
 BLOCK = 512  # windows; a map of 28 x 28 goes alone, maps of 7 x 7 go ten at a time
 

@@ -14,33 +14,11 @@ from convref.case import Call, Spec
 from convref.conformance.operands import operands
 from convref.oracle import loops
 
-BY_LOOPS = {
-    ("conv", "fprop"): lambda call, *a: (loops.conv_fprop(*a, call.problem),),
-    ("conv", "backward"): lambda call, dy, x, w: (
-        loops.conv_dgrad(dy, w, call.problem),
-        loops.conv_wgrad(dy, x, call.problem),
-        loops.conv_bgrad(dy, call.problem),
-    ),
-    ("conv", "jvp"): lambda call, x, w, b, *dots: (
-        loops.conv_fprop(x, w, b, call.problem),
-        loops.conv_jvp(x, w, *dots, call.problem),
-    ),
-    ("conv", "double_backward"): lambda call, *a: loops.conv_double_backward(
-        *a, call.problem, call.mask
-    ),
-    ("unfold", "fprop"): lambda call, x: (loops.unfold(x, call.problem),),
-    ("unfold", "backward"): lambda call, dcols: (loops.fold(dcols, call.problem),),
-    ("unfold", "jvp"): lambda call, x_dot: (loops.unfold(x_dot, call.problem),),
-    ("fold", "fprop"): lambda call, cols: (loops.fold(cols, call.problem),),
-    ("fold", "backward"): lambda call, dx: (loops.unfold(dx, call.problem),),
-    ("fold", "jvp"): lambda call, cols_dot: (loops.fold(cols_dot, call.problem),),
-}
-
 
 def by_loops(call, arrays):
     """Return all results by nested loops, in the dtype of the arrays."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return BY_LOOPS[call.op, call.pass_](call, *arrays)
+        return loops.FORMULAS[call.op, call.pass_](call, *arrays)
 
 
 def equal(got, want, where):

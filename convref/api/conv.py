@@ -1,32 +1,15 @@
-"""What users call: arrays in, arrays of the same kind, dtype and device out.
-
-Each function builds a Call once, keeps it under the raw shapes, strides and arguments, and hands
-the arrays to the backend that `convref.dispatch` planned for it.
-"""
+"""Convolution of rank 1 to 3, its transposed form and their derivatives, as PyTorch calls them."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
-from . import dispatch
-from ._arguments import Prepared, Settings, prepare, window_problem
-from .arrays import facts, to_numpy
-from .case import Call, Case, Spec
-from .errors import ConvrefError, message, shorten
-from .judge import Numerics, judge
-from .problem import SIGNATURE, WindowProblem, integer, integers, items
-
-MAX_PLANS = 4096
-_plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
-
-
-def _facts_key(array: Any) -> Any:
-    """Return what a plan may depend on; cheap, since it is built at every call."""
-    if array is None:
-        return None
-    stride = array.stride() if callable(getattr(array, "stride", None)) else array.strides
-    return type(array), array.shape, stride, array.dtype, getattr(array, "device", None)
+from ..arrays import facts
+from ..case import Call
+from ..errors import ConvrefError, message, shorten
+from ..problem import integer, items
+from ._arguments import Prepared, Settings, prepare
+from ._run import compute
 
 
 def _run(
@@ -38,42 +21,16 @@ def _run(
     mask: Any = (),
     bias_sizes: Any = None,
 ) -> tuple[Any, ...]:
-    """Look the call up by raw facts, or prepare and plan it; then compute it."""
-    try:
-        given = repr((*settings, mask, bias_sizes))  # as text 1, 1.0 and True are not equal
-        key = (pass_, rank, *map(_facts_key, arrays), given, backend)
-        found = _plans.get(key)
-    except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is no plain array
-        key, found = None, None
-    if found is None:
-        found = _plan(pass_, rank, arrays, settings, backend, mask, bias_sizes)
-        if key is not None and found[1].call.dtype != "obj":  # objects are looked at every time
-            _plans[key] = found
-            if len(_plans) > MAX_PLANS:
-                _plans.popitem(last=False)
-    prepared, plan = found
-    if prepared.identity:
-        return plan.backend.run(plan.call, *arrays)
-    call = plan.call
-    operands = (prepared.operand(r, a) for r, a in zip(call.roles, arrays))
-    results = plan.backend.run(call, *operands)
-    return tuple(prepared.result(r, a) for r, a in zip(call.signature.results, results))
+    return compute(_prepared, arrays, (pass_, rank, settings, mask, bias_sizes), backend)
 
 
-def _plan(
-    pass_: str,
-    rank: int,
-    arrays: tuple[Any, ...],
-    settings: Settings,
-    backend: str,
-    mask: Any,
-    bias_sizes: Any,
-) -> tuple[Prepared, dispatch.Plan]:
-    prepared = prepare(pass_, rank, arrays, settings, mask)
+def _prepared(
+    arrays: tuple[Any, ...], pass_: str, rank: int, settings: Settings, mask: Any, bias_sizes: Any
+) -> Prepared:
+    found = prepare(pass_, rank, arrays, settings, mask)
     if bias_sizes is not None:
-        _check_bias_sizes(prepared.call, bias_sizes)
-    kind = facts("", "", next(a for a in arrays if a is not None)).kind
-    return prepared, dispatch.plan(prepared.call, backend, kind)
+        _check_bias_sizes(found.call, bias_sizes)
+    return found
 
 
 def _conv(rank: int, arrays: tuple[Any, ...], settings: Settings, backend: str) -> Any:
@@ -714,213 +671,3 @@ def _rank(where: str, input: Any) -> int:
             message(where, f"input has {axes} axes, needs 3 to 5 (N is not missing)")
         )
     return axes - 2
-
-
-def _windows(op: str, array: Any, problem: WindowProblem, backend: str) -> Any:
-    where = f"{op}.fprop"
-    found = facts(where, "input", array)
-    call = Call(op, "fprop", problem, specs=(Spec(found.dtype, device=found.device),))
-    return dispatch.run(call, array, backend=backend)[0]
-
-
-def unfold(
-    input: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-    *,
-    backend: str = "numpy",
-) -> Any:
-    """Return the windows of `input` as columns (im2col); argument order as in torch.
-
-    Parameters
-    ----------
-    input : (N, C, *spatial) array
-        1 to 3 spatial axes.
-    kernel_size, dilation, stride : int or tuple of int
-    padding : int, tuple of int, (lo, hi) pairs or str
-        As in `conv2d`.
-
-    Returns
-    -------
-    (N, C * prod(kernel_size), prod(output)) array
-
-    Examples
-    --------
-    >>> unfold(np.arange(4.).reshape(1, 1, 4), 2)
-    array([[[0., 1., 2.],
-            [1., 2., 3.]]])
-    """
-    shape = facts("unfold", "input", input).shape
-    if len(shape) not in (3, 4, 5):
-        raise ConvrefError(message("unfold", f"input has {len(shape)} axes, needs 3 to 5"))
-    problem = window_problem("unfold", shape, kernel_size, dilation, padding, stride)
-    return _windows("unfold", input, problem, backend)
-
-
-def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-    *,
-    backend: str = "numpy",
-) -> Any:
-    """Return the image whose windows are added up from columns (col2im), the adjoint of `unfold`.
-
-    Parameters
-    ----------
-    input : (N, C * prod(kernel_size), L) array
-    output_size : tuple of int
-        Spatial sizes of the image, one per axis; a single int means two equal axes.
-    kernel_size, dilation, padding, stride
-        As in `unfold`.
-
-    Returns
-    -------
-    (N, C, *output_size) array
-
-    Examples
-    --------
-    >>> fold(np.ones((1, 2, 3)), (4,), 2)
-    array([[[1., 2., 2., 1.]]])
-    """
-    shape = facts("fold", "input", input).shape
-    if len(shape) != 3:
-        raise ConvrefError(message("fold", f"input has {len(shape)} axes, needs 3"))
-    listed = items(output_size)
-    rank = 2 if listed is None else len(listed)
-    if rank not in (1, 2, 3):
-        raise ConvrefError(message("fold", f"output_size has {rank} entries, needs 1 to 3"))
-    sizes = integers("fold", "output_size", output_size, rank)
-    taps = 1
-    for size in integers("fold", "kernel_size", kernel_size, rank):
-        taps *= max(1, size)
-    if shape[1] % taps:
-        raise ConvrefError(
-            message("fold", f"input has {shape[1]} rows, needs a multiple of {taps}")
-        )
-    image = (shape[0], shape[1] // taps, *sizes)
-    problem = window_problem("fold", image, kernel_size, dilation, padding, stride)
-    if shape[2] != problem.shape("cols")[2]:
-        raise ConvrefError(
-            message("fold", f"input has {shape[2]} columns, needs {problem.shape('cols')[2]}")
-        )
-    return _windows("fold", input, problem, backend)
-
-
-def _named(name: str, operands: tuple[Any, ...], arguments: dict[str, Any]) -> Prepared:
-    """Return the prepared call of "conv.PASS" on `operands`; short lists are padded with None."""
-    op, _, pass_ = str(name).partition(".")
-    if (op, pass_) not in SIGNATURE or op != "conv":
-        known = ", ".join(f"{o}.{p}" for o, p in SIGNATURE if o == "conv")
-        raise ConvrefError(message("case_of", f"name is {shorten(name)}, needs one of {known}"))
-    roles = SIGNATURE[op, pass_].operands
-    if len(operands) > len(roles):
-        raise ConvrefError(
-            message(name, f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}")
-        )
-    operands = (*operands, *(None,) * (len(roles) - len(operands)))
-    maskable = SIGNATURE[op, pass_].maskable
-    accepted = (*Settings._fields, *(("output_mask",) if maskable else ()))
-    for argument in arguments:
-        if argument not in accepted:
-            text = f"argument {shorten(argument)} is unknown, needs one of {', '.join(accepted)}"
-            raise ConvrefError(message(name, text))
-    mask = arguments.pop("output_mask", (True, True, True))
-    return prepare(pass_, 0, operands, Settings(**arguments), mask if maskable else ())
-
-
-def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
-    """Return the Case of a call: the line that repeats it, on generated data.
-
-    Parameters
-    ----------
-    name : str
-        "conv.fprop", "conv.backward", "conv.jvp" or "conv.double_backward".
-    *operands : array or None
-        In the order of `convref.problem.SIGNATURE`.
-    **arguments
-        stride, padding, dilation, groups, transposed, output_padding, output_mask, layout,
-        weight_layout, math, flip.
-
-    Examples
-    --------
-    >>> dy, x, w = np.ones((1, 2, 3, 3)), np.ones((1, 1, 5, 5)), np.ones((2, 1, 3, 3))
-    >>> print(case_of("conv.backward", dy, x, w))
-    conv.backward:n1c1k2_i5x5_f3x3:dt=f64
-    """
-    return Case(_named(name, operands, arguments).call)
-
-
-def assert_correct(
-    got: Any,
-    name: str,
-    operands: tuple[Any, ...],
-    *,
-    accuracy: Numerics | str = "undeclared",
-    **arguments: Any,
-) -> None:
-    """Raise AssertionError unless `got` is right by the judge: the oracle in your own tests.
-
-    Parameters
-    ----------
-    got : array or tuple of (array or None)
-        What your kernel returned, in the order of `convref.problem.SIGNATURE`.
-    name : str
-        As in `case_of`.
-    operands : tuple of (array or None)
-        What it was given.
-    accuracy : Numerics or str
-        Its declared arithmetic; a str is the model's name. Undeclared arithmetic is held to
-        round-to-nearest sums in float32 (float64 for float64).
-    **arguments
-        As in `case_of`.
-
-    Raises
-    ------
-    AssertionError
-        If the result is wrong or suspect; the text has the line, the element and the bound.
-
-    Examples
-    --------
-    >>> x, w = np.ones((1, 1, 3)), np.ones((1, 1, 2))
-    >>> assert_correct(np.full((1, 1, 2), 2.), "conv.fprop", (x, w), accuracy="rn64")
-    """
-    if not isinstance(operands, (tuple, list)):
-        what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
-        raise ConvrefError(message("assert_correct", what))
-    if not isinstance(accuracy, (Numerics, str)):
-        what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
-        raise ConvrefError(message("assert_correct", what))
-    prepared = _named(name, operands, arguments)
-    call = prepared.call
-    given = got if isinstance(got, (tuple, list)) else (got,)
-    roles = call.signature.results
-    if len(given) != len(roles):
-        raise AssertionError(f"got {len(given)} results, needs {len(roles)}: {', '.join(roles)}")
-    for role, array in zip(roles, given):
-        if array is not None:
-            facts(name, f"result {role}", array)
-    operands = (*operands, *(None,) * (len(call.roles) - len(operands)))
-    inputs = [
-        None if a is None else to_numpy(prepared.operand(r, a))
-        for r, a in zip(call.roles, operands)
-    ]
-    results = [
-        None if a is None else to_numpy(_as_formula(prepared, r, a)) for r, a in zip(roles, given)
-    ]
-    numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
-    verdict = judge(call, inputs, results, numerics)
-    if not verdict:
-        raise AssertionError(f"{verdict.kind}: {verdict.reason}\n  {call}")
-
-
-def _as_formula(prepared: Prepared, role: str, array: Any) -> Any:
-    """Return the user's result as a formula has it; a wrong rank is left for the judge to name."""
-    expected = len(prepared.call.problem.shape(role))
-    missing = prepared.unbatched and role in ("y", "y_dot", "dx", "dy", "ddy")
-    return prepared.operand(role, array) if array.ndim == expected - missing else array

@@ -1,20 +1,19 @@
-"""Each formula once more, as literal nested loops: a second, independent definition.
-
-Nothing here is shared with the rest of the oracle, not even its geometry. One generator lists
-every product of a convolution; each pass adds up one of its three factors. Slow by design.
-"""
+"""Convolution as loops: one generator lists every product, each pass adds up one factor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..problem import ConvProblem, WindowProblem
+from ...problem import ConvProblem
+from ._zeros import Array, zeros
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from ...case import Call
+
 Term = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...] | None]
 
 
@@ -59,13 +58,9 @@ def _term(
     return x_at, (y_channel, c, *filter_at), (n, y_channel, *at)
 
 
-def _zeros(shape: tuple[int, ...], like: Array) -> Array:
-    return np.full(shape, like.dtype.type(0) if like.dtype != object else 0, like.dtype)
-
-
 def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Array:
     """Return y, one product at a time."""
-    y = _zeros(problem.shape("y"), x)
+    y = zeros(problem.shape("y"), x)
     for x_at, w_at, y_at in terms(problem):
         if y_at is not None:
             y[y_at] += (0 if x_at is None else x[x_at]) * w[w_at]
@@ -77,7 +72,7 @@ def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Arr
 
 def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
     """Return dx, one product at a time."""
-    dx = _zeros(problem.shape("x"), dy)
+    dx = zeros(problem.shape("x"), dy)
     for x_at, w_at, y_at in terms(problem):
         if x_at is not None:
             dx[x_at] += (0 if y_at is None else dy[y_at]) * np.conj(w[w_at])
@@ -86,7 +81,7 @@ def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
 
 def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
     """Return dw, one product at a time."""
-    dw = _zeros(problem.shape("w"), dy)
+    dw = zeros(problem.shape("w"), dy)
     for x_at, w_at, y_at in terms(problem):
         from_x = 0 if x_at is None else np.conj(x[x_at])
         dw[w_at] += from_x * (0 if y_at is None else dy[y_at])
@@ -95,7 +90,7 @@ def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
 
 def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
     """Return db, one element at a time."""
-    db = _zeros(problem.shape("b"), dy)
+    db = zeros(problem.shape("b"), dy)
     for at in np.ndindex(dy.shape):
         db[at[1]] += dy[at]
     return db
@@ -110,7 +105,7 @@ def conv_jvp(
     problem: ConvProblem,
 ) -> Array:
     """Return y_dot, by the product rule on every product."""
-    y_dot = _zeros(problem.shape("y"), x)
+    y_dot = zeros(problem.shape("y"), x)
     for x_at, w_at, y_at in terms(problem):
         if y_at is None:
             continue
@@ -135,7 +130,7 @@ def conv_double_backward(
     mask: tuple[bool, ...] = (True, True, True),
 ) -> tuple[Array | None, Array | None, Array | None]:
     """Return (ddy, dx, dw), by differentiating every product of the backward pass."""
-    ddy, dx, dw = _zeros(dy.shape, dy), _zeros(x.shape, dy), _zeros(w.shape, dy)
+    ddy, dx, dw = zeros(dy.shape, dy), zeros(x.shape, dy), zeros(w.shape, dy)
     for x_at, w_at, y_at in terms(problem):
         from_dy = 0 if y_at is None else dy[y_at]
         if y_at is not None and ddx is not None:
@@ -152,36 +147,31 @@ def conv_double_backward(
     return ddy if mask[0] else None, dx if mask[1] else None, dw if mask[2] else None
 
 
-def _window_terms(
-    problem: WindowProblem,
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...] | None]]:
-    """Yield (index in cols, index in x or None for padding) of each copied element."""
-    for n in range(problem.n):
-        for c in range(problem.c):
-            row = c * int(np.prod(problem.filter))
-            for i, r in enumerate(product(*map(range, problem.filter))):
-                for j, p in enumerate(product(*map(range, problem.output))):
-                    at: tuple[int, ...] = ()
-                    for a in range(problem.rank):
-                        low = problem.padding[a][0]
-                        at += (p[a] * problem.stride[a] + r[a] * problem.dilation[a] - low,)
-                    inside = all(0 <= at[a] < problem.input[a] for a in range(problem.rank))
-                    yield (n, row + i, j), ((n, c, *at) if inside else None)
+def _fprop(call: Call, x: Array, w: Array, b: Array | None) -> tuple[Array]:
+    return (conv_fprop(x, w, b, call.conv),)
 
 
-def unfold(x: Array, problem: WindowProblem) -> Array:
-    """Return cols, one element at a time."""
-    cols = _zeros(problem.shape("cols"), x)
-    for cols_at, x_at in _window_terms(problem):
-        if x_at is not None:
-            cols[cols_at] = x[x_at]
-    return cols
+def _backward(call: Call, dy: Array, x: Array, w: Array) -> tuple[Array | None, ...]:
+    return (
+        conv_dgrad(dy, w, call.conv) if call.mask[0] else None,
+        conv_wgrad(dy, x, call.conv) if call.mask[1] else None,
+        conv_bgrad(dy, call.conv) if call.mask[2] else None,
+    )
 
 
-def fold(cols: Array, problem: WindowProblem) -> Array:
-    """Return x, one element at a time."""
-    x = _zeros(problem.shape("x"), cols)
-    for cols_at, x_at in _window_terms(problem):
-        if x_at is not None:
-            x[x_at] += cols[cols_at]
-    return x
+def _jvp(call: Call, x: Array, w: Array, b: Array | None, *dots: Any) -> tuple[Array, Array]:
+    x_dot, w_dot, b_dot = dots
+    return conv_fprop(x, w, b, call.conv), conv_jvp(x, w, x_dot, w_dot, b_dot, call.conv)
+
+
+def _double_backward(call: Call, *arrays: Any) -> tuple[Array | None, ...]:
+    ddx, ddw, ddb, dy, x, w = arrays
+    return conv_double_backward(ddx, ddw, ddb, dy, x, w, call.conv, call.mask)
+
+
+FORMULAS = {
+    ("conv", "fprop"): _fprop,
+    ("conv", "backward"): _backward,
+    ("conv", "jvp"): _jvp,
+    ("conv", "double_backward"): _double_backward,
+}

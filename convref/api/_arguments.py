@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import Facts, facts
-from .case import SPATIAL, Call, Spec, axis_letters
-from .errors import ConvrefError, message, shorten
-from .problem import (
+from ..arrays import Facts, facts
+from ..case import SPATIAL, Call, Spec, axis_letters
+from ..errors import ConvrefError, message, shorten
+from ..problem import (
     BASE_ROLE,
     FILTER_AXES,
     OUTPUT_AXES,

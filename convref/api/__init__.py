@@ -1,0 +1,47 @@
+"""What users call: arrays in, arrays of the same kind, dtype and device out.
+
+Each function builds a Call once, keeps it under the raw shapes, strides and arguments, and hands
+the arrays to the backend that `convref.dispatch` planned for it.
+"""
+
+from .conv import (
+    conv1d,
+    conv1d_backward,
+    conv1d_jvp,
+    conv2d,
+    conv2d_backward,
+    conv2d_jvp,
+    conv3d,
+    conv3d_backward,
+    conv3d_jvp,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    convolution,
+    convolution_backward,
+    convolution_double_backward,
+)
+from .testing import assert_correct, case_of
+from .unfold import fold, unfold
+
+__all__ = [
+    "assert_correct",
+    "case_of",
+    "conv1d",
+    "conv1d_backward",
+    "conv1d_jvp",
+    "conv2d",
+    "conv2d_backward",
+    "conv2d_jvp",
+    "conv3d",
+    "conv3d_backward",
+    "conv3d_jvp",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+    "convolution_backward",
+    "convolution_double_backward",
+    "fold",
+    "unfold",
+]

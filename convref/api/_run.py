@@ -1,0 +1,52 @@
+"""From arrays to results: a call is looked up by raw facts, else prepared and planned."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from .. import dispatch
+from ..arrays import facts
+from ._arguments import Prepared
+
+MAX_PLANS = 4096
+plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
+
+
+def _facts_key(array: Any) -> Any:
+    """Return what a plan may depend on; cheap, since it is built at every call."""
+    if array is None:
+        return None
+    stride = array.stride() if callable(getattr(array, "stride", None)) else array.strides
+    return type(array), array.shape, stride, array.dtype, getattr(array, "device", None)
+
+
+def compute(
+    prepare: Callable[..., Prepared],
+    arrays: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+    backend: str,
+) -> tuple[Any, ...]:
+    """Return the results of the call that ``prepare(arrays, *arguments)`` describes."""
+    try:
+        given = repr(arguments)  # as text 1, 1.0 and True are not equal
+        key = (prepare, *map(_facts_key, arrays), given, backend)
+        found = plans.get(key)
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is no plain array
+        key, found = None, None
+    if found is None:
+        prepared = prepare(arrays, *arguments)
+        kind = facts("", "", next(a for a in arrays if a is not None)).kind
+        found = prepared, dispatch.plan(prepared.call, backend, kind)
+        if key is not None and prepared.call.dtype != "obj":  # objects are looked at every time
+            plans[key] = found
+            if len(plans) > MAX_PLANS:
+                plans.popitem(last=False)
+    prepared, plan = found
+    if prepared.identity:
+        return plan.backend.run(plan.call, *arrays)
+    call = plan.call
+    operands = (prepared.operand(r, a) for r, a in zip(call.roles, arrays))
+    results = plan.backend.run(call, *operands)
+    return tuple(prepared.result(r, a) for r, a in zip(call.signature.results, results))

@@ -1,0 +1,41 @@
+"""Each formula once more, as literal nested loops: a second, independent definition.
+
+Nothing here is shared with the rest of the oracle, not even its geometry. Slow by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import conv as _conv
+from . import unfold as _unfold
+from .conv import (
+    conv_bgrad,
+    conv_dgrad,
+    conv_double_backward,
+    conv_fprop,
+    conv_jvp,
+    conv_wgrad,
+    terms,
+)
+from .unfold import fold, unfold
+
+# One row per pass: a function of the call and its operands, in the dtype of the operands.
+FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
+    **_conv.FORMULAS,
+    **_unfold.FORMULAS,
+}
+
+__all__ = [
+    "FORMULAS",
+    "conv_bgrad",
+    "conv_dgrad",
+    "conv_double_backward",
+    "conv_fprop",
+    "conv_jvp",
+    "conv_wgrad",
+    "fold",
+    "terms",
+    "unfold",
+]

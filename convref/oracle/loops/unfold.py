@@ -1,0 +1,68 @@
+"""Unfold and fold as loops: one generator lists every copied element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...problem import WindowProblem
+from ._zeros import Array, zeros
+
+if TYPE_CHECKING:
+    from ...case import Call
+
+
+def _window_terms(
+    problem: WindowProblem,
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...] | None]]:
+    """Yield (index in cols, index in x or None for padding) of each copied element."""
+    for n in range(problem.n):
+        for c in range(problem.c):
+            row = c * int(np.prod(problem.filter))
+            for i, r in enumerate(product(*map(range, problem.filter))):
+                for j, p in enumerate(product(*map(range, problem.output))):
+                    at: tuple[int, ...] = ()
+                    for a in range(problem.rank):
+                        low = problem.padding[a][0]
+                        at += (p[a] * problem.stride[a] + r[a] * problem.dilation[a] - low,)
+                    inside = all(0 <= at[a] < problem.input[a] for a in range(problem.rank))
+                    yield (n, row + i, j), ((n, c, *at) if inside else None)
+
+
+def unfold(x: Array, problem: WindowProblem) -> Array:
+    """Return cols, one element at a time."""
+    cols = zeros(problem.shape("cols"), x)
+    for cols_at, x_at in _window_terms(problem):
+        if x_at is not None:
+            cols[cols_at] = x[x_at]
+    return cols
+
+
+def fold(cols: Array, problem: WindowProblem) -> Array:
+    """Return x, one element at a time."""
+    x = zeros(problem.shape("x"), cols)
+    for cols_at, x_at in _window_terms(problem):
+        if x_at is not None:
+            x[x_at] += cols[cols_at]
+    return x
+
+
+def _unfold(call: Call, x: Array) -> tuple[Array]:
+    return (unfold(x, call.windows),)
+
+
+def _fold(call: Call, cols: Array) -> tuple[Array]:
+    return (fold(cols, call.windows),)
+
+
+FORMULAS = {
+    ("unfold", "fprop"): _unfold,
+    ("unfold", "backward"): _fold,
+    ("unfold", "jvp"): _unfold,
+    ("fold", "fprop"): _fold,
+    ("fold", "backward"): _unfold,
+    ("fold", "jvp"): _fold,
+}

@@ -1,0 +1,68 @@
+"""The mathematics of a call: sizes and geometry, validated once, and all that follows from them.
+
+A Problem knows no dtype, memory order or device; those belong to `convref.case.Call`.
+Capital letters in comments and docs: N batch, C input channels, K output channels, G groups,
+D H W input, T R S filter, O P Q output.
+"""
+
+from .base import BASE_ROLE, INDICES, Field, Problem
+from .conv import ConvProblem
+from .sizes import (
+    FILTER_AXES,
+    MAX_ELEMENTS,
+    MAX_SIZE,
+    OUTPUT_AXES,
+    RANKS,
+    SPATIAL,
+    Pads,
+    Sizes,
+    integer,
+    integers,
+    items,
+    pads,
+)
+from .table import (
+    FAMILY,
+    GROUPS,
+    MASK_NAMES,
+    SIGNATURE,
+    TERMS,
+    Signature,
+    Terms,
+    mask_names,
+    ops_of,
+    passes,
+)
+from .window import Axis, WindowProblem
+
+__all__ = [
+    "BASE_ROLE",
+    "FAMILY",
+    "FILTER_AXES",
+    "GROUPS",
+    "INDICES",
+    "MASK_NAMES",
+    "MAX_ELEMENTS",
+    "MAX_SIZE",
+    "OUTPUT_AXES",
+    "RANKS",
+    "SIGNATURE",
+    "SPATIAL",
+    "TERMS",
+    "Axis",
+    "ConvProblem",
+    "Field",
+    "Pads",
+    "Problem",
+    "Signature",
+    "Sizes",
+    "Terms",
+    "WindowProblem",
+    "integer",
+    "integers",
+    "items",
+    "mask_names",
+    "ops_of",
+    "pads",
+    "passes",
+]

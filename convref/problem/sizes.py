@@ -1,0 +1,88 @@
+"""Sizes as users give them: integers, one per axis or one for all, and padding in its forms."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ..errors import ConvrefError, message, shorten
+
+Sizes = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+
+MAX_SIZE = 2**40  # elements along one axis; far above any device, far below int64 overflow
+MAX_ELEMENTS = 2**60  # elements of one array
+RANKS = {1: "W", 2: "HW", 3: "DHW"}
+SPATIAL = {rank: letters.lower() for rank, letters in RANKS.items()}
+OUTPUT_AXES = {1: "Q", 2: "PQ", 3: "OPQ"}
+FILTER_AXES = {1: "S", 2: "RS", 3: "TRS"}
+
+
+def integer(where: str, name: str, value: Any) -> int:
+    """Return `value` as an int, or raise: floats, NaN, bools and strings are no sizes."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        result = operator.index(value)
+    except TypeError:
+        raise ConvrefError(
+            message(where, f"{name} is {shorten(repr(value))}, needs an integer")
+        ) from None
+    if abs(result) > MAX_SIZE:
+        raise ConvrefError(message(where, f"{name} is {shorten(result)}, needs at most 2**40"))
+    return result
+
+
+def items(value: Any) -> list[Any] | None:
+    """Return the entries of a sequence, or None for what is one value: a number, text, no axes."""
+    if isinstance(value, (str, bytes, dict)):
+        return None
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
+def integers(where: str, name: str, value: Any, rank: int) -> Sizes:
+    """Return `value`, one integer or one per spatial axis, as `rank` integers."""
+    given = items(value)
+    if given is None:
+        return (integer(where, name, value),) * rank
+    if len(given) == 1:
+        given *= rank
+    if len(given) != rank:
+        needs = f"1 or {rank} (one per spatial axis)" if rank > 1 else "1"
+        raise ConvrefError(message(where, f"{name} has {len(given)} entries, needs {needs}"))
+    return tuple(integer(where, f"{name}[{a}]", item) for a, item in enumerate(given))
+
+
+def pads(where: str, name: str, value: Any, rank: int) -> Pads:
+    """Return padding as ((lo, hi), ...): from an int, ints, or (lo, hi) pairs per axis."""
+    given = items(value)
+    if given is None:
+        return ((integer(where, name, value),) * 2,) * rank
+    pairs = [items(entry) for entry in given]
+    if all(pair is None for pair in pairs):
+        return tuple((size, size) for size in integers(where, name, given, rank))
+    if len(pairs) == 1:
+        pairs *= rank
+    if len(pairs) != rank or None in pairs:
+        raise ConvrefError(
+            message(
+                where, f"{name} is {shorten(value)}, needs {rank} (lo, hi) pairs or {rank} ints"
+            )
+        )
+    result = []
+    for axis, pair in enumerate(pairs):
+        assert pair is not None
+        if len(pair) != 2:
+            raise ConvrefError(
+                message(where, f"{name}[{axis}] has {len(pair)} entries, needs (lo, hi)")
+            )
+        result.append(
+            (
+                integer(where, f"{name}[{axis}] lo", pair[0]),
+                integer(where, f"{name}[{axis}] hi", pair[1]),
+            )
+        )
+    return tuple(result)
