@@ -24,10 +24,10 @@ from .index import divisor, pixel, taps_of, tile_of
 from .launch import Launch
 from .table import Tile
 
-RUNTIME = (  # sizes and strides: no shape has a binary of its own
-    "M D H W O P Q OD OH OW C K lo_d lo_h lo_w o_magic o_shift p_magic p_shift q_magic q_shift "
-    "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
-).split()
+SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
+MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
+STEPS = "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
 
 
 @triton.jit

@@ -9,8 +9,8 @@ from convref.case import Call
 from convref.problem import BASE_ROLE
 
 from . import gather, table
-from .builder import Builder, channels_last, is_channels_last
-from .geometry import Geometry, Tensor, geometry
+from .builder import ITEMSIZE, Builder, channels_last, is_channels_last
+from .geometry import LIMIT, Geometry, Tensor, geometry
 from .launch import Plan
 
 
@@ -82,3 +82,26 @@ def contiguous(builder: Builder, role: str) -> Tensor:
 
 
 _RESULT = {"y": sums, "x": sums}
+
+
+MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
+MOST = 65_535  # programs along y and z of a grid
+
+
+def refusal(call: Call) -> str | None:
+    """Return why no kernel computes `call`, None if one does."""
+    if call.op != "conv":
+        return f"no kernel for {call.op}"
+    if call.dtype not in ITEMSIZE:
+        return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
+    if call.math not in MATHS.get(call.dtype, ("ieee",)):
+        return f"math={call.math} is for f32"
+    for role in call.wanted:
+        if BASE_ROLE[role] not in _RESULT:
+            return f"no kernel for {role}"
+    shape = geometry(call.conv)
+    if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
+        return "2**31 pixels or more"
+    if shape.groups > MOST or prod(shape.stride) > MOST:
+        return f"more than {MOST} groups or classes of pixels"
+    return None

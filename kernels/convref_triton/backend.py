@@ -1,0 +1,83 @@
+"""The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from convref.arrays import kind_of, like, to_torch, torch_dtype
+from convref.case import Call
+from convref.errors import missing_extra
+from convref.judge import Numerics
+
+try:
+    import torch
+    import triton
+except ImportError as error:
+    raise missing_extra("triton", error) from None
+
+from . import interpreted
+from .geometry import Tensor
+from .launch import Plan
+from .plan import plan, refusal
+
+_PLANS = 4096
+
+
+class TritonBackend:
+    """Computes convolutions with hand-written kernels.
+
+    Parameters
+    ----------
+    name : str
+    """
+
+    def __init__(self, name: str = "triton") -> None:
+        self.name = name
+
+    def supports(self, call: Call) -> str | None:
+        """Return None, or why no kernel computes the call."""
+        if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
+            return "torch sees no CUDA device"
+        return refusal(call)
+
+    def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
+        """Return the results by role, as the caller's kind of array."""
+        template = next(a for a in operands if a is not None)
+        tensors = {
+            role: to_torch(array) for role, array in zip(call.roles, operands) if array is not None
+        }
+        if call.specs[0].device == "cuda" and kind_of(template) == "numpy":
+            tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
+        made = _plan(call, tuple(_facts(call, role, t) for role, t in tensors.items()))
+        results = interpreted.run(made, tensors)
+        return tuple(
+            like(results[role], template) if role in results else None
+            for role in call.signature.results
+        )
+
+    def numerics(self, call: Call) -> Numerics:
+        """Return the declared model: float32 sums, which tensor cores may truncate."""
+        if call.specs[0].device == "cpu":
+            return Numerics("rn32", tf32=call.math == "tf32")
+        cores = call.dtype != "f32" or call.math != "ieee"
+        return Numerics("mma32" if cores else "rn32", tf32=call.math == "tf32", splits=64)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the versions and the device."""
+        found = {"triton": triton.__version__, "torch": torch.__version__}
+        cuda = torch.cuda.is_available()
+        return found | {"device": torch.cuda.get_device_name() if cuda else "interpreter"}
+
+
+def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
+    shape, strides = tuple(tensor.shape), tensor.stride()
+    return Tensor(role, shape, strides, call.dtype, tensor.data_ptr() % 16 == 0)
+
+
+@lru_cache(_PLANS)
+def _plan(call: Call, tensors: tuple[Tensor, ...]) -> Plan:
+    return plan(call, {tensor.role: tensor for tensor in tensors})
+
+
+backend = TritonBackend()

@@ -1,0 +1,36 @@
+"""A Plan on CPU tensors: its launches in the strict interpreter, its buffers poisoned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from .interpreter import TYPES, execute
+from .launch import Buffer, Copy, Launch, Plan
+
+
+def run(plan: Plan, operands: Mapping[str, torch.Tensor], seed: int = 0) -> dict[str, torch.Tensor]:
+    """Return every buffer of `plan` by name, results among them.
+
+    Parameters
+    ----------
+    plan : Plan
+    operands : mapping of str to torch.Tensor
+        By role, on the CPU.
+    seed : int
+        Of the order in which programs run.
+    """
+    tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
+    for step in plan.steps:
+        if isinstance(step, Copy):
+            tensors[step.target].copy_(tensors[step.source])
+        elif isinstance(step, Launch):
+            execute(step, tensors, seed=seed)
+    return {name: tensors[name] for name in plan.buffers}
+
+
+def poisoned(made: Buffer) -> torch.Tensor:
+    """Return a new tensor full of NaN, so that what nobody writes shows."""
+    tensor = torch.empty_strided(made.shape, made.strides, dtype=TYPES[made.dtype][0])
+    return tensor.fill_(torch.nan)
