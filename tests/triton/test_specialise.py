@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
+import aot_kernels
 import pytest
 import torch
-import aot_kernels
 from hypothesis import given
 from hypothesis import strategies as st
 from triton.backends.compiler import GPUTarget
@@ -53,7 +53,7 @@ def descriptors(draw):
 
 @st.composite
 def launches(draw):
-    kernel = draw(st.sampled_from([aot_kernels.product, toy_kernels.every_kind]))
+    kernel = draw(st.sampled_from([aot_kernels.product, aot_kernels.every_kind]))
     arguments, constants = {}, {}
     for parameter in kernel.params:
         if parameter.is_constexpr:

@@ -1,0 +1,196 @@
+"""Compiling without a GPU: every architecture, what is refused and why, many at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import aot_kernels
+import pytest
+import torch
+
+from convref.errors import ConvrefError
+from convref_triton import aot
+from convref_triton.launch import Descriptor, Launch, Slot
+from convref_triton.specialise import specialise
+
+SIZES = ("M", "N", "K", "a_row", "b_row", "c_row")
+PRODUCT = Launch(
+    aot_kernels.product,
+    (8, 8, 1),
+    {**{n: Slot(n, "bf16") for n in "abc"}, **dict.fromkeys(SIZES, 1024), "factor": 0.5},
+    {"TM": 128, "TN": 128, "TK": 64},
+    warps=8,
+    stages=4,
+)
+MATRIX = {"shape": (1024, 1024), "strides": (1024, 1)}
+BOXES = Launch(
+    aot_kernels.product_of_boxes,
+    (8, 8, 1),
+    {
+        "a": Descriptor(Slot("a", "bf16"), block=(128, 64), **MATRIX),
+        "b": Descriptor(Slot("b", "bf16"), block=(64, 128), **MATRIX),
+        "c": Slot("c", "bf16"),
+        "c_row": 1024,
+        "K": 1024,
+    },
+    {"TM": 128, "TN": 128, "TK": 64},
+    warps=8,
+)
+
+
+def store(kernel, dtype="i32", **constants):
+    return specialise(Launch(kernel, (1, 1, 1), {"y": Slot("y", dtype)}, constants))
+
+
+@pytest.fixture
+def empty_cache(monkeypatch):
+    """What is in memory already, here and in a worker, is not compiled; the disk's stays."""
+    monkeypatch.setattr(aot, "_cache", {})
+
+
+@pytest.mark.parametrize(
+    ("arch", "text", "needle", "magic"),
+    [
+        ("sm_90", "ptx", ".target sm_90a", b"\x7fELF"),
+        ("sm_80", "ptx", ".target sm_80", b"\x7fELF"),
+        ("gfx942", "amdgcn", "amdgcn-amd-amdhsa--gfx942", b"\x7fELF"),
+    ],
+)
+def test_every_architecture(arch, text, needle, magic):
+    compiled = aot.compile(specialise(PRODUCT), arch)
+    assert needle in compiled.asm[text]
+    assert compiled.binary.startswith(magic)
+    assert "tt.dot" in compiled.asm["ttir"]
+    assert compiled.name == "product"
+    assert compiled.metadata["num_warps"] == 8
+    assert compiled.metadata["shared"] >= 2 * 128 * 64
+    assert compiled.seconds > 0
+
+
+def test_memory_has_it_the_second_time(empty_cache):
+    first = aot.compile(specialise(PRODUCT), "sm_90")
+    assert aot.known(specialise(PRODUCT), "sm_90")
+    assert aot.compile(specialise(PRODUCT), "sm_90") is first
+    assert not aot.known(specialise(PRODUCT), "sm_86")
+
+
+def test_another_shape_of_the_class_compiles_nothing():
+    larger = {**PRODUCT.arguments, "M": 4096, "a_row": 2048, "factor": 3.0}
+    first = aot.compile(specialise(PRODUCT), "sm_90")
+    assert aot.compile(specialise(replace(PRODUCT, arguments=larger)), "sm_90") is first
+
+
+def test_a_misaligned_view_has_another_binary():
+    view = {**PRODUCT.arguments, "b": Slot("b", "bf16", aligned=False)}
+    aligned = aot.compile(specialise(PRODUCT), "sm_90")
+    other = aot.compile(specialise(replace(PRODUCT, arguments=view)), "sm_90")
+    assert other.binary != aligned.binary
+    assert other.asm["ptx"].count("ld.global") > aligned.asm["ptx"].count("ld.global")
+
+
+@pytest.mark.parametrize(
+    ("specialisation", "text"),
+    [
+        (
+            store(aot_kernels.not_assembled),
+            "not_assembled for sm_90: Not a name of any known instruction: 'nonsense'",
+        ),
+        (store(aot_kernels.not_typed), "not_typed for sm_90: NameError('absent is not defined')"),
+        (
+            specialise(replace(PRODUCT, constants={**PRODUCT.constants, "TM": 100})),
+            "product for sm_90: arange's range must be a power of 2",
+        ),
+    ],
+)
+def test_what_is_refused_says_why(specialisation, text, capfd):
+    with pytest.raises(aot.CompileError) as raised:
+        aot.compile(specialisation, "sm_90")
+    assert str(raised.value) == text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_pass_that_fails_is_named_and_its_dump_is_kept(capfd):
+    """Triton 3.6 prints the module and raises no more than "PassManager::run failed"."""
+    try:
+        aot.compile(store(aot_kernels.fails_a_pass, "f16", T=64), "sm_90")
+    except aot.CompileError as error:
+        assert "WarpSpecialization" in str(error)
+        assert len(str(error)) < 500
+        assert "tt.dot" in error.log
+        assert "PassManager::run failed" in error.log
+    else:
+        pytest.skip("this Triton compiles the kernel that fails a pass of 3.6")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_the_compiler_says_besides_is_passed_on(empty_cache, monkeypatch, capfd):
+    def chatty(*arguments, **options):
+        os.write(2, b"a warning\n")
+        return compile_(*arguments, **options)
+
+    compile_ = aot.triton.compile
+    monkeypatch.setattr(aot.triton, "compile", chatty)
+    aot.compile(specialise(PRODUCT), "sm_90")
+    assert capfd.readouterr().err == "a warning\n"
+
+
+@pytest.mark.parametrize("arch", ["sm90", "gfx1100", "", "sm_90; rm"])
+def test_an_unknown_architecture(arch):
+    with pytest.raises(ConvrefError, match=r"arch: is .*, needs sm_90, sm_80, gfx942"):
+        aot.compile(specialise(PRODUCT), arch)
+
+
+def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache):
+    """One is refused and one ends its worker's process; the others come out all the same."""
+    fine = specialise(PRODUCT)
+    refused, deadly = store(aot_kernels.not_typed), store(aot_kernels.aborts)
+    results = aot.compile_all([fine, deadly, refused, specialise(BOXES), fine], "sm_90", jobs=2)
+    assert [type(result).__name__ for result in results] == [
+        "Compiled",
+        "CompileError",
+        "CompileError",
+        "Compiled",
+        "Compiled",
+    ]
+    assert str(results[1]) == "aborts for sm_90: the compiler ended its process"
+    assert str(results[2]) == "not_typed for sm_90: NameError('absent is not defined')"
+    assert results[3].specialisation.kernel is aot_kernels.product_of_boxes
+    assert results[4] is results[0] is aot.compile(fine, "sm_90")
+
+
+def test_interpreted_twins_in_the_same_process():
+    """The interpreter patches triton.language while it runs; the compiler must not notice."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    twin = InterpretedFunction(aot_kernels.double.fn)
+    x, y = torch.arange(20.0), torch.zeros(20)
+    twin[(2,)](x, y, 20, SIZE=16)
+    assert y.tolist() == [2.0 * i for i in range(20)]
+    arguments = {"x": Slot("x", "f32"), "y": Slot("y", "f32"), "n": 20}
+    launch = Launch(aot_kernels.double, (2, 1, 1), arguments, {"SIZE": 16})
+    assert aot.compile(specialise(launch), "sm_90").name == "double"
+
+
+PROBE = """
+import aot_kernels, sys
+from convref_triton import aot
+from test_aot import PRODUCT
+from convref_triton.specialise import specialise
+compiled = aot.compile(specialise(PRODUCT), "sm_90")
+print(compiled.from_disk, "torch" in sys.modules)
+"""
+
+
+def test_another_process_finds_it_on_disk(tmp_path):
+    folder = str(Path(__file__).parent)
+    path = os.pathsep.join([folder, *filter(None, sys.path)])
+    env = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.run([sys.executable, "-c", PROBE], env=env, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert [run.stdout.split()[:1] for run in runs] == [["False"], ["True"]], runs[0].stderr
