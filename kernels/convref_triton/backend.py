@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from convref.arrays import kind_of, like, to_torch, torch_dtype
+from convref.arrays import kind_of, like, to_torch
 from convref.case import Call
 from convref.errors import missing_extra
 from convref.judge import Numerics
@@ -31,6 +31,8 @@ class TritonBackend:
     ----------
     name : str
     """
+
+    checked_by_dispatch = True
 
     def __init__(self, name: str = "triton") -> None:
         self.name = name

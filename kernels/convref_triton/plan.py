@@ -37,8 +37,8 @@ def plan(call: Call, tensors: Mapping[str, Tensor]) -> Plan:
 def result(builder: Builder, role: str) -> Tensor:
     """Return a new result: channels last if the operands of its kind that are read lie so."""
     call, shape = builder.call, builder.call.problem.shape(role)
-    like = [builder.tensors[name] for pair in call.terms(role).products for name in pair[:1]]
-    like = like or list(builder.tensors.values())[:1]
+    pixels = [tensor for name, tensor in builder.tensors.items() if BASE_ROLE[name] in "xy"]
+    like = [builder.tensors[pair[0]] for pair in call.terms(role).products] or pixels
     last = len(shape) > 2 and all(map(is_channels_last, like))
     order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))
     return builder.new(role, shape, order, call.dtype)
