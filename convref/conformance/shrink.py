@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..case import Call, Case, Spec
+from ..case import SPATIAL, Call, Case, Spec
 from ..errors import ConvrefError
 from ..problem import ConvProblem, Problem
 
@@ -133,7 +133,7 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
 
 
 def _lower_ranks(case: Case) -> Iterator[Case | None]:
-    """Yield the case with one spatial axis left out, views dropped."""
+    """Yield the case with one spatial axis left out, views kept on the others, then dropped."""
     problem = case.call.problem
     if problem.rank == 1:
         return
@@ -143,12 +143,25 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
             for name in ("input", "filter", "stride", "padding", "dilation", "output_padding")
             if hasattr(problem, name)
         }
-        try:
-            lower = replace(problem, **fields)
-            specs = tuple(Spec(s.dtype, device=s.device) for s in case.call.specs)
-            yield replace(case, call=replace(case.call, problem=lower, specs=specs))
-        except ConvrefError:
-            continue
+        letters = SPATIAL[problem.rank]
+        rest = letters[:axis] + letters[axis + 1 :]
+        names = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
+        for specs in (
+            tuple(_renamed(spec, names) for spec in case.call.specs),
+            tuple(Spec(s.dtype, device=s.device) for s in case.call.specs),
+        ):
+            try:
+                lower = replace(problem, **fields)
+                yield replace(case, call=replace(case.call, problem=lower, specs=specs))
+            except ConvrefError:
+                continue
+
+
+def _renamed(spec: Spec, names: dict[str, str]) -> Spec:
+    """Return the Spec with other axis letters; an axis whose new name is empty is left out."""
+    order, expand = ("".join(names.get(a, a) for a in text) for text in (spec.order, spec.expand))
+    steps = tuple((names.get(a, a), k) for a, k in spec.step if names.get(a, a))
+    return replace(spec, order=order, step=steps, expand=expand)
 
 
 def _per_axis(case: Case, name: str, least: int) -> Iterator[Case | None]:
@@ -187,13 +200,14 @@ def _joint_steps(case: Case, axis: int) -> Iterator[Case | None]:
                     pads[axis][side] -= (pads[axis][side] > 0) * ((step + 1 - side) // 2)
             if step and all(values[axis] >= 1 for values in sizes.values()):
                 yield _changed(case, **sizes, padding=pads)
-    for side in (0, 1):  # a crop and what it cuts off
-        if problem.padding[axis][side] < 0 and problem.input[axis] > 1:
-            pads = [list(pair) for pair in problem.padding]
-            pads[axis][side] += 1
-            image = list(problem.input)
-            image[axis] -= 1
-            yield _changed(case, input=tuple(image), padding=pads)
+    for side, edge in enumerate(problem.padding[axis]):
+        if edge < 0 and problem.input[axis] > 1:
+            for less, pad in ((1, edge + 1), (-edge, 0), (-edge, -edge)):
+                pads = [list(pair) for pair in problem.padding]  # a crop and what it cuts off
+                pads[axis][side] = pad
+                image = list(problem.input)
+                image[axis] = max(1, image[axis] - less)
+                yield _changed(case, input=tuple(image), padding=pads)
 
 
 def _call_steps(case: Case) -> Iterator[Case | None]:

@@ -139,12 +139,13 @@ def _axis(tape: _Tape, negative: bool, least: int) -> _Axis:
     small, taps = tape.choose(WINDOWS), tape.choose(TAPS)
     stride, dilation = tape.choose(STRIDES), tape.choose(DILATIONS)
     span = dilation * (taps - 1) + 1
-    below = (-1, -2, -5) if negative else ()
+    below = (-1, -2, -3, -5) if negative else ()
     beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
     around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
     choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
     lo = tape.choose(choices)
-    hi = tape.choose((*(lo,) * 20, *choices))
+    same = () if lo < 0 else (lo,) * 20  # what is cropped here may well grow there
+    hi = tape.choose((*same, *choices))
     return _Axis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
 
 
@@ -206,10 +207,15 @@ def _problem(tape: _Tape, op: str, limits: _Limits) -> Problem:
     )
 
 
-def _spec(tape: _Tape, letters: str, dtype: str, plain: bool) -> Spec:
-    """Return the memory of one operand: half of them contiguous, the others anything."""
+_MEMORY = ("plain",) * 7 + ("channels last",) * 2 + ("each its own",) * 7
+
+
+def _spec(tape: _Tape, letters: str, dtype: str, memory: str) -> Spec:
+    """Return the memory of one operand: half of the unruly ones contiguous, others anything."""
     kind, which, order = tape.word(1), tape.word(1), tape.word(1)
-    if plain or kind < 128:
+    if memory == "channels last":
+        return Spec(dtype, channels_last(letters))
+    if memory == "plain" or kind < 128:
         return Spec(dtype)
     axis = letters[which % len(letters)]
     step = ((axis, 2 + which // 128),) if kind % 4 == 1 else ()
@@ -243,14 +249,14 @@ def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _
     op, pass_, fixed = tape.choose(table)
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_].maskable)
-    dtype, plain, tangents = tape.choose(dtypes), tape.chance(50), tape.choose(_TANGENTS)
+    dtype, memory, tangents = tape.choose(dtypes), tape.choose(_MEMORY), tape.choose(_TANGENTS)
     if op != "conv" or pass_ not in ("jvp", "double_backward"):
         tangents = None
     elif tangents and isinstance(problem, ConvProblem) and not problem.bias:
         tangents = tangents.replace("b", "")
-    plain = plain or not options.memory
+    memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
-    specs = tuple(_spec(tape, axis_letters(problem, role), dtype, plain) for role in roles)
+    specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
     return Call(op, pass_, problem, mask, tangents, specs, tape.choose(options.maths))
 
 
