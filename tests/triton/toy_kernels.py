@@ -1,82 +1,206 @@
-"""Small kernels with everything that the compiler, the inspector and the launcher deal with."""
+"""Small kernels, right and wrong, that the interpreter is tested with."""
 
 import triton
 import triton.language as tl
 
+from convref_triton.interpreter import execute
+from convref_triton.launch import Descriptor, Launch, Slot
 
-@triton.jit
-def product(
-    a, b, c, M, N, K, a_row, b_row, c_row, factor,
-    TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr, PRECISION: tl.constexpr = "ieee",
-):  # fmt: skip
-    """c = factor * a @ b, tile by tile."""
-    i = tl.program_id(0) * TM + tl.arange(0, TM)
-    j = tl.program_id(1) * TN + tl.arange(0, TN)
-    total = tl.zeros((TM, TN), dtype=tl.float32)
-    for start in range(0, K, TK):
-        k = start + tl.arange(0, TK)
-        on_a, on_b = (i < M)[:, None] & (k < K)[None, :], (k < K)[:, None] & (j < N)[None, :]
-        left = tl.load(a + i[:, None] * a_row + k[None, :], mask=on_a, other=0.0)
-        right = tl.load(b + k[:, None] * b_row + j[None, :], mask=on_b, other=0.0)
-        total = tl.dot(left, right, total, input_precision=PRECISION)
-    on_c = (i < M)[:, None] & (j < N)[None, :]
-    where = c + i[:, None] * c_row + j[None, :]
-    tl.store(where, (total * factor).to(c.dtype.element_ty), mask=on_c)
+CODES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"} | {
+    f"{name}{bits}": f"{name[0]}{bits}" for name in ("int", "uint") for bits in (8, 16, 32, 64)
+}
+
+
+def run(kernel, grid, arguments, *, boxes=(), constants=None, aligned=True, **options):
+    """Interpret `kernel`: its tensors become Slots, those in `boxes` Descriptors."""
+    tensors = {n: a for n, a in arguments.items() if hasattr(a, "data_ptr")}
+    slots = {n: Slot(n, CODES[str(t.dtype)[6:]], aligned) for n, t in tensors.items()}
+    for name, block in dict(boxes).items():
+        t = tensors[name]
+        slots[name] = Descriptor(slots[name], tuple(t.shape), t.stride(), block)
+    grid = (*grid, 1, 1)[:3]
+    execute(Launch(kernel, grid, {**arguments, **slots}, constants or {}), tensors, **options)
 
 
 @triton.jit
-def product_of_boxes(a, b, c, c_row, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
-    """c = a @ b, whose tiles come through tensor maps."""
-    i, j = tl.program_id(0) * TM, tl.program_id(1) * TN
-    total = tl.zeros((TM, TN), dtype=tl.float32)
-    for k in range(0, K, TK):
-        total = tl.dot(a.load([i, k]), b.load([k, j]), total)
-    row, column = i + tl.arange(0, TM), j + tl.arange(0, TN)
-    where = c + row[:, None] * c_row + column[None, :]
-    tl.store(where, total.to(c.dtype.element_ty))
-
-
-@triton.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["x", "step"])
-def every_kind(
-    x, y, z: tl.const, n, step, wide: tl.int64, scale: tl.float32, flag: tl.int1,
-    low: tl.int8, plain, SIZE: tl.constexpr = 16,
-):  # fmt: skip
-    """y = x + z, with every kind of parameter."""
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    if flag:
-        tl.store(y + i * step, tl.load(x + i, mask=i < n, other=0.0) + tl.load(z + wide + low))
+def copy(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < N, other=0), mask=i < N)
 
 
 @triton.jit
-def spilling(x, y, n, SIZE: tl.constexpr):
-    """More live values than registers: a product of a large tile held as one vector."""
-    i = tl.arange(0, SIZE)
-    kept = tl.load(x + i[:, None] * n + i[None, :])
-    total = tl.zeros((SIZE, SIZE), dtype=tl.float32)
-    for k in range(n):
-        total += tl.sin(kept + total * k) * tl.trans(kept)
-    tl.store(y + i[:, None] * n + i[None, :], total)
+def apply(x, z, y, N, F: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + i, mask=i < N, other=0)
+    b = tl.load(z + i, mask=i < N, other=0)
+    tl.store(y + i, F(a, b), mask=i < N)
 
 
 @triton.jit
-def not_assembled(y):
-    """Text that no assembler takes."""
-    tl.store(y, tl.inline_asm_elementwise("nonsense $0, $1;", "=r,r", [1], tl.int32, True, 1))
+def explicit_cast(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < N, other=0).to(y.dtype.element_ty), mask=i < N)
 
 
 @triton.jit
-def not_typed(y):
-    """A name that is not there."""
-    tl.store(y, absent)  # noqa: F821
+def accumulate(a, b, acc, PRECISION: tl.constexpr):
+    return tl.dot(a, b, acc, input_precision=PRECISION)
 
 
 @triton.jit
-def twin_sum(x, y, n, SIZE: tl.constexpr):
-    """y = 2 x, by a helper."""
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    tl.store(y + i, twice(tl.load(x + i, mask=i < n, other=0.0)), mask=i < n)
+def matmul(
+    x, w, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr
+):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
+    n = tl.program_id(1) * BN + tl.arange(0, BN)[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        a = tl.load(x + m * K + k[None, :], mask=(m < M) & (k[None, :] < K), other=0.0)
+        b = tl.load(w + k[:, None] * N + n, mask=(k[:, None] < K) & (n < N), other=0.0)
+        acc = accumulate(a, b, acc, PRECISION)
+    tl.store(y + m * N + n, acc, mask=(m < M) & (n < N))
 
 
 @triton.jit
-def twice(x):
-    return x + x
+def partial_sums(x, ws, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(ws + tl.program_id(0), tl.sum(tl.load(x + i, mask=i < N, other=0.0), 0))
+
+
+@triton.jit
+def total(ws, y, SPLITS, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y, tl.sum(tl.load(ws + i, mask=i < SPLITS, other=0.0), 0))
+
+
+@triton.jit
+def unmasked(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i), mask=i < N)
+
+
+@triton.jit
+def off_by_one(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i + 1, tl.load(x + i, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def before_the_start(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i - 1, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def wrapping(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    far = i * 1_073_741_824  # from i = 2 on this wraps, to -2**31 and to multiples of 2**30
+    tl.store(y + i, tl.load(x + far, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def twice_in_a_program(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i // 2, tl.load(x + i, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def twice_across_programs(x, y, N, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def half(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < N // 2, other=0), mask=i < N // 2)
+
+
+@triton.jit
+def onto_operand(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + i, mask=i < N, other=0)
+    tl.store(x + i, a, mask=i < N)
+    tl.store(y + i, a, mask=i < N)
+
+
+@triton.jit
+def in_place(y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(y + i, mask=i < N, other=0) * 2, mask=i < N)
+
+
+@triton.jit
+def neighbour(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < N, other=0), mask=i < N)
+    left = tl.load(y + i - BLOCK, mask=(i >= BLOCK) & (i < N), other=0)
+    tl.device_assert(left == left)
+
+
+@triton.jit
+def no_other(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + i, mask=i < N)
+    tl.store(y + tl.program_id(0), tl.sum(a, 0).to(y.dtype.element_ty))
+
+
+@triton.jit
+def indirect(x, z, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    where = tl.load(z + i, mask=i < N)
+    tl.store(y + i, tl.load(x + where), mask=i < N)
+
+
+@triton.jit
+def hinted(y, FIRST, N, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
+    i = FIRST + tl.arange(0, BLOCK)
+    i = tl.max_contiguous(tl.multiple_of(i % N, A), B)
+    group = tl.max_constancy(tl.arange(0, BLOCK) // 4, C)
+    tl.store(y + tl.arange(0, BLOCK), i + group)
+
+
+@triton.jit
+def hinted_scalar(y, N, A: tl.constexpr):
+    tl.store(y, tl.multiple_of(N, A))
+
+
+@triton.jit
+def hinted_pointer(x, y, A: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    p = tl.max_contiguous(tl.multiple_of(x + i, A), BLOCK)
+    tl.store(y + i, tl.load(p))
+
+
+@triton.jit
+def assuming(y, N):
+    tl.assume(N > 4)
+    tl.store(y, N)
+
+
+@triton.jit
+def atomic(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y + i, tl.load(x + i, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def box(x, y, row, column, BM: tl.constexpr, BN: tl.constexpr):
+    block = x.load([row, column])
+    m, n = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+    tl.store(y + m * BN + n, block)
+
+
+@triton.jit
+def box_store(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    y.store([m, n], x.load([m, n]))
+
+
+@triton.jit
+def chained(y):
+    p = tl.program_id(0)
+    before = tl.load(y + p - 1, mask=p > 0, other=0)
+    tl.store(y + p, before + 1)

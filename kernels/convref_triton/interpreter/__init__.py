@@ -30,7 +30,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import message
 
-from ..launch import Launch, Slot
+from ..launch import Descriptor, Launch, Slot
 from .builder import Builder
 from .errors import StrictError
 from .hints import HINTS, checked
@@ -66,7 +66,7 @@ def _machine() -> tuple[Builder, Twins]:
 
 def execute(
     launch: Launch,
-    tensors: Mapping[str, torch.Tensor | TensorDescriptor],
+    tensors: Mapping[str, torch.Tensor],
     *,
     strict: bool = True,
     outputs: Collection[str] | None = None,
@@ -79,7 +79,7 @@ def execute(
     Parameters
     ----------
     launch : Launch
-    tensors : mapping of str to (torch.Tensor or TensorDescriptor)
+    tensors : mapping of str to torch.Tensor
         On the CPU, by the role of their Slot.
     strict : bool
         Whether the module's rules hold; addresses outside all tensors are errors without it too.
@@ -108,7 +108,7 @@ def execute(
         twins.refresh(kernel)
         constants = {n: twins.interpreted(value) for n, value in launch.constants.items()}
         builder.memory, builder.grid_dim = memory, launch.grid
-        arguments = {n: _argument(a, tensors, memory, twins) for n, a in launch.arguments.items()}
+        arguments = {n: _argument(a, memory, twins) for n, a in launch.arguments.items()}
         for number in _order(math.prod(launch.grid), order, seed):
             builder.grid_idx = tuple(map(int, np.unravel_index(number, launch.grid)))
             memory.program, memory.where = number, f"{name}{builder.grid_idx}"
@@ -119,21 +119,19 @@ def execute(
 
 def _memory(
     launch: Launch,
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
     strict: bool,
     outputs: Collection[str] | None,
     partial: Collection[str],
 ) -> Memory:
     """Return the tensors that the launch names, as its memory."""
-    slots = [a for a in launch.arguments.values() if isinstance(a, Slot)]
-    used = {slot.role: _base(tensors[slot.role]) for slot in slots}
-    for slot in slots:
-        _check_tensor(launch.kernel.fn.__name__, slot, used[slot.role], strict)
+    used = {}
+    for argument in launch.arguments.values():
+        slot = argument.slot if isinstance(argument, Descriptor) else argument
+        if isinstance(slot, Slot):
+            used[slot.role] = tensors[slot.role]
+            _check_tensor(launch.kernel.fn.__name__, slot, tensors[slot.role], strict)
     return Memory(used, strict, outputs, partial)
-
-
-def _base(tensor: torch.Tensor | TensorDescriptor) -> torch.Tensor:
-    return tensor.base if isinstance(tensor, TensorDescriptor) else tensor
 
 
 def _check_tensor(name: str, slot: Slot, tensor: torch.Tensor, strict: bool) -> None:
@@ -164,16 +162,12 @@ def _order(programs: int, order: str, seed: int) -> Any:
     return range(programs) if order == "grid" else range(programs - 1, -1, -1)
 
 
-def _argument(
-    value: Slot | int | float, tensors: Mapping[str, Any], memory: Memory, twins: Twins
-) -> Any:
+def _argument(value: Slot | Descriptor | int | float, memory: Memory, twins: Twins) -> Any:
     """Return an argument as the kernel language has it."""
     if isinstance(value, Slot):
-        pointer = _pointer(memory.regions[value.role], TYPES[value.dtype][1])
-        tensor = tensors[value.role]
-        return (
-            _descriptor(tensor, pointer, twins) if isinstance(tensor, TensorDescriptor) else pointer
-        )
+        return _pointer(memory.regions[value.role], TYPES[value.dtype][1])
+    if isinstance(value, Descriptor):
+        return _descriptor(value, memory, twins)
     if isinstance(value, bool):
         return scalar(value, tl.int1)
     return integer(value) if isinstance(value, int) else scalar(value, tl.float32)
@@ -184,9 +178,11 @@ def _pointer(region: Region, element: Any) -> Any:
     return tl.tensor(TensorHandle(np.array([region.base], np.uint64), dtype), dtype)
 
 
-def _descriptor(host: TensorDescriptor, pointer: Any, twins: Twins) -> Any:
+def _descriptor(value: Descriptor, memory: Memory, twins: Twins) -> Any:
+    tensor = memory.regions[value.slot.role].tensor
+    host = TensorDescriptor(tensor, list(value.shape), list(value.strides), list(value.block))
     return twins.semantic.make_tensor_descriptor(
-        base=pointer,
+        base=_argument(value.slot, memory, twins),
         shape=[integer(n) for n in host.shape],
         strides=[*(integer(n) for n in host.strides[:-1]), tl.constexpr(1)],
         block_shape=[tl.constexpr(n) for n in host.block_shape],

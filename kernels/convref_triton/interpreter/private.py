@@ -8,6 +8,7 @@ made of is taken from it here, so that the same function can be both.
 from __future__ import annotations
 
 import types
+from collections import Counter
 from typing import Any
 
 import triton
@@ -57,8 +58,8 @@ NO_NAN, ALL_NAN = ir.PROPAGATE_NAN.NONE, ir.PROPAGATE_NAN.ALL
 TF32, TF32X3 = ir.INPUT_PRECISION.TF32, ir.INPUT_PRECISION.TF32x3
 
 
-def language_patches(builder: Any, semantic: Any) -> list[tuple[Any, str, Any]]:
-    """Return (owner, name, value) of each attribute that Triton replaces to interpret.
+def language_patches(builder: Any, semantic: Any) -> dict[tuple[Any, str], Any]:
+    """Return by (owner, name) what Triton puts in the place of an attribute to interpret.
 
     They are recorded from Triton's own patching, whatever the version patches, with our builder in
     the place of its own. Builtins are bound again, without the search through their keywords.
@@ -69,15 +70,24 @@ def language_patches(builder: Any, semantic: Any) -> list[tuple[Any, str, Any]]:
     vars(_interpreter).update(names)
     try:
         scope = _patch_lang(anchor)
-        places = {(id(o), name): (o, name, before) for o, name, before in reversed(scope._changes)}
-        found = [(o, name, before, getattr(o, name)) for o, name, before in places.values()]
+        changes = list(scope._changes)
+        values = {(o, name): getattr(o, name) for o, name, _ in changes}
         scope.restore()
     finally:
         vars(_interpreter).update(kept)
-    return [
-        (owner, name, _bound(before, semantic) if is_builtin(before) else after)
-        for owner, name, before, after in found
-    ]
+    times = Counter((o, name) for o, name, _ in changes)
+    for owner, name, before in changes:
+        if times[owner, name] == 1 and is_builtin(before):
+            values[owner, name] = _bound(before, semantic)
+        _drop_copy(owner, name)
+    return values
+
+
+def _drop_copy(owner: Any, name: str) -> None:
+    """Undo what Triton's restoration makes of an inherited attribute: one of the class's own."""
+    bases = owner.__mro__[1:] if isinstance(owner, type) and name in vars(owner) else ()
+    if any(vars(base).get(name) is vars(owner)[name] for base in bases):
+        delattr(owner, name)
 
 
 def _bound(builtin: Any, semantic: Any) -> Any:

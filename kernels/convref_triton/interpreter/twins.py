@@ -135,9 +135,8 @@ class Twins:
         self._patches = self._all_patches(language_patches(builder, self.semantic), own)
 
     def _all_patches(
-        self, theirs: list[tuple[Any, str, Any]], own: dict[str, Any]
+        self, places: dict[tuple[Any, str], Any], own: dict[str, Any]
     ) -> list[tuple[Any, str, Any, Any]]:
-        places = {(owner, name): value for owner, name, value in theirs}
         for owner in _LANGUAGES:
             for name, value in vars(owner).items():
                 if isinstance(value, JITTED):
