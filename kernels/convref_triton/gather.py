@@ -50,6 +50,43 @@ def axis(
 
 
 @triton.jit
+def rows_of(
+    tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
+    BM: tl.constexpr,
+):  # fmt: skip
+    """Return the pixels of class `e` that a tile has as rows.
+
+    They are row numbers, the tile's first image, images counted from it, positions (o, p, q) that
+    are written, (d, h, w) that the first tap reads, and the first tap and the count of each axis.
+    """
+    e_w, e = e % STRIDE[2], e // STRIDE[2]
+    e_h, e_d = e % STRIDE[1], e // STRIDE[1]
+    first_t, count_t, read_d, write_d = axis(
+        e_d, lo_d, 0, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER
+    )
+    first_r, count_r, read_h, write_h = axis(
+        e_h, lo_h, 1, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER
+    )
+    first_s, count_s, read_w, write_w = axis(
+        e_w, lo_w, 2, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER
+    )
+    rows = tile_m * BM + tl.arange(0, BM)  # (BM,)
+    n, o, p, q = pixel(rows, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK)
+    top, _, _, _ = pixel(
+        tile_m * BM, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
+    )  # the tile's first image, from which offsets count in 32 bits
+    if SCATTER:
+        d, h, w = o + read_d, p + read_h, q + read_w
+        o, p, q = o * STRIDE[0] + write_d, p * STRIDE[1] + write_h, q * STRIDE[2] + write_w
+    else:
+        d, h, w = o * STRIDE[0] + read_d, p * STRIDE[1] + read_h, q * STRIDE[2] + read_w
+    first, count = (first_t, first_r, first_s), (count_t, count_r, count_s)
+    return rows, top, n - top, (o, p, q), (d, h, w), first, count
+
+
+@triton.jit
 def valid_taps(real, d, h, w, D, H, W, MOVE: tl.constexpr, TAPS: tl.constexpr, BITS: tl.constexpr):
     """Return one bit a tap, (t * R + r) * S + s, set where a real row's position exists."""
     T: tl.constexpr = TAPS[0]
@@ -107,10 +144,21 @@ def advance(
 
 
 @triton.jit
-def unit(stride, IS_ONE: tl.constexpr, VEC: tl.constexpr):
-    """Return a stride that may be the constant 1, else so many vectors."""
+def strides(a, b, c, d, VEC: tl.constexpr, WIDE: tl.constexpr):
+    """Return four strides in elements; offsets take their type, int64 if they are WIDE."""
+    a, b, c, d = a * VEC, b * VEC, c * VEC, d * VEC
+    if WIDE:
+        a, b, c, d = a.to(tl.int64), b.to(tl.int64), c.to(tl.int64), d.to(tl.int64)
+    return a, b, c, d
+
+
+@triton.jit
+def unit(stride, IS_ONE: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr):
+    """Return a stride in elements that may be the constant 1."""
     if IS_ONE:
         return 1
+    elif WIDE:
+        return stride.to(tl.int64) * VEC
     else:
         return stride * VEC
 
@@ -131,58 +179,24 @@ def gather(
 ):  # fmt: skip
     """Compute a tile of y, (BM pixels, BN channels), from the pairs (x, w) and (x_2, w_2)."""
     # Strides come in vectors: only a product tells the compiler what divides them.
-    x_n, x_g, x_d, x_h, x_w = x_n * VEC[0], x_g * VEC[0], x_d * VEC[0], x_h * VEC[0], x_w * VEC[0]
-    w_g, w_t, w_r, w_s = w_g * VEC[1], w_t * VEC[1], w_r * VEC[1], w_s * VEC[1]
-    y_n, y_g, y_d, y_h, y_w = y_n * VEC[2], y_g * VEC[2], y_d * VEC[2], y_h * VEC[2], y_w * VEC[2]
-    C, K = C * VEC[3], K * VEC[4]
-    if WIDE:  # offsets take the type of the strides
-        x_n, x_d, x_h, x_w = x_n.to(tl.int64), x_d.to(tl.int64), x_h.to(tl.int64), x_w.to(tl.int64)
-        w_t, w_r, w_s, w_c = w_t.to(tl.int64), w_r.to(tl.int64), w_s.to(tl.int64), w_c.to(tl.int64)
-        y_n, y_d, y_h, y_w = y_n.to(tl.int64), y_d.to(tl.int64), y_h.to(tl.int64), y_w.to(tl.int64)
-        x_c, y_c, w_k = x_c.to(tl.int64), y_c.to(tl.int64), w_k.to(tl.int64)
-    x_c, y_c = unit(x_c, UNIT[0], 1), unit(y_c, UNIT[2], 1)
-    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1]), unit(w_k, UNIT[1] == 2, VEC[1])
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    x_g, w_g, y_g, C, K = x_g * VEC[0], w_g * VEC[1], y_g * VEC[2], C * VEC[3], K * VEC[4]
+    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
+    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
 
     tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(K, BN), BAND)
     group, e = tl.program_id(1), tl.program_id(2)
-    first_t, count_t, read_d, write_d = axis(
-        e // (STRIDE[2] * STRIDE[1]),
-        lo_d,
-        0,
-        FILTER,
-        STRIDE,
-        DILATION,
-        STEP,
-        COMMON,
-        INVERSE,
-        SCATTER,
-    )
-    first_r, count_r, read_h, write_h = axis(
-        e // STRIDE[2] % STRIDE[1],
-        lo_h,
-        1,
-        FILTER,
-        STRIDE,
-        DILATION,
-        STEP,
-        COMMON,
-        INVERSE,
-        SCATTER,
-    )
-    first_s, count_s, read_w, write_w = axis(
-        e % STRIDE[2], lo_w, 2, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER
-    )
-
-    rows = tile_m * BM + tl.arange(0, BM)  # (BM,)
-    n, o, p, q = pixel(rows, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK)
-    top, _, _, _ = pixel(
-        tile_m * BM, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
-    )  # the tile's first image, from which offsets count in 32 bits
-    n -= top
-    i_d, i_h, i_w = o, p, q
-    if not SCATTER:
-        i_d, i_h, i_w = o * STRIDE[0], p * STRIDE[1], q * STRIDE[2]
-    i_d, i_h, i_w = i_d + read_d, i_h + read_h, i_w + read_w
+    rows, top, n, written, read, first, count = rows_of(
+        tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w,
+        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
+    )  # fmt: skip
+    o, p, q = written
+    i_d, i_h, i_w = read
+    first_t, first_r, first_s = first
+    count_t, count_r, count_s = count
     bits = 0
     if BITS > 0:
         bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
@@ -190,7 +204,7 @@ def gather(
     cols = tl.arange(0, BK)  # (BK,)
     outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
     from_x = top.to(tl.int64) * x_n + group.to(tl.int64) * x_g
-    from_w = group.to(tl.int64) * w_g + w_0 * VEC[1] + first_t * w_t + first_r * w_r + first_s * w_s
+    from_w = group.to(tl.int64) * w_g + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
     x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
     known = outs >= 0
     column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
@@ -219,9 +233,6 @@ def gather(
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
         pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count_t, count_r, count_s, TAPS, PAIRS)
 
-    if SCATTER:
-        o, p, q = o * STRIDE[0], p * STRIDE[1], q * STRIDE[2]
-    o, p, q = o + write_d, p + write_h, q + write_w
     known = outs < K
     inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
     y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
