@@ -17,12 +17,14 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from . import table
 from .builder import slot, vector
 from .epilogue import finish
 from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from .index import divisor, pixel, taps_of, tile_of
 from .launch import Launch
 from .table import Tile
+from .task import Task
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -242,6 +244,30 @@ def gather(
         acc, bias, scale, shift, residual, channel, known, to_y + y_tile, inside, ACTIVATION
     )
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
+
+
+def admits(task: Task) -> str | None:
+    """Return None: every gather and scatter is computed here."""
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return table.tiles("gather", task.dtype, task.math)
+
+
+def choose(task: Task) -> Tile:
+    """Return the tile that the heuristic expects to be the fastest."""
+    return table.choose(tiles(task), task.rows, task.channels[1], task.copies)
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task."""
+    pairs, epilogue = task.aligned_pairs(), Epilogue(bias=task.added)
+    y = task.result()
+    scatter = task.kind == "scatter"
+    made = launch(task.geometry, pairs, y, scatter, tile, task.math, epilogue)
+    task.builder.steps.append(made)
 
 
 class Epilogue(NamedTuple):

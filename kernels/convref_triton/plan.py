@@ -2,86 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
+from typing import NamedTuple, Protocol
 
 from convref.case import Call
-from convref.problem import BASE_ROLE
 
-from . import gather, table
-from .builder import ITEMSIZE, Builder, channels_last, is_channels_last
-from .geometry import LIMIT, Geometry, Tensor, geometry
+from . import gather
+from .builder import ITEMSIZE, Builder
+from .geometry import LIMIT, Tensor, geometry
 from .launch import Plan
+from .table import Tile
+from .task import Task
 
 
-def plan(call: Call, tensors: Mapping[str, Tensor]) -> Plan:
+class Kernel(Protocol):
+    """What a module of this package offers to the table below."""
+
+    def admits(self, task: Task) -> str | None:
+        """Return None, or why the kernel does not compute the task."""
+
+    def tiles(self, task: Task) -> tuple[Tile, ...]:
+        """Return the rows of the table that serve the task."""
+
+    def choose(self, task: Task) -> Tile:
+        """Return one of `tiles`."""
+
+    def plan(self, task: Task, tile: Tile) -> None:
+        """Add what computes the task to its builder."""
+
+
+# The kernels of each kind of sum in order of preference; the last of a row takes everything.
+KERNELS: dict[str, tuple[Kernel, ...]] = {
+    "gather": (gather,),
+    "scatter": (gather,),
+    "correlate": (),
+    "total": (),
+}
+
+
+class Choice(NamedTuple):
+    """A kernel by its module's name, and a row of its table."""
+
+    kernel: str
+    tile: Tile
+
+    def __str__(self) -> str:
+        return f"{self.kernel} {self.tile}"
+
+
+def plan(call: Call, tensors: Mapping[str, Tensor], choice: Choice | None = None) -> Plan:
     """Return what computes `call` on operands that lie as `tensors` say.
 
     Parameters
     ----------
     call : Call
-        One that the backend supports.
+        One that `refusal` has nothing against.
     tensors : mapping of str to Tensor
         The operands that are present, by role.
+    choice : Choice, optional
+        Taken for every result that it serves, instead of the table's choice.
     """
     builder = Builder(call, tensors)
     shape = geometry(call.conv)
     for role in call.wanted:
-        if prod(call.problem.shape(role)):
-            _RESULT[BASE_ROLE[role]](builder, shape, role)
-        else:
-            result(builder, role)
+        task = Task(builder, shape, role)
+        if not prod(call.problem.shape(role)):
+            task.result()
+            continue
+        passed, kernel = _first(task)
+        tile = kernel.choose(task)
+        for offered in choices(task):
+            if offered == choice:
+                kernel, tile = _named(task, offered.kernel), offered.tile
+        kernel.plan(task, tile)
+        builder.reasons.append(f"{role}: {Choice(_name(kernel), tile)}{passed}")
     return builder.plan()
 
 
-def result(builder: Builder, role: str) -> Tensor:
-    """Return a new result: channels last if the operands of its kind that are read lie so."""
-    call, shape = builder.call, builder.call.problem.shape(role)
-    pixels = [tensor for name, tensor in builder.tensors.items() if BASE_ROLE[name] in "xy"]
-    like = [builder.tensors[pair[0]] for pair in call.terms(role).products] or pixels
-    last = len(shape) > 2 and all(map(is_channels_last, like))
-    order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))
-    return builder.new(role, shape, order, call.dtype)
+def choices(task: Task) -> Iterator[Choice]:
+    """Yield everything that computes a task, the preferred kernel first."""
+    for kernel in KERNELS[task.kind]:
+        if kernel.admits(task) is None:
+            yield from (Choice(_name(kernel), tile) for tile in kernel.tiles(task))
 
 
-def sums(builder: Builder, shape: Geometry, role: str) -> None:
-    """Plan a result that has pixels: y, dx, their tangents and second cotangents."""
-    call, terms = builder.call, builder.call.terms(role)
-    scatter = (BASE_ROLE[role] == "y") == call.conv.transposed
-    xs, ws = (
-        same_strides(builder, [builder.tensors[pair[side]] for pair in terms.products])
-        for side in (0, 1)
-    )
-    y = result(builder, role)
-    bias = contiguous(builder, terms.added[0]) if terms.added else None
-    written = shape.big if scatter else shape.small
-    classes = shape.stride if scatter else (1, 1, 1)
-    rows = shape.n * prod(-(-size // s) for size, s in zip(written, classes))
-    columns = shape.big_channels if scatter else shape.small_channels
-    copies = shape.groups * prod(classes)
-    tile = table.choose("gather", call.dtype, call.math, rows, columns, copies)
-    epilogue = gather.Epilogue(bias=bias)
-    made = gather.launch(shape, tuple(zip(xs, ws)), y, scatter, tile, call.math, epilogue)
-    builder.steps.append(made)
-    builder.reasons.append(f"{role}: {'scatter' if scatter else 'gather'} {tile}")
+def offered(call: Call, tensors: Mapping[str, Tensor]) -> list[Choice]:
+    """Return every choice that `plan` takes for some result of a call."""
+    shape = geometry(call.conv)
+    tasks = (Task(Builder(call, tensors), shape, role) for role in call.wanted)
+    return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
 
 
-def same_strides(builder: Builder, tensors: list[Tensor]) -> list[Tensor]:
-    """Return the tensors as they are if their strides agree, else copies of one order."""
-    if len({tensor.steps for tensor in tensors}) < 2:
-        return tensors
-    return [builder.copied(tensor, channels_last(len(tensor.shape) - 2)) for tensor in tensors]
+def _first(task: Task) -> tuple[str, Kernel]:
+    """Return the first kernel that admits the task, after why the others do not."""
+    passed = []
+    for kernel in KERNELS[task.kind]:
+        reason = kernel.admits(task)
+        if reason is None:
+            return f" ({'; '.join(passed)})" if passed else "", kernel
+        passed.append(f"{_name(kernel)}: {reason}")
+    raise AssertionError(f"no kernel takes every {task.kind}")
 
 
-def contiguous(builder: Builder, role: str) -> Tensor:
-    """Return a vector whose elements lie side by side."""
-    vector = builder.tensors[role]
-    return (
-        vector if vector.strides == (1,) or vector.shape == (1,) else builder.copied(vector, (0,))
-    )
+def _named(task: Task, name: str) -> Kernel:
+    return next(kernel for kernel in KERNELS[task.kind] if _name(kernel) == name)
 
 
-_RESULT = {"y": sums, "x": sums}
+def _name(kernel: Kernel) -> str:
+    return kernel.__name__.rpartition(".")[2]
 
 
 MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
@@ -96,12 +125,12 @@ def refusal(call: Call) -> str | None:
         return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
     if call.math not in MATHS.get(call.dtype, ("ieee",)):
         return f"math={call.math} is for f32"
-    for role in call.wanted:
-        if BASE_ROLE[role] not in _RESULT:
-            return f"no kernel for {role}"
     shape = geometry(call.conv)
     if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
         return "2**31 pixels or more"
     if shape.groups > MOST or prod(shape.stride) > MOST:
         return f"more than {MOST} groups or classes of pixels"
+    for role in call.wanted:
+        if not KERNELS[Task(Builder(call, {}), shape, role).kind]:
+            return f"no kernel for {role}"
     return None

@@ -73,7 +73,7 @@ RATE = {(128, 256): 1.0, (256, 128): 1.0, (128, 128): 0.95, (128, 64): 0.8, (64,
 RATE |= {(64, 64): 0.65, (128, 32): 0.55, (64, 32): 0.45, (32, 32): 0.25}
 
 
-def choose(kernel: str, dtype: str, math: str, rows: int, columns: int, copies: int) -> Tile:
+def choose(rows_of_table: tuple[Tile, ...], rows: int, columns: int, copies: int) -> Tile:
     """Return the tile with which `copies` products of (rows, columns) results take least time.
 
     The time is waves of tiles times the time of a tile, with the share of the peak that a tile of
@@ -84,4 +84,4 @@ def choose(kernel: str, dtype: str, math: str, rows: int, columns: int, copies: 
         count = -(-rows // tile.bm) * -(-columns // tile.bn) * copies
         return -(-count // SMS) * tile.bm * tile.bn / RATE[tile.bm, tile.bn]
 
-    return min(tiles(kernel, dtype, math), key=cost)
+    return min(rows_of_table, key=cost)

@@ -1,0 +1,108 @@
+"""One result of a call as the kernels see it: which sum it is, of what, and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from convref.problem import BASE_ROLE
+
+from .builder import Builder, channels_last, is_channels_last
+from .geometry import Geometry, Tensor
+
+Pairs = tuple[tuple[Tensor, Tensor], ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A result to be planned.
+
+    Parameters
+    ----------
+    builder : Builder
+        Takes the buffers, copies and launches.
+    geometry : Geometry
+    role : str
+        The result.
+    """
+
+    builder: Builder
+    geometry: Geometry
+    role: str
+
+    @property
+    def kind(self) -> str:
+        """Return which sum it is: "gather", "scatter", "correlate" (dw) or "total" (db)."""
+        base, transposed = BASE_ROLE[self.role], self.builder.call.conv.transposed
+        if base in "xy":
+            return "scatter" if (base == "y") == transposed else "gather"
+        return {"w": "correlate", "b": "total"}[base]
+
+    @property
+    def dtype(self) -> str:
+        """Return the type of operands and result."""
+        return self.builder.call.dtype
+
+    @property
+    def math(self) -> str:
+        """Return what may be done to float32 products."""
+        return self.builder.call.math
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Return the operands of each product, in the order of `convref.problem.TERMS`."""
+        named = self.builder.call.terms(self.role).products
+        return tuple((self.builder.tensors[a], self.builder.tensors[b]) for a, b in named)
+
+    @cached_property
+    def added(self) -> Tensor | None:
+        """Return the operand that is added as it is, a bias; its elements lie side by side."""
+        names = self.builder.call.terms(self.role).added
+        if not names:
+            return None
+        added = self.builder.tensors[names[0]]
+        if len(added.shape) > 1 or added.strides == (1,) or added.shape == (1,):
+            return added
+        return self.builder.copied(added, (0,))
+
+    @property
+    def rows(self) -> int:
+        """Return the most pixels that one class of the result has."""
+        classes = self.geometry.stride if self.kind == "scatter" else (1, 1, 1)
+        written = self.geometry.big if self.kind == "scatter" else self.geometry.small
+        return self.geometry.n * prod(-(-size // s) for size, s in zip(written, classes))
+
+    @property
+    def copies(self) -> int:
+        """Return how many products of the same size there are: groups times classes."""
+        classes = prod(self.geometry.stride) if self.kind == "scatter" else 1
+        return self.geometry.groups * classes
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Return (reduced, resulting) channels per group of a gather or scatter."""
+        big, small = self.geometry.big_channels, self.geometry.small_channels
+        return (small, big) if self.kind == "scatter" else (big, small)
+
+    def aligned_pairs(self) -> Pairs:
+        """Return the pairs with equal strides on each side, copied where they differ."""
+        xs, ws = (self._one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
+        return tuple(zip(xs, ws))
+
+    def _one_order(self, tensors: list[Tensor]) -> list[Tensor]:
+        if len({tensor.steps for tensor in tensors}) < 2:
+            return tensors
+        order = channels_last(len(tensors[0].shape) - 2)
+        return [self.builder.copied(tensor, order) for tensor in tensors]
+
+    def result(self) -> Tensor:
+        """Return the new result: channels last if the operands that it is made of lie so."""
+        call = self.builder.call
+        shape = call.problem.shape(self.role)
+        given = self.builder.tensors.items()
+        pixels = [tensor for name, tensor in given if BASE_ROLE[name] in "xy"]
+        like = [pair[0] for pair in self.pairs] or pixels
+        last = len(shape) > 2 and all(map(is_channels_last, like))
+        order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))
+        return self.builder.new(self.role, shape, order, call.dtype)
