@@ -1,0 +1,107 @@
+"""libcuda itself: found when first asked for, its functions typed, its errors named."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_uint, c_void_p
+from functools import cache
+from typing import Any
+
+from convref.errors import UnsupportedError, message
+
+LIBRARY = "libcuda.so.1"
+
+_HANDLE = POINTER(c_void_p)
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDevicePrimaryCtxRetain": (_HANDLE, c_int),
+    "cuCtxGetCurrent": (_HANDLE,),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuModuleLoadDataEx": (_HANDLE, c_void_p, c_uint, POINTER(c_int), POINTER(c_void_p)),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (_HANDLE, c_void_p, c_char_p),
+    "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuTensorMapEncodeTiled": (
+        (c_void_p, c_int, c_uint, c_void_p) + (c_void_p,) * 4 + (c_int,) * 4
+    ),
+}
+
+INVALID_CONTEXT = 201
+
+
+class CudaError(RuntimeError):
+    """A function of the driver failed; `code` is its CUresult."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Driver:
+    """The functions of a libcuda.
+
+    Parameters
+    ----------
+    path : str
+        The library, as the dynamic linker finds it.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does not load, or is too old to have a function.
+    """
+
+    def __init__(self, path: str = LIBRARY) -> None:
+        try:
+            library = ctypes.CDLL(path)
+            self._functions = {name: getattr(library, name) for name in FUNCTIONS}
+        except (OSError, AttributeError) as error:
+            what = f"{error}, needs an NVIDIA driver for CUDA 12 or newer"
+            raise UnsupportedError(message("cuda driver", what)) from None
+        for name, types in FUNCTIONS.items():
+            self._functions[name].argtypes = types
+            self._functions[name].restype = c_int
+        self.launch = self._functions["cuLaunchKernelEx"]
+
+    def call(self, name: str, *arguments: Any, why: str = "") -> None:
+        """Call a function and raise CudaError unless it succeeds; `why` leads the message."""
+        code = self._functions[name](*arguments)
+        if code:
+            raise self.error(name, code, why)
+
+    def error(self, name: str, code: int, why: str = "") -> CudaError:
+        """Return the error of a CUresult, with the driver's own name and words for it."""
+        told = ", ".join(filter(None, (self._text("cuGetErrorName", code), str(code))))
+        words = self._text("cuGetErrorString", code) or "an error that the driver has no words for"
+        return CudaError(message(why or "cuda driver", f"{name}: {words} ({told})"), code)
+
+    def _text(self, function: str, code: int) -> str:
+        found = c_char_p()
+        self._functions[function](code, ctypes.byref(found))
+        return (found.value or b"").decode(errors="replace")
+
+    def context(self, device: int = 0) -> int:
+        """Return this thread's context; where it has none, `device`'s primary one is made so."""
+        found = c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuCtxGetCurrent", ctypes.byref(found))
+        if not found.value:
+            handle = c_int()
+            self.call("cuDeviceGet", ctypes.byref(handle), device)
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(found), handle)
+            self.call("cuCtxSetCurrent", found)
+        return int(found.value or 0)
+
+
+@cache
+def driver() -> Driver:
+    """Return the machine's driver, loaded at the first call."""
+    return Driver()

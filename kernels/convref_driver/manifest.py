@@ -1,0 +1,103 @@
+"""What a binary does not say of itself: parameters, threads, shared memory, hidden arguments."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from convref.errors import ConvrefError, message, shorten
+
+# Code of `struct` of each type of parameter; a tensor map is 128 bytes at a multiple of 64.
+FORMATS = {
+    "ptr": "Q",
+    "bool": "?",
+    "i8": "b",
+    "i16": "h",
+    "i32": "i",
+    "i64": "q",
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "f16": "e",
+    "f32": "f",
+    "f64": "d",
+    "tensormap": "128s",
+}
+TENSORMAP = 128  # bytes
+
+
+class Scratch(NamedTuple):
+    """Memory that a kernel wants in a pointer behind its last parameter: 0 bytes, a null."""
+
+    bytes_per_block: int
+    align: int = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """How to launch a kernel.
+
+    Parameters
+    ----------
+    name : str
+        Its symbol in the binary.
+    parameters : tuple of str
+        Their types in order: "ptr", "tensormap", "bool", or a code of `convref.dtypes`.
+    threads : tuple of int
+        Threads of a block along x, y, z.
+    shared : int
+        Bytes of dynamic shared memory of a block.
+    cluster : tuple of int
+        Blocks of a cluster along x, y, z.
+    scratch : tuple of Scratch
+        Hidden pointers after the parameters.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    threads: tuple[int, int, int]
+    shared: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    scratch: tuple[Scratch, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind in self.parameters:
+            if kind not in FORMATS:
+                what = f"a parameter is {shorten(repr(kind))}, needs one of {', '.join(FORMATS)}"
+                raise ConvrefError(message(self.name, what))
+        for name in ("threads", "cluster"):
+            sizes = getattr(self, name)
+            if len(sizes) != 3 or min(sizes) < 1:
+                raise ConvrefError(message(self.name, f"{name} is {sizes}, needs three from 1 up"))
+
+    def to_json(self) -> str:
+        """Return the manifest as JSON.
+
+        >>> manifest = Manifest("f", ("ptr",), (32, 1, 1), scratch=(Scratch(0),))
+        >>> Manifest.from_json(manifest.to_json()) == manifest
+        True
+        """
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Return the manifest that `to_json` wrote; raise ConvrefError for any other text."""
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            scratch = tuple(Scratch(*entry) for entry in fields.pop("scratch"))
+            lists = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+            return cls(**lists, scratch=scratch)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConvrefError(message("manifest", f"{error}: {shorten(text)}")) from None
+
+
+def pack(name: str, kind: str, value: Any) -> bytes:
+    """Return the bytes of an argument; `name` leads the message when it does not fit."""
+    try:
+        return struct.pack(f"<{FORMATS[kind]}", value)
+    except (struct.error, OverflowError) as error:
+        what = f"{shorten(repr(value), 40)} is no {kind}: {error}"
+        raise ConvrefError(message(name, what)) from None
