@@ -265,9 +265,10 @@ def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
     pairs, epilogue = task.aligned_pairs(), Epilogue(bias=task.added)
     y = task.result()
-    scatter = task.kind == "scatter"
-    made = launch(task.geometry, pairs, y, scatter, tile, task.math, epilogue)
+    stored, scatter = task.stored(y), task.kind == "scatter"
+    made = launch(task.geometry, pairs, stored, scatter, tile, task.math, epilogue)
     task.builder.steps.append(made)
+    task.finish(stored, y)
 
 
 class Epilogue(NamedTuple):

@@ -8,8 +8,9 @@ from math import prod
 
 from convref.problem import BASE_ROLE
 
-from .builder import Builder, channels_last, is_channels_last
+from .builder import ITEMSIZE, Builder, channels_last, is_channels_last, vector
 from .geometry import Geometry, Tensor
+from .launch import Copy
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]
 
@@ -86,15 +87,40 @@ class Task:
         return (small, big) if self.kind == "scatter" else (big, small)
 
     def aligned_pairs(self) -> Pairs:
-        """Return the pairs with equal strides on each side, copied where they differ."""
+        """Return the pairs as a matrix product reads them best, of equal strides on each side."""
         xs, ws = (self._one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
         return tuple(zip(xs, ws))
 
     def _one_order(self, tensors: list[Tensor]) -> list[Tensor]:
-        if len({tensor.steps for tensor in tensors}) < 2:
+        differ = len({tensor.steps for tensor in tensors}) > 1
+        if not (differ or any(map(self._gains, tensors))):
             return tensors
         order = channels_last(len(tensors[0].shape) - 2)
         return [self.builder.copied(tensor, order) for tensor in tensors]
+
+    def _gains(self, tensor: Tensor) -> bool:
+        """Return whether only a copy with channels innermost moves 16 bytes at a time.
+
+        Each element is read many times, and copied once.
+        """
+        return vector(self.dtype, tensor.shape[1]) * ITEMSIZE[self.dtype] == 16 and not (
+            1 in tensor.steps[:2] if BASE_ROLE[tensor.role] == "w" else tensor.steps[1] == 1
+        )
+
+    def stored(self, y: Tensor) -> Tensor:
+        """Return where a kernel stores the result y.
+
+        It is another tensor, which `finish` copies, where that makes stores 16 bytes wide.
+        """
+        if not self._gains(y):
+            return y
+        order = channels_last(len(y.shape) - 2)
+        return self.builder.new(f"{y.role}.last", y.shape, order, y.dtype)
+
+    def finish(self, stored: Tensor, y: Tensor) -> None:
+        """Copy what a kernel stored to the result, unless it is the result."""
+        if stored is not y:
+            self.builder.steps.append(Copy(stored.role, y.role))
 
     def result(self) -> Tensor:
         """Return the new result: channels last if the operands that it is made of lie so."""
