@@ -11,13 +11,14 @@ CODES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64
 }
 
 
-def run(kernel, grid, arguments, *, boxes=(), constants=None, aligned=True, **options):
+def run(kernel, grid, arguments, *, boxes=(), shapes=(), constants=None, aligned=True, **options):
     """Interpret `kernel`: its tensors become Slots, those in `boxes` Descriptors."""
     tensors = {n: a for n, a in arguments.items() if hasattr(a, "data_ptr")}
     slots = {n: Slot(n, CODES[str(t.dtype)[6:]], aligned) for n, t in tensors.items()}
     for name, block in dict(boxes).items():
         t = tensors[name]
-        slots[name] = Descriptor(slots[name], tuple(t.shape), t.stride(), block)
+        shape = dict(shapes).get(name, tuple(t.shape))
+        slots[name] = Descriptor(slots[name], shape, t.stride(), block)
     grid = (*grid, 1, 1)[:3]
     execute(Launch(kernel, grid, {**arguments, **slots}, constants or {}), tensors, **options)
 
@@ -97,6 +98,41 @@ def wrapping(x, y, N, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     far = i * 1_073_741_824  # from i = 2 on this wraps, to -2**31 and to multiples of 2**30
     tl.store(y + i, tl.load(x + far, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def wrapped(y):
+    p = tl.program_id(0)
+    tl.store(y + p, p * 1_073_741_824)
+
+
+@triton.jit
+def wrapped_address(x, y, N, BLOCK: tl.constexpr):
+    tl.store(y, tl.load(x + tl.program_id(0) * 1_073_741_824))
+
+
+@triton.jit
+def bytewise(x, y):
+    odd = (x.to(tl.int64) + 2).to(tl.pointer_type(tl.float32))
+    tl.store(y, tl.load(odd))
+
+
+@triton.jit
+def scalar_other(x, y):
+    p = tl.program_id(0)
+    tl.store(y + p, tl.load(x + p, mask=p < 0, other=0.0))
+
+
+@triton.jit
+def copy_onto_one(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i * 0, tl.load(x + i, mask=i < N, other=0), mask=i < N)
+
+
+@triton.jit
+def copy_last(x, y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i + N, mask=i < N, other=0), mask=i < N)
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """The tensors of a launch as an address space in which no mistake goes unseen.
 
 Each tensor lies at an address of its own, 2**44 bytes from the next, so that the address alone says
-which tensor was meant, however far an index runs over; only the address modulo 256 is the real one.
+which tensor was meant, however far an index is out; only the address modulo 256 is the real one.
 A shadow per storage holds which program wrote and which read each element.
 """
 
@@ -76,7 +76,7 @@ class Region:
         extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
         self.span = extent + 1 if tensor.numel() else 0
         self.bytes = self.span * self.itemsize
-        self.base = np.uint64((number << APART) + tensor.data_ptr() % 256)
+        self.base = np.uint64((2 * number + 1 << APART - 1) + tensor.data_ptr() % 256)
         flat = tensor.detach().as_strided((self.span,), (1,))
         bits = torch.uint16 if tensor.dtype == torch.bfloat16 else tensor.dtype
         self._views = {None: flat.view(bits).numpy()}
@@ -206,7 +206,8 @@ class Memory:
         itemsize = values.dtype.itemsize
         region, where = self._locate(addresses, itemsize, "store")
         if self.strict and not self._may_write(region.role):
-            self.fail("not-an-output", f"store to {region.role}, needs to leave it as it is")
+            what = f"store to {region.role}, needs to leave it as it is"
+            raise self._error("not-an-output", what)
         if region.shadow is not None:
             units = region.units(where, itemsize)
             bad = region.shadow.read_by_others(units, self.program)
