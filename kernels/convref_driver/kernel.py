@@ -87,7 +87,7 @@ def _load_module(driver: Driver, image: bytes, name: str) -> c_void_p:
     log = ctypes.create_string_buffer(1 << 14)
     options = (c_int * 2)(ERROR_LOG, ERROR_LOG_BYTES)
     values = (c_void_p * 2)(ctypes.addressof(log), len(log))  # a number travels as a pointer
-    text = c_char_p(image.rstrip(b"\0"))  # with a terminating zero
+    text = c_char_p(image)  # with a terminating zero
     try:
         driver.call("cuModuleLoadDataEx", ctypes.byref(module), text, 2, options, values, why=name)
     except CudaError as error:

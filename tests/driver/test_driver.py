@@ -6,7 +6,7 @@ import struct
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convref.errors import ConvrefError, UnsupportedError
@@ -125,6 +125,7 @@ def parameters(draw):
 
 
 @given(drawn=parameters())
+@example(drawn=(("ptr", "tensormap"), (1, bytes(range(128))), (True, True), 1))
 def test_every_argument_arrives_byte_for_byte(driver, drawn):
     kinds, values, varies, hidden = drawn
     needs = manifest(*kinds, scratch=(Scratch(0),) * hidden)
