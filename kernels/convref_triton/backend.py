@@ -17,9 +17,9 @@ except ImportError as error:
     raise missing_extra("triton", error) from None
 
 from . import interpreted
-from .geometry import Tensor
+from .geometry import Tensor, operands
 from .launch import Plan
-from .plan import plan, refusal
+from .plan import Choice, offered, plan, refusal
 
 _PLANS = 4096
 
@@ -43,20 +43,37 @@ class TritonBackend:
             return "torch sees no CUDA device"
         return refusal(call)
 
-    def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
-        """Return the results by role, as the caller's kind of array."""
-        template = next(a for a in operands if a is not None)
+    def run(self, call: Call, *arrays: Any, configuration: Choice | None = None) -> tuple[Any, ...]:
+        """Return the results by role, as the caller's kind of array.
+
+        Parameters
+        ----------
+        call : Call
+        *arrays : array or None
+            As in `convref.backends.Backend`.
+        configuration : Choice, optional
+            One of `configurations(call)`, instead of the table's choice.
+        """
+        template = next(a for a in arrays if a is not None)
         tensors = {
-            role: to_torch(array) for role, array in zip(call.roles, operands) if array is not None
+            role: to_torch(array) for role, array in zip(call.roles, arrays) if array is not None
         }
         if call.specs[0].device == "cuda" and kind_of(template) == "numpy":
             tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
-        made = _plan(call, tuple(_facts(call, role, t) for role, t in tensors.items()))
-        results = interpreted.run(made, tensors)
+        facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
+        results = interpreted.run(_plan(call, facts, configuration), tensors)
         return tuple(
             like(results[role], template) if role in results else None
             for role in call.signature.results
         )
+
+    def configurations(self, call: Call) -> list[Choice]:
+        """Return the kernels and tiles that `run` can be asked to take for a call."""
+        return offered(call, operands(call))
+
+    def describe(self, call: Call) -> str:
+        """Return which kernel and tile compute a call, and what was passed over, and why."""
+        return plan(call, operands(call)).reason
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
@@ -78,8 +95,8 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 
 
 @lru_cache(_PLANS)
-def _plan(call: Call, tensors: tuple[Tensor, ...]) -> Plan:
-    return plan(call, {tensor.role: tensor for tensor in tensors})
+def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None) -> Plan:
+    return plan(call, {tensor.role: tensor for tensor in tensors}, choice)
 
 
 backend = TritonBackend()

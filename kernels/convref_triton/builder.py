@@ -9,10 +9,8 @@ from operator import mul
 
 from convref.case import Call
 
-from .geometry import Tensor
+from .geometry import ITEMSIZE, Tensor
 from .launch import Buffer, Copy, Launch, Plan, Slot
-
-ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
 
 
 def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:

@@ -148,10 +148,9 @@ def advance(
 @triton.jit
 def strides(a, b, c, d, VEC: tl.constexpr, WIDE: tl.constexpr):
     """Return four strides in elements; offsets take their type, int64 if they are WIDE."""
-    a, b, c, d = a * VEC, b * VEC, c * VEC, d * VEC
     if WIDE:
         a, b, c, d = a.to(tl.int64), b.to(tl.int64), c.to(tl.int64), d.to(tl.int64)
-    return a, b, c, d
+    return a * VEC, b * VEC, c * VEC, d * VEC
 
 
 @triton.jit
@@ -181,10 +180,12 @@ def gather(
 ):  # fmt: skip
     """Compute a tile of y, (BM pixels, BN channels), from the pairs (x, w) and (x_2, w_2)."""
     # Strides come in vectors: only a product tells the compiler what divides them.
+    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[2]
+    group_x, group_y = x_g.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[2]
     x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
     w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    x_g, w_g, y_g, C, K = x_g * VEC[0], w_g * VEC[1], y_g * VEC[2], C * VEC[3], K * VEC[4]
+    group_w, C, K = w_g.to(tl.int64) * VEC[1], C * VEC[3], K * VEC[4]
     x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
     w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
 
@@ -205,8 +206,8 @@ def gather(
 
     cols = tl.arange(0, BK)  # (BK,)
     outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
-    from_x = top.to(tl.int64) * x_n + group.to(tl.int64) * x_g
-    from_w = group.to(tl.int64) * w_g + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    from_x = top * image_x + group * group_x
+    from_w = group * group_w + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
     x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
     known = outs >= 0
     column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
@@ -238,7 +239,7 @@ def gather(
     known = outs < K
     inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
     y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
-    to_y = top.to(tl.int64) * y_n + group.to(tl.int64) * y_g
+    to_y = top * image_y + group * group_y
     channel = group * K + outs
     acc = finish(
         acc, bias, scale, shift, residual, channel, known, to_y + y_tile, inside, ACTIVATION

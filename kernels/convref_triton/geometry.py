@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import NamedTuple
 
+from convref.case import Call, Spec, axis_letters
 from convref.problem import ConvProblem
 
 Three = tuple[int, int, int]
 LIMIT = 2**31  # what an int32 offset must stay below
+ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
 
 
 class Tensor(NamedTuple):
@@ -118,6 +120,25 @@ class Geometry:
         return (
             self.filter == self.stride == unit and self.lo == (0, 0, 0) and self.big == self.small
         )
+
+
+def operands(call: Call) -> dict[str, Tensor]:
+    """Return the operands of a call by role, where its Specs say that they lie."""
+    return {
+        role: lying(role, call.problem.shape(role), axis_letters(call.problem, role), spec)
+        for role, spec in zip(call.roles, call.specs)
+        if call.is_present(role)
+    }
+
+
+def lying(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor:
+    """Return the tensor of `shape`, of axes `letters`, that lies as `spec` says."""
+    sizes, wider, strides, step = dict(zip(letters, shape)), dict(spec.step), {}, 1
+    for axis in reversed(spec.order or letters):
+        strides[axis] = 0 if axis in spec.expand else step * wider.get(axis, 1)
+        step *= 1 if axis in spec.expand else max(sizes[axis], 1) * wider.get(axis, 1)
+    aligned = spec.offset * ITEMSIZE[spec.dtype] % 16 == 0
+    return Tensor(role, shape, tuple(strides[axis] for axis in letters), spec.dtype, aligned)
 
 
 def geometry(problem: ConvProblem) -> Geometry:

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from convref.case import Call
 
 from . import gather
-from .builder import ITEMSIZE, Builder
-from .geometry import LIMIT, Tensor, geometry
+from .builder import Builder
+from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
 from .table import Tile
 from .task import Task

@@ -8,8 +8,8 @@ from math import prod
 
 from convref.problem import BASE_ROLE
 
-from .builder import ITEMSIZE, Builder, channels_last, is_channels_last, vector
-from .geometry import Geometry, Tensor
+from .builder import Builder, channels_last, is_channels_last, vector
+from .geometry import ITEMSIZE, Geometry, Tensor
 from .launch import Copy
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]

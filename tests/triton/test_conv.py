@@ -1,0 +1,75 @@
+"""Every kernel of every convolution pass, on every tile of its table, in the strict interpreter."""
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from convref.arrays import to_torch
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.judge import judge
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import gather, geometry
+from convref_triton.backend import backend
+from convref_triton.geometry import Tensor
+from convref_triton.interpreter import StrictError, execute
+from convref_triton.plan import plan
+
+DTYPES = ("f32", "bf16", "f16")
+SMALL = {"max_elements": 1_500, "max_macs": 20_000}
+
+
+def verdict(case, **options):
+    given_ = operands(case)
+    results = backend.run(case.call, *given_, **options)
+    zero_mean = case.fill == "normal"
+    return judge(case.call, given_, results, backend.numerics(case.call), zero_mean=zero_mean)
+
+
+@given(cases(dtypes=DTYPES, maths=("ieee", "tf32", "tf32x3"), **SMALL), st.integers(0, 2**16))
+def test_every_choice_is_right(case, pick):
+    assume(backend.supports(case.call) is None)  # tf32 is for float32
+    choices = backend.configurations(case.call)
+    assert verdict(case, configuration=choices[pick % len(choices)] if choices else None)
+
+
+@given(cases(dtypes=DTYPES, **SMALL))
+def test_offsets_of_64_bits_are_right(case):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "LIMIT", 1)
+        assert verdict(case)
+
+
+@given(cases(dtypes=["f32"], memory=True, max_elements=500, max_macs=5_000))
+def test_specs_lie_as_operands_do(case):
+    for role, array in zip(case.call.roles, operands(case)):
+        if array is not None and array.size:
+            told = geometry.operands(case.call)[role]
+            real = tuple(step // array.itemsize for step in array.strides)
+            assert [s for s, size in zip(told.strides, array.shape) if size > 1] == [
+                s for s, size in zip(real, array.shape) if size > 1
+            ]
+
+
+@pytest.mark.parametrize("limit", [gather.LIMIT, 2**62])
+def test_a_tile_that_spans_2_31_elements_needs_64_bits(monkeypatch, limit):
+    monkeypatch.setattr(gather, "LIMIT", limit)
+    case = parse("conv.fprop:n2c8k16_i2x2_f1x1:dt=bf16")
+    near, w, b = map(to_torch, operands(case))
+    far = torch.empty(2**31 + 64, dtype=torch.bfloat16)  # pages that nobody touches cost nothing
+    x = far.as_strided((2, 8, 2, 2), (2**31, 1, 16, 8)).copy_(near)
+    tensors = {"x": x, "w": w, "b": b}
+    facts = {r: Tensor(r, tuple(t.shape), t.stride(), "bf16") for r, t in tensors.items()}
+    (launch,) = plan(case.call, facts).steps
+    assert launch.constants["WIDE"] == (limit == 2**31)
+    y = torch.full((2, 16, 2, 2), torch.nan, dtype=torch.bfloat16)
+    if launch.constants["WIDE"]:
+        execute(launch, tensors | {"y": y}, strict=False)
+        assert torch.equal(y, backend.run(case.call, near, w, b)[0])
+    else:
+        with pytest.raises(StrictError, match="out-of-bounds"):
+            execute(launch, tensors | {"y": y}, strict=False)
