@@ -16,7 +16,7 @@ import numpy as np
 from . import oracle
 from .case import Call, Spec
 from .dtypes import COMPLEX
-from .problem import BASE_ROLE, TERMS
+from .problem import BASE_ROLE, INDICES, TERMS
 
 Array = np.ndarray[Any, Any]
 Indicator = Callable[[Array], Array]
@@ -90,10 +90,27 @@ class Kinds:
 
 def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
     """Return the required kinds of each wanted result."""
-    find = _complex_kinds if call.dtype in COMPLEX else _real_kinds
-    wide = tuple(None if a is None else _wide(a) for a in operands)
+    wide = tuple(
+        a if a is None or role in INDICES else _wide(a) for role, a in zip(call.roles, operands)
+    )
     with np.errstate(all="ignore"):
-        return {role: find(call, role, wide) for role in call.wanted}
+        return {
+            role: _find(call, TERMS[call.op, call.pass_, role].kind)(call, role, wide)
+            for role in call.wanted
+        }
+
+
+def _find(call: Call, kind: str) -> Callable[..., Kinds]:
+    if kind != "sum":
+        return _formula_kinds
+    return _complex_kinds if call.dtype in COMPLEX else _real_kinds
+
+
+def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
+    """Require what the formula itself gives in float64."""
+    value = _evaluated(call, role, operands)
+    never = np.zeros(value.shape, bool)
+    return Kinds(np.isnan(value), value == np.inf, value == -np.inf, never)
 
 
 def _wide(a: Array) -> Array:
@@ -136,14 +153,20 @@ def _count(
     maps = dict.fromkeys(terms.added, linear)
     for first, second in terms.products:
         maps |= {first: f, second: g}
-    marked = [
-        None if a is None else maps.get(name, np.zeros_like)(a)
+    kept = oracle.choosers(call)
+    marked = tuple(
+        a if a is None or name in kept else maps.get(name, np.zeros_like)(a)
         for name, a in zip(call.roles, operands)
-    ]
+    )
+    return _evaluated(call, role, marked)
+
+
+def _evaluated(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array:
+    """Return one result of the oracle in float64."""
     specs = tuple(Spec("f64") for _ in call.roles)
     results = call.signature.results
     mask = tuple(r == role for r in results) if call.mask else ()
-    values = oracle.evaluate(replace(call, specs=specs, mask=mask), *marked)
+    values = oracle.evaluate(replace(call, specs=specs, mask=mask), *operands)
     value = values[results.index(role)]
     assert value is not None
     return value

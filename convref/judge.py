@@ -23,6 +23,7 @@ from . import dtypes, oracle
 from ._nonfinite import Kinds, kinds
 from .case import Call
 from .errors import ConvrefError, message
+from .problem import INDICES, TERMS
 
 Array = np.ndarray[Any, Any]
 
@@ -167,23 +168,34 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     -------
     Reference
     """
-    wide = dtypes.accumulator(call.dtype)
-    if call.dtype == "obj" or call.dtype in dtypes.INTEGERS:
-        values = oracle.evaluate(call, *operands, out=wide)
-        return Reference(call, tuple(operands), values, (None,) * 3, True, 0.0, {})
-    present = [a for a in operands if a is not None]
-    finite = all(np.isfinite(a.astype(dtypes.numpy_dtype(wide), copy=False)).all() for a in present)
-    found: dict[str, Kinds] = {}
-    cleaned = tuple(operands)
-    if not finite:
-        cleaned = tuple(None if a is None else _finite_part(a, wide) for a in operands)
-        found = kinds(call, operands)
+    wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
+    roles, whole = call.signature.results, _is_exact_type(call.dtype)
+    kind = [TERMS[call.op, call.pass_, role].kind for role in roles]
+    nothing: tuple[Array | None, ...] = (None,) * len(roles)
+    exact = nothing
+    if whole or "copy" in kind:
+        exact = oracle.evaluate(call, *raw, out=wide if whole else None)
+    if whole or set(kind) == {"copy"}:
+        return Reference(call, raw, exact, nothing, True, 0.0, {})
+    cleaned, found = raw, {}
+    if not all(a is None or np.isfinite(_real_wide(a, wide)).all() for a in raw):
+        found = kinds(call, raw)
+        chosen = oracle.choosers(call) if "formula" not in kind else call.roles
+        cleaned = tuple(
+            a if a is None or role in chosen else _finite_part(a, wide)
+            for role, a in zip(call.roles, raw)
+        )
     values = oracle.evaluate(call, *cleaned, out=wide)
-    moduli = tuple(None if a is None else np.abs(_real_wide(a, wide)) for a in cleaned)
-    sums = oracle.evaluate(call, *moduli, accumulate="f80" if "80" in wide else "f64", out="f64")
-    largest = max((float(a.max()) for a in moduli if a is not None and a.size), default=0.0)
-    integral = all(_is_integral(a) for a in cleaned if a is not None)
-    return Reference(call, tuple(operands), values, sums, integral, largest, found)
+    sums = oracle.magnitudes(call, *cleaned)
+    data = [a for role, a in zip(call.roles, cleaned) if a is not None and role not in INDICES]
+    largest = max((float(np.abs(_real_wide(a, wide)).max()) for a in data if a.size), default=0.0)
+    values = tuple(e if k == "copy" else v for k, e, v in zip(kind, exact, values))
+    sums = tuple(None if k == "copy" else s for k, s in zip(kind, sums))
+    return Reference(call, raw, values, sums, all(map(_is_integral, data)), largest, found)
+
+
+def _is_exact_type(code: str) -> bool:
+    return code == "obj" or code in dtypes.INTEGERS
 
 
 def _is_integral(array: Array) -> bool:
@@ -274,8 +286,9 @@ def _form(call: Call, role: str, got: Array | None) -> str:
         return f"{role} is {'absent' if got is None else 'present'}, the mask says otherwise"
     if tuple(got.shape) != call.problem.shape(role):
         return f"{role} has shape {tuple(got.shape)}, needs {call.problem.shape(role)}"
-    if got.dtype != dtypes.numpy_dtype(call.dtype):
-        return f"{role} has dtype {got.dtype}, needs {dtypes.numpy_dtype(call.dtype)}"
+    needs = dtypes.numpy_dtype(call.dtype_of(role))
+    if got.dtype != needs:
+        return f"{role} has dtype {got.dtype}, needs {needs}"
     return ""
 
 
@@ -286,10 +299,10 @@ def _judge_one(
     assert value is not None
     if got.size == 0:
         return Verdict("pass", "exact", role)
-    if ref.sums[i] is None:
-        return _exact(role, got, dtypes.rounded(value, call.dtype))
-    sums = ref.sums[i]
-    assert sums is not None
+    sums, row = ref.sums[i], TERMS[call.op, call.pass_, role]
+    if sums is None:
+        right = dtypes.rounded(value, call.dtype_of(role))
+        return _exact(role, got, right, signed=row.kind == "copy")
     found = ref.kinds.get(role)
     if found is not None:
         fault = found.fault(got, numerics.strict_nonfinite)
@@ -299,7 +312,9 @@ def _judge_one(
             reason = f"{role}[{where}] is {got[at]}, needs {want}"
             return Verdict("wrong", "proven", role, reason, at, got[at], want, np.inf, 0.0, 1)
     judged = np.ones(got.shape, bool) if found is None else found.judged(got)
-    if ref.integral and found is None and _is_exact(ref, sums, numerics):
+    if row.kind == "formula":
+        judged = judged & np.isfinite(sums)
+    elif ref.integral and found is None and _is_exact(ref, sums, numerics):
         return _exact(role, got, dtypes.rounded(value, call.dtype))
     return _bounded(ref, role, got, value, sums, judged, numerics, zero_mean)
 
@@ -312,12 +327,17 @@ def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
         holder = code
     if numerics.normwise or (numerics.tf32 and ref.largest > 2**11):
         return False
+    if not ref.call.problem.is_exact(code):
+        return False
     limit = 2.0 ** min(dtypes.number(holder).digits, dtypes.number(dtypes.accumulator(code)).digits)
     return float(sums.max()) * numerics.growth <= limit
 
 
-def _exact(role: str, got: Array, want: Array) -> Verdict:
+def _exact(role: str, got: Array, want: Array, signed: bool = False) -> Verdict:
+    """Tier 1; `signed` where the sign of a zero counts too: in copies of operands."""
     same = (got == want) | ((got != got) & (want != want))
+    if signed and want.dtype.kind not in "iuOc":
+        same = same & ((np.signbit(got) == np.signbit(want)) | (got != got))
     if bool(np.all(same)):
         return Verdict("pass", "exact", role, outputs=got.size)
     wrong = ~np.asarray(same, bool)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, oracle
 from ..arrays import like, to_numpy
 from ..case import Call
 from ..oracle import loops
@@ -31,7 +31,7 @@ class LoopsBackend(NumpyBackend):
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        wide = dtypes.numpy_dtype(dtypes.accumulator(call.dtype))
+        wide = dtypes.numpy_dtype(oracle.holder(call))
         arrays = [
             None if a is None else to_numpy(a).astype(np.int64 if role in INDICES else wide)
             for role, a in zip(call.roles, operands)

@@ -8,8 +8,9 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Call
-from ..problem import INDICES
+from ..problem import INDICES, TERMS
 from . import conv as _conv
+from . import pool as _pool
 from . import unfold as _unfold
 from ._windows import Array, Results
 from .conv import (
@@ -24,6 +25,7 @@ from .unfold import fold, unfold
 
 __all__ = [
     "FORMULAS",
+    "choosers",
     "conv_bgrad",
     "conv_dgrad",
     "conv_double_backward",
@@ -32,12 +34,22 @@ __all__ = [
     "conv_wgrad",
     "evaluate",
     "fold",
+    "holder",
+    "magnitudes",
     "unfold",
 ]
 
 
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
-FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {**_conv.FORMULAS, **_unfold.FORMULAS}
+FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
+    **_conv.FORMULAS,
+    **_unfold.FORMULAS,
+    **_pool.FORMULAS,
+}
+
+
+# For results whose formula on absolute values is no bound of their terms.
+MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {**_pool.MAGNITUDES}
 
 
 def evaluate(
@@ -67,7 +79,7 @@ def evaluate(
     >>> evaluate(call, np.full((1, 1, 3), 100, "i1"), np.ones((1, 1, 2), "i1"), None)
     (array([[[-56, -56]]], dtype=int8),)
     """
-    wide = dtypes.numpy_dtype(accumulate or dtypes.accumulator(call.dtype))
+    wide = dtypes.numpy_dtype(accumulate or holder(call))
     widened = (
         a if a is None or role in INDICES else a.astype(wide, copy=False)
         for role, a in zip(call.roles, operands, strict=True)
@@ -79,3 +91,46 @@ def evaluate(
         r if r is None or role in INDICES else dtypes.rounded(r, out)
         for role, r in zip(call.signature.results, results, strict=True)
     )
+
+
+def holder(call: Call) -> str:
+    """Return the type in which `call` is computed: its own where elements are only copied."""
+    rows = (TERMS[call.op, call.pass_, role] for role in call.signature.results)
+    copies = all(row.kind == "copy" for row in rows)
+    return call.dtype if copies else dtypes.accumulator(call.dtype)
+
+
+def choosers(call: Call) -> set[str]:
+    """Return the operands of `call` that only choose elements, and enter no sum."""
+    rows = [TERMS[call.op, call.pass_, role] for role in call.signature.results]
+    added = {role for row in rows for pair in (*row.products, row.added) for role in pair}
+    return {role for row in rows for role in row.by} - added
+
+
+def magnitudes(call: Call, *operands: Array | None) -> Results:
+    """Return S of each result: what its rounding errors are relative to, in float64 or wider.
+
+    For sums and products, the formula on absolute values. A formula whose terms may cancel has
+    a row of its own in MAGNITUDES, which is given the operands as they are.
+
+    Examples
+    --------
+    >>> from convref.line import parse
+    >>> call = parse("conv.fprop:n1c1k1_i2_f2:bias=0").call
+    >>> magnitudes(call, np.array([[[1., -1.]]]), np.ones((1, 1, 2)), None)
+    (array([[[2.]]]),)
+    """
+    wide = dtypes.accumulator(call.dtype)
+    real = "f80" if wide in ("f80", "c160") else "f64"
+    kept = choosers(call)
+    given: list[Array | None] = []
+    for role, array in zip(call.roles, operands, strict=True):
+        if array is not None and role not in INDICES:
+            array = array.astype(dtypes.numpy_dtype(wide), copy=False)
+            if role not in kept and (call.op, call.pass_) not in MAGNITUDES:
+                array = np.abs(array)
+        given.append(array)
+    with np.errstate(all="ignore"):
+        if (call.op, call.pass_) in MAGNITUDES:
+            return MAGNITUDES[call.op, call.pass_](call, *given)
+    return evaluate(call, *given, accumulate=real, out="f64")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..problem import Axis, Sizes
+from ..problem import AdaptiveAxis, Axis, Sizes
 
 Array = np.ndarray[Any, Any]
 Results = tuple[Array | None, ...]
@@ -92,3 +92,75 @@ def flattened(windows: Array, lead: int, scratch: Array) -> Array:
         copy[...] = windows
         windows = copy
     return windows.reshape(*windows.shape[:lead], prod(windows.shape[lead:]))
+
+
+Window = Axis | AdaptiveAxis
+Reads = tuple[tuple[Any, Any], ...]
+
+
+@lru_cache(maxsize=64)
+def reads(axis: Window) -> Reads:
+    """Return, for each tap of one axis, the windows whose tap exists and the positions it reads.
+
+    Unlike those of `taps`, these reads are of positions that exist: padding is absence here.
+    """
+    if isinstance(axis, AdaptiveAxis):
+        return _adaptive_reads(axis)
+    found = []
+    for r in range(axis.taps):
+        windows = axis.windows_at(r)
+        start = windows.start * axis.stride + r * axis.dilation - axis.lo
+        stop = start + (len(windows) - 1) * axis.stride + 1
+        if windows:
+            found.append((slice(windows.start, windows.stop), slice(start, stop, axis.stride)))
+    return tuple(found)
+
+
+def _adaptive_reads(axis: AdaptiveAxis) -> Reads:
+    p = np.arange(axis.small)
+    start, stop = axis.bounds(p)
+    by_tap = ((p[start + r < stop], (start + r)[start + r < stop]) for r in range(axis.taps))
+    return tuple((windows, positions) for windows, positions in by_tap if len(windows))
+
+
+def first_reads(axis: Window) -> Array:
+    """Return the first position that each window reads (small,); -1 where there is none."""
+    first, positions = np.full(axis.small, -1), np.arange(axis.big)
+    for windows, at in reversed(reads(axis)):
+        first[windows] = positions[at]
+    return first
+
+
+def along(axis: int, index: Any) -> Any:
+    """Return the index that applies `index` to `axis`, a negative number, and takes the rest."""
+    return (..., index, *(slice(None),) * (-1 - axis))
+
+
+def _resized(array: Array, axis: int, size: int) -> Sizes:
+    shape = list(array.shape)
+    shape[axis] = size
+    return tuple(shape)
+
+
+def gather_sums(x: Array, axes: tuple[Window, ...]) -> Array:
+    """Return the sum of what each window reads (*lead, *small), one axis after the other."""
+    for axis, window in zip(range(-len(axes), 0), axes):
+        sums = np.zeros(_resized(x, axis, window.small), x.dtype)
+        for windows, positions in reads(window):
+            sums[along(axis, windows)] += x[along(axis, positions)]
+        x = sums
+    return x
+
+
+def spread_sums(y: Array, axes: tuple[Window, ...]) -> Array:
+    """Return, for each position, the sum over the windows that read it: `gather_sums` adjoint."""
+    for axis, window in zip(range(-len(axes), 0), axes):
+        if isinstance(window, AdaptiveAxis):  # who reads whom is symmetric
+            y = gather_sums(np.moveaxis(y, axis, -1), (AdaptiveAxis(window.small, window.big),))
+            y = np.moveaxis(y, -1, axis)
+            continue
+        sums = np.zeros(_resized(y, axis, window.big), y.dtype)
+        for windows, positions in reads(window):
+            sums[along(axis, positions)] += y[along(axis, windows)]
+        y = sums
+    return y

@@ -7,6 +7,15 @@ D H W input, T R S filter, O P Q output.
 
 from .base import BASE_ROLE, INDICES, Field, Problem
 from .conv import ConvProblem
+from .pool import (
+    AdaptiveAxis,
+    AdaptiveMaxPoolProblem,
+    AdaptivePoolProblem,
+    AvgPoolProblem,
+    LpPoolProblem,
+    PoolProblem,
+    UnpoolProblem,
+)
 from .sizes import (
     FILTER_AXES,
     MAX_ELEMENTS,
@@ -49,14 +58,21 @@ __all__ = [
     "SIGNATURE",
     "SPATIAL",
     "TERMS",
+    "AdaptiveAxis",
+    "AdaptiveMaxPoolProblem",
+    "AdaptivePoolProblem",
+    "AvgPoolProblem",
     "Axis",
     "ConvProblem",
     "Field",
+    "LpPoolProblem",
     "Pads",
+    "PoolProblem",
     "Problem",
     "Signature",
     "Sizes",
     "Terms",
+    "UnpoolProblem",
     "WindowProblem",
     "integer",
     "integers",

@@ -7,12 +7,26 @@ from typing import NamedTuple
 
 from .base import Problem
 from .conv import ConvProblem
+from .pool import (
+    AdaptiveMaxPoolProblem,
+    AdaptivePoolProblem,
+    AvgPoolProblem,
+    LpPoolProblem,
+    PoolProblem,
+    UnpoolProblem,
+)
 from .window import WindowProblem
 
 FAMILY: dict[str, type[Problem]] = {
     "conv": ConvProblem,
     "unfold": WindowProblem,
     "fold": WindowProblem,
+    "max_pool": PoolProblem,
+    "avg_pool": AvgPoolProblem,
+    "lp_pool": LpPoolProblem,
+    "adaptive_max_pool": AdaptiveMaxPoolProblem,
+    "adaptive_avg_pool": AdaptivePoolProblem,
+    "max_unpool": UnpoolProblem,
 }
 
 
@@ -38,6 +52,30 @@ SIGNATURE: dict[tuple[str, str], Signature] = {
     ("fold", "fprop"): Signature(("cols",), ("x",)),
     ("fold", "backward"): Signature(("dx",), ("dcols",)),
     ("fold", "jvp"): Signature(("cols_dot",), ("x_dot",)),
+    ("max_pool", "fprop"): Signature(("x",), ("y", "indices")),
+    ("max_pool", "backward"): Signature(("dy", "x", "indices"), ("dx",)),
+    ("max_pool", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("max_pool", "double_backward"): Signature(("ddx", "x", "indices"), ("ddy",)),
+    ("adaptive_max_pool", "fprop"): Signature(("x",), ("y", "indices")),
+    ("adaptive_max_pool", "backward"): Signature(("dy", "x", "indices"), ("dx",)),
+    ("adaptive_max_pool", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("adaptive_max_pool", "double_backward"): Signature(("ddx", "x", "indices"), ("ddy",)),
+    ("avg_pool", "fprop"): Signature(("x",), ("y",)),
+    ("avg_pool", "backward"): Signature(("dy",), ("dx",)),
+    ("avg_pool", "jvp"): Signature(("x_dot",), ("y_dot",)),
+    ("avg_pool", "double_backward"): Signature(("ddx",), ("ddy",)),
+    ("adaptive_avg_pool", "fprop"): Signature(("x",), ("y",)),
+    ("adaptive_avg_pool", "backward"): Signature(("dy",), ("dx",)),
+    ("adaptive_avg_pool", "jvp"): Signature(("x_dot",), ("y_dot",)),
+    ("adaptive_avg_pool", "double_backward"): Signature(("ddx",), ("ddy",)),
+    ("lp_pool", "fprop"): Signature(("x",), ("y",)),
+    ("lp_pool", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("lp_pool", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("lp_pool", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("max_unpool", "fprop"): Signature(("x", "indices"), ("y",)),
+    ("max_unpool", "backward"): Signature(("dy", "indices"), ("dx",)),
+    ("max_unpool", "jvp"): Signature(("x_dot", "indices"), ("y_dot",)),
+    ("max_unpool", "double_backward"): Signature(("ddx", "indices"), ("ddy",)),
 }
 
 
@@ -85,6 +123,38 @@ TERMS: dict[tuple[str, str, str], Terms] = {
     ("fold", "fprop", "x"): Terms((), ("cols",)),
     ("fold", "backward", "dcols"): Terms((), ("dx",)),
     ("fold", "jvp", "x_dot"): Terms((), ("cols_dot",)),
+    ("max_pool", "fprop", "y"): Terms(added=("x",), by=("x",), kind="copy"),
+    ("max_pool", "fprop", "indices"): Terms(by=("x",), kind="copy"),
+    ("max_pool", "backward", "dx"): Terms(added=("dy",), by=("indices",)),
+    ("max_pool", "jvp", "y"): Terms(added=("x",), by=("x",), kind="copy"),
+    ("max_pool", "jvp", "y_dot"): Terms(added=("x_dot",), by=("x",), kind="copy"),
+    ("max_pool", "double_backward", "ddy"): Terms(added=("ddx",), by=("indices",), kind="copy"),
+    ("adaptive_max_pool", "fprop", "y"): Terms(added=("x",), by=("x",), kind="copy"),
+    ("adaptive_max_pool", "fprop", "indices"): Terms(by=("x",), kind="copy"),
+    ("adaptive_max_pool", "backward", "dx"): Terms(added=("dy",), by=("indices",)),
+    ("adaptive_max_pool", "jvp", "y"): Terms(added=("x",), by=("x",), kind="copy"),
+    ("adaptive_max_pool", "jvp", "y_dot"): Terms(added=("x_dot",), by=("x",), kind="copy"),
+    ("adaptive_max_pool", "double_backward", "ddy"): Terms(
+        added=("ddx",), by=("indices",), kind="copy"
+    ),
+    ("avg_pool", "fprop", "y"): Terms(added=("x",)),
+    ("avg_pool", "backward", "dx"): Terms(added=("dy",)),
+    ("avg_pool", "jvp", "y_dot"): Terms(added=("x_dot",)),
+    ("avg_pool", "double_backward", "ddy"): Terms(added=("ddx",)),
+    ("adaptive_avg_pool", "fprop", "y"): Terms(added=("x",)),
+    ("adaptive_avg_pool", "backward", "dx"): Terms(added=("dy",)),
+    ("adaptive_avg_pool", "jvp", "y_dot"): Terms(added=("x_dot",)),
+    ("adaptive_avg_pool", "double_backward", "ddy"): Terms(added=("ddx",)),
+    ("lp_pool", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("lp_pool", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("lp_pool", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("lp_pool", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("lp_pool", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("lp_pool", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("max_unpool", "fprop", "y"): Terms(added=("x",), by=("indices",), kind="copy"),
+    ("max_unpool", "backward", "dx"): Terms(added=("dy",), by=("indices",), kind="copy"),
+    ("max_unpool", "jvp", "y_dot"): Terms(added=("x_dot",), by=("indices",), kind="copy"),
+    ("max_unpool", "double_backward", "ddy"): Terms(added=("ddx",), by=("indices",), kind="copy"),
 }
 
 _GRADIENTS = ("dx", "dw", "db")
@@ -107,7 +177,16 @@ def passes(op: str) -> Iterator[str]:
 
 
 # Words for several ops, as the command line takes them.
-GROUPS: dict[str, tuple[str, ...]] = {}
+GROUPS: dict[str, tuple[str, ...]] = {
+    "pool": (
+        "max_pool",
+        "avg_pool",
+        "lp_pool",
+        "adaptive_max_pool",
+        "adaptive_avg_pool",
+        "max_unpool",
+    ),
+}
 
 
 def ops_of(words: Iterable[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import conv as _conv
+from . import pool as _pool
 from . import unfold as _unfold
 from .conv import (
     conv_bgrad,
@@ -25,6 +26,7 @@ from .unfold import fold, unfold
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_conv.FORMULAS,
     **_unfold.FORMULAS,
+    **_pool.FORMULAS,
 }
 
 __all__ = [

@@ -1,0 +1,336 @@
+"""The problems of pooling: windows that take a maximum, a mean or a norm of what they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite, prod
+from typing import Any, ClassVar, NamedTuple
+
+from ..errors import ConvrefError, message, shorten
+from .base import Field, Problem
+from .sizes import Sizes, integer
+from .window import WindowProblem
+
+_INTEGRAL = ("i", "u", "o")  # first letters of the types that divide or root inexactly
+
+
+class AdaptiveAxis(NamedTuple):
+    """One spatial axis cut into `small` windows that cover all `big` positions.
+
+    Window p reads from floor(p * big / small) up to, not including, ceil((p + 1) * big / small).
+    """
+
+    big: int
+    small: int
+
+    def bounds(self, p: Any) -> tuple[Any, Any]:
+        """Return the first position of window p (or of each in an array) and the end of it."""
+        return p * self.big // self.small, -(-(p + 1) * self.big // self.small)
+
+    @property
+    def taps(self) -> int:
+        """Return a size that no window exceeds."""
+        whole, rest = divmod(self.big, self.small)
+        return whole + 2 if rest else whole
+
+    @property
+    def windows_per_position(self) -> int:
+        """Return an upper bound of how many windows share one position."""
+        return -(-self.small // max(1, self.big)) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolProblem(WindowProblem):
+    """Max pooling of rank 1 to 3; also what the other sliding pools share.
+
+    Parameters
+    ----------
+    n, c, input, filter, stride, padding, dilation
+        As in `WindowProblem`; padding is absence, never a number.
+    ceil : bool
+        Round the output size up. The last window must start inside the input or the low padding.
+
+    Examples
+    --------
+    >>> PoolProblem(n=1, c=1, input=(6,), filter=(3,), stride=2, ceil=True).output
+    (3,)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("max_pool",)
+    KEYS: ClassVar[dict[str, Field]] = {"ceil": Field("ceil", "flag")}
+
+    ceil: bool = False
+
+    def _validate_family(self, where: str, rank: int) -> None:
+        self._put("ceil", bool(self.ceil))
+
+    def _output(self) -> Sizes:
+        if not self.ceil:
+            return super()._output()
+        sizes = []
+        for size, taps, stride, dilation, (lo, hi) in zip(
+            self.input, self.filter, self.stride, self.dilation, self.padding, strict=True
+        ):
+            room = size + lo + hi - dilation * (taps - 1) - 1
+            sizes.append(min(-(-room // stride), (size + lo - 1) // stride) + 1)
+        return tuple(sizes)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        y = (self.n, self.c, *self.output)
+        return {"x": (self.n, self.c, *self.input), "y": y, "indices": y}
+
+    def letters(self, role: str) -> str:
+        """Return one letter per axis of the array in `role`, in logical order."""
+        return Problem.letters(self, role)
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        return "complex numbers have no maximum" if code[0] == "c" else None
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        if role == "dx":
+            return prod(axis.windows_per_position for axis in self.axes)
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPoolProblem(PoolProblem):
+    """Average pooling: the sum of a window over a divisor that is known beforehand.
+
+    Parameters
+    ----------
+    n, c, input, filter, stride, padding, dilation, ceil
+        As in `PoolProblem`.
+    include_pad : bool
+        Divide by the taps that fall on the input or its padding; else by those on the input.
+        Taps that ceil_mode lets run beyond the padding never count.
+    divisor : int
+        Divide by this; 0 for none.
+
+    Examples
+    --------
+    >>> AvgPoolProblem(n=1, c=1, input=(4,), filter=(3,), padding=1).products("y")
+    4
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("avg_pool",)
+    KEYS: ClassVar[dict[str, Field]] = {
+        "ceil": Field("ceil", "flag"),
+        "cip": Field("include_pad", "flag"),
+        "div": Field("divisor", "integer"),
+    }
+
+    include_pad: bool = True
+    divisor: int = 0
+
+    def _validate_family(self, where: str, rank: int) -> None:
+        super()._validate_family(where, rank)
+        self._put("include_pad", bool(self.include_pad))
+        self._put("divisor", integer(where, "divisor", self.divisor))
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
+
+    def refuses(self, code: str) -> str | None:
+        """Return None: every type has a mean, integers one that is cut toward zero."""
+        return None
+
+    @cached_property
+    def counts(self) -> tuple[Sizes, ...]:
+        """Return, for each axis, how many taps of each window its divisor counts."""
+        found = []
+        for axis in self.axes:
+            least, most = (-axis.lo, axis.big + axis.hi) if self.include_pad else (0, axis.big)
+            most = min(most, axis.big + axis.hi)
+            found.append(tuple(_taps_within(axis, p, least, most) for p in range(axis.small)))
+        return tuple(found)
+
+    def is_exact(self, code: str) -> bool:
+        """Return whether sums of integers that fit give results that need no rounding."""
+        divisors = [abs(self.divisor)] if self.divisor else [n for c in self.counts for n in c]
+        return all(n & (n - 1) == 0 for n in divisors)
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        if role == "dx":
+            return prod(axis.windows_per_position for axis in self.axes) + 1
+        return prod(self.filter) + 1
+
+
+def _taps_within(axis: Any, p: int, least: int, most: int) -> int:
+    reads = range(axis.taps)
+    first = p * axis.stride - axis.lo
+    return sum(least <= first + r * axis.dilation < most for r in reads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LpPoolProblem(PoolProblem):
+    """Power-average pooling: the p-norm of what a window reads.
+
+    Parameters
+    ----------
+    n, c, input, filter, stride, padding, dilation, ceil
+        As in `PoolProblem`; absent taps add nothing.
+    norm : float
+        The p of the norm, at least 1 and finite.
+
+    Examples
+    --------
+    >>> LpPoolProblem(n=1, c=1, input=(4,), filter=(2,), norm=3).output
+    (3,)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("lp_pool",)
+    KEYS: ClassVar[dict[str, Field]] = {
+        "ceil": Field("ceil", "flag"),
+        "norm": Field("norm", "float"),
+    }
+
+    norm: float = 2.0
+
+    def _validate_family(self, where: str, rank: int) -> None:
+        super()._validate_family(where, rank)
+        try:
+            norm = float(self.norm)
+        except (TypeError, ValueError):
+            norm = float("nan")
+        if not (isfinite(norm) and norm >= 1) or isinstance(self.norm, (bool, str)):
+            got = shorten(repr(self.norm))
+            raise ConvrefError(message(where, f"norm is {got}, needs a number of at least 1"))
+        self._put("norm", norm)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        if code[0] == "c":
+            return "complex numbers are not pooled by norm"
+        if code[0] in _INTEGRAL and self.norm != 1:
+            return f"roots of {code} are not rational, needs floats or norm 1"
+        return None
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`.
+
+        The sum of a window, and what powers and roots add: docs/pool.md counts them.
+        """
+        gathered = prod(self.filter)
+        powers = 8 + round(self.norm)
+        if role in ("y", "y_dot", "ddy"):
+            return 2 * gathered + 2 * powers
+        return prod(axis.windows_per_position for axis in self.axes) + 3 * gathered + 4 * powers
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptivePoolProblem(Problem):
+    """Average pooling whose windows are cut so that the output has a given size.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    output : int or tuple of int
+        Spatial sizes of the output.
+
+    Examples
+    --------
+    >>> AdaptivePoolProblem(n=1, c=2, input=(7,), output=(3,)).counts
+    ((3, 3, 3),)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("adaptive_avg_pool",)
+    PARTS: ClassVar[dict[str, Field]] = {
+        "i": Field("input", "extents"),
+        "o": Field("output", "extents"),
+    }
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), ("output", 1))
+
+    output: Sizes
+
+    @cached_property
+    def axes(self) -> tuple[AdaptiveAxis, ...]:
+        """Return the geometry of each spatial axis."""
+        return tuple(map(AdaptiveAxis, self.input, self.output))
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
+
+    @cached_property
+    def counts(self) -> tuple[Sizes, ...]:
+        """Return, for each axis, how many positions each window reads."""
+        return tuple(
+            tuple(end - start for start, end in map(axis.bounds, range(axis.small)))
+            for axis in self.axes
+        )
+
+    def is_exact(self, code: str) -> bool:
+        """Return whether sums of integers that fit give results that need no rounding."""
+        return all(n & (n - 1) == 0 for count in self.counts for n in count)
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        if role == "dx":
+            return prod(axis.windows_per_position for axis in self.axes) + 1
+        return prod(axis.taps for axis in self.axes) + 1
+
+    def work(self) -> int:
+        """Return about how many steps nested loops take for one pass."""
+        return self.n * self.c * prod(axis.taps * axis.small for axis in self.axes)
+
+
+class AdaptiveMaxPoolProblem(AdaptivePoolProblem):
+    """Adaptive max pooling: the windows of `AdaptivePoolProblem`, for numbers with an order."""
+
+    ops: ClassVar[tuple[str, ...]] = ("adaptive_max_pool",)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        y = (self.n, self.c, *self.output)
+        return {"x": (self.n, self.c, *self.input), "y": y, "indices": y}
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        return "complex numbers have no maximum" if code[0] == "c" else None
+
+    def is_exact(self, code: str) -> bool:
+        """Return True: a maximum is not divided."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnpoolProblem(Problem):
+    """Max unpooling: each element goes to the position that its index names, the rest is zero.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    output : int or tuple of int
+        Spatial sizes of the output.
+
+    Examples
+    --------
+    >>> UnpoolProblem(n=1, c=2, input=(3, 3), output=(6, 6)).shape("y")
+    (1, 2, 6, 6)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("max_unpool",)
+    PARTS: ClassVar[dict[str, Field]] = {
+        "i": Field("input", "extents"),
+        "o": Field("output", "extents"),
+    }
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0), ("output", 1))
+
+    output: Sizes
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        x = (self.n, self.c, *self.input)
+        return {"x": x, "indices": x, "y": (self.n, self.c, *self.output)}
