@@ -13,7 +13,7 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import gather, geometry
+from convref_triton import gather, geometry, interpreted
 from convref_triton.backend import backend
 from convref_triton.geometry import Tensor
 from convref_triton.interpreter import StrictError, execute
@@ -64,9 +64,10 @@ def test_a_tile_that_spans_2_31_elements_needs_64_bits(monkeypatch, limit):
     x = far.as_strided((2, 8, 2, 2), (2**31, 1, 16, 8)).copy_(near)
     tensors = {"x": x, "w": w, "b": b}
     facts = {r: Tensor(r, tuple(t.shape), t.stride(), "bf16") for r, t in tensors.items()}
-    (launch,) = plan(case.call, facts).steps
+    made = plan(case.call, facts)
+    (launch,) = made.steps
     assert launch.constants["WIDE"] == (limit == 2**31)
-    y = torch.full((2, 16, 2, 2), torch.nan, dtype=torch.bfloat16)
+    y = interpreted.poisoned(made.buffers["y"])
     if launch.constants["WIDE"]:
         execute(launch, tensors | {"y": y}, strict=False)
         assert torch.equal(y, backend.run(case.call, near, w, b)[0])
