@@ -206,7 +206,7 @@ def campaign(check, pass_, dtype, fill="int"):
 def test_fault_is_rejected(name, checks, monkeypatch):
     wrong, (pass_, dtype), check = FAULTS[name]
     for function, fault in wrong.items():
-        monkeypatch.setattr(oracle, function, fault)
+        monkeypatch.setattr(oracle.conv, function, fault)
     with pytest.raises(AssertionError, match="conv"):
         campaign(getattr(checks, check), pass_, dtype)
 
