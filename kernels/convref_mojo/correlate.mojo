@@ -1,0 +1,179 @@
+"""The filter gradient (C.3) as a matrix product over windows, packed a piece at a time.
+
+    dw[k, r, c] = sum over images and windows j of small[n, j, k] big[n, j * step + shift[r], c]
+
+Rows are channels of the small side, columns are tap x channel of the big side as in a row of
+windows, depth is the windows. The sums of a block stay in scratch memory until all windows are done,
+so that each result is summed in one order, whatever the blocks.
+"""
+
+from std.memory import stack_allocation
+
+from gather import Filter, parts
+from numbers import Address, Table, at, clear, copy, lanes, load, size, store, wide
+from tile import MR, NV, PITCH, multiply
+from windows import Source, Tap, Window, Windows, row, split
+
+comptime PIECE = 256
+"""Windows that are packed at a time."""
+comptime TILES = 16
+"""Tiles of rows in a block at most."""
+comptime PANELS = 8
+"""Panels of columns in a block at most."""
+
+
+struct Correlate(ImplicitlyCopyable):
+    """One launch. Python fills in what comes before `scratch_bytes`, `plan_correlate` the rest."""
+
+    var windows: Windows
+    var small: Source
+    var rows: Int  # channels of the small side, per group
+    var dst: Filter
+    var wanted: Int  # units that there should be at least
+
+    var scratch_bytes: Int  # of each thread
+    var units: Int
+    var tiles: Int  # tiles of rows in a block
+    var row_blocks: Int
+    var panels: Int  # panels of columns in a block
+    var column_blocks: Int
+
+
+def plan_correlate[T: DType](mut p: Correlate):
+    """Choose the blocks and say how much memory they need."""
+    comptime A = wide[T]
+    comptime width = NV * lanes[A]()
+    var tiles = parts(p.rows, MR)
+    var panels = parts(p.windows.depth(), width)
+    p.row_blocks = parts(tiles, TILES)
+    p.column_blocks = parts(panels, PANELS)
+    while p.windows.groups * p.row_blocks * p.column_blocks < p.wanted and p.column_blocks < panels:
+        p.column_blocks += 1
+    p.tiles = parts(tiles, p.row_blocks)
+    p.panels = parts(panels, p.column_blocks)
+    p.units = p.windows.groups * p.row_blocks * p.column_blocks
+    var numbers = p.tiles * PIECE * PITCH + PIECE * width + p.tiles * p.panels * MR * width
+    p.scratch_bytes = numbers * size[A]() + PIECE * 5 * 8
+
+
+def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
+    """Compute blocks `low` to `high` of the result."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    comptime width = NV * W
+    ref w = p.windows
+    var a = at[A](scratch)
+    var b = a.unsafe_offset(p.tiles * PIECE * PITCH)
+    var sums = b.unsafe_offset(PIECE * width)
+    var numbers = p.tiles * PIECE * PITCH + PIECE * width + p.tiles * p.panels * MR * width
+    var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=scratch + numbers * size[A]())
+    for unit in range(low, high):
+        var rest, column_block = split(unit, p.column_blocks)
+        var group, row_block = split(rest, p.row_blocks)
+        var first = row_block * p.tiles * MR
+        var rows = min(p.tiles * MR, p.rows - first)
+        var left = column_block * p.panels * width
+        var columns = min(p.panels * width, w.depth() - left)
+        if rows <= 0 or columns <= 0:
+            continue
+        var begin = 0
+        while True:
+            var count = min(PIECE, w.windows() - begin)
+            for i in range(count):
+                table[unsafe_offset=i] = Window(
+                    w, begin + i, p.small.n, p.small.z, p.small.y, p.small.x
+                )
+            pack_small[T](p, group * p.rows + first, rows, table, count, a)
+            for panel in range(parts(columns, width)):
+                var here = min(width, columns - panel * width)
+                var vectors = (here + W - 1) // W
+                var start = Tap(w, left + panel * width)
+                for i in range(count):
+                    var to = b.unsafe_offset(i * vectors * W)
+                    row[T](w, group, table[unsafe_offset=i], start, here, to)
+                for tile in range(parts(rows, MR)):
+                    var of_tile = sums.unsafe_offset((panel * p.tiles + tile) * MR * width)
+                    var packed = a.unsafe_offset(tile * PIECE * PITCH)
+                    var tall = min(MR, rows - tile * MR)
+                    multiply[A, 1, PITCH](packed, b, of_tile, tall, vectors, count, begin == 0)
+            begin += count
+            if begin >= w.windows():
+                break
+        for panel in range(parts(columns, width)):
+            var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
+            var at_column = left + panel * width
+            write[T](p, group, first, rows, at_column, min(width, w.depth() - at_column), of_panel)
+
+
+@always_inline
+def pack_small[
+    T: DType
+](
+    p: Correlate,
+    channel: Int,
+    rows: Int,
+    table: Pointer[Window, MutAnyOrigin],
+    count: Int,
+    a: Address[wide[T]],
+):
+    """Pack channels of the small side: (tile, window, PITCH)."""
+    var start = at[T](p.small.data).unsafe_offset(channel * p.small.c)
+    for i in range(count):
+        var here = start.unsafe_offset(table[unsafe_offset=i].place)
+        for tile in range(parts(rows, MR)):
+            var to = a.unsafe_offset((tile * PIECE + i) * PITCH)
+            var begin = here.unsafe_offset(tile * MR * p.small.c)
+            if p.small.c == 1 and rows - tile * MR >= PITCH:
+                copy[T](to, begin, PITCH, 1)
+            else:
+                copy[T](to, begin, min(MR, rows - tile * MR), p.small.c)
+
+
+def write[
+    T: DType
+](
+    p: Correlate,
+    group: Int,
+    first: Int,
+    rows: Int,
+    left: Int,
+    columns: Int,
+    sums: Address[wide[T]],
+):
+    """Round one panel of sums and write it to the filter gradient."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    comptime width = NV * W
+    var offsets = stack_allocation[width, Int]()
+    var side_by_side = True
+    for j in range(columns):
+        offsets[unsafe_offset=j] = column(p, left + j)
+        side_by_side = side_by_side and offsets[unsafe_offset=j] == offsets[unsafe_offset=0] + j
+    var line = (columns + W - 1) // W * W
+    for i in range(rows):
+        var tile, r = split(i, MR)
+        var from_ = sums.unsafe_offset(tile * MR * width + r * line)
+        var to = at[T](p.dst.data).unsafe_offset(
+            group * p.dst.group + (first + i) * p.dst.result
+        )
+        var j = 0
+        if side_by_side:
+            var begin = to.unsafe_offset(offsets[unsafe_offset=0])
+            while j + W <= columns:
+                store[T, W](begin.unsafe_offset(j), from_.unsafe_offset(j).unsafe_load[width=W]())
+                j += W
+        while j < columns:
+            store[T, 1](to.unsafe_offset(offsets[unsafe_offset=j]), from_[unsafe_offset=j])
+            j += 1
+
+
+@always_inline
+def column(p: Correlate, k: Int) -> Int:
+    """Return where position `k` of a row of windows lies in a filter."""
+    ref w = p.windows
+    var tap = Tap(w, k)
+    var offsets = Table(unsafe_from_address=p.dst.taps)
+    var z = offsets[unsafe_offset=tap.t]
+    var y = offsets[unsafe_offset=w.taps_z + tap.r]
+    var x = offsets[unsafe_offset=w.taps_z + w.taps_y + tap.s]
+    return z + y + x + tap.c * p.dst.channel

@@ -1,0 +1,242 @@
+"""The sum over windows, (C.1) and class by class (C.2), as a matrix product that packs as it goes.
+
+    dst[n, j, k] = sum over sources, taps r, channels c of src[n, j * step + shift[r], c] w[k, c, r] + b[k]
+
+Rows are windows, columns are result channels, depth is source x tap x channel. The filter is packed
+once per call into panels of columns; rows are packed a block at a time, which also widens them, lays
+any strides side by side and puts zeros where a tap falls outside. Blocks are sized so that a
+block of rows and one panel stay in the second-level cache.
+"""
+
+from std.memory import stack_allocation
+
+from numbers import Address, Table, at, lanes, load, size, store, wide
+from tile import CHUNK, MR, NV, multiply
+from windows import Tap, Window, Windows, row, split
+
+comptime DEEP = 24 * CHUNK
+"""Depth of a block at most."""
+comptime CACHED = 320 * 1024
+"""Bytes of packed rows in a block."""
+comptime TILES = 16
+"""Tiles of rows in a block at most."""
+comptime PANELS = 8
+"""Panels of columns that a block of rows is multiplied with."""
+
+
+struct Filter(ImplicitlyCopyable):
+    """A filter as a sum sees it: its address, strides in elements and the offset of each tap."""
+
+    var data: Int
+    var group: Int
+    var channel: Int  # stride of the channels that are summed over
+    var result: Int
+    var taps: Int  # address of the offsets of all taps: z, then y, then x
+
+
+struct Gather(ImplicitlyCopyable):
+    """One launch. Python fills in what comes before `panels_bytes`, `plan_gather` the rest."""
+
+    var windows: Windows
+    var results: Int  # channels of dst, per group
+    var dst: Int
+    var dst_n: Int
+    var dst_c: Int
+    var dst_z: Int
+    var dst_y: Int
+    var dst_x: Int
+    var bias: Int  # address, 0 for none
+    var bias_c: Int
+    var first: Filter
+    var second: Filter
+    var panels: Int  # address of the packed filter
+    var wanted: Int  # units that there should be at least
+
+    var panels_bytes: Int
+    var panels_units: Int
+    var scratch_bytes: Int  # of each thread
+    var units: Int
+    var deep: Int  # depth of a block
+    var tiles: Int  # tiles of rows in a block
+    var row_blocks: Int
+    var column_blocks: Int
+
+    @always_inline
+    def panels_per_group(self, width: Int) -> Int:
+        """Return how many panels of `width` columns a group has."""
+        return (self.results + width - 1) // width
+
+
+@always_inline
+def parts(total: Int, most: Int) -> Int:
+    """Return how many parts of at most `most` there are, at least one."""
+    return max(1, (total + most - 1) // most)
+
+
+def plan_gather[T: DType](mut g: Gather):
+    """Choose the blocks and say how much memory they need."""
+    comptime A = wide[T]
+    comptime width = NV * lanes[A]()
+    var depth = g.windows.depth()
+    var blocks = max(1, (depth + DEEP - 1) // DEEP)
+    var chunks = max(1, (depth + CHUNK - 1) // CHUNK)
+    g.deep = (chunks + blocks - 1) // blocks * CHUNK
+    var rows = g.windows.windows()
+    var all_tiles = (rows + MR - 1) // MR
+    var most = max(1, CACHED // (MR * g.deep * size[A]()))
+    g.tiles = max(1, min(TILES, min(most, all_tiles)))
+    var panels = g.panels_per_group(width)
+    g.column_blocks = (panels + PANELS - 1) // PANELS
+    while g.tiles > 1 and g.windows.groups * parts(all_tiles, g.tiles) * g.column_blocks < g.wanted:
+        g.tiles -= 1
+    g.row_blocks = parts(all_tiles, g.tiles)
+    g.units = g.windows.groups * g.row_blocks * g.column_blocks
+    g.panels_units = g.windows.groups * panels
+    g.panels_bytes = g.panels_units * depth * width * size[A]()
+    var numbers = g.tiles * MR * g.deep + g.tiles * PANELS * MR * width
+    g.scratch_bytes = numbers * size[A]() + g.tiles * MR * 5 * 8
+
+
+def pack_filter[T: DType](g: Gather, low: Int, high: Int):
+    """Write panels `low` to `high` of the packed filter: (group, panel, depth, column)."""
+    comptime A = wide[T]
+    comptime width = NV * lanes[A]()
+    ref w = g.windows
+    var depth = w.depth()
+    var panels = g.panels_per_group(width)
+    for unit in range(low, high):
+        var group, panel = split(unit, panels)
+        var to = at[A](g.panels).unsafe_offset(unit * depth * width)
+        var columns = min(width, g.results - panel * width)
+        var line = lanes[A]() if columns <= lanes[A]() else width
+        for source in range(w.sources):
+            ref filter = g.first if source == 0 else g.second
+            var from_ = at[T](filter.data).unsafe_offset(
+                group * filter.group + panel * width * filter.result
+            )
+            var offsets = Table(unsafe_from_address=filter.taps)
+            for t in range(w.taps_z):
+                for r in range(w.taps_y):
+                    for s in range(w.taps_x):
+                        var tap = offsets[unsafe_offset=t]
+                        tap += offsets[unsafe_offset=w.taps_z + r]
+                        tap += offsets[unsafe_offset=w.taps_z + w.taps_y + s]
+                        var start = from_.unsafe_offset(tap)
+                        lay[T](to, start, filter.channel, filter.result, w.channels, columns, line)
+                        to = to.unsafe_offset(w.channels * line)
+
+
+@always_inline
+def lay[
+    T: DType
+](to: Address[wide[T]], start: Address[T], down: Int, across: Int, rows: Int, columns: Int, line: Int):
+    """Write a matrix row by row, `line` numbers apart, the rest of each line zero."""
+    for i in range(rows):
+        var here = start.unsafe_offset(i * down)
+        var there = to.unsafe_offset(i * line)
+        for j in range(columns):
+            there[unsafe_offset=j] = load[T, 1](here.unsafe_offset(j * across))
+        for j in range(columns, line):
+            there[unsafe_offset=j] = 0
+
+
+def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
+    """Compute blocks `low` to `high` of the result."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    comptime width = NV * W
+    ref w = g.windows
+    var a = at[A](scratch)
+    var c = a.unsafe_offset(g.tiles * MR * g.deep)
+    var table = Pointer[Window, MutAnyOrigin](
+        unsafe_from_address=scratch + (g.tiles * MR * g.deep + g.tiles * PANELS * MR * width) * size[A]()
+    )
+    var depth = w.depth()
+    var panels = g.panels_per_group(width)
+    for unit in range(low, high):
+        var rest, column_block = split(unit, g.column_blocks)
+        var group, row_block = split(rest, g.row_blocks)
+        var first = row_block * g.tiles * MR
+        var rows = min(g.tiles * MR, w.windows() - first)
+        for i in range(rows):
+            table[unsafe_offset=i] = Window(w, first + i, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
+        var begin = 0
+        while True:
+            var length = min(g.deep, depth - begin)
+            pack_rows[T](g, group, table, rows, begin, length, a)
+            var last = begin + length >= depth
+            for p in range(column_block * PANELS, min(panels, (column_block + 1) * PANELS)):
+                var columns = min(width, g.results - p * width)
+                var vectors = (columns + W - 1) // W
+                var b = at[A](g.panels).unsafe_offset(
+                    (group * panels + p) * depth * width + begin * vectors * W
+                )
+                for tile in range((rows + MR - 1) // MR):
+                    var here = min(MR, rows - tile * MR)
+                    var sums = c.unsafe_offset(
+                        ((p - column_block * PANELS) * g.tiles + tile) * MR * width
+                    )
+                    var packed = a.unsafe_offset(tile * MR * g.deep)
+                    multiply[A, CHUNK, 1](packed, b, sums, here, vectors, length, begin == 0)
+                    if last:
+                        var channel = group * g.results + p * width
+                        for i in range(here):
+                            finish[T](
+                                g,
+                                sums.unsafe_offset(i * vectors * W),
+                                table[unsafe_offset=tile * MR + i].place,
+                                channel,
+                                columns,
+                            )
+            begin += length
+            if last:
+                break
+
+
+@always_inline
+def pack_rows[
+    T: DType
+](
+    g: Gather,
+    group: Int,
+    table: Pointer[Window, MutAnyOrigin],
+    rows: Int,
+    begin: Int,
+    length: Int,
+    a: Address[wide[T]],
+):
+    """Pack rows of windows: (tile, chunk, row, CHUNK), rows beyond the last one zero."""
+    if length == 0:
+        return
+    for chunk in range((length + CHUNK - 1) // CHUNK):
+        var start = Tap(g.windows, begin + chunk * CHUNK)
+        var count = min(CHUNK, length - chunk * CHUNK)
+        for i in range(rows):
+            var tile, r = split(i, MR)
+            var to = a.unsafe_offset(tile * MR * g.deep + (chunk * MR + r) * CHUNK)
+            row[T](g.windows, group, table[unsafe_offset=i], start, count, to)
+
+
+@always_inline
+def finish[
+    T: DType
+](g: Gather, sums: Address[wide[T]], place: Int, channel: Int, columns: Int):
+    """Add the bias to one row of a tile, round it and write it to the result."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    var to = at[T](g.dst).unsafe_offset(place + channel * g.dst_c)
+    var bias = at[T](g.bias).unsafe_offset(channel * g.bias_c)
+    var j = 0
+    if g.dst_c == 1 and (g.bias == 0 or g.bias_c == 1):
+        while j + W <= columns:
+            var value = sums.unsafe_offset(j).unsafe_load[width=W]()
+            if g.bias != 0:
+                value += load[T, W](bias.unsafe_offset(j))
+            store[T, W](to.unsafe_offset(j), value)
+            j += W
+    while j < columns:
+        var value = sums[unsafe_offset=j]
+        if g.bias != 0:
+            value += load[T, 1](bias.unsafe_offset(j * g.bias_c))
+        store[T, 1](to.unsafe_offset(j * g.dst_c), value)
+        j += 1

@@ -1,0 +1,109 @@
+"""The C functions of the shared library: plan and compute, for each number type.
+
+Each takes the address of a struct that Python filled in (structures.py mirrors them), and where it
+computes, the units of work `low` to `high` that it shall do, so that threads are the caller's.
+"""
+
+from correlate import Correlate, correlate, plan_correlate
+from gather import Gather, gather, pack_filter, plan_gather
+from numbers import lanes
+from tile import MR, NV
+from total import Total, total
+
+
+@export("convref_tile")
+def convref_tile(rows: Pointer[Int, MutAnyOrigin]) abi("C"):
+    """Write the register tile of float32: rows, vectors, numbers in a vector."""
+    rows[] = MR
+    rows[unsafe_offset=1] = NV
+    rows[unsafe_offset=2] = lanes[DType.float32]()
+
+
+@export("convref_plan_gather_f32")
+def plan_gather_f32(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
+    plan_gather[DType.float32](g[])
+
+
+@export("convref_pack_filter_f32")
+def pack_filter_f32(g: Pointer[Gather, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    pack_filter[DType.float32](g[], low, high)
+
+
+@export("convref_gather_f32")
+def gather_f32(g: Pointer[Gather, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gather[DType.float32](g[], scratch, low, high)
+
+
+@export("convref_plan_correlate_f32")
+def plan_correlate_f32(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
+    plan_correlate[DType.float32](p[])
+
+
+@export("convref_correlate_f32")
+def correlate_f32(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    correlate[DType.float32](p[], scratch, low, high)
+
+
+@export("convref_total_f32")
+def total_f32(p: Pointer[Total, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    total[DType.float32](p[], low, high)
+
+
+@export("convref_plan_gather_f64")
+def plan_gather_f64(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
+    plan_gather[DType.float64](g[])
+
+
+@export("convref_pack_filter_f64")
+def pack_filter_f64(g: Pointer[Gather, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    pack_filter[DType.float64](g[], low, high)
+
+
+@export("convref_gather_f64")
+def gather_f64(g: Pointer[Gather, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gather[DType.float64](g[], scratch, low, high)
+
+
+@export("convref_plan_correlate_f64")
+def plan_correlate_f64(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
+    plan_correlate[DType.float64](p[])
+
+
+@export("convref_correlate_f64")
+def correlate_f64(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    correlate[DType.float64](p[], scratch, low, high)
+
+
+@export("convref_total_f64")
+def total_f64(p: Pointer[Total, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    total[DType.float64](p[], low, high)
+
+
+@export("convref_plan_gather_bf16")
+def plan_gather_bf16(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
+    plan_gather[DType.bfloat16](g[])
+
+
+@export("convref_pack_filter_bf16")
+def pack_filter_bf16(g: Pointer[Gather, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    pack_filter[DType.bfloat16](g[], low, high)
+
+
+@export("convref_gather_bf16")
+def gather_bf16(g: Pointer[Gather, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gather[DType.bfloat16](g[], scratch, low, high)
+
+
+@export("convref_plan_correlate_bf16")
+def plan_correlate_bf16(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
+    plan_correlate[DType.bfloat16](p[])
+
+
+@export("convref_correlate_bf16")
+def correlate_bf16(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    correlate[DType.bfloat16](p[], scratch, low, high)
+
+
+@export("convref_total_bf16")
+def total_bf16(p: Pointer[Total, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    total[DType.bfloat16](p[], low, high)

@@ -1,0 +1,89 @@
+"""The loaded library: its functions, the threads that share their work, and scratch memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from . import build
+
+DTYPES = ("f32", "f64", "bf16")
+KEPT = 1 << 26  # bytes of scratch memory that a thread keeps at most
+ALIGNMENT = 64
+
+Function = Callable[..., None]
+
+
+@cache
+def loaded() -> ctypes.CDLL:
+    """Return the library for this CPU, built if need be."""
+    return ctypes.CDLL(str(build.library()))
+
+
+@cache
+def function(name: str, dtype: str) -> Function:
+    """Return a function of the library; its arguments are words."""
+    found = getattr(loaded(), f"convref_{name}_{dtype}")
+    found.restype = None
+    return found  # type: ignore[no-any-return]
+
+
+def tile() -> tuple[int, int, int]:
+    """Return the register tile of float32: rows, vectors, numbers in a vector."""
+    found = (ctypes.c_int64 * 3)()
+    loaded().convref_tile(found)
+    rows, vectors, width = found
+    return rows, vectors, width
+
+
+def cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, cores() - 1), "convref_mojo")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads stay with the parent
+
+_own = threading.local()
+
+
+def scratch(size: int, slot: str) -> int:
+    """Return the address of `size` bytes that belong to this thread until it asks again."""
+    if size == 0:
+        return 0
+    held = getattr(_own, slot, None)
+    if held is None or held.nbytes < size + ALIGNMENT:
+        held = np.empty(size + ALIGNMENT, np.uint8)
+        if held.nbytes <= KEPT:
+            setattr(_own, slot, held)
+        else:
+            _own.large = held
+    address = held.ctypes.data
+    return int(address + -address % ALIGNMENT)
+
+
+def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:
+    """Do `units` of work, shared evenly among `threads`, of which the caller's is one."""
+    shares = min(threads, units)
+    if shares < 2:
+        work(0, units)
+        return
+    edges = [units * i // shares for i in range(shares + 1)]
+    others = [_pool().submit(work, *edges[i : i + 2]) for i in range(1, shares)]
+    try:
+        work(edges[0], edges[1])
+    finally:
+        for other in others:
+            other.result()

@@ -1,0 +1,91 @@
+"""Numbers in memory and in registers: loads widen, stores round once to nearest even.
+
+Nothing here calls a library: a cast to bfloat16 would, so its rounding is done on the bits.
+"""
+
+from std.memory import bitcast
+from std.sys import CompilationTarget, simd_width_of
+
+comptime Address[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
+comptime Table = Pointer[Int, MutAnyOrigin]
+
+comptime wide[T: DType]: DType = DType.float32 if T == DType.bfloat16 else T
+"""The type in which sums of T are held."""
+
+comptime AVX512 = CompilationTarget.has_avx512f()
+
+
+@always_inline
+def lanes[T: DType]() -> Int:
+    """Return how many numbers of type T one register holds."""
+    comptime if AVX512:
+        return 512 // 8 // size[T]()
+    return simd_width_of[T]()
+
+
+@always_inline
+def size[T: DType]() -> Int:
+    """Return the bytes of a number in memory."""
+    comptime if T == DType.float64:
+        return 8
+    comptime if T == DType.bfloat16:
+        return 2
+    return 4
+
+
+@always_inline
+def at[T: DType](address: Int) -> Address[T]:
+    """Return an address that Python gave as a pointer."""
+    return Address[T](unsafe_from_address=address)
+
+
+@always_inline
+def load[T: DType, W: Int](p: Address[T]) -> SIMD[wide[T], W]:
+    """Return W consecutive numbers, widened."""
+    return p.unsafe_load[width=W]().cast[wide[T]]()
+
+
+@always_inline
+def store[T: DType, W: Int](p: Address[T], v: SIMD[wide[T], W]):
+    """Round W numbers to T, to nearest even, and write them."""
+    comptime if T == DType.bfloat16:
+        var bits = bitcast[DType.uint32, W](v)
+        var nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        var quiet = (bits >> 16) | 0x40
+        var short = v.ne(v).select(quiet, nearest).cast[DType.uint16]()
+        p.unsafe_store[width=W](bitcast[T, W](short))
+    else:
+        p.unsafe_store[width=W](v.cast[T]())
+
+
+@always_inline
+def copy[T: DType](to: Address[wide[T]], start: Address[T], count: Int, step: Int):
+    """Write `count` numbers that lie `step` apart one after the other, widened."""
+    if step != 1:
+        for i in range(count):
+            to[unsafe_offset=i] = load[T, 1](start.unsafe_offset(i * step))
+        return
+    comptime W = lanes[wide[T]]()
+    var i = 0
+    while i + W <= count:
+        to.unsafe_offset(i).unsafe_store[width=W](load[T, W](start.unsafe_offset(i)))
+        i += W
+    comptime for half in range(4):
+        comptime V = W >> (half + 1)
+        comptime if V > 0:
+            if count & V:
+                to.unsafe_offset(i).unsafe_store[width=V](load[T, V](start.unsafe_offset(i)))
+                i += V
+
+
+@always_inline
+def clear[A: DType](to: Address[A], count: Int):
+    """Write `count` zeros."""
+    comptime W = lanes[A]()
+    var i = 0
+    while i + W <= count:
+        to.unsafe_offset(i).unsafe_store[width=W](SIMD[A, W](0))
+        i += W
+    while i < count:
+        to[unsafe_offset=i] = 0
+        i += 1

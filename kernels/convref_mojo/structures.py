@@ -1,0 +1,85 @@
+"""The structs of the .mojo files, field by field, as ctypes has them; all fields are 64 bits."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+Word = ctypes.c_int64
+
+
+class Source(ctypes.Structure):
+    """An array (n, channel, z, y, x): address, and strides in elements."""
+
+    _fields_ = [(name, Word) for name in ("data", "n", "c", "z", "y", "x")]
+
+
+class Windows(ctypes.Structure):
+    """Windows over one source, or over two of the same sizes."""
+
+    _fields_: list[tuple[str, Any]] = [
+        *((name, Word) for name in ("images", "groups", "channels", "sources")),
+        *((f"{name}_{axis}", Word) for name in ("count", "size", "step", "taps") for axis in "zyx"),
+        ("shift", Word),
+        ("first", Source),
+        ("second", Source),
+    ]
+
+
+class Filter(ctypes.Structure):
+    """A filter: address, strides of group, summed channel and result, address of tap offsets."""
+
+    _fields_ = [(name, Word) for name in ("data", "group", "channel", "result", "taps")]
+
+
+class Gather(ctypes.Structure):
+    """One launch of the sum over windows."""
+
+    _fields_: list[tuple[str, Any]] = [
+        ("windows", Windows),
+        ("results", Word),
+        *((name, Word) for name in ("dst", "dst_n", "dst_c", "dst_z", "dst_y", "dst_x")),
+        ("bias", Word),
+        ("bias_c", Word),
+        ("first", Filter),
+        ("second", Filter),
+        ("panels", Word),
+        ("wanted", Word),
+        ("panels_bytes", Word),
+        ("panels_units", Word),
+        ("scratch_bytes", Word),
+        ("units", Word),
+        ("deep", Word),
+        ("tiles", Word),
+        ("row_blocks", Word),
+        ("column_blocks", Word),
+    ]
+
+
+class Correlate(ctypes.Structure):
+    """One launch of the filter gradient."""
+
+    _fields_: list[tuple[str, Any]] = [
+        ("windows", Windows),
+        ("small", Source),
+        ("rows", Word),
+        ("dst", Filter),
+        ("wanted", Word),
+        ("scratch_bytes", Word),
+        ("units", Word),
+        ("tiles", Word),
+        ("row_blocks", Word),
+        ("panels", Word),
+        ("column_blocks", Word),
+    ]
+
+
+class Total(ctypes.Structure):
+    """One launch of the bias gradient."""
+
+    _fields_: list[tuple[str, Any]] = [
+        *((name, Word) for name in ("images", "channels", "size_z", "size_y", "size_x")),
+        ("src", Source),
+        ("dst", Word),
+        ("dst_c", Word),
+    ]
