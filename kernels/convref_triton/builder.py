@@ -51,7 +51,9 @@ class Builder:
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[Copy | Launch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    ordered: dict[tuple[str, tuple[int, ...]], Tensor] = field(default_factory=dict)
+    ordered: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = field(
+        default_factory=dict
+    )
 
     def new(self, name: str, shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> Tensor:
         """Return a dense tensor that the plan allocates."""
@@ -59,12 +61,20 @@ class Builder:
         self.buffers[name] = Buffer(shape, strides, dtype)
         return Tensor(name, shape, strides, dtype)
 
-    def copied(self, tensor: Tensor, order: tuple[int, ...]) -> Tensor:
-        """Return a dense copy of a tensor with its axes in `order`; one copy serves all uses."""
-        key = tensor.role, order
+    def copied(
+        self, tensor: Tensor, order: tuple[int, ...], sizes: Mapping[int, int] | None = None
+    ) -> Tensor:
+        """Return a dense copy of a tensor with its axes in `order`; one copy serves all uses.
+
+        `sizes` makes axes longer, with zeros in what is new.
+        """
+        longer = {axis: n for axis, n in (sizes or {}).items() if n != tensor.shape[axis]}
+        shape = tuple(longer.get(axis, n) for axis, n in enumerate(tensor.shape))
+        key = tensor.role, order, shape
         if key not in self.ordered:
             name = f"{tensor.role}.{''.join(map(str, order))}"
-            self.ordered[key] = self.new(name, tensor.shape, order, tensor.dtype)
+            name += "".join(f".{n}" for n in longer.values())
+            self.ordered[key] = self.new(name, shape, order, tensor.dtype)
             self.steps.append(Copy(tensor.role, name))
         return self.ordered[key]
 

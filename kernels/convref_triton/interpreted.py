@@ -24,10 +24,17 @@ def run(plan: Plan, operands: Mapping[str, torch.Tensor], seed: int = 0) -> dict
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
     for step in plan.steps:
         if isinstance(step, Copy):
-            tensors[step.target].copy_(tensors[step.source])
+            copy(tensors[step.source], tensors[step.target])
         elif isinstance(step, Launch):
             execute(step, tensors, seed=seed)
     return {name: tensors[name] for name in plan.buffers}
+
+
+def copy(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy `source` to the beginning of every axis of `target`, and zeros to the rest."""
+    if target.shape != source.shape:
+        target.zero_()
+    target[tuple(map(slice, source.shape))].copy_(source)
 
 
 def poisoned(made: Buffer) -> torch.Tensor:

@@ -90,7 +90,10 @@ class Buffer(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Copy the tensor `source` into the Buffer `target`: another order of axes, same shape."""
+    """Copy the tensor `source` into the Buffer `target`, which lies in another order of axes.
+
+    Where `target` has more elements along an axis, those beyond the source's are zero.
+    """
 
     source: str
     target: str
