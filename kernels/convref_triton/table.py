@@ -16,6 +16,8 @@ class Tile(NamedTuple):
         Options of the compiler.
     band : int
         Rows of tiles that share columns while they are in the L2 cache.
+    run : int
+        Channels that have to lie side by side, as one vector.
     """
 
     bm: int
@@ -24,9 +26,11 @@ class Tile(NamedTuple):
     warps: int = 4
     stages: int = 3
     band: int = 8
+    run: int = 1
 
     def __str__(self) -> str:
-        return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}"
+        run = f" run{self.run}" if self.run > 1 else ""
+        return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}{run}"
 
 
 NARROW = (  # 16-bit operands
@@ -54,12 +58,38 @@ TF32 = (
     Tile(64, 32, 32, 4, 3),
 )
 
+FLAT_NARROW = (
+    Tile(128, 128, 64, 8, 4, run=8),
+    Tile(128, 64, 64, 4, 4, run=8),
+    Tile(64, 64, 64, 4, 4, run=8),
+    Tile(128, 256, 64, 8, 3, run=8),
+    Tile(128, 128, 32, 8, 4, run=4),
+    Tile(128, 64, 64, 8, 4, run=4),
+    Tile(64, 64, 64, 4, 4, run=4),
+    Tile(128, 64, 32, 8, 4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 4),
+)
+FLAT_IEEE = tuple(tile._replace(run=run) for run in (4, 1) for tile in IEEE)
+FLAT_TF32 = (
+    Tile(128, 64, 32, 4, 4, run=4),
+    Tile(64, 64, 32, 4, 4, run=4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 3),
+)
+# How much longer an SM issues a tile's instructions than its tensor cores compute, by (peak, run).
+SLOWER = {("f16", 1): 8.4, ("bf16", 1): 8.4, ("f16", 4): 1.2, ("bf16", 4): 1.2}
+SLOWER |= {("ieee", 1): 1.3, ("tf32", 1): 4.0, ("tf32x3", 1): 2.5}
+
 TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("gather", "f16"): NARROW,
     ("gather", "bf16"): NARROW,
     ("gather", "ieee"): IEEE,
     ("gather", "tf32"): TF32,
     ("gather", "tf32x3"): TF32[1:],
+    **{("flat", kind): FLAT_NARROW for kind in ("f16", "bf16")},
+    ("flat", "ieee"): FLAT_IEEE,
+    **{("flat", kind): FLAT_TF32 for kind in ("tf32", "tf32x3")},
 }
 
 
