@@ -26,23 +26,41 @@ from .api import (
     fold,
     unfold,
 )
+from .api import pool as _pool
+from .api.pool import *  # noqa: F403 - the many names that its __all__ lists
 from .case import Call, Case, Spec
 from .dispatch import explain, plan, run
 from .errors import ConvrefError, UnsupportedError
 from .judge import Numerics, Verdict, judge
 from .line import parse, parse_problem
-from .problem import SIGNATURE, ConvProblem, WindowProblem
+from .problem import (
+    SIGNATURE,
+    AdaptiveMaxPoolProblem,
+    AdaptivePoolProblem,
+    AvgPoolProblem,
+    ConvProblem,
+    LpPoolProblem,
+    PoolProblem,
+    UnpoolProblem,
+    WindowProblem,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SIGNATURE",
+    "AdaptiveMaxPoolProblem",
+    "AdaptivePoolProblem",
+    "AvgPoolProblem",
     "Call",
     "Case",
     "ConvProblem",
     "ConvrefError",
+    "LpPoolProblem",
     "Numerics",
+    "PoolProblem",
     "Spec",
+    "UnpoolProblem",
     "UnsupportedError",
     "Verdict",
     "WindowProblem",
@@ -72,3 +90,4 @@ __all__ = [
     "run",
     "unfold",
 ]
+__all__ += _pool.__all__

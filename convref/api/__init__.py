@@ -4,6 +4,7 @@ Each function builds a Call once, keeps it under the raw shapes, strides and arg
 the arrays to the backend that `convref.dispatch` planned for it.
 """
 
+from . import pool
 from .conv import (
     conv1d,
     conv1d_backward,
@@ -21,6 +22,7 @@ from .conv import (
     convolution_backward,
     convolution_double_backward,
 )
+from .pool import *  # noqa: F403 - the many names that its __all__ lists
 from .testing import assert_correct, case_of
 from .unfold import fold, unfold
 
@@ -45,3 +47,4 @@ __all__ = [
     "fold",
     "unfold",
 ]
+__all__ += pool.__all__

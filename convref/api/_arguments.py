@@ -35,6 +35,7 @@ ARGUMENT = {
     "w": "weight",
     "b": "bias",
     "dy": "grad_output",
+    "indices": "indices",
     "x_dot": "input tangent",
     "w_dot": "weight tangent",
     "b_dot": "bias tangent",
@@ -42,6 +43,7 @@ ARGUMENT = {
     "ddw": "grad_grad_weight",
     "ddb": "grad_grad_bias",
 }
+_IMAGES = ("x", "y", "indices")  # what has an N axis that may be missing
 PADDING_WORDS = ("valid", "same", "same_upper", "same_lower", "half", "full")
 
 
@@ -75,7 +77,7 @@ class Prepared:
         """Return the user's array as the operand in `role`: a view, never a copy."""
         if array is None or self.identity:
             return array
-        if self.unbatched and BASE_ROLE[role] in ("x", "y"):
+        if self.unbatched and BASE_ROLE[role] in _IMAGES:
             array = array[None]
         return _permuted(array, self.layout.axes(role))
 
@@ -84,7 +86,7 @@ class Prepared:
         if array is None or self.identity:
             return array
         array = _permuted(array, self.layout.inverse(role))
-        return array[0] if self.unbatched and BASE_ROLE[role] in ("x", "y") else array
+        return array[0] if self.unbatched and BASE_ROLE[role] in _IMAGES else array
 
 
 def _permuted(array: Any, axes: tuple[int, ...]) -> Any:
@@ -202,7 +204,7 @@ def prepare(
     unbatched = _ranks(where, rank, found)
     _agree(where, found)
     for name, value in (("transposed", settings.transposed), ("flip", settings.flip)):
-        if not _is_bool(value):
+        if not is_bool(value):
             raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs a bool"))
     layout = layout_of(
         where, rank, settings.layout, settings.weight_layout, bool(settings.transposed), unbatched
@@ -324,7 +326,7 @@ def _call(
             raise ConvrefError(message(where, "bias tangent is given, needs a bias"))
     if SIGNATURE["conv", pass_].maskable:
         bits = items(mask)
-        if bits is None or len(bits) != 3 or not all(map(_is_bool, bits)):
+        if bits is None or len(bits) != 3 or not all(map(is_bool, bits)):
             raise ConvrefError(
                 message(where, f"output_mask is {shorten(repr(mask))}, needs 3 bools")
             )
@@ -332,7 +334,8 @@ def _call(
     return Call("conv", pass_, problem, mask or (), tangents, (Spec(),), math)
 
 
-def _is_bool(bit: Any) -> bool:
+def is_bool(bit: Any) -> bool:
+    """Return whether a user's value is True or False, as any of Python's and NumPy's kinds."""
     return isinstance(bit, (bool, int, np.bool_)) and bit in (True, False)
 
 

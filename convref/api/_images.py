@@ -1,0 +1,171 @@
+"""From images to a Call, for every op without a filter: pools, resize and what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ..arrays import Facts, facts
+from ..case import SPATIAL, Call, Spec
+from ..errors import ConvrefError, message, shorten
+from ..problem import BASE_ROLE, INDICES, OUTPUT_AXES, RANKS, SIGNATURE, Problem, Sizes
+from ._arguments import ARGUMENT, Layout, Prepared, is_bool, spec_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Build = Callable[..., Problem]
+
+_OF_INPUT = ("x", "x_dot", "ddx")  # roles shaped like the input
+
+
+def ranked(
+    function: Callable[Concatenate[int, P], R],
+) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """Return ``function(rank, ...)`` for ranks 1, 2 and 3, under names that end in 1d, 2d, 3d."""
+    one, two, three = (_of_rank(function, rank) for rank in (1, 2, 3))
+    return one, two, three
+
+
+def _of_rank(function: Callable[Concatenate[int, P], R], rank: int) -> Callable[P, R]:
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(rank, *args, **kwargs)
+
+    named: Any = call
+    named.__name__ = named.__qualname__ = function.__name__.lstrip("_").replace("Nd", f"{rank}d")
+    without = signature(function)
+    kept = list(without.parameters.values())[1:]
+    named.__signature__ = without.replace(parameters=kept)
+    del named.__wrapped__  # or the rank would be shown again
+    return call
+
+
+def prepare_images(
+    arrays: Sequence[Any],
+    op: str,
+    pass_: str,
+    rank: int,
+    layout: Any,
+    build: Build,
+    arguments: tuple[Any, ...],
+    sizes: Sizes | None = None,
+    mask: tuple[bool, ...] = (),
+) -> Prepared:
+    """Return the checked call of a pass on the user's `arrays`, by role.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays
+        By role.
+    op, pass_, rank, layout
+        As in the public functions; rank 0 is read off the first array, which then has its N.
+    build : callable
+        ``build(where, n, c, input, *arguments)`` returns the Problem.
+    arguments : tuple
+        The user's own, as text of a key too.
+    sizes : tuple of int, optional
+        Shape of the input, in the user's layout, where no array of `arrays` has it.
+    """
+    where, roles = f"{op}.{pass_}", SIGNATURE[op, pass_].operands
+    found: dict[str, Facts] = {}
+    for role, array in zip(roles, arrays, strict=True):
+        if array is None:
+            raise ConvrefError(message(where, f"{ARGUMENT[role]} is None, needs an array"))
+        found[role] = facts(where, ARGUMENT[role], array)
+    given = sizes or next(found[role].shape for role in roles if role in _OF_INPUT)
+    rank = rank or len(given) - 2
+    unbatched = _unbatched(where, rank, given, found)
+    _agree(where, found)
+    order = image_layout(where, rank, layout)
+
+    def logical(values: Sequence[int], extra: int = 1) -> Sizes:
+        batched = (extra, *values) if unbatched else tuple(values)
+        return tuple(batched[a] for a in order.data)
+
+    n, c, *space = logical(given)
+    problem = build(where, n, c, tuple(space), *arguments)
+    call = Call(op, pass_, problem, mask, specs=(Spec(found[roles[0]].dtype),))
+    specs = []
+    for role, fact in found.items():
+        shape = logical(fact.shape)
+        _same_sizes(where, call, role, shape)
+        spec = spec_of(call, role, shape, logical(fact.strides), fact.dtype)
+        specs.append(replace(spec, device=fact.device))
+    identity = not unbatched and order.data == tuple(range(rank + 2))
+    return Prepared(replace(call, specs=tuple(specs)), order, unbatched, identity)
+
+
+def image_layout(where: str, rank: int, layout: Any) -> Layout:
+    """Return the Layout that a name such as NHWC describes; None is N, C first."""
+    space = SPATIAL[rank].upper()
+    first, last = "NC" + space, "N" + space + "C"
+    name = first if layout is None else layout
+    if name not in (first, last):
+        raise ConvrefError(
+            message(where, f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}")
+        )
+    return Layout(tuple(name.index(a) for a in first), ())
+
+
+def _unbatched(where: str, rank: int, given: Sizes, found: dict[str, Facts]) -> bool:
+    """Check the number of axes of every array; return whether the N axis is missing."""
+    if rank not in RANKS:
+        raise ConvrefError(message(where, f"input has {len(given)} axes, needs 3 to 5"))
+    if len(given) not in (rank + 1, rank + 2):
+        raise ConvrefError(
+            message(where, f"input has {len(given)} axes, needs {rank + 2} (or no N)")
+        )
+    for role, fact in found.items():
+        if len(fact.shape) != len(given):
+            what = f"{ARGUMENT[role]} has {len(fact.shape)} axes, needs {len(given)}"
+            raise ConvrefError(message(where, what))
+    return len(given) == rank + 1
+
+
+def _agree(where: str, found: dict[str, Facts]) -> None:
+    """Check that all arrays are of one kind and device, and the data of one dtype."""
+    lead, first = next(iter(found.items()))
+    for role, fact in found.items():
+        dtype = "i64" if role in INDICES else first.dtype
+        for name, got, needs in (
+            ("kind", fact.kind, first.kind),
+            ("dtype", fact.dtype, dtype),
+            ("device", fact.device, first.device),
+        ):
+            if got != needs:
+                like = "" if role in INDICES and name == "dtype" else f" as {ARGUMENT[lead]} has"
+                what = f"{ARGUMENT[role]} has {name} {got}, needs {needs}{like}"
+                raise ConvrefError(message(where, what))
+
+
+def _same_sizes(where: str, call: Call, role: str, got: Sizes) -> None:
+    """Check the shape of one array against the problem; the text names the axis."""
+    needs, rank = call.problem.shape(role), call.problem.rank
+    like_input = needs == call.problem.shape("x") and BASE_ROLE[role] != "y"
+    names = ("N", "C", *(RANKS if like_input else OUTPUT_AXES)[rank])
+    for axis, have, need in zip(names, got, needs):
+        if have != need:
+            what = f"{ARGUMENT[role]} has {axis}={have}, needs {need}"
+            raise ConvrefError(message(where, what, call))
+
+
+def flag(where: str, name: str, value: Any) -> bool:
+    """Return a user's bool, or raise."""
+    if not is_bool(value):
+        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs a bool"))
+    return bool(value)
+
+
+def one(where: str, name: str, given: Any) -> Any:
+    """Return the array of a tuple of one, as `primals` and `tangents` are."""
+    if not isinstance(given, (tuple, list)) or len(given) != 1:
+        raise ConvrefError(message(where, f"{name} needs a tuple (input,)"))
+    return given[0]
+
+
+def shape_of(where: str, input: Any) -> Sizes:
+    """Return the shape of the user's input where nothing else of it is needed."""
+    return facts(where, "input", input).shape
