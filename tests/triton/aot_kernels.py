@@ -48,17 +48,6 @@ def every_kind(
 
 
 @triton.jit
-def spilling(x, y, n, SIZE: tl.constexpr):
-    """More live values than registers: a product of a large tile held as one vector."""
-    i = tl.arange(0, SIZE)
-    kept = tl.load(x + i[:, None] * n + i[None, :])
-    total = tl.zeros((SIZE, SIZE), dtype=tl.float32)
-    for k in range(n):
-        total += tl.sin(kept + total * k) * tl.trans(kept)
-    tl.store(y + i[:, None] * n + i[None, :], total)
-
-
-@triton.jit
 def not_assembled(y):
     """Text that no assembler takes."""
     tl.store(y, tl.inline_asm_elementwise("nonsense $0, $1;", "=r,r", [1], tl.int32, True, 1))

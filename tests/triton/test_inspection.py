@@ -1,0 +1,227 @@
+"""What inspection finds in machine code, against expectations worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import aot_kernels
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convref_triton import aot, inspection, layouts
+from convref_triton.inspection import Instruction, inspect, loops, parse_sass
+from convref_triton.launch import Descriptor, Launch, Slot
+from convref_triton.specialise import specialise
+
+SIZES = ("M", "N", "K", "a_row", "b_row", "c_row")
+
+
+def product(dtype="bf16", tile=(128, 128, 64), precision="ieee", warps=8, stages=4, **sizes):
+    values = {**{n: Slot(n, dtype) for n in "abc"}, **dict.fromkeys(SIZES, 1024), "factor": 0.5}
+    constants = dict(zip(("TM", "TN", "TK"), tile)) | {"PRECISION": precision}
+    launch = Launch(aot_kernels.product, (8, 8, 1), {**values, **sizes}, constants, warps, stages)
+    return specialise(launch)
+
+
+def seen(specialisation, arch="sm_90"):
+    return inspect(aot.compile(specialisation, arch))
+
+
+def test_a_product_on_hopper():
+    """128 x 128 x 64 by 8 warps: each of two warpgroups does 64 rows in four steps of 16."""
+    found = seen(product())
+    assert found.mma == {"wgmma m64n128k16": 4}
+    assert found.operands == "SS"
+    assert found.wait == 1
+    assert set(found.loads) == {"cp.async 16"}
+    assert found.loop_loads == {"cp.async 16": 8}  # 2 x 16 KiB by 256 threads of 16 bytes
+    assert found.spills == 0
+    stages = 4 * 2 * 128 * 64 * 2
+    assert stages <= found.shared <= stages + 2048
+    # Two warps a scheduler; 128 * 128 * 64 products at 2,048 a cycle take 512.
+    assert found.issue == found.loop * 2 / 512
+    assert 50 < found.loop < 200
+    assert {str(access) for access in found.accesses} == {
+        "cp.async 128x64 bf16: 128 B by 16 B",
+        "cp.async 64x128 bf16: 256 B by 16 B",
+        "store 128x128 bf16: 256 B by 16 B",
+    }
+    assert all(access.coalesced for access in found.accesses)
+
+
+def test_a_product_on_ampere():
+    """Each of 8 warps does 128 * 128 * 64 / (16 * 8 * 16) / 8 = 64 products."""
+    found = seen(product(), "sm_80")
+    assert found.mma == {"mma.sync m16n8k16": 64}
+    assert (found.operands, found.wait) == ("", None)
+    assert found.loop_loads == {"cp.async 16": 8}
+    assert found.issue == found.loop * 2 / 1024
+
+
+def test_a_product_on_amd():
+    """Each of 8 waves does 128 * 128 * 64 / (32 * 32 * 8) / 8 = 16 products."""
+    found = seen(product(stages=2), "gfx942")
+    assert found.mma == {"mfma 32x32x8 bf16": 16}
+    assert set(found.loads) == {"global 16"}
+    assert 0 < found.registers <= 512
+    assert (found.spills, found.issue) == (0, None)
+    assert found.loop > 16
+
+
+def test_a_stride_without_a_promise_is_loaded_element_by_element():
+    found = seen(product(N=1003, b_row=1003))
+    assert found.loop_loads == {"LDG 2": 32, "cp.async 16": 4}
+    assert found.wait == 0
+    (narrow,) = [access for access in found.accesses if access.op == "load"]
+    assert (narrow.shape, narrow.vector, narrow.proven) == ((64, 128), 2, False)
+    assert not narrow.coalesced
+    assert found.issue > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "mma"),
+    [
+        ({"dtype": "f16"}, {"wgmma m64n128k16": 4}),
+        ({"dtype": "f32", "precision": "tf32", "tile": (128, 128, 32)}, {"wgmma m64n128k8": 4}),
+        ({"tile": (64, 256, 64), "warps": 4, "stages": 3}, {"wgmma m64n256k16": 4}),
+        ({"tile": (16, 64, 32), "warps": 4}, {"mma.sync m16n8k16": 4}),
+    ],
+)
+def test_which_instruction_a_tile_gets(options, mma):
+    assert seen(product(**options)).mma == mma
+
+
+def test_fp32_by_ieee_has_no_matrix_instruction():
+    """64 x 64 x 16 products by 128 threads are 512 a thread."""
+    found = seen(product("f32", (64, 64, 16), warps=4, stages=2))
+    assert found.mma == {"FFMA": 512}
+    assert found.issue == found.loop / (64 * 64 * 16 / 128)
+
+
+def test_boxes_come_by_tma():
+    box = {"shape": (1024, 1024), "strides": (1024, 1)}
+    arguments = {
+        "a": Descriptor(Slot("a", "bf16"), block=(128, 64), **box),
+        "b": Descriptor(Slot("b", "bf16"), block=(64, 128), **box),
+        "c": Slot("c", "bf16"),
+        **{"c_row": 1024, "K": 1024},
+    }
+    tile = {"TM": 128, "TN": 128, "TK": 64}
+    launch = Launch(aot_kernels.product_of_boxes, (8, 8, 1), arguments, tile, 8, 3)
+    found = seen(specialise(launch))
+    assert set(found.loop_loads) == {"TMA 2d"}
+    assert found.operands == "SS"
+
+
+def test_spills_are_counted():
+    """128 threads hold 256 x 256 sums: 512 registers, where there are 255."""
+    found = seen(product(tile=(256, 256, 32), warps=4, stages=2), "sm_80")
+    assert found.registers == 255
+    assert found.spills > 512
+
+
+def test_a_kernel_without_products_or_loop():
+    slots = {"x": Slot("x", "f32"), "y": Slot("y", "f32"), "n": 4096}
+    found = seen(specialise(Launch(aot_kernels.double, (1, 1, 1), slots, {"SIZE": 512})))
+    assert (found.mma, found.loop, found.issue) == ({}, None, None)
+    assert (found.loads, found.stores) == ({"LDG 16": 1}, {"STG 16": 1})
+    assert found.facts()["hot loop"] == "none"
+
+
+@pytest.mark.parametrize(("kind", "needle"), [("sass", "HGMMA"), ("ptx", "wgmma"), ("ttgir", "#")])
+def test_the_text_of_a_stage(kind, needle):
+    assert needle in inspection.assembly(aot.compile(product(), "sm_90"), kind)
+    assert inspection.assembly(aot.compile(product(), "sm_90"), "amdgcn") is None
+
+
+def test_where_a_left_operand_comes_from():
+    line = "        /*0010*/   HGMMA.64x128x16.F32.BF16 R24, {}gdesc[UR8].tnspB, R24, gsb0 ;\n"
+    for register, name in (("", "SS"), ("R4, ", "RS")):
+        assert inspection._operands(parse_sass(line.format(register))) == name
+
+
+def code(*rows):
+    """Return instructions, each as (opcode, target or None, falls through)."""
+    return [Instruction(at, op, "", target, falls) for at, (op, target, falls) in enumerate(rows)]
+
+
+def test_a_branch_backwards_is_no_loop_unless_it_comes_back():
+    """Out-of-line code at the end returns to the middle of what ran before it."""
+    straight = code(
+        ("ISETP", None, True), ("BRA", 4, True), ("FFMA", None, True), ("EXIT", None, False),
+        ("MOV", None, True), ("BRA", 2, False),
+    )  # fmt: skip
+    assert loops(straight) == set()
+    body = code(
+        ("MOV", None, True), ("FFMA", None, True), ("BRA", 5, True), ("BRA", 1, True),
+        ("EXIT", None, False), ("FADD", None, True), ("BRA", 3, False), ("BRA", 7, False),
+    )  # fmt: skip
+    assert loops(body) == {frozenset({1, 2, 3, 5, 6}), frozenset({7})}
+
+
+def test_the_innermost_loop_around_the_products():
+    nested = code(
+        ("MOV", None, True), ("FFMA", None, True), ("BRA", 1, True), ("LDG", None, True),
+        ("BRA", 3, True), ("BRA", 0, True), ("EXIT", None, False),
+    )  # fmt: skip
+    loop, products = inspection._hot(nested, inspection.sass_mma)
+    assert [i.position for i in loop] == [1, 2]
+    assert len(products) == 1
+
+
+POWERS = st.sampled_from([1, 2, 4, 8])
+
+
+@st.composite
+def blocked_layouts(draw):
+    """Return a blocked layout, the same by basis vectors, and a shape that it covers."""
+    rank = draw(st.integers(1, 3))
+    sizes = st.lists(POWERS, min_size=rank, max_size=rank)
+    each, threads = draw(sizes), draw(sizes)
+    order = draw(st.permutations(range(rank)))
+    each[order[0]] *= 2  # else basis vectors do not tell which axis comes first
+    bases = {"register": [], "lane": []}
+    covered = [1] * rank
+    for name, counts in (("register", each), ("lane", threads)):
+        for axis in order:
+            for _ in range(counts[axis].bit_length() - 1):
+                bases[name].append([covered[axis] if a == axis else 0 for a in range(rank)])
+                covered[axis] *= 2
+    text = f"sizePerThread = {each}, threadsPerWarp = {threads}, warpsPerCTA = {each}"
+    blocked = f"#ttg.blocked<{{{text}, order = {list(order)}}}>"
+    linear = f"#ttg.linear<{{register = {bases['register']}, lane = {bases['lane']}, warp = []}}>"
+    return blocked, linear, tuple(2 * n for n in covered)
+
+
+@given(drawn=blocked_layouts())
+def test_a_blocked_layout_and_its_basis_vectors_agree(drawn):
+    blocked, linear, shape = drawn
+    assert layouts._run(linear, shape) == layouts._run(blocked, shape)
+
+
+TTGIR = """
+#blocked = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [2, 16], order = [1, 0]}>
+#mma = #ttg.nvidia_mma<{versionMajor = 3, instrShape = [16, 128, 16]}>
+  %0 = tt.load %p, %m, %c : tensor<32x64x!tt.ptr<f32>, #blocked> loc(#loc1)
+  %0 = tt.load %p, %m, %c : tensor<32x64x!tt.ptr<f32>, #blocked> loc(#loc2)
+  %1 = tt.load %q : tensor<64x!tt.ptr<f32>, #ttg.slice<{dim = 0, parent = #blocked}>> loc(#loc1)
+  %2 = tt.load %q : !tt.ptr<f32>
+  tt.store %p, %v, %m : tensor<64x128x!tt.ptr<bf16>, #mma> loc(#loc1)
+  tt.store %p, %v, %m : tensor<64x128x!tt.ptr<bf16>, #new_fangled> loc(#loc1)
+"""
+
+
+def test_accesses_of_a_module():
+    assert [str(access) for access in layouts.accesses(TTGIR)] == [
+        "load 32x64 f32: 256 B by 16 B",
+        "load 64 f32: 256 B by 16 B",
+        "store 64x128 bf16: 16 B by 4 B (not coalesced)",
+    ]
+
+
+def test_facts_are_text():
+    facts = replace(seen(product()), from_disk=True, seconds=0.5).facts()
+    assert facts["products"] == "4 wgmma m64n128k16 from SS, 1 in flight at the wait"
+    assert facts["compiled in"] == "0.50 s (from the cache)"
+    assert all(isinstance(text, str) for text in facts.values())
