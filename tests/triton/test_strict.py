@@ -8,9 +8,12 @@ import re
 import numpy as np
 import pytest
 import torch
-import toy_kernels as toys
 from hypothesis import given
 from hypothesis import strategies as st
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import toy_kernels as toys
 from toy_kernels import run
 
 from convref_triton.interpreter import StrictError, execute

@@ -112,7 +112,11 @@ def execute(
         for number in _order(math.prod(launch.grid), order, seed):
             builder.grid_idx = tuple(map(int, np.unravel_index(number, launch.grid)))
             memory.program, memory.where = number, f"{name}{builder.grid_idx}"
-            kernel(**arguments, **constants)
+            try:
+                kernel(**arguments, **constants)
+            except Exception as error:
+                error.add_note(f"interpreting {memory.where}")
+                raise
         memory.where = name
     memory.finish()
 

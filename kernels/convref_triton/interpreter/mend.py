@@ -128,7 +128,7 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
         return TensorHandle(values.astype(numpy_dtype(target)), target)
 
     def binary_op(self, lhs: Any, rhs: Any, op: Callable[..., Array]) -> Any:
-        """Apply `op`; a comparison gives booleans, whatever it compares."""
+        """Apply `op` to numbers, not to the bit patterns of bf16; booleans wrap at 2."""
         if is_bf16(lhs):
             output = op(numbers(lhs), numbers(rhs))
             if output.dtype != np.bool_:
@@ -136,16 +136,7 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
             return TensorHandle(output, tl.int1)
         if lhs.data.dtype == np.bool_ and rhs.data.dtype == np.bool_:
             op = _MOD_2.get(op, op)
-        result = super().binary_op(lhs, rhs, op)
-        if result.data.dtype == np.bool_:
-            result.dtype = tl.int1
-        return result
-
-    def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
-        """Apply `op` to numbers, not to the bit patterns of bf16."""
-        if is_bf16(arg):
-            return TensorHandle(narrow(op(numbers(arg))), tl.bfloat16)
-        return super().unary_op(arg, op)
+        return super().binary_op(lhs, rhs, op)
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         """Return the smaller of two, a number rather than a NaN, as min.f32 does."""
