@@ -322,30 +322,24 @@ def _leading_to(end: int, head: int, before: Mapping[int, Sequence[int]]) -> fro
 
 # What follows reads AMD's assembly.
 
-AMD_LINE = re.compile(r"^(?:(\.LBB\w+):(.*)|\s+([a-z]\w+)\s*([^;\n]*))", re.MULTILINE)
+AMD_LINE = re.compile(r"^(?:(\.LBB\w+):|[ \t]+([a-z]\w+)[ \t]*([^;\n]*))", re.MULTILINE)
 AMD_BYTES = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "short": 2, "byte": 1, "dword": 4}
 
 
 def parse_amd(text: str) -> list[Instruction]:
-    """Return the instructions of AMD's assembly, positions counted from 0.
-
-    Of branches to an earlier place only those to what LLVM notes as the head of a loop are kept:
-    it also makes cycles of tests that let nothing pass twice.
-    """
-    labels: dict[str, tuple[int, bool]] = {}
+    """Return the instructions of AMD's assembly, positions counted from 0."""
+    labels: dict[str, int] = {}
     found: list[tuple[str, str]] = []
-    for label, note, opcode, operands in AMD_LINE.findall(text):
+    for label, opcode, operands in AMD_LINE.findall(text):
         if label:
-            labels[label] = len(found), "Loop Header" in note
+            labels[label] = len(found)
         else:
             found.append((opcode, operands.strip()))
-    code = []
-    for position, (opcode, operands) in enumerate(found):
-        target, is_head = labels.get(operands, (None, False))
-        kept = target if target is not None and (is_head or target > position) else None
-        falls = opcode not in ("s_branch", "s_endpgm")
-        code.append(Instruction(position, opcode, operands, kept, falls))
-    return code
+    ends = ("s_branch", "s_endpgm")
+    return [
+        Instruction(position, opcode, operands, labels.get(operands), opcode not in ends)
+        for position, (opcode, operands) in enumerate(found)
+    ]
 
 
 def amd_mma(instruction: Instruction) -> Mma | None:

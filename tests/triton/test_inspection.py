@@ -61,9 +61,9 @@ def test_a_product_on_ampere():
 
 def test_a_product_on_amd():
     """Each of 8 waves does 128 * 128 * 64 / (32 * 32 * 8) / 8 = 16 products."""
-    found = seen(product(stages=2), "gfx942")
+    found = seen(product(), "gfx942")
     assert found.mma == {"mfma 32x32x8 bf16": 16}
-    assert set(found.loads) == {"global 16"}
+    assert found.loop_loads == {"global 16": 4}  # 2 x 16 KiB by 512 threads of 16 bytes
     assert 0 < found.registers <= 512
     assert (found.spills, found.issue) == (0, None)
     assert found.loop > 16
@@ -162,12 +162,17 @@ def test_a_branch_backwards_is_no_loop_unless_it_comes_back():
 
 def test_the_innermost_loop_around_the_products():
     nested = code(
-        ("MOV", None, True), ("FFMA", None, True), ("BRA", 1, True), ("LDG", None, True),
+        ("FFMA", None, True), ("FFMA", None, True), ("BRA", 1, True), ("LDG", None, True),
         ("BRA", 3, True), ("BRA", 0, True), ("EXIT", None, False),
     )  # fmt: skip
     loop, products = inspection._hot(nested, inspection.sass_mma)
     assert [i.position for i in loop] == [1, 2]
     assert len(products) == 1
+
+
+def test_matrix_instructions_count_before_the_adds_around_them():
+    mixed = code(("HMMA.16816.F32.BF16", None, True), ("FFMA", None, True), ("BRA", 0, True))
+    assert [p.name for p in inspection._hot(mixed, inspection.sass_mma)[1]] == ["mma.sync m16n8k16"]
 
 
 POWERS = st.sampled_from([1, 2, 4, 8])
