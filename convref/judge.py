@@ -53,6 +53,8 @@ class Numerics:
         (integers) or "undeclared", which can never be proven wrong outside exact data.
     tf32 : bool
         Operands are cut to 10 mantissa bits.
+    tf32x3 : bool
+        Operands are split in two such parts, of whose products the smallest is left out.
     stages : int
         How often a value on the path is rounded to the output type before the last rounding;
         at least half of all values that are so rounded on the way to one result.
@@ -75,6 +77,7 @@ class Numerics:
 
     model: str = "rn32"
     tf32: bool = False
+    tf32x3: bool = False
     stages: int = 0
     splits: int = 1
     ftz: bool = False
@@ -94,8 +97,18 @@ class Numerics:
         """Return the type that holds the partial sums, or None if undeclared."""
         return _ACCUMULATOR.get(self.model)
 
+    @property
+    def cut(self) -> float:
+        """Return what cutting the operands does to a product, as a fraction of it."""
+        v = TF32_UNIT
+        if self.tf32x3:
+            return 3 * v**2 + v**4
+        return 2 * v + v**2 if self.tf32 else 0.0
+
     def gamma(self, n: int) -> float:
         """Return (1 + u)**n - 1, the relative error of n roundings in any order."""
+        if self.tf32x3:
+            n = 3 * n + n // 128 + 1  # three products for one, of which two are small
         if self.model == "mma32":
             n = n + n // 16 + self.splits
         return _gamma(n, UNITS[self.model])
@@ -325,7 +338,7 @@ def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
     holder = numerics.accumulator
     if holder is None or numerics.stages:
         holder = code
-    if numerics.normwise or (numerics.tf32 and ref.largest > 2**11):
+    if numerics.normwise or ((numerics.tf32 or numerics.tf32x3) and ref.largest > 2**11):
         return False
     if not ref.call.problem.is_exact(code):
         return False
@@ -386,9 +399,8 @@ def bound(
     error: Array = numerics.gamma(part * n) * sums + part * n * tiny
     error = error + numerics.normwise * sums.max()
     error = error + _gamma(part * n, own.u) * sums + part * n * own.eta
-    if numerics.tf32:
-        error = error + (2 * TF32_UNIT + TF32_UNIT**2) * sums
-        error = error + part * n * TF32_ETA * max(1.0, largest)
+    if cut := numerics.cut:
+        error = error + cut * sums + part * n * TF32_ETA * max(1.0, largest)
     last = out.tiny if numerics.ftz else out.eta
     if numerics.stages:
         error = error + _gamma(numerics.stages, out.u) * (sums + error) + numerics.stages * last
@@ -491,7 +503,6 @@ def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -
     floor: Any = n * dtypes.number(model.accumulator or "f32").eta + out.eta
     own = dtypes.number(dtypes.accumulator(call.dtype))
     floor = floor + _gamma(part * n, own.u) * sums
-    if model.tf32:
-        floor = floor + (2 * TF32_UNIT + TF32_UNIT**2) * sums
+    floor = floor + model.cut * sums
     result: Array = spread * sqrt(part * n) * UNITS[model.model] * sums + out.u * np.abs(value)
     return result * sqrt(part) + floor

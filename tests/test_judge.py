@@ -96,6 +96,7 @@ MODELS = [
     ("rn32", Numerics("rn32")),
     ("mma32", Numerics("mma32", splits=8)),
     ("tf32", Numerics("rn32", tf32=True)),
+    ("tf32x3", Numerics("rn32", tf32x3=True)),
     ("staged", Numerics("rn32", stages=3)),
     ("ftz", Numerics("rn32", ftz=True)),
     ("normwise", Numerics("rn32", normwise=1e-5)),
@@ -119,6 +120,24 @@ def test_tf32_rounding_passes_only_where_it_is_declared():
     results = oracle.evaluate(case.call, *cut, b)
     assert judge(case.call, (x, w, b), results, Numerics("rn32", tf32=True))
     assert not judge(case.call, (x, w, b), results, Numerics("rn32"))
+
+
+def _cut(a):
+    return (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@pytest.mark.parametrize("fill", ["normal", "positive", "wide", "subnormal", "int"])
+def test_three_tf32_products_stay_within_their_bound(fill):
+    case = parse(f"conv.fprop:n1c20k2_i30_f1:bias=0:fill={fill}")
+    x, w, _ = operands(case)
+    high = [_cut(a) for a in (x, w)]
+    low = [_cut(a - h) for a, h in zip((x, w), high)]
+    products = [(high[0], high[1]), (high[0], low[1]), (low[0], high[1])]
+    result = sum(oracle.evaluate(case.call, *pair, None)[0] for pair in products)
+    assert judge(case.call, (x, w, None), (result,), Numerics("rn32", tf32x3=True))
+    single = oracle.evaluate(case.call, *high, None)
+    bad = not judge(case.call, (x, w, None), single, Numerics("rn32", tf32x3=True))
+    assert bad == (fill not in ("int", "subnormal"))
 
 
 def test_an_undeclared_model_is_at_most_suspect_outside_exact_data():

@@ -73,14 +73,14 @@ class TritonBackend:
 
     def describe(self, call: Call) -> str:
         """Return which kernel and tile compute a call, and what was passed over, and why."""
-        return plan(call, operands(call)).reason
+        return plan(call, operands(call), card=_card(call)).reason
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
-        if call.specs[0].device == "cpu":
-            return Numerics("rn32", tf32=call.math == "tf32")
-        cores = call.dtype != "f32" or call.math != "ieee"
-        return Numerics("mma32" if cores else "rn32", tf32=call.math == "tf32", splits=64)
+        cut = {call.math: True} if call.math != "ieee" else {}
+        if call.specs[0].device == "cpu" or (call.dtype == "f32" and not cut):
+            return Numerics("rn32", **cut)
+        return Numerics("mma32", splits=64, **cut)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the versions and the device."""
@@ -96,7 +96,11 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 
 @lru_cache(_PLANS)
 def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None) -> Plan:
-    return plan(call, {tensor.role: tensor for tensor in tensors}, choice)
+    return plan(call, {tensor.role: tensor for tensor in tensors}, choice, _card(call))
+
+
+def _card(call: Call) -> str:
+    return torch.cuda.get_device_name() if call.specs[0].device == "cuda" else ""
 
 
 backend = TritonBackend()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from triton.runtime import JITFunction
 
 from convref.case import Call
 
-from . import gather
+from . import bgrad, gather, measured, wgrad
 from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
@@ -36,22 +41,31 @@ class Kernel(Protocol):
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "gather": (gather,),
     "scatter": (gather,),
-    "correlate": (),
-    "total": (),
+    "correlate": (wgrad,),
+    "total": (bgrad,),
 }
 
 
-class Choice(NamedTuple):
-    """A kernel by its module's name, and a row of its table."""
+@dataclass(frozen=True)
+class Choice:
+    """A kernel by its module's name, a row of its table, and a hash of the kernel's source."""
 
     kernel: str
     tile: Tile
+    source: str
+
+    @property
+    def key(self) -> str:
+        """Return kernel and tile as a measured row names them."""
+        return f"{self.kernel} {list(self.tile)}"
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.tile}"
 
 
-def plan(call: Call, tensors: Mapping[str, Tensor], choice: Choice | None = None) -> Plan:
+def plan(
+    call: Call, tensors: Mapping[str, Tensor], choice: Choice | None = None, card: str = ""
+) -> Plan:
     """Return what computes `call` on operands that lie as `tensors` say.
 
     Parameters
@@ -62,6 +76,8 @@ def plan(call: Call, tensors: Mapping[str, Tensor], choice: Choice | None = None
         The operands that are present, by role.
     choice : Choice, optional
         Taken for every result that it serves, instead of the table's choice.
+    card : str
+        Name of the device, whose measured rows are looked up.
     """
     builder = Builder(call, tensors)
     shape = geometry(call.conv)
@@ -70,13 +86,13 @@ def plan(call: Call, tensors: Mapping[str, Tensor], choice: Choice | None = None
         if not prod(call.problem.shape(role)):
             task.result()
             continue
-        passed, kernel = _first(task)
-        tile = kernel.choose(task)
-        for offered in choices(task):
-            if offered == choice:
-                kernel, tile = _named(task, offered.kernel), offered.tile
-        kernel.plan(task, tile)
-        builder.reasons.append(f"{role}: {Choice(_name(kernel), tile)}{passed}")
+        possible = {offered.key: offered for offered in choices(task)}
+        if choice is not None and choice.key in possible:
+            taken, why = possible[choice.key], "asked for"
+        else:
+            taken, why = _measured(task, card, possible) or _expected(task)
+        _named(task, taken.kernel).plan(task, taken.tile)
+        builder.reasons.append(f"{role}: {taken} ({why})")
     return builder.plan()
 
 
@@ -84,7 +100,7 @@ def choices(task: Task) -> Iterator[Choice]:
     """Yield everything that computes a task, the preferred kernel first."""
     for kernel in KERNELS[task.kind]:
         if kernel.admits(task) is None:
-            yield from (Choice(_name(kernel), tile) for tile in kernel.tiles(task))
+            yield from (_choice(kernel, tile) for tile in kernel.tiles(task))
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor]) -> list[Choice]:
@@ -94,15 +110,37 @@ def offered(call: Call, tensors: Mapping[str, Tensor]) -> list[Choice]:
     return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
 
 
-def _first(task: Task) -> tuple[str, Kernel]:
-    """Return the first kernel that admits the task, after why the others do not."""
-    passed = []
+def _measured(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str] | None:
+    """Return what was measured to be fastest, if the kernel's source is still what it was."""
+    found = measured.look_up(task.builder.call, task.role, card)
+    if found is None:
+        return None
+    row, where = found
+    choice = possible.get(f"{row['kernel']} {row['tile']}")
+    return (choice, where) if choice is not None and choice.source == row["source"] else None
+
+
+def _expected(task: Task) -> tuple[Choice, str]:
+    """Return the heuristic's choice, and why kernels that are preferred do not admit the task."""
+    passed = ["heuristic"]
     for kernel in KERNELS[task.kind]:
         reason = kernel.admits(task)
         if reason is None:
-            return f" ({'; '.join(passed)})" if passed else "", kernel
-        passed.append(f"{_name(kernel)}: {reason}")
+            return _choice(kernel, kernel.choose(task)), "; ".join(passed)
+        passed.append(f"no {_name(kernel)}: {reason}")
     raise AssertionError(f"no kernel takes every {task.kind}")
+
+
+def _choice(kernel: Kernel, tile: Tile) -> Choice:
+    return Choice(_name(kernel), tile, _source(kernel))
+
+
+@cache
+def _source(kernel: Kernel) -> str:
+    """Return twelve digits that change with the source of a module's kernels or their helpers."""
+    made = [value for value in vars(kernel).values() if isinstance(value, JITFunction)]
+    keys = sorted(function.cache_key for function in made)
+    return sha256("".join(keys).encode()).hexdigest()[:12]
 
 
 def _named(task: Task, name: str) -> Kernel:
