@@ -476,6 +476,12 @@ def test_booleans_add_modulo_two():
     assert applied(_parity, x, z, block=4).tolist() == [1, 1, 1, 1]
 
 
+def test_a_scalar_condition_masks_a_block():
+    y = torch.full((8,), -1, dtype=torch.int32)
+    toys.run(toys.scalar_in_mask, (1,), {"y": y}, constants={"BLOCK": 8})
+    assert y.tolist() == list(range(8))
+
+
 # The language
 
 

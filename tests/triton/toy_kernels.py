@@ -240,3 +240,10 @@ def chained(y):
     p = tl.program_id(0)
     before = tl.load(y + p - 1, mask=p > 0, other=0)
     tl.store(y + p, before + 1)
+
+
+@triton.jit
+def scalar_in_mask(y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    for row in range(3):
+        tl.store(y + (row - 1) * BLOCK + i, i, mask=(i >= 0) & (row >= 1) & (row < 2))

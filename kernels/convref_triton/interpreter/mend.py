@@ -136,7 +136,10 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
             return TensorHandle(output, tl.int1)
         if lhs.data.dtype == np.bool_ and rhs.data.dtype == np.bool_:
             op = _MOD_2.get(op, op)
-        return super().binary_op(lhs, rhs, op)
+        result = super().binary_op(lhs, rhs, op)
+        if result.data.dtype == np.bool_:  # else a scalar condition is no mask for a block
+            result.dtype = tl.int1
+        return result
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         """Return the smaller of two, a number rather than a NaN, as min.f32 does."""
