@@ -1,0 +1,63 @@
+"""Run a call with one kernel wherever that admits a result, and judge what comes out."""
+
+from __future__ import annotations
+
+from math import prod
+
+from convref.arrays import like, to_torch
+from convref.conformance.operands import operands
+from convref.judge import judge
+from convref_triton import gather, interpreted
+from convref_triton.backend import backend
+from convref_triton.builder import Builder
+from convref_triton.geometry import Tensor, geometry
+from convref_triton.task import Task
+
+
+def facts(call, arrays):
+    """Return the operands' tensors by role, and what a plan knows of them."""
+    tensors = {r: to_torch(a) for r, a in zip(call.roles, arrays) if a is not None}
+    known = {
+        role: Tensor(role, tuple(t.shape), t.stride(), call.dtype, t.data_ptr() % 16 == 0)
+        for role, t in tensors.items()
+    }
+    return tensors, known
+
+
+def planned(call, known, kernel, pick=0):
+    """Return (plan, admitted): a plan of the `pick`-th tile of `kernel`, of `gather` elsewhere."""
+    builder, admitted = Builder(call, known), []
+    for role in call.wanted:
+        task = Task(builder, geometry(call.conv), role)
+        if role in builder.buffers:
+            continue
+        if not prod(call.problem.shape(role)):
+            task.result()
+        elif kernel.admits(task) is None:
+            rows = kernel.tiles(task)
+            kernel.plan(task, rows[pick % len(rows)])
+            admitted.append(role)
+        else:
+            gather.plan(task, gather.choose(task))
+    return builder.plan(), admitted
+
+
+def run(call, arrays, kernel, pick=0):
+    """Return (results by role, plan, roles that the kernel computed)."""
+    tensors, known = facts(call, arrays)
+    made, admitted = planned(call, known, kernel, pick)
+    return interpreted.run(made, tensors), made, admitted
+
+
+def verdict(case, kernel, pick=0):
+    """Return the judge's verdict, and the roles that the kernel computed."""
+    arrays = operands(case)
+    found, _, admitted = run(case.call, arrays, kernel, pick)
+    template = next(a for a in arrays if a is not None)
+    results = tuple(
+        like(found[role], template) if role in found else None
+        for role in case.call.signature.results
+    )
+    zero_mean = case.fill == "normal"
+    told = judge(case.call, arrays, results, backend.numerics(case.call), zero_mean=zero_mean)
+    return told, admitted
