@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,13 @@ from convref.arrays import like, to_numpy
 from convref.case import Call
 from convref.errors import ConvrefError, UnsupportedError, message
 from convref.judge import Numerics
-from convref.problem import BASE_ROLE
+from convref.problem import BASE_ROLE, Terms
 
 from . import build, conv, library
 
 Array = np.ndarray[Any, Any]
 ALONE = 10**7  # products up to which one thread is done before a second one has started
+CALLS = 1024  # calls of which the terms are remembered
 
 
 class MojoBackend:
@@ -25,13 +29,14 @@ class MojoBackend:
     Parameters
     ----------
     name : str
-    threads : int, optional
-        How many may work on a call; by default as many as there are cores.
+    count : int, optional
+        How many threads may work on a call; by default as many as there are cores.
     """
 
-    def __init__(self, name: str = "mojo", threads: int | None = None) -> None:
+    def __init__(self, name: str = "mojo", count: int | None = None) -> None:
         self.name = name
-        self.threads = threads
+        self.count = count
+        self.always = False  # all threads for small calls too
 
     def supports(self, call: Call) -> str | None:
         """Return None, or what is missing: a kernel, a dtype, a device or the library."""
@@ -55,16 +60,45 @@ class MojoBackend:
         UnsupportedError
             If `supports` gives a reason.
         """
+        given = self._given(call, operands)
+        outputs = [
+            _result(call, role, given) if role in call.wanted else None
+            for role in call.signature.results
+        ]
+        self._compute(call, given, outputs)
+        template = next(a for a in operands if a is not None)
+        return tuple(None if r is None else like(r, template) for r in outputs)
+
+    def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
+        """Write the results into the arrays `outputs`, by role, None where masked off."""
+        self._compute(call, self._given(call, operands), outputs)
+
+    def _given(self, call: Call, operands: tuple[Any, ...]) -> dict[str, Array | None]:
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
-        given = {role: _checked(call, role, a) for role, a in zip(call.roles, operands)}
-        threads = 1 if call.conv.macs("y") < ALONE else self.threads or library.cores()
-        results = (
-            _computed(call, role, given, threads) if role in call.wanted else None
-            for role in call.signature.results
-        )
-        template = next(a for a in operands if a is not None)
-        return tuple(None if r is None else like(r, template) for r in results)
+        return {role: _checked(call, role, a) for role, a in zip(call.roles, operands)}
+
+    def _compute(
+        self,
+        call: Call,
+        given: dict[str, Array | None],
+        outputs: tuple[Array | None, ...] | list[Array | None],
+    ) -> None:
+        alone, terms = _facts(call)
+        threads = 1 if alone and not self.always else self.count or library.cores()
+        for role, out in zip(call.signature.results, outputs):
+            if out is not None:
+                _compute(call, role, terms[role], given, out, threads)
+
+    @contextmanager
+    def threads(self, count: int) -> Iterator[None]:
+        """Let `count` threads compute, also where fewer would be faster."""
+        before = self.count, self.always
+        self.count, self.always = count, True
+        try:
+            yield
+        finally:
+            self.count, self.always = before
 
     def numerics(self, call: Call) -> Numerics:
         """Return the model: sums in float32, or float64 for float64, rounded once at the end."""
@@ -80,8 +114,14 @@ class MojoBackend:
             "isa": build.chosen().name,
             "sources": build.source_hash(),
             "compiler": found[1] if found else "",
-            "threads": str(self.threads or library.cores()),
+            "threads": str(self.count or library.cores()),
         }
+
+
+@lru_cache(CALLS)
+def _facts(call: Call) -> tuple[bool, dict[str, Terms]]:
+    """Return whether a call is too small for threads, and what its results are made of."""
+    return call.conv.macs("y") < ALONE, {role: call.terms(role) for role in call.wanted}
 
 
 def _checked(call: Call, role: str, operand: Any) -> Array | None:
@@ -100,27 +140,30 @@ def _checked(call: Call, role: str, operand: Any) -> Array | None:
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
-def _computed(call: Call, role: str, given: dict[str, Array | None], threads: int) -> Array:
-    """Return one result, from what `Call.terms` says it is made of."""
-    terms, problem = call.terms(role), call.conv
-    out = _result(call, role, given)
-    base = BASE_ROLE[role]
+def _compute(
+    call: Call,
+    role: str,
+    terms: Terms,
+    given: dict[str, Array | None],
+    out: Array,
+    threads: int,
+) -> None:
+    """Write one result, from what `Call.terms` says it is made of."""
+    problem, base = call.conv, BASE_ROLE[role]
+    pairs = [(_there(given, a), _there(given, b)) for a, b in terms.products]
     if base == "b":
         conv.total(call.dtype, _there(given, terms.added[0]), out, threads)
     elif base == "w":
-        if not terms.products:
+        if not pairs:
             out[...] = 0
-        for pair in terms.products:
-            small, big = pair if not problem.transposed else pair[::-1]
-            conv.correlate(
-                problem, call.dtype, _there(given, big), _there(given, small), out, threads
-            )
+        for small, big in pairs:
+            if problem.transposed:
+                small, big = big, small
+            conv.correlate(problem, call.dtype, big, small, out, threads)
     else:
         scatter = problem.transposed == (base == "y")
-        pairs = [(_there(given, a), _there(given, w)) for a, w in terms.products]
         bias = _there(given, terms.added[0]) if terms.added else None
         conv.sum_over_windows(problem, scatter, call.dtype, pairs, bias, out, threads)
-    return out
 
 
 def _there(given: dict[str, Array | None], role: str) -> Array:
@@ -142,4 +185,4 @@ def _result(call: Call, role: str, given: dict[str, Array | None]) -> Array:
 
 
 backend = MojoBackend()
-single = MojoBackend("mojo.single", threads=1)
+single = MojoBackend("mojo.single", 1)

@@ -60,6 +60,7 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(found[1].split()) if found else frozenset()
 
 
+@cache
 def chosen(flags: frozenset[str] | None = None) -> Variant:
     """Return the best variant for a CPU with `flags`, by default this one.
 
@@ -79,6 +80,7 @@ def source_hash() -> str:
     return found.hexdigest()[:16]
 
 
+@cache
 def compiler() -> tuple[Path, str] | None:
     """Return the path and version of the compiler that pip installed, None if there is none."""
     path = Path(sysconfig.get_path("scripts")) / "mojo"
@@ -102,6 +104,7 @@ def cached(variant: Variant, version: str) -> Path:
     return Path(root) / "convref" / "mojo" / name
 
 
+@cache
 def missing(variant: Variant | None = None) -> str | None:
     """Return None if a library is there or can be built, else the reason why not."""
     variant = variant or chosen()

@@ -38,6 +38,23 @@ class Launch(NamedTuple):
     tables: tuple[Any, ...]
 
 
+class Kind(NamedTuple):
+    """The functions of the library for a kind of convolution."""
+
+    sum: str
+    pack: str
+    filter: str
+
+
+DENSE = Kind("gather", "pack_filter", "correlate")
+DEPTHWISE = Kind("depthwise", "pack_depthwise", "depthwise_filter")
+
+
+def _kind(problem: ConvProblem) -> Kind:
+    """Return what serves a problem: one channel a group on either side has kernels of its own."""
+    return DEPTHWISE if problem.groups > 1 and _sides(problem) == (1, 1) else DENSE
+
+
 def _strides(array: Array) -> Strides:
     """Return the strides in elements, those of axes with one position zero."""
     size = array.itemsize
@@ -80,7 +97,7 @@ def _windows(
 def _filter(
     problem: ConvProblem, lines: tuple[Line, ...], strides: Strides, scatter: bool
 ) -> tuple[Filter, Any]:
-    """Return a filter (small channels, big channels a group, *taps) as a sum over windows sees it."""
+    """Return a filter (small channels, big channels a group, *taps) as a sum sees it."""
     small, big, *_ = strides
     offsets = []
     for line, axis, stride in zip(lines, axes(problem), _spatial(strides)):
@@ -126,7 +143,7 @@ def _gathers(
         for axis, line, stride in zip("zyx", lines, _spatial(dst)):
             setattr(g, f"dst_{axis}", line.pace * stride)
             start += line.start * stride
-        function("plan_gather", dtype)(ctypes.byref(g))
+        function(f"plan_{_kind(problem).sum}", dtype)(ctypes.byref(g))
         launches.append(Launch(g, start, tuple(tables)))
     return tuple(launches)
 
@@ -163,7 +180,7 @@ def sum_over_windows(
         tuple(_strides(source) for source, _ in pairs),
         tuple(_strides(w) for _, w in pairs),
         _strides(out),
-        0 if bias is None else (_strides(bias)[0] or 1),
+        0 if bias is None else _channel((0, *_strides(bias)), len(bias)),
         threads,
     )
     for launch in _gathers(*key):
@@ -174,12 +191,12 @@ def sum_over_windows(
         g.dst = out.ctypes.data + launch.start * out.itemsize
         g.bias = 0 if bias is None else bias.ctypes.data
         g.panels = scratch(g.panels_bytes, "panels")
-        _run(g, ctypes.addressof(g), dtype, threads)
+        _run(g, _kind(problem), dtype, threads)
 
 
-def _run(g: Gather, address: int, dtype: str, threads: int) -> None:
-    pack, compute = function("pack_filter", dtype), function("gather", dtype)
-    size = g.scratch_bytes
+def _run(g: Gather, kind: Kind, dtype: str, threads: int) -> None:
+    pack, compute = function(kind.pack, dtype), function(kind.sum, dtype)
+    size, address = g.scratch_bytes, ctypes.addressof(g)
 
     def work(low: int, high: int) -> None:
         compute(Word(address), Word(scratch(size, "rows")), Word(low), Word(high))
@@ -202,7 +219,7 @@ def _correlates(
     channel = _channel(small, small_channels * problem.groups)
     p.small = Source(0, small[0], channel, *_spatial(small))
     p.dst, offsets = _filter(problem, lines, dst, scatter=False)
-    function("plan_correlate", dtype)(ctypes.byref(p))
+    function(f"plan_{_kind(problem).filter}", dtype)(ctypes.byref(p))
     return Launch(p, 0, (shifts, offsets))
 
 
@@ -219,7 +236,8 @@ def correlate(
     p = Correlate.from_buffer_copy(launch.struct)
     p.windows.first.data, p.small.data = big.ctypes.data, small.ctypes.data
     p.dst.data = out.ctypes.data
-    compute, address, size = function("correlate", dtype), ctypes.addressof(p), p.scratch_bytes
+    compute, address = function(_kind(problem).filter, dtype), ctypes.addressof(p)
+    size = p.scratch_bytes
     spread(
         lambda low, high: compute(
             Word(address), Word(scratch(size, "rows")), Word(low), Word(high)

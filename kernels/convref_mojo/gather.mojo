@@ -10,7 +10,7 @@ block of rows and one panel stay in the second-level cache.
 
 from std.memory import stack_allocation
 
-from numbers import Address, Table, at, lanes, load, size, store, wide
+from numbers import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
 from tile import CHUNK, MR, NV, multiply
 from windows import Tap, Window, Windows, row, split
 
@@ -129,15 +129,29 @@ def pack_filter[T: DType](g: Gather, low: Int, high: Int):
 @always_inline
 def lay[
     T: DType
-](to: Address[wide[T]], start: Address[T], down: Int, across: Int, rows: Int, columns: Int, line: Int):
+](
+    to: Address[wide[T]],
+    start: Address[T],
+    down: Int,
+    across: Int,
+    rows: Int,
+    columns: Int,
+    line: Int,
+):
     """Write a matrix row by row, `line` numbers apart, the rest of each line zero."""
-    for i in range(rows):
-        var here = start.unsafe_offset(i * down)
+    comptime W = lanes[wide[T]]()
+    var done = 0
+    if down == 1 and across != 1:
+        while done + W <= rows:
+            for j in range(0, line, W):
+                var corner = start.unsafe_offset(done + j * across)
+                var square = to.unsafe_offset(done * line + j)
+                transpose[T](square, line, corner, across, min(W, columns - j))
+            done += W
+    for i in range(done, rows):
         var there = to.unsafe_offset(i * line)
-        for j in range(columns):
-            there[unsafe_offset=j] = load[T, 1](here.unsafe_offset(j * across))
-        for j in range(columns, line):
-            there[unsafe_offset=j] = 0
+        copy[T](there, start.unsafe_offset(i * down), columns, across)
+        clear[wide[T]](there.unsafe_offset(columns), line - columns)
 
 
 def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):

@@ -5,6 +5,13 @@ computes, the units of work `low` to `high` that it shall do, so that threads ar
 """
 
 from correlate import Correlate, correlate, plan_correlate
+from depthwise import (
+    depthwise,
+    depthwise_filter,
+    pack_depthwise,
+    plan_depthwise,
+    plan_depthwise_filter,
+)
 from gather import Gather, gather, pack_filter, plan_gather
 from numbers import lanes
 from tile import MR, NV
@@ -44,6 +51,33 @@ def correlate_f32(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, h
     correlate[DType.float32](p[], scratch, low, high)
 
 
+@export("convref_plan_depthwise_f32")
+def plan_depthwise_f32(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
+    plan_depthwise[DType.float32](g[])
+
+
+@export("convref_pack_depthwise_f32")
+def pack_depthwise_f32(g: Pointer[Gather, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    pack_depthwise[DType.float32](g[], low, high)
+
+
+@export("convref_depthwise_f32")
+def depthwise_f32(g: Pointer[Gather, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    depthwise[DType.float32](g[], scratch, low, high)
+
+
+@export("convref_plan_depthwise_filter_f32")
+def plan_depthwise_filter_f32(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
+    plan_depthwise_filter[DType.float32](p[])
+
+
+@export("convref_depthwise_filter_f32")
+def depthwise_filter_f32(
+    p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int
+) abi("C"):
+    depthwise_filter[DType.float32](p[], scratch, low, high)
+
+
 @export("convref_total_f32")
 def total_f32(p: Pointer[Total, MutAnyOrigin], low: Int, high: Int) abi("C"):
     total[DType.float32](p[], low, high)
@@ -74,6 +108,33 @@ def correlate_f64(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, h
     correlate[DType.float64](p[], scratch, low, high)
 
 
+@export("convref_plan_depthwise_f64")
+def plan_depthwise_f64(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
+    plan_depthwise[DType.float64](g[])
+
+
+@export("convref_pack_depthwise_f64")
+def pack_depthwise_f64(g: Pointer[Gather, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    pack_depthwise[DType.float64](g[], low, high)
+
+
+@export("convref_depthwise_f64")
+def depthwise_f64(g: Pointer[Gather, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    depthwise[DType.float64](g[], scratch, low, high)
+
+
+@export("convref_plan_depthwise_filter_f64")
+def plan_depthwise_filter_f64(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
+    plan_depthwise_filter[DType.float64](p[])
+
+
+@export("convref_depthwise_filter_f64")
+def depthwise_filter_f64(
+    p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int
+) abi("C"):
+    depthwise_filter[DType.float64](p[], scratch, low, high)
+
+
 @export("convref_total_f64")
 def total_f64(p: Pointer[Total, MutAnyOrigin], low: Int, high: Int) abi("C"):
     total[DType.float64](p[], low, high)
@@ -102,6 +163,33 @@ def plan_correlate_bf16(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
 @export("convref_correlate_bf16")
 def correlate_bf16(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
     correlate[DType.bfloat16](p[], scratch, low, high)
+
+
+@export("convref_plan_depthwise_bf16")
+def plan_depthwise_bf16(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
+    plan_depthwise[DType.bfloat16](g[])
+
+
+@export("convref_pack_depthwise_bf16")
+def pack_depthwise_bf16(g: Pointer[Gather, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    pack_depthwise[DType.bfloat16](g[], low, high)
+
+
+@export("convref_depthwise_bf16")
+def depthwise_bf16(g: Pointer[Gather, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    depthwise[DType.bfloat16](g[], scratch, low, high)
+
+
+@export("convref_plan_depthwise_filter_bf16")
+def plan_depthwise_filter_bf16(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
+    plan_depthwise_filter[DType.bfloat16](p[])
+
+
+@export("convref_depthwise_filter_bf16")
+def depthwise_filter_bf16(
+    p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int
+) abi("C"):
+    depthwise_filter[DType.bfloat16](p[], scratch, low, high)
 
 
 @export("convref_total_bf16")

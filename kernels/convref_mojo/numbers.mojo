@@ -3,7 +3,7 @@
 Nothing here calls a library: a cast to bfloat16 would, so its rounding is done on the bits.
 """
 
-from std.memory import bitcast
+from std.memory import bitcast, stack_allocation
 from std.sys import CompilationTarget, simd_width_of
 
 comptime Address[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
@@ -89,3 +89,40 @@ def clear[A: DType](to: Address[A], count: Int):
     while i < count:
         to[unsafe_offset=i] = 0
         i += 1
+
+
+@always_inline
+def transpose[
+    T: DType
+](to: Address[wide[T]], pitch: Int, start: Address[T], step: Int, count: Int):
+    """Write `count` lines of W numbers, `step` apart, as columns of W lines; the rest is zero.
+
+    Interleaving lines W/2 apart turns the index (line, column) by one bit; log2(W) rounds turn it
+    all the way round.
+    """
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    var lines = stack_allocation[W, SIMD[A, W]]()
+    comptime for i in range(W):
+        var line = SIMD[A, W](0)
+        if i < count:
+            line = load[T, W](start.unsafe_offset(i * step))
+        lines[unsafe_offset=i] = line
+    comptime for round in range(log2(W)):
+        var turned = stack_allocation[W, SIMD[A, W]]()
+        comptime for i in range(W // 2):
+            var both = lines[unsafe_offset=i].interleave(lines[unsafe_offset=i + W // 2])
+            turned[unsafe_offset=2 * i] = both.slice[W]()
+            turned[unsafe_offset=2 * i + 1] = both.slice[W, offset=W]()
+        comptime for i in range(W):
+            lines[unsafe_offset=i] = turned[unsafe_offset=i]
+    comptime for i in range(W):
+        to.unsafe_offset(i * pitch).unsafe_store[width=W](lines[unsafe_offset=i])
+
+
+def log2(n: Int) -> Int:
+    """Return the logarithm of a power of two."""
+    var found = 0
+    while (1 << found) < n:
+        found += 1
+    return found
