@@ -11,6 +11,7 @@ from convref_triton import gather, interpreted
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import Tensor, geometry
+from convref_triton.table import Tile
 from convref_triton.task import Task
 
 
@@ -25,7 +26,7 @@ def facts(call, arrays):
 
 
 def planned(call, known, kernel, pick=0):
-    """Return (plan, admitted): a plan of the `pick`-th tile of `kernel`, of `gather` elsewhere."""
+    """Return (plan, admitted): a plan on the `pick`-th tile of `kernel`, of `gather` elsewhere."""
     builder, admitted = Builder(call, known), []
     for role in call.wanted:
         task = Task(builder, geometry(call.conv), role)
@@ -35,7 +36,7 @@ def planned(call, known, kernel, pick=0):
             task.result()
         elif kernel.admits(task) is None:
             rows = kernel.tiles(task)
-            kernel.plan(task, rows[pick % len(rows)])
+            kernel.plan(task, pick if isinstance(pick, Tile) else rows[pick % len(rows)])
             admitted.append(role)
         else:
             gather.plan(task, gather.choose(task))

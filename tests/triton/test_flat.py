@@ -69,6 +69,13 @@ def test_64_bit_offsets(monkeypatch, line):
     assert admitted
 
 
+def test_no_tap_beyond_the_last_wraps_around():
+    case = parse("conv.fprop:n2c1k5_i9x9_f5x5_p2:dt=bf16:fill=int")  # a block of 64 has 25 taps
+    told, admitted = verdict(case, flat, table.Tile(32, 32, 64))
+    assert told
+    assert admitted
+
+
 def test_rounded_channels_are_zero_in_both_operands():
     case = parse("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16")
     rows = flat.tiles(task("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16"))
