@@ -72,6 +72,9 @@ def check(
     fill: Annotated[list[str] | None, typer.Option(help="Only these fills.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Only these arms of the backend, such as plain.")
+    ] = None,
     shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",
     log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Run the lines of this file.")] = None,
@@ -87,17 +90,16 @@ def check(
     """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
     from .conformance import campaign, screen
     from .conformance.engine import Limits, preload
-    from .conformance.generate import CHUNK, Axes
+    from .conformance.generate import Axes
 
-    size = min(CHUNK, examples) if examples else CHUNK
-    axes = Axes(seed, _words(op), _words(pass_), _words(dtype), _words(fill), size)
+    chosen_axes = (_words(op), _words(pass_), _words(dtype), _words(fill))
     more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
     good, chosen = True, backends or _installed()
     preload(chosen)
     for name in chosen:
         settings = campaign.Settings(
             name,
-            axes,
+            Axes(seed, *chosen_axes, _chunk(name, examples), _words(arm)),
             None if replay else seconds,
             examples,
             jobs,
@@ -192,6 +194,14 @@ def _known(name: str, more: tuple[knownbugs.Region, ...]) -> tuple[knownbugs.Reg
 
 def _installed() -> list[str]:
     """Return the registered backends that load: the oracle left out, its slow loops last."""
+def _chunk(name: str, examples: int | None) -> int:
+    """Return the examples of a chunk: a registered backend may wish for fewer."""
+    from .conformance.generate import CHUNK
+
+    wish = getattr(dispatch.load(name), "chunk", CHUNK) if name in dispatch.names() else CHUNK
+    return min(wish, examples or wish)
+
+
     found = [name for name in dispatch.names() if name != "numpy" and not _why_not(name)]
     return sorted(found, key=lambda name: name == "loops")
 

@@ -5,19 +5,54 @@ Each module is imported only when its backend is asked for, and imports its fram
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ..case import Call
 from ..judge import Numerics
 
 
+@dataclass(frozen=True)
+class Arm:
+    """One way to run a library: with variables set, through another backend object, or both.
+
+    Parameters
+    ----------
+    name : str
+        "plain" for the library as it is.
+    environment : tuple of (str, str)
+        Variables of the worker process, for what a library reads once.
+    backend : str
+        The object that is called instead, as `convref.dispatch.load` takes it.
+    share : int
+        How many chunks it gets for each chunk of an arm with share 1.
+    """
+
+    name: str = "plain"
+    environment: tuple[tuple[str, str], ...] = ()
+    backend: str = ""
+    share: int = 1
+
+
+PLAIN = Arm()
+
+
 @runtime_checkable
 class Backend(Protocol):
     """Whatever computes calls. Register one through the entry-point group "convref.backends".
 
-    Two attributes are optional: ``raw``, the same without its own checks, for the court; and
-    ``checked_by_dispatch``, true where `convref.dispatch.run` has checked the operands' sizes, so
-    that the court does not hand it wrong ones.
+    These are optional, and for the court:
+
+    - ``raw``, the same backend without checks of its own;
+    - ``checked_by_dispatch``, true where `convref.dispatch.run` has checked the operands' sizes, so
+      that the court does not hand it wrong ones;
+    - ``arms``, a tuple of `Arm` over which a campaign spreads its chunks, the plain one among them;
+    - ``chunk``, how many examples are a chunk, where 1,000 take minutes;
+    - ``run_many(calls, operands)``, which returns a list of what `run` would, where it takes less
+      time together, and ``batch``, how many calls it gets;
+    - ``threads(count)``, a context manager in which that many threads compute;
+    - ``run_into(call, outputs, *operands)``, which writes the results into arrays that it is given:
+      one for each role, contiguous, None where masked off. The court looks at the memory around.
     """
 
     name: str

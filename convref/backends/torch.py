@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from threading import RLock
 from typing import Any
@@ -17,6 +19,7 @@ from ..arrays import kind_of, like, to_torch, torch_dtype
 from ..case import Call
 from ..errors import missing_extra
 from ..judge import Numerics
+from . import PLAIN, Arm
 
 try:
     import torch
@@ -30,6 +33,9 @@ _REAL = ("f16", "bf16", "f32", "f64")
 _NARROW = ("i8", "i16", "i32", "u8")
 
 
+# oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
+ISA = "ONEDNN_MAX_CPU_ISA"
+CAPS = {"sse41": "SSE41", "avx2": "AVX2", "avx512": "AVX512_CORE", "bf16": "AVX512_CORE_BF16"}
 class TorchBackend:
     """Computes convolutions with ATen on the operands' device.
 
@@ -42,14 +48,24 @@ class TorchBackend:
         Whether oneDNN and NNPACK may compute on the CPU; else ATen's own loops do.
     """
 
-    def __init__(self, name: str = "torch", *, rules: bool = True, onednn: bool = True) -> None:
+    def __init__(
+        self,
+        name: str = "torch",
+        *,
+        rules: bool = True,
+        onednn: bool = True,
+        arms: tuple[Arm, ...] = (),
+    ) -> None:
         self.name = name
+    arms : tuple of Arm
+        Over which the court spreads its chunks.
         self.rules = rules
         self.onednn = onednn
 
     @property
     def raw(self) -> TorchBackend:
         """Return the same backend without convref's edge rules."""
+        self.arms = arms
         return TorchBackend(self.name, rules=False, onednn=self.onednn)
 
     def supports(self, call: Call) -> str | None:
@@ -106,11 +122,23 @@ class TorchBackend:
 
 
 def _stages(call: Call) -> int:
+    @contextmanager
+    def threads(self, count: int) -> Iterator[None]:
+        """Let `count` threads compute."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     """Return how often 16-bit values are rounded before the last rounding, at most.
 
     Without oneDNN a scatter rounds its columns and then each tap it adds; a filter gradient
     rounds the sum after each sample; a JVP rounds both of its terms; a bias is added last.
     """
+        if self.onednn and ISA in os.environ:
+            found["onednn_max_isa"] = os.environ[ISA]
     if call.dtype not in ("f16", "bf16"):
         return 0
     problem = call.conv
@@ -378,5 +406,11 @@ _PASSES: dict[str, Callable[..., tuple[Tensor | None, ...]]] = {
 }
 _RAW = {**_PASSES, "jvp": _forward_ad}
 
-backend = TorchBackend()
+backend = TorchBackend(
+    arms=(
+        replace(PLAIN, share=2 * len(CAPS)),
+        Arm("native", backend=f"{__name__}:without_onednn", share=2),
+        *(Arm(name, ((ISA, cap),)) for name, cap in CAPS.items()),
+    )
+)
 without_onednn = TorchBackend("torch-native", onednn=False)

@@ -12,22 +12,21 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..case import Case
-from ..errors import ConvrefError, message, shorten
+from ..backends import PLAIN
+from ..errors import ConvrefError, message
 from ..knownbugs import Region
 from ..line import parse
+from .culprits import Failure, culprits, run_lines
 from .engine import Engine, Limits, Tally, available_jobs
-from .examine import HARMLESS, VERDICTS, Finding
-from .generate import Axes
-from .shrink import Shrunk, shrink, weight
+from .examine import HARMLESS, Finding
+from .generate import Axes, arm_of
 from .worker import Report, Task
 
-SHRINK_SECONDS = 30.0  # for one failure
-PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
+__all__ = ["Failure", "Log", "Outcome", "Settings", "Watch", "read_log", "run", "run_lines"]
 
 
 @dataclass(frozen=True)
@@ -70,19 +69,6 @@ class Settings:
     shrinks: bool = True
     known: tuple[Region, ...] = ()
     retest: bool = False
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One bug: a shrunk case, what it shows, and how many findings it stands for."""
-
-    line: str
-    verdict: str
-    reason: str
-    needs: tuple[str, ...] = ()
-    independent: tuple[str, ...] = ()
-    seen: int = 0
-    first: str = ""
 
 
 @dataclass
@@ -175,20 +161,20 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
     _resume(settings, outcome.tally)
     log, began = Log(settings.log), time.monotonic()
     log.write("start", **_identity(settings))
-    with Engine(
-        settings.backend, jobs=settings.jobs or available_jobs(), limits=settings.limits
-    ) as engine:
+    jobs = settings.jobs or available_jobs()
+    with (
+        contextlib.closing(log),
+        Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine,
+    ):
         try:
             _draw(settings, engine, outcome, log, watch, began)
-            outcome.tally.fingerprint = engine.fingerprint
             if settings.shrinks:
-                _shrink_all(engine, outcome, log, watch)
+                _convict(engine, outcome, log, watch)
         except KeyboardInterrupt:
             outcome.stopped = "interrupted; the same command goes on from the log"
         outcome.tally.fingerprint = engine.fingerprint
-    outcome.elapsed = time.monotonic() - began
-    log.write("end", elapsed=outcome.elapsed, fingerprint=outcome.tally.fingerprint)
-    log.close()
+        outcome.elapsed = time.monotonic() - began
+        log.write("end", elapsed=outcome.elapsed, fingerprint=engine.fingerprint)
     outcome.log_error = log.error
     return outcome
 
@@ -219,15 +205,15 @@ def _resume(settings: Settings, tally: Tally) -> None:
             held[0].update(counts)
             held[1].extend(findings)
             if event["done"]:
-                tally.add(*partial.pop(int(event["chunk"])))
+                tally.add(*partial.pop(int(event["chunk"])), str(event.get("arm", "plain")))
                 tally.chunks.add(int(event["chunk"]))
         if event["event"] == "start":
             partial.clear()  # a chunk that was cut off is run again, whole
 
 
 def _finding(fields: dict[str, Any]) -> Finding:
-    names = ("line", "verdict", "tier", "reason", "role")
-    texts = {name: str(fields.get(name, "")) for name in names}
+    names = {"verdict": "", "tier": "", "reason": "", "role": "", "line": "", "arm": "plain"}
+    texts = {name: str(fields.get(name, default)) for name, default in names.items()}
     parse(texts["line"])  # a foreign log can hold anything
     return Finding(**texts, index=tuple(fields.get("index", ())), worst=fields.get("worst", 0.0))
 
@@ -236,12 +222,16 @@ def _draw(
     settings: Settings, engine: Engine, outcome: Outcome, log: Log, watch: Watch, began: float
 ) -> None:
     """Run chunks until time or examples are used up."""
+    engine.start()
     tally, given = outcome.tally, settings.lines
     limit = settings.examples
 
+    chosen = tuple(map(engine.arm, settings.axes.arms))
+
     def tasks() -> Iterator[Task]:
         if given:
-            yield Task(lines=given, known=settings.known, retest=settings.retest)
+            for arm in chosen or (PLAIN,):
+                yield Task(None, 0, given, known=settings.known, retest=settings.retest, arm=arm)
             return
         first, step = settings.shard
         started = tally.examples
@@ -250,10 +240,12 @@ def _draw(
                 return
             if chunk not in tally.chunks:
                 started += settings.axes.size
-                yield Task(settings.axes, chunk, known=settings.known, retest=settings.retest)
+                arm = arm_of(settings.axes, chunk, engine.arms)
+                known, retest = settings.known, settings.retest
+                yield Task(settings.axes, chunk, known=known, retest=retest, arm=arm)
 
     def receive(task: Task, report: Report) -> None:
-        tally.add(report.counts, report.findings)
+        tally.add(report.counts, report.findings, task.arm.name)
         if report.done and not given:
             tally.chunks.add(task.chunk)
         log.write(
@@ -262,6 +254,7 @@ def _draw(
             counts=[[list(key), n] for key, n in report.counts.items()],
             findings=[finding.as_dict() for finding in report.findings],
             done=report.done,
+            arm=task.arm.name,
         )
         outcome.elapsed = time.monotonic() - began
         watch(outcome, "")
@@ -278,114 +271,11 @@ def _draw(
             worker.start()
 
 
-def _shrink_all(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
-    """Shrink a few failures of each kind, merge those of one cause, and put the worst first."""
-    kinds: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in outcome.tally.findings:
-        if finding.verdict not in HARMLESS:
-            kinds.setdefault(_kind(finding), []).append(finding)
-    merged: dict[tuple[str, ...], Failure] = {}
-    for kind, findings in kinds.items():
-        findings.sort(key=lambda f: weight(parse(f.line)))
-        spread, seen = max(1, len(findings) // PER_KIND), len(findings)
-        for finding in findings[::spread][:PER_KIND]:
-            watch(outcome, f"shrinking {shorten(finding.line, 70)}")
-            if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
-                key, failure = kind, Failure(finding.line, finding.verdict, finding.reason)
-            else:
-                found, reason = _shrunk(engine, finding, outcome.settings.known)
-                key = cause(finding.verdict, found)
-                line, needs, free = str(found.case), found.needs, found.independent
-                failure = Failure(line, finding.verdict, reason, needs, free, first=finding.line)
-            merged.setdefault(key, failure)
-            merged[key] = replace(merged[key], seen=merged[key].seen + seen)
-            seen = 0
-    outcome.failures += sorted(
-        merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line)
-    )
-    for failure in outcome.failures:
+def _convict(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
+    """Shrink what was found; each cause once, the worst first."""
+    known = outcome.settings.known
+    for failure in culprits(
+        engine, outcome.tally.findings, known, lambda note: watch(outcome, note)
+    ):
+        outcome.failures.append(failure)
         log.write("failure", **asdict(failure))
-
-
-def _died_of_nonsense(finding: Finding) -> bool:
-    """Return whether invalid operands killed the backend: its line alone is a valid call."""
-    return finding.verdict in ("crash", "hang") and finding.tier == "form"
-
-
-def _kind(finding: Finding) -> tuple[str, ...]:
-    """Return what findings must share to be worth shrinking only a few of them."""
-    case = parse(finding.line)
-    how = finding.role
-    if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
-        role, *_, what = finding.reason.partition(":")[0].split()
-        return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
-    if finding.verdict in ("rejects-valid", "crash"):
-        how = "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
-    if finding.verdict == "wrong":
-        narrow = case.call.dtype if case.call.dtype in ("f16", "bf16") else ""
-        special = case.fill if case.fill in ("nan", "inf", "subnormal") else ""
-        how += f" {finding.tier} {narrow} {special}"
-    return finding.verdict, case.call.op, case.call.pass_, how
-
-
-def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
-    """Return what makes two shrunk failures one bug: the verdict, and the features both need.
-
-    Sizes do not count, nor on which axis or operand a feature sits.
-    """
-    call, problem = shrunk.case.call, shrunk.case.call.problem
-    named = {need.partition(" ")[0].partition("[")[0] for need in shrunk.needs}
-    features = named & {"stride", "dilation", "groups", "transposed", "dtype", "fill"}
-    features |= {f"{letter}=0" for letter in "nck" if getattr(problem, letter, 1) == 0}
-    if any(size == 0 for size in problem.input):
-        features.add("input=0")
-    edges = [edge for pair in problem.padding for edge in pair]
-    if "padding" in named:
-        features.add("negative padding" if min(edges) < 0 else "padding")
-    for need in named:
-        if need.startswith("mem."):
-            spec = call.spec(need.removeprefix("mem."))
-            views = {"expand": spec.expand, "step": spec.step, "order": spec.order}
-            features |= {f"mem.{name}" for name, used in views.items() if used}
-    for empty in ("k=0", "c=0", "input=0", "n=0"):
-        if empty in features:
-            return (empty,)
-    if "fill" in features and shrunk.case.fill in ("nan", "inf"):
-        return (verdict, call.dtype, "non-finite")
-    where = (call.pass_, call.dtype) if verdict == "wrong" else ()
-    special = (shrunk.case.fill,) if "fill" in features else ()
-    return (verdict, *where, *special, *sorted(features))
-
-
-def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tuple[Shrunk, str]:
-    """Return the shrunk case of a finding and the reason that the smallest one gives.
-
-    A smaller case that lies in a known bug fails for that reason, and does not count.
-    """
-    ends = time.monotonic() + SHRINK_SECONDS
-    reasons: dict[str, str] = {finding.line: finding.reason}
-
-    def fails(cases: list[Case]) -> list[bool]:
-        if time.monotonic() > ends:
-            return [False] * len(cases)
-        facts = engine.fingerprint
-        new = [c for c in cases if not any(region.contains(c, facts) for region in known)]
-        found = {f.line: f for f in run_lines(engine, [str(c) for c in new])}
-        same = [str(c) in found and found[str(c)].verdict == finding.verdict for c in cases]
-        reasons.update({f.line: f.reason for f in found.values()})
-        return same
-
-    shrunk = shrink(parse(finding.line), fails)
-    return shrunk, reasons.get(str(shrunk.case), finding.reason)
-
-
-def run_lines(engine: Engine, lines: list[str]) -> list[Finding]:
-    """Return the findings of some lines, passes left out, through crashes and hangs."""
-    lines = [str(parse(line)) for line in lines]  # a bad one is told here, not by a worker's death
-    findings: list[Finding] = []
-    share = -(-len(lines) // len(engine.workers)) if lines else 1
-    parts = [tuple(lines[i : i + share]) for i in range(0, len(lines), share)]
-    engine.run(
-        (Task(lines=part) for part in parts), lambda task, report: findings.extend(report.findings)
-    )
-    return findings

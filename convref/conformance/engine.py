@@ -15,9 +15,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConvrefError, missing_extra, shorten
+from ..backends import PLAIN, Arm
+from ..errors import ConvrefError, message, missing_extra, shorten
 from .examine import Finding
-from .worker import Report, Task, WriteAhead, main
+from .worker import TOGETHER, Report, Task, WriteAhead, main
 
 try:
     import psutil
@@ -52,12 +53,15 @@ class Tally:
         Chunks that are complete.
     fingerprint : dict
         What the backend says of itself.
+    arms : Counter
+        Examples by the name of the arm that ran them.
     """
 
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     chunks: set[int] = field(default_factory=set)
     fingerprint: dict[str, str] = field(default_factory=dict)
+    arms: Counter[str] = field(default_factory=Counter)
 
     @property
     def examples(self) -> int:
@@ -68,10 +72,13 @@ class Tally:
         """Return how many examples had this verdict."""
         return sum(n for key, n in self.counts.items() if key[3] == verdict)
 
-    def add(self, counts: Counter[tuple[str, ...]], findings: list[Finding]) -> None:
+    def add(
+        self, counts: Counter[tuple[str, ...]], findings: list[Finding], arm: str = "plain"
+    ) -> None:
         """Add what a worker reported."""
         self.counts.update(counts)
         self.findings.extend(findings)
+        self.arms[arm] += counts.total()
 
 
 @contextlib.contextmanager
@@ -94,6 +101,7 @@ class Worker:
 
     def __init__(self, name: str, method: str, folder: Path, number: int) -> None:
         self.name, self.method = name, method
+        self.environment: tuple[tuple[str, str], ...] = ()
         self.output = folder / f"output-{number}"
         self.wal = WriteAhead(str(folder / f"ahead-{number}"))
         self.wal_path = str(folder / f"ahead-{number}")
@@ -111,7 +119,7 @@ class Worker:
         self.pipe, theirs = context.Pipe()
         self.wal.clear()
         self.output.write_bytes(b"")
-        arguments = (theirs, self.wal_path, str(self.output), self.name)
+        arguments = (theirs, self.wal_path, str(self.output), self.name, self.environment)
         self.process = context.Process(target=main, args=arguments, daemon=True)
         with _one_thread():
             self.process.start()
@@ -119,9 +127,14 @@ class Worker:
         self.ready, self.running, self.since = False, -1, time.monotonic()
 
     def give(self, task: Task) -> None:
-        """Hand over a task."""
+        """Hand over a task; in another environment it waits for a new process to be ready."""
         assert self.pipe is not None
         self.task, self.next = task, task.start
+        if task.arm.environment != self.environment:
+            self.environment = task.arm.environment
+            self.stop()
+            self.start()
+            return
         self.running, self.since = -1, time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(task)
@@ -188,6 +201,8 @@ class Engine:
         self.name = name
         self.limits = limits or Limits()
         self.fingerprint: dict[str, str] = {}
+        self.fingerprints: dict[str, dict[str, str]] = {}
+        self.arms: tuple[Arm, ...] = ()
         self._folder = tempfile.TemporaryDirectory(prefix="convref-")
         folder = Path(self._folder.name)
         if method == "forkserver":
@@ -205,6 +220,25 @@ class Engine:
         for worker in self.workers:
             worker.stop()
         self._folder.cleanup()
+
+    def arm(self, name: str) -> Arm:
+        """Return the arm of the backend that has this name; known once a worker is ready.
+
+        Raises
+        ------
+        ConvrefError
+            If it has none.
+        """
+        found = {arm.name: arm for arm in (PLAIN, *self.arms)}
+        if name not in found:
+            what = f"{shorten(self.name)} has no arm {shorten(name, 40)}"
+            raise ConvrefError(message("check", f"{what}, needs {', '.join(found)}"))
+        return found[name]
+
+    def start(self) -> None:
+        """Wait until a worker is ready, so that the arms and the fingerprint are known."""
+        while not any(worker.ready for worker in self.workers):
+            self._listen(lambda task, report: None)
 
     def run(
         self,
@@ -227,13 +261,16 @@ class Engine:
             idle = all(w.ready and w.task is None for w in self.workers)
             if idle:
                 return
-            pipes = [w.pipe for w in self.workers if w.pipe is not None]
-            readable = wait(pipes, POLL_SECONDS)
-            for worker in self.workers:
-                if worker.pipe in readable:
-                    self._hear(worker, receive)
-                elif reason := worker.overrun(self.limits):
-                    self._end(worker, "hang" if "answer" in reason else "crash", reason, receive)
+            self._listen(receive)
+
+    def _listen(self, receive: Callable[[Task, Report], None]) -> None:
+        """Wait a moment for the workers, hear them, and end those that are over a limit."""
+        readable = wait([w.pipe for w in self.workers if w.pipe is not None], POLL_SECONDS)
+        for worker in self.workers:
+            if worker.pipe in readable:
+                self._hear(worker, receive)
+            elif reason := worker.overrun(self.limits):
+                self._end(worker, "hang" if "answer" in reason else "crash", reason, receive)
 
     def _hear(self, worker: Worker, receive: Callable[[Task, Report], None]) -> None:
         assert worker.pipe is not None
@@ -244,13 +281,17 @@ class Engine:
             return
         if report.error:
             raise ConvrefError(report.error)
-        if report.fingerprint is not None:
-            self.fingerprint, worker.ready = report.fingerprint, True
+        if report.ready:
+            worker.ready = True
+            if not worker.environment:
+                self.fingerprint, self.arms = report.fingerprint, report.arms
             if worker.task is not None:
-                worker.give(worker.task)  # it was restarted in the middle of a task
+                worker.give(worker.task)  # it was started anew for this task, or in the middle
             return
         task = worker.task
         assert task is not None
+        if report.fingerprint:
+            self.fingerprints[task.arm.name] = report.fingerprint
         worker.next = report.stop
         worker.task = None if report.done else replace(task, start=report.stop)
         receive(task, report)
@@ -270,10 +311,13 @@ class Engine:
             raise ConvrefError(f"backend: {shorten(self.name)} does not start: {reason}")
         if task is not None and index < 0:
             raise ConvrefError(f"backend: {shorten(self.name)} died between examples: {reason}")
-        if task is not None:
+        if task is not None and note == TOGETHER:
+            worker.task = replace(task, together=False)  # to see which of them it was
+        elif task is not None:
             if note:  # the line itself is valid: what was wrong with the operands belongs to it
                 reason = f"{note}: {reason}"
-            finding = Finding(line, verdict, "form" if note else "", reason)
+            tier = "form" if note else ""
+            finding = Finding(line, verdict, tier, reason, arm=task.arm.name)
             report = Report(
                 index, index, Counter({(*_cell(line), verdict, finding.tier): 1}), [finding]
             )

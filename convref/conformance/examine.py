@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..arrays import to_numpy
 from ..backends import Backend
-from ..case import Case
+from ..case import Call, Case
 from ..errors import shorten
 from ..judge import Numerics, Reference, Verdict, judge, reference
 from .faults import MUTATIONS
+from .guards import Guards
 from .operands import operands
 
 Array = np.ndarray[Any, Any]
@@ -35,6 +38,7 @@ VERDICTS = (
 )
 HARMLESS = ("pass", "unsupported", "known", "vacuous")
 ZERO_MEAN = ("normal",)
+THREADS = 3  # not a divisor of many extents
 FRESH_SEEDS = 5  # repetitions that a statistical suspicion has to survive
 
 
@@ -58,6 +62,8 @@ class Finding:
         Its first wrong element.
     worst : float
         Largest error as a fraction of its bound.
+    arm : str
+        How the library was run, see `convref.backends.Arm`.
     """
 
     line: str
@@ -67,6 +73,7 @@ class Finding:
     role: str = ""
     index: tuple[int, ...] = ()
     worst: float = 0.0
+    arm: str = "plain"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as JSON takes it."""
@@ -82,7 +89,7 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool 
     backend : Backend
         Called in this process: a crash of it is a crash here.
     repeat : bool
-        Run twice and compare the bits.
+        Run twice and compare the bits; run with more threads, if the backend can, and judge.
     mutate : bool
         Ask whether wrong kernels would have passed too; if all would, the verdict is "vacuous".
 
@@ -99,15 +106,20 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool 
         return Finding(line, "unsupported", reason=shorten(reason))
     given = operands(case)
     before = [None if a is None else _buffer(a).tobytes() for a in given]
+    guards = Guards(call) if hasattr(backend, "run_into") and call.dtype != "obj" else None
+    compute = backend.run if guards is None else partial(guards.run, backend)
     try:
-        results = _results(backend, case, given)
-        again = _results(backend, case, given) if repeat else results
+        results = _results(compute, call, given)
+        again = _results(compute, call, given) if repeat else results
+        other = _threaded(backend, compute, call, given) if repeat else None
     except Exception as error:  # whatever a stranger's code raises is a finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Finding(line, "rejects-valid", reason=shorten(text, 300))
     for role, array, old in zip(call.roles, given, before):
         if array is not None and _buffer(array).tobytes() != old:
             return Finding(line, "changed-input", reason=f"{role} or its surroundings changed")
+    if guards is not None and (outside := guards.broken()):
+        return Finding(line, "wrote-outside", reason=outside)
     if isinstance(results, str):
         return Finding(line, "wrong", "form", results)
     ref = reference(call, given)
@@ -118,6 +130,9 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool 
         verdict = replace(verdict, kind="pass")
     if verdict and not isinstance(again, str) and not _same_bits(results, again):
         return Finding(line, "nondeterministic", reason="two runs differ in their bits")
+    if verdict and other is not None and (reason := _convicted(other, ref, numerics)):
+        reason = f"right with one thread; with {THREADS} threads {reason}"
+        return Finding(line, "nondeterministic", reason=reason)
     if verdict and mutate and _is_vacuous(ref, numerics):
         return Finding(line, "vacuous", reason="no mutation of the oracle would be noticed")
     return _finding(line, verdict)
@@ -159,9 +174,30 @@ def _buffer(array: Array) -> Array:
     return array
 
 
-def _results(backend: Backend, case: Case, given: tuple[Any, ...]) -> tuple[Any, ...] | str:
+Compute = Callable[..., Any]
+
+
+def _threaded(
+    backend: Any, compute: Compute, call: Call, given: tuple[Any, ...]
+) -> tuple[Any, ...] | str | None:
+    """Return the results of several threads, or None if the backend does not choose."""
+    if not hasattr(backend, "threads"):
+        return None
+    with backend.threads(THREADS):
+        return _results(compute, call, given)
+
+
+def _convicted(results: tuple[Any, ...] | str, ref: Reference, numerics: Numerics) -> str:
+    """Return why results are wrong, whatever order they were summed in; empty if they are not."""
+    if isinstance(results, str):
+        return results
+    verdict = judge(ref.call, ref.operands, results, numerics, ref=ref)
+    return verdict.reason if verdict.kind == "wrong" else ""
+
+
+def _results(compute: Compute, call: Call, given: tuple[Any, ...]) -> tuple[Any, ...] | str:
     """Return the backend's results as NumPy arrays, or what is wrong with their form."""
-    results = backend.run(case.call, *given)
+    results = compute(call, *given)
     if not isinstance(results, (tuple, list)):
         return f"run returned a {type(results).__name__}, needs a tuple of results by role"
     try:
@@ -185,7 +221,7 @@ def _persists(case: Case, backend: Backend, numerics: Numerics) -> bool:
     for step in range(1, FRESH_SEEDS + 1):
         fresh = replace(case, seed=(case.seed + 7919 * step) % 2**63)
         given = operands(fresh)
-        results = _results(backend, fresh, given)
+        results = _results(backend.run, case.call, given)
         if isinstance(results, str):
             return True
         count += not judge(case.call, given, results, numerics, zero_mean=True)

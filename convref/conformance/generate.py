@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..backends import PLAIN, Arm
 from ..case import Case
 from ..errors import missing_extra
 
@@ -35,6 +37,8 @@ class Axes:
         Names as in the line.
     size : int
         Examples in a chunk.
+    arms : tuple of str
+        Ways to run the library, by name.
     """
 
     seed: int = 0
@@ -43,6 +47,7 @@ class Axes:
     dtypes: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
     size: int = CHUNK
+    arms: tuple[str, ...] = ()
 
 
 def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
@@ -77,6 +82,24 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
         warnings.simplefilter("ignore")
         collect()
     return drawn[: axes.size]
+
+
+def arm_of(axes: Axes, chunk: int, arms: Sequence[Arm]) -> Arm:
+    """Return the arm that runs a chunk: the plain one the first, then each by its share.
+
+    Examples
+    --------
+    >>> arms = (Arm(share=3), Arm("native"))
+    >>> [arm_of(Axes(), chunk, arms).name for chunk in range(6)]
+    ['plain', 'plain', 'plain', 'native', 'plain', 'native']
+    >>> arm_of(Axes(arms=("native",)), 0, arms).name
+    'native'
+    """
+    wanted = [arm for arm in arms or (PLAIN,) if not axes.arms or arm.name in axes.arms]
+    if chunk == 0:
+        return wanted[0]
+    shares = [arm for arm in wanted for _ in range(arm.share)]
+    return shares[_seed(axes.seed, -chunk) % len(shares)]
 
 
 def _seed(seed: int, chunk: int) -> int:

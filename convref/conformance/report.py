@@ -224,6 +224,7 @@ def _failure(event: dict[str, Any]) -> Failure:
         tuple(_text(name, 80) for name in event["independent"][:40]),
         int(event["seen"]),
         event["first"],
+        _text(event.get("arm", "plain"), 40),  # its command is not taken over: it is for a shell
     )
 
 

@@ -77,6 +77,9 @@ def show(outcome: Outcome, console: Console) -> None:
         f"\n[bold]{escape(outcome.settings.backend)}[/] ({escape(made_of)}), "
         f"seed {outcome.settings.axes.seed}: {_rate(outcome)}"
     )
+    if len(outcome.tally.arms) > 1:
+        shares = ", ".join(f"{name} {n:,}" for name, n in outcome.tally.arms.most_common() if n)
+        console.print(f"arms: {escape(shares)}", highlight=False)
     console.print(table(outcome.tally.counts))
     for bug, (failed, passed) in sorted(outcome.retested().items()):
         if not outcome.settings.retest:
@@ -89,7 +92,7 @@ def show(outcome: Outcome, console: Console) -> None:
     if len(outcome.failures) > SHOWN:
         console.print(f"the first {SHOWN} of {len(outcome.failures)} failures:")
     for number, failure in enumerate(outcome.failures[:SHOWN], 1):
-        _show_failure(number, failure, outcome.settings.backend, console)
+        _show_failure(number, failure, console)
     unshrunk = [f for f in outcome.tally.findings if f.verdict not in HARMLESS]
     if unshrunk and not outcome.failures:
         console.print("not shrunk:")
@@ -123,7 +126,7 @@ def table(counts: Mapping[Any, int]) -> Table:
     return grid
 
 
-def _show_failure(number: int, failure: Failure, backend: str, console: Console) -> None:
+def _show_failure(number: int, failure: Failure, console: Console) -> None:
     console.print(
         f"[red]{number}. {failure.verdict}[/]  {escape(shorten(failure.reason, 240))}",
         highlight=False,
@@ -136,8 +139,7 @@ def _show_failure(number: int, failure: Failure, backend: str, console: Console)
             f"   independent of {escape(', '.join(failure.independent))}", highlight=False
         )
     console.print(
-        f"   {failure.seen} findings of this kind; convref run '{escape(failure.line)}' "
-        f"--backend {escape(backend)}{os.linesep}",
+        f"   {failure.seen} findings of this kind; {escape(failure.command)}{os.linesep}",
         soft_wrap=True,
         highlight=False,
     )

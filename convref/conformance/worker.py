@@ -12,23 +12,26 @@ import sys
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from typing import Any, cast
 
-from ..backends import Backend
-from ..case import Case
+from ..backends import PLAIN, Arm, Backend
+from ..case import Call, Case
 from ..dispatch import load
 from ..errors import ConvrefError, shorten
 from ..knownbugs import Region
 from ..line import parse
 from .examine import Finding, examine
 from .generate import Axes, chunk_cases
+from .operands import operands
 from .reject import trial
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2
 REPEAT_EVERY = 16  # every so many generated examples are run twice; given lines always are
 MUTATE_EVERY = 32  # every so many are asked whether they notice a wrong kernel at all
+TOGETHER = "together"  # note of the write-ahead record while several examples run
 REJECT_EVERY = 64  # after every so many the backend gets an input that it must refuse
 
 
@@ -52,6 +55,10 @@ class Task:
         Known bugs: cases in them are counted under the bug and not run ...
     retest : bool
         ... or run, to see which bugs are still there.
+    arm : Arm
+        How the library is run.
+    together : bool
+        Whether several examples may be computed by one call, if the backend can.
     """
 
     axes: Axes | None = None
@@ -61,18 +68,22 @@ class Task:
     skip: frozenset[int] = frozenset()
     known: tuple[Region, ...] = ()
     retest: bool = False
+    arm: Arm = PLAIN
+    together: bool = True
 
 
 @dataclass
 class Report:
-    """What a worker says of the examples [start, stop) of a task."""
+    """What a worker says of the examples [start, stop) of a task, or that it is ready for one."""
 
     start: int
     stop: int
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     done: bool = False
-    fingerprint: dict[str, str] | None = None
+    ready: bool = False
+    fingerprint: dict[str, str] = field(default_factory=dict)
+    arms: tuple[Arm, ...] = ()
     error: str = ""
 
 
@@ -110,59 +121,126 @@ class WriteAhead:
         os.pwrite(self.fd, b" " * RECORD, 0)
 
 
-def main(pipe: Connection, wal_path: str, output_path: str, name: str) -> None:
+def main(
+    pipe: Connection,
+    wal_path: str,
+    output_path: str,
+    name: str,
+    environment: tuple[tuple[str, str], ...] = (),
+) -> None:
     """Serve tasks until the pipe closes. Standard output and error go to a file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     sink = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
+    os.environ.update(environment)
     wal = WriteAhead(wal_path)
     try:
         backend = load(name)
-        backend = getattr(backend, "raw", backend)  # the court calls the library as it is
-        pipe.send(Report(0, 0, fingerprint=dict(backend.fingerprint())))
-    except (ConvrefError, ImportError) as error:
-        pipe.send(Report(0, 0, error=str(error)))
-        return
-    try:
+        arms = tuple(getattr(backend, "arms", ()))
+        made_of = dict(_as_it_is(backend).fingerprint())
+        pipe.send(Report(0, 0, ready=True, fingerprint=made_of, arms=arms))
         while True:
-            _serve(pipe, wal, backend, pipe.recv())
+            task = pipe.recv()
+            _serve(pipe, wal, _as_it_is(load(task.arm.backend or name)), task)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         sys.exit(0)  # the parent is gone
+    except (ConvrefError, ImportError) as error:
+        pipe.send(Report(0, 0, error=str(error)))
     except InternalError as error:
         pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
+
+
+def _as_it_is(backend: Backend) -> Backend:
+    """Return the library itself, without the rules that an adapter puts before it."""
+    raw: Backend = getattr(backend, "raw", backend)
+    return raw
 
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:
     cases = list(map(parse, task.lines)) if task.axes is None else _cases(task)
     report, sent = Report(task.start, task.start), time.monotonic()
+    ahead: dict[int, tuple[Any, ...]] = {}
     for index in range(task.start, len(cases)):
         if index not in task.skip:
             case = cases[index]
+            if index % getattr(backend, "batch", 1) == 0 or index == task.start:
+                ahead = _ahead(backend, cases, index, task, wal)
             wal.write(index, str(case))
             try:
-                finding = _known(case, backend, task) or _guarded(
-                    case, backend, index, wal, task.axes is None
-                )
+                finding = _known(case, backend, task) or _at_once(case, backend, index, ahead)
+                finding = finding or _guarded(case, backend, index, wal, task.axes is None)
             except Exception as error:  # ours: the backend's own are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
             report.counts[(*_cell(case), finding.verdict, finding.tier)] += 1
             if finding.verdict not in ("pass", "unsupported", "known"):
-                report.findings.append(finding)
+                report.findings.append(replace(finding, arm=task.arm.name))
         report.stop = index + 1
         if time.monotonic() - sent > REPORT_SECONDS:
             pipe.send(report)
             report, sent = Report(index + 1, index + 1), time.monotonic()
     report.done, report.stop = True, max(report.stop, len(cases))
+    report.fingerprint = dict(backend.fingerprint())
     wal.clear()
     pipe.send(report)
 
 
+class _Done:
+    """A backend that has computed a case already."""
+
+    def __init__(self, backend: Backend, results: tuple[Any, ...]) -> None:
+        self.supports, self.numerics = backend.supports, backend.numerics
+        self.results = results
+
+    def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
+        """Return the results."""
+        return self.results
+
+
+def _ahead(
+    backend: Any, cases: list[Case], start: int, task: Task, wal: WriteAhead
+) -> dict[int, tuple[Any, ...]]:
+    """Return the results of the batch from `start` on, by number, where the backend can."""
+    if task.axes is None or not task.together or not hasattr(backend, "run_many"):
+        return {}
+    stop = start - start % backend.batch + backend.batch
+    chosen = {
+        i: case
+        for i, case in list(enumerate(cases))[start:stop]
+        if i % REPEAT_EVERY  # those are looked at more closely, alone
+        and i % MUTATE_EVERY != MUTATE_EVERY - 1
+        and i not in task.skip
+        and not _known_region(case, backend, task)
+        and backend.supports(case.call) is None
+    }
+    wal.write(start, str(cases[start]), TOGETHER)
+    try:
+        given = [operands(case) for case in chosen.values()]
+        results = backend.run_many([case.call for case in chosen.values()], given)
+    except Exception:  # one of them: each tells for itself
+        return {}
+    return dict(zip(chosen, results))
+
+
+def _at_once(
+    case: Case, backend: Backend, index: int, ahead: dict[int, tuple[Any, ...]]
+) -> Finding | None:
+    """Return the finding of a case that passes in its batch; all others are run alone."""
+    if index not in ahead:
+        return None
+    finding = examine(case, cast("Backend", _Done(backend, ahead[index])))
+    return finding if finding.verdict == "pass" else None
+
+
+def _known_region(case: Case, backend: Backend, task: Task) -> str | None:
+    facts = backend.fingerprint() if task.known else {}
+    return next((region.id for region in task.known if region.contains(case, facts)), None)
+
+
 def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
     """Return the finding of a case in a known region, or None where there is none."""
-    facts = backend.fingerprint() if task.known else {}
-    bug = next((region.id for region in task.known if region.contains(case, facts)), None)
+    bug = _known_region(case, backend, task)
     if bug is None:
         return None
     if not task.retest:

@@ -3,9 +3,10 @@
 import pytest
 
 HOSTILE = '''
-import ctypes, os, sys, time
+import contextlib, ctypes, os, sys, time
 import numpy as np
 from convref import Numerics
+from convref.backends import Arm
 from convref.backends.numpy import NumpyBackend
 
 class Right(NumpyBackend):
@@ -79,6 +80,63 @@ class Strided(Right):
             results = tuple(r + r.dtype.type(1) for r in results)
         return results
 
+class Armed(Right):
+    """Wrong on stride 3 where a variable is set, or through another object."""
+    variable = Arm("variable", (("CONVREF_TEST_ARM", "a b"),))
+    arms = Arm(), variable, Arm("object", backend="hostile:strided")
+    def run(self, call, *operands):
+        if os.environ.get("CONVREF_TEST_ARM") == "a b":
+            return strided.run(call, *operands)
+        return super().run(call, *operands)
+    def fingerprint(self):
+        return {"variable": os.environ.get("CONVREF_TEST_ARM", "")}
+
+class StridedArms(Strided):
+    """As wrong through its arm as without."""
+    arms = Arm(), Arm("again", (("CONVREF_TEST_ARM", "1"),))
+
+class Many(Strided):
+    """Takes several calls at once; then it is wrong everywhere, raises or dies."""
+    batch = 8
+    def __init__(self, how):
+        self.how = how
+    def run_many(self, calls, operands):
+        if self.how == "die":
+            ctypes.string_at(0)
+        if self.how == "raise":
+            raise ValueError
+        results = [super(Many, self).run(c, *given) for c, given in zip(calls, operands)]
+        return [tuple(r + r.dtype.type(1) for r in one) for one in results]
+
+class Threaded(Right):
+    """Is off by one with more than one thread."""
+    count = 1
+    @contextlib.contextmanager
+    def threads(self, count):
+        self.count = count
+        yield
+        self.count = 1
+    def run(self, call, *operands):
+        return tuple(r + r.dtype.type(self.count > 1) for r in super().run(call, *operands))
+
+class Outside(Right):
+    """Writes its results where it is told, and one element beside, or leaves one out."""
+    def __init__(self, at):
+        self.at = at
+    def run_into(self, call, outputs, *operands):
+        for output, result in zip(outputs, self.run(call, *operands)):
+            if output is None:
+                continue
+            if self.at is None:
+                output.ravel()[:-1] = result.ravel()[:-1]
+                continue
+            output[...] = result
+            at = self.at if self.at < 0 else output.size + self.at
+            ctypes.memset(output.ctypes.data + at * output.itemsize, 7, output.itemsize)
+
+many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
+armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
+before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()
 '''

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from convref import ConvrefError
 from convref.conformance import campaign
 from convref.conformance.campaign import Settings, run_lines
+from convref.conformance.culprits import culprits
 from convref.conformance.engine import Engine, Limits
 from convref.conformance.generate import Axes
 from convref.conformance.worker import WriteAhead
@@ -198,3 +200,77 @@ def _workers(folder):
         except (psutil.Error, OSError):
             continue
     return found
+
+
+def _armed(hostile, tmp_path, **fields):
+    axes = Axes(seed=1, passes=("fprop",), dtypes=("f32",), size=25, **fields)
+    return Settings(f"{hostile}:armed", axes, examples=300, jobs=1, log=tmp_path / "log.jsonl")
+
+
+def test_a_bug_of_one_arm_names_it_and_how_to_repeat_it(hostile, tmp_path):
+    outcome = campaign.run(_armed(hostile, tmp_path))
+    assert set(outcome.tally.arms) == {"plain", "variable", "object"}
+    assert outcome.tally.arms.total() == 300
+    found = {failure.arm: failure for failure in outcome.failures}
+    assert set(found) == {"variable", "object"}
+    assert "arm = variable" in found["variable"].needs
+    line = "conv.fprop:n1c1k1_i1_f1_s3:fill=ones"
+    assert found["variable"].command == (
+        f"CONVREF_TEST_ARM='a b' convref run '{line}' --backend {hostile}:armed"
+    )
+    assert found["object"].command == f"convref run '{line}' --backend {hostile}:strided"
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path), CONVREF_TEST_ARM="a b")
+    command = [sys.executable, "-m", "convref", "run", line, "--backend", f"{hostile}:armed"]
+    assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 1
+    del environment["CONVREF_TEST_ARM"]
+    assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_a_bug_of_every_arm_is_reported_without_one(hostile, tmp_path):
+    with Engine(f"{hostile}:strided_arms") as engine:
+        engine.start()
+        findings = run_lines(engine, [BAD], engine.arm("again"))
+        (failure,) = culprits(engine, findings)
+    assert [f.arm for f in findings] == ["again"]
+    assert failure.arm == "plain"
+    assert failure.command.endswith("--backend hostile:strided_arms")
+
+
+def test_arms_can_be_chosen(hostile, tmp_path):
+    outcome = campaign.run(_armed(hostile, tmp_path, arms=("variable",)))
+    assert set(outcome.tally.arms) == {"variable"}
+    reports = [e for e in campaign.read_log(tmp_path / "log.jsonl") if e["event"] == "report"]
+    assert {event["arm"] for event in reports} == {"variable"}
+    with pytest.raises(ConvrefError, match="has no arm nothing, needs plain, variable, object"):
+        campaign.run(_armed(hostile, tmp_path / "other", arms=("nothing",)))
+
+
+@pytest.mark.parametrize("name", ["many", "many_raise", "many_die"])
+def test_examples_that_run_together_are_judged_alone(hostile, tmp_path, name):
+    """A batch that dies or raises is run again one by one, and what fails in one is run alone."""
+    axes = Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=60)
+    settings = Settings(f"{hostile}:{name}", axes, examples=60, jobs=1, shrinks=False)
+    outcome = campaign.run(settings)
+    alone = campaign.run(replace(settings, backend=f"{hostile}:strided"))
+    assert outcome.tally.counts == alone.tally.counts
+    assert {f.line for f in outcome.tally.findings} == {f.line for f in alone.tally.findings}
+
+
+def test_threads_that_change_a_result_are_nondeterministic(hostile):
+    with Engine(f"{hostile}:threaded") as engine:
+        (found,) = run_lines(engine, [GOOD])
+    assert found.verdict == "nondeterministic"
+    assert "with 3 threads" in found.reason
+
+
+OUTSIDE = {"before": "before its start", "after": "after its end", "unwritten": "is nan"}
+
+
+@pytest.mark.parametrize(("name", "reason"), OUTSIDE.items())
+def test_outputs_are_guarded_and_poisoned(hostile, name, reason):
+    with Engine(f"{hostile}:{name}") as engine:
+        (found,) = run_lines(engine, [GOOD])
+        masked = run_lines(engine, ["conv.wgrad:n1c2k3_i8x8_f3x3"])
+    assert found.verdict == ("wrong" if name == "unwritten" else "wrote-outside")
+    assert reason in found.reason
+    assert [f.verdict for f in masked] == [found.verdict]

@@ -1,0 +1,198 @@
+"""From findings to bugs: shrink a few of each kind, merge those of one cause."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..backends import PLAIN, Arm
+from ..case import Case
+from ..errors import shorten
+from ..knownbugs import Region
+from ..line import parse
+from .engine import Engine
+from .examine import HARMLESS, VERDICTS, Finding
+from .shrink import Shrunk, shrink, weight
+from .worker import Task
+
+SHRINK_SECONDS = 30.0  # for one failure
+PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
+ASKED = 50  # findings of an arm that are tried without it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One bug: a shrunk case, what it shows, how many findings it stands for, how to repeat it."""
+
+    line: str
+    verdict: str
+    reason: str
+    needs: tuple[str, ...] = ()
+    independent: tuple[str, ...] = ()
+    seen: int = 0
+    first: str = ""
+    arm: str = "plain"
+    command: str = ""
+
+
+def culprits(
+    engine: Engine,
+    findings: Sequence[Finding],
+    known: tuple[Region, ...] = (),
+    watch: Callable[[str], None] = lambda note: None,
+) -> list[Failure]:
+    """Return the bugs behind some findings, the worst first.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of the backend that they are findings of.
+    findings : sequence of Finding
+    known : tuple of Region
+        Where a smaller case does not count, as it fails for another reason.
+    watch : callable
+        Told what is being shrunk.
+    """
+    kinds: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in _without_arm(engine, findings):
+        if finding.verdict not in HARMLESS:
+            kinds.setdefault(_kind(finding), []).append(finding)
+    merged: dict[tuple[str, ...], Failure] = {}
+    for kind, alike in kinds.items():
+        alike.sort(key=lambda f: weight(parse(f.line)))
+        spread, seen = max(1, len(alike) // PER_KIND), len(alike)
+        for finding in alike[::spread][:PER_KIND]:
+            watch(f"shrinking {shorten(finding.line, 70)}")
+            if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
+                key, failure = kind, _failure(engine, finding)
+            else:
+                found, last = _shrunk(engine, finding, known)
+                key = (*cause(finding.verdict, found), last.arm)
+                failure = _failure(engine, last, found.needs, found.independent, finding.line)
+            merged.setdefault(key, failure)
+            merged[key] = replace(merged[key], seen=merged[key].seen + seen)
+            seen = 0
+    return sorted(merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line))
+
+
+def _without_arm(engine: Engine, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the findings, those that the library shows as it is without their arm."""
+    in_arms = [f for f in findings if f.arm != "plain" and f.tier != "form"][:ASKED]
+    again = run_lines(engine, [f.line for f in in_arms])
+    plain = {(f.line, f.verdict) for f in again}
+    for finding in findings:
+        bare = (finding.line, finding.verdict) in plain
+        yield replace(finding, arm="plain") if bare else finding
+
+
+def _failure(
+    engine: Engine,
+    finding: Finding,
+    needs: tuple[str, ...] = (),
+    independent: tuple[str, ...] = (),
+    first: str = "",
+) -> Failure:
+    arm = engine.arm(finding.arm)
+    if arm.name != "plain":
+        needs = (*needs, f"arm = {arm.name}")
+    words = [f"{name}={shlex.quote(value)}" for name, value in arm.environment]
+    words += ["convref", "run", f"'{finding.line}'", "--backend", arm.backend or engine.name]
+    return Failure(
+        finding.line,
+        finding.verdict,
+        finding.reason,
+        needs,
+        independent,
+        first=first,
+        arm=arm.name,
+        command=" ".join(words),
+    )
+
+
+def _died_of_nonsense(finding: Finding) -> bool:
+    """Return whether invalid operands killed the backend: its line alone is a valid call."""
+    return finding.verdict in ("crash", "hang") and finding.tier == "form"
+
+
+def _kind(finding: Finding) -> tuple[str, ...]:
+    """Return what findings must share to be worth shrinking only a few of them."""
+    case = parse(finding.line)
+    how = finding.role
+    if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
+        role, *_, what = finding.reason.partition(":")[0].split()
+        return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
+    if finding.verdict in ("rejects-valid", "crash"):
+        how = "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
+    if finding.verdict == "wrong":
+        narrow = case.call.dtype if case.call.dtype in ("f16", "bf16") else ""
+        special = case.fill if case.fill in ("nan", "inf", "subnormal") else ""
+        how += f" {finding.tier} {narrow} {special}"
+    return finding.verdict, case.call.op, case.call.pass_, how, finding.arm
+
+
+def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
+    """Return what makes two shrunk failures one bug: the verdict, and the features both need.
+
+    Sizes do not count, nor on which axis or operand a feature sits.
+    """
+    call, problem = shrunk.case.call, shrunk.case.call.problem
+    named = {need.partition(" ")[0].partition("[")[0] for need in shrunk.needs}
+    features = named & {"stride", "dilation", "groups", "transposed", "dtype", "fill"}
+    features |= {f"{letter}=0" for letter in "nck" if getattr(problem, letter, 1) == 0}
+    if any(size == 0 for size in problem.input):
+        features.add("input=0")
+    edges = [edge for pair in problem.padding for edge in pair]
+    if "padding" in named:
+        features.add("negative padding" if min(edges) < 0 else "padding")
+    for need in named:
+        if need.startswith("mem."):
+            spec = call.spec(need.removeprefix("mem."))
+            views = {"expand": spec.expand, "step": spec.step, "order": spec.order}
+            features |= {f"mem.{name}" for name, used in views.items() if used}
+    for empty in ("k=0", "c=0", "input=0", "n=0"):
+        if empty in features:
+            return (empty,)
+    if "fill" in features and shrunk.case.fill in ("nan", "inf"):
+        return (verdict, call.dtype, "non-finite")
+    where = (call.pass_, call.dtype) if verdict == "wrong" else ()
+    special = (shrunk.case.fill,) if "fill" in features else ()
+    return (verdict, *where, *special, *sorted(features))
+
+
+def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tuple[Shrunk, Finding]:
+    """Return the shrunk case of a finding, and what the smallest one shows.
+
+    A smaller case that lies in a known bug fails for that reason, and does not count.
+    """
+    ends = time.monotonic() + SHRINK_SECONDS
+    arm = engine.arm(finding.arm)
+    facts = engine.fingerprints.get(arm.name, engine.fingerprint)
+    shown = {finding.line: finding}
+
+    def fails(cases: list[Case]) -> list[bool]:
+        if time.monotonic() > ends:
+            return [False] * len(cases)
+        new = [c for c in cases if not any(region.contains(c, facts) for region in known)]
+        found = {f.line: f for f in run_lines(engine, [str(c) for c in new], arm)}
+        same = [str(c) in found and found[str(c)].verdict == finding.verdict for c in cases]
+        shown.update(found)
+        return same
+
+    shrunk = shrink(parse(finding.line), fails)
+    last = shown.get(str(shrunk.case), finding)
+    return shrunk, next(_without_arm(engine, [last]))
+
+
+def run_lines(engine: Engine, lines: list[str], arm: Arm = PLAIN) -> list[Finding]:
+    """Return the findings of some lines, passes left out, through crashes and hangs."""
+    lines = [str(parse(line)) for line in lines]  # a bad one is told here, not by a worker's death
+    findings: list[Finding] = []
+    share = -(-len(lines) // len(engine.workers)) if lines else 1
+    parts = [tuple(lines[i : i + share]) for i in range(0, len(lines), share)]
+    engine.run(
+        (Task(lines=part, arm=arm) for part in parts),
+        lambda task, report: findings.extend(report.findings),
+    )
+    return findings
