@@ -29,13 +29,13 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 MATH = {"ieee": "ieee", "tf32": "tf32"}
+# oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
+ISA = "ONEDNN_MAX_CPU_ISA"
+CAPS = {"sse41": "SSE41", "avx2": "AVX2", "avx512": "AVX512_CORE", "bf16": "AVX512_CORE_BF16"}
 _REAL = ("f16", "bf16", "f32", "f64")
 _NARROW = ("i8", "i16", "i32", "u8")
 
 
-# oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
-ISA = "ONEDNN_MAX_CPU_ISA"
-CAPS = {"sse41": "SSE41", "avx2": "AVX2", "avx512": "AVX512_CORE", "bf16": "AVX512_CORE_BF16"}
 class TorchBackend:
     """Computes convolutions with ATen on the operands' device.
 
