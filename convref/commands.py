@@ -70,11 +70,11 @@ def check(
         list[str] | None, typer.Option(help=f"Only these, out of {' '.join(CODES)}.")
     ] = None,
     fill: Annotated[list[str] | None, typer.Option(help="Only these fills.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
     arm: Annotated[
         list[str] | None, typer.Option(help="Only these arms of the backend, such as plain.")
     ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",
     log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Run the lines of this file.")] = None,
@@ -192,8 +192,6 @@ def _known(name: str, more: tuple[knownbugs.Region, ...]) -> tuple[knownbugs.Reg
     return tuple(region for region in mine if region.backend in (name, own))
 
 
-def _installed() -> list[str]:
-    """Return the registered backends that load: the oracle left out, its slow loops last."""
 def _chunk(name: str, examples: int | None) -> int:
     """Return the examples of a chunk: a registered backend may wish for fewer."""
     from .conformance.generate import CHUNK
@@ -202,6 +200,8 @@ def _chunk(name: str, examples: int | None) -> int:
     return min(wish, examples or wish)
 
 
+def _installed() -> list[str]:
+    """Return the registered backends that load: the oracle left out, its slow loops last."""
     found = [name for name in dispatch.names() if name != "numpy" and not _why_not(name)]
     return sorted(found, key=lambda name: name == "loops")
 

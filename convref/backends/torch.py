@@ -46,6 +46,8 @@ class TorchBackend:
         Whether convref's edge rules stand before ATen.
     onednn : bool
         Whether oneDNN and NNPACK may compute on the CPU; else ATen's own loops do.
+    arms : tuple of Arm
+        Over which the court spreads its chunks.
     """
 
     def __init__(
@@ -57,15 +59,13 @@ class TorchBackend:
         arms: tuple[Arm, ...] = (),
     ) -> None:
         self.name = name
-    arms : tuple of Arm
-        Over which the court spreads its chunks.
         self.rules = rules
         self.onednn = onednn
+        self.arms = arms
 
     @property
     def raw(self) -> TorchBackend:
         """Return the same backend without convref's edge rules."""
-        self.arms = arms
         return TorchBackend(self.name, rules=False, onednn=self.onednn)
 
     def supports(self, call: Call) -> str | None:
@@ -110,18 +110,6 @@ class TorchBackend:
         flushes = self.onednn and call.dtype == "bf16"
         return Numerics("rn32", tf32=call.math == "tf32", stages=_stages(call), ftz=flushes)
 
-    def fingerprint(self) -> dict[str, str]:
-        """Return the versions and the instruction set that oneDNN may use."""
-        found = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
-        found["threads"] = str(torch.get_num_threads())
-        found["onednn"] = "on" if self.onednn and torch.backends.mkldnn.is_available() else "off"
-        if torch.cuda.is_available():
-            found["cuda"] = torch.cuda.get_device_name()
-            found["cudnn"] = str(torch.backends.cudnn.version())
-        return found
-
-
-def _stages(call: Call) -> int:
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:
         """Let `count` threads compute."""
@@ -132,13 +120,25 @@ def _stages(call: Call) -> int:
         finally:
             torch.set_num_threads(before)
 
+    def fingerprint(self) -> dict[str, str]:
+        """Return the versions and the instruction set that oneDNN may use."""
+        found = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+        found["threads"] = str(torch.get_num_threads())
+        found["onednn"] = "on" if self.onednn and torch.backends.mkldnn.is_available() else "off"
+        if self.onednn and ISA in os.environ:
+            found["onednn_max_isa"] = os.environ[ISA]
+        if torch.cuda.is_available():
+            found["cuda"] = torch.cuda.get_device_name()
+            found["cudnn"] = str(torch.backends.cudnn.version())
+        return found
+
+
+def _stages(call: Call) -> int:
     """Return how often 16-bit values are rounded before the last rounding, at most.
 
     Without oneDNN a scatter rounds its columns and then each tap it adds; a filter gradient
     rounds the sum after each sample; a JVP rounds both of its terms; a bias is added last.
     """
-        if self.onednn and ISA in os.environ:
-            found["onednn_max_isa"] = os.environ[ISA]
     if call.dtype not in ("f16", "bf16"):
         return 0
     problem = call.conv
