@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from convref.arrays import kind_of, like, to_torch
+from convref.arrays import like, to_torch
 from convref.case import Call
 from convref.errors import missing_extra
 from convref.judge import Numerics
@@ -17,9 +18,11 @@ except ImportError as error:
     raise missing_extra("triton", error) from None
 
 from . import interpreted
+from .epilogue import ACTIVATIONS
 from .geometry import Tensor, operands
 from .launch import Plan
 from .plan import Choice, offered, plan, refusal
+from .task import UNFUSED, Fusion
 
 _PLANS = 4096
 
@@ -55,17 +58,44 @@ class TritonBackend:
             One of `configurations(call)`, instead of the table's choice.
         """
         template = next(a for a in arrays if a is not None)
-        tensors = {
-            role: to_torch(array) for role, array in zip(call.roles, arrays) if array is not None
-        }
-        if call.specs[0].device == "cuda" and kind_of(template) == "numpy":
-            tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
-        facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
-        results = interpreted.run(_plan(call, facts, configuration), tensors)
+        given = {role: array for role, array in zip(call.roles, arrays) if array is not None}
+        results = self._run(call, given, configuration, UNFUSED)
         return tuple(
             like(results[role], template) if role in results else None
             for role in call.signature.results
         )
+
+    def fused(self, call: Call, epilogue: str) -> Callable[..., Any] | None:
+        """Return a function of x, w, b (and a residual z) for an epilogue, None for an unknown one.
+
+        Parameters
+        ----------
+        call : Call
+            fprop, not transposed, with a bias.
+        epilogue : str
+            An activation of `convref_triton.epilogue.ACTIVATIONS`; with "add_" before it, z is
+            added first.
+        """
+        added = epilogue.startswith("add_")
+        fusion = Fusion(residual="z" if added else "", activation=epilogue.removeprefix("add_"))
+        if fusion.activation not in ACTIVATIONS or call.pass_ != "fprop":
+            return None
+
+        def run(x: Any, w: Any, b: Any, z: Any = None) -> Any:
+            given = {"x": x, "w": w, "b": b} | ({"z": z} if added else {})
+            return like(self._run(call, given, None, fusion)["y"], x)
+
+        return run
+
+    def _run(
+        self, call: Call, arrays: dict[str, Any], choice: Choice | None, fusion: Fusion
+    ) -> dict[str, torch.Tensor]:
+        on_card = call.specs[0].device == "cuda"
+        tensors = {role: to_torch(array) for role, array in arrays.items()}
+        if on_card:
+            tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
+        facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
+        return interpreted.run(_plan(call, facts, choice, fusion), tensors)
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` can be asked to take for a call."""
@@ -95,8 +125,8 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 
 
 @lru_cache(_PLANS)
-def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None) -> Plan:
-    return plan(call, {tensor.role: tensor for tensor in tensors}, choice, _card(call))
+def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion) -> Plan:
+    return plan(call, {tensor.role: tensor for tensor in tensors}, choice, _card(call), fusion)
 
 
 def _card(call: Call) -> str:

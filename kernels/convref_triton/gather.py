@@ -12,7 +12,6 @@ A second pair of operands, as derivatives have it, doubles the reduction.
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -24,7 +23,7 @@ from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from .index import divisor, pixel, taps_of, tile_of
 from .launch import Launch
 from .table import Tile
-from .task import Task
+from .task import PLAIN, Epilogue, Task
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -264,25 +263,14 @@ def choose(task: Task) -> Tile:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
-    pairs, epilogue = task.aligned_pairs(), Epilogue(bias=task.added)
-    y = task.result()
+    pairs, y = task.aligned_pairs(), task.result()
     stored, scatter = task.stored(y), task.kind == "scatter"
+    epilogue = task.epilogue(stored)
     made = launch(task.geometry, pairs, stored, scatter, tile, task.math, epilogue)
     task.builder.steps.append(made)
     task.finish(stored, y)
 
 
-class Epilogue(NamedTuple):
-    """What follows the sums: per-channel vectors, a residual of y's strides, an activation."""
-
-    bias: Tensor | None = None
-    scale: Tensor | None = None
-    shift: Tensor | None = None
-    residual: Tensor | None = None
-    activation: str = ""
-
-
-PLAIN = Epilogue()
 ONES = (1, 1, 1)
 
 

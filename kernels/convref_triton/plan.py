@@ -18,7 +18,7 @@ from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
 from .table import Tile
-from .task import Task
+from .task import UNFUSED, Fusion, Task
 
 
 class Kernel(Protocol):
@@ -64,7 +64,11 @@ class Choice:
 
 
 def plan(
-    call: Call, tensors: Mapping[str, Tensor], choice: Choice | None = None, card: str = ""
+    call: Call,
+    tensors: Mapping[str, Tensor],
+    choice: Choice | None = None,
+    card: str = "",
+    fusion: Fusion = UNFUSED,
 ) -> Plan:
     """Return what computes `call` on operands that lie as `tensors` say.
 
@@ -78,11 +82,13 @@ def plan(
         Taken for every result that it serves, instead of the table's choice.
     card : str
         Name of the device, whose measured rows are looked up.
+    fusion : Fusion
+        What else happens to the sums of a forward convolution.
     """
     builder = Builder(call, tensors)
     shape = geometry(call.conv)
     for role in call.wanted:
-        task = Task(builder, shape, role)
+        task = Task(builder, shape, role, fusion)
         if not prod(call.problem.shape(role)):
             task.result()
             continue

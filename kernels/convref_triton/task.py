@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from convref.problem import BASE_ROLE
 
@@ -13,6 +14,39 @@ from .geometry import ITEMSIZE, Geometry, Tensor
 from .launch import Copy
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]
+
+
+class Fusion(NamedTuple):
+    """What a forward convolution does to its sums besides adding a bias; vectors are per channel.
+
+    Parameters
+    ----------
+    scale, shift, residual : str
+        Names of operands; empty for none. The residual has the result's shape.
+    activation : str
+        One of `convref_triton.epilogue.ACTIVATIONS`.
+    """
+
+    scale: str = ""
+    shift: str = ""
+    residual: str = ""
+    activation: str = ""
+
+
+UNFUSED = Fusion()
+
+
+class Epilogue(NamedTuple):
+    """What follows the sums in a kernel: per-channel vectors, a residual of y's strides."""
+
+    bias: Tensor | None = None
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+    residual: Tensor | None = None
+    activation: str = ""
+
+
+PLAIN = Epilogue()
 
 
 @dataclass(frozen=True)
@@ -26,11 +60,13 @@ class Task:
     geometry : Geometry
     role : str
         The result.
+    fusion : Fusion
     """
 
     builder: Builder
     geometry: Geometry
     role: str
+    fusion: Fusion = UNFUSED
 
     @property
     def kind(self) -> str:
@@ -60,12 +96,24 @@ class Task:
     def added(self) -> Tensor | None:
         """Return the operand that is added as it is, a bias; its elements lie side by side."""
         names = self.builder.call.terms(self.role).added
-        if not names:
+        return self._vector(names[0]) if names else None
+
+    def _vector(self, name: str) -> Tensor | None:
+        if not name:
             return None
-        added = self.builder.tensors[names[0]]
-        if len(added.shape) > 1 or added.strides == (1,) or added.shape == (1,):
-            return added
-        return self.builder.copied(added, (0,))
+        found = self.builder.tensors[name]
+        if len(found.shape) > 1 or found.strides == (1,) or found.shape == (1,):
+            return found
+        return self.builder.copied(found, (0,))
+
+    def epilogue(self, stored: Tensor) -> Epilogue:
+        """Return what follows the sums of a kernel that writes to `stored`."""
+        scale, shift, name, activation = self.fusion
+        residual = self.builder.tensors[name] if name else None
+        if residual is not None and residual.steps != stored.steps:
+            order = sorted(range(len(stored.shape)), key=lambda axis: -stored.strides[axis])
+            residual = self.builder.copied(residual, tuple(order))
+        return Epilogue(self.added, self._vector(scale), self._vector(shift), residual, activation)
 
     @property
     def rows(self) -> int:
@@ -127,7 +175,7 @@ class Task:
         call = self.builder.call
         shape = call.problem.shape(self.role)
         given = self.builder.tensors.items()
-        pixels = [tensor for name, tensor in given if BASE_ROLE[name] in "xy"]
+        pixels = [tensor for name, tensor in given if BASE_ROLE.get(name, "w") in "xy"]
         like = [pair[0] for pair in self.pairs] or pixels
         last = len(shape) > 2 and all(map(is_channels_last, like))
         order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))

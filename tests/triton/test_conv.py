@@ -1,8 +1,10 @@
 """Every kernel of every convolution pass, on every tile of its table, in the strict interpreter."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from convref.arrays import to_torch
@@ -21,6 +23,7 @@ from convref_triton.plan import plan
 
 DTYPES = ("f32", "bf16", "f16")
 SMALL = {"max_elements": 1_500, "max_macs": 20_000}
+A_THIRD = settings(max_examples=settings.default.max_examples // 3)
 
 
 def verdict(case, **options):
@@ -37,6 +40,7 @@ def test_every_choice_is_right(case, pick):
     assert verdict(case, configuration=choices[pick % len(choices)] if choices else None)
 
 
+@A_THIRD
 @given(cases(dtypes=DTYPES, **SMALL))
 def test_offsets_of_64_bits_are_right(case):
     with pytest.MonkeyPatch.context() as patch:
@@ -74,3 +78,24 @@ def test_a_tile_that_spans_2_31_elements_needs_64_bits(monkeypatch, limit):
     else:
         with pytest.raises(StrictError, match="out-of-bounds"):
             execute(launch, tensors | {"y": y}, strict=False)
+
+
+@A_THIRD
+@given(cases(passes=["fprop"], dtypes=DTYPES, fills=["int", "nan"], **SMALL))
+def test_a_fused_relu_is_exact_and_lets_nan_through(case):
+    call = replace(case.call, problem=replace(case.call.problem, bias=True))
+    x, w, b = map(to_torch, operands(replace(case, call=call)))
+    plain = backend.run(call, x, w, b)[0]
+    got = backend.fused(call, "relu")(x, w, b)
+    torch.testing.assert_close(got, plain.relu(), rtol=0, atol=0, equal_nan=True)
+
+
+@A_THIRD
+@given(cases(passes=["fprop"], dtypes=["f32"], fills=["int"], **SMALL))
+def test_a_fused_residual_is_exact(case):
+    call = replace(case.call, problem=replace(case.call.problem, bias=True))
+    x, w, b = map(to_torch, operands(replace(case, call=call)))
+    plain = backend.run(call, x, w, b)[0]
+    residual = torch.arange(plain.numel()).reshape(plain.shape).remainder(7).sub(3.0)
+    got = backend.fused(call, "add_relu")(x, w, b, residual)
+    torch.testing.assert_close(got, (plain + residual).relu(), rtol=0, atol=0)
