@@ -136,10 +136,11 @@ class Task:
 
     def aligned_pairs(self) -> Pairs:
         """Return the pairs as a matrix product reads them best, of equal strides on each side."""
-        xs, ws = (self._one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
+        xs, ws = (self.one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
         return tuple(zip(xs, ws))
 
-    def _one_order(self, tensors: list[Tensor]) -> list[Tensor]:
+    def one_order(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return tensors of one side as a matrix product reads them best, of equal strides."""
         differ = len({tensor.steps for tensor in tensors}) > 1
         if not (differ or any(map(self._gains, tensors))):
             return tensors
