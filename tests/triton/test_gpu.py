@@ -1,0 +1,343 @@
+"""Plans on a device: on a stand-in for the driver here, on a GPU where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+import threading
+from dataclasses import replace
+from math import prod
+
+import aot_kernels
+import pytest
+import torch
+
+from convref.errors import ConvrefError, UnsupportedError
+from convref.line import parse
+from convref_driver import stub
+from convref_driver.manifest import FORMATS
+from convref_triton import aot, gpu
+from convref_triton.geometry import operands
+from convref_triton.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
+from convref_triton.plan import plan
+from convref_triton.specialise import specialise
+
+SIZES = {"M": 64, "N": 48, "K": 32, "a_row": 32, "b_row": 48, "c_row": 48}
+PRODUCT = Launch(
+    aot_kernels.product,
+    (1, 1, 1),
+    {**{name: Slot(name, "f32") for name in "abc"}, **SIZES, "factor": 0.5},
+    {"TM": 64, "TN": 64, "TK": 32},
+)
+MADE = {"c": Buffer((64, 48), (48, 1), "f32")}
+WHOLE = {"c": Buffer((64, 64), (64, 1), "f32")}
+PLAN = Plan(MADE, (PRODUCT,))
+BOXES = Launch(
+    aot_kernels.product_of_boxes,
+    (1, 1, 1),
+    {
+        "a": Descriptor(Slot("a", "f32"), (64, 32), (32, 1), (64, 32)),
+        "b": Descriptor(Slot("b", "f32"), (32, 48), (48, 1), (32, 64)),
+        "c": Slot("c", "f32"),
+        **{"c_row": 64, "K": 32},
+    },
+    {"TM": 64, "TN": 64, "TK": 32},
+)
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    try:
+        return stub.Stub(stub.build(tmp_path_factory.mktemp("stub")))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def device(stand_in):
+    stand_in.layout([])
+    stand_in.log()
+    here = contextlib.nullcontext
+    place = torch.device("cpu")
+    return gpu.Device(
+        place, "sm_90", stand_in, lambda: 0x77, lambda: True, here, capturing=lambda: False
+    )
+
+
+def matrices():
+    return torch.ones(64, 32), torch.ones(32, 48)
+
+
+def launches(driver):
+    return [line for line in driver.log() if line.startswith("launch")]
+
+
+def declared(ptx):
+    """Return the bytes of each parameter that PTX declares."""
+    head = ptx[ptx.index(".entry") : ptx.index("{", ptx.index(".entry"))]
+    found = re.findall(
+        r"\.param (?:\.align (\d+) )?\.([a-z])(\d+)[^,\n]*?(?:\[(\d+)\])?[,\n]", head
+    )
+    return [int(bits) // 8 * int(count or 1) for _, _, bits, count in found]
+
+
+EVERY_KIND = {"plain": None, "wide": 2, "scale": 1.0, "flag": True, "low": 3, "n": 16, "step": 3}
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize(
+    "launch",
+    [
+        PRODUCT,
+        replace(PRODUCT, arguments={**PRODUCT.arguments, "M": 1, "N": 2**40}),
+        BOXES,
+        Launch(
+            aot_kernels.every_kind,
+            (1, 1, 1),
+            {**{name: Slot(name, "f32") for name in "xyz"}, **EVERY_KIND},
+            {},
+        ),
+    ],
+)
+def test_a_manifest_has_the_parameters_that_the_code_declares(launch, arch):
+    compiled = aot.compile(specialise(launch), arch)
+    made = gpu.manifest(compiled)
+    sizes = [
+        128 if k == "tensormap" else struct.calcsize(f"<{FORMATS[k]}") for k in made.parameters
+    ]
+    assert sizes + [8] * len(made.scratch) == declared(compiled.asm["ptx"])
+    assert len(gpu.arguments(compiled, launch)) == len(made.parameters)
+    assert made.threads == (32 * launch.warps, 1, 1)
+    assert made.shared == compiled.metadata["shared"]
+
+
+def test_a_plan_is_launched_with_the_addresses_of_its_tensors(device):
+    a, b = matrices()
+    ready = gpu.prepare(PLAN, device)
+    assert ready.roles == ("a", "b")
+    device.driver.log()
+    device.driver.layout([8, 8, 8, 4, 4, 4])
+    (c,) = ready([a, b])
+    assert (c.shape, c.stride(), c.dtype) == ((64, 48), (48, 1), torch.float32)
+    (line,) = launches(device.driver)
+    assert "grid 1 1 1 block 128 1 1" in line
+    assert "stream 0x77" in line
+    words = [word.partition("@")[2] for word in line.split()[14:]]
+    addresses = [tensor.data_ptr().to_bytes(8, "little").hex() for tensor in (a, b, c)]
+    assert words == [*addresses, "40000000", "30000000", "20000000"]
+
+
+def test_a_call_seen_before_compiles_and_loads_nothing(device, monkeypatch):
+    first = gpu.prepare(PLAN, device)
+    monkeypatch.setattr(aot, "compile", None)
+    device.driver.log()
+    assert gpu.prepare(PLAN, device) is first
+    first(matrices())
+    assert [line.split()[0] for line in device.driver.log()] == ["launch"]
+
+
+def test_plans_of_a_class_share_a_kernel(device):
+    gpu.prepare(PLAN, device)
+    device.driver.log()
+    other = replace(PRODUCT, arguments={**PRODUCT.arguments, "M": 32})
+    gpu.prepare(Plan(MADE, (other,)), device)
+    assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
+
+
+def test_a_misaligned_tensor_never_meets_an_aligned_binary(device):
+    a, b = matrices()
+    view = torch.ones(64 * 32 + 1)[1:].view(64, 32)
+    with pytest.raises(ConvrefError, match="triton: a does not begin at a multiple of 16 bytes"):
+        gpu.prepare(PLAN, device)([view, b])
+    assert not launches(device.driver)
+    slot = {"a": Slot("a", "f32", aligned=False)}
+    launch = replace(PRODUCT, arguments={**PRODUCT.arguments, **slot})
+    for left in (view, a):
+        gpu.prepare(Plan(MADE, (launch,)), device)([left, b])
+    assert len(launches(device.driver)) == 2
+
+
+def test_nothing_is_compiled_under_capture(device):
+    recording = replace(device, capturing=lambda: True)
+    with pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\), or one call, first"):
+        gpu.prepare(Plan(MADE, (PRODUCT,)), recording)
+    assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
+
+
+def test_what_is_prepared_runs_under_capture(device):
+    state = []
+    recording = replace(device, capturing=lambda: bool(state))
+    ready = gpu.prepare(PLAN, recording)
+    state.append("recording")
+    assert gpu.prepare(PLAN, recording) is ready
+    ready(matrices())
+    assert len(launches(device.driver)) == 1
+
+
+def test_another_current_device_is_changed_for_the_call(device):
+    entered = []
+
+    @contextlib.contextmanager
+    def made_current():
+        entered.append("in")
+        yield
+        entered.append("out")
+
+    other = replace(device, is_current=lambda: False, made_current=made_current)
+    ready = gpu.prepare(PLAN, other)
+    assert entered == ["in", "out"]
+    ready(matrices())
+    assert entered == ["in", "out"] * 2
+
+
+def test_copies_and_launches_keep_their_order(device):
+    """What is copied before the launch is there; a longer target ends in zeros."""
+    made = {"packed": Buffer((64, 40), (40, 1), "f32"), **MADE}
+    launch = replace(PRODUCT, arguments={**PRODUCT.arguments, "a": Slot("packed", "f32")})
+    ready = gpu.prepare(Plan(made, (Copy("a", "packed"), launch)), device)
+    a, b = matrices()
+    assert ready.roles == ("a", "b")
+    packed, c = ready([a, b])
+    assert packed[:, :32].eq(1).all()
+    assert packed[:, 32:].eq(0).all()
+    assert c.shape == (64, 48)
+
+
+def test_tensor_maps_are_made_once_for_an_address(device):
+    ready = gpu.prepare(Plan(WHOLE, (BOXES,)), device)
+    a, b = matrices()
+    device.driver.log()
+    ready([a, b])
+    first = device.driver.log()
+    ready([a, b])
+    again = device.driver.log()
+    ready([a.clone(), b])
+    moved = device.driver.log()
+    counts = [sum(line.startswith("map") for line in lines) for lines in (first, again, moved)]
+    assert counts == [2, 0, 1]
+    assert f"map 7@0 {a.data_ptr():#x} dim 32 64 strides 128 box 32/1 64/1 0 3 2 0" in first
+
+
+def test_scratch_memory_is_a_buffer_of_the_call(device, monkeypatch):
+    """A kernel that wants 256 bytes a block gets them in its hidden pointer, and nobody sees it."""
+    made = aot.compile(specialise(PRODUCT), "sm_90")
+    wants = replace(made, metadata={**made.metadata, "global_scratch_size": 256})
+    monkeypatch.setattr(aot, "compile", lambda specialisation, arch: wants)
+    monkeypatch.setattr(gpu, "_kernels", {})
+    ready = gpu.prepare(Plan(MADE, (replace(PRODUCT, grid=(2, 3, 1)),)), device)
+    count = len(gpu.manifest(made).parameters)
+    device.driver.log()
+    device.driver.layout([8, 8, 8, *[4] * (count - 3), 8, 8])
+    (_,) = ready(matrices())
+    *_, scratch, profile = (word.partition("@")[2] for word in launches(device.driver)[0].split())
+    assert int(scratch, 16) != 0
+    assert int(profile, 16) == 0
+
+
+def test_a_plan_of_another_size_is_another_plan(device):
+    """A plan is known by its identity, which no other may take over while it is kept."""
+    for rows in (8, 16, 24):
+        made = {"c": Buffer((rows, 48), (48, 1), "f32")}
+        (c,) = gpu.prepare(Plan(made, (PRODUCT,)), device)(matrices())
+        assert c.shape == (rows, 48)
+
+
+LINES = [
+    "conv.fprop:n2c64k64_i14x14_f3x3_p1x1:dt=bf16:mem=nhwc",
+    "conv.dgrad:n2c32k48_i9x9_f3x3_s2x2_p1x1:dt=f16:mem=nhwc",
+    "conv.fprop:n1c3k8_i17_f5:dt=f32",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_convolution_is_prepared_and_launched(device, line):
+    call = parse(line).call
+    lying = operands(call)
+    made = plan(call, lying)
+    ready = gpu.prepare(made, device)
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[call.dtype]
+    tensors = [
+        torch.empty_strided(lying[role].shape, lying[role].strides, dtype=dtype)
+        for role in ready.roles
+    ]
+    results = dict(zip(made.buffers, ready(tensors)))
+    assert [tuple(results[role].shape) for role in call.wanted] == [
+        call.problem.shape(role) for role in call.wanted
+    ]
+    assert len(launches(device.driver)) == sum(isinstance(s, Launch) for s in made.steps)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_a_plan_needs_compiled_can_be_compiled_ahead(line):
+    call = parse(line).call
+    wanted = gpu.specialisations(plan(call, operands(call)))
+    assert wanted
+    for specialisation in wanted:
+        assert aot.compile(specialisation, "sm_90").binary
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+
+
+@pytest.fixture
+def integers():
+    """Return small integers, whose products and sums are exact in any order, on the GPU."""
+    a, b = (torch.randint(-4, 5, shape, device="cuda").float() for shape in ((64, 32), (32, 48)))
+    return {"a": a, "b": b}
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("launch", [PRODUCT, BOXES], ids=["pointers", "boxes"])
+def test_on_a_gpu_the_sums_are_exact(integers, launch):
+    if launch is BOXES and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("tensor maps need compute capability 9.0")
+    factor = 0.5 if launch is PRODUCT else 1.0
+    buffers = WHOLE if launch is BOXES else MADE
+    made = gpu.run(Plan(buffers, (launch,)), integers)["c"][:, :48]
+    expected = factor * (integers["a"].double() @ integers["b"].double())
+    assert torch.equal(made.double(), expected)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_streams_and_graphs(integers):
+    prepared = Plan(MADE, (PRODUCT,))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        first = gpu.run(prepared, integers)["c"]
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = gpu.run(prepared, integers)["c"]
+    integers["a"].neg_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(recorded, -first)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_an_unseen_plan_is_refused_under_capture(integers):
+    graph = torch.cuda.CUDAGraph()
+    gpu.run(PLAN, integers)
+    with (
+        pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\), or one call, first"),
+        torch.cuda.graph(graph),
+    ):
+        gpu.run(Plan(MADE, (PRODUCT,)), integers)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_a_new_thread_has_the_context_too(integers):
+    expected = gpu.run(PLAN, integers)["c"]
+    results = []
+    thread = threading.Thread(target=lambda: results.append(gpu.run(PLAN, integers)["c"]))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert torch.equal(results[0], expected)
+    assert prod(results[0].shape) == 64 * 48
