@@ -145,6 +145,19 @@ def test_a_program_may_overwrite_what_it_read():
     assert y.tolist() == [2 * i for i in range(N)]
 
 
+@pytest.mark.parametrize("order", ["grid", "reversed"])
+def test_what_several_read_nobody_may_write(order):
+    with pytest.raises(StrictError, match=r"cross-program-read: y\[0\] is"):
+        run(toys.all_read_last_writes, (3,), {"y": result(1)}, order=order)
+    run(toys.all_read_last_writes, (1,), {"y": result(1)}, order=order)
+
+
+def test_a_program_may_read_what_it_wrote():
+    y = result()
+    run(toys.read_back, (2,), {"y": y, "N": N}, constants=BLOCK, partial=["y"])
+    assert y.tolist() == list(range(N))
+
+
 def test_aliases_of_one_storage_are_one_memory():
     storage = operand(2 * N)
     x, y = storage[:N], storage[1 : N + 1]
@@ -170,9 +183,9 @@ def test_sizes_of_elements_may_differ_within_a_storage():
     storage = torch.zeros(2 * N)
     x, y = storage[:N].view(torch.int16)[:N], storage[N:]
     tried(toys.copy, x, y, aligned=False)
-    y = storage[N - 1 : 2 * N - 1].view(torch.float32)
-    refused("cross-program-read", "another", toys.copy_last, storage.view(torch.int16)[:2 * N],
-            y, aligned=False)  # fmt: skip
+    storage = torch.zeros(2 * N, dtype=torch.float64)
+    x, y = storage.view(torch.int16)[40 : 40 + N], storage[2 : 2 + N]  # x[4:8] lies in y[9]
+    refused("cross-program-read", "another", toys.copy, x, y, aligned=False)
 
 
 # Masked lanes

@@ -104,8 +104,8 @@ def execute(
     memory.where = name
     _check_grid(launch, memory)
     with twins.language(), np.errstate(all="ignore"):
+        twins.refresh()
         kernel = twins.of(launch.kernel)
-        twins.refresh(kernel)
         constants = {n: twins.interpreted(value) for n, value in launch.constants.items()}
         builder.memory, builder.grid_dim = memory, launch.grid
         arguments = {n: _argument(a, memory, twins) for n, a in launch.arguments.items()}

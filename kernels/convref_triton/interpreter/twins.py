@@ -8,6 +8,7 @@ their twins, `range`, `min` and `max` by the kernel language's. Only while a twi
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 import threading
@@ -179,19 +180,15 @@ class Twins:
             self._twins[function] = twin
         return self._twins[function]
 
-    def refresh(self, twin: Any, seen: set[Any] | None = None) -> None:
-        """Look up the global names of `twin` and its helpers anew: they may have been replaced."""
-        seen = set() if seen is None else seen
-        function = twin.original
-        if function in seen or function.__module__.startswith(LANGUAGE):
-            return
-        seen.add(function)
-        body, outer = self._compiled(function)
-        for name in _global_names(function.__code__):
-            if name in outer:
-                value = body.__globals__[name] = self.interpreted(outer[name])
-                if hasattr(value, "original"):
-                    self.refresh(value, seen)
+    def refresh(self) -> None:
+        """Look up all twins' global names anew: a helper may have been replaced since."""
+        for function, (body, outer) in self._bodies.items():
+            if not function.__module__.startswith(LANGUAGE):
+                self._look_up(body, function, outer)
+
+    def _look_up(self, body: Any, function: Any, outer: dict[str, Any]) -> None:
+        for name in _global_names(function.__code__) & outer.keys():
+            body.__globals__[name] = self.interpreted(outer[name])
 
     def interpreted(self, value: Any) -> Any:
         """Return what stands for a global value or constant of a kernel in its twin."""
@@ -213,9 +210,7 @@ class Twins:
             names = {n: v for n, v in self._names.items() if n not in function.__globals__}
             body.__globals__.update(names)
             outer = function.__globals__ if not function.__closure__ else body.__globals__.copy()
-            for name in _global_names(function.__code__):
-                if name in outer:
-                    body.__globals__[name] = self.interpreted(outer[name])
+            self._look_up(body, function, outer)
             self._bodies[function] = body, outer
         return self._bodies[function]
 
@@ -234,6 +229,7 @@ def _closure(function: Any) -> dict[str, Any]:
     return dict(inspect.getclosurevars(function).nonlocals) if function.__closure__ else {}
 
 
+@functools.cache
 def _global_names(code: types.CodeType) -> set[str]:
     inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
     return set(code.co_names) | set(code.co_freevars) | {n for c in inner for n in _global_names(c)}
