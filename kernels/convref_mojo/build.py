@@ -187,7 +187,7 @@ def compile_to(path: Path, variant: Variant, driver: Path) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
         if done.returncode or not out.exists():
-            said = (done.stderr or done.stdout).strip()[-500:]
+            said = (done.stderr or done.stdout).strip()[-1500:]
             raise UnsupportedError(message("mojo", f"the compiler failed: {said}"))
         out.write_bytes(without_paths(out.read_bytes()))
         out.chmod(0o755)

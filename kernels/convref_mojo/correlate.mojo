@@ -11,8 +11,8 @@ from std.memory import stack_allocation
 
 from gather import Filter, parts
 from numbers import Address, Table, at, clear, copy, lanes, load, size, store, wide
-from tile import MR, NV, PITCH, multiply
-from windows import Source, Tap, Window, Windows, row, split
+from tile import MR, NV, PITCH, UNFINISHED, multiply
+from windows import WORDS, Source, Tap, Window, Windows, lay_rows, lay_windows, split
 
 comptime PIECE = 256
 """Windows that are packed at a time."""
@@ -53,7 +53,7 @@ def plan_correlate[T: DType](mut p: Correlate):
     p.panels = parts(panels, p.column_blocks)
     p.units = p.windows.groups * p.row_blocks * p.column_blocks
     var numbers = p.tiles * PIECE * PITCH + PIECE * width + p.tiles * p.panels * MR * width
-    p.scratch_bytes = numbers * size[A]() + PIECE * 5 * 8
+    p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8
 
 
 def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
@@ -79,23 +79,20 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
         var begin = 0
         while True:
             var count = min(PIECE, w.windows() - begin)
-            for i in range(count):
-                table[unsafe_offset=i] = Window(
-                    w, begin + i, p.small.n, p.small.z, p.small.y, p.small.x
-                )
+            lay_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
             pack_small[T](p, group * p.rows + first, rows, table, count, a)
             for panel in range(parts(columns, width)):
                 var here = min(width, columns - panel * width)
                 var vectors = (here + W - 1) // W
-                var start = Tap(w, left + panel * width)
-                for i in range(count):
-                    var to = b.unsafe_offset(i * vectors * W)
-                    row[T](w, group, table[unsafe_offset=i], start, here, to)
+                var k = left + panel * width
+                lay_rows[T](w, group, table, count, k, here, b, vectors * W)
                 for tile in range(parts(rows, MR)):
                     var of_tile = sums.unsafe_offset((panel * p.tiles + tile) * MR * width)
                     var packed = a.unsafe_offset(tile * PIECE * PITCH)
                     var tall = min(MR, rows - tile * MR)
-                    multiply[A, 1, PITCH](packed, b, of_tile, tall, vectors, count, begin == 0)
+                    multiply[A, 1, PITCH](
+                        packed, b, of_tile, tall, vectors, count, begin == 0, UNFINISHED
+                    )
             begin += count
             if begin >= w.windows():
                 break

@@ -11,8 +11,8 @@ block of rows and one panel stay in the second-level cache.
 from std.memory import stack_allocation
 
 from numbers import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
-from tile import CHUNK, MR, NV, multiply
-from windows import Tap, Window, Windows, row, split
+from tile import CHUNK, MR, NV, UNFINISHED, multiply
+from windows import WORDS, Window, Windows, lay_rows, lay_windows, split
 
 comptime DEEP = 24 * CHUNK
 """Depth of a block at most."""
@@ -94,7 +94,7 @@ def plan_gather[T: DType](mut g: Gather):
     g.panels_units = g.windows.groups * panels
     g.panels_bytes = g.panels_units * depth * width * size[A]()
     var numbers = g.tiles * MR * g.deep + g.tiles * PANELS * MR * width
-    g.scratch_bytes = numbers * size[A]() + g.tiles * MR * 5 * 8
+    g.scratch_bytes = numbers * size[A]() + g.tiles * MR * WORDS * 8
 
 
 def pack_filter[T: DType](g: Gather, low: Int, high: Int):
@@ -167,13 +167,13 @@ def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
     )
     var depth = w.depth()
     var panels = g.panels_per_group(width)
+    var plain = T == A and g.dst_c == 1 and (g.bias == 0 or g.bias_c == 1)
     for unit in range(low, high):
         var rest, column_block = split(unit, g.column_blocks)
         var group, row_block = split(rest, g.row_blocks)
         var first = row_block * g.tiles * MR
         var rows = min(g.tiles * MR, w.windows() - first)
-        for i in range(rows):
-            table[unsafe_offset=i] = Window(w, first + i, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
+        lay_windows(table, w, first, rows, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
         var begin = 0
         while True:
             var length = min(g.deep, depth - begin)
@@ -191,9 +191,16 @@ def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
                         ((p - column_block * PANELS) * g.tiles + tile) * MR * width
                     )
                     var packed = a.unsafe_offset(tile * MR * g.deep)
-                    multiply[A, CHUNK, 1](packed, b, sums, here, vectors, length, begin == 0)
-                    if last:
-                        var channel = group * g.results + p * width
+                    var channel = group * g.results + p * width
+                    var target = UNFINISHED
+                    if last and plain and columns == vectors * W:
+                        target.data = g.dst + channel * size[T]()
+                        target.bias = g.bias + channel * size[T]() if g.bias != 0 else 0
+                        target.places = Int(table.unsafe_offset(tile * MR))
+                        target.apart = WORDS
+                    var fresh = begin == 0
+                    multiply[A, CHUNK, 1](packed, b, sums, here, vectors, length, fresh, target)
+                    if last and target.data == 0:
                         for i in range(here):
                             finish[T](
                                 g,
@@ -219,16 +226,21 @@ def pack_rows[
     length: Int,
     a: Address[wide[T]],
 ):
-    """Pack rows of windows: (tile, chunk, row, CHUNK), rows beyond the last one zero."""
+    """Pack rows of windows: (tile, chunk, row, CHUNK)."""
     if length == 0:
         return
-    for chunk in range((length + CHUNK - 1) // CHUNK):
-        var start = Tap(g.windows, begin + chunk * CHUNK)
-        var count = min(CHUNK, length - chunk * CHUNK)
-        for i in range(rows):
-            var tile, r = split(i, MR)
-            var to = a.unsafe_offset(tile * MR * g.deep + (chunk * MR + r) * CHUNK)
-            row[T](g.windows, group, table[unsafe_offset=i], start, count, to)
+    for tile in range(parts(rows, MR)):
+        for chunk in range(parts(length, CHUNK)):
+            lay_rows[T](
+                g.windows,
+                group,
+                table.unsafe_offset(tile * MR),
+                min(MR, rows - tile * MR),
+                begin + chunk * CHUNK,
+                min(CHUNK, length - chunk * CHUNK),
+                a.unsafe_offset(tile * MR * g.deep + chunk * MR * CHUNK),
+                CHUNK,
+            )
 
 
 @always_inline

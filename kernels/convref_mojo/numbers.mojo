@@ -66,16 +66,19 @@ def copy[T: DType](to: Address[wide[T]], start: Address[T], count: Int, step: In
             to[unsafe_offset=i] = load[T, 1](start.unsafe_offset(i * step))
         return
     comptime W = lanes[wide[T]]()
+    if count >= W:
+        for i in range(0, count - W + 1, W):
+            to.unsafe_offset(i).unsafe_store[width=W](load[T, W](start.unsafe_offset(i)))
+        var last = count - W  # the rest, and some of it again
+        if count % W != 0:
+            to.unsafe_offset(last).unsafe_store[width=W](load[T, W](start.unsafe_offset(last)))
+        return
     var i = 0
-    while i + W <= count:
-        to.unsafe_offset(i).unsafe_store[width=W](load[T, W](start.unsafe_offset(i)))
-        i += W
-    comptime for half in range(4):
+    comptime for half in range(log2(W)):
         comptime V = W >> (half + 1)
-        comptime if V > 0:
-            if count & V:
-                to.unsafe_offset(i).unsafe_store[width=V](load[T, V](start.unsafe_offset(i)))
-                i += V
+        if count & V:
+            to.unsafe_offset(i).unsafe_store[width=V](load[T, V](start.unsafe_offset(i)))
+            i += V
 
 
 @always_inline

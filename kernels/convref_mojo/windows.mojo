@@ -70,14 +70,18 @@ def split(value: Int, by: Int) -> Tuple[Int, Int]:
     return quotient, value - quotient * by
 
 
+comptime WORDS = 5
+"""Words of a Window, of which `place` is the first."""
+
+
 struct Window(ImplicitlyCopyable):
     """One window: its image and where its tap of shift 0 reads, and its place on the lattice."""
 
+    var place: Int
     var n: Int
     var z: Int
     var y: Int
     var x: Int
-    var place: Int
 
     @always_inline
     def __init__(out self, w: Windows, index: Int, n: Int, z: Int, y: Int, x: Int):
@@ -90,6 +94,30 @@ struct Window(ImplicitlyCopyable):
         self.y = jy * w.step_y
         self.x = jx * w.step_x
         self.place = image * n + jz * z + jy * y + jx * x
+
+
+@always_inline
+def lay_windows(
+    table: Pointer[Window, MutAnyOrigin],
+    w: Windows,
+    first: Int,
+    count: Int,
+    n: Int,
+    z: Int,
+    y: Int,
+    x: Int,
+):
+    """Write `count` windows from `first` on; a window is decoded only where a line begins."""
+    var left = 0
+    var window = Window(w, 0, n, z, y, x)
+    for i in range(count):
+        if left == 0:
+            window = Window(w, first + i, n, z, y, x)
+            left = w.count_x - window.x // w.step_x
+        table[unsafe_offset=i] = window
+        window.x += w.step_x
+        window.place += x
+        left -= 1
 
 
 struct Tap(ImplicitlyCopyable):
@@ -115,6 +143,42 @@ struct Tap(ImplicitlyCopyable):
         self.c = c
 
 
+struct Run(ImplicitlyCopyable):
+    """A piece of a row that lies side by side in the source, or channels of one tap."""
+
+    var source: Source
+    var start: Int  # offset of its first number from where the window's tap of shift 0 reads
+    var z: Int
+    var y: Int
+    var x: Int  # shifts of its first tap
+    var taps: Int
+    var head: Int  # numbers of the first tap; all taps but first and last have `channels`
+    var length: Int
+
+    @always_inline
+    def __init__(out self, w: Windows, group: Int, tap: Tap, left: Int):
+        """Find the run that begins at `tap` and has at most `left` numbers."""
+        var shifts = w.shifts()
+        var line = shifts.unsafe_offset(w.taps_z + w.taps_y)
+        self.source = w.first
+        if tap.source == 1:
+            self.source = w.second
+        self.z = shifts[unsafe_offset=tap.t]
+        self.y = shifts[unsafe_offset=w.taps_z + tap.r]
+        self.x = line[unsafe_offset=tap.s]
+        self.head = min(w.channels - tap.c, left)
+        self.length = self.head
+        self.taps = 1
+        var s = tap.s + 1
+        if self.source.c == 1 and self.source.x == w.channels:
+            while s < w.taps_x and self.length < left and line[unsafe_offset=s] == self.x + self.taps:
+                self.length += min(w.channels, left - self.length)
+                self.taps += 1
+                s += 1
+        self.start = (group * w.channels + tap.c) * self.source.c
+        self.start += self.z * self.source.z + self.y * self.source.y + self.x * self.source.x
+
+
 @always_inline
 def within(position: Int, size: Int) -> Bool:
     """Return whether 0 <= position < size, in one comparison."""
@@ -122,45 +186,49 @@ def within(position: Int, size: Int) -> Bool:
 
 
 @always_inline
-def row[
+def lay_rows[
     T: DType
-](w: Windows, group: Int, window: Window, start: Tap, count: Int, to: Address[wide[T]]):
-    """Write `count` numbers of a window's row from `start` on: what its taps read, zeros outside."""
-    var tap = start
+](
+    w: Windows,
+    group: Int,
+    table: Pointer[Window, MutAnyOrigin],
+    count: Int,
+    begin: Int,
+    length: Int,
+    to: Address[wide[T]],
+    pitch: Int,
+):
+    """Write positions `begin` to `begin + length` of the rows of `count` windows, `pitch` apart:
+    what their taps read, zeros outside the source."""
     var done = 0
-    var shifts = w.shifts().unsafe_offset(w.taps_z + w.taps_y)
-    while done < count:
-        ref source = w.first if tap.source == 0 else w.second
-        var z = window.z + w.shifts()[unsafe_offset=tap.t]
-        var y = window.y + w.shifts()[unsafe_offset=w.taps_z + tap.r]
-        var there = within(z, w.size_z) and within(y, w.size_y)
-        var corner = window.n * source.n + group * w.channels * source.c
-        var line = at[T](source.data).unsafe_offset(corner + z * source.z + y * source.y)
-        var dense = source.x == w.channels and source.c == 1
-        while tap.s < w.taps_x and done < count:
-            var x = window.x + shifts[unsafe_offset=tap.s]
-            var length = min(w.channels - tap.c, count - done)
-            var last = tap.s
-            if there and within(x, w.size_x):
-                while dense and last + 1 < w.taps_x and done + length < count:
-                    var next = window.x + shifts[unsafe_offset=last + 1]
-                    if next != x + (last + 1 - tap.s) or next >= w.size_x:
-                        break
-                    last += 1
-                    length += min(w.channels, count - done - length)
-                var begin = line.unsafe_offset(x * source.x + tap.c * source.c)
-                copy[T](to.unsafe_offset(done), begin, length, source.c)
-            else:
-                clear[wide[T]](to.unsafe_offset(done), length)
-            done += length
-            tap.s = last + 1
-            tap.c = 0
-        if tap.s == w.taps_x:
-            tap.s = 0
-            tap.r += 1
-        if tap.r == w.taps_y:
-            tap.r = 0
-            tap.t += 1
-        if tap.t == w.taps_z:
-            tap.t = 0
-            tap.source += 1
+    var tap = Tap(w, begin)
+    while done < length:
+        var run = Run(w, group, tap, length - done)
+        for i in range(count):
+            var here = to.unsafe_offset(i * pitch + done)
+            piece[T](w, table[unsafe_offset=i], run, here)
+        done += run.length
+        tap = Tap(w, begin + done)
+
+
+@always_inline
+def piece[T: DType](w: Windows, window: Window, run: Run, to: Address[wide[T]]):
+    """Write what a run of a window's row reads."""
+    var x = window.x + run.x
+    if not (within(window.z + run.z, w.size_z) and within(window.y + run.y, w.size_y)):
+        clear[wide[T]](to, run.length)
+        return
+    ref source = run.source
+    var corner = window.n * source.n + window.z * source.z + window.y * source.y
+    var start = at[T](source.data).unsafe_offset(corner + window.x * source.x + run.start)
+    if x >= 0 and x + run.taps <= w.size_x:
+        copy[T](to, start, run.length, source.c)
+        return
+    var done = 0
+    for s in range(run.taps):
+        var numbers = run.head if s == 0 else min(w.channels, run.length - done)
+        if within(x + s, w.size_x):
+            copy[T](to.unsafe_offset(done), start.unsafe_offset(done * source.c), numbers, source.c)
+        else:
+            clear[wide[T]](to.unsafe_offset(done), numbers)
+        done += numbers
