@@ -19,12 +19,12 @@ import triton.language as tl
 from . import gather, table
 from .builder import Builder, channels_last
 from .epilogue import finish
-from .gather import PLAIN, RUNTIME, Epilogue, rows_of, strides, unit, valid_taps
+from .gather import RUNTIME, rows_of, strides, unit, valid_taps
 from .geometry import ITEMSIZE, Geometry, Tensor, filter_steps
 from .index import divisor, quotient, tile_of
 from .launch import Launch
 from .table import Tile
-from .task import Pairs, Task
+from .task import PLAIN, Epilogue, Pairs, Task
 
 FLAT = [*RUNTIME, "c_magic", "c_shift"]
 
@@ -200,9 +200,10 @@ def plan(task: Task, tile: Tile) -> None:
     scatter, full = task.kind == "scatter", rounded(task.channels[0], tile)
     pairs = task.aligned_pairs() if tile.run == 1 else in_vectors(task, tile)
     y = task.result()
-    stored, epilogue = task.stored(y), Epilogue(bias=task.added)
+    stored = task.stored(y)
     side = "small_channels" if scatter else "big_channels"
     geometry = replace(task.geometry, **{side: full})
+    epilogue = task.epilogue(stored)
     task.builder.steps.append(launch(geometry, pairs, stored, scatter, tile, task.math, epilogue))
     task.finish(stored, y)
 
