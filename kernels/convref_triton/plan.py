@@ -13,7 +13,7 @@ from triton.runtime import JITFunction
 
 from convref.case import Call
 
-from . import bgrad, gather, measured, wgrad
+from . import bgrad, dual, flat, gather, measured, wgrad
 from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
@@ -39,8 +39,8 @@ class Kernel(Protocol):
 
 # The kernels of each kind of sum in order of preference; the last of a row takes everything.
 KERNELS: dict[str, tuple[Kernel, ...]] = {
-    "gather": (gather,),
-    "scatter": (gather,),
+    "gather": (flat, dual, gather),
+    "scatter": (flat, dual, gather),
     "correlate": (wgrad,),
     "total": (bgrad,),
 }
@@ -88,6 +88,8 @@ def plan(
     builder = Builder(call, tensors)
     shape = geometry(call.conv)
     for role in call.wanted:
+        if role in builder.buffers:
+            continue  # computed together with one before
         task = Task(builder, shape, role, fusion)
         if not prod(call.problem.shape(role)):
             task.result()
