@@ -63,12 +63,15 @@ class Kinds:
     minus: Array
     lenient: Array
     free: Array | None = None  # not judged at all
+    wild: Array | None = None  # must be NaN or infinite, whichever
 
     def judged(self, got: Array) -> Array:
         """Return where the result is a number that the bounds judge."""
         finite: Array = ~(self.nan | self.plus | self.minus)
         if self.free is not None:
             finite = finite & ~self.free
+        if self.wild is not None:
+            finite = finite & ~self.wild
         return finite & ~(self.lenient & (got != got))
 
     def fault(self, got: Array, strict: bool) -> tuple[tuple[int, ...], str] | None:
@@ -82,6 +85,10 @@ class Kinds:
             wrong = must & ~has & ~leak
             if wrong.any():
                 return tuple(int(j) for j in np.argwhere(wrong)[0]), kind
+        if self.wild is not None:
+            if (wrong := self.wild & np.isfinite(got)).any():
+                return tuple(int(j) for j in np.argwhere(wrong)[0]), "NaN or inf"
+            leak = leak | self.wild
         wrong = ~(self.nan | self.plus | self.minus) & (got != got) & ~leak
         if wrong.any():
             return tuple(int(j) for j in np.argwhere(wrong)[0]), "a number"
@@ -107,9 +114,14 @@ def _find(call: Call, kind: str) -> Callable[..., Kinds]:
 
 
 def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Require what the formula itself gives in float64."""
+    """Require what the formula itself gives in float64; of derivatives, only that it is no number.
+
+    Whether a derivative at infinity is inf or NaN is a matter of the order of multiplication.
+    """
     value = _evaluated(call, role, operands)
     never = np.zeros(value.shape, bool)
+    if role != "y":
+        return Kinds(never, never, never, never, wild=~np.isfinite(value))
     return Kinds(np.isnan(value), value == np.inf, value == -np.inf, never)
 
 
@@ -122,9 +134,9 @@ def _real_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Ki
     def count(f: Indicator, g: Indicator, linear: Indicator = np.zeros_like) -> Array:
         return _count(call, role, operands, f, g, linear)
 
-    nan = count(_nan, _ones, _nan) + count(_ones, _nan)
+    nan = np.abs(count(_nan, _ones, _nan)) + count(_ones, _nan)
     nan = nan + count(_infinite, _zero) + count(_zero, _infinite)
-    total = count(_infinite, _positive, _infinite) + count(_positive, _infinite)
+    total = np.abs(count(_infinite, _positive, _infinite)) + count(_positive, _infinite)
     signed = count(_signed_infinite, _sign, _signed_infinite) + count(_sign, _signed_infinite)
     plus, minus = total + signed > 0, total - signed > 0
     must_nan = (nan > 0) | (plus & minus)

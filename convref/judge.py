@@ -200,8 +200,12 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
         )
     values = oracle.evaluate(call, *cleaned, out=wide)
     sums = oracle.magnitudes(call, *cleaned)
-    data = [a for role, a in zip(call.roles, cleaned) if a is not None and role not in INDICES]
-    largest = max((float(np.abs(_real_wide(a, wide)).max()) for a in data if a.size), default=0.0)
+    data = [
+        _finite_part(a, wide)
+        for role, a in zip(call.roles, cleaned)
+        if a is not None and role not in INDICES
+    ]
+    largest = max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
     values = tuple(e if k == "copy" else v for k, e, v in zip(kind, exact, values))
     sums = tuple(None if k == "copy" else s for k, s in zip(kind, sums))
     return Reference(call, raw, values, sums, all(map(_is_integral, data)), largest, found)
@@ -315,7 +319,7 @@ def _judge_one(
     sums, row = ref.sums[i], TERMS[call.op, call.pass_, role]
     if sums is None:
         right = dtypes.rounded(value, call.dtype_of(role))
-        return _exact(role, got, right, signed=row.kind == "copy")
+        return _exact(role, got, right, signed=row.kind == "copy" and role == "y")
     found = ref.kinds.get(role)
     if found is not None:
         fault = found.fault(got, numerics.strict_nonfinite)
@@ -397,7 +401,8 @@ def bound(
     acc = dtypes.number(holder)
     tiny = max(acc.tiny, out.tiny) * max(1.0, largest) if numerics.ftz else acc.eta
     error: Array = numerics.gamma(part * n) * sums + part * n * tiny
-    error = error + numerics.normwise * sums.max()
+    if numerics.normwise:
+        error = error + numerics.normwise * sums.max()
     error = error + _gamma(part * n, own.u) * sums + part * n * own.eta
     if cut := numerics.cut:
         error = error + cut * sums + part * n * TF32_ETA * max(1.0, largest)

@@ -28,6 +28,10 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
+from . import _torch_pool
+
+# Ops other than convolution, each with the module that knows how torch computes it.
+FAMILIES: dict[str, Any] = dict.fromkeys(_torch_pool.OPS, _torch_pool)
 MATH = {"ieee": "ieee", "tf32": "tf32"}
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
 ISA = "ONEDNN_MAX_CPU_ISA"
@@ -37,7 +41,7 @@ _NARROW = ("i8", "i16", "i32", "u8")
 
 
 class TorchBackend:
-    """Computes convolutions with ATen on the operands' device.
+    """Computes calls with ATen on the operands' device.
 
     Parameters
     ----------
@@ -72,16 +76,18 @@ class TorchBackend:
         """Return None, or why ATen has no kernel for the call."""
         if torch_dtype(call.dtype) is None:
             return f"torch has no dtype for {call.dtype}"
-        if call.op != "conv":
-            return "only conv is called here"
         if call.math not in MATH:
             return f"torch has no math={call.math}"
+        if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
+            return "torch sees no CUDA device"
+        if call.op in FAMILIES:
+            return FAMILIES[call.op].supports(call, self.rules)
+        if call.op != "conv":
+            return f"{call.op} is not called here"
         if call.pass_ != "fprop" and call.dtype not in _REAL:
             return f"ATen has no {call.pass_} kernel for {call.dtype}"
         if call.dtype in _NARROW and (call.conv.transposed or set(call.conv.dilation) != {1}):
             return f"ATen has no transposed or dilated kernel for {call.dtype}"
-        if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
-            return "torch sees no CUDA device"
         return None
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
@@ -91,9 +97,12 @@ class TorchBackend:
         if call.specs[0].device == "cuda" and kind_of(template) == "numpy":
             tensors = tuple(None if t is None else t.cuda() for t in tensors)
         with torch.no_grad(), _flags(call.math, self.onednn):
-            passes = _PASSES if self.rules else _RAW
-            run = _empty if self.rules and _is_empty(call) else passes[call.pass_]
-            results = run(call, *tensors)
+            if call.op in FAMILIES:
+                results = FAMILIES[call.op].run(call, self.rules, *tensors)
+            else:
+                passes = _PASSES if self.rules else _RAW
+                run = _empty if self.rules and _is_empty(call) else passes[call.pass_]
+                results = run(call, *tensors)
         return tuple(None if r is None else like(r, template) for r in results)
 
     def numerics(self, call: Call) -> Numerics:
@@ -104,6 +113,9 @@ class TorchBackend:
             return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0)
         if call.dtype == "f64":
             return Numerics("rn64")
+        if call.op in FAMILIES:
+            sixteen = call.dtype in ("f16", "bf16")
+            return Numerics("rn32", stages=FAMILIES[call.op].stages(call) if sixteen else 0)
         if call.specs[0].device == "cuda":
             return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=_stages(call))
         # vdpbf16ps, which oneDNN uses where the CPU has it, flushes subnormals by design

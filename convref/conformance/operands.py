@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Case, Spec, axis_letters
+from .families import MADE
 from .fills import values
 
 Array = np.ndarray[Any, Any]
@@ -30,12 +31,11 @@ def operands(case: Case) -> tuple[Array | None, ...]:
     >>> x.shape, x.strides, b
     ((1, 2, 3), (48, 4, 16), None)
     """
-    return tuple(
-        lay_out(values(case, role), case.call.spec(role), axis_letters(case.call.problem, role))
-        if case.call.is_present(role)
-        else None
-        for role in case.call.roles
-    )
+    call, given = case.call, dict[str, Array]()
+    for role in filter(call.is_present, call.roles):
+        made = MADE[role](case, given) if role in MADE else values(case, role)
+        given[role] = lay_out(made, call.spec(role), axis_letters(call.problem, role))
+    return tuple(map(given.get, call.roles))
 
 
 def lay_out(array: Array, spec: Spec, letters: str) -> Array:

@@ -8,7 +8,7 @@ each byte decides one thing, and 0 is always the plainest choice, so that shrink
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import ceil, prod
 from typing import Any, TypeVar
@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
 from ..errors import ConvrefError, message
-from ..problem import FAMILY, MASK_NAMES, SIGNATURE, ConvProblem, Problem, passes
+from ..problem import INDICES, MASK_NAMES, SIGNATURE, ConvProblem, Problem, Signature, passes
+from . import families
 from .fills import available
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ def _problem(tape: _Tape, op: str, limits: _Limits) -> Problem:
         "dilation": tuple(axis.dilation for axis in axes),
     }
     if op != "conv":
-        return FAMILY[op](**shared)
+        return families.finish(tape, op, shared, limits.max_elements)
     return ConvProblem(
         **shared,
         k=draft.k * draft.groups,
@@ -238,17 +239,20 @@ def _orders(letters: str, _seen: dict[str, list[str]] = {}) -> list[str]:  # noq
     return _seen[letters]
 
 
-def _mask(tape: _Tape, fixed: tuple[bool, ...] | None, maskable: bool) -> tuple[bool, ...]:
+def _mask(tape: _Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[bool, ...]:
     drawn = tape.choose((7, 7, 7, 7, 7, 7, 1, 2, 3, 4, 5, 6))  # all, then bits; never none
-    if fixed or not maskable:
+    results = len(row.results)
+    if fixed or not row.maskable:
         return fixed or ()
-    return tuple(bool(drawn >> bit & 1) for bit in range(3))
+    if not drawn % 2**results:
+        drawn = 2**results - 1
+    return tuple(bool(drawn >> bit & 1) for bit in range(results))
 
 
 def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _Options) -> Call:
     op, pass_, fixed = tape.choose(table)
     problem = _problem(tape, op, options.limits)
-    mask = _mask(tape, fixed, SIGNATURE[op, pass_].maskable)
+    mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     dtype, memory, tangents = tape.choose(dtypes), tape.choose(_MEMORY), tape.choose(_TANGENTS)
     if op != "conv" or pass_ not in ("jvp", "double_backward"):
         tangents = None
@@ -257,6 +261,9 @@ def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _
     memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
     specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
+    specs = tuple(  # an expanded axis would repeat positions that are distinct
+        replace(spec, expand="") if role in INDICES else spec for role, spec in zip(roles, specs)
+    )
     return Call(op, pass_, problem, mask, tangents, specs, tape.choose(options.maths))
 
 
@@ -438,6 +445,8 @@ def cases(
 
     def build(tape: _Tape) -> Case:
         call = _call(tape, table, tuple(dtypes), options)
-        return Case(call, tape.choose(possible[call.dtype]), tape.word(2))
+        unfit = families.UNFIT.get(call.op, ())
+        fitting = [fill for fill in possible[call.dtype] if fill not in unfit]
+        return Case(call, tape.choose(fitting or possible[call.dtype]), tape.word(2))
 
     return _Built(build)

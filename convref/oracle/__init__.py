@@ -12,7 +12,7 @@ from ..problem import INDICES, TERMS
 from . import conv as _conv
 from . import pool as _pool
 from . import unfold as _unfold
-from ._windows import Array, Results
+from ._windows import Array, Results, first_reads
 from .conv import (
     conv_bgrad,
     conv_dgrad,
@@ -33,6 +33,7 @@ __all__ = [
     "conv_jvp",
     "conv_wgrad",
     "evaluate",
+    "first_reads",
     "fold",
     "holder",
     "magnitudes",
@@ -133,4 +134,5 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
     with np.errstate(all="ignore"):
         if (call.op, call.pass_) in MAGNITUDES:
             return MAGNITUDES[call.op, call.pass_](call, *given)
-    return evaluate(call, *given, accumulate=real, out="f64")
+    sums = evaluate(call, *given, accumulate=real, out="f64")
+    return tuple(None if s is None else np.abs(s) for s in sums)  # divisors may be negative

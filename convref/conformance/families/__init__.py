@@ -1,0 +1,25 @@
+"""What the court draws for ops beyond convolution: a file per family, found by op.
+
+A family turns a draft of windows into its own problem, and makes operands that are no plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...case import Case
+from ...problem import FAMILY, Problem
+from . import pool
+
+# op -> finish(tape, sizes, max_elements), where `sizes` are the fields of a WindowProblem.
+FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {**pool.FINISH}
+# role -> made(case, operands so far by role): operands that follow from others.
+MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {"indices": pool.indices}
+# op -> fills that say nothing about it.
+UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT}
+
+
+def finish(tape: Any, op: str, sizes: dict[str, Any], max_elements: int) -> Problem:
+    """Return the problem of `op` on drawn windows; `tape` decides what they leave open."""
+    return FINISH[op](tape, sizes, max_elements) if op in FINISH else FAMILY[op](**sizes)
