@@ -27,7 +27,7 @@ SHIPPED = {
 AUTO: dict[tuple[str, str], tuple[str, ...]] = {
     ("numpy", "cpu"): ("numpy",),
     ("torch", "cpu"): ("torch", "numpy"),
-    ("torch", "cuda"): ("torch",),
+    ("torch", "cuda"): ("triton", "torch"),
 }
 
 
@@ -121,7 +121,10 @@ def load(name: str) -> Backend:
 
 
 def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
-    """Return the Plan of `call`: which backend computes it, and why.
+    """Return the Plan of `call`: which backend computes it, and why; and let that one prepare.
+
+    What compiles does so here rather than in the first `run`, which under the capture of a CUDA
+    graph it could not.
 
     Parameters
     ----------
@@ -147,6 +150,13 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     conv.fprop:n1c1k1_i3_f3
       * numpy: computes NumPy arrays exactly
     """
+    made = _chosen(call, backend, kind)
+    if prepare := getattr(made.backend, "prepare", None):
+        prepare(call)
+    return made
+
+
+def _chosen(call: Call, backend: str, kind: str) -> Plan:
     if not isinstance(call, Call):
         what = f"call is a {type(call).__name__}, needs a Call (a Case has one: case.call)"
         raise ConvrefError(message("plan", what))
@@ -158,15 +168,17 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
 
 @lru_cache(maxsize=4096)
 def _plan(call: Call, backend: str, kind: str) -> Plan:
-    wanted = AUTO.get((kind, call.specs[0].device), ()) if backend == "auto" else (backend,)
+    wanted: tuple[str, ...] = (backend,)
+    if backend == "auto":
+        wanted = tuple(n for n in AUTO.get((kind, call.specs[0].device), ()) if n in names())
     candidates: list[Candidate] = []
     chosen: Backend | None = None
     for name in wanted:
         try:
             found = load(name)
-            reason = found.supports(call) or (
-                _known_bug(found, call) if backend == "auto" else None
-            )
+            reason = found.supports(call)
+            if reason is None and backend == "auto":
+                reason = _known_bug(found, call) or _passed_over(found, call)
         except MissingExtraError as error:
             if backend != "auto":
                 raise
@@ -181,6 +193,12 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or nothing
         raise UnsupportedError(message(where, reasons, call))
     return Plan(call, chosen, tuple(candidates))
+
+
+def _passed_over(backend: Backend, call: Call) -> str | None:
+    """Return why a backend itself leaves a call to the next one, if it has an opinion."""
+    opinion = getattr(backend, "passed_over", None)
+    return opinion(call) if opinion else None
 
 
 def _known_bug(backend: Backend, call: Call) -> str | None:
@@ -228,7 +246,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     (None, None, array([6.]))
     """
     if not isinstance(call, Call):
-        plan(call, backend)  # raises
+        _chosen(call, backend, "numpy")  # raises
     where = f"{call.op}.{call.pass_}"
     if len(operands) != len(call.roles):
         raise ConvrefError(
@@ -238,7 +256,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     kinds = {fact.kind for fact in found if fact is not None}
     if len(kinds) > 1:
         raise ConvrefError(message(where, f"operands are {' and '.join(sorted(kinds))}, needs one"))
-    return plan(call, backend, kinds.pop()).backend.run(call, *operands)
+    return _chosen(call, backend, kinds.pop()).backend.run(call, *operands)
 
 
 def _checked(where: str, call: Call, role: str, operand: Any) -> Facts | None:
@@ -268,6 +286,8 @@ def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
     conv.fprop: no backend for abacus on cpu (conv.fprop:n1c1k1_i3_f3)
     """
     try:
-        return str(plan(call, backend, kind))
+        made = _chosen(call, backend, kind)
     except UnsupportedError as error:
         return str(error)
+    describe = getattr(made.backend, "describe", None)
+    return f"{made}\n    {describe(call)}" if describe else str(made)

@@ -358,7 +358,7 @@ class Kernels:
         self.supports, self.numerics = self.inner.supports, self.inner.numerics
         self.fingerprint = self.inner.fingerprint
 
-    def compile_all(self, arch, jobs):
+    def compile_all(self, arch, jobs, calls, every=False):
         self.compiled.append(arch)
         return {"kernels": 3}
 

@@ -235,7 +235,10 @@ def test_a_child_without_kernels_ends_as_absent(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     assert steps.main("compile", tmp_path / "x", 5, "") == gpu.ABSENT
     given = []
-    Bare.compile_all = lambda self, arch, jobs: given.append((arch, jobs)) or 12
-    assert steps.main("compile", tmp_path / "x", 5, "") == 0
-    assert given == [("sm_90", 16)]
+    Bare.compile_all = lambda self, arch, jobs, calls: given.append((arch, jobs, list(calls))) or 12
+    assert steps.main("compile", tmp_path / "x", 60, "") == 0
+    (arch, jobs, calls), *rest = given
+    assert (arch, jobs, rest) == ("sm_90", 16, [])
+    assert len(calls) > 500
+    assert {call.pass_ for call in calls} == {"fprop", "backward"}
     assert records.read(tmp_path / "x")[0][0]["made"] == "12"

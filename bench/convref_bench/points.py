@@ -88,7 +88,8 @@ def point(
 def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
     """Return the backend that an arm names, and options of its `run`.
 
-    "triton@3" is triton with the fourth configuration that it offers for the call.
+    "triton@3" is triton with the fourth configuration that it offers for the call, and "auto" the
+    backend that `convref` itself takes for torch tensors.
 
     Raises
     ------
@@ -96,6 +97,8 @@ def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
         If there is no such backend or configuration.
     """
     base, at, index = name.partition("@")
+    if name == "auto":
+        return dispatch.plan(call, kind="torch").backend, {}
     backend = dispatch.load(base)
     if not at:
         return backend, {}

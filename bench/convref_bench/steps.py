@@ -13,6 +13,7 @@ from typing import Any
 
 from convref import dispatch
 from convref.case import Call
+from convref.line import parse
 
 from . import options, records, suite
 from .gpu import ABSENT, PARTIAL, card_of, ours
@@ -31,6 +32,7 @@ ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
 JOBS = 16  # processes that compile
+TOGETHER = 12  # calls of which all configurations are compiled before the first is timed
 
 
 class Absent(Exception):
@@ -106,15 +108,23 @@ def compile_(step: Step) -> None:
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     hooks = {name: getattr(dispatch.load(name), "compile_all", None) for name in ours()}
     if not any(hooks.values()):
-        raise Absent(f"{', '.join(hooks)}: no compile_all(arch, jobs)")
+        raise Absent(f"{', '.join(hooks)}: no compile_all(arch, jobs, calls)")
     for name, hook in hooks.items():
         if hook is None:
             continue
         start = time.monotonic()
-        made = hook(arch, JOBS)
+        made = hook(arch, JOBS, _compiled_calls())
         took = round(time.monotonic() - start, 2)
         step.add("compiled", backend=name, arch=arch, jobs=JOBS, took_s=took, made=str(made)[:300])
         step.check_time()
+
+
+def _compiled_calls() -> Iterator[Call]:
+    """Yield what the later steps run, the property list first."""
+    from . import properties
+
+    yield from (parse(line).call for line in properties.lines())
+    yield from (call for _, _, call in points(suite.names(), DTYPES))
 
 
 def probes(step: Step) -> None:
@@ -246,13 +256,13 @@ def canary(step: Step) -> None:
 def anchors(step: Step) -> None:
     """Time every kernel against cuDNN on the heaviest layers of ResNet-50."""
     calls = list(points(("resnet50",), DTYPES[:1]))[: ANCHORS * len(suite.PASSES)]
-    time_points(step, calls, (*ours(), *REFERENCE))
+    time_points(step, calls, (*ours(), "auto", *REFERENCE))
 
 
 def suites(step: Step) -> None:
     """Time every kernel against cuDNN on all suites, and FlagGems where it is installed."""
     flaggems = ("flaggems",) if find_spec("flag_gems") else ()
-    time_points(step, points(suite.names(), DTYPES), (*ours(), *flaggems, *REFERENCE))
+    time_points(step, points(suite.names(), DTYPES), (*ours(), "auto", *flaggems, *REFERENCE))
 
 
 def properties(step: Step) -> None:
@@ -272,12 +282,24 @@ def tuner(step: Step) -> None:
     able = [name for name in ours() if tuner.is_tunable(name)]
     if not able:
         raise Absent(f"{', '.join(ours())}: no configurations(call)")
-    place = CudaPlace(Cuda(), beside=False)
+    place, calls = CudaPlace(Cuda(), beside=False), list(points(TUNED, DTYPES[:1]))
     for name in able:
         search = tuner.Search(name, place, step.out, step.key)
-        for given in points(TUNED, DTYPES[:1]):
-            step.check_time()
-            search.add(*given)
+        for start in range(0, len(calls), TOGETHER):
+            chunk = [given for given in calls[start : start + TOGETHER] if not search.has(given[2])]
+            _compile_every(name, [call for _, _, call in chunk])
+            for given in chunk:
+                step.check_time()
+                search.add(*given)
+
+
+def _compile_every(name: str, calls: Sequence[Call]) -> None:
+    """Compile all configurations of some calls side by side, which a search would one by one."""
+    import torch
+
+    hook = getattr(dispatch.load(name), "compile_all", None)
+    if hook is not None and calls:
+        hook("sm_{}{}".format(*torch.cuda.get_device_capability()), JOBS, calls, every=True)
 
 
 def sanitizer(step: Step) -> None:

@@ -99,10 +99,14 @@ class Search:
         if not any(row.get("what") == "tuning" for row in rows):
             records.append(out, {"what": "tuning", **self.head, **machine()})
 
+    def has(self, call: Call) -> bool:
+        """Return whether a call was searched before."""
+        return str(call) in self.done
+
     def add(self, network: str, layer: suite.Layer, call: Call) -> list[records.Record]:
         """Time every configuration of a call beside the references; return the records."""
         backend, _ = configured(self.backend, call)
-        if str(call) in self.done or backend.supports(call) is not None:
+        if self.has(call) or backend.supports(call) is not None:
             return []
         offered = tuple(map(describe, backend.configurations(call)))
         arms = [f"{self.backend}@{index}" for index in range(len(offered))]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
 from convref.arrays import like, to_torch
+from convref.backends import Inspected
 from convref.case import Call
 from convref.errors import missing_extra
 from convref.judge import Numerics
@@ -17,10 +18,11 @@ try:
 except ImportError as error:
     raise missing_extra("triton", error) from None
 
-from . import interpreted
+from . import aot, gpu, inspection, interpreted
 from .epilogue import ACTIVATIONS
 from .geometry import Tensor, operands
 from .launch import Plan
+from .measured import AT_MOST, is_fastest
 from .plan import Choice, offered, plan, refusal
 from .task import UNFUSED, Fusion
 
@@ -95,7 +97,40 @@ class TritonBackend:
         if on_card:
             tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
         facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
-        return interpreted.run(_plan(call, facts, choice, fusion), tensors)
+        made = _plan(call, facts, choice, fusion)
+        return gpu.run(made, tensors) if on_card else interpreted.run(made, tensors)
+
+    def compile_all(
+        self, arch: str, jobs: int, calls: Iterable[Call], *, every: bool = False
+    ) -> str:
+        """Compile, in `jobs` processes, what `calls` take, or `every` configuration of them."""
+        plans = (
+            plan(call, operands(call), choice)
+            for call in calls
+            if self.supports(call) is None
+            for choice in (self.configurations(call) if every else [None])
+        )
+        wanted = {made.key: made for each in plans for made in gpu.specialisations(each)}
+        results = aot.compile_all(wanted.values(), arch, jobs)
+        refused = [result for result in results if isinstance(result, Exception)]
+        return "; ".join((f"{len(wanted)} binaries, {len(refused)} refused", *map(str, refused)))
+
+    def passed_over(self, call: Call) -> str | None:
+        """Return why "auto" leaves a call to others; None if we were faster on this card, twice."""
+        if call.specs[0].device != "cuda":
+            return "the interpreter is for tests"
+        slower = "not measured at most {} of the best other time on {}, twice"
+        return None if is_fastest(call, _card(call)) else slower.format(AT_MOST, _card(call))
+
+    def prepare(self, call: Call) -> None:
+        """Compile and load what a call on the current CUDA device needs; else do nothing."""
+        if call.specs[0].device == "cuda":
+            facts = tuple(operands(call).values())
+            gpu.prepare(_plan(call, facts, None, UNFUSED), gpu.cuda(torch.cuda.current_device()))
+
+    def inspect(self, call: Call, arch: str) -> list[Inspected]:
+        """Return each kernel of a call, compiled for an architecture such as "sm_90"."""
+        return inspection.shown(plan(call, operands(call)), arch)
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` can be asked to take for a call."""
