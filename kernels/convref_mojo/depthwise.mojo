@@ -4,11 +4,17 @@ The sums are those of gather.mojo and correlate.mojo with nothing to sum over bu
 matrix product would leave all but one column empty.
 """
 
+from std.memory import stack_allocation
+
 from correlate import Correlate, column
 from gather import Filter, Gather
 from numbers import Address, Table, at, clear, lanes, load, size, store, wide
 from windows import Source, Tap, Window, Windows, split, within
 
+comptime TOGETHER = 4
+"""Neighbouring windows that share what they need of taps and weights."""
+comptime TAP = 4
+"""Words of what is noted of a tap."""
 comptime VECTORS = 2
 """Vectors of channels that a filter gradient sums at once: their chains of sums overlap."""
 
@@ -19,7 +25,7 @@ def plan_depthwise[T: DType](mut g: Gather):
     ref w = g.windows
     g.panels_units = w.depth()
     g.panels_bytes = w.depth() * w.groups * size[A]()
-    g.scratch_bytes = w.depth() * 2 * 8
+    g.scratch_bytes = w.depth() * TAP * 8
     g.units = w.images * w.count_z * w.count_y
 
 
@@ -42,28 +48,52 @@ def pack_depthwise[T: DType](g: Gather, low: Int, high: Int):
 
 def depthwise[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
     """Compute lines `low` to `high` of the result."""
-    comptime W = lanes[wide[T]]()
     ref w = g.windows
-    var pairs = Table(unsafe_from_address=scratch)
+    var taps = Table(unsafe_from_address=scratch)
+    var shifts = w.shifts().unsafe_offset(w.taps_z + w.taps_y)
     var dense = w.first.c == 1 and g.dst_c == 1 and (w.sources < 2 or w.second.c == 1)
     dense = dense and (g.bias == 0 or g.bias_c == 1)
     for line in range(low, high):
-        for x in range(w.count_x):
-            var window = Window(w, line * w.count_x + x, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
-            var found = taps_inside[T](g, window, pairs)
-            var c = 0
-            if dense:
-                while c + W <= w.groups:
-                    weigh[T, W](g, window, pairs, found, c)
-                    c += W
-            while c < w.groups:
-                weigh[T, 1](g, window, pairs, found, c)
-                c += 1
+        var window = Window(w, line * w.count_x, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
+        var j = 0
+        while j < w.count_x:
+            var last = window.x + (TOGETHER - 1) * w.step_x
+            var inside = w.taps_x > 0 and j + TOGETHER <= w.count_x
+            inside = inside and window.x + shifts[unsafe_offset=0] >= 0
+            inside = inside and last + shifts[unsafe_offset=w.taps_x - 1] < w.size_x
+            var found = taps_inside[T](g, window, taps)
+            var done = TOGETHER if inside and dense else 1
+            if inside and dense:
+                all_channels[T, TOGETHER, 2](g, window, taps, found, dense)
+            else:
+                all_channels[T, 1, 4](g, window, taps, found, dense)
+            j += done
+            window.x += done * w.step_x
+            window.place += done * g.dst_x
 
 
 @always_inline
-def taps_inside[T: DType](g: Gather, window: Window, pairs: Table) -> Int:
-    """Write what each tap that falls inside reads, and its weights; return how many there are."""
+def all_channels[
+    T: DType, X: Int, V: Int
+](g: Gather, window: Window, taps: Table, found: Int, dense: Bool):
+    """Compute all channels of X neighbouring windows, V vectors of them at a time."""
+    comptime W = lanes[wide[T]]()
+    var c = 0
+    while dense and c + V * W <= g.windows.groups:
+        weigh[T, X, V, W](g, window, taps, found, c)
+        c += V * W
+    while dense and c + W <= g.windows.groups:
+        weigh[T, X, 1, W](g, window, taps, found, c)
+        c += W
+    while c < g.windows.groups:
+        weigh[T, X, 1, 1](g, window, taps, found, c)
+        c += 1
+
+
+@always_inline
+def taps_inside[T: DType](g: Gather, window: Window, taps: Table) -> Int:
+    """Write, for each tap that falls inside, the address that it reads, where its weights lie, and
+    how far apart channels and windows are; return how many there are."""
     ref w = g.windows
     var shifts = w.shifts()
     var found = 0
@@ -81,8 +111,11 @@ def taps_inside[T: DType](g: Gather, window: Window, pairs: Table) -> Int:
                     var x = window.x + shifts[unsafe_offset=w.taps_z + w.taps_y + s]
                     if there and within(x, w.size_x):
                         var offset = window.n * src.n + z * src.z + y * src.y + x * src.x
-                        pairs[unsafe_offset=2 * found] = src.data + offset * size[T]()
-                        pairs[unsafe_offset=2 * found + 1] = k
+                        var tap = taps.unsafe_offset(TAP * found)
+                        tap[] = src.data + offset * size[T]()
+                        tap[unsafe_offset=1] = k * w.groups
+                        tap[unsafe_offset=2] = src.c
+                        tap[unsafe_offset=3] = src.x * w.step_x
                         found += 1
                     k += 1
     return found
@@ -90,22 +123,34 @@ def taps_inside[T: DType](g: Gather, window: Window, pairs: Table) -> Int:
 
 @always_inline
 def weigh[
-    T: DType, W: Int
-](g: Gather, window: Window, pairs: Table, found: Int, c: Int):
-    """Compute W channels of one window."""
+    T: DType, X: Int, V: Int, W: Int
+](g: Gather, window: Window, taps: Table, found: Int, c: Int):
+    """Compute V times W channels of X windows from `c` on; vectors are for dense channels."""
     comptime A = wide[T]
-    ref w = g.windows
     var weights = at[A](g.panels).unsafe_offset(c)
-    var sums = SIMD[A, W](0)
-    for i in range(found):
-        var k = pairs[unsafe_offset=2 * i + 1]
-        var step = w.first.c if k < w.taps() else w.second.c
-        var values = load[T, W](at[T](pairs[unsafe_offset=2 * i]).unsafe_offset(c * step))
-        var weight = weights.unsafe_offset(k * w.groups).unsafe_load[width=W]()
-        sums = values.fma(weight, sums)
-    if g.bias != 0:
-        sums += load[T, W](at[T](g.bias).unsafe_offset(c * g.bias_c))
-    store[T, W](at[T](g.dst).unsafe_offset(window.place + c * g.dst_c), sums)
+    var sums = stack_allocation[X * V, SIMD[A, W]]()
+    comptime for i in range(X * V):
+        sums[unsafe_offset=i] = SIMD[A, W](0)
+    for k in range(found):
+        var tap = taps.unsafe_offset(TAP * k)
+        var step = 1 if W > 1 else tap[unsafe_offset=2]
+        var source = at[T](tap[]).unsafe_offset(c * step)
+        var weight = weights.unsafe_offset(tap[unsafe_offset=1])
+        comptime for v in range(V):
+            var factor = weight.unsafe_offset(v * W).unsafe_load[width=W]()
+            comptime for x in range(X):
+                var here = source.unsafe_offset(x * tap[unsafe_offset=3] + v * W)
+                sums[unsafe_offset=x * V + v] = load[T, W](here).fma(
+                    factor, sums[unsafe_offset=x * V + v]
+                )
+    var bias = at[T](g.bias).unsafe_offset(c * g.bias_c)
+    var to = at[T](g.dst).unsafe_offset(window.place + c * g.dst_c)
+    comptime for x in range(X):
+        comptime for v in range(V):
+            var sum = sums[unsafe_offset=x * V + v]
+            if g.bias != 0:
+                sum += load[T, W](bias.unsafe_offset(v * W))
+            store[T, W](to.unsafe_offset(x * g.dst_x + v * W), sum)
 
 
 def plan_depthwise_filter[T: DType](mut p: Correlate):
