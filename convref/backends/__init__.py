@@ -5,8 +5,9 @@ Each module is imported only when its backend is asked for, and imports its fram
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..case import Call
 from ..judge import Numerics
@@ -37,6 +38,24 @@ class Arm:
 PLAIN = Arm()
 
 
+class Inspected(NamedTuple):
+    """One kernel of a call, as a backend's ``inspect`` shows it.
+
+    Parameters
+    ----------
+    title : str
+        Which kernel, and how it is launched.
+    facts : mapping of str to str
+        What was found in its code, by name.
+    asm : mapping of str to str
+        Its stages as text: "ptx", "sass" ...
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    asm: Mapping[str, str]
+
+
 @runtime_checkable
 class Backend(Protocol):
     """Whatever computes calls. Register one through the entry-point group "convref.backends".
@@ -53,6 +72,13 @@ class Backend(Protocol):
     - ``threads(count)``, a context manager in which that many threads compute;
     - ``run_into(call, outputs, *operands)``, which writes the results into arrays that it is given:
       one for each role, contiguous, None where masked off. The court looks at the memory around.
+
+    These are optional too:
+
+    - ``prepare(call)``, which compiles and loads what the first `run` of such a call would;
+      `convref.dispatch.plan` calls it;
+    - ``inspect(call, arch)``, which returns an `Inspected` for each kernel of a call, compiled for
+      an architecture such as "sm_90". `convref inspect` calls it.
     """
 
     name: str

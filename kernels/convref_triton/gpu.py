@@ -93,7 +93,7 @@ def run(plan: Plan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
     Raises
     ------
     UnsupportedError
-        If the plan was never prepared and the current stream is being captured.
+        If a kernel was not loaded before and the current stream is being captured.
     ConvrefError
         If a tensor is not aligned as the plan was made for.
     """
@@ -129,9 +129,6 @@ class Ready:
     """
 
     def __init__(self, plan: Plan, device: Device) -> None:
-        if device.capturing():
-            what = "this kind of call was not compiled before the capture of a graph, "
-            raise UnsupportedError(message("triton", f"{what}needs plan(...), or one call, first"))
         self.plan, self._device = plan, device
         self.roles = tuple(dict.fromkeys(n for step in plan.steps for n in _names(step)))
         self.roles = tuple(name for name in self.roles if name not in plan.buffers)
@@ -211,8 +208,8 @@ class _Loaded:
     """One launch of a plan with its kernel, before addresses are known."""
 
     def __init__(self, launch: Launch, device: Device, name: str) -> None:
-        compiled = aot.compile(specialise(launch), device.arch)
-        self._kernel, self._device, self._launch = _kernel(compiled, device), device, launch
+        self._device, self._launch = device, launch
+        compiled, self._kernel = _kernel(specialise(launch), device)
         self._values = arguments(compiled, launch)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         self._hidden = [
@@ -274,15 +271,20 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, (Slot, Descriptor))
 
 
-_kernels: dict[tuple[Any, ...], Kernel] = {}
+_kernels: dict[tuple[Any, ...], tuple[aot.Compiled, Kernel]] = {}
 
 
-def _kernel(compiled: aot.Compiled, device: Device) -> Kernel:
+def _kernel(specialisation: Specialisation, device: Device) -> tuple[aot.Compiled, Kernel]:
     """Return the loaded kernel, which all plans of its class share."""
-    key = (compiled.specialisation.key, device)
+    key = (specialisation.key, device)
     if key not in _kernels:
+        name = specialisation.kernel.__name__
+        if device.capturing():
+            what = "was not compiled before the capture of a graph, needs plan(...) or a call first"
+            raise UnsupportedError(message(f"triton: {name}", what))
+        compiled = aot.compile(specialisation, device.arch)
         index = device.place.index or 0
-        _kernels[key] = load(compiled.binary, manifest(compiled), index, device.driver)
+        _kernels[key] = compiled, load(compiled.binary, manifest(compiled), index, device.driver)
     return _kernels[key]
 
 

@@ -17,8 +17,12 @@ from typing import Any, NamedTuple
 
 import triton
 
-from . import layouts
+from convref.backends import Inspected
+
+from . import aot, layouts
 from .aot import Compiled
+from .launch import Launch, Plan
+from .specialise import specialise
 
 SCHEDULERS = 4  # of an SM: each issues one instruction of one warp a cycle
 WARP, GROUP = 1, 4  # warps that execute one instruction together: mma.sync and FMA, wgmma
@@ -393,6 +397,20 @@ def _inspect_amd(compiled: Compiled) -> Inspection:
         compiled.seconds,
         compiled.from_disk,
     )
+
+
+def shown(plan: Plan, arch: str) -> list[Inspected]:
+    """Return every launch of a plan, compiled for `arch`, as `convref inspect` shows it."""
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    rows = []
+    for launch in launches:
+        compiled = aot.compile(specialise(launch), arch)
+        texts = {kind: assembly(compiled, kind) for kind in (*compiled.asm, "sass")}
+        tile = f"{launch.warps} warps, {launch.stages} stages"
+        title = f"{compiled.name}, grid {'x'.join(map(str, launch.grid))}, {tile}"
+        kept = {kind: text for kind, text in texts.items() if text is not None}
+        rows.append(Inspected(title, inspect(compiled).facts(), kept))
+    return rows
 
 
 def assembly(compiled: Compiled, kind: str) -> str | None:

@@ -28,7 +28,7 @@ class Access(NamedTuple):
     axis : int
         The axis along which neighbouring threads lie, which should be memory's fastest.
     vector : int
-        Bytes of a thread along it, one after the other: what the compiler proved contiguous.
+        Bytes of a thread along it, one after the other; a mask may still cut its loads shorter.
     row : int
         Bytes of a warp along it.
     """
@@ -53,7 +53,8 @@ class Access(NamedTuple):
 
     def __str__(self) -> str:
         sizes = "x".join(map(str, self.shape))
-        doubt = "" if self.coalesced else " (not coalesced)"
+        doubt = " (short rows)" if self.proven else " (neighbours unproven)"
+        doubt = "" if self.coalesced else doubt
         return f"{self.op} {sizes} {self.dtype}: {self.row} B by {self.vector} B{doubt}"
 
 

@@ -160,9 +160,19 @@ def test_a_misaligned_tensor_never_meets_an_aligned_binary(device):
 
 def test_nothing_is_compiled_under_capture(device):
     recording = replace(device, capturing=lambda: True)
-    with pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\), or one call, first"):
+    with pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\) or a call first"):
         gpu.prepare(Plan(MADE, (PRODUCT,)), recording)
     assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
+
+
+def test_a_plan_of_kernels_that_are_there_is_made_under_capture(device):
+    state = []
+    recording = replace(device, capturing=lambda: bool(state))
+    gpu.prepare(PLAN, recording)
+    state.append("recording")
+    smaller = replace(PRODUCT, arguments={**PRODUCT.arguments, "M": 32})
+    gpu.prepare(Plan(MADE, (smaller,)), recording)(matrices())
+    assert len(launches(device.driver)) == 1
 
 
 def test_what_is_prepared_runs_under_capture(device):
@@ -323,11 +333,12 @@ def test_on_a_gpu_streams_and_graphs(integers):
 def test_on_a_gpu_an_unseen_plan_is_refused_under_capture(integers):
     graph = torch.cuda.CUDAGraph()
     gpu.run(PLAN, integers)
+    unseen = replace(PRODUCT, constants={**PRODUCT.constants, "TN": 32}, grid=(1, 2, 1))
     with (
-        pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\), or one call, first"),
+        pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\) or a call first"),
         torch.cuda.graph(graph),
     ):
-        gpu.run(Plan(MADE, (PRODUCT,)), integers)
+        gpu.run(Plan(MADE, (unseen,)), integers)
 
 
 @pytest.mark.gpu

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import aot_kernels
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from convref.commands import app
 from convref_triton import aot, inspection, layouts
 from convref_triton.inspection import Instruction, inspect, loops, parse_sass
 from convref_triton.launch import Descriptor, Launch, Slot
@@ -76,6 +79,7 @@ def test_a_stride_without_a_promise_is_loaded_element_by_element():
     (narrow,) = [access for access in found.accesses if access.op == "load"]
     assert (narrow.shape, narrow.vector, narrow.proven) == ((64, 128), 2, False)
     assert not narrow.coalesced
+    assert str(narrow) == "load 64x128 bf16: 64 B by 2 B (neighbours unproven)"
     assert found.issue > 1
 
 
@@ -221,7 +225,7 @@ def test_accesses_of_a_module():
     assert [str(access) for access in layouts.accesses(TTGIR)] == [
         "load 32x64 f32: 256 B by 16 B",
         "load 64 f32: 256 B by 16 B",
-        "store 64x128 bf16: 16 B by 4 B (not coalesced)",
+        "store 64x128 bf16: 16 B by 4 B (short rows)",
     ]
 
 
@@ -230,3 +234,50 @@ def test_facts_are_text():
     assert facts["products"] == "4 wgmma m64n128k16 from SS, 1 in flight at the wait"
     assert facts["compiled in"] == "0.50 s (from the cache)"
     assert all(isinstance(text, str) for text in facts.values())
+
+
+LINE = "conv.fprop:n32c64k64_i56x56_f3x3_p1x1:dt=bf16:mem=nhwc"
+
+
+def command_line(*arguments):
+    result = CliRunner().invoke(
+        app, ["inspect", *arguments], env={"COLUMNS": "200", "TERM": "dumb"}
+    )
+    return result.exit_code, re.sub(r"\x1b\[[0-9;]*m", "", result.output), result.exception
+
+
+BACKEND = ("--backend", "convref_triton.backend:backend")
+
+
+@pytest.mark.parametrize(
+    ("arch", "needle"), [("sm_90", "wgmma m64"), ("sm_80", "mma.sync m16n8k16"), ("gfx942", "mfma")]
+)
+def test_the_command_shows_what_a_line_becomes(arch, needle):
+    status, output, _ = command_line(LINE, "--arch", arch, *BACKEND)
+    assert status == 0
+    for text in (arch, needle, "registers", "shared memory", "hot loop"):
+        assert text in output
+
+
+@pytest.mark.parametrize(
+    ("asm", "needle"), [("ptx", ".target sm_90a"), ("ttgir", "ttg."), ("sass", "BRA")]
+)
+def test_the_command_prints_a_stage(asm, needle):
+    status, output, _ = command_line(LINE, "--asm", asm, *BACKEND)
+    assert status == 0
+    assert needle in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((LINE, "--asm", "elf", *BACKEND), "inspect: --asm is 'elf', needs one of llir"),
+        ((LINE, "--arch", "sm90", *BACKEND), "arch: is 'sm90', needs sm_90"),
+        ((LINE, "--backend", "numpy"), "inspect: numpy: it has no code to show"),
+        ((LINE.replace("bf16", "f64"), *BACKEND), "inspect: convref_triton.backend:backend: "),
+    ],
+)
+def test_what_the_command_cannot_show(arguments, text):
+    status, _, error = command_line(*arguments)
+    assert status != 0
+    assert str(error).startswith(text)
