@@ -15,7 +15,7 @@ from rich.table import Table
 from . import __version__, dispatch, knownbugs
 from .case import Case
 from .dtypes import CODES
-from .errors import ConvrefError, message
+from .errors import ConvrefError, UnsupportedError, message
 from .line import format_problem, parse
 
 if TYPE_CHECKING:
@@ -286,6 +286,34 @@ def explain(
 
 def _shape(call: Any, role: str) -> str:
     return "(" + ", ".join(map(str, call.problem.shape(role))) + ")"
+
+
+@app.command()
+def inspect(
+    line: Annotated[str, typer.Argument(help="A case line.")],
+    arch: Annotated[str, typer.Option(help="sm_90, sm_80, gfx942 or the like.")] = "sm_90",
+    asm: Annotated[str, typer.Option(help="Print ptx, sass, ttgir ... instead.")] = "",
+    backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "triton",
+) -> None:
+    """Show what the compiler makes of each kernel of a line; no GPU is needed."""
+    found = getattr(dispatch.load(backend), "inspect", None)
+    call = parse(line).call
+    reason = dispatch.load(backend).supports(call) if found else "it has no code to show"
+    if found is None or reason is not None:
+        raise UnsupportedError(message("inspect", f"{backend}: {reason}", call))
+    for title, facts, texts in found(call, arch):
+        if asm:
+            if asm not in texts:
+                has = ", ".join(sorted(texts))
+                raise ConvrefError(message("inspect", f"--asm is {asm!r}, needs one of {has}"))
+            typer.echo(texts[asm])
+            continue
+        table = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE)
+        table.add_column("")
+        table.add_column(arch, overflow="fold")
+        for name, value in facts.items():
+            table.add_row(name, escape(value))
+        console.print(table)
 
 
 @app.command()
