@@ -39,7 +39,7 @@ CHOICES = {
         "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle takes the rest"
     ),
     ("torch", "unfold.fprop:n1c2_i4_f2"): (
-        "    torch: only conv is called here\n  * numpy: the oracle takes the rest"
+        "    torch: unfold is not called here\n  * numpy: the oracle takes the rest"
     ),
     ("torch", LINE + ":math=tf32x3"): (
         "    torch: torch has no math=tf32x3\n  * numpy: the oracle takes the rest"
@@ -87,7 +87,7 @@ def test_auto_computes_where_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> N
         ("loops", "conv.fprop:n9c99k99_i99x99_f3x3", "loops stop at"),
         ("numpy", LINE + ":dev=cuda", "numpy: operands are on cuda"),
         ("loops", LINE + ":dev=cuda", "loops: operands are on cuda"),
-        ("torch", "unfold.fprop:n1c2_i4_f2", "torch: only conv is called here"),
+        ("torch", "unfold.fprop:n1c2_i4_f2", "torch: unfold is not called here"),
     ],
 )
 def test_a_named_backend_refuses_with_its_reason(backend: str, line: str, reason: str) -> None:
