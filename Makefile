@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 TRITON ?= triton==3.6.0; sys_platform == 'linux'
+MOJO ?= .[mojo]
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -14,6 +15,9 @@ EXTRAS_test := test,torch,jax,onnx
 EXTRAS_lint := lint,test
 EXTRAS_docs := docs
 EXTRAS_bench := bench,torch
+
+# Where the Mojo compiler is installed too, if there is one for this machine.
+WITH_MOJO := check test bench
 
 .DEFAULT_GOAL := help
 .PHONY: help check test lint docs bench gpu clean
@@ -66,4 +70,7 @@ clean: ## remove .venv and everything built
 	@case ,$(EXTRAS_$*), in *,torch,*) \
 		$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || \
 		$(PIP) install -qq "$(TRITON)" ;; esac
+	@case " $(WITH_MOJO) " in *" $* "*) \
+		$(PIP) install -qq -c constraints.txt -e '$(MOJO)' || \
+		echo "make: no Mojo compiler for this machine: what needs it is left out, and says so" >&2 ;; esac
 	@touch $@

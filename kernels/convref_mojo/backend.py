@@ -11,6 +11,7 @@ import numpy as np
 
 from convref import dtypes
 from convref.arrays import like, to_numpy
+from convref.backends import PLAIN, Arm
 from convref.case import Call
 from convref.errors import ConvrefError, UnsupportedError, message
 from convref.judge import Numerics
@@ -31,10 +32,15 @@ class MojoBackend:
     name : str
     count : int, optional
         How many threads may work on a call; by default as many as there are cores.
+    arms : tuple of Arm, optional
+        The ways in which the court shall run it.
     """
 
-    def __init__(self, name: str = "mojo", count: int | None = None) -> None:
+    def __init__(
+        self, name: str = "mojo", count: int | None = None, arms: tuple[Arm, ...] = ()
+    ) -> None:
         self.name = name
+        self.arms = arms or (PLAIN,)
         self.count = count
         self.always = False  # all threads for small calls too
 
@@ -68,10 +74,6 @@ class MojoBackend:
         self._compute(call, given, outputs)
         template = next(a for a in operands if a is not None)
         return tuple(None if r is None else like(r, template) for r in outputs)
-
-    def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
-        """Write the results into the arrays `outputs`, by role, None where masked off."""
-        self._compute(call, self._given(call, operands), outputs)
 
     def _given(self, call: Call, operands: tuple[Any, ...]) -> dict[str, Array | None]:
         if (reason := self.supports(call)) is not None:
@@ -184,5 +186,17 @@ def _result(call: Call, role: str, given: dict[str, Array | None]) -> Array:
     return np.empty_like(models[0], dtype, order="K", shape=shape, subok=False)
 
 
-backend = MojoBackend()
+class IntoBackend(MojoBackend):
+    """The same, for a court that looks at the memory around the results too.
+
+    It hands out contiguous outputs; those of `run` lie as the operands do.
+    """
+
+    def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
+        """Write the results into the arrays `outputs`, by role, None where masked off."""
+        self._compute(call, self._given(call, operands), outputs)
+
+
+backend = MojoBackend(arms=(PLAIN, Arm("into", backend=f"{__name__}:into")))
+into = IntoBackend()
 single = MojoBackend("mojo.single", 1)
