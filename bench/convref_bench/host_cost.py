@@ -20,6 +20,7 @@ from typing import Any
 # Small: the system takes longer to give megabytes to a CPU tensor than a CUDA allocator would.
 LINE = "conv.fprop:n1c64k64_i7x7_f3x3_p1x1:dt=bf16:mem=nhwc"
 STREAM = 7
+SEEN, TRITONS = "a seen call: operands to results", "Triton's kernel[grid](...)"
 
 
 def main(arguments: list[str]) -> int:
@@ -81,12 +82,12 @@ def measured(folder: Path, line: str) -> dict[str, float]:
     launches = [step for step in made.steps if isinstance(step, Launch)]
     steps = [run for run, step in zip(ready._steps, made.steps) if isinstance(step, Launch)]
     rows = {
-        "a seen call: operands to results": lambda: ready(operands),
+        SEEN: lambda: ready(operands),
         f"  of that {len(made.buffers)} allocations": lambda: _allocate(ready),
         f"  of that {len(kept)} addresses": lambda: [tensor.data_ptr() for tensor in kept],
         f"  of that {len(steps)} launches": lambda: _all(steps, kept, addresses),
         "  one bare call of the driver": _bare(driver, launches[0], device),
-        "finding the plan: run() less the seen call": lambda: gpu.prepare(made, device),
+        "finding what was prepared": lambda: gpu.prepare(made, device),
         "key of the operands: shapes, strides, alignment": lambda: hash(
             tuple((t.shape, t.stride(), t.data_ptr() % 16 == 0) for t in operands)
         ),
@@ -116,13 +117,13 @@ def _all(steps: list[Any], tensors: list[Any], addresses: list[int]) -> None:
 
 def _bare(driver: Any, launch: Any, device: Any) -> Callable[[], Any]:
     """Return a call of cuLaunchKernelEx with everything in place."""
-    from convref_triton import aot, gpu
+    from convref_triton import gpu
     from convref_triton.specialise import specialise
 
-    compiled = aot.compile(specialise(launch), device.arch)
+    compiled, kernel = gpu._kernel(specialise(launch), device)
     numbers = (bool, int, float)
     values = [v if isinstance(v, numbers) else 0 for v in gpu.arguments(compiled, launch)]
-    prepared = gpu._kernel(compiled, device).prepare(launch.grid, values)
+    prepared = kernel.prepare(launch.grid, values)
     frame = prepared._frame()
     call, function = driver.launch, prepared.kernel.function
     return lambda: call(frame.config, function, frame.pointers, None)
@@ -154,7 +155,7 @@ def _tritons(launch: Any, tensors: Mapping[str, Any]) -> dict[str, Callable[[], 
     return {
         "Triton's launcher alone, addresses given": lambda: kernel.run(*head, *as_ints),
         "Triton's launcher alone, tensors given": lambda: kernel.run(*head, *values),
-        "Triton's kernel[grid](...)": lambda: launch.kernel[launch.grid](*values, **options),
+        TRITONS: lambda: launch.kernel[launch.grid](*values, **options),
     }
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 import struct
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from math import prod
@@ -13,11 +17,13 @@ import aot_kernels
 import pytest
 import torch
 
+from convref import dispatch
 from convref.errors import ConvrefError, UnsupportedError
 from convref.line import parse
 from convref_driver import stub
 from convref_driver.manifest import FORMATS
 from convref_triton import aot, gpu
+from convref_triton.backend import TritonBackend, backend
 from convref_triton.geometry import operands
 from convref_triton.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
 from convref_triton.plan import plan
@@ -285,6 +291,57 @@ def test_what_a_plan_needs_compiled_can_be_compiled_ahead(line):
     assert wanted
     for specialisation in wanted:
         assert aot.compile(specialisation, "sm_90").binary
+
+
+BACKEND = "convref_triton.backend:backend"
+
+
+def test_planning_ahead_prepares_and_explaining_does_not(monkeypatch):
+    prepared = []
+    monkeypatch.setattr(TritonBackend, "prepare", lambda self, call: prepared.append(call))
+    call = parse(LINES[0]).call
+    dispatch.explain(call, BACKEND, "torch")
+    assert prepared == []
+    dispatch.plan(call, BACKEND, "torch")
+    assert prepared == [call]
+
+
+def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
+    """The first run, on tensors that lie so, then finds its plan and its kernels."""
+    monkeypatch.setattr(gpu, "cuda", lambda index: device)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *index: "a card")
+    call = parse(LINES[0]).call
+    backend.prepare(call)
+    assert not [line for line in device.driver.log() if "launch" in line]
+    on_card = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
+    before = len(gpu._ready)
+    backend.prepare(on_card)
+    assert len(gpu._ready) == before + 1
+    backend.prepare(on_card)
+    assert len(gpu._ready) == before + 1
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="measured under the nightly profile"
+)
+def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path, monkeypatch):
+    """In a process of its own, whose libcuda the stand-in is."""
+    host_cost = pytest.importorskip("convref_bench.host_cost")
+    try:
+        stub.build(tmp_path)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    code = "import json, sys, pathlib; from convref_bench import host_cost as h; "
+    code += "print(json.dumps(h.measured(pathlib.Path(sys.argv[1]), h.LINE)))"
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    cost = json.loads(done.stdout.splitlines()[-1])
+    assert host_cost.SEEN in cost
+    assert cost[host_cost.SEEN] < cost[host_cost.TRITONS]
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
