@@ -72,3 +72,27 @@ def taps_of(
     first = phase // COMMON * INVERSE % STEP
     count = tl.maximum(R - first + STEP - 1, 0) // STEP
     return first, tl.where(phase % COMMON == 0, count, 0)
+
+
+@triton.jit
+def below(position, size):
+    """Return whether 0 <= position < size."""
+    return position.to(tl.uint32, bitcast=True) < size.to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def across(pixels, TURN: tl.constexpr):
+    """Return what each pixel has as a column; as a row where pixels are to run along rows."""
+    if TURN:
+        return pixels[None, :]
+    else:
+        return pixels[:, None]
+
+
+@triton.jit
+def along(channels, TURN: tl.constexpr):
+    """Return what each channel has as a row; as a column where pixels are to run along rows."""
+    if TURN:
+        return channels[:, None]
+    else:
+        return channels[None, :]

@@ -18,6 +18,8 @@ class Tile(NamedTuple):
         Rows of tiles that share columns while they are in the L2 cache.
     run : int
         Channels that have to lie side by side, as one vector.
+    side : int
+        Columns of pixels that one element of a row stands for.
     """
 
     bm: int
@@ -27,10 +29,12 @@ class Tile(NamedTuple):
     stages: int = 3
     band: int = 8
     run: int = 1
+    side: int = 1
 
     def __str__(self) -> str:
         run = f" run{self.run}" if self.run > 1 else ""
-        return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}{run}"
+        side = f" x{self.side}" if self.side > 1 else ""
+        return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}{run}{side}"
 
 
 NARROW = (  # 16-bit operands
@@ -57,6 +61,51 @@ TF32 = (
     Tile(64, 64, 32, 4, 4),
     Tile(64, 32, 32, 4, 3),
 )
+
+WGRAD_NARROW = (  # rows are channels of the small side; fewer than 64 change places with columns
+    Tile(128, 128, 64, 8, 4),
+    Tile(128, 64, 64, 8, 4),
+    Tile(64, 128, 64, 4, 4),
+    Tile(64, 64, 64, 4, 4),
+    Tile(128, 256, 64, 8, 3),
+    Tile(256, 128, 64, 8, 3),
+    Tile(32, 128, 64, 4, 4),
+    Tile(16, 128, 64, 4, 4),
+    Tile(128, 32, 64, 4, 4),
+    Tile(64, 32, 64, 4, 4),
+    Tile(32, 32, 64, 4, 4),
+)
+
+# Depthwise: walkers, channels, rows of a walk; two stages read all rows of a turn at once.
+LAST = tuple(
+    Tile(bm, bn, walk, 4, stages, side=side)
+    for bm, bn, stages, side in (
+        *((16, 64, 2, 1), (32, 32, 2, 1), (64, 16, 2, 1), (16, 64, 1, 2)),  # 8 elements a thread
+        *((8, 64, 2, 1), (16, 32, 2, 1), (8, 64, 1, 1), (8, 64, 1, 2), (16, 32, 1, 2)),
+        *((4, 64, 2, 1), (4, 64, 1, 2), (8, 32, 1, 2), (4, 64, 1, 1), (4, 32, 1, 2), (4, 32, 1, 1)),
+    )
+    for walk in (56, 28, 14, 7)
+)
+FIRST = tuple(
+    Tile(bm, bn, walk, 4, stages, side=side)
+    for bm, bn, stages, side in (
+        *((128, 1, 2, 1), (64, 2, 2, 1), (32, 4, 2, 1), (16, 8, 2, 1), (8, 16, 2, 1)),
+        *((32, 4, 1, 2), (16, 8, 1, 2), (8, 16, 1, 2), (32, 4, 1, 1), (8, 16, 1, 1)),
+    )
+    for walk in (56, 28, 14, 7)
+)
+DIRECT_LAST = (  # pixels and channels
+    *(Tile(16, 64, 1), Tile(32, 32, 1), Tile(64, 16, 1), Tile(8, 128, 1)),
+    *(Tile(128, 8, 1), Tile(32, 4, 1), Tile(16, 8, 1), Tile(64, 2, 1), Tile(128, 1, 1)),
+)
+DIRECT_FIRST = (
+    *(Tile(128, 1, 1), Tile(64, 2, 1), Tile(32, 4, 1), Tile(16, 8, 1)),
+    *(Tile(256, 1, 1, 8), Tile(128, 8, 1)),
+)
+MOST_DIRECT = 8  # channels a group on either side for which no product of matrices is filled
+MOST_MULTIPLIER = 8  # results of one channel for which a product of matrices gains nothing
+MOST_HELD = 190  # registers of a thread for filter, sums and what is read
+PER_SM = 4  # programs that a multiprocessor runs at a time
 
 FLAT_NARROW = (
     Tile(128, 128, 64, 8, 4, run=8),
@@ -100,7 +149,21 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     **{("flat", kind): FLAT_NARROW for kind in ("f16", "bf16")},
     ("flat", "ieee"): FLAT_IEEE,
     **{("flat", kind): FLAT_TF32 for kind in ("tf32", "tf32x3")},
+    **{("direct last", kind): DIRECT_LAST for kind in ("f16", "bf16", "ieee")},
+    **{("direct first", kind): DIRECT_FIRST for kind in ("f16", "bf16", "ieee")},
+    **{("depthwise last", kind): LAST for kind in ("f16", "bf16", "ieee")},
+    **{("depthwise first", kind): FIRST for kind in ("f16", "bf16", "ieee")},
+    ("wgrad", "f16"): WGRAD_NARROW,
+    ("wgrad", "bf16"): WGRAD_NARROW,
+    ("wgrad", "ieee"): IEEE,
+    ("wgrad", "tf32"): TF32,
+    ("wgrad", "tf32x3"): TF32[1:],
 }
+REDUCE = Tile(8, 128, 1, 4, 1)  # splits and elements of a block
+TOTAL = (  # pixels, or vectors of them, and channels of a block
+    Tile(64, 64, 1, 4, 1),  # channels lie side by side
+    Tile(512, 1, 1, 4, 1),  # pixels do
+)
 
 
 def tiles(kernel: str, dtype: str, math: str) -> tuple[Tile, ...]:
@@ -108,9 +171,15 @@ def tiles(kernel: str, dtype: str, math: str) -> tuple[Tile, ...]:
     return TILES[kernel, math if dtype == "f32" else dtype]
 
 
+def held(tile: Tile) -> int:
+    """Return how many elements of a tile of pixels by channels a thread has."""
+    return tile.bm * tile.bn // (32 * tile.warps)
+
+
 SMS = 132  # multiprocessors that the heuristic plans for; measured rows replace it
 RATE = {(128, 256): 1.0, (256, 128): 1.0, (128, 128): 0.95, (128, 64): 0.8, (64, 128): 0.8}
 RATE |= {(64, 64): 0.65, (128, 32): 0.55, (64, 32): 0.45, (32, 32): 0.25}
+RATE |= {(32, 128): 0.5, (16, 128): 0.3}
 
 
 def choose(rows_of_table: tuple[Tile, ...], rows: int, columns: int, copies: int) -> Tile:
@@ -125,3 +194,44 @@ def choose(rows_of_table: tuple[Tile, ...], rows: int, columns: int, copies: int
         return -(-count // SMS) * tile.bm * tile.bn / RATE[tile.bm, tile.bn]
 
     return min(rows_of_table, key=cost)
+
+
+LEAST_STEPS = 8  # of a split: what filling the pipeline is worth
+WORKSPACE = 2**26  # bytes, at most
+START = 4  # steps that beginning and ending a tile takes as long as
+# Products that a multiprocessor makes while the device moves a byte, and while a kernel starts.
+PER_BYTE = {"f16": 0.7, "bf16": 0.7, "ieee": 0.06, "tf32": 0.35, "tf32x3": 0.12}
+PER_LAUNCH = {"f16": 6e6, "bf16": 6e6, "ieee": 5e5, "tf32": 3e6, "tf32x3": 1e6}
+
+
+def split(
+    tile: Tile, peak: str, rows: int, columns: int, depth: int, copies: int
+) -> tuple[int, float]:
+    """Return into how many parts to cut `depth`, and how long all takes, in products.
+
+    `peak` is a type of 16 bits, or what may be done to float32 products. A split has at least
+    `LEAST_STEPS` steps, no part is empty, and the workspace keeps its limit. Not measured: the
+    figures are the peaks of an H200.
+    """
+    tiles = -(-rows // tile.bm) * -(-columns // tile.bn) * copies
+    steps = -(-depth // tile.bk)
+    size = rows * columns * copies * 4
+
+    def cost(splits: int) -> float:
+        waves = -(-tiles * splits // SMS)
+        area = tile.bm * tile.bn / RATE[tile.bm, tile.bn]
+        busy = waves * (-(-steps // splits) + START) * area * tile.bk
+        extra = PER_LAUNCH[peak] + 2 * splits * size * PER_BYTE[peak]
+        return busy + (extra if splits > 1 else 0)
+
+    most = max(min(steps // LEAST_STEPS, WORKSPACE // max(size, 1)), 1)
+    wanted = {min(max(waves * SMS // tiles, 1), most) for waves in (1, 2)} | {1}
+    whole = {-(-steps // -(-steps // splits)) if steps else 1 for splits in wanted}
+    best = min(sorted(whole), key=cost)
+    return best, cost(best)
+
+
+def blocks(tile: Tile, columns: int, rows: int) -> int:
+    """Return into how many parts to cut a sum over `rows`: about four blocks a multiprocessor."""
+    most = max(rows // (tile.bm * 4), 1)  # each has at least four steps
+    return min(max(4 * SMS // -(-columns // tile.bn), 1), most)
