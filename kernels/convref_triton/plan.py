@@ -13,7 +13,7 @@ from triton.runtime import JITFunction
 
 from convref.case import Call
 
-from . import bgrad, dual, flat, gather, measured, wgrad
+from . import bgrad, depthwise, direct, dual, flat, gather, measured, wgrad
 from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
@@ -39,8 +39,8 @@ class Kernel(Protocol):
 
 # The kernels of each kind of sum in order of preference; the last of a row takes everything.
 KERNELS: dict[str, tuple[Kernel, ...]] = {
-    "gather": (flat, dual, gather),
-    "scatter": (flat, dual, gather),
+    "gather": (depthwise, direct, flat, dual, gather),
+    "scatter": (depthwise, direct, flat, dual, gather),
     "correlate": (wgrad,),
     "total": (bgrad,),
 }
@@ -98,7 +98,7 @@ def plan(
         if choice is not None and choice.key in possible:
             taken, why = possible[choice.key], "asked for"
         else:
-            taken, why = _measured(task, card, possible) or _expected(task)
+            taken, why = _looked_up(task, card, possible)
         _named(task, taken.kernel).plan(task, taken.tile)
         builder.reasons.append(f"{role}: {taken} ({why})")
     return builder.plan()
@@ -118,14 +118,17 @@ def offered(call: Call, tensors: Mapping[str, Tensor]) -> list[Choice]:
     return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
 
 
-def _measured(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str] | None:
-    """Return what was measured to be fastest, if the kernel's source is still what it was."""
+def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str]:
+    """Return what was measured to be fastest, else what the heuristic expects, and the reason."""
     found = measured.look_up(task.builder.call, task.role, card)
+    expected, why = _expected(task)
     if found is None:
-        return None
+        return expected, why
     row, where = found
     choice = possible.get(f"{row['kernel']} {row['tile']}")
-    return (choice, where) if choice is not None and choice.source == row["source"] else None
+    if choice is None or choice.source != row["source"]:
+        return expected, f"{where} on another source; {why}"
+    return choice, where
 
 
 def _expected(task: Task) -> tuple[Choice, str]:

@@ -1,0 +1,133 @@
+"""What a plan is a function of, and what a binary is not."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convref import explain
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import classes, measured
+from convref_triton.backend import backend
+from convref_triton.geometry import operands
+from convref_triton.launch import Launch
+from convref_triton.plan import offered, plan
+from convref_triton.specialise import specialise
+
+FEW = settings(max_examples=settings.default.max_examples // 4)
+EXTENTS = st.integers(24, 90)  # enough pixels that sums over them are split
+SIZES = st.tuples(
+    st.integers(16, 40), st.sampled_from((64, 192, 320)), st.just(128), EXTENTS, EXTENTS
+)
+SHAPES = sorted({**classes.SHAPES, "strided": ("fprop", "f5x3_s2x1_p2,1x1,1_d1x2")}.items())
+
+
+def binaries(line, choice=None):
+    call = parse(line).call
+    steps = plan(call, operands(call), choice).steps
+    return [specialise(step).key for step in steps if isinstance(step, Launch)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[name for name, _ in SHAPES])
+@FEW
+@given(pair=st.tuples(SIZES, SIZES), pick=st.integers(0, 2**16))
+def test_an_unseen_shape_of_a_seen_class_compiles_nothing(shape, pair, pick):
+    pass_, geometry = shape[1]
+    lines = [
+        f"conv.{pass_}:n{n}c{c}k{k}_i{h}x{w}_{geometry}:dt=bf16:mem=nhwc" for n, c, k, h, w in pair
+    ]
+    (first, *rest), other = (
+        [choice for choice in offered(call, operands(call)) if choice.kernel != "tma"]
+        for call in (parse(line).call for line in lines)
+    )
+    choices = [choice for choice in (first, *rest) if choice in other]
+    choice = choices[pick % len(choices)]
+    assert binaries(lines[0], choice) == binaries(lines[1], choice)
+
+
+def test_a_plan_is_a_function_of_the_call_alone():
+    for _, line in classes.lines(("by_8", "odd"), ("bf16", "f32")):
+        call = parse(line).call
+        first, second = (plan(call, operands(call)) for _ in range(2))
+        assert (first.reason, first.buffers) == (second.reason, second.buffers)
+        assert [s for s in first.steps if not isinstance(s, Launch)] == [
+            s for s in second.steps if not isinstance(s, Launch)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("conv.fprop:n1c1k1_i3_f1:dt=f64", "f64: kernels take f16, bf16, f32"),
+        ("conv.fprop:n1c1k1_i3_f1:dt=bf16:math=tf32", "math=tf32 is for f32"),
+        ("conv.fprop:n2048c1k1_i1024x1024_f1x1", "2**31 pixels or more"),
+    ],
+)
+def test_what_no_kernel_computes_is_refused_with_the_reason(line, reason):
+    assert backend.supports(parse(line).call) == reason
+
+
+def test_explain_shows_kernel_and_tile():
+    text = explain(parse("conv.wgrad:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call, "triton")
+    assert "* triton: named by the caller" in text
+    assert "dw: wgrad 64x" in text
+
+
+LINE = "conv.fprop:n8c64k64_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc"
+
+
+def records(choice, ms, reference_ms, line=LINE):
+    row = {"what": "tuned", "line": line, "suite": "toy", "times": 1}
+    made = {"kernel": choice.kernel, "tile": list(choice.tile), "source": choice.source}
+    return [row | {"configuration": made, "median_ms": ms}, row | {"median_ms": reference_ms}]
+
+
+@pytest.fixture
+def card(tmp_path, monkeypatch):
+    """Return a function that writes a card's table from runs of records."""
+    monkeypatch.setattr(measured, "FOLDER", tmp_path / "measured")
+    measured.table.cache_clear()
+
+    def write(*runs):
+        head = {"what": "tuning", "card": "Toy 9000"}
+        paths = []
+        for number, run in enumerate(runs):
+            paths.append(tmp_path / f"{number}.jsonl")
+            paths[-1].write_text("\n".join(json.dumps(row) for row in [head, *run]), "utf-8")
+        assert measured.main([str(path) for path in paths]) == 0
+        measured.table.cache_clear()
+        return "Toy 9000"
+
+    yield write
+    measured.table.cache_clear()
+
+
+def test_a_measured_row_comes_before_the_heuristic_and_a_stale_one_does_not(card):
+    call = parse(LINE).call
+    expected = plan(call, operands(call)).reason
+    other = next(c for c in backend.configurations(call) if str(c) not in expected)
+    name = card(records(other, 1.0, 2.0))
+    assert plan(call, operands(call), card=name).reason == f"y: {other} (measured)"
+    like = parse(LINE.replace("i28x28", "i27x31")).call
+    assert plan(like, operands(like), card=name).reason == f"y: {other} (measured on its class)"
+    stale = [
+        row | {"configuration": row["configuration"] | {"source": "0" * 12}}
+        if "configuration" in row
+        else row
+        for row in records(other, 1.0, 2.0)
+    ]
+    name = card(stale)
+    found = plan(call, operands(call), card=name).reason
+    assert expected.split(" (")[0] in found
+    assert "another source" in found
+
+
+def test_auto_takes_what_was_faster_twice(card):
+    call, (choice, *_) = parse(LINE).call, backend.configurations(parse(LINE).call)
+    fast, slow = records(choice, 0.96, 1.0), records(choice, 0.98, 1.0)
+    for runs, taken in (((fast,), False), ((fast, slow), False), ((fast, fast), True)):
+        assert measured.is_fastest(call, card(*runs)) == taken
