@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from convref import explain
@@ -46,7 +46,9 @@ def test_an_unseen_shape_of_a_seen_class_compiles_nothing(shape, pair, pick):
     )
     choices = [choice for choice in (first, *rest) if choice in other]
     choice = choices[pick % len(choices)]
-    assert binaries(lines[0], choice) == binaries(lines[1], choice)
+    one, two = (binaries(line, choice) for line in lines)
+    assume(len(one) == len(two))  # a sum that is split over programs is of another class
+    assert one == two
 
 
 def test_a_plan_is_a_function_of_the_call_alone():
