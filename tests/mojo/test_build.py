@@ -1,0 +1,175 @@
+"""Finding, building and keeping the library: with a compiler of our own making, so in no time."""
+
+import os
+import shutil
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from convref import UnsupportedError, parse
+from convref_mojo import build
+from convref_mojo.backend import MojoBackend
+
+LINE = "conv.fprop:n1c1k1_i3_f2"
+V3 = "avx2 bmi1 bmi2 f16c fma movbe"
+V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [("", "host"), ("sse2 avx", "host"), (V3, "x86-64-v3"), (V4, "x86-64-v4")],
+)
+def test_the_variant_is_the_best_that_the_cpu_can_run(flags, name):
+    assert build.chosen(frozenset(flags.split())).name == name
+
+
+@pytest.mark.parametrize("flag", V4.split())
+def test_a_missing_flag_rules_a_variant_out(flag):
+    assert build.chosen(frozenset(V4.split()) - {flag}).name != "x86-64-v4"
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Forget what was found on this machine, and keep libraries in a folder of our own."""
+    build.missing.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: tmp_path / "none.so")
+    yield tmp_path
+    build.missing.cache_clear()
+
+
+def fake(monkeypatch, folder, body):
+    """Let `body`, a shell script, be the compiler; $OUT is where the library belongs."""
+    driver = folder / "mojo"
+    find = 'while [ "$1" != -o ]; do shift; done; OUT="$2"'
+    driver.write_text(f'#!/bin/sh\necho "$@" >> "{folder}/calls"\n{find}\n{body}\n', "utf-8")
+    driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(build, "compiler", lambda: (driver, "9.9"))
+    return driver
+
+
+def calls(folder):
+    return (folder / "calls").read_text("utf-8").splitlines()
+
+
+def test_a_library_is_built_once_and_then_found(fresh, monkeypatch):
+    fake(monkeypatch, fresh, 'echo library > "$OUT"')
+    first = build.library()
+    assert first == build.library()
+    assert first.read_text("utf-8") == "library\n"
+    assert len(calls(fresh)) == 1
+    assert "9.9" in first.name
+    assert build.source_hash() in first.name
+
+
+def test_those_who_ask_at_once_wait_for_one_build(fresh, monkeypatch):
+    fake(monkeypatch, fresh, 'sleep 0.2; echo library > "$OUT"')
+    paths = []
+    askers = [threading.Thread(target=lambda: paths.append(build.library())) for _ in range(6)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(set(paths)) == 1
+    assert len(paths) == 6
+    assert len(calls(fresh)) == 1
+
+
+def test_without_the_lock_they_would_all_build(fresh, monkeypatch):
+    """The test above sees a lock that does not hold."""
+    fake(monkeypatch, fresh, 'sleep 0.2; echo library > "$OUT"')
+    monkeypatch.setattr(build, "_lock", lambda path: path.open("w"))
+    askers = [threading.Thread(target=build.library) for _ in range(3)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(calls(fresh)) > 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['echo half > "$OUT"; echo "error: no such thing" >&2; exit 3', "echo 'error: no such thing'"],
+)
+def test_a_failed_build_says_why_and_leaves_nothing(fresh, monkeypatch, body):
+    fake(monkeypatch, fresh, body)
+    with pytest.raises(UnsupportedError, match="the compiler failed: error: no such thing"):
+        build.library()
+    left = [p.suffix for p in (fresh / "cache").rglob("*") if p.is_file()]
+    assert left == [".lock"]
+
+
+def test_a_compiler_that_does_not_start_is_no_crash(fresh, monkeypatch):
+    driver = fake(monkeypatch, fresh, "")
+    driver.chmod(0o644)
+    with pytest.raises(UnsupportedError, match="the compiler did not run"):
+        build.library()
+
+
+def test_telemetry_and_crash_reports_are_off(fresh, monkeypatch):
+    fake(monkeypatch, fresh, 'env > "$OUT"')
+    said = build.library().read_text("utf-8")
+    assert "MODULAR_TELEMETRY_ENABLED=false" in said
+    assert "MODULAR_CRASH_REPORTING_ENABLED=false" in said
+
+
+def test_other_sources_are_another_library(fresh, monkeypatch):
+    copy = fresh / "sources"
+    copy.mkdir()
+    for path in build.FOLDER.glob("*.mojo"):
+        shutil.copy(path, copy)
+    monkeypatch.setattr(build, "FOLDER", copy)
+    hashes = []
+    for change in ("", "\n", "# more\n"):
+        with (copy / build.ENTRY).open("a", encoding="utf-8") as file:
+            file.write(change)
+        build.source_hash.cache_clear()
+        hashes.append(build.source_hash())
+    build.source_hash.cache_clear()
+    assert len(set(hashes)) == 3
+
+
+def test_a_library_that_came_along_needs_no_compiler(monkeypatch, tmp_path):
+    ready = build.prebuilt(build.chosen(), tmp_path)
+    ready.write_bytes(b"library")
+    monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: ready)
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    build.missing.cache_clear()
+    assert build.missing() is None
+    assert build.library() == ready
+    build.missing.cache_clear()
+    assert sys.platform in ready.name
+
+
+def test_without_compiler_and_library_the_reason_names_the_command(fresh, monkeypatch):
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    reason = build.missing()
+    assert "pip install 'convref[mojo]'" in reason
+    backend, case = MojoBackend(), parse(LINE)
+    assert backend.supports(case.call) == reason
+    assert backend.fingerprint() == {"missing": reason}
+    with pytest.raises(UnsupportedError, match="no compiler to build"):
+        build.library()
+    with pytest.raises(UnsupportedError, match="no compiler to build"):
+        backend.run(case.call, None, None, None)
+
+
+def test_the_path_of_the_compiler_is_taken_out():
+    binary = b"\0/usr/x/site-packages/modular/lib\0symbol\0"
+    cleaned = build.without_paths(binary)
+    assert len(cleaned) == len(binary)
+    assert b"/usr" not in cleaned
+    assert cleaned.endswith(b"\0symbol\0")
+
+
+def test_building_for_a_wheel_names_each_variant(monkeypatch, tmp_path, capsys):
+    fake(monkeypatch, tmp_path, 'echo library > "$OUT"')
+    monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
+    assert build.main([str(tmp_path / "out")]) == 0
+    names = sorted(os.listdir(tmp_path / "out"))
+    assert [name.split("-")[-2] for name in names] == ["v3", "v4"]
+    assert all("--target-cpu" in call for call in calls(tmp_path))
+    assert [Path(line).name for line in sorted(capsys.readouterr().out.split())] == names

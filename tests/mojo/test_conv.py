@@ -1,0 +1,171 @@
+"""The convolution kernels: every pass against the oracle, any memory, any number of threads."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from convref import ConvrefError, UnsupportedError, parse
+from convref.conformance.examine import examine
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.dispatch import load
+from convref_mojo import backend as module
+from convref_mojo import library
+
+DTYPES = ("f32", "f64", "bf16")
+backend = module.backend
+
+
+def check(line, **options):
+    found = examine(parse(line), backend, **options)
+    assert (found.verdict, found.reason) == ("pass", ""), found.line
+
+
+@given(cases(dtypes=DTYPES))
+def test_any_case_is_right(case):
+    """Results lie as the operands do here, and with two or three threads."""
+    found = examine(case, backend, repeat=True)
+    assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+@given(cases(dtypes=DTYPES))
+def test_nothing_beside_the_results_is_written(case):
+    found = examine(case, module.into, repeat=True)
+    assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+# Sizes around which something is cut into blocks: depth at 1536 and 64, rows at 16 tiles, columns
+# at 8 panels, windows at 256, and the vectors and tiles of either instruction set.
+BLOCKS = (
+    "conv.fprop:n1c171k33_i12_f9:mem=nwc",
+    "conv.fprop:n1c64k257_i2x3_f5x5_p2:mem=nhwc",
+    "conv.fprop:n2c5k48_i15x16_f3_p1:mem=nhwc",
+    "conv.fprop:n1c70k260_i13x17_f1:mem=nhwc:bias=0",
+    "conv.dgrad:n2c130k65_i11x9_f3_s2_p1:mem=nhwc",
+    "conv.dgrad:n1c20k200_i9x9_f3_p1_d2:mem=nhwc",
+    "conv.wgrad:n1c31k229_i16x17_f3_p1:mem=nhwc",
+    "conv.wgrad:n1c260k30_i16x16_f1:mem=nhwc",
+    "conv.wgrad:n3c17k16_i9x9_f4_p2:mem=nhwc",
+    "conv.wgrad:n1c3k15_i33x9_f7x7_s2_p3:mem=nhwc",
+    "conv.backward:n2c33k32g1_i5x4x6_f2x3x1_p1",
+    "conv.backward:n2c48k48g48_i9x14_f3_s2_p1:mem=nhwc",
+    "conv.jvp:n1c80k80g80_i5x23_f3x5_p1x2:mem=nhwc",
+    "conv.jvp:n1c40k34_i7x6_f3_p1:mem=nhwc",
+    "conv.double_backward:n1c36k20g4_i7x6_f3_p1:mem=nhwc",
+    "conv.fprop:n1c24k40_i5x6_f3_s2_p1:t=1:op=1:mem=nhwc",
+    "conv.backward:n1c24k40g2_i5x6_f3_s2_p1:t=1:op=1",
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("line", BLOCKS)
+def test_blocks_meet_without_a_seam(line, dtype):
+    check(f"{line}:dt={dtype}", repeat=True)
+    check(f"{line}:dt={dtype}:fill=normal")
+
+
+@pytest.mark.parametrize("line", ["conv.fprop:n1c1k1_i3_f1", "conv.wgrad:n2c3k4_i5_f3:mem=nwc"])
+def test_subnormal_numbers_stay(line):
+    check(f"{line}:fill=subnormal")
+
+
+def test_the_registers_hold_a_tile():
+    rows, vectors, width = library.tile()
+    assert rows % 2 == 0
+    assert (rows, vectors, width) in {(14, 2, 16), (6, 2, 8), (6, 2, 4)}
+
+
+def test_a_result_lies_as_its_operand_does():
+    for order, memory in (("", "C"), ("nhwc", "K")):
+        case = parse(f"conv.backward:n2c3k4_i5x6_f3{f':mem={order}' if order else ''}")
+        dy, x, w = operands(case)
+        dx, dw, _ = backend.run(case.call, dy, x, w)
+        assert dx.strides == x.strides
+        assert dw.strides == w.strides
+        assert dx.flags.c_contiguous == (memory == "C")
+
+
+def odd(array):
+    """Return the same numbers in the other byte order, backwards, and at an odd address."""
+    swapped = array.astype(array.dtype.newbyteorder())
+    backwards = array[..., ::-1].copy()[..., ::-1]
+    bytes_ = np.empty(array.nbytes + 1, np.uint8)[1:]
+    unaligned = bytes_.view(array.dtype).reshape(array.shape)
+    unaligned[...] = array
+    return swapped, backwards, unaligned
+
+
+def test_operands_of_any_kind_of_memory():
+    case = parse("conv.fprop:n2c3k4_i5x6_f3_p1")
+    x, w, b = operands(case)
+    (want,) = backend.run(case.call, x, w, b)
+    for strange in odd(x):
+        (got,) = backend.run(case.call, strange, w, b)
+        assert got.tobytes() == want.tobytes()
+        assert got.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda w: None, lambda w: w[..., None], lambda w: w[:1], lambda w: w.astype(np.float64)],
+)
+def test_operands_that_do_not_fit_are_refused(change):
+    case = parse("conv.fprop:n1c2k2_i3_f2")
+    x, w, b = operands(case)
+    with pytest.raises(ConvrefError, match=r"w is .*, needs"):
+        backend.run(case.call, x, change(w), b)
+
+
+REFUSED = {
+    "unfold.fprop:n1c1_i3_f2": "no unfold kernel",
+    "conv.fprop:n1c1k1_i3_f2:dt=i32": "no kernel for i32",
+    "conv.fprop:n1c1k1_i3_f2:dt=c64": "no kernel for c64",
+    "conv.fprop:n1c1k1_i3_f2:math=tf32": "no math=tf32",
+    "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the CPU",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), REFUSED.items())
+def test_what_it_cannot_do_has_a_reason(line, reason):
+    call = parse(line).call
+    assert reason in backend.supports(call)
+    with pytest.raises(UnsupportedError, match=reason):
+        backend.run(call, *(None,) * len(call.roles))
+
+
+def test_it_is_found_by_name():
+    assert load("mojo") is backend
+    assert set(backend.fingerprint()) == {"isa", "sources", "compiler", "threads"}
+
+
+def test_no_shape_compiles_anything(monkeypatch):
+    library.loaded()
+    monkeypatch.setattr(module.build, "compile_to", lambda *_: pytest.fail("compiled"))
+    for rank in (1, 2, 3):
+        for size in range(3, 9):
+            sizes = "x".join([str(size)] * rank)
+            check(f"conv.backward:n{size}c{size}k{2 * size}_i{sizes}_f3_p1")
+
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_come_back_as_tensors_in_their_format(dtype):
+    case = parse(f"conv.fprop:n2c3k4_i5x6_f3_p1:dt={dtype}")
+    given_ = operands(case)
+    tensors = [load("numpy") and module.like(a, torch.empty(0)) for a in given_]
+    tensors[0] = tensors[0].contiguous(memory_format=torch.channels_last)
+    (y,) = backend.run(case.call, *tensors)
+    (want,) = backend.run(case.call, *given_)
+    assert isinstance(y, torch.Tensor)
+    assert y.dtype == tensors[0].dtype
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert module.to_numpy(y).tolist() == want.tolist()
+
+
+def test_a_tensor_that_needs_a_gradient_is_read_too():
+    case = parse("conv.fprop:n1c2k2_i3_f2:bias=0")
+    x, w, _ = (a if a is None else torch.from_numpy(a) for a in operands(case))
+    (y,) = backend.run(case.call, x.requires_grad_(), w, None)
+    assert not y.requires_grad

@@ -1,0 +1,133 @@
+"""Wrong kernels on purpose: each must be found out, by lines that the right ones pass."""
+
+import ctypes
+import shutil
+
+import pytest
+
+from convref import parse
+from convref.conformance.examine import examine
+from convref_mojo import backend as module
+from convref_mojo import build, conv, library
+
+LINES = (
+    "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc",
+    "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2",
+    "conv.fprop:n1c70k33_i9x8_f5_p2:mem=nhwc:fill=normal",
+    "conv.backward:n2c33k20_i9x10_f3x2_s2x1_p1,0x1,2_d1x2:mem=nhwc",
+    "conv.backward:n1c18k35_i9x40_f3x2_p1:flip=1",
+    "conv.backward:n1c20k20g20_i9x8_f3_p1:mem=nhwc",
+    "conv.jvp:n1c9k7_i5x4x6_f3_p1:t=1:dt=bf16",
+    "conv.wgrad:n3c17k16_i12x11_f3_p1:mem=nhwc:dt=bf16:fill=normal",
+    "conv.fprop:n1c4k40_i5x6_f3_p1:fill=ties:dt=bf16",
+    "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
+)
+
+
+def forget():
+    for cache in (library.function, conv._gathers, conv._correlates):
+        cache.cache_clear()
+
+
+def verdicts():
+    """Return the verdict of each line."""
+    forget()
+    try:
+        return [examine(parse(line), module.backend).verdict for line in LINES]
+    finally:
+        forget()
+
+
+def test_the_right_kernels_pass():
+    assert verdicts() == ["pass"] * len(LINES)
+
+
+def later(line):
+    return line._replace(shifts=tuple(shift + 1 for shift in line.shifts))
+
+
+def reversed_taps(line):
+    return line._replace(taps=line.taps[::-1])
+
+
+def narrow(line):
+    return line._replace(count=max(1, line.count - 1))
+
+
+def long(line):
+    return line._replace(size=line.size - 1)
+
+
+def strided(line):
+    return line._replace(step=line.step + 1) if line.step == 1 else line
+
+
+@pytest.mark.parametrize("fault", [later, reversed_taps, narrow, long, strided])
+def test_a_wrong_lattice_is_found_out(fault, monkeypatch):
+    right = conv.lattices
+
+    def wrong(problem, scatter):
+        return (tuple(map(fault, lines)) for lines in right(problem, scatter))
+
+    monkeypatch.setattr(conv, "lattices", wrong)
+    assert "wrong" in verdicts()
+
+
+def test_a_filter_that_is_not_flipped_is_found_out(monkeypatch):
+    right = conv._filter
+
+    def wrong(problem, *rest, **more):
+        return right(conv.replace(problem, flip=False), *rest, **more)
+
+    monkeypatch.setattr(conv, "replace", __import__("dataclasses").replace, raising=False)
+    monkeypatch.setattr(conv, "_filter", wrong)
+    assert "wrong" in verdicts()
+
+
+# (file, what stands there, what a slip of the hand makes of it)
+SLIPS = (
+    ("windows.mojo", "x + run.taps <= w.size_x", "x + run.taps <= w.size_x + 1"),
+    ("windows.mojo", "within(window.y + run.y, w.size_y)", "True"),
+    ("windows.mojo", "window.place += x\n", "window.place += 1\n"),
+    ("windows.mojo", "tap = Tap(w, begin + done)", "tap = Tap(w, done)"),
+    ("tile.mojo", "rows = rows.unsafe_offset(MR * CHUNK)", "rows = rows.unsafe_offset(CHUNK)"),
+    ("tile.mojo", "if fresh else", "if True else"),
+    ("tile.mojo", "rows == m or rows == m - 1", "rows == m"),
+    ("gather.mojo", "begin * vectors * W", "begin * width"),
+    ("gather.mojo", "clear[wide[T]](there.unsafe_offset(columns), line - columns)", "pass"),
+    ("gather.mojo", "columns == vectors * W", "True"),
+    ("correlate.mojo", "begin == 0, UNFINISHED", "True, UNFINISHED"),
+    ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
+    (
+        "depthwise.mojo",
+        "tap[unsafe_offset=1] = k * w.groups",
+        "tap[unsafe_offset=1] = found * w.groups",
+    ),
+    ("depthwise.mojo", "< w.size_x\n            var found", "<= w.size_x\n            var found"),
+    ("numbers.mojo", "+ 0x7FFF + ((bits >> 16) & 1)", "+ 0x8000"),
+    ("numbers.mojo", "v.ne(v).select(quiet, nearest)", "nearest"),
+    ("numbers.mojo", "if count % W != 0:", "if count % W > 1:"),
+    ("total.mojo", "return sums.reduce_add() + rest", "return sums.reduce_add()"),
+)
+HARMLESS = {  # only lanes and rows that nobody reads depend on these
+    "clear[wide[T]](there.unsafe_offset(columns), line - columns)",
+    "rows - tile * MR >= PITCH",
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("file", "right", "wrong"), SLIPS, ids=[s[1][:30] for s in SLIPS])
+def test_a_slip_in_a_kernel_is_found_out(file, right, wrong, tmp_path, monkeypatch):
+    found = build.compiler()
+    if found is None:
+        pytest.skip("a library came along, but no compiler to build a wrong one")
+    for path in build.FOLDER.glob("*.mojo"):
+        shutil.copy(path, tmp_path)
+    text = (tmp_path / file).read_text("utf-8")
+    assert text.count(right) == 1, "the slip names a line that is no more"
+    (tmp_path / file).write_text(text.replace(right, wrong), "utf-8")
+    monkeypatch.setattr(build, "FOLDER", tmp_path)
+    build.compile_to(tmp_path / "wrong.so", build.chosen(), found[0])
+    library_ = ctypes.CDLL(str(tmp_path / "wrong.so"))
+    monkeypatch.setattr(library, "loaded", lambda: library_)
+    assert ("wrong" in verdicts()) == (right not in HARMLESS)

@@ -1,0 +1,111 @@
+"""Threads: the same bits however many, callers side by side, a pool that survives a fork."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from convref import parse
+from convref.conformance.operands import operands
+from convref_mojo import library
+from convref_mojo.backend import MojoBackend
+
+LINES = (
+    "conv.fprop:n2c40k70_i13x11_f3_s2_p1:mem=nhwc:fill=normal",
+    "conv.backward:n2c40k70_i13x11_f3_p1:mem=nhwc:fill=normal",
+    "conv.backward:n2c64k64g64_i13x11_f3_p1:mem=nhwc:fill=normal:dt=bf16",
+    "conv.jvp:n1c20k10_i40_f5:t=1:fill=normal:dt=f64",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_bits_do_not_depend_on_the_threads(line):
+    case, backend = parse(line), MojoBackend()
+    given = operands(case)
+    found = []
+    for count in (1, 2, 3, 5, 17):
+        with backend.threads(count):
+            results = backend.run(case.call, *given)
+        found.append([r.tobytes() for r in results if r is not None])
+    assert all(one == found[0] for one in found)
+    assert (backend.count, backend.always) == (None, False)
+
+
+def test_work_is_shared_whole():
+    for units in (0, 1, 2, 3, 7, 100):
+        for threads in (1, 2, 3, 8):
+            seen, lock = [], threading.Lock()
+
+            def note(low, high, seen=seen, lock=lock):
+                with lock:
+                    seen.extend(range(low, high))
+
+            library.spread(note, units, threads)
+            assert sorted(seen) == list(range(units))
+
+
+def test_an_error_in_a_thread_is_the_callers():
+    def fail(low, high):
+        if low:
+            raise ArithmeticError("in a thread")
+
+    with pytest.raises(ArithmeticError, match="in a thread"):
+        library.spread(fail, 4, 2)
+
+
+def test_callers_side_by_side_do_not_meet():
+    backend = MojoBackend()
+    lines = [f"conv.backward:n1c{c}k{c + 3}_i12x9_f3_p1:mem=nhwc" for c in range(8, 24)]
+    work = [(parse(line).call, operands(parse(line))) for line in lines]
+    want = [backend.run(call, *given) for call, given in work]
+    wrong = []
+
+    def run(order):
+        with MojoBackend().threads(2):
+            for i in order:
+                call, given = work[i]
+                got = backend.run(call, *given)
+                wrong.extend(i for a, b in zip(got, want[i]) if a.tobytes() != b.tobytes())
+
+    rng = np.random.default_rng(0)
+    callers = [threading.Thread(target=run, args=(rng.permutation(16),)) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+from convref import parse
+from convref.conformance.operands import operands
+from convref_mojo.backend import backend
+case = parse("conv.fprop:n2c40k70_i13x11_f3_p1")
+given = operands(case)
+with backend.threads(2):
+    (want,) = backend.run(case.call, *given)
+    child = os.fork()
+    (got,) = backend.run(case.call, *given)
+    same = got.tobytes() == want.tobytes()
+    if child == 0:
+        os._exit(0 if same else 1)
+    sys.exit(os.waitpid(child, 0)[1] or not same)
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
+def test_a_forked_child_has_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-c", FORK], timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_large_scratch_memory_is_not_kept():
+    address = library.scratch(library.KEPT + 1, "test")
+    assert address % library.ALIGNMENT == 0
+    assert not hasattr(library._own, "test")
+    assert library.scratch(100, "test") == library.scratch(50, "test")
+    assert library.scratch(0, "test") == 0
