@@ -26,7 +26,7 @@ def run(plan: Plan, operands: Mapping[str, torch.Tensor], seed: int = 0) -> dict
         if isinstance(step, Copy):
             copy(tensors[step.source], tensors[step.target])
         elif isinstance(step, Launch):
-            execute(step, tensors, seed=seed)
+            execute(step, tensors, writable=plan.buffers, seed=seed)
     return {name: tensors[name] for name in plan.buffers}
 
 

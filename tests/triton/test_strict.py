@@ -89,6 +89,9 @@ def test_gaps_of_a_view_are_outside():
     wide = operand(2 * N)
     refused("out-of-bounds", "x[element 1] is reached by a load, but a gap", toys.copy, wide[::2])
     refused("out-of-bounds", "y[element 1] is reached by a store", toys.copy, y=result(2 * N)[::2])
+    refused(
+        "out-of-bounds", "x[element 1] is reached", toys.copy, wide[::2], wide.view(torch.int16)
+    )
 
 
 def test_element_between_two_is_misaligned():
@@ -129,6 +132,14 @@ def test_outputs_are_found_where_they_are_not_named():
     tried(toys.copy, outputs=None)
 
 
+def test_what_may_be_written_is_written_wholly_or_not_at_all():
+    options = {"outputs": None, "writable": ["y"]}
+    tried(toys.copy, **options)
+    tried(toys.copy, grid=(0,), **options)
+    refused("never-written", "y[5]", toys.half, **options)
+    refused("not-an-output", "store to x", toys.onto_operand, **options)
+
+
 def test_a_part_may_be_declared():
     y = tried(toys.half, outputs=[], partial=["y"])
     assert y[:5].tolist() == [0, 1, 2, 3, 4]
@@ -137,6 +148,7 @@ def test_a_part_may_be_declared():
 
 def test_unwritten_output_of_no_program():
     refused("never-written", "y[0] is never written, like 9 more", toys.copy, grid=(0,))
+    refused("never-written", "dw is no argument of the launch", toys.copy, outputs=["y", "dw"])
 
 
 def test_a_program_may_overwrite_what_it_read():
@@ -294,7 +306,18 @@ def test_type_is_as_the_slot_says():
         execute(launch, {"x": operand(), "y": result()})
 
 
+def test_tensors_are_on_the_cpu():
+    with pytest.raises(ValueError, match=r"copy: x is on meta, needs the CPU"):
+        tried(toys.copy, operand().to("meta"))
+
+
 # What a launch refuses
+
+
+def test_any_error_names_the_program():
+    with pytest.raises(AssertionError) as caught:
+        tried(toys.failing, order="grid")
+    assert caught.value.__notes__ == ["interpreting failing(1, 0, 0)"]
 
 
 def test_grid_within_limits():

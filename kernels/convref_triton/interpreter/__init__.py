@@ -70,6 +70,7 @@ def execute(
     *,
     strict: bool = True,
     outputs: Collection[str] | None = None,
+    writable: Collection[str] | None = None,
     partial: Collection[str] = (),
     order: str = "shuffled",
     seed: int = 0,
@@ -84,8 +85,10 @@ def execute(
     strict : bool
         Whether the module's rules hold; addresses outside all tensors are errors without it too.
     outputs : collection of str, optional
-        Roles that must be wholly written, and beside `partial` the only ones that may be; by
-        default whatever is written.
+        Roles that must be written, wholly.
+    writable : collection of str, optional
+        Roles that may be written, wholly or not at all; all of them, if neither this nor `outputs`
+        is given.
     partial : collection of str
         Roles of which a part may be written.
     order : str
@@ -100,7 +103,7 @@ def execute(
     """
     builder, twins = _machine()
     name = launch.kernel.fn.__name__
-    memory = _memory(launch, tensors, strict, outputs, partial)
+    memory = Memory(_used(launch, tensors, strict), strict, outputs, writable, partial)
     memory.where = name
     _check_grid(launch, memory)
     with twins.language(), np.errstate(all="ignore"):
@@ -121,21 +124,17 @@ def execute(
     memory.finish()
 
 
-def _memory(
-    launch: Launch,
-    tensors: Mapping[str, torch.Tensor],
-    strict: bool,
-    outputs: Collection[str] | None,
-    partial: Collection[str],
-) -> Memory:
-    """Return the tensors that the launch names, as its memory."""
+def _used(
+    launch: Launch, tensors: Mapping[str, torch.Tensor], strict: bool
+) -> dict[str, torch.Tensor]:
+    """Return the tensors that the launch names, each of which is what its Slot says."""
     used = {}
     for argument in launch.arguments.values():
         slot = argument.slot if isinstance(argument, Descriptor) else argument
         if isinstance(slot, Slot):
             used[slot.role] = tensors[slot.role]
             _check_tensor(launch.kernel.fn.__name__, slot, tensors[slot.role], strict)
-    return Memory(used, strict, outputs, partial)
+    return used
 
 
 def _check_tensor(name: str, slot: Slot, tensor: torch.Tensor, strict: bool) -> None:

@@ -107,11 +107,9 @@ class Region:
             return where.ravel() + self.start
         return (where.reshape(-1, 1) * each + np.arange(each)).ravel() + self.start
 
-    def position(self, unit: int) -> str:
-        """Return the element that a unit of the shadow belongs to, as an index where it is one."""
-        each = self.itemsize // (self.shadow.unit if self.shadow else self.itemsize)
-        element = rest = (unit - self.start) // each
-        index = [0] * self.tensor.dim()
+    def position(self, element: int) -> str:
+        """Return an element as an index of the tensor, or in its count where it is none."""
+        rest, index = element, [0] * self.tensor.dim()
         for axis in sorted(range(len(index)), key=lambda a: -self.tensor.stride(a)):
             if self.tensor.stride(axis) and self.tensor.shape[axis] > 1:
                 index[axis] = min(rest // self.tensor.stride(axis), self.tensor.shape[axis] - 1)
@@ -128,10 +126,9 @@ class Memory:
     tensors : mapping of str to torch.Tensor
     strict : bool
         Whether the rules beyond "inside a tensor" hold.
-    outputs : collection of str or None
-        Roles that may be written, and wholly; None finds out which are written.
-    partial : collection of str
-        Roles that may be written in part.
+    outputs, writable, partial : collection of str
+        Roles that must be written, may be but only wholly, may be in part; if neither of the first
+        two is given, all may.
     """
 
     def __init__(
@@ -139,9 +136,12 @@ class Memory:
         tensors: Mapping[str, torch.Tensor],
         strict: bool = True,
         outputs: Collection[str] | None = None,
+        writable: Collection[str] | None = None,
         partial: Collection[str] = (),
     ) -> None:
-        self.strict, self.outputs, self.partial = strict, outputs, partial
+        anything = outputs is None and writable is None
+        self.strict, self.partial, self.outputs = strict, set(partial), set(outputs or ())
+        self._writable = set(tensors if anything else [*self.outputs, *(writable or ()), *partial])
         self.program, self.where = 0, ""
         self.regions = {
             role: Region(role, tensor, number)
@@ -158,7 +158,7 @@ class Memory:
         for region in self.regions.values():
             storages.setdefault(region.tensor.untyped_storage().data_ptr(), []).append(region)
         for regions in storages.values():
-            if self.outputs is None or any(self._may_write(r.role) for r in regions):
+            if any(region.role in self._writable for region in regions):
                 unit = min(r.itemsize for r in regions)
                 first = min(r.tensor.data_ptr() for r in regions)
                 last = max(r.tensor.data_ptr() + r.bytes for r in regions)
@@ -166,9 +166,6 @@ class Memory:
                 for region in regions:
                     region.shadow = shadow
                     region.start = (region.tensor.data_ptr() - first) // unit
-
-    def _may_write(self, role: str) -> bool:
-        return self.outputs is None or role in self.outputs or role in self.partial
 
     def load(
         self, addresses: Array, mask: Array | None, other: Array | None, dtype: Any, poison: Any
@@ -198,22 +195,22 @@ class Memory:
             if region.shadow is not None:
                 units = region.units(where, dtype.itemsize)
                 bad = region.shadow.written_by_others(units, self.program)
-                self._refuse(bad, region, units, "cross-program-read", "read, but another wrote it")
+                self._refuse(bad, region, where, "cross-program-read", "read, but another wrote it")
             result[part] = region.view(dtype)[where]
         return result
 
     def _scatter(self, addresses: Array, values: Array) -> None:
         itemsize = values.dtype.itemsize
         region, where = self._locate(addresses, itemsize, "store")
-        if self.strict and not self._may_write(region.role):
+        if self.strict and region.role not in self._writable:
             what = f"store to {region.role}, needs to leave it as it is"
             raise self._error("not-an-output", what)
         if region.shadow is not None:
             units = region.units(where, itemsize)
             bad = region.shadow.read_by_others(units, self.program)
-            self._refuse(bad, region, units, "cross-program-read", "written, but another read it")
+            self._refuse(bad, region, where, "cross-program-read", "written, but another read it")
             bad = region.shadow.written_before(units, self.program)
-            self._refuse(bad, region, units, "written-twice", "written again, needs one store")
+            self._refuse(bad, region, where, "written-twice", "written again, needs one store")
         self.written.add(region.role)
         region.view(values.dtype)[where] = values
 
@@ -244,15 +241,16 @@ class Memory:
             raise self._error("misaligned", f"{verb} of {region.role} between two elements")
         if region.members is not None and itemsize == region.itemsize:
             self._refuse(
-                ~region.members[where], region, where + region.start, "out-of-bounds",
+                ~region.members[where], region, where, "out-of-bounds",
                 f"reached by a {verb}, but a gap between the elements of the view",
             )  # fmt: skip
         return region, where
 
-    def _refuse(self, bad: Array, region: Region, units: Array, kind: str, what: str) -> None:
+    def _refuse(self, bad: Array, region: Region, where: Array, kind: str, what: str) -> None:
+        """Raise if any unit of the elements `where` is bad."""
         if bad.any():
-            unit = int(units.ravel()[int(bad.argmax())])
-            raise self._error(kind, f"{region.position(unit)} is {what}")
+            element = where.ravel()[int(bad.argmax()) * where.size // bad.size]
+            raise self._error(kind, f"{region.position(int(element))} is {what}")
 
     def _error(self, kind: str, what: str) -> StrictError:
         return StrictError(kind, self.where, what)
@@ -261,15 +259,15 @@ class Memory:
         """Check that each output is wholly written."""
         if not self.strict:
             return
-        names = self.written if self.outputs is None else self.outputs
-        for role in sorted(set(names) - set(self.partial)):
+        for role in sorted((self.outputs | self.written) - self.partial):
+            if role not in self.regions:
+                raise self._error("never-written", f"{role} is no argument of the launch")
             region = self.regions[role]
             assert region.shadow is not None
-            where = (
-                np.arange(region.span) if region.members is None else region.members.nonzero()[0]
-            )
+            members = np.ones(region.span, bool) if region.members is None else region.members
+            where = members.nonzero()[0]
             units = region.units(where, region.itemsize)
             bad = region.shadow.writer[units] == NOBODY
             count = int(bad.sum()) * region.shadow.unit // region.itemsize
             what = f"never written, like {count - 1} more" if count > 1 else "never written"
-            self._refuse(bad, region, units, "never-written", what)
+            self._refuse(bad, region, where, "never-written", what)

@@ -113,7 +113,11 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.options = dataclasses.replace(InterpreterOptions(), sanitize_overflow=False)
+        self.options = dataclasses.replace(
+            InterpreterOptions(),
+            sanitize_overflow=False,
+            debug=True,  # device_assert is heard
+        )
         self.codegen_fns["min_dot_size"] = lambda lhs, rhs: (
             (1, 1, 32) if lhs.scalar.primitive_bitwidth == 8 else (1, 1, 16)
         )
