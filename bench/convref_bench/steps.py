@@ -201,14 +201,11 @@ def points(names: Sequence[str], dtypes: Sequence[str], bias: bool = False) -> I
 
 
 def in_turns(names: Sequence[str]) -> Iterator[tuple[str, suite.Layer]]:
-    """Yield (suite, layer), a layer of each suite after the other, so that a cut hits all alike.
-
-    Transposed layers are left out: the reference of sums.py has no such form.
-    """
+    """Yield (suite, layer), a layer of each suite after the other, so that a cut hits all alike."""
     ordered = sorted(names, key=lambda name: name != "resnet50")
     lists = [[(name, layer) for layer in suite.by_weight(suite.load(name))] for name in ordered]
     for turn in zip_longest(*lists):
-        yield from (pair for pair in turn if pair and ":t=1" not in pair[1].template)
+        yield from filter(None, turn)
 
 
 def time_points(

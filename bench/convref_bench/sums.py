@@ -46,52 +46,52 @@ def evaluate(call: Call, *operands: Tensor) -> Tensor:
     Parameters
     ----------
     call : Call
-        fprop, or a one-bit backward of x or w; not transposed, not flipped.
+        fprop, or a one-bit backward of x or w.
     *operands : Tensor
         Of any number type.
     """
     given = dict(zip(call.roles, operands))
     problem, role = call.conv, call.wanted[0]
-    assert not problem.transposed
-    assert not problem.flip
-    if role == "y":
-        y = _gather(given["x"].double(), given["w"].double(), problem)
-        b = given.get("b")
-        return y if b is None else y + b.double().reshape(-1, *(1,) * problem.rank)
-    if role == "dx":
-        return _scatter(given["dy"].double(), given["w"].double(), problem)
-    return _correlate(given["x"].double(), given["dy"].double(), problem)
+    turn = tuple(range(-problem.rank, 0)) if problem.flip else ()
+    if role == "dw":
+        small, big = (given["x"], given["dy"]) if problem.transposed else (given["dy"], given["x"])
+        return _correlate(small.double(), big.double(), problem).flip(turn)
+    scatters = (role == "y") == problem.transposed
+    source, w = given["x" if role == "y" else "dy"].double(), given["w"].double().flip(turn)
+    result = (_scatter if scatters else _gather)(source, w, problem)
+    b = given.get("b")
+    return result if b is None else result + b.double().reshape(-1, *(1,) * problem.rank)
 
 
 def _split(tensor: Tensor, axis: int, g: int) -> Tensor:
     return tensor.unflatten(axis, (g, tensor.shape[axis] // g))
 
 
-def _gather(x: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
-    g = problem.groups
-    padded = _split(F.pad(x, _padding(problem)), 1, g)
-    w, y = _split(w, 0, g), x.new_zeros(problem.n, g, problem.k // g, *problem.output)
+def _gather(big: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
+    g, extents = problem.groups, [axis.small for axis in problem.axes]
+    padded = _split(F.pad(big, _padding(problem)), 1, g)
+    small = big.new_zeros(problem.n, g, w.shape[0] // g, *extents)
     for r, at in _taps(problem):
-        y += torch.einsum("ngc...,gkc->ngk...", padded[at], w[r])
-    return y.flatten(1, 2)
+        small += torch.einsum("ngc...,gkc->ngk...", padded[at], _split(w, 0, g)[r])
+    return small.flatten(1, 2)
 
 
-def _scatter(dy: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
-    g = problem.groups
-    padded = F.pad(dy.new_zeros(problem.shape("x")), _padding(problem))
-    grouped, w, dy = _split(padded, 1, g), _split(w, 0, g), _split(dy, 1, g)
+def _scatter(small: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
+    g, extents = problem.groups, [axis.big for axis in problem.axes]
+    big = small.new_zeros(problem.n, w.shape[1] * g, *extents)
+    padded = F.pad(big, _padding(problem))
+    grouped, small = _split(padded, 1, g), _split(small, 1, g)
     for r, at in _taps(problem):
-        grouped[at] += torch.einsum("ngk...,gkc->ngc...", dy, w[r])
+        grouped[at] += torch.einsum("ngk...,gkc->ngc...", small, _split(w, 0, g)[r])
     return F.pad(padded, [-size for size in _padding(problem)])
 
 
-def _correlate(x: Tensor, dy: Tensor, problem: ConvProblem) -> Tensor:
+def _correlate(small: Tensor, big: Tensor, problem: ConvProblem) -> Tensor:
     g = problem.groups
-    padded = _split(F.pad(x, _padding(problem)), 1, g)
-    dy, dw = _split(dy, 1, g), _split(x.new_zeros(problem.shape("w")), 0, g)
+    padded = _split(F.pad(big, _padding(problem)), 1, g)
+    small, dw = _split(small, 1, g), _split(big.new_zeros(problem.shape("w")), 0, g)
     for r, at in _taps(problem):
-        big, small = padded[at].flatten(3), dy.flatten(3)
-        dw[r] = torch.einsum("ngcp,ngkp->gkc", big, small)
+        dw[r] = torch.einsum("ngcp,ngkp->gkc", padded[at].flatten(3), small.flatten(3))
     return dw.flatten(0, 1)
 
 
@@ -182,9 +182,10 @@ def check_slice(call: Call, operands: tuple[Tensor, ...], value: Tensor, sums: T
     cs = slice(group * c, group * c + min(c, 8 if role == "dw" else few if role == "dx" else c))
     ks = slice(group * k, group * k + min(k, k if role == "dx" else few))
     images = slice(None) if role == "dw" else slice(problem.n - 1, problem.n)
-    inner = slice(0, cs.stop - cs.start)
     cut = {"x": (images, cs), "dx": (images, cs), "y": (images, ks), "dy": (images, ks)}
-    cut |= {"w": (ks, inner), "dw": (ks, inner), "b": (ks,)}
+    outer, within = (cs, ks) if problem.transposed else (ks, cs)
+    filters = outer, slice(0, within.stop - within.start)
+    cut |= {"w": filters, "dw": filters, "b": (ks,)}
     n = problem.n if role == "dw" else 1
     sizes = {"n": n, "c": cs.stop - cs.start, "k": ks.stop - ks.start, "groups": 1}
     small = replace(call, problem=replace(problem, **sizes))
