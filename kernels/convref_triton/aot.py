@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -201,9 +201,10 @@ def compile_all(
     }
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(missing), 1))
     fresh = dict(zip(missing, _in_workers(list(missing.values()), arch, jobs)))
+    died = [key for key, result in fresh.items() if result is None]
+    with ThreadPoolExecutor(jobs) as threads:  # one may have taken the others with it: each alone
+        fresh |= zip(died, threads.map(lambda key: _in_workers([missing[key]], arch, 1)[0], died))
     for key, result in fresh.items():
-        if result is None:  # its worker died, or one that shared the pool did: once more, alone
-            (result,) = _in_workers([missing[key]], arch, 1)
         if result is None:
             where = f"{missing[key].kernel.__name__} for {arch}"
             result = CompileError(message(where, "the compiler ended its process"))
