@@ -25,6 +25,8 @@ _TYPES = {
     "avg_pool": (*_REAL, "i64"),
 }
 
+_NARROW = {"i8": 127, "u8": 255, "i16": 2**15 - 1}
+
 
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
@@ -41,6 +43,13 @@ def supports(call: Call, rules: bool) -> str | None:
         return "ATen has no kernel for an image without elements"
     if not hasattr(problem, "filter"):
         return None
+    if (
+        rules
+        and problem.rank == 3
+        and call.dtype in _NARROW
+        and prod(problem.input) > _NARROW[call.dtype]
+    ):
+        return f"ATen counts the positions of an image of rank 3 in {call.dtype}"
     if rules and call.op == "max_pool" and any(min(first_reads(axis)) < 0 for axis in problem.axes):
         return "ATen gives a window that reads nothing an index outside of the image"
     if rules and call.op == "avg_pool" and problem.rank == 3 and _is_small(problem):
@@ -70,7 +79,7 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
     """Return the results by role."""
     if rules and not call.problem.n * call.problem.c:
         return _empty(call, *tensors)
-    if rules and call.op == "max_unpool":  # its derivatives want whole memory
+    if rules:  # derivatives of unpooling refuse views, forward mode refuses expanded ones
         tensors = tuple(t.contiguous() for t in tensors)
     if call.pass_ == "fprop" and "indices" in call.signature.results:
         return _with_indices(call.op, call.problem, tensors[0])

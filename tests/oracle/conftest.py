@@ -13,6 +13,7 @@ from convref import dtypes, oracle
 from convref.case import Call, Spec
 from convref.conformance.operands import operands
 from convref.oracle import loops
+from convref.problem import INDICES
 
 
 def by_loops(call, arrays):
@@ -35,7 +36,10 @@ def equal(got, want, where):
 def wide_operands(case):
     """Return the operands in the type the oracle computes in, with the memory of the case."""
     wide = dtypes.numpy_dtype(dtypes.accumulator(case.call.dtype))
-    return [None if a is None else a.astype(wide, copy=False) for a in operands(case)]
+    return [
+        a if a is None or role in INDICES else a.astype(wide, copy=False)
+        for role, a in zip(case.call.roles, operands(case), strict=True)
+    ]
 
 
 def evaluated(call, arrays):
