@@ -133,6 +133,13 @@ DUAL_NARROW = (  # two sums
     Tile(128, 128, 32, 8, 4),
     Tile(64, 32, 32, 4, 3),
 )
+BOXES = (  # rows are channels, columns pixels
+    Tile(128, 128, 64, 8, 4),
+    Tile(128, 256, 64, 8, 3),
+    Tile(64, 128, 64, 4, 4),
+    Tile(128, 64, 64, 4, 4),
+    Tile(64, 64, 64, 4, 4),
+)
 # How much longer an SM issues a tile's instructions than its tensor cores compute, by (peak, run).
 SLOWER = {("f16", 1): 8.4, ("bf16", 1): 8.4, ("f16", 4): 1.2, ("bf16", 4): 1.2}
 SLOWER |= {("ieee", 1): 1.3, ("tf32", 1): 4.0, ("tf32x3", 1): 2.5}
@@ -143,6 +150,7 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("gather", "ieee"): IEEE,
     ("gather", "tf32"): TF32,
     ("gather", "tf32x3"): TF32[1:],
+    **{("tma", kind): BOXES for kind in ("f16", "bf16")},
     **{("dual", kind): DUAL_NARROW for kind in ("f16", "bf16")},
     ("dual", "ieee"): IEEE[1:],
     **{("dual", kind): TF32[2:] for kind in ("tf32", "tf32x3")},
