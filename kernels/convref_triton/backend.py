@@ -24,7 +24,7 @@ from .geometry import Tensor, operands
 from .launch import Plan
 from .measured import AT_MOST, is_fastest
 from .plan import Choice, offered, plan, refusal
-from .task import UNFUSED, Fusion
+from .task import ARCH, UNFUSED, Fusion
 
 _PLANS = 4096
 
@@ -105,10 +105,10 @@ class TritonBackend:
     ) -> str:
         """Compile, in `jobs` processes, what `calls` take, or `every` configuration of them."""
         plans = (
-            plan(call, operands(call), choice)
+            plan(call, operands(call), choice, arch=arch)
             for call in calls
             if self.supports(call) is None
-            for choice in (self.configurations(call) if every else [None])
+            for choice in (offered(call, operands(call), arch) if every else [None])
         )
         wanted = {made.key: made for each in plans for made in gpu.specialisations(each)}
         results = aot.compile_all(wanted.values(), arch, jobs)
@@ -130,15 +130,15 @@ class TritonBackend:
 
     def inspect(self, call: Call, arch: str) -> list[Inspected]:
         """Return each kernel of a call, compiled for an architecture such as "sm_90"."""
-        return inspection.shown(plan(call, operands(call)), arch)
+        return inspection.shown(plan(call, operands(call), arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` can be asked to take for a call."""
-        return offered(call, operands(call))
+        return offered(call, operands(call), _arch(call))
 
     def describe(self, call: Call) -> str:
         """Return which kernel and tile compute a call, and what was passed over, and why."""
-        return plan(call, operands(call), card=_card(call)).reason
+        return plan(call, operands(call), card=_card(call), arch=_arch(call)).reason
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
@@ -161,11 +161,17 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 
 @lru_cache(_PLANS)
 def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion) -> Plan:
-    return plan(call, {tensor.role: tensor for tensor in tensors}, choice, _card(call), fusion)
+    known = {tensor.role: tensor for tensor in tensors}
+    return plan(call, known, choice, _card(call), fusion, _arch(call))
 
 
 def _card(call: Call) -> str:
     return torch.cuda.get_device_name() if call.specs[0].device == "cuda" else ""
+
+
+def _arch(call: Call) -> str:
+    on_card = call.specs[0].device == "cuda"
+    return gpu.cuda(torch.cuda.current_device()).arch if on_card else ARCH
 
 
 backend = TritonBackend()

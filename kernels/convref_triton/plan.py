@@ -13,12 +13,12 @@ from triton.runtime import JITFunction
 
 from convref.case import Call
 
-from . import bgrad, depthwise, direct, dual, flat, gather, measured, wgrad
+from . import bgrad, depthwise, direct, dual, flat, gather, measured, tma, wgrad
 from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
 from .table import Tile
-from .task import UNFUSED, Fusion, Task
+from .task import ARCH, UNFUSED, Fusion, Task
 
 
 class Kernel(Protocol):
@@ -39,8 +39,8 @@ class Kernel(Protocol):
 
 # The kernels of each kind of sum in order of preference; the last of a row takes everything.
 KERNELS: dict[str, tuple[Kernel, ...]] = {
-    "gather": (depthwise, direct, flat, dual, gather),
-    "scatter": (depthwise, direct, flat, dual, gather),
+    "gather": (depthwise, direct, flat, dual, tma, gather),
+    "scatter": (depthwise, direct, flat, dual, tma, gather),
     "correlate": (wgrad,),
     "total": (bgrad,),
 }
@@ -69,6 +69,7 @@ def plan(
     choice: Choice | None = None,
     card: str = "",
     fusion: Fusion = UNFUSED,
+    arch: str = ARCH,
 ) -> Plan:
     """Return what computes `call` on operands that lie as `tensors` say.
 
@@ -84,13 +85,15 @@ def plan(
         Name of the device, whose measured rows are looked up.
     fusion : Fusion
         What else happens to the sums of a forward convolution.
+    arch : str
+        Architecture of the device.
     """
     builder = Builder(call, tensors)
     shape = geometry(call.conv)
     for role in call.wanted:
         if role in builder.buffers:
             continue  # computed together with one before
-        task = Task(builder, shape, role, fusion)
+        task = Task(builder, shape, role, fusion, arch)
         if not prod(call.problem.shape(role)):
             task.result()
             continue
@@ -111,10 +114,10 @@ def choices(task: Task) -> Iterator[Choice]:
             yield from (_choice(kernel, tile) for tile in kernel.tiles(task))
 
 
-def offered(call: Call, tensors: Mapping[str, Tensor]) -> list[Choice]:
+def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
     """Return every choice that `plan` takes for some result of a call."""
     shape = geometry(call.conv)
-    tasks = (Task(Builder(call, tensors), shape, role) for role in call.wanted)
+    tasks = (Task(Builder(call, tensors), shape, role, arch=arch) for role in call.wanted)
     return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
 
 

@@ -34,6 +34,7 @@ class Fusion(NamedTuple):
 
 
 UNFUSED = Fusion()
+ARCH = "sm_90"  # what a plan is for unless somebody says otherwise
 
 
 class Epilogue(NamedTuple):
@@ -61,12 +62,15 @@ class Task:
     role : str
         The result.
     fusion : Fusion
+    arch : str
+        Architecture of the device.
     """
 
     builder: Builder
     geometry: Geometry
     role: str
     fusion: Fusion = UNFUSED
+    arch: str = ARCH
 
     @property
     def kind(self) -> str:
