@@ -263,6 +263,7 @@ LINES = [
     "conv.fprop:n2c64k64_i14x14_f3x3_p1x1:dt=bf16:mem=nhwc",
     "conv.dgrad:n2c32k48_i9x9_f3x3_s2x2_p1x1:dt=f16:mem=nhwc",
     "conv.fprop:n1c3k8_i17_f5:dt=f32",
+    "conv.fprop:n32c128k128_i28x28_f3x3_p1x1:dt=bf16:mem=nhwc",  # through tensor maps
 ]
 
 
