@@ -13,9 +13,10 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from convref import ConvProblem, Numerics
+from convref import AvgPoolProblem, ConvProblem, Numerics
 from convref.judge import bound, reference
 from convref.line import parse
+from convref.problem import AdaptiveAxis
 
 INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"
 STYLE = {
@@ -129,10 +130,51 @@ def bound_and_error() -> Any:
     return fig
 
 
+def pool_windows() -> Any:
+    """Show which windows ceil_mode adds and keeps, and what the divisor of each counts."""
+    fig, both = plt.subplots(1, 2, figsize=(7.6, 2.7))
+    for ax, ceil in zip(both, (False, True), strict=True):
+        problem = AvgPoolProblem(n=1, c=1, input=(6,), filter=(3,), stride=2, padding=1, ceil=ceil)
+        (axis,) = problem.axes
+        last = (axis.small - 1) * axis.stride + axis.taps - axis.lo
+        positions = range(-axis.lo, max(axis.big + axis.hi, last))
+        real = [0 <= at < axis.big for at in positions]
+        names = [f"$x_{at}$" if ok else "" for at, ok in zip(positions, real, strict=True)]
+        cells(ax, 0, names, [REAL if ok else PAD for ok in real], -axis.lo)
+        ax.plot([axis.big + axis.hi - 0.5] * 2, [0.6, -1.2 - axis.small], ":", color=INK, lw=0.8)
+        for p in range(axis.small):
+            for r in range(axis.taps):
+                at = p * axis.stride + r - axis.lo
+                beyond = at >= axis.big + axis.hi
+                color = REAL if 0 <= at < axis.big else ("white" if beyond else PAD)
+                cells(ax, -1.2 - p, [""], [color], at)
+            ax.text(positions[-1] + 1, -1.2 - p, f"/ {problem.counts[0][p]}", va="center")
+        ax.set_title(f"ceil_mode={ceil}", fontsize=9)
+        plain(ax)
+    return fig
+
+
+def adaptive_windows() -> Any:
+    """Show the windows of adaptive pools where the sizes do not divide."""
+    fig, both = plt.subplots(1, 2, figsize=(7.6, 2.6))
+    for ax, (big, small) in zip(both, ((7, 3), (3, 5)), strict=True):
+        cells(ax, 0, [f"$x_{i}$" for i in range(big)], [REAL] * big)
+        axis = AdaptiveAxis(big, small)
+        for p in range(small):
+            start, stop = axis.bounds(p)
+            cells(ax, -1.1 - 0.9 * p, [""] * (stop - start), [REAL] * (stop - start), start)
+            ax.text(big, -1.1 - 0.9 * p, f"$y_{p}$", va="center")
+        ax.set_title(f"{big} into {small}", fontsize=9)
+        plain(ax)
+    return fig
+
+
 FIGURES = {
     "conv_windows": windows,
     "conv_gather_scatter": gather_and_scatter,
     "judge_bounds": bound_and_error,
+    "pool_windows": pool_windows,
+    "pool_adaptive": adaptive_windows,
 }
 
 

@@ -1,0 +1,177 @@
+"""The public pools: layouts, kinds of array, global pools, and wrong calls with their messages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.testing import assert_array_equal
+
+import convref
+from convref import ConvrefError, UnsupportedError
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(-9, 10, (2, 3, 6, 7)).astype(np.float64)
+AT = convref.max_pool2d(X, 2, return_indices=True)[1]
+DY = np.ones((2, 3, 3, 3))
+
+TORCH: dict[str, tuple[Any, ...]] = {
+    "max_pool2d": ((3, 2, 1, 1, True), (2,), ((3, 2), (2, 1), (1, 0), (1, 2))),
+    "avg_pool2d": ((3, 2, 1, True, False), (2,), ((3, 2), (2, 1), (1, 0), False, True, 5)),
+    "adaptive_avg_pool2d": ((4,), ((4, None),)),
+    "adaptive_max_pool2d": ((4,), ((5, 2),)),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments"), [(n, a) for n, rows in TORCH.items() for a in rows])
+def test_the_same_call_means_the_same_as_in_torch(name: str, arguments: tuple[Any, ...]) -> None:
+    want = getattr(F, name)(torch.from_numpy(X), *arguments).numpy()
+    got = getattr(convref, name)(X, *arguments)
+    sums = np.abs(want) if "avg" in name else 0
+    assert np.all(np.abs(got - want) <= 2 * 49 * 2.0**-53 * (sums + 9))
+    assert_array_equal(getattr(convref, name)(torch.from_numpy(X), *arguments).numpy(), want)
+
+
+@pytest.mark.parametrize("name", [n for n in convref.api.pool.__all__ if n.endswith("pool2d")])
+def test_arguments_stand_in_the_order_of_torch(name: str) -> None:
+    theirs = getattr(F, name)
+    theirs = getattr(F, f"{name}_with_indices", theirs)
+    try:
+        order = list(inspect.signature(theirs).parameters)
+    except ValueError:  # a builtin: its docstring begins with the signature
+        (listed,) = re.findall(rf"^\s*{name}\(([^)]*)\)", theirs.__doc__ or "", re.MULTILINE)
+        order = [entry.split("=")[0].strip() for entry in listed.split(",")]
+    ours = inspect.signature(getattr(convref, name)).parameters
+    plain = [p for p in ours if ours[p].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    shared = [p for p in order if p in plain]
+    assert plain == shared
+
+
+def calls(layout: str | None, x: Any, y: Any, rank: int) -> dict[str, Any]:
+    """Return calls of every public pool of a rank, by name."""
+
+    def of(name: str, *arrays: Any, **keywords: Any) -> Any:
+        return getattr(convref, name.replace("Nd", f"{rank}d"))(*arrays, layout=layout, **keywords)
+
+    found: dict[str, Any] = {}
+    for stem, arguments in (
+        ("max_poolNd", (2,)),
+        ("avg_poolNd", (2,)),
+        ("adaptive_max_poolNd", (3,)),
+        ("adaptive_avg_poolNd", (3,)),
+    ):
+        found[stem] = of(stem, x, *arguments)
+        found[f"{stem}_backward"] = of(f"{stem}_backward", y, x, *arguments)
+        found[f"{stem}_jvp"] = of(f"{stem}_jvp", (x,), (2 * x,), *arguments)[1]
+        more = (x,) if "max" in stem else ()
+        found[f"{stem}_double_backward"] = of(f"{stem}_double_backward", x, *more, *arguments)
+    found["lp_poolNd"] = of("lp_poolNd", x, 2, 2)
+    found["lp_poolNd_backward"] = of("lp_poolNd_backward", y, x, 2, 2)
+    found["lp_poolNd_jvp"] = of("lp_poolNd_jvp", (x,), (x,), 2, 2)[1]
+    found["lp_poolNd_double_backward"] = of("lp_poolNd_double_backward", x, y, x, 2, 2)[1]
+    values, at = of("max_poolNd", x, 2, return_indices=True)
+    found["max_unpoolNd"] = of("max_unpoolNd", values, at, 2)
+    back = of("max_unpoolNd_backward", of("max_unpoolNd", values, at, 2), values, at, 2)
+    found["max_unpoolNd_backward"] = back
+    found["max_unpoolNd_jvp"] = of("max_unpoolNd_jvp", (values,), (values,), at, 2)[1]
+    found["max_unpoolNd_double_backward"] = of("max_unpoolNd_double_backward", values, at, 2)
+    return found
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_channels_last_and_a_missing_batch_are_the_same_numbers(rank: int) -> None:
+    x = RNG.integers(-9, 10, (2, 3, *(6,) * rank)).astype(float)
+    y = RNG.integers(-9, 10, (2, 3, *(3,) * rank)).astype(float)
+    plain = calls(None, x, y, rank)
+    space = "DHW"[3 - rank :]
+    last = calls(f"N{space}C", np.moveaxis(x, 1, -1), np.moveaxis(y, 1, -1), rank)
+    for name, want in plain.items():
+        assert_array_equal(np.moveaxis(last[name], -1, 1), want, err_msg=name)
+    single = calls(None, x[0], y[0], rank)
+    for name, got in single.items():
+        assert_array_equal(got, plain[name][0], err_msg=name)
+    tensors = calls(None, torch.from_numpy(x), torch.from_numpy(y), rank)
+    for name, got in tensors.items():
+        assert isinstance(got, torch.Tensor)
+        limit = 64 * 2.0**-53 * (np.abs(plain[name]) + 81) if "lp" in name else 0 * plain[name]
+        assert np.all(np.abs(got.numpy() - plain[name]) <= limit), name
+
+
+def test_global_pools_reduce_each_channel() -> None:
+    for x in (X[..., 0], X, X[..., None]):
+        lead, axes = x.shape[:2], tuple(range(2, x.ndim))
+        assert_array_equal(convref.global_max_pool(x), x.max(axis=axes, keepdims=True))
+        assert convref.global_avg_pool(x).shape == (*lead, *(1,) * len(axes))
+        dx = convref.global_avg_pool_backward(np.ones((*lead, *(1,) * len(axes))), x)
+        assert_array_equal(dx, np.full(x.shape, 1 / x[0, 0].size))
+        norms = convref.global_lp_pool(x, 1.0)
+        assert_array_equal(norms, np.abs(x).sum(axis=axes, keepdims=True))
+
+
+def test_indices_that_were_kept_need_no_second_search() -> None:
+    dx = convref.max_pool2d_backward(DY, X, 2, indices=AT)
+    assert_array_equal(dx, convref.max_pool2d_backward(DY, X, 2))
+
+
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("max_pool2d", (X, 0), {}, "max_pool.fprop: kernel_size is (0, 0), needs at least 1"),
+    ("max_pool2d", (X, 2.5), {}, "kernel_size is 2.5, needs an integer"),
+    ("max_pool2d", (X, (2, 2, 2)), {}, "kernel_size has 3 entries, needs 1 or 2"),
+    ("max_pool2d", (X, 2, 0), {}, "stride is (0, 0), needs at least 1"),
+    ("max_pool2d", (X, 2), {"dilation": 0}, "dilation is (0, 0), needs at least 1"),
+    ("max_pool2d", (X, 2), {"padding": "some"}, "padding is 'some', needs numbers or one of valid"),
+    ("max_pool2d", (X, 9), {}, "output P is 0, needs at least 1: input H is 6"),
+    ("max_pool2d", (X, 2), {"ceil_mode": "yes"}, "ceil_mode is 'yes', needs a bool"),
+    ("max_pool2d", (X, 2), {"return_indices": 3}, "return_indices is 3, needs a bool"),
+    ("max_pool2d", (X, 2), {"layout": "CHWN"}, "layout is 'CHWN', needs 'NCHW' or 'NHWC'"),
+    ("max_pool2d", (X[0, 0], 2), {}, "input has 2 axes, needs 4 (or no N)"),
+    ("max_pool2d", (None, 2), {}, "input is None, needs an array"),
+    ("max_pool2d", ([1.0], 2), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("max_pool2d", (X + 0j, 2), {}, "complex numbers have no maximum"),
+    ("max_pool2d", (X > 0, 2), {}, "input has dtype bool, needs a float, complex or integer type"),
+    ("avg_pool2d", (X, 2), {"divisor_override": 0}, "divisor_override is 0, needs another integer"),
+    ("avg_pool2d", (X, 2), {"count_include_pad": 2}, "count_include_pad is 2, needs a bool"),
+    ("lp_pool2d", (X, 0.5, 2), {}, "norm is 0.5, needs a number of at least 1"),
+    ("lp_pool2d", (X, "inf", 2), {}, "norm is 'inf', needs a number of at least 1"),
+    (
+        "lp_pool2d",
+        (X.astype(int), 2, 2),
+        {},
+        "roots of i64 are not rational, needs floats or norm 1",
+    ),
+    ("adaptive_avg_pool2d", (X, 0), {}, "output H is 0, needs at least 1"),
+    ("adaptive_avg_pool2d", (X, (1, 2, 3)), {}, "output_size has 3 entries, needs 1 or 2"),
+    ("adaptive_max_pool2d", (X[:, :, :0], 1), {}, "input H is 0, needs at least 1"),
+    ("max_pool2d_backward", (DY[..., :2], X, 2), {"indices": AT}, "grad_output has Q=2, needs 3"),
+    ("max_pool2d_backward", (DY[:1], X, 2), {"indices": AT}, "grad_output has N=1, needs 2"),
+    ("max_pool2d_backward", (DY, X, 2), {"indices": AT[:, :2]}, "indices has C=2, needs 3"),
+    ("max_pool2d_backward", (DY, X, 2), {"indices": 1.0 * AT}, "indices has dtype f64, needs i64"),
+    ("max_pool2d_backward", (DY, X, 2), {"indices": AT + 42}, "need a position from 0 to 41"),
+    ("avg_pool2d_backward", (DY[0], X, 2), {}, "grad_output has 3 axes, needs 4"),
+    ("avg_pool2d_backward", (DY.astype("f4"), None, 2), {}, "input is a NoneType, needs"),
+    ("max_pool2d_jvp", (X, (X,), 2), {}, "primals needs a tuple (input,)"),
+    ("max_pool2d_jvp", ((X,), (X.astype("f4"),), 2), {}, "input tangent has dtype f32, needs f64"),
+    ("max_unpool2d", (DY, AT[:1], 2), {}, "indices has N=1, needs 2"),
+    ("max_unpool2d", (DY, AT, 2), {"output_size": (9, 6)}, "output_size H is 9, needs 5 to 7"),
+]
+
+
+@pytest.mark.parametrize(("name", "arrays", "keywords", "text"), WRONG, ids=[w[3] for w in WRONG])
+def test_a_wrong_call_says_what_is_wrong(
+    name: str, arrays: tuple[Any, ...], keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConvrefError) as caught:
+        getattr(convref, name)(*arrays, **keywords)
+    assert text in str(caught.value)
+
+
+def test_a_named_backend_refuses_what_it_cannot() -> None:
+    with pytest.raises(UnsupportedError, match="ATen pads both ends alike"):
+        convref.max_pool2d(X, 3, padding=((1, 0), (0, 0)), backend="torch")
+    with pytest.raises(UnsupportedError, match="ATen has no dilation in avg_pool"):
+        convref.avg_pool2d(X, 2, dilation=2, backend="torch")
