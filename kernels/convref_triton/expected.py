@@ -47,7 +47,7 @@ def weaknesses(specimen: Specimen, found: Inspection) -> list[str]:
     weak = []
     if not any(BEST[found.arch] in name for name in found.mma):
         weak.append("instruction")
-    if found.loop_loads and not all(name.endswith(" 16") for name in found.loop_loads):
+    if not all(name.endswith(" 16") or "TMA" in name for name in found.loop_loads):
         weak.append("loads")
     if found.arch == "sm_90" and not weak and (found.operands != "SS" or not found.wait):
         weak.append("pipeline")
@@ -90,6 +90,11 @@ REASONS: tuple[tuple[str, str, Callable[[Specimen], bool]], ...] = (
     ("loads", "a group of few channels is a short vector", lambda s: "grouped" in s.name),
     ("loads", "a group of one channel has no vector", lambda s: "depthwise" in s.name),
     ("pipeline", "the parts are split in registers", lambda s: _number(s) == "tf32x3"),
+    (
+        "pipeline",
+        "two sums of three products, of which the compiler awaits all",
+        lambda s: s.launch.kernel.__name__ == "dual",
+    ),
 )
 
 
