@@ -63,15 +63,22 @@ TF32 = (
 )
 
 WGRAD_NARROW = (  # rows are channels of the small side; fewer than 64 change places with columns
-    Tile(128, 128, 64, 8, 4),
+    Tile(128, 128, 64, 8, 4, run=8),
+    Tile(128, 64, 64, 8, 4, run=8),
+    Tile(64, 128, 64, 4, 4, run=8),
+    Tile(64, 64, 64, 4, 4, run=8),
+    Tile(128, 256, 64, 8, 3, run=8),
+    Tile(256, 128, 64, 8, 3, run=8),
+    Tile(32, 128, 64, 4, 4, run=8),
+    Tile(16, 128, 64, 4, 4, run=8),
+    Tile(128, 32, 64, 4, 4, run=8),
+    Tile(64, 32, 64, 4, 4, run=8),
+    Tile(32, 32, 64, 4, 4, run=8),
+    Tile(128, 64, 64, 8, 4, run=4),
+    Tile(64, 64, 64, 4, 4, run=4),
+    Tile(64, 32, 64, 4, 4, run=4),
     Tile(128, 64, 64, 8, 4),
-    Tile(64, 128, 64, 4, 4),
-    Tile(64, 64, 64, 4, 4),
-    Tile(128, 256, 64, 8, 3),
-    Tile(256, 128, 64, 8, 3),
-    Tile(32, 128, 64, 4, 4),
-    Tile(16, 128, 64, 4, 4),
-    Tile(128, 32, 64, 4, 4),
+    Tile(64, 64, 64, 8, 4),
     Tile(64, 32, 64, 4, 4),
     Tile(32, 32, 64, 4, 4),
 )
@@ -102,6 +109,15 @@ DIRECT_FIRST = (
     *(Tile(128, 1, 1), Tile(64, 2, 1), Tile(32, 4, 1), Tile(16, 8, 1)),
     *(Tile(256, 1, 1, 8), Tile(128, 8, 1)),
 )
+DIRECT_WGRAD_LAST = (  # walkers, pairs of channels, rows of a walk
+    *(Tile(16, 32, 56), Tile(8, 64, 56), Tile(32, 16, 56), Tile(16, 64, 56), Tile(4, 64, 56)),
+    *(Tile(8, 32, 56), Tile(16, 16, 56), Tile(16, 32, 14), Tile(128, 1, 56), Tile(32, 4, 56)),
+)
+DIRECT_WGRAD_FIRST = tuple(
+    Tile(bm, bn, walk) for bm, bn in ((128, 1), (64, 2), (32, 4), (16, 8)) for walk in (56, 14)
+)
+MOST_ROWS = 8  # of taps that a walk keeps sums of
+MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was read
 MOST_DIRECT = 8  # channels a group on either side for which no product of matrices is filled
 MOST_MULTIPLIER = 8  # results of one channel for which a product of matrices gains nothing
 MOST_HELD = 190  # registers of a thread for filter, sums and what is read
@@ -157,6 +173,8 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     **{("flat", kind): FLAT_NARROW for kind in ("f16", "bf16")},
     ("flat", "ieee"): FLAT_IEEE,
     **{("flat", kind): FLAT_TF32 for kind in ("tf32", "tf32x3")},
+    **{("wgrad last", kind): DIRECT_WGRAD_LAST for kind in ("f16", "bf16", "ieee")},
+    **{("wgrad first", kind): DIRECT_WGRAD_FIRST for kind in ("f16", "bf16", "ieee")},
     **{("direct last", kind): DIRECT_LAST for kind in ("f16", "bf16", "ieee")},
     **{("direct first", kind): DIRECT_FIRST for kind in ("f16", "bf16", "ieee")},
     **{("depthwise last", kind): LAST for kind in ("f16", "bf16", "ieee")},
@@ -204,6 +222,7 @@ def choose(rows_of_table: tuple[Tile, ...], rows: int, columns: int, copies: int
     return min(rows_of_table, key=cost)
 
 
+WGRAD_SLOWER = {4: 1.7, 1: 3.8}  # as SLOWER, by run, for types of 16 bits
 LEAST_STEPS = 8  # of a split: what filling the pipeline is worth
 WORKSPACE = 2**26  # bytes, at most
 START = 4  # steps that beginning and ending a tile takes as long as

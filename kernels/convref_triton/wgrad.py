@@ -15,15 +15,16 @@ import triton
 import triton.language as tl
 
 from . import reduce, table
-from .builder import slot, vector
+from .builder import channels_last, slot, vector
+from .flat import in_runs
 from .gather import strides, unit
-from .geometry import LIMIT, Geometry, Tensor, Three, filter_steps, merge
+from .geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
 from .index import across, along, below, divisor, pixel, tile_of
 from .launch import Buffer, Launch
 from .table import Tile
 from .task import Task
 
-SIZES = "L D H W O P Q K C steps lo_d lo_h lo_w"
+SIZES = "L D H W O P Q K C kept_k kept_c steps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "a_n a_g a_d a_h a_w a_k b_n b_g b_d b_h b_w b_c w_0 w_g w_k w_t w_r w_s w_c w_z"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
@@ -32,13 +33,13 @@ RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary o
 @triton.jit(do_not_specialize=RUNTIME)
 def wgrad(
     a, b, w,
-    L, D, H, W, O, P, Q, K, C, steps, lo_d, lo_h, lo_w,
+    L, D, H, W, O, P, Q, K, C, kept_k, kept_c, steps, lo_d, lo_h, lo_w,
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     a_n, a_g, a_d, a_h, a_w, a_k, b_n, b_g, b_d, b_h, b_w, b_c,
     w_0, w_g, w_t, w_r, w_s, w_c, w_k, w_z,
     RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
-    INSIDE: tl.constexpr, LINEAR: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
-    UNIT: tl.constexpr, VEC: tl.constexpr, SWAP: tl.constexpr,
+    INSIDE: tl.constexpr, LINEAR: tl.constexpr, WHOLE: tl.constexpr, ROUND: tl.constexpr,
+    WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr, SWAP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -112,6 +113,8 @@ def wgrad(
 
     to_w = w + (split.to(tl.int64) * w_z + group * w_g + w_0)
     w_tile = (k * w_k)[:, None] + (t * w_t + r * w_r + s * w_s + c * w_c)[None, :]
+    if ROUND:
+        known_k, known = known_k & (k < kept_k), known & (c < kept_c)
     inside = known_k[:, None] & known[None, :]
     tl.store(to_w + w_tile, acc.to(w.dtype.element_ty), inside)
 
@@ -122,23 +125,35 @@ def admits(task: Task) -> str | None:
 
 
 def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
-    return table.tiles("wgrad", task.dtype, task.math)
+    """Return the tiles that serve a task: channels of one group alone can be rounded up."""
+    shape = task.geometry
+    alone, sizes = shape.groups == 1, (shape.small_channels, shape.big_channels)
+    rows = table.tiles("wgrad", task.dtype, task.math)
+    return tuple(t for t in rows if alone or not any(size % t.run for size in sizes))
 
 
 def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest."""
-    return min(tiles(task), key=lambda tile: _split(task, tile)[1])
+    """Return the tile that the heuristic expects to be the fastest, copies included."""
+    return min(tiles(task), key=lambda tile: cost(task, tile))
+
+
+def cost(task: Task, tile: Tile) -> float:
+    """Return how long a task takes, in products of one multiprocessor: an estimate."""
+    busy = _split(task, tile)[1]
+    if task.dtype != "f32":
+        busy *= table.WGRAD_SLOWER.get(tile.run, 1.0)
+    copied = [(t, channels) for t, channels in _sides(task) if not _fits(t, channels, tile)]
+    moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in copied)
+    peak = _peak(task)
+    moved *= ITEMSIZE[task.dtype]
+    return busy + len(copied) * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
 
 
 def plan(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task."""
-    pairs, w = task.aligned_pairs(), task.result()
-    pair = pairs[0] if pairs else None
-    if pair and task.builder.call.conv.transposed:
-        pair = pair[::-1]  # dy is the big side
-    stored, (splits, _) = task.stored(w), _split(task, tile)
-    target = stored
+    """Add the launches that compute a task, after copies that make channels lie in vectors."""
+    pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in _sides(task))
+    w, (splits, _) = task.result(), _split(task, tile)
+    target = stored = task.stored(w)
     if splits > 1:
         shape, steps = (splits, *w.shape), (prod(w.shape), *stored.strides)
         target = stored._replace(role=f"{w.role}.parts", dtype="f32")
@@ -149,17 +164,52 @@ def plan(task: Task, tile: Tile) -> None:
     task.finish(stored, w)
 
 
+def _sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
+    """Return the small side and the big one, each with its channels per group; none may be."""
+    pair = task.pairs[0] if task.pairs else ()
+    if task.builder.call.conv.transposed:
+        pair = pair[::-1]  # dy is the big side
+    return tuple(zip(pair, (task.geometry.small_channels, task.geometry.big_channels)))
+
+
+def _rounded(channels: int, tile: Tile) -> int:
+    """Return the channels that a tile is given."""
+    return -(-channels // tile.run) * tile.run
+
+
+def _fits(tensor: Tensor, channels: int, tile: Tile) -> bool:
+    """Return whether a tile can read a side as it lies, in vectors of `tile.run` channels."""
+    return tile.run == 1 or (
+        channels % tile.run == 0 and tensor.aligned and in_runs(tensor, 1, tile.run)
+    )
+
+
+def _laid(task: Task, tensor: Tensor, channels: int, tile: Tile) -> Tensor:
+    """Return a side with channels in vectors, a copy with zeros added if need be."""
+    if tile.run == 1:
+        return task.one_order([tensor])[0]
+    if _fits(tensor, channels, tile):
+        return tensor
+    size = task.geometry.groups * _rounded(channels, tile)
+    return task.builder.copied(tensor, channels_last(len(tensor.shape) - 2), {1: size})
+
+
+def _peak(task: Task) -> str:
+    return task.math if task.dtype == "f32" else task.dtype
+
+
 def _split(task: Task, tile: Tile) -> tuple[int, float]:
     """Return `table.split` of a task on a tile."""
-    shape, peak = task.geometry, task.math if task.dtype == "f32" else task.dtype
-    rows, columns = shape.small_channels, shape.big_channels * shape.taps
+    shape, peak = task.geometry, _peak(task)
+    rows = _rounded(shape.small_channels, tile)
+    columns = _rounded(shape.big_channels, tile) * shape.taps
     depth = shape.n * prod(shape.small) if task.pairs else 0
     return table.split(tile, peak, rows, columns, depth, shape.groups)
 
 
 def launch(
     geometry: Geometry,
-    pair: tuple[Tensor, Tensor] | None,
+    pair: tuple[Tensor, ...],
     w: Tensor,
     tile: Tile,
     splits: int = 1,
@@ -170,8 +220,8 @@ def launch(
     Parameters
     ----------
     geometry : Geometry
-    pair : (Tensor, Tensor) or None
-        None makes w zero.
+    pair : (Tensor, Tensor), or ()
+        Their channels are rounded up to vectors of `tile.run`; nothing at all makes w zero.
     w : Tensor
         Dense; with splits the first of as many that follow one another.
     tile : Tile
@@ -181,7 +231,8 @@ def launch(
         What `tl.dot` may do to float32.
     """
     a, b = pair or (w, w)
-    k, c = geometry.small_channels, geometry.big_channels
+    kept = geometry.small_channels, geometry.big_channels
+    k, c = (_rounded(channels, tile) for channels in kept)
     images, rank, pixels, linear, a_steps, b_steps = _views(geometry, a, b)
     rows = images * prod(pixels) if pair else 0
     steps = -(-rows // (tile.bk * splits))
@@ -195,7 +246,7 @@ def launch(
     counts = (*moves[:2], (*moves[2], size), (k,), (c,))
     vec = tuple(vector(t.dtype, *n) for t, n in zip((a, b, w, a, b), counts))
     in_vectors = [tuple(step // width for step in move) for move, width in zip(moves, vec)]
-    sizes = (rows, *geometry.big, *pixels, k // vec[3], c // vec[4], steps, *geometry.lo)
+    sizes = (rows, *geometry.big, *pixels, k // vec[3], c // vec[4], *kept, steps, *geometry.lo)
     sizes += tuple(number for size in pixels for number in divisor(size))
     sizes += (*in_vectors[0], a_steps[1], *in_vectors[1], b_steps[1])
     sizes += (*in_vectors[2], w_c, size // vec[2])
@@ -214,6 +265,7 @@ def launch(
             "INSIDE": geometry.inside,
             "LINEAR": linear,
             "WHOLE": (k % tile.bm == 0, n % tile.bn == 0),
+            "ROUND": (k, c) != kept,
             "WIDE": max(near, w.span) >= LIMIT,
             "UNIT": (a_steps[1] == 1, b_steps[1] == 1, w_c == 1),
             "VEC": vec,
