@@ -17,6 +17,7 @@ from .case import Case
 from .dtypes import CODES
 from .errors import ConvrefError, UnsupportedError, message
 from .line import format_problem, parse
+from .problem import ops_of
 
 if TYPE_CHECKING:
     from .conformance import campaign
@@ -64,7 +65,9 @@ def check(
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time to draw examples, per backend.")] = 60.0,
     examples: Annotated[int | None, typer.Option(help="Stop after this many.")] = None,
-    op: Annotated[list[str] | None, typer.Option(help="Only these ops, commas or again.")] = None,
+    op: Annotated[
+        list[str] | None, typer.Option(help="Only these ops or families, commas or again.")
+    ] = None,
     pass_: Annotated[list[str] | None, typer.Option("--pass", help="Only these passes.")] = None,
     dtype: Annotated[
         list[str] | None, typer.Option(help=f"Only these, out of {' '.join(CODES)}.")
@@ -92,7 +95,7 @@ def check(
     from .conformance.engine import Limits, preload
     from .conformance.generate import Axes
 
-    chosen_axes = (_words(op), _words(pass_), _words(dtype), _words(fill))
+    chosen_axes = (ops_of(_words(op)), _words(pass_), _words(dtype), _words(fill))
     more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
     good, chosen = True, backends or _installed()
     preload(chosen)

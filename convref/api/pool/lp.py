@@ -21,7 +21,7 @@ def _lp_poolNd(
     layout: str | None = None,
     backend: str = "auto",
 ) -> Any:
-    """Return the p-norm of each window of `input`: (sum |x|^p)^(1/p).
+    """Return the p-norm of each window of `input`, ``(sum |x|^p)^(1/p)``.
 
     Parameters
     ----------
