@@ -12,6 +12,7 @@ from .geometry import operands
 from .launch import Launch
 from .plan import Choice, offered, plan
 from .specialise import Specialisation, specialise
+from .task import ARCH
 
 # By how sizes divide: by 16, by 8 only, by nothing, all equal to 1, and offsets beyond 32 bits.
 SIZES = {
@@ -69,17 +70,19 @@ def lines(
                         yield f"{kind}{shape} {size} {number}", line
 
 
-def specimens(named: Iterable[tuple[str, str]], *, every: bool) -> Iterator[Specimen]:
+def specimens(
+    named: Iterable[tuple[str, str]], *, every: bool, arch: str = ARCH
+) -> Iterator[Specimen]:
     """Yield the launches of lines, of the table's choice or of every choice that there is."""
     for name, line in named:
         call = parse(line).call
-        for choice in choices_of(call) if every else (None,):
-            made = plan(call, operands(call), choice)
+        for choice in choices_of(call, arch) if every else (None,):
+            made = plan(call, operands(call), choice, arch=arch)
             for step in made.steps:
                 if isinstance(step, Launch):
                     yield Specimen(name, line, choice, step)
 
 
-def choices_of(call: Call) -> list[Choice]:
+def choices_of(call: Call, arch: str = ARCH) -> list[Choice]:
     """Return every choice for a call whose operands lie as its line says."""
-    return offered(call, operands(call))
+    return offered(call, operands(call), arch)
