@@ -87,8 +87,10 @@ REASONS: tuple[tuple[str, str, Callable[[Specimen], bool]], ...] = (
         lambda s: min(_constant("BM")(s), _constant("BN")(s)) < 64,
     ),
     ("loads", "odd sizes share no vector", lambda s: _size(s) in ("odd", "ones")),
+    ("loads", "a row for shorter vectors", lambda s: _constant("RUN")(s) in (1, 2, 4)),
     ("loads", "a group of few channels is a short vector", lambda s: "grouped" in s.name),
     ("loads", "a group of one channel has no vector", lambda s: "depthwise" in s.name),
+    ("pipeline", "two products go into one sum", lambda s: s.launch.kernel.__name__ == "dual"),
     ("pipeline", "the parts are split in registers", lambda s: _number(s) == "tf32x3"),
     (
         "pipeline",
@@ -120,7 +122,7 @@ def main(archs: list[str]) -> int:
     """Write the rows of every configuration; exit status 1 if one does not compile or spills."""
     rows, bad = dict(read()) if FILE.exists() else {}, 0
     for arch in archs or ARCHS:
-        for specimen, found in inspected(classes.specimens(classes.lines(), every=True), arch):
+        for specimen, found in inspected(classes.specimens(classes.lines(), every=True, arch=arch), arch):
             name = key(specimen, arch)
             if isinstance(found, aot.CompileError) or found.spills:
                 print(name, found if isinstance(found, Exception) else f"{found.spills} spills")
