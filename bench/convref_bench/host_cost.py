@@ -117,12 +117,14 @@ def _all(steps: list[Any], tensors: list[Any], addresses: list[int]) -> None:
 
 def _bare(driver: Any, launch: Any, device: Any) -> Callable[[], Any]:
     """Return a call of cuLaunchKernelEx with everything in place."""
+    from convref_driver.manifest import TENSORMAP
     from convref_triton import gpu
+    from convref_triton.launch import Descriptor, Slot
     from convref_triton.specialise import specialise
 
     compiled, kernel = gpu._kernel(specialise(launch), device)
-    numbers = (bool, int, float)
-    values = [v if isinstance(v, numbers) else 0 for v in gpu.arguments(compiled, launch)]
+    empty = {Slot: 0, Descriptor: bytes(TENSORMAP)}
+    values = [empty.get(type(v), v) for v in gpu.arguments(compiled, launch)]
     prepared = kernel.prepare(launch.grid, values)
     frame = prepared._frame()
     call, function = driver.launch, prepared.kernel.function
@@ -133,8 +135,9 @@ def _tritons(launch: Any, tensors: Mapping[str, Any]) -> dict[str, Callable[[], 
     """Return launches of the same kernel by Triton itself: its launcher, and its whole path."""
     import triton
     from triton.backends.nvidia.driver import CudaDriver
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from convref_triton.launch import Slot
+    from convref_triton.launch import Descriptor, Slot
 
     host = CudaDriver()
     host.get_current_device = lambda: 0
@@ -142,12 +145,13 @@ def _tritons(launch: Any, tensors: Mapping[str, Any]) -> dict[str, Callable[[], 
     host.get_device_capability = lambda device: (9, 0)
     triton.runtime.driver.set_active(host)
     given = {**launch.constants, **launch.arguments}
-    names = [parameter.name for parameter in launch.kernel.params]
-    values = [
-        tensors[v.role] if isinstance(v := given[name], Slot) else v
-        for name in names
-        if name in given
-    ]
+    for name, value in given.items():
+        if isinstance(value, Slot):
+            given[name] = tensors[value.role]
+        elif isinstance(value, Descriptor):
+            geometry = map(list, (value.shape, value.strides, value.block))
+            given[name] = TensorDescriptor(tensors[value.slot.role], *geometry)
+    values = [given[p.name] for p in launch.kernel.params if p.name in given]
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     kernel = launch.kernel[launch.grid](*values, **options)
     as_ints = [v.data_ptr() if hasattr(v, "data_ptr") else v for v in values]
