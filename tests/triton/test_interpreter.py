@@ -104,7 +104,7 @@ def test_language_is_whole_again():
     program = """
 import torch, triton.language as tl, triton.language.semantic
 owners = (tl, tl.core, tl.math, tl.standard, tl.random, tl.tensor, tl.dtype, tl.tensor_descriptor)
-owners += (tl.core.tensor_descriptor_base,)
+owners += (tl.core.tensor_descriptor_base, tl.block_type)
 def state():
     every = {(o.__name__, n): id(v) for o in owners for n, v in vars(o).items()}
     return {key: v for key, v in every.items() if "annotations" not in key[1]}  # lazy

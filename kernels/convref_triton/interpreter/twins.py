@@ -22,7 +22,7 @@ import triton.language as tl
 from convref.errors import message
 
 from .mend import index_of, loop, reduction
-from .private import JITTED, LANGUAGE, TritonSemantic, language_patches
+from .private import JITTED, LANGUAGE, TritonSemantic, language_patches, remembered_types
 
 _LANGUAGES = (tl, tl.core, tl.math, tl.standard, tl.random, tl.core.tensor)
 _MISSING = object()
@@ -133,7 +133,8 @@ class Twins:
             **{f.__name__: f for f in (_truth, _negation, _all, _any)},
         }
         own = {"range": loop, "reduce": reduction(self.semantic), **patches}
-        self._patches = self._all_patches(language_patches(builder, self.semantic), own)
+        theirs = language_patches(builder, self.semantic) | remembered_types()
+        self._patches = self._all_patches(theirs, own)
 
     def _all_patches(
         self, places: dict[tuple[Any, str], Any], own: dict[str, Any]
