@@ -67,6 +67,7 @@ def _networks(commands: Any) -> None:
     run.add_argument("--backend", default="numpy,torch", help="arms by name")
     run.add_argument("--dtype", default="fp32")
     run.add_argument("--device", default="cpu")
+    run.add_argument("--threads", type=int, help="of each arm on the CPU")
     tune.add_argument("--backend", default="triton", help="one backend")
     tune.add_argument("--dtype", default="bf16")
     tune.add_argument("--device", default="cuda")
@@ -106,7 +107,7 @@ def _run_network(given: argparse.Namespace) -> int:
 
     out = given.out or RESULTS / "network.jsonl"
     words = (given.suite, given.backend, given.passes, given.dtype, given.device)
-    return network.run(*words, given.batch, out)
+    return network.run(*words, given.batch, out, given.threads)
 
 
 def _run_tune(given: argparse.Namespace) -> int:

@@ -28,7 +28,8 @@ app = typer.Typer(
 Backend = Annotated[str, typer.Option(help="Arms by name; the torch arms are the reference.")]
 Passes = Annotated[str, typer.Option("--pass", help="Out of fprop, dgrad, wgrad.")]
 Dtype = Annotated[str, typer.Option(help="Out of bf16, fp16, tf32, tf32x3, fp32, fp64.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="cpu, cpu-nhwc or cuda.")]
+Threads = Annotated[int | None, typer.Option(help="Of each arm on the CPU.")]
 Out = Annotated[Path | None, typer.Option(help="JSON lines, appended to.")]
 
 
@@ -64,11 +65,13 @@ def run(
     dtype: Dtype = "fp32",
     device: Device = "cpu",
     batch: int = 1,
+    threads: Threads = None,
     out: Out = None,
 ) -> None:
     """Time backends on a suite, judged first: what `convref bench SUITE` means."""
     options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--device", device]
     more = ["--out", str(out)] if out else []
+    more += ["--threads", str(threads)] if threads else []
     raise typer.Exit(main(["run", suite, *options, "--batch", str(batch), *more]))
 
 

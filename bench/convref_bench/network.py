@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from convref import dispatch, dtypes
-from convref.case import Call
+from convref.arrays import to_torch
+from convref.case import Call, axis_letters
+from convref.conformance.operands import lay_out
 from convref.errors import ConvrefError, message
 from convref.judge import judge
 
 from . import options, records, suite
-from .cpu import SPIN_S, Cpu
+from .cpu import SPIN_S, Cpu, threads
 from .points import Place, Prepared, configured, point
 from .roofline import Roof
-from .timing import Stop
+from .timing import Stop, Work
 
 STOP = Stop(samples=8, noise=0.02, timeout_s=3.0, turn=2)
 
@@ -51,7 +54,7 @@ class CpuPlace:
             if not (found := judge(call, given, work(), backend.numerics(call))):
                 ready.refused[name] = found.reason
                 continue
-            ready.works[name] = work
+            ready.works[name] = _aten(call, given) if name == "torch" else work
         return ready
 
     def more(self, name: str) -> records.Record:
@@ -60,15 +63,30 @@ class CpuPlace:
 
 
 def operands(call: Call) -> list[Any]:
-    """Return normal operands in the signature's order, None for those that are absent."""
+    """Return normal operands that lie as the call says, None for those that are absent."""
     rng, dtype = np.random.default_rng(0), dtypes.numpy_dtype(call.dtype)
-    shapes = [call.problem.shape(role) if call.is_present(role) else None for role in call.roles]
-    return [None if s is None else rng.standard_normal(s).astype(dtype) for s in shapes]
+    given: list[Any] = []
+    for role, spec in zip(call.roles, call.specs):
+        if not call.is_present(role):
+            given.append(None)
+            continue
+        drawn = rng.standard_normal(call.problem.shape(role)).astype(dtype)
+        given.append(lay_out(drawn, spec, axis_letters(call.problem, role)))
+    return given
+
+
+def _aten(call: Call, given: Sequence[Any]) -> Work:
+    """Return ATen's own call on the operands, as users make it, where it takes the padding."""
+    from .baselines import direct, is_symmetric
+
+    if not is_symmetric(call):
+        return partial(dispatch.load("torch").run, call, *given)
+    return partial(direct(call), *(to_torch(array) for array in given if array is not None))
 
 
 def place_of(device: str, beside: bool = True) -> Place:
-    """Return the place called "cpu" or "cuda"; `beside`: hot and wall times on the latter too."""
-    if device == "cpu":
+    """Return the place of a row of DEVICES; `beside`: hot and wall times on CUDA too."""
+    if device.startswith("cpu"):
         return CpuPlace()
     from .cuda import Cuda, CudaPlace, is_there
 
@@ -99,9 +117,19 @@ def rows(
 
 
 def run(
-    name: str, backends: str, passes: str, dtype: str, device: str, batch: int, out: Path
+    name: str,
+    backends: str,
+    passes: str,
+    dtype: str,
+    device: str,
+    batch: int,
+    out: Path,
+    count: int | None = None,
 ) -> int:
-    """Time a suite, print and append each record; exit status 1 if a result was refused."""
+    """Time a suite, print and append each record; exit status 1 if a result was refused.
+
+    `count` is how many threads each arm may use on the CPU; by default as many as it takes.
+    """
     from .tables import NetworkTable
 
     keys = [options.keys(word, device) for word in options.words(dtype)]
@@ -110,8 +138,20 @@ def run(
     for arm in arms:
         if "+" not in arm and "." not in arm:
             dispatch.load(arm)
-    with NetworkTable(name) as table:
+    with ExitStack() as stack:
+        if count is not None:
+            _limit(stack, count, arms)
+        table = stack.enter_context(NetworkTable(name))
         for row in rows(layers, arms, place_of(device), chosen, keys, batch):
             records.append(out, {**row, "suite": name})
             table.add(row)
     return int(table.refused > 0)
+
+
+def _limit(stack: ExitStack, count: int, arms: Sequence[str]) -> None:
+    """Let NumPy, torch and each arm that can be told use `count` threads."""
+    stack.enter_context(threads(count))
+    for arm in arms:
+        backend = dispatch.load(arm) if "+" not in arm and "." not in arm else None
+        if hasattr(backend, "threads"):
+            stack.enter_context(backend.threads(count))

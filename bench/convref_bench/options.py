@@ -14,7 +14,7 @@ DTYPES = {
     "fp64": "dt=f64",
 }
 ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "half": "fp16", "bfloat16": "bf16"}
-DEVICES = {"cpu": "", "cuda": "mem=nhwc:dev=cuda"}
+DEVICES = {"cpu": "", "cuda": "mem=nhwc:dev=cuda", "cpu-nhwc": "mem=nhwc"}
 
 
 def words(text: str) -> tuple[str, ...]:

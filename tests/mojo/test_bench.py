@@ -1,0 +1,54 @@
+"""The benchmark's CPU arms: in the memory that is asked for, with the threads that are."""
+
+import pytest
+
+from convref.line import parse
+from convref_bench import network, options, suite
+from convref_bench.timing import Stop
+from convref_mojo.backend import backend
+
+QUICK = Stop(samples=2, noise=9.0, timeout_s=5.0)
+
+
+def test_operands_lie_as_the_device_says():
+    layer = suite.read("conv:nNc4k3_i5x5_f3x3 *1 first", "x")[0]
+    for device, dense in (("cpu", 0), ("cpu-nhwc", 1)):
+        call = layer.call("fprop", 2, layer.keys(options.keys("fp32", device)))
+        x, w, b = network.operands(call)
+        axis = 1 if dense else 3
+        assert x.strides[axis] == w.strides[axis] == x.itemsize
+        assert b.shape == (3,)
+
+
+def test_mojo_is_timed_beside_torch():
+    pytest.importorskip("torch")
+    layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
+    place = network.CpuPlace(QUICK, 0.0)
+    found = list(network.rows(layers, ["mojo", "torch"], place, keys=["mem=nhwc"]))
+    assert [(one["what"], one["arm"]) for one in found] == [
+        ("point", "mojo"),
+        ("point", "torch"),
+    ] * 3
+    assert all(one["against"] == "torch" for one in found[::2])
+
+
+def test_asymmetric_padding_is_timed_too():
+    pytest.importorskip("torch")
+    call = parse("conv.fprop:n1c2k2_i5x5_f3x3_p1,0:bias=0").call
+    ready = network.CpuPlace(QUICK, 0.0).prepare(call, ["mojo", "torch"])
+    assert set(ready.works) == {"mojo", "torch"}
+    assert [len(work()) for work in ready.works.values()] == [1, 1]
+
+
+def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
+    torch = pytest.importorskip("torch")
+    seen = []
+    monkeypatch.setattr(suite, "load", lambda name: ())
+    monkeypatch.setattr(
+        network, "rows", lambda *_: seen.append((backend.count, torch.get_num_threads())) or ()
+    )
+    words = ("x", "mojo,torch", "fprop", "fp32", "cpu", 1, tmp_path / "x.jsonl")
+    before = torch.get_num_threads()
+    assert network.run(*words, 1) == 0
+    assert seen == [(1, 1)]
+    assert (backend.count, torch.get_num_threads()) == (None, before)
