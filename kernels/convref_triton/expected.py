@@ -122,7 +122,8 @@ def main(archs: list[str]) -> int:
     """Write the rows of every configuration; exit status 1 if one does not compile or spills."""
     rows, bad = dict(read()) if FILE.exists() else {}, 0
     for arch in archs or ARCHS:
-        for specimen, found in inspected(classes.specimens(classes.lines(), every=True, arch=arch), arch):
+        specimens = classes.specimens(classes.lines(), every=True, arch=arch)
+        for specimen, found in inspected(specimens, arch):
             name = key(specimen, arch)
             if isinstance(found, aot.CompileError) or found.spills:
                 print(name, found if isinstance(found, Exception) else f"{found.spills} spills")
