@@ -53,7 +53,8 @@ def test_the_tables_choices_are_in_the_strong_form():
 )
 @pytest.mark.parametrize("arch", expected.ARCHS)
 def test_every_configuration_compiles_and_meets_its_columns(arch):
-    for specimen, found in expected.inspected(classes.specimens(classes.lines(), every=True, arch=arch), arch):
+    specimens = classes.specimens(classes.lines(), every=True, arch=arch)
+    for specimen, found in expected.inspected(specimens, arch):
         held(specimen, found)
 
 
