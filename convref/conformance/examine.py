@@ -14,6 +14,7 @@ from ..backends import Backend
 from ..case import Call, Case
 from ..errors import shorten
 from ..judge import Numerics, Reference, Verdict, judge, reference
+from . import families
 from .faults import MUTATIONS
 from .guards import Guards
 from .operands import operands
@@ -146,7 +147,7 @@ def _is_vacuous(ref: Reference, numerics: Numerics) -> bool:
     call, given = ref.call, ref.operands
     if not any(value is not None and value.size for value in ref.values):
         return False
-    for applies, wrong in MUTATIONS.values():
+    for applies, wrong in families.MUTATIONS.get(call.op, MUTATIONS).values():
         if applies(call):
             with np.errstate(all="ignore"):
                 results = wrong(call, given)

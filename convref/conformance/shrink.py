@@ -7,7 +7,7 @@ the generator and goes through crashes and hangs: each trial is a line run by a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..case import SPATIAL, Call, Case, Spec
@@ -43,12 +43,13 @@ class Shrunk:
 def weight(case: Case) -> tuple[int, ...]:
     """Return how large a case is; shrinking makes it smaller in this order."""
     call, problem = case.call, case.call.problem
-    sizes = [problem.n, problem.c, getattr(problem, "k", 1), *problem.input, *problem.filter]
-    pads = [abs(edge) for pair in problem.padding for edge in pair]
-    extras = [*problem.stride, *problem.dilation, getattr(problem, "groups", 1)]
-    extras += getattr(problem, "output_padding", ())
+    sizes = [problem.n, problem.c, getattr(problem, "k", 1)]
+    sizes += [size for name in ("input", *_sizes(problem)) for size in getattr(problem, name)]
+    pads = [abs(edge) for pair in getattr(problem, "padding", ()) for edge in pair]
+    extras = [getattr(problem, "groups", 1), *getattr(problem, "output_padding", ())]
     flags = [getattr(problem, "flip", 0), getattr(problem, "transposed", 0)]
     flags += [not getattr(problem, "bias", 0), sum(call.mask), len(call.carried)]
+    flags += [len(_unusual(problem))]
     views = 2 * (call.dtype != "f32")
     for spec in call.specs:
         views += bool(spec.order) + 2 * len(spec.step) + 2 * len(spec.expand) + bool(spec.offset)
@@ -60,6 +61,21 @@ def weight(case: Case) -> tuple[int, ...]:
         fill,
         case.seed,
     )
+
+
+def _sizes(problem: Problem) -> list[str]:
+    """Return the fields that hold a size of at least 1 per axis."""
+    named = {field.name for field in fields(problem)}
+    return [name for name in ("stride", "dilation", "filter", "output") if name in named]
+
+
+def _unusual(problem: Problem) -> dict[str, Any]:
+    """Return the keys of a family beyond convolution that are not at their default, with it."""
+    if isinstance(problem, ConvProblem):
+        return {}
+    usual = {field.name: field.default for field in fields(problem)}
+    names = [field.name for field in problem.KEYS.values()]
+    return {name: usual[name] for name in names if getattr(problem, name) != usual[name]}
 
 
 def _built(case: Case, problem: Problem, call: Call | None = None) -> Case | None:
@@ -125,10 +141,15 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
         yield _changed(case, n=n)
     for c in _smaller(problem.c, 1):
         yield _changed(case, c=c)
-    yield _changed(case, padding=0)
-    for name in ("stride", "dilation", "filter", "input"):
+    for name, usual in _unusual(problem).items():
+        yield _changed(case, **{name: usual})
+    padded = hasattr(problem, "padding")
+    if padded:
+        yield _changed(case, padding=0)
+    for name in (*_sizes(problem), "input"):
         yield from _per_axis(case, name, 1)
-    yield from _pad_steps(case)
+    if padded:
+        yield from _pad_steps(case)
     yield from _call_steps(case)
 
 
@@ -138,20 +159,21 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
     if problem.rank == 1:
         return
     for axis in range(problem.rank):
-        fields: dict[str, Any] = {
+        names = ("input", "padding", "output_padding", *_sizes(problem))
+        changed: dict[str, Any] = {
             name: tuple(v for a, v in enumerate(getattr(problem, name)) if a != axis)
-            for name in ("input", "filter", "stride", "padding", "dilation", "output_padding")
+            for name in names
             if hasattr(problem, name)
         }
         letters = SPATIAL[problem.rank]
         rest = letters[:axis] + letters[axis + 1 :]
-        names = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
+        renamed = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
         for specs in (
-            tuple(_renamed(spec, names) for spec in case.call.specs),
+            tuple(_renamed(spec, renamed) for spec in case.call.specs),
             tuple(Spec(s.dtype, device=s.device) for s in case.call.specs),
         ):
             try:
-                lower = replace(problem, **fields)
+                lower = replace(problem, **changed)
                 yield replace(case, call=replace(case.call, problem=lower, specs=specs))
             except ConvrefError:
                 continue
@@ -305,7 +327,10 @@ def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
         if problem.transposed:
             flat = _changed(case, transposed=False, output_padding=0)
             yield "transposed", "= 1", flat, None
-    for name, least in (("input", 1), ("filter", 1), ("stride", 1), ("dilation", 1)):
+    for name, value in _unusual(problem).items():
+        yield name, f"= {getattr(problem, name)}", _changed(case, **{name: value}), None
+    for name in ("input", *_sizes(problem)):
+        least = 1
         values = getattr(problem, name)
         for axis, value in enumerate(values):
             label = name if len(values) == 1 else f"{name}[{axis}]"
@@ -314,7 +339,7 @@ def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
                 return _changed(case, **{name: (*values[:axis], new, *values[axis + 1 :])})
 
             yield label, f">= {value}", at(least) if value != least else None, at(value + 1)
-    for axis, pair in enumerate(problem.padding):
+    for axis, pair in enumerate(getattr(problem, "padding", ())):
         for side, word in enumerate(("lo", "hi")):
             if pair[side]:
                 pads = [list(p) for p in problem.padding]

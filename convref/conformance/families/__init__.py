@@ -11,6 +11,7 @@ from typing import Any
 from ...case import Case
 from ...problem import FAMILY, Problem
 from . import pool
+from .mutations import GENERAL
 
 # op -> finish(tape, sizes, max_elements), where `sizes` are the fields of a WindowProblem.
 FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {**pool.FINISH}
@@ -18,6 +19,9 @@ FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {**pool.FINIS
 MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {"indices": pool.indices}
 # op -> fills that say nothing about it.
 UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT}
+
+# op -> mistakes by name, each with where it can be made; by default those of convolution.
+MUTATIONS = dict.fromkeys(FINISH, GENERAL)
 
 
 def finish(tape: Any, op: str, sizes: dict[str, Any], max_elements: int) -> Problem:
