@@ -156,6 +156,14 @@ BOXES = (  # rows are channels, columns pixels
     Tile(128, 64, 64, 4, 4),
     Tile(64, 64, 64, 4, 4),
 )
+# Edges (d, h, w) that boxes of pixels may have, by rank; the rest of a box is images. Each pair of
+# a tile and edges is a binary of its own, so that there are few.
+EDGES = {
+    0: ((1, 1, 1),),
+    1: ((1, 1, 128), (1, 1, 32), (1, 1, 8), (1, 1, 1)),
+    2: ((1, 16, 16), (1, 8, 16), (1, 8, 8), (1, 4, 4), (1, 2, 2), (1, 1, 1)),
+    3: ((4, 8, 8), (2, 8, 8), (4, 4, 4), (1, 8, 8), (2, 2, 2), (1, 1, 1)),
+}
 # How much longer an SM issues a tile's instructions than its tensor cores compute, by (peak, run).
 SLOWER = {("f16", 1): 8.4, ("bf16", 1): 8.4, ("f16", 4): 1.2, ("bf16", 4): 1.2}
 SLOWER |= {("ieee", 1): 1.3, ("tf32", 1): 4.0, ("tf32x3", 1): 2.5}
