@@ -145,6 +145,12 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
             result.dtype = tl.int1
         return result
 
+    def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
+        """Apply `op` to numbers: newer Tritons negate bf16 so."""
+        if is_bf16(arg):
+            return TensorHandle(narrow(op(numbers(arg))), tl.bfloat16)
+        return super().unary_op(arg, op)
+
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         """Return the smaller of two, a number rather than a NaN, as min.f32 does."""
         return self.binary_op(lhs, rhs, np.fmin)
