@@ -282,7 +282,7 @@ def test_a_stranger_s_package_is_found(name: str, site: Path) -> None:
 
 
 def test_without_its_package_the_name_is_unknown() -> None:
-    with pytest.raises(ConvrefError, match="'twice' is unknown, needs jax, loops, .*numpy"):
+    with pytest.raises(ConvrefError, match=r"'twice' is unknown, needs jax, loops, .*numpy"):
         dispatch.load("twice")
 
 

@@ -35,8 +35,8 @@ def bgrad(
     WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Add up a split of the pixels; a row of the tile has LANES that lie side by side."""
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC, WIDE)
-    y_k = unit(y_k, UNIT, VEC, WIDE)
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
+    y_k, K = unit(y_k, UNIT, VEC[0], WIDE), K * VEC[1]
     split = tl.program_id(1)
     k = tl.program_id(0) * BN + tl.arange(0, BN)  # (BN,)
     first = split * steps * BM
@@ -107,10 +107,10 @@ def launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
     images, rank, pixels, moves, k, lanes = _rows(dy, tile)
     rows = images * prod(pixels)
     steps = -(-rows // (tile.bm * splits))
-    vec = vector(dy.dtype, *moves, k * (k != 1))
-    sizes = (rows, *pixels, dy.shape[1], steps)
+    vec = vector(dy.dtype, *moves, k * (k != 1)), vector(dy.dtype, dy.shape[1])
+    sizes = (rows, *pixels, dy.shape[1] // vec[1], steps)
     sizes += tuple(number for size in pixels for number in divisor(size))
-    sizes += (*(move // vec for move in moves), k // vec)
+    sizes += (*(move // vec[0] for move in moves), k if k == 1 else k // vec[0])
     return Launch(
         bgrad,
         (-(-dy.shape[1] // tile.bn), splits, 1),

@@ -33,11 +33,25 @@ def finish(
     offsets and the mask of the residual.
     """
     if bias is not None:
-        acc += tl.load(bias + channel, known, other=0.0).to(tl.float32)[None, :]
+        bias = tl.load(bias + channel, known, other=0.0).to(tl.float32)[None, :]
     if scale is not None:
-        acc *= tl.load(scale + channel, known, other=0.0).to(tl.float32)[None, :]
+        scale = tl.load(scale + channel, known, other=0.0).to(tl.float32)[None, :]
     if shift is not None:
-        acc += tl.load(shift + channel, known, other=0.0).to(tl.float32)[None, :]
+        shift = tl.load(shift + channel, known, other=0.0).to(tl.float32)[None, :]
     if residual is not None:
-        acc += tl.load(residual + where, inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual + where, inside, other=0.0).to(tl.float32)
+    return apply(acc, bias, scale, shift, residual, ACTIVATION)
+
+
+@triton.jit
+def apply(acc, bias, scale, shift, residual, ACTIVATION: tl.constexpr):
+    """Return float32 sums after the epilogue with what has been loaded for it; the rest is None."""
+    if bias is not None:
+        acc += bias
+    if scale is not None:
+        acc *= scale
+    if shift is not None:
+        acc += shift
+    if residual is not None:
+        acc += residual
     return activate(acc, ACTIVATION)

@@ -13,11 +13,11 @@ from triton.runtime import JITFunction
 
 from convref.case import Call
 
-from . import bgrad, depthwise, direct, dual, flat, gather, measured, tma, wgrad
+from . import bgrad, depthwise, direct, direct_wgrad, dual, flat, gather, measured, tma, wgrad
 from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
-from .table import Tile
+from .table import MOST_DIRECT, Tile
 from .task import ARCH, UNFUSED, Fusion, Task
 
 
@@ -41,7 +41,10 @@ class Kernel(Protocol):
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "gather": (depthwise, direct, flat, dual, tma, gather),
     "scatter": (depthwise, direct, flat, dual, tma, gather),
-    "correlate": (wgrad,),
+    "correlate": (
+        direct_wgrad,
+        wgrad,
+    ),
     "total": (bgrad,),
 }
 
@@ -180,7 +183,8 @@ def refusal(call: Call) -> str | None:
     shape = geometry(call.conv)
     if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
         return "2**31 pixels or more"
-    if shape.groups > MOST or prod(shape.stride) > MOST:
+    crowded = max(shape.big_channels, shape.small_channels) > MOST_DIRECT
+    if (crowded and shape.groups > MOST) or prod(shape.stride) > MOST:
         return f"more than {MOST} groups or classes of pixels"
     for role in call.wanted:
         if not KERNELS[Task(Builder(call, {}), shape, role).kind]:

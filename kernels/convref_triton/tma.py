@@ -15,7 +15,6 @@ hold what other groups and pixels are made of, and are not stored.
 from __future__ import annotations
 
 import re
-from itertools import product
 from math import prod
 
 import triton
@@ -180,13 +179,12 @@ def choose(task: Task) -> Tile:
 def best_box(size: int, pixels: Four, rank: int) -> Four:
     """Return the box of `size` pixels of which the fewest cover (n, o, p, q), widest first.
 
-    >>> best_box(128, (32, 1, 56, 56), 2), best_box(128, (32, 1, 7, 7), 2)
-    ((1, 1, 8, 16), (128, 1, 1, 1))
+    >>> best_box(128, (32, 1, 56, 56), 2), best_box(128, (32, 1, 14, 14), 2)
+    ((1, 1, 8, 16), (32, 1, 2, 2))
     """
-    edges = [[2**i for i in range(9)] if axis >= 3 - rank else [1] for axis in range(3)]
-    shapes = [(size // prod(shape), *shape) for shape in product(*edges)]
-    fit = [box for box in shapes if prod(box) == size and box[0] <= 256]
-    return min(fit, key=lambda box: (prod(in_boxes(pixels, box)), [-edge for edge in box[::-1]]))
+    shapes = [(size // prod(edges), *edges) for edges in table.EDGES[rank]]
+    fit = [box for box in shapes if 0 < box[0] <= 256]
+    return min(fit, key=lambda box: prod(in_boxes(pixels, box)))
 
 
 def in_boxes(pixels: Four, box: Four) -> Four:
@@ -216,7 +214,7 @@ def plan(task: Task, tile: Tile) -> None:
 def is_mapped(x: Tensor) -> bool:
     """Return whether a tensor map describes x: channels last, other axes nested around them."""
     unit, extent = VECTOR, x.shape[1]
-    for step, size in zip(x.steps[:1:-1] + x.steps[:1], x.shape[:1:-1] + x.shape[:1]):
+    for step, size in zip(x.strides[:1:-1] + x.strides[:1], x.shape[:1:-1] + x.shape[:1]):
         if size > 1 and (step < extent or step % unit):
             return False
         if size > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from convref.arrays import like, to_torch
@@ -62,3 +63,11 @@ def verdict(case, kernel, pick=0):
     zero_mean = case.fill == "normal"
     told = judge(case.call, arrays, results, backend.numerics(case.call), zero_mean=zero_mean)
     return told, admitted
+
+
+def regrouped(case, groups, big, small):
+    """Return the case with other channels: so many groups, and so many on each side of a group."""
+    problem = case.call.problem
+    c, k = (small, big) if problem.transposed else (big, small)
+    channels = replace(problem, groups=groups, c=groups * c, k=groups * k)
+    return replace(case, call=replace(case.call, problem=channels))

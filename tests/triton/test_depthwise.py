@@ -1,0 +1,83 @@
+"""Depthwise and other small groups: walks down rows, direct sums, filter cotangents."""
+
+import pytest
+from forced import regrouped, verdict
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from convref.conformance.strategies import cases
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import depthwise, direct, direct_wgrad
+from convref_triton.geometry import operands
+from convref_triton.plan import plan
+
+SUMS = ("fprop", "jvp", "dgrad")
+SMALL = {"max_elements": 200, "max_macs": 2_000}
+CASES = cases(passes=SUMS, dtypes=("f32", "bf16", "f16"), **SMALL)
+GROUPS = st.integers(1, 18)
+PICK = st.integers(0, 2**16)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(CASES, GROUPS, st.sampled_from([1, 1, 1, 2, 3]), PICK)
+def test_walks_are_right(case, groups, multiplier, pick):
+    told, admitted = verdict(regrouped(case, groups, 1, multiplier), depthwise, pick)
+    assume(admitted)
+    assert told
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(CASES, GROUPS, st.integers(1, 4), st.integers(1, 4), PICK)
+def test_direct_sums_are_right(case, groups, big, small, pick):
+    told, admitted = verdict(regrouped(case, groups, big, small), direct, pick)
+    assume(admitted)
+    assert told
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(
+    cases(passes=["wgrad"], dtypes=("f32", "bf16", "f16"), **SMALL),
+    GROUPS,
+    st.integers(1, 3),
+    st.integers(1, 3),
+    PICK,
+)
+def test_filter_cotangents_are_right(case, groups, big, small, pick):
+    assume(groups > 1 or big == 1)
+    told, admitted = verdict(regrouped(case, groups, big, small), direct_wgrad, pick)
+    assume(admitted)
+    assert told
+
+
+KERNELS = {"depthwise": depthwise, "direct": direct, "direct_wgrad": direct_wgrad}
+LINES = {
+    "conv.fprop:n1c6k6g6_i9x7_f7x7_p3:dt=bf16:mem=nhwc": "depthwise",
+    "conv.fprop:n1c6k6g6_i9x7_f7x7_p3:dt=bf16": "depthwise",
+    "conv.fprop:n2c3k3g3_i2x70_f3x3_p1:mem=nhwc": "depthwise",
+    "conv.fprop:n1c9k9g9_i70_f5_p2:dt=f16": "depthwise",
+    "conv.fprop:n1c4k4g4_i70x2_f3x1_p1_d9x1:mem=nhwc:fill=normal": "depthwise",
+    "conv.jvp:n1c5k10g5_i4x6x5_f3x3x3_p1:fill=normal": "depthwise",
+    "conv.dgrad:n1c7k7g7_i9x7_f5x5_p2:fill=inf": "depthwise",
+    "conv.fprop:n1c7k7g7_i9x7_f5x5_p2:t=1:flip=1:mem=nhwc": "depthwise",
+    "conv.fprop:n1c2k2g2_i20x20_f31x31_p15:mem=nhwc": "direct",
+    "conv.dgrad:n1c8k8g8_i9x7_f5x5_s3x2_p2:mem=nhwc:dt=f16": "direct",
+    "conv.dgrad:n1c8k16g8_i6x5_f3x3_p1:fill=nan": "direct",
+    "conv.wgrad:n2c8k8g8_i14x9_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "direct_wgrad",
+    "conv.wgrad:n2c3k3g3_i13x9_f9x7_p4:dt=bf16": "direct_wgrad",
+    "conv.wgrad:n2c8k4g4_i9x12_f3x3_s2_d1x2_p1:fill=inf": "direct_wgrad",
+    "conv.wgrad:n1c70000k70000g70000_i2_f2_p1:dt=f16:fill=ones": "direct_wgrad",
+    "conv.fprop:n1c70000k70000g70000_i2_f2_p1:dt=f16:fill=ones": "depthwise",
+}
+
+
+@pytest.mark.parametrize(("line", "kernel"), LINES.items())
+def test_the_plan_takes_them(line, kernel):
+    case = parse(line)
+    reason = plan(case.call, operands(case.call)).reason
+    assert f"{case.call.wanted[0]}: {kernel} " in reason
+    told, admitted = verdict(case, KERNELS[kernel])
+    assert admitted
+    assert told
