@@ -16,6 +16,7 @@ from .problem import (
     INDICES,
     SIGNATURE,
     SPATIAL,
+    STATISTICS,
     TERMS,
     ConvProblem,
     Problem,
@@ -28,6 +29,7 @@ from .problem import (
 __all__ = ["FILLS", "MATHS", "SPATIAL", "Call", "Case", "Spec", "axis_letters", "channels_last"]
 
 _INDEX_DTYPE = "i64"
+_STATISTIC_DTYPE = {"f16": "f32", "bf16": "f32"}
 MATHS = ("ieee", "tf32", "tf32x3")
 FILLS = (
     "int",
@@ -59,6 +61,17 @@ def channels_last(letters: str) -> str:
     return (
         letters if len(letters) < 3 or letters == "ncl" else letters[0] + letters[2:] + letters[1]
     )
+
+
+def role_dtype(role: str, dtype: str) -> str:
+    """Return the type of the array in `role` where data have the type `dtype`.
+
+    >>> role_dtype("x", "bf16"), role_dtype("indices", "bf16"), role_dtype("mean", "bf16")
+    ('bf16', 'i64', 'f32')
+    """
+    if role in INDICES:
+        return _INDEX_DTYPE
+    return _STATISTIC_DTYPE.get(dtype, dtype) if role in STATISTICS else dtype
 
 
 @dataclass(frozen=True)
@@ -143,10 +156,13 @@ class Call:
                 message(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
             )
         specs = tuple(
-            replace(spec, dtype=_INDEX_DTYPE) if role in INDICES else spec
+            replace(spec, dtype=role_dtype(role, specs[0].dtype))
+            if role in INDICES or role in STATISTICS
+            else spec
             for role, spec in zip(self.roles, specs)
         )
-        data = [spec for role, spec in zip(self.roles, specs) if role not in INDICES]
+        kept = (*INDICES, *STATISTICS)
+        data = [spec for role, spec in zip(self.roles, specs) if role not in kept]
         if len({spec.dtype for spec in data}) != 1 or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
             raise ConvrefError(
@@ -256,7 +272,7 @@ class Call:
 
     def dtype_of(self, role: str) -> str:
         """Return the short name of the type that the operand or result in `role` has."""
-        return _INDEX_DTYPE if role in INDICES else self.dtype
+        return role_dtype(role, self.dtype)
 
     def spec(self, role: str) -> Spec:
         """Return the Spec of the operand in `role`."""

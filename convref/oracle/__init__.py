@@ -87,9 +87,8 @@ def evaluate(
     )
     with np.errstate(all="ignore"):
         results = FORMULAS[call.op, call.pass_](call, *widened)
-    out = out or call.dtype
     return tuple(
-        r if r is None or role in INDICES else dtypes.rounded(r, out)
+        r if r is None or role in INDICES else dtypes.rounded(r, out or call.dtype_of(role))
         for role, r in zip(call.signature.results, results, strict=True)
     )
 

@@ -5,8 +5,23 @@ Capital letters in comments and docs: N batch, C input channels, K output channe
 D H W input, T R S filter, O P Q output.
 """
 
-from .base import BASE_ROLE, INDICES, Field, Problem
+from .activation import (
+    ActivationProblem,
+    CrossEntropyProblem,
+    GeluProblem,
+    LeakyReluProblem,
+    ReluProblem,
+    SoftmaxProblem,
+)
+from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
 from .conv import ConvProblem
+from .norm import (
+    BatchNormProblem,
+    FrozenNormProblem,
+    GroupNormProblem,
+    LayerNormProblem,
+    NormProblem,
+)
 from .pool import (
     AdaptiveAxis,
     AdaptiveMaxPoolProblem,
@@ -57,20 +72,32 @@ __all__ = [
     "RANKS",
     "SIGNATURE",
     "SPATIAL",
+    "STATISTICS",
     "TERMS",
+    "ActivationProblem",
     "AdaptiveAxis",
     "AdaptiveMaxPoolProblem",
     "AdaptivePoolProblem",
     "AvgPoolProblem",
     "Axis",
+    "BatchNormProblem",
     "ConvProblem",
+    "CrossEntropyProblem",
     "Field",
+    "FrozenNormProblem",
+    "GeluProblem",
+    "GroupNormProblem",
+    "LayerNormProblem",
+    "LeakyReluProblem",
     "LpPoolProblem",
+    "NormProblem",
     "Pads",
     "PoolProblem",
     "Problem",
+    "ReluProblem",
     "Signature",
     "Sizes",
+    "SoftmaxProblem",
     "Terms",
     "UnpoolProblem",
     "WindowProblem",

@@ -11,11 +11,12 @@ from ..errors import ConvrefError, message
 from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Sizes, integer, integers
 
 ROLES = ("x", "w", "b", "y", "cols")
-INDICES = ("indices",)  # roles that hold positions: int64 in every call, and never differentiated
+INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
+STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 beside 16-bit data, as libraries keep them
 
 BASE_ROLE = {
     variant: role for role in ROLES for variant in (role, f"d{role}", f"{role}_dot", f"dd{role}")
-} | {role: role for role in INDICES}
+} | {role: role for role in (*INDICES, *STATISTICS)}
 
 
 class Field(NamedTuple):

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from .activation import (
+    ActivationProblem,
+    CrossEntropyProblem,
+    GeluProblem,
+    LeakyReluProblem,
+    ReluProblem,
+    SoftmaxProblem,
+)
 from .base import Problem
 from .conv import ConvProblem
+from .norm import BatchNormProblem, FrozenNormProblem, GroupNormProblem, LayerNormProblem
 from .pool import (
     AdaptiveMaxPoolProblem,
     AdaptivePoolProblem,
@@ -27,6 +36,20 @@ FAMILY: dict[str, type[Problem]] = {
     "adaptive_max_pool": AdaptiveMaxPoolProblem,
     "adaptive_avg_pool": AdaptivePoolProblem,
     "max_unpool": UnpoolProblem,
+    "batch_norm": BatchNormProblem,
+    "batch_norm_eval": FrozenNormProblem,
+    "group_norm": GroupNormProblem,
+    "layer_norm": LayerNormProblem,
+    "relu": ReluProblem,
+    "leaky_relu": LeakyReluProblem,
+    "silu": ActivationProblem,
+    "gelu": GeluProblem,
+    "hardswish": ActivationProblem,
+    "sigmoid": ActivationProblem,
+    "tanh": ActivationProblem,
+    "softmax": SoftmaxProblem,
+    "log_softmax": SoftmaxProblem,
+    "cross_entropy": CrossEntropyProblem,
 }
 
 
@@ -76,6 +99,84 @@ SIGNATURE: dict[tuple[str, str], Signature] = {
     ("max_unpool", "backward"): Signature(("dy", "indices"), ("dx",)),
     ("max_unpool", "jvp"): Signature(("x_dot", "indices"), ("y_dot",)),
     ("max_unpool", "double_backward"): Signature(("ddx", "indices"), ("ddy",)),
+    ("batch_norm", "fprop"): Signature(
+        ("x", "w", "b", "rmean", "rvar"), ("y", "mean", "rstd", "rmean", "rvar")
+    ),
+    ("batch_norm", "backward"): Signature(
+        ("dy", "x", "w", "mean", "rstd"), ("dx", "dw", "db"), maskable=True
+    ),
+    ("batch_norm", "jvp"): Signature(("x", "w", "b", "x_dot", "w_dot", "b_dot"), ("y", "y_dot")),
+    ("batch_norm", "double_backward"): Signature(
+        ("ddx", "ddw", "ddb", "dy", "x", "w", "mean", "rstd"), ("ddy", "dx", "dw"), maskable=True
+    ),
+    ("group_norm", "fprop"): Signature(("x", "w", "b"), ("y", "mean", "rstd")),
+    ("group_norm", "backward"): Signature(
+        ("dy", "x", "w", "mean", "rstd"), ("dx", "dw", "db"), maskable=True
+    ),
+    ("group_norm", "jvp"): Signature(("x", "w", "b", "x_dot", "w_dot", "b_dot"), ("y", "y_dot")),
+    ("group_norm", "double_backward"): Signature(
+        ("ddx", "ddw", "ddb", "dy", "x", "w", "mean", "rstd"), ("ddy", "dx", "dw"), maskable=True
+    ),
+    ("layer_norm", "fprop"): Signature(("x", "w", "b"), ("y", "mean", "rstd")),
+    ("layer_norm", "backward"): Signature(
+        ("dy", "x", "w", "mean", "rstd"), ("dx", "dw", "db"), maskable=True
+    ),
+    ("layer_norm", "jvp"): Signature(("x", "w", "b", "x_dot", "w_dot", "b_dot"), ("y", "y_dot")),
+    ("layer_norm", "double_backward"): Signature(
+        ("ddx", "ddw", "ddb", "dy", "x", "w", "mean", "rstd"), ("ddy", "dx", "dw"), maskable=True
+    ),
+    ("batch_norm_eval", "fprop"): Signature(("x", "w", "b", "rmean", "rvar"), ("y",)),
+    ("batch_norm_eval", "backward"): Signature(
+        ("dy", "x", "w", "rmean", "rvar"), ("dx", "dw", "db"), maskable=True
+    ),
+    ("batch_norm_eval", "jvp"): Signature(
+        ("x", "w", "b", "rmean", "rvar", "x_dot", "w_dot", "b_dot"), ("y", "y_dot")
+    ),
+    ("batch_norm_eval", "double_backward"): Signature(
+        ("ddx", "ddw", "ddb", "dy", "x", "w", "rmean", "rvar"), ("ddy", "dx", "dw"), maskable=True
+    ),
+    ("relu", "fprop"): Signature(("x",), ("y",)),
+    ("relu", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("relu", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("relu", "double_backward"): Signature(("ddx", "x"), ("ddy",)),
+    ("leaky_relu", "fprop"): Signature(("x",), ("y",)),
+    ("leaky_relu", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("leaky_relu", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("leaky_relu", "double_backward"): Signature(("ddx", "x"), ("ddy",)),
+    ("silu", "fprop"): Signature(("x",), ("y",)),
+    ("silu", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("silu", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("silu", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("gelu", "fprop"): Signature(("x",), ("y",)),
+    ("gelu", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("gelu", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("gelu", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("hardswish", "fprop"): Signature(("x",), ("y",)),
+    ("hardswish", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("hardswish", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("hardswish", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("sigmoid", "fprop"): Signature(("x",), ("y",)),
+    ("sigmoid", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("sigmoid", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("sigmoid", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("tanh", "fprop"): Signature(("x",), ("y",)),
+    ("tanh", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("tanh", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("tanh", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("softmax", "fprop"): Signature(("x",), ("y",)),
+    ("softmax", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("softmax", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("softmax", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("log_softmax", "fprop"): Signature(("x",), ("y",)),
+    ("log_softmax", "backward"): Signature(("dy", "x"), ("dx",)),
+    ("log_softmax", "jvp"): Signature(("x", "x_dot"), ("y", "y_dot")),
+    ("log_softmax", "double_backward"): Signature(("ddx", "dy", "x"), ("ddy", "dx"), maskable=True),
+    ("cross_entropy", "fprop"): Signature(("x", "w", "target"), ("y",)),
+    ("cross_entropy", "backward"): Signature(("dy", "x", "w", "target"), ("dx",)),
+    ("cross_entropy", "jvp"): Signature(("x", "w", "target", "x_dot"), ("y", "y_dot")),
+    ("cross_entropy", "double_backward"): Signature(
+        ("ddx", "dy", "x", "w", "target"), ("ddy", "dx"), maskable=True
+    ),
 }
 
 
@@ -94,12 +195,15 @@ class Terms(NamedTuple):
     kind : str
         "sum"; "copy": elements of an operand, bit for bit; "formula": anything else, judged by
         the magnitude that the oracle gives for it, non-finite where the formula itself is.
+    signed : bool
+        Whether the sign of a copied zero is judged.
     """
 
     products: tuple[tuple[str, str], ...] = ()
     added: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
     kind: str = "sum"
+    signed: bool = True
 
     @property
     def reads(self) -> set[str]:
@@ -155,6 +259,152 @@ TERMS: dict[tuple[str, str, str], Terms] = {
     ("max_unpool", "backward", "dx"): Terms(added=("dy",), by=("indices",), kind="copy"),
     ("max_unpool", "jvp", "y_dot"): Terms(added=("x_dot",), by=("indices",), kind="copy"),
     ("max_unpool", "double_backward", "ddy"): Terms(added=("ddx",), by=("indices",), kind="copy"),
+    ("batch_norm", "fprop", "y"): Terms(added=("x", "w", "b"), kind="formula"),
+    ("batch_norm", "fprop", "mean"): Terms(added=("x",), kind="formula"),
+    ("batch_norm", "fprop", "rstd"): Terms(added=("x",), kind="formula"),
+    ("batch_norm", "fprop", "rmean"): Terms(added=("rmean", "x"), kind="formula"),
+    ("batch_norm", "fprop", "rvar"): Terms(added=("rvar", "x"), kind="formula"),
+    ("batch_norm", "backward", "dx"): Terms(added=("dy", "x", "w", "mean", "rstd"), kind="formula"),
+    ("batch_norm", "backward", "dw"): Terms(added=("dy", "x", "mean", "rstd"), kind="formula"),
+    ("batch_norm", "backward", "db"): Terms(added=("dy",), kind="formula"),
+    ("batch_norm", "jvp", "y"): Terms(added=("x", "w", "b"), kind="formula"),
+    ("batch_norm", "jvp", "y_dot"): Terms(
+        added=("x", "w", "x_dot", "w_dot", "b_dot"), kind="formula"
+    ),
+    ("batch_norm", "double_backward", "ddy"): Terms(
+        added=("ddx", "ddw", "ddb", "x", "w", "mean", "rstd"), kind="formula"
+    ),
+    ("batch_norm", "double_backward", "dx"): Terms(
+        added=("ddx", "ddw", "dy", "x", "w", "mean", "rstd"), kind="formula"
+    ),
+    ("batch_norm", "double_backward", "dw"): Terms(
+        added=("ddx", "dy", "x", "mean", "rstd"), kind="formula"
+    ),
+    ("group_norm", "fprop", "y"): Terms(added=("x", "w", "b"), kind="formula"),
+    ("group_norm", "fprop", "mean"): Terms(added=("x",), kind="formula"),
+    ("group_norm", "fprop", "rstd"): Terms(added=("x",), kind="formula"),
+    ("group_norm", "backward", "dx"): Terms(added=("dy", "x", "w", "mean", "rstd"), kind="formula"),
+    ("group_norm", "backward", "dw"): Terms(added=("dy", "x", "mean", "rstd"), kind="formula"),
+    ("group_norm", "backward", "db"): Terms(added=("dy",), kind="formula"),
+    ("group_norm", "jvp", "y"): Terms(added=("x", "w", "b"), kind="formula"),
+    ("group_norm", "jvp", "y_dot"): Terms(
+        added=("x", "w", "x_dot", "w_dot", "b_dot"), kind="formula"
+    ),
+    ("group_norm", "double_backward", "ddy"): Terms(
+        added=("ddx", "ddw", "ddb", "x", "w", "mean", "rstd"), kind="formula"
+    ),
+    ("group_norm", "double_backward", "dx"): Terms(
+        added=("ddx", "ddw", "dy", "x", "w", "mean", "rstd"), kind="formula"
+    ),
+    ("group_norm", "double_backward", "dw"): Terms(
+        added=("ddx", "dy", "x", "mean", "rstd"), kind="formula"
+    ),
+    ("layer_norm", "fprop", "y"): Terms(added=("x", "w", "b"), kind="formula"),
+    ("layer_norm", "fprop", "mean"): Terms(added=("x",), kind="formula"),
+    ("layer_norm", "fprop", "rstd"): Terms(added=("x",), kind="formula"),
+    ("layer_norm", "backward", "dx"): Terms(added=("dy", "x", "w", "mean", "rstd"), kind="formula"),
+    ("layer_norm", "backward", "dw"): Terms(added=("dy", "x", "mean", "rstd"), kind="formula"),
+    ("layer_norm", "backward", "db"): Terms(added=("dy",), kind="formula"),
+    ("layer_norm", "jvp", "y"): Terms(added=("x", "w", "b"), kind="formula"),
+    ("layer_norm", "jvp", "y_dot"): Terms(
+        added=("x", "w", "x_dot", "w_dot", "b_dot"), kind="formula"
+    ),
+    ("layer_norm", "double_backward", "ddy"): Terms(
+        added=("ddx", "ddw", "ddb", "x", "w", "mean", "rstd"), kind="formula"
+    ),
+    ("layer_norm", "double_backward", "dx"): Terms(
+        added=("ddx", "ddw", "dy", "x", "w", "mean", "rstd"), kind="formula"
+    ),
+    ("layer_norm", "double_backward", "dw"): Terms(
+        added=("ddx", "dy", "x", "mean", "rstd"), kind="formula"
+    ),
+    ("batch_norm_eval", "fprop", "y"): Terms(
+        added=("x", "w", "b", "rmean", "rvar"), kind="formula"
+    ),
+    ("batch_norm_eval", "backward", "dx"): Terms(added=("dy", "w", "rvar"), kind="formula"),
+    ("batch_norm_eval", "backward", "dw"): Terms(
+        added=("dy", "x", "rmean", "rvar"), kind="formula"
+    ),
+    ("batch_norm_eval", "backward", "db"): Terms(added=("dy",), kind="formula"),
+    ("batch_norm_eval", "jvp", "y"): Terms(added=("x", "w", "b", "rmean", "rvar"), kind="formula"),
+    ("batch_norm_eval", "jvp", "y_dot"): Terms(
+        added=("x", "w", "rmean", "rvar", "x_dot", "w_dot", "b_dot"), kind="formula"
+    ),
+    ("batch_norm_eval", "double_backward", "ddy"): Terms(
+        added=("ddx", "ddw", "ddb", "x", "w", "rmean", "rvar"), kind="formula"
+    ),
+    ("batch_norm_eval", "double_backward", "dx"): Terms(
+        added=("ddw", "dy", "rvar"), kind="formula"
+    ),
+    ("batch_norm_eval", "double_backward", "dw"): Terms(
+        added=("ddx", "dy", "rvar"), kind="formula"
+    ),
+    ("relu", "fprop", "y"): Terms(added=("x",), by=("x",), kind="copy", signed=False),
+    ("relu", "backward", "dx"): Terms(added=("dy",), by=("x",), kind="copy", signed=False),
+    ("relu", "jvp", "y"): Terms(added=("x",), by=("x",), kind="copy", signed=False),
+    ("relu", "jvp", "y_dot"): Terms(added=("x_dot",), by=("x",), kind="copy", signed=False),
+    ("relu", "double_backward", "ddy"): Terms(added=("ddx",), by=("x",), kind="copy", signed=False),
+    ("leaky_relu", "fprop", "y"): Terms(added=("x",), by=("x",), kind="formula"),
+    ("leaky_relu", "backward", "dx"): Terms(added=("dy",), by=("x",), kind="formula"),
+    ("leaky_relu", "jvp", "y"): Terms(added=("x",), by=("x",), kind="formula"),
+    ("leaky_relu", "jvp", "y_dot"): Terms(added=("x_dot",), by=("x",), kind="formula"),
+    ("leaky_relu", "double_backward", "ddy"): Terms(added=("ddx",), by=("x",), kind="formula"),
+    ("silu", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("silu", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("silu", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("silu", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("silu", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("silu", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("gelu", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("gelu", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("gelu", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("gelu", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("gelu", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("gelu", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("hardswish", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("hardswish", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("hardswish", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("hardswish", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("hardswish", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("hardswish", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("sigmoid", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("sigmoid", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("sigmoid", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("sigmoid", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("sigmoid", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("sigmoid", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("tanh", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("tanh", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("tanh", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("tanh", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("tanh", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("tanh", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("softmax", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("softmax", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("softmax", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("softmax", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("softmax", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("softmax", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("log_softmax", "fprop", "y"): Terms(added=("x",), kind="formula"),
+    ("log_softmax", "backward", "dx"): Terms(added=("dy", "x"), kind="formula"),
+    ("log_softmax", "jvp", "y"): Terms(added=("x",), kind="formula"),
+    ("log_softmax", "jvp", "y_dot"): Terms(added=("x", "x_dot"), kind="formula"),
+    ("log_softmax", "double_backward", "ddy"): Terms(added=("ddx", "x"), kind="formula"),
+    ("log_softmax", "double_backward", "dx"): Terms(added=("ddx", "dy", "x"), kind="formula"),
+    ("cross_entropy", "fprop", "y"): Terms(added=("x", "w"), by=("target",), kind="formula"),
+    ("cross_entropy", "backward", "dx"): Terms(
+        added=("dy", "x", "w"), by=("target",), kind="formula"
+    ),
+    ("cross_entropy", "jvp", "y"): Terms(added=("x", "w"), by=("target",), kind="formula"),
+    ("cross_entropy", "jvp", "y_dot"): Terms(
+        added=("x", "w", "x_dot"), by=("target",), kind="formula"
+    ),
+    ("cross_entropy", "double_backward", "ddy"): Terms(
+        added=("ddx", "x", "w"), by=("target",), kind="formula"
+    ),
+    ("cross_entropy", "double_backward", "dx"): Terms(
+        added=("ddx", "dy", "x", "w"), by=("target",), kind="formula"
+    ),
 }
 
 _GRADIENTS = ("dx", "dw", "db")
@@ -185,6 +435,19 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "adaptive_max_pool",
         "adaptive_avg_pool",
         "max_unpool",
+    ),
+    "norm": ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm"),
+    "activation": (
+        "relu",
+        "leaky_relu",
+        "silu",
+        "gelu",
+        "hardswish",
+        "sigmoid",
+        "tanh",
+        "softmax",
+        "log_softmax",
+        "cross_entropy",
     ),
 }
 

@@ -1,0 +1,217 @@
+"""Activations: functions of one element, softmax along an axis, and the loss of a classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar
+
+from ..errors import ConvrefError, message, shorten
+from .base import BASE_ROLE, Field, Problem
+from .norm import inexact, real
+from .sizes import SPATIAL, Sizes, integer
+
+POINTWISE = 16  # roundings of a function of one element, as docs/judge.md counts them
+
+
+class ReluProblem(Problem):
+    """The rectifier: any real numbers, nothing is rounded.
+
+    Examples
+    --------
+    >>> ReluProblem(n=1, c=2, input=(3,)).shape("dx")
+    (1, 2, 3)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("relu",)
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        return "complex numbers have no order" if code[0] == "c" else None
+
+
+class ActivationProblem(Problem):
+    """A smooth function of one element: silu, hardswish, sigmoid, tanh.
+
+    Examples
+    --------
+    >>> ActivationProblem(n=1, c=2, input=(3,)).products("y")
+    16
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("silu", "hardswish", "sigmoid", "tanh")
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        return inexact(code)
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        return POINTWISE
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakyReluProblem(ActivationProblem):
+    """The leaky rectifier: x where it is positive, a fraction of x elsewhere.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    slope : float
+        The fraction.
+
+    Examples
+    --------
+    >>> LeakyReluProblem(n=1, c=2, input=(3,), slope=0.2).slope
+    0.2
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("leaky_relu",)
+    KEYS: ClassVar[dict[str, Field]] = {"slope": Field("slope", "float")}
+
+    slope: float = 0.01
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("slope", real(where, "negative_slope", self.slope))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeluProblem(ActivationProblem):
+    """x times the normal distribution function, or its approximation by tanh.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    approximate : str
+        "none" or "tanh".
+
+    Examples
+    --------
+    >>> GeluProblem(n=1, c=2, input=(3,)).approximate
+    'none'
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("gelu",)
+    KEYS: ClassVar[dict[str, Field]] = {"approx": Field("approximate", "word")}
+
+    approximate: str = "none"
+
+    def _validate(self, where: str, rank: int) -> None:
+        _one_of(where, "approximate", self.approximate, ("none", "tanh"))
+
+
+def _one_of(where: str, name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
+        raise ConvrefError(message(where, what))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxProblem(ActivationProblem):
+    """Softmax and its logarithm along one axis.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    dim : int
+        The axis out of (N, C, spatial), 0 to rank + 1.
+
+    Examples
+    --------
+    >>> SoftmaxProblem(n=1, c=2, input=(3,), dim=2).count
+    3
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
+    KEYS: ClassVar[dict[str, Field]] = {"dim": Field("dim", "integer")}
+
+    dim: int = 1
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("dim", integer(where, "dim", self.dim))
+        if not 0 <= self.dim < rank + 2:
+            raise ConvrefError(message(where, f"dim is {self.dim}, needs 0 to {rank + 1}"))
+
+    @property
+    def count(self) -> int:
+        """Return how many elements a sum has."""
+        return (self.n, self.c, *self.input)[self.dim]
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        return 2 * self.count + POINTWISE
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropyProblem(ActivationProblem):
+    """The cross entropy of C classes at every position of a batch, against one class for each.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`; at least one class.
+    weight : bool
+        Whether classes have weights.
+    ignore_index : int
+        Positions with this target count nowhere.
+    label_smoothing : float
+        The share, 0 to 1, that all classes have in each target.
+    reduction : str
+        "mean" (over the weights of the targets), "sum" or "none".
+
+    Examples
+    --------
+    >>> CrossEntropyProblem(n=2, c=5, input=(3, 3), reduction="none").shape("y")
+    (2, 3, 3)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("cross_entropy",)
+    KEYS: ClassVar[dict[str, Field]] = {
+        "weight": Field("weight", "flag"),
+        "ignore": Field("ignore_index", "integer"),
+        "smooth": Field("label_smoothing", "float"),
+        "red": Field("reduction", "word"),
+    }
+
+    weight: bool = False
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    reduction: str = "mean"
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("weight", bool(self.weight))
+        self._put("ignore_index", integer(where, "ignore_index", self.ignore_index))
+        smoothing = real(where, "label_smoothing", self.label_smoothing, 0.0)
+        if smoothing > 1:
+            raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
+        self._put("label_smoothing", smoothing)
+        _one_of(where, "reduction", self.reduction, REDUCTIONS)
+        self._at_least("c", self.c, 1)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        target = (self.n, *self.input)
+        y = target if self.reduction == "none" else (1,)
+        return {"x": (self.n, self.c, *self.input), "w": (self.c,), "target": target, "y": y}
+
+    def letters(self, role: str) -> str:
+        """Return one letter per axis of the array in `role`, in logical order."""
+        space, base = SPATIAL[self.rank], BASE_ROLE[role]
+        if base == "y" and self.reduction != "none":
+            return "l"
+        return {"x": "nc" + space, "w": "c"}.get(base, "n" + space)
+
+    def has(self, role: str) -> bool:
+        """Return whether the problem has an operand in `role` at all."""
+        return role != "w" or self.weight
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE

@@ -1,0 +1,280 @@
+"""Normalisations: over which elements statistics are taken, and how weights lie on an image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite, prod
+from typing import Any, ClassVar, NamedTuple
+
+from ..errors import ConvrefError, message, shorten
+from .base import BASE_ROLE, Field, Problem
+from .sizes import SPATIAL, Sizes, integer
+
+
+class Blocks(NamedTuple):
+    """An image seen with four axes, so that every norm is the same sums over some of them.
+
+    Attributes
+    ----------
+    image : tuple of int
+        (N, G, C/G, positions): G groups of channels.
+    statistics : tuple of int
+        The axes over which a mean is taken.
+    weight : tuple of int
+        Shape of weight and bias on these axes; 1 where they are repeated.
+    """
+
+    image: Sizes
+    statistics: tuple[int, ...]
+    weight: Sizes
+
+    @property
+    def repeated(self) -> tuple[int, ...]:
+        """Return the axes along which one weight serves many elements."""
+        return tuple(axis for axis, size in enumerate(self.weight) if size == 1)
+
+
+def real(where: str, name: str, value: Any, least: float = -float("inf")) -> float:
+    """Return `value` as a finite float of at least `least`, or raise."""
+    try:
+        found = float("nan") if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError):
+        found = float("nan")
+    if not (isfinite(found) and found >= least):
+        needs = "a finite number" + (f" of at least {least:g}" if isfinite(least) else "")
+        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs {needs}"))
+    return found
+
+
+def inexact(code: str) -> str | None:
+    """Return why numbers of type `code` have no roots or exponentials here, or None."""
+    if code[0] == "c":
+        return "complex numbers are not in the domain"
+    if code[0] in "iu":
+        return f"results of {code} are no integers, needs floats or Fractions"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormProblem(Problem):
+    """What all norms share: y = (x - mean) * rstd * w + b with rstd = 1 / sqrt(var + eps).
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    eps : float
+        Added to the variance, at least 0.
+    weight, bias : bool
+        Whether there is one.
+    """
+
+    KEYS: ClassVar[dict[str, Field]] = {
+        "eps": Field("eps", "float"),
+        "weight": Field("weight", "flag"),
+        "bias": Field("bias", "flag"),
+    }
+
+    eps: float = 1e-5
+    weight: bool = True
+    bias: bool = True
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("eps", real(where, "eps", self.eps, 0.0))
+        self._put("weight", bool(self.weight))
+        self._put("bias", bool(self.bias))
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Return how the image is seen: statistics for each n and group, a weight per channel."""
+        raise NotImplementedError
+
+    @property
+    def count(self) -> int:
+        """Return how many elements one mean is taken over."""
+        return prod(self.blocks.image[axis] for axis in self.blocks.statistics)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        x, blocks = (self.n, self.c, *self.input), self.blocks
+        kept = tuple(
+            size for axis, size in enumerate(blocks.image) if axis not in blocks.statistics
+        )
+        statistic = dict.fromkeys(("mean", "rstd", "rmean", "rvar"), kept)
+        return {"x": x, "y": x, **dict.fromkeys(("w", "b"), self._weights()), **statistic}
+
+    def _weights(self) -> Sizes:
+        return (self.c,)
+
+    def letters(self, role: str) -> str:
+        """Return one letter per axis of the array in `role`, in logical order."""
+        letters = "nc" + SPATIAL[self.rank]
+        base = BASE_ROLE[role]
+        if base in ("x", "y"):
+            return letters
+        if base in ("w", "b"):
+            return letters[1 : 1 + len(self._weights())]
+        return {(0, 2, 3): "c", (2, 3): "ng"}[self.blocks.statistics][: len(self.shape(role))]
+
+    def for_pass(self, pass_: str) -> Problem:
+        """Return the same problem as `pass_` has it: in backward the mask says it all of bias."""
+        return replace(self, bias=True) if pass_ == "backward" else self
+
+    def has(self, role: str) -> bool:
+        """Return whether the problem has an operand in `role` at all."""
+        return {"w": self.weight, "b": self.bias}.get(BASE_ROLE[role], True)
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        return inexact(code)
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`.
+
+        docs/judge.md counts them: a mean of m elements 2 m + 8, however it is updated on the way.
+        """
+        statistics = 2 * self.count + 16
+        weights = prod(self.blocks.image[axis] for axis in self.blocks.repeated)
+        return {
+            "dx": 2 * statistics,
+            "y_dot": 2 * statistics,
+            "ddy": 2 * statistics,
+            "dw": 2 * statistics + weights,
+            "db": weights + 1,
+        }.get(role, statistics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormProblem(NormProblem):
+    """Batch norm in training: one mean per channel, over batch and space.
+
+    Parameters
+    ----------
+    n, c, input, eps, weight, bias
+        As in `NormProblem`; at least two values per channel.
+    momentum : float
+        The weight of the new statistic in the running one.
+
+    Examples
+    --------
+    >>> BatchNormProblem(n=8, c=3, input=(4, 4)).shape("mean")
+    (3,)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("batch_norm",)
+    KEYS: ClassVar[dict[str, Field]] = {**NormProblem.KEYS, "mom": Field("momentum", "float")}
+
+    momentum: float = 0.1
+
+    def _validate(self, where: str, rank: int) -> None:
+        super()._validate(where, rank)
+        self._put("momentum", real(where, "momentum", self.momentum))
+        if self.count < 2:
+            what = f"input has {self.count} values per channel, needs at least 2 in training"
+            raise ConvrefError(message(where, what))
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Return how the image is seen."""
+        return Blocks((self.n, self.c, 1, prod(self.input)), (0, 2, 3), (1, self.c, 1, 1))
+
+
+class FrozenNormProblem(NormProblem):
+    """Batch norm in evaluation: the running statistics are given and stay as they are.
+
+    Examples
+    --------
+    >>> FrozenNormProblem(n=1, c=3, input=(4, 4)).shape("rmean")
+    (3,)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("batch_norm_eval",)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Return how the image is seen."""
+        return Blocks((self.n, self.c, 1, prod(self.input)), (0, 2, 3), (1, self.c, 1, 1))
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        summed = self.n * prod(self.input) if role in ("dw", "db") else 0
+        return summed + 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNormProblem(NormProblem):
+    """Group norm: one mean per image and group of channels; a group per channel is instance norm.
+
+    Parameters
+    ----------
+    n, c, input, eps, weight, bias
+        As in `NormProblem`; no axis but n may be empty.
+    groups : int
+        A divisor of c.
+
+    Examples
+    --------
+    >>> GroupNormProblem(n=8, c=6, groups=3, input=(4, 4)).shape("mean")
+    (8, 3)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("group_norm",)
+    HEAD: ClassVar[dict[str, str]] = {"n": "n", "c": "c", "g": "groups"}
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
+
+    groups: int = 1
+
+    def _validate(self, where: str, rank: int) -> None:
+        super()._validate(where, rank)
+        self._put("groups", integer(where, "groups", self.groups))
+        self._at_least("groups", self.groups, 1)
+        self._at_least("c", self.c, 1)
+        if self.c % self.groups:
+            what = f"input has C={self.c}, needs a multiple of groups={self.groups}"
+            raise ConvrefError(message(where, what))
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Return how the image is seen."""
+        per = self.c // self.groups
+        image = (self.n, self.groups, per, prod(self.input))
+        return Blocks(image, (2, 3), (1, self.groups, per, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormProblem(NormProblem):
+    """Layer norm: one mean per image, over all that it holds, and a weight per element.
+
+    Parameters
+    ----------
+    n, c, input, eps, weight, bias
+        As in `NormProblem`; no axis but n may be empty.
+
+    Examples
+    --------
+    >>> LayerNormProblem(n=8, c=3, input=(4, 4)).shape("w")
+    (3, 4, 4)
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("layer_norm",)
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
+
+    def _validate(self, where: str, rank: int) -> None:
+        super()._validate(where, rank)
+        self._at_least("c", self.c, 1)
+
+    def _weights(self) -> Sizes:
+        return (self.c, *self.input)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Return how the image is seen."""
+        return Blocks(
+            (self.n, 1, self.c, prod(self.input)), (2, 3), (1, 1, self.c, prod(self.input))
+        )
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        shapes = super()._shapes
+        return {**shapes, "mean": (self.n,), "rstd": (self.n,)}
