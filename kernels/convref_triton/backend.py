@@ -80,7 +80,7 @@ class TritonBackend:
         """
         added = epilogue.startswith("add_")
         fusion = Fusion(residual="z" if added else "", activation=epilogue.removeprefix("add_"))
-        if fusion.activation not in ACTIVATIONS or call.pass_ != "fprop":
+        if fusion.activation not in ACTIVATIONS or (call.op, call.pass_) != ("conv", "fprop"):
             return None
 
         def run(x: Any, w: Any, b: Any, z: Any = None) -> Any:

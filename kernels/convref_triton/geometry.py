@@ -12,7 +12,7 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from convref.case import Call, Spec, axis_letters
-from convref.problem import ConvProblem
+from convref.problem import ConvProblem, WindowProblem
 
 Three = tuple[int, int, int]
 LIMIT = 2**31  # what an int32 offset must stay below
@@ -141,20 +141,27 @@ def lying(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor
     return Tensor(role, shape, tuple(strides[axis] for axis in letters), spec.dtype, aligned)
 
 
-def geometry(problem: ConvProblem) -> Geometry:
-    """Return the Geometry of a problem."""
+def geometry(problem: WindowProblem) -> Geometry:
+    """Return the Geometry of a problem.
+
+    Columns are what a depthwise convolution with one filter a tap would give: each channel is a
+    group, with as many channels of the small side as there are taps.
+    """
 
     def three(values: tuple[int, ...], missing: int = 1) -> Three:
         d, h, w = (missing,) * (3 - problem.rank) + tuple(values)
         return d, h, w
 
     big, small = problem.input, problem.output
-    channels = problem.c // problem.groups, problem.k // problem.groups
-    if problem.transposed:
-        big, small, channels = small, big, channels[::-1]
+    groups, channels, flip = problem.c, (1, prod(problem.filter)), False
+    if isinstance(problem, ConvProblem):
+        groups, flip = problem.groups, problem.flip
+        channels = problem.c // groups, problem.k // groups
+        if problem.transposed:
+            big, small, channels = small, big, channels[::-1]
     return Geometry(
         problem.n,
-        problem.groups,
+        groups,
         problem.rank,
         three(big),
         three(small),
@@ -163,7 +170,7 @@ def geometry(problem: ConvProblem) -> Geometry:
         three(problem.dilation),
         three(tuple(lo for lo, _ in problem.padding), 0),
         *channels,
-        problem.flip,
+        flip,
     )
 
 

@@ -18,6 +18,9 @@ from typing import Any
 
 from convref.case import Call
 from convref.line import parse
+from convref.problem import ConvProblem
+
+from .geometry import geometry
 
 FOLDER = Path(__file__).parent / "measured"
 AT_MOST, RUNS = 0.97, 2  # "auto" takes us where we took that share of the best other time, so often
@@ -26,7 +29,9 @@ Row = Mapping[str, Any]
 
 def line_of(call: Call, role: str) -> str:
     """Return the line under which one result of a call is tuned: alone, and without a bias."""
-    problem = call.conv
+    problem = call.problem
+    if not isinstance(problem, ConvProblem):
+        return str(call)
     if call.signature.maskable:
         return str(replace(call, mask=tuple(name == role for name in call.signature.results)))
     return str(replace(call, problem=replace(problem, bias=False), specs=call.specs))
@@ -35,11 +40,13 @@ def line_of(call: Call, role: str) -> str:
 def class_of(line: str) -> str:
     """Return the class of a line: what it computes with what, and each size's power of two."""
     call = parse(line).call
-    problem = call.conv
-    sizes = (problem.n, problem.c // problem.groups, problem.k // problem.groups, *problem.output)
-    role = "".join(call.wanted)
-    kind = (call.pass_, role, call.dtype, call.math, problem.transposed, call.specs[0].order)
-    taps = (problem.filter, problem.stride, problem.dilation, problem.groups > 1)
+    problem, shape = call.windows, geometry(call.windows)
+    conv = isinstance(problem, ConvProblem)
+    channels = (shape.big_channels, shape.small_channels) if conv else (shape.groups,)
+    sizes = (problem.n, *channels, *problem.output)
+    role, transposed = "".join(call.wanted), conv and problem.transposed
+    kind = (call.op, call.pass_, role, call.dtype, call.math, transposed, call.specs[0].order)
+    taps = (problem.filter, problem.stride, problem.dilation, conv and shape.groups > 1)
     return repr((*kind, *taps, tuple(size.bit_length() for size in sizes)))
 
 

@@ -13,7 +13,19 @@ from triton.runtime import JITFunction
 
 from convref.case import Call
 
-from . import bgrad, depthwise, direct, direct_wgrad, dual, flat, gather, measured, tma, wgrad
+from . import (
+    bgrad,
+    depthwise,
+    direct,
+    direct_wgrad,
+    dual,
+    flat,
+    gather,
+    measured,
+    tma,
+    unfold,
+    wgrad,
+)
 from .builder import Builder
 from .geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from .launch import Plan
@@ -46,7 +58,10 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
         wgrad,
     ),
     "total": (bgrad,),
+    "unfold": (unfold,),
+    "fold": (unfold,),
 }
+OPS = ("conv", "unfold", "fold")
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,7 @@ def plan(
         Architecture of the device.
     """
     builder = Builder(call, tensors)
-    shape = geometry(call.conv)
+    shape = geometry(call.windows)
     for role in call.wanted:
         if role in builder.buffers:
             continue  # computed together with one before
@@ -119,7 +134,7 @@ def choices(task: Task) -> Iterator[Choice]:
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
     """Return every choice that `plan` takes for some result of a call."""
-    shape = geometry(call.conv)
+    shape = geometry(call.windows)
     tasks = (Task(Builder(call, tensors), shape, role, arch=arch) for role in call.wanted)
     return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
 
@@ -174,16 +189,16 @@ MOST = 65_535  # programs along y and z of a grid
 
 def refusal(call: Call) -> str | None:
     """Return why no kernel computes `call`, None if one does."""
-    if call.op != "conv":
-        return f"no kernel for {call.op}"
+    if call.op not in OPS:
+        return f"no kernel for {call.op}: there are some for {', '.join(OPS)}"
     if call.dtype not in ITEMSIZE:
         return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
     if call.math not in MATHS.get(call.dtype, ("ieee",)):
         return f"math={call.math} is for f32"
-    shape = geometry(call.conv)
+    shape = geometry(call.windows)
     if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
         return "2**31 pixels or more"
-    crowded = max(shape.big_channels, shape.small_channels) > MOST_DIRECT
+    crowded = max(shape.big_channels, shape.small_channels) > MOST_DIRECT and call.op == "conv"
     if (crowded and shape.groups > MOST) or prod(shape.stride) > MOST:
         return f"more than {MOST} groups or classes of pixels"
     for role in call.wanted:

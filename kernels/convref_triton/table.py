@@ -116,6 +116,9 @@ DIRECT_WGRAD_LAST = (  # walkers, pairs of channels, rows of a walk
 DIRECT_WGRAD_FIRST = tuple(
     Tile(bm, bn, walk) for bm, bn in ((128, 1), (64, 2), (32, 4), (16, 8)) for walk in (56, 14)
 )
+UNFOLD = (Tile(256, 8, 1), Tile(128, 8, 1), Tile(256, 2, 1), Tile(128, 1, 1))  # pixels, channels
+UNFOLD_LAST = (Tile(64, 32, 1), Tile(32, 64, 1), Tile(64, 16, 1), Tile(32, 16, 1), Tile(128, 4, 1))
+FOLD = (Tile(256, 4, 1), Tile(128, 4, 1), Tile(256, 1, 1), Tile(128, 1, 1))
 MOST_ROWS = 8  # of taps that a walk keeps sums of
 MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was read
 MOST_DIRECT = 8  # channels a group on either side for which no product of matrices is filled
@@ -187,6 +190,9 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     **{("direct first", kind): DIRECT_FIRST for kind in ("f16", "bf16", "ieee")},
     **{("depthwise last", kind): LAST for kind in ("f16", "bf16", "ieee")},
     **{("depthwise first", kind): FIRST for kind in ("f16", "bf16", "ieee")},
+    **{("unfold", kind): UNFOLD for kind in ("f16", "bf16", "ieee")},
+    **{("unfold last", kind): UNFOLD_LAST for kind in ("f16", "bf16", "ieee")},
+    **{("fold", kind): FOLD for kind in ("f16", "bf16", "ieee")},
     ("wgrad", "f16"): WGRAD_NARROW,
     ("wgrad", "bf16"): WGRAD_NARROW,
     ("wgrad", "ieee"): IEEE,

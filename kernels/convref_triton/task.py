@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from convref.problem import BASE_ROLE
+from convref.problem import BASE_ROLE, ConvProblem
 
 from .builder import Builder, channels_last, is_channels_last, vector
 from .geometry import ITEMSIZE, Geometry, Tensor
@@ -74,8 +74,14 @@ class Task:
 
     @property
     def kind(self) -> str:
-        """Return which sum it is: "gather", "scatter", "correlate" (dw) or "total" (db)."""
-        base, transposed = BASE_ROLE[self.role], self.builder.call.conv.transposed
+        """Return what is computed: a key of `convref_triton.plan.KERNELS`.
+
+        "gather", "scatter", "correlate" (dw) and "total" (db) of convolutions, "unfold", "fold".
+        """
+        base, problem = BASE_ROLE[self.role], self.builder.call.problem
+        if not isinstance(problem, ConvProblem):
+            return "unfold" if base == "cols" else "fold"
+        transposed = problem.transposed
         if base in "xy":
             return "scatter" if (base == "y") == transposed else "gather"
         return {"w": "correlate", "b": "total"}[base]
@@ -122,15 +128,24 @@ class Task:
     @property
     def rows(self) -> int:
         """Return the most pixels that one class of the result has."""
-        classes = self.geometry.stride if self.kind == "scatter" else (1, 1, 1)
-        written = self.geometry.big if self.kind == "scatter" else self.geometry.small
+        classes = self.geometry.stride if self.scatters else (1, 1, 1)
+        written = self.geometry.big if self.scatters else self.geometry.small
         return self.geometry.n * prod(-(-size // s) for size, s in zip(written, classes))
+
+    @property
+    def scatters(self) -> bool:
+        """Return whether the result is the big side, made of classes of pixels."""
+        return self.kind in ("scatter", "fold")
+
+    @property
+    def classes(self) -> int:
+        """Return how many classes of pixels the result has."""
+        return prod(self.geometry.stride) if self.scatters else 1
 
     @property
     def copies(self) -> int:
         """Return how many products of the same size there are: groups times classes."""
-        classes = prod(self.geometry.stride) if self.kind == "scatter" else 1
-        return self.geometry.groups * classes
+        return self.geometry.groups * self.classes
 
     @property
     def channels(self) -> tuple[int, int]:

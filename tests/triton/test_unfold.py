@@ -1,0 +1,84 @@
+"""Columns and their adjoint: every pass and tile, views, classes of pixels, repeatability."""
+
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.judge import judge
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import unfold
+from convref_triton.backend import backend
+from convref_triton.geometry import operands as lying
+from convref_triton.launch import Launch
+from convref_triton.plan import plan
+from convref_triton.specialise import specialise
+
+CASES = cases(
+    ops=["unfold", "fold"], dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=2_000
+)
+
+
+def verdict(case, **options):
+    arrays = operands(case)
+    found = backend.run(case.call, *arrays, **options)
+    zero_mean = case.fill == "normal"
+    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
+
+
+@given(CASES, st.integers(0, 2**16))
+def test_every_tile_is_right(case, pick):
+    choices = backend.configurations(case.call)
+    assert verdict(case, configuration=choices[pick % len(choices)])
+
+
+LINES = (
+    "unfold.fprop:n2c3_i5x6x4_f3x2x3_s1x2x1_p1,0x2,1x1,1_d2x1x1:dt=bf16:fill=nan",
+    "unfold.jvp:n3c9_i9x8_f3x3_p1:dt=f16:mem=nhwc",  # channels side by side
+    "unfold.fprop:n2c5_i0x7_f2x3_p1:dt=f32",  # nothing but padding
+    "fold.fprop:n2c3_i7x9_f3x3_s3x2_p1_d2x3:dt=f32:fill=normal",  # classes that no tap meets
+    "fold.fprop:n1c2_i13_f5_s3_p-1,4:dt=bf16:fill=inf",  # cropped pixels are zero
+    "fold.fprop:n2c3_i6x5_f2x2_p1:dt=f16:mem=cols.lcn",
+    "unfold.backward:n2c6_i8x8_f3x3_s2_p1:dt=bf16:fill=normal",
+    "fold.backward:n2c6_i8x8_f3x3_s2_p1:dt=bf16:mem=dx.nhwc.step2w",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_views_and_classes(line):
+    case = parse(line)
+    for choice in backend.configurations(case.call):
+        assert verdict(case, configuration=choice)
+
+
+@settings(max_examples=settings.default.max_examples // 4)
+@given(CASES)
+def test_64_bit_offsets(case):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unfold, "LIMIT", 1)
+        assert verdict(case)
+
+
+@pytest.mark.parametrize("line", ["unfold.fprop:n2c9", "fold.fprop:n2c9", "unfold.fprop:n4c32"])
+def test_an_unseen_shape_compiles_nothing(line):
+    keys = set()
+    for extents in ("8x8", "16x24", "32x40"):
+        call = parse(f"{line}_i{extents}_f3x3_p1:dt=bf16").call
+        (launch,) = plan(call, lying(call)).steps
+        keys.add(specialise(launch).key)
+    assert len(keys) <= len(unfold.table.tiles("unfold", "bf16", "ieee"))
+
+
+def test_a_card_is_filled_before_tiles_grow():
+    for line in ("unfold.fprop:n32c64_i56x56_f3x3_p1:dt=bf16", "fold.fprop:n32c64_i56x56_f3x3_p1"):
+        call = parse(line).call
+        (launch,) = plan(call, lying(call)).steps
+        assert isinstance(launch, Launch)
+        assert prod(launch.grid) >= unfold.table.SMS * unfold.table.PER_SM
+        assert launch.constants["BM"] == 256
