@@ -9,8 +9,11 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from ..problem import INDICES, TERMS
+from . import activation as _activation
 from . import conv as _conv
+from . import norm as _norm
 from . import pool as _pool
+from . import resize as _resize
 from . import unfold as _unfold
 from ._windows import Array, Results, first_reads
 from .conv import (
@@ -46,11 +49,17 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_conv.FORMULAS,
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
+    **_resize.FORMULAS,
+    **_norm.FORMULAS,
+    **_activation.FORMULAS,
 }
 
 
 # For results whose formula on absolute values is no bound of their terms.
-MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {**_pool.MAGNITUDES}
+MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
+    **_pool.MAGNITUDES,
+    **_resize.MAGNITUDES,
+}
 
 
 def evaluate(

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from . import activation as _activation
 from . import conv as _conv
+from . import norm as _norm
 from . import pool as _pool
+from . import resize as _resize
 from . import unfold as _unfold
 from .conv import (
     conv_bgrad,
@@ -27,6 +30,9 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_conv.FORMULAS,
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
+    **_resize.FORMULAS,
+    **_norm.FORMULAS,
+    **_activation.FORMULAS,
 }
 
 __all__ = [

@@ -1,0 +1,242 @@
+"""Normalisation as loops: what shares a mean and what shares a weight are lists of indices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...problem import (
+    BatchNormProblem,
+    FrozenNormProblem,
+    GroupNormProblem,
+    LayerNormProblem,
+    Problem,
+)
+from ._zeros import Array, zeros
+
+if TYPE_CHECKING:
+    from ...case import Call
+
+Index = tuple[int, ...]
+
+
+def statistic_of(problem: Problem, at: Index) -> Index:
+    """Return which mean the element at (n, c, ...) belongs to."""
+    if isinstance(problem, (BatchNormProblem, FrozenNormProblem)):
+        return (at[1],)
+    if isinstance(problem, GroupNormProblem):
+        return at[0], at[1] // (problem.c // problem.groups)
+    return (at[0],)
+
+
+def weight_of(problem: Problem, at: Index) -> Index:
+    """Return which weight the element at (n, c, ...) is multiplied by."""
+    return at[1:] if isinstance(problem, LayerNormProblem) else (at[1],)
+
+
+def members(problem: Problem) -> dict[Index, list[Index]]:
+    """Return the elements of each mean."""
+    found = defaultdict(list)
+    for at in np.ndindex(problem.shape("x")):
+        found[statistic_of(problem, at)].append(at)
+    return found
+
+
+def _share(total: Any, count: int) -> Any:
+    return total * Fraction(1, count) if isinstance(total, Fraction) else total / count
+
+
+def _number(value: float, like: Array) -> Any:
+    return Fraction(value) if like.dtype == object else like.dtype.type(value)
+
+
+def _root(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return Fraction(1 / sqrt(float(value)))
+    return 1 / np.sqrt(value)
+
+
+def moments(x: Array, problem: Problem) -> tuple[Array, Array]:
+    """Return (mean, var), the variance from the mean that was found before."""
+    mean, var = zeros(problem.shape("mean"), x), zeros(problem.shape("mean"), x)
+    for s, elements in members(problem).items():
+        for at in elements:
+            mean[s] += x[at]
+        mean[s] = _share(mean[s], len(elements))
+        for at in elements:
+            var[s] += (x[at] - mean[s]) * (x[at] - mean[s])
+        var[s] = _share(var[s], len(elements))
+    return mean, var
+
+
+def roots(var: Array, problem: Problem) -> Array:
+    """Return 1 / sqrt(var + eps), one by one."""
+    rstd = zeros(var.shape, var)
+    for s in np.ndindex(var.shape):
+        rstd[s] = _root(var[s] + _number(problem.eps, var))
+    return rstd
+
+
+def standard(x: Array, mean: Array, rstd: Array, problem: Problem) -> Array:
+    """Return z, one element at a time."""
+    z = zeros(x.shape, x)
+    for at in np.ndindex(x.shape):
+        s = statistic_of(problem, at)
+        z[at] = (x[at] - mean[s]) * rstd[s]
+    return z
+
+
+def outputs(z: Array, w: Array | None, b: Array | None, problem: Problem) -> Array:
+    """Return y, one element at a time."""
+    y = zeros(z.shape, z)
+    for at in np.ndindex(z.shape):
+        k = weight_of(problem, at)
+        y[at] = z[at] if w is None else z[at] * w[k]
+        y[at] = y[at] if b is None else y[at] + b[k]
+    return y
+
+
+def slopes(v: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+    """Return the derivative of z along v, from that of each mean and variance."""
+    z_dot = zeros(v.shape, v)
+    for s, elements in members(problem).items():
+        mean_dot = var_dot = v.dtype.type(0) if v.dtype != object else 0
+        if not isinstance(problem, FrozenNormProblem):
+            for at in elements:
+                mean_dot = mean_dot + v[at]
+                var_dot = var_dot + v[at] * z[at]  # half of it, and times rstd
+            mean_dot, var_dot = _share(mean_dot, len(elements)), _share(var_dot, len(elements))
+        for at in elements:
+            z_dot[at] = (v[at] - mean_dot - z[at] * var_dot) * rstd[s]
+    return z_dot
+
+
+def second(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+    """Return the derivative of <v, slopes(g)> along x, by the product rule."""
+    dx = zeros(v.shape, v)
+    if isinstance(problem, FrozenNormProblem):
+        return dx
+    for s, elements in members(problem).items():
+        nothing = Fraction(0) if v.dtype == object else v.dtype.type(0)
+        sum_v = sum_g = sum_vz = sum_gz = sum_vg = nothing
+        for at in elements:
+            sum_v, sum_g = sum_v + v[at], sum_g + g[at]
+            sum_vz, sum_gz = sum_vz + v[at] * z[at], sum_gz + g[at] * z[at]
+            sum_vg = sum_vg + v[at] * g[at]
+        count, r = len(elements), rstd[s]
+        mean_v, mean_g = _share(sum_v, count), _share(sum_g, count)
+        along_v, along_g = _share(sum_vz, count), _share(sum_gz, count)
+        inner = _share(sum_vg, count) - mean_v * mean_g - along_v * along_g  # <v, P(g)> / M
+        for at in elements:
+            of_root = -r * z[at] * inner  # r moves by -r^2 z / M
+            z_v = r * (v[at] - mean_v) - r * z[at] * along_v  # M times the change of along_v
+            z_g = r * (g[at] - mean_g) - r * z[at] * along_g
+            dx[at] = r * (of_root - z_v * along_g - along_v * z_g)
+    return dx
+
+
+def sums(v: Array, problem: Problem) -> Array:
+    """Return v added up per weight, one element at a time."""
+    total = zeros(problem.shape("w"), v)
+    for at in np.ndindex(v.shape):
+        total[weight_of(problem, at)] += v[at]
+    return total
+
+
+def times(v: Array, w: Array | None, problem: Problem) -> Array:
+    """Return v times the weight of each element."""
+    return v if w is None else outputs(v, w, None, problem)
+
+
+def _updated(old: Array, new: Array, problem: Problem, factor: Fraction) -> Array:
+    result = zeros(old.shape, old)
+    m = _number(problem.momentum, old)
+    scale = factor if old.dtype == object else old.dtype.type(float(factor))
+    for at in np.ndindex(old.shape):
+        result[at] = (1 - m) * old[at] + m * (new[at] * scale)
+    return result
+
+
+def _fprop(call: Call, x: Array, w: Any, b: Any, *old: Array) -> tuple[Any, ...]:
+    problem = call.problem
+    mean, var = moments(x, problem)
+    rstd = roots(var, problem)
+    y = outputs(standard(x, mean, rstd, problem), w, b, problem)
+    if not old:
+        return y, mean, rstd
+    count = len(next(iter(members(problem).values()), [0, 0]))
+    unbiased = Fraction(count, count - 1)
+    one = Fraction(1)
+    return (
+        y,
+        mean,
+        rstd,
+        _updated(old[0], mean, problem, one),
+        _updated(old[1], var, problem, unbiased),
+    )
+
+
+def _frozen_fprop(call: Call, x: Array, w: Any, b: Any, *given: Array) -> tuple[Any, ...]:
+    z, _ = _normal(call, x, given)
+    return (outputs(z, w, b, call.problem),)
+
+
+def _normal(call: Call, x: Array, given: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Return (z, rstd) with the statistics that the pass has."""
+    problem = call.problem
+    if isinstance(problem, FrozenNormProblem):
+        mean, rstd = given[0], roots(given[1], problem)
+    elif given:
+        mean, rstd = given
+    else:
+        mean, var = moments(x, problem)
+        rstd = roots(var, problem)
+    return standard(x, mean, rstd, problem), rstd
+
+
+def _backward(call: Call, dy: Array, x: Array, w: Any, *given: Array) -> tuple[Any, ...]:
+    problem = call.problem
+    z, rstd = _normal(call, x, given)
+    dx = slopes(times(dy, w, problem), z, rstd, problem)  # symmetric: its own adjoint
+    found = dx, sums(dy * z, problem), sums(dy, problem)
+    return tuple(r if on else None for r, on in zip(found, call.mask))
+
+
+def _along(z: Array, rstd: Array, w: Any, dots: Any, problem: Problem) -> Array:
+    y_dot = times(slopes(dots[0], z, rstd, problem), w, problem)
+    if dots[1] is not None:
+        y_dot = y_dot + times(z, dots[1], problem)
+    return y_dot if dots[2] is None else outputs(y_dot, None, dots[2], problem)
+
+
+def _jvp(call: Call, x: Array, w: Any, b: Any, *rest: Any) -> tuple[Any, ...]:
+    z, rstd = _normal(call, x, rest[:-3])
+    return outputs(z, w, b, call.problem), _along(z, rstd, w, rest[-3:], call.problem)
+
+
+def _double_backward(
+    call: Call, ddx: Array, ddw: Any, ddb: Any, dy: Array, x: Array, w: Any, *given: Array
+) -> tuple[Any, ...]:
+    problem = call.problem
+    z, rstd = _normal(call, x, given)
+    dx = second(ddx, times(dy, w, problem), z, rstd, problem)
+    if ddw is not None:
+        dx = dx + slopes(times(dy, ddw, problem), z, rstd, problem)
+    dw = sums(dy * slopes(ddx, z, rstd, problem), problem)
+    found = _along(z, rstd, w, (ddx, ddw, ddb), problem), dx, dw
+    return tuple(r if on else None for r, on in zip(found, call.mask))
+
+
+_PASSES = ("fprop", "backward", "jvp", "double_backward")
+_SAVING = (_fprop, _backward, _jvp, _double_backward)
+_OPS: dict[str, tuple[Any, ...]] = {
+    "batch_norm": _SAVING,
+    "group_norm": _SAVING,
+    "layer_norm": _SAVING,
+    "batch_norm_eval": (_frozen_fprop, *_SAVING[1:]),
+}
+FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in zip(_PASSES, rows)}

@@ -1,0 +1,284 @@
+"""Normalisation: x less its mean, over its deviation, times a weight; and its derivatives.
+
+Every norm is the same formula on an image with four axes (`convref.problem.norm.Blocks`); which
+of them a mean runs over is all that differs. With M elements to a mean, all sums over those:
+
+    mean   =  sum x / M          var  =  sum (x - mean)^2 / M        (N.1)
+    rstd   =  1 / sqrt(var + eps)                                    (N.2)
+    z      =  (x - mean) rstd    y    =  w z + b                     (N.3)
+    P(v)   =  v - sum v / M - z sum (v z) / M                        (N.4)
+
+rstd P(v) is the derivative of z along v, and P is its own adjoint. Only N.2 is no rational number:
+in arrays of Fractions it is the nearest float64, and everything else is exact.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ..case import Call
+from ..problem import FrozenNormProblem, Problem
+from ._windows import Array, Results
+
+
+def image(x: Array, problem: Problem) -> Array:
+    """Return x with the four axes of `Blocks`."""
+    return x.reshape(problem.blocks.image)
+
+
+def weights(w: Array | None, problem: Problem) -> Array | None:
+    """Return w so that it multiplies what `image` returns."""
+    return None if w is None else w.reshape(problem.blocks.weight)
+
+
+def kept(statistic: Array, problem: Problem) -> Array:
+    """Return a mean or rstd so that it meets what `image` returns."""
+    axes = enumerate(problem.blocks.image)
+    over = problem.blocks.statistics
+    return statistic.reshape([1 if axis in over else size for axis, size in axes])
+
+
+def mean_of(v: Array, problem: Problem) -> Array:
+    """Return the mean of v (N, G, C/G, positions) over the axes of a statistic, kept as 1."""
+    sums = v.sum(axis=problem.blocks.statistics, keepdims=True)
+    return sums * Fraction(1, problem.count) if v.dtype == object else sums / problem.count
+
+
+def reciprocal_root(v: Array) -> Array:
+    """Return 1 / sqrt(v); of Fractions, the float64 next to it as a Fraction (N.2)."""
+    if v.dtype == object:
+        return np.vectorize(lambda a: Fraction(1 / sqrt(float(a))), otypes=[object])(v)
+    return 1 / np.sqrt(v)
+
+
+def plus_eps(var: Array, problem: Problem) -> Array:
+    """Return var + eps; of Fractions, exactly."""
+    return var + (Fraction(problem.eps) if var.dtype == object else var.dtype.type(problem.eps))
+
+
+def statistics(x: Array, problem: Problem) -> tuple[Array, Array]:
+    """Return (mean, var) of an image, in two passes (N.1).
+
+    Examples
+    --------
+    >>> from convref.problem import GroupNormProblem
+    >>> problem = GroupNormProblem(n=1, c=2, input=(2,))
+    >>> mean, var = statistics(np.array([[[[1., 3.], [5., 7.]]]]), problem)
+    >>> mean.item(), var.item()
+    (4.0, 5.0)
+    """
+    mean = mean_of(x, problem)
+    centred = x - mean
+    centred *= centred
+    return mean, mean_of(centred, problem)
+
+
+def normalised(x: Array, mean: Array, rstd: Array) -> Array:
+    """Return z of N.3."""
+    z = x - mean
+    z *= rstd
+    return z
+
+
+def affine(z: Array, w: Array | None, b: Array | None) -> Array:
+    """Return w z + b, a missing w is 1 and a missing b 0; z is overwritten."""
+    if w is not None:
+        z *= w
+    if b is not None:
+        z += b
+    return z
+
+
+def projected(v: Array, z: Array, problem: Problem) -> Array:
+    """Return P(v) of N.4: v without its mean and without its share of z. Symmetric in v.
+
+    Given statistics do not move with x: then P(v) = v.
+
+    Examples
+    --------
+    >>> from convref.problem import GroupNormProblem
+    >>> problem = GroupNormProblem(n=1, c=1, input=(2,), eps=0)
+    >>> projected(np.array([[[[5., 7.]]]]), np.array([[[[-1., 1.]]]]), problem).ravel()
+    array([0., 0.])
+    """
+    if isinstance(problem, FrozenNormProblem):
+        return v
+    along = z * mean_of(v * z, problem)
+    along += mean_of(v, problem)
+    return v - along
+
+
+def gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+    """Return the cotangent of x where g = w dy is that of z: rstd P(g)."""
+    return projected(g, z, problem) * rstd
+
+
+def per_weight(v: Array, problem: Problem) -> Array:
+    """Return v summed over all elements that share a weight."""
+    return v.sum(axis=problem.blocks.repeated).reshape(problem.shape("w"))
+
+
+def curvature(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+    """Return the derivative of <v, rstd P(g)> along x (N.5).
+
+    With a = sum (v z) / M, b = sum (g z) / M, v' and g' without their means and
+    A = sum (v' g') / M, that is -rstd^2 (z (A - 3 a b) + b v' + a g').
+    """
+    if isinstance(problem, FrozenNormProblem):
+        return np.zeros_like(z)
+    a, b = mean_of(v * z, problem), mean_of(g * z, problem)
+    v, g = v - mean_of(v, problem), g - mean_of(g, problem)
+    return -rstd * rstd * (z * (mean_of(v * g, problem) - 3 * a * b) + b * v + a * g)
+
+
+def running(old: Array, new: Array, problem: Problem, unbiased: bool = False) -> Array:
+    """Return (1 - momentum) old + momentum new; a variance is first made unbiased.
+
+    Examples
+    --------
+    >>> from convref.problem import BatchNormProblem
+    >>> problem = BatchNormProblem(n=2, c=1, input=(1,), momentum=0.5)
+    >>> running(np.array([1.]), np.array([3.]), problem, unbiased=True)
+    array([3.5])
+    """
+    exact = new.dtype == object
+    share = Fraction(problem.momentum) if exact else new.dtype.type(problem.momentum)
+    if unbiased:
+        factor = Fraction(problem.count, problem.count - 1)
+        new = new * (factor if exact else new.dtype.type(float(factor)))
+    return (1 - share) * old + share * new
+
+
+def _moments(call: Call, x: Array) -> tuple[Array, Array, Array]:
+    """Return (mean, var, rstd) of an image."""
+    mean, var = statistics(x, call.problem)
+    return mean, var, reciprocal_root(plus_eps(var, call.problem))
+
+
+def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) -> Results:
+    problem = call.problem
+    mean, var, rstd = _moments(call, image(x, problem))
+    z = normalised(image(x, problem), mean, rstd)
+    y = affine(z, weights(w, problem), weights(b, problem)).reshape(x.shape)
+    mean, var, rstd = (s.reshape(problem.shape("mean")) for s in (mean, var, rstd))
+    if not old:
+        return y, mean, rstd
+    updated = running(old[0], mean, problem), running(old[1], var, problem, unbiased=True)
+    return y, mean, rstd, *updated
+
+
+def _frozen_fprop(
+    call: Call, x: Array, w: Array | None, b: Array | None, mean: Array, var: Array
+) -> Results:
+    problem = call.problem
+    z, _ = _frozen(call, x, mean, var)
+    return (affine(z, weights(w, problem), weights(b, problem)).reshape(x.shape),)
+
+
+def _frozen(call: Call, x: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+    """Return (z, rstd) where the statistics are given as mean and variance."""
+    problem = call.problem
+    rstd = kept(reciprocal_root(plus_eps(var, problem)), problem)
+    return normalised(image(x, problem), kept(mean, problem), rstd), rstd
+
+
+def _saved(call: Call, x: Array, mean: Array, rstd: Array) -> tuple[Array, Array]:
+    """Return (z, rstd) where the statistics are those that fprop returned."""
+    problem = call.problem
+    rstd = kept(rstd, problem)
+    return normalised(image(x, problem), kept(mean, problem), rstd), rstd
+
+
+def _found(call: Call, x: Array) -> tuple[Array, Array]:
+    """Return (z, rstd) where the statistics are those of x."""
+    mean, _, rstd = _moments(call, image(x, call.problem))
+    return normalised(image(x, call.problem), mean, rstd), rstd
+
+
+def _normal(call: Call, x: Array, *given: Array) -> tuple[Array, Array]:
+    """Return (z, rstd) with the statistics that the pass has."""
+    if isinstance(call.problem, FrozenNormProblem):
+        return _frozen(call, x, *given)
+    return _saved(call, x, *given) if given else _found(call, x)
+
+
+def _scaled(v: Array, w: Array | None) -> Array:
+    return v if w is None else v * w
+
+
+def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
+    problem, mask = call.problem, call.mask
+    z, rstd = _normal(call, x, *given)
+    dy = image(dy, problem)
+    dx = dw = db = None
+    if mask[0]:
+        dx = gradient(_scaled(dy, weights(w, problem)), z, rstd, problem).reshape(x.shape)
+    if mask[1]:
+        dw = per_weight(dy * z, problem)
+    if mask[2]:
+        db = per_weight(dy, problem)
+    return dx, dw, db
+
+
+def _tangent(
+    problem: Problem, z: Array, rstd: Array, w: Array | None, dots: tuple[Array | None, ...]
+) -> Array:
+    """Return the derivative of y along the dots of x, w and b."""
+    x_dot, w_dot, b_dot = image(dots[0], problem), *(weights(d, problem) for d in dots[1:])  # type: ignore[arg-type]
+    y_dot = _scaled(gradient(x_dot, z, rstd, problem), weights(w, problem))
+    if w_dot is not None:
+        y_dot = y_dot + w_dot * z
+    return y_dot if b_dot is None else y_dot + b_dot
+
+
+def _jvp(call: Call, x: Array, w: Array | None, b: Array | None, *rest: Any) -> Results:
+    problem, given, dots = call.problem, rest[:-3], rest[-3:]
+    z, rstd = _normal(call, x, *given)
+    y_dot = _tangent(problem, z, rstd, w, dots)
+    y = affine(z, weights(w, problem), weights(b, problem))
+    return y.reshape(x.shape), y_dot.reshape(x.shape)
+
+
+def _double_backward(
+    call: Call,
+    ddx: Array,
+    ddw: Array | None,
+    ddb: Array | None,
+    dy: Array,
+    x: Array,
+    w: Array | None,
+    *given: Array,
+) -> Results:
+    problem, mask = call.problem, call.mask
+    z, rstd = _normal(call, x, *given)
+    v, g = image(ddx, problem), image(dy, problem)
+    ddy = dx = dw = None
+    if mask[0]:
+        ddy = _tangent(problem, z, rstd, w, (ddx, ddw, ddb)).reshape(x.shape)
+    if mask[1]:
+        dx = curvature(v, _scaled(g, weights(w, problem)), z, rstd, problem)
+        if ddw is not None:
+            dx = dx + gradient(g * weights(ddw, problem), z, rstd, problem)
+        dx = dx.reshape(x.shape)
+    if mask[2]:
+        dw = per_weight(g * gradient(v, z, rstd, problem), problem)
+    return ddy, dx, dw
+
+
+_SAVING = {
+    "fprop": _fprop,
+    "backward": _backward,
+    "jvp": _jvp,
+    "double_backward": _double_backward,
+}
+_OPS: dict[str, dict[str, Any]] = {
+    "batch_norm": _SAVING,
+    "group_norm": _SAVING,
+    "layer_norm": _SAVING,
+    "batch_norm_eval": {**_SAVING, "fprop": _frozen_fprop},
+}
+FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in rows.items()}
