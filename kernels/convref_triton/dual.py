@@ -22,7 +22,7 @@ from .geometry import Geometry, Tensor
 from .index import tile_of
 from .launch import Launch
 from .table import Tile
-from .task import Task
+from .task import UNFUSED, Task
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -114,6 +114,8 @@ def dual(
 def admits(task: Task) -> str | None:
     """Return None, or why a result is not computed together with its tangent."""
     other = tangent(task)
+    if task.fusion != UNFUSED:
+        return "an epilogue has a derivative of its own"
     if task.role != "y" or other is None:
         return "no tangent beside the result"
     return None if other.pairs else "no tangent of x or w"

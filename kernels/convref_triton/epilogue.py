@@ -19,7 +19,8 @@ def activate(v, ACTIVATION: tl.constexpr):
         v = 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))
     elif ACTIVATION == "hardswish":
         gate = tl.maximum(v + 3.0, 0.0, propagate_nan=tl.PropagateNan.ALL)
-        v = v * tl.minimum(gate, 6.0, propagate_nan=tl.PropagateNan.ALL) * 0.16666666666666666
+        gate = tl.minimum(gate, 6.0, propagate_nan=tl.PropagateNan.ALL)
+        v = v * (gate * 0.16666666666666666)  # six times a large v would be infinite
     return v
 
 
