@@ -85,13 +85,13 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
 
 
 def arm_of(axes: Axes, chunk: int, arms: Sequence[Arm]) -> Arm:
-    """Return the arm that runs a chunk: the plain one the first, then each by its share.
+    """Return the arm that runs a chunk: the first named the first, then each by its share.
 
     Examples
     --------
     >>> arms = (Arm(share=3), Arm("native"))
     >>> [arm_of(Axes(), chunk, arms).name for chunk in range(6)]
-    ['plain', 'plain', 'plain', 'native', 'plain', 'native']
+    ['plain', 'plain', 'native', 'plain', 'native', 'plain']
     >>> arm_of(Axes(arms=("native",)), 0, arms).name
     'native'
     """

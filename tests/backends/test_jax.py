@@ -83,10 +83,16 @@ def test_compiled_programs_are_dropped_in_time(monkeypatch):
     calls = []
     monkeypatch.setattr(jax, "clear_caches", lambda: calls.append(1))
     monkeypatch.setattr(module, "CACHED", 2)
-    case = parse("conv.fprop:n1c1k1_i3_f2")
-    for _ in range(4):
+    first, second = (parse(f"conv.fprop:n1c1k1_i{size}_f2") for size in (3, 4))
+    for case in (first, first, second, second, first, second):  # four programs: one repeats
         backend.run(case.call, *operands(case))
     assert len(calls) == 2
+
+
+def test_a_call_that_repeats_runs_the_program_on_its_own_data():
+    first, second = (parse(f"conv.fprop:n1c1k1_i3_f2:seed={seed}") for seed in (1, 2))
+    for case in (first, second):
+        assert examine(case, backend).verdict == "pass"
 
 
 def test_the_fingerprint_names_versions():
