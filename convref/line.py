@@ -37,6 +37,10 @@ def _joined_pads(padding: tuple[tuple[int, int], ...]) -> str:
     return items[0] if len(set(items)) == 1 else "x".join(items)
 
 
+def _spans(pairs: tuple[tuple[float, float], ...]) -> str:
+    return "x".join(",".join(map(_float_text, pair)) for pair in pairs)
+
+
 def _float_text(value: float) -> str:
     """Return the shortest text that reads back as `value`, whole numbers without a point."""
     text = repr(float(value))
@@ -228,6 +232,15 @@ class _Reader:
             raise self.fail(token, f"a number instead of {shorten(repr(text))}")
         return float(text)
 
+    def reals(self, text: str, token: str) -> tuple[float, ...]:
+        return tuple(self.real(item, token) for item in text.split("x"))
+
+    def spans(self, text: str, token: str) -> tuple[tuple[float, ...], ...]:
+        pairs = [tuple(self.real(n, token) for n in item.split(",")) for item in text.split("x")]
+        if any(len(pair) != 2 for pair in pairs):
+            raise self.fail(token, "start,stop on every axis")
+        return tuple(pairs)
+
     def word(self, text: str, token: str) -> str:
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", text, re.ASCII):
             raise self.fail(token, "a word of small letters")
@@ -264,6 +277,8 @@ CODECS = {
     "flag": Codec(lambda value: "01"[value], _Reader.flag),
     "integer": Codec(str, _Reader.number),
     "float": Codec(_float_text, _Reader.real),
+    "floats": Codec(lambda value: "x".join(map(_float_text, value)), _Reader.reals),
+    "spans": Codec(_spans, _Reader.spans),
     "word": Codec(str, _Reader.word),
 }
 _EXAMPLES = {"i f s p d": "i8x8_f3x3_s2_p1", "i o": "i8x8_o3x3"}

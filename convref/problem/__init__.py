@@ -31,6 +31,8 @@ from .pool import (
     PoolProblem,
     UnpoolProblem,
 )
+from .resize import ResizeProblem
+from .sampling import ResizeAxis
 from .sizes import (
     FILTER_AXES,
     MAX_ELEMENTS,
@@ -94,6 +96,8 @@ __all__ = [
     "Pads",
     "PoolProblem",
     "Problem",
+    "ResizeAxis",
+    "ResizeProblem",
     "ReluProblem",
     "Signature",
     "Sizes",

@@ -24,6 +24,7 @@ from .pool import (
     PoolProblem,
     UnpoolProblem,
 )
+from .resize import ResizeProblem
 from .window import WindowProblem
 
 FAMILY: dict[str, type[Problem]] = {
@@ -36,6 +37,7 @@ FAMILY: dict[str, type[Problem]] = {
     "adaptive_max_pool": AdaptiveMaxPoolProblem,
     "adaptive_avg_pool": AdaptivePoolProblem,
     "max_unpool": UnpoolProblem,
+    "resize": ResizeProblem,
     "batch_norm": BatchNormProblem,
     "batch_norm_eval": FrozenNormProblem,
     "group_norm": GroupNormProblem,
@@ -99,6 +101,10 @@ SIGNATURE: dict[tuple[str, str], Signature] = {
     ("max_unpool", "backward"): Signature(("dy", "indices"), ("dx",)),
     ("max_unpool", "jvp"): Signature(("x_dot", "indices"), ("y_dot",)),
     ("max_unpool", "double_backward"): Signature(("ddx", "indices"), ("ddy",)),
+    ("resize", "fprop"): Signature(("x",), ("y",)),
+    ("resize", "backward"): Signature(("dy",), ("dx",)),
+    ("resize", "jvp"): Signature(("x_dot",), ("y_dot",)),
+    ("resize", "double_backward"): Signature(("ddx",), ("ddy",)),
     ("batch_norm", "fprop"): Signature(
         ("x", "w", "b", "rmean", "rvar"), ("y", "mean", "rstd", "rmean", "rvar")
     ),
@@ -193,7 +199,8 @@ class Terms(NamedTuple):
     by : tuple of str
         Operands that only choose which elements are meant: their values enter no sum.
     kind : str
-        "sum"; "copy": elements of an operand, bit for bit; "formula": anything else, judged by
+        "sum"; "weighted": a sum with constant weights of either sign, found by rounding too;
+        "copy": elements of an operand, bit for bit; "formula": anything else, judged by
         the magnitude that the oracle gives for it, non-finite where the formula itself is.
     signed : bool
         Whether the sign of a copied zero is judged.
@@ -259,6 +266,10 @@ TERMS: dict[tuple[str, str, str], Terms] = {
     ("max_unpool", "backward", "dx"): Terms(added=("dy",), by=("indices",), kind="copy"),
     ("max_unpool", "jvp", "y_dot"): Terms(added=("x_dot",), by=("indices",), kind="copy"),
     ("max_unpool", "double_backward", "ddy"): Terms(added=("ddx",), by=("indices",), kind="copy"),
+    ("resize", "fprop", "y"): Terms(added=("x",), kind="weighted"),
+    ("resize", "backward", "dx"): Terms(added=("dy",), kind="weighted"),
+    ("resize", "jvp", "y_dot"): Terms(added=("x_dot",), kind="weighted"),
+    ("resize", "double_backward", "ddy"): Terms(added=("ddx",), kind="weighted"),
     ("batch_norm", "fprop", "y"): Terms(added=("x", "w", "b"), kind="formula"),
     ("batch_norm", "fprop", "mean"): Terms(added=("x",), kind="formula"),
     ("batch_norm", "fprop", "rstd"): Terms(added=("x",), kind="formula"),

@@ -1,0 +1,149 @@
+"""Resizing as loops: each pair of an output and an input has one weight, found by itself."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...problem import Problem
+from ._zeros import Array, zeros
+
+if TYPE_CHECKING:
+    from ...case import Call
+
+HALF = Fraction(1, 2)
+
+
+def centre(problem: Problem, axis: int, p: int) -> Fraction:
+    """Return the coordinate that output p samples along one axis."""
+    size, out = problem.input[axis], problem.output[axis]
+    step = 1 / Fraction(problem.scale[axis]) if problem.scale else Fraction(size, out)
+    coord = problem.coord
+    if coord == "asymmetric":
+        return p * step
+    if coord == "align_corners":
+        return Fraction(p * (size - 1), out - 1) if out > 1 else Fraction(0)
+    if coord == "tf_crop_and_resize":
+        start, stop = map(Fraction, problem.roi[axis] if problem.roi else (0, 1))
+        if out == 1:
+            return (start + stop) / 2 * (size - 1)
+        return start * (size - 1) + p * (stop - start) * (size - 1) / (out - 1)
+    if coord == "pytorch_half_pixel" and out == 1:
+        return Fraction(0)
+    x = (2 * p + 1) * step / 2 - HALF
+    if coord == "half_pixel_symmetric":
+        x += Fraction(size, 2) - out * step / 2
+    return x
+
+
+def rounded(problem: Problem, axis: int, p: int) -> int:
+    """Return the position that mode nearest copies."""
+    x = centre(problem, axis, p)
+    down = floor(x)
+    if problem.near == "float32":
+        single = np.float32
+        if problem.scale:
+            step = single(1.0 / problem.scale[axis])
+        else:
+            step = single(problem.input[axis]) / single(problem.output[axis])
+        if problem.coord == "asymmetric":
+            return floor(single(p) * step)
+        return floor(single(p + 0.5) * step)
+    if problem.near == "floor":
+        return down
+    if problem.near == "ceil":
+        return ceil(x)
+    if x - down == HALF:
+        return down + (problem.near == "round_prefer_ceil")
+    return down if x - down < HALF else down + 1
+
+
+def _cubic(t: Fraction, a: Fraction) -> Fraction:
+    if t <= 1:
+        return (a + 2) * t**3 - (a + 3) * t**2 + 1
+    return a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a if t < 2 else Fraction(0)
+
+
+def _bell(problem: Problem, distance: Fraction) -> Fraction:
+    t = abs(distance)
+    if problem.mode == "cubic":
+        return _cubic(t, Fraction(problem.a))
+    return 1 - t if t < 1 else Fraction(0)
+
+
+def weight(problem: Problem, axis: int, p: int, i: int) -> Fraction:
+    """Return what input i counts in output p along one axis."""
+    size, out = problem.input[axis], problem.output[axis]
+    if problem.mode == "area":
+        first, end = floor(Fraction(p * size, out)), ceil(Fraction((p + 1) * size, out))
+        return Fraction(1, end - first) if first <= i < end else Fraction(0)
+    x = centre(problem, axis, p)
+    if problem.coord == "tf_crop_and_resize" and (x < 0 or x > size - 1):
+        return Fraction(0)
+    if problem.mode == "nearest":
+        return Fraction(int(i == max(0, min(size - 1, rounded(problem, axis, p)))))
+    step = Fraction(1)
+    if problem.antialias:
+        apart = centre(problem, axis, 1) - centre(problem, axis, 0) if out > 1 else None
+        if apart is None:
+            apart = 1 / Fraction(problem.scale[axis]) if problem.scale else Fraction(size)
+        step = max(step, abs(apart))
+    reach = ceil(3 * step) + 1
+    mine = total = Fraction(0)
+    for j in range(floor(x) - reach, ceil(x) + reach + 1):
+        if problem.exclude and not 0 <= j < size:
+            continue
+        share = _bell(problem, (j - x) / step)
+        total += share
+        if max(0, min(size - 1, j)) == i:
+            mine += share
+    if not (problem.antialias or problem.exclude):
+        return mine
+    return mine / total if total else Fraction(0)
+
+
+def _product(problem: Problem, share: Fraction, value: Any) -> Any:
+    """Return share * value, the share first rounded where the value is no Fraction."""
+    if problem.mode == "nearest":
+        return value
+    return (float(share) if isinstance(value, np.inexact) else share) * value
+
+
+def resized(x: Array, problem: Problem, adjoint: bool = False) -> Array:
+    """Return y, or dx if `adjoint`, one product added at a time."""
+    result = zeros(problem.shape("x" if adjoint else "y"), x)
+    space = [
+        [[weight(problem, a, p, i) for i in range(size)] for p in range(out)]
+        for a, (size, out) in enumerate(zip(problem.input, problem.output))
+    ]
+    for p in product(*map(range, problem.output)):
+        for i in product(*map(range, problem.input)):
+            share = Fraction(1)
+            for a in range(problem.rank):
+                share *= space[a][p[a]][i[a]]
+            if not share:
+                continue
+            for n, c in product(range(problem.n), range(problem.c)):
+                to, by = ((n, c, *i), (n, c, *p)) if adjoint else ((n, c, *p), (n, c, *i))
+                result[to] += _product(problem, share, x[by])
+    return result
+
+
+def _fprop(call: Call, x: Array) -> tuple[Any, ...]:
+    return (resized(x, call.problem),)
+
+
+def _backward(call: Call, dy: Array) -> tuple[Any, ...]:
+    return (resized(dy, call.problem, adjoint=True),)
+
+
+FORMULAS = {
+    ("resize", "fprop"): _fprop,
+    ("resize", "backward"): _backward,
+    ("resize", "jvp"): _fprop,
+    ("resize", "double_backward"): _fprop,
+}

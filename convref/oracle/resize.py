@@ -1,0 +1,155 @@
+"""Resizing: every output is a weighted sum of inputs, and so is every derivative.
+
+One axis is a matrix W with few entries, which `convref.problem.sampling` gives exactly; an image
+is resized along one axis after the other, so two axes are W_h x W_w^T:
+
+    fprop     y[n,c,p]   =  sum_i W[p,i] x[n,c,i]                                  (R.1)
+    dgrad     dx[n,c,i]  =  sum_p W[p,i] dy[n,c,p]                                 (R.2)
+
+The op is linear, so both its JVP and its double backward are R.1. A weight of 0 is no tap: what it
+would multiply is not read. All functions compute in the dtype they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..case import Call
+from ..problem import Problem, ResizeAxis
+from ..problem.sampling import Row, columns, rows, turned
+from ._windows import Array, Results, along
+
+Taps = tuple[tuple[Any, Any, Array | None], ...]
+Table = Callable[[ResizeAxis], tuple[Row, ...]]
+
+
+@lru_cache(maxsize=256)
+def taps(axis: ResizeAxis, table: Table, kind: str) -> Taps:
+    """Return, for each tap, the outputs that have it, the position each reads, and its weights.
+
+    Weights are of dtype `kind`, rounded once; None stands for ones, which need no product.
+    """
+    found, listed = [], table(axis)
+    for r in range(max(map(len, listed), default=0)):
+        having = [p for p, row in enumerate(listed) if len(row) > r]
+        entries = [listed[p][r] for p in having]
+        weights = None
+        if any(weight != 1 for _, weight in entries):
+            weights = rounded([weight for _, weight in entries], np.dtype(kind))
+        found.append((_run(having, len(listed)), np.array([i for i, _ in entries]), weights))
+    return tuple(found)
+
+
+def _run(positions: list[int], size: int) -> Any:
+    """Return positions as a slice where they follow each other: a view costs nothing."""
+    first, last = positions[0], positions[-1] + 1
+    return slice(first, last) if last - first == len(positions) else np.array(positions)
+
+
+def rounded(weights: list[Fraction], kind: np.dtype[Any]) -> Array:
+    """Return exact weights as the nearest numbers of a dtype; an object array keeps them exact."""
+    if kind.hasobject:
+        found = np.empty(len(weights), object)
+        found[:] = weights
+        return found
+    near = [float(weight) for weight in weights]
+    rest = [float(weight - Fraction(part)) for weight, part in zip(weights, near, strict=True)]
+    real = np.zeros(0, kind).real.dtype
+    return np.array(near, real) + np.array(rest, real)  # the rest is lost but in longdouble
+
+
+def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
+    """Return the weighted sums of x that a table lists, one axis after the other.
+
+    Parameters
+    ----------
+    x : (*lead, *sizes) ndarray
+        Images.
+    axes : tuple of ResizeAxis
+        One per spatial axis.
+    table : callable
+        `rows` for R.1, `columns` for R.2, or what else lists (position, weight) by output.
+
+    Examples
+    --------
+    >>> from convref.problem import ResizeProblem
+    >>> axes = ResizeProblem(n=1, c=1, input=(2,), output=(4,)).axes
+    >>> weighted(np.array([[0., 8.]]), axes, rows)
+    array([[0., 2., 6., 8.]])
+    >>> weighted(np.array([[4., 4., 4., 4.]]), axes, columns)
+    array([[8., 8.]])
+    """
+    for number, axis in zip(range(-len(axes), 0), axes):
+        shape = list(x.shape)
+        shape[number] = len(table(axis))
+        sums = np.zeros(shape, x.dtype)
+        for windows, positions, weights in taps(axis, table, x.dtype.str):
+            part = x.take(positions, number)
+            if weights is not None:
+                part *= weights.reshape(-1, *(1,) * (-1 - number))
+            here = along(number, windows)
+            sums[here] += part
+        x = sums
+    return x
+
+
+def resized(x: Array, problem: Problem) -> Array:
+    """Return y, the image sampled where the problem says (R.1). Linear, so its own JVP.
+
+    Examples
+    --------
+    >>> from convref.problem import ResizeProblem
+    >>> problem = ResizeProblem(n=1, c=1, input=(3,), output=(2,), mode="area")
+    >>> resized(np.array([[[1., 2., 6.]]]), problem)
+    array([[[1.5, 4. ]]])
+    """
+    return weighted(x, problem.axes, rows)
+
+
+def resized_adjoint(dy: Array, problem: Problem) -> Array:
+    """Return dx: each cotangent shared out with the weights it was made with (R.2).
+
+    Examples
+    --------
+    >>> from convref.problem import ResizeProblem
+    >>> problem = ResizeProblem(n=1, c=1, input=(2,), output=(4,), coord="align_corners")
+    >>> resized_adjoint(np.array([[[3., 3., 3., 3.]]]), problem)
+    array([[[6., 6.]]])
+    """
+    return weighted(dy, problem.axes, columns)
+
+
+def _fprop(call: Call, x: Array) -> Results:
+    return (resized(x, call.problem),)
+
+
+def _backward(call: Call, dy: Array) -> Results:
+    return (resized_adjoint(dy, call.problem),)
+
+
+def _moduli(axis: ResizeAxis) -> tuple[Row, ...]:
+    return tuple(tuple((i, abs(weight)) for i, weight in row) for row in rows(axis))
+
+
+def _moduli_of_columns(axis: ResizeAxis) -> tuple[Row, ...]:
+    return turned(_moduli(axis), axis.size)
+
+
+def _magnitude(call: Call, operand: Array) -> Results:
+    """Return S: cubic weights may be negative."""
+    table = _moduli_of_columns if call.pass_ == "backward" else _moduli
+    return (weighted(np.abs(operand), call.problem.axes, table),)
+
+
+FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
+    ("resize", "fprop"): _fprop,
+    ("resize", "backward"): _backward,
+    ("resize", "jvp"): _fprop,
+    ("resize", "double_backward"): _fprop,
+}
+MAGNITUDES = dict.fromkeys(FORMULAS, _magnitude)

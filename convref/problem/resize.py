@@ -1,0 +1,198 @@
+"""The problem of resizing: an image sampled at other places than its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import isfinite, prod
+from typing import Any, ClassVar
+
+from ..errors import ConvrefError, message, shorten
+from .base import BASE_ROLE, Field, Problem
+from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, rows
+from .sizes import Sizes, items
+
+NEAR = ("float32", *NEAREST)
+_OF_FLOAT32 = ("asymmetric", "half_pixel")  # what ATen calls nearest, and nearest-exact
+_EXACT = 2**24  # integers that binary32 holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizeProblem(Problem):
+    """A resize of rank 1 to 3: every output is a weighted sum of inputs near where it samples.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    output : int or tuple of int
+        Spatial sizes of the output.
+    mode : str
+        "linear", "nearest", "cubic" or "area".
+    coord : str
+        Which coordinate an output samples, by ONNX's name: a key of `sampling.COORDINATES`.
+    near : str
+        How mode "nearest" rounds: by ONNX's name, or "float32", ATen's product in that type.
+    antialias : bool
+        Stretch the kernel where the image shrinks.
+    exclude : bool
+        Leave out what lies beyond the image, and scale the other weights up to 1.
+    a : float
+        Parameter of the cubic kernel.
+    scale : tuple of float
+        Outputs per input, one per axis; empty where the sizes tell.
+    roi : tuple of (float, float)
+        What "tf_crop_and_resize" samples, in shares of the image; beyond it is 0.
+
+    Examples
+    --------
+    >>> problem = ResizeProblem(n=1, c=2, input=(2,), output=(4,))
+    >>> [str(problem.axes[0].position(p)) for p in range(4)]
+    ['-1/4', '1/4', '3/4', '5/4']
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("resize",)
+    PARTS: ClassVar[dict[str, Field]] = {
+        "i": Field("input", "extents"),
+        "o": Field("output", "extents"),
+    }
+    KEYS: ClassVar[dict[str, Field]] = {
+        "mode": Field("mode", "word"),
+        "coord": Field("coord", "word"),
+        "near": Field("near", "word"),
+        "aa": Field("antialias", "flag"),
+        "xo": Field("exclude", "flag"),
+        "a": Field("a", "float"),
+        "scale": Field("scale", "floats"),
+        "roi": Field("roi", "spans"),
+    }
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), ("output", 1))
+
+    output: Sizes
+    mode: str = "linear"
+    coord: str = "half_pixel"
+    near: str = "float32"
+    antialias: bool = False
+    exclude: bool = False
+    a: float = -0.75
+    scale: tuple[float, ...] = ()
+    roi: tuple[tuple[float, float], ...] = ()
+
+    def _validate(self, where: str, rank: int) -> None:
+        for name, known in (("mode", MODES), ("coord", tuple(COORDINATES)), ("near", NEAR)):
+            if (got := getattr(self, name)) not in known:
+                needs = f"{name} is {shorten(repr(got))}, needs one of {', '.join(known)}"
+                raise ConvrefError(message(where, needs))
+        for name in ("antialias", "exclude"):
+            self._put(name, bool(getattr(self, name)))
+        if self.antialias and self.mode not in ("linear", "cubic"):
+            raise ConvrefError(message(where, f"antialias with mode {self.mode}, needs a kernel"))
+        if self.mode == "nearest" and self.near == "float32" and self.coord not in _OF_FLOAT32:
+            needs = " or ".join(_OF_FLOAT32)
+            text = f"coord is {self.coord!r} with near float32, needs {needs}"
+            raise ConvrefError(message(where, text))
+        self._put("a", real(where, "a", self.a))
+        self._put("scale", self._scales(where, rank))
+        self._put("roi", self._frames(where, rank))
+
+    def _scales(self, where: str, rank: int) -> tuple[float, ...]:
+        given = tuple(real(where, "scale", value) for value in items(self.scale) or ())
+        given = given * rank if len(given) == 1 else given
+        if len(given) not in (0, rank) or not all(value > 0 for value in given):
+            text = f"scale is {shorten(given)}, needs none or {rank} numbers above 0"
+            raise ConvrefError(message(where, text))
+        return given
+
+    def _frames(self, where: str, rank: int) -> tuple[tuple[float, float], ...]:
+        pairs = [items(entry) for entry in items(self.roi) or ()]
+        pairs = pairs * rank if len(pairs) == 1 else pairs
+        if len(pairs) not in (0, rank) or any(pair is None or len(pair) != 2 for pair in pairs):
+            text = f"roi is {shorten(self.roi)}, needs none or {rank} pairs (start, stop)"
+            raise ConvrefError(message(where, text))
+        if pairs and self.coord != "tf_crop_and_resize":
+            raise ConvrefError(message(where, f"roi with coord {self.coord}, needs none"))
+        ends = (tuple(real(where, "roi", end) for end in pair or ()) for pair in pairs)
+        return tuple((start, stop) for start, stop in ends)
+
+    @cached_property
+    def axes(self) -> tuple[ResizeAxis, ...]:
+        """Return the sampling of each spatial axis."""
+        rule = (self.mode, self.coord, self.near, self.antialias, self.exclude, self.a)
+        scales = self.scale or (0.0,) * self.rank
+        frames = self.roi or ((0.0, 1.0),) * self.rank
+        return tuple(
+            ResizeAxis(size, out, *rule, scale, *frame)
+            for size, out, scale, frame in zip(self.input, self.output, scales, frames, strict=True)
+        )
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        if code[0] in "iu" and self.mode != "nearest":
+            return f"weights of mode {self.mode} are no integers, needs floats instead of {code}"
+        return None
+
+    @cached_property
+    def grain(self) -> int:
+        """Return a number of which every product of weights, times it, is an integer."""
+        found = 1
+        for axis in self.axes:
+            found *= max((w.denominator for row in rows(axis) for _, w in row), default=1)
+        return found
+
+    def is_exact(self, code: str) -> bool:
+        """Return whether weights are exact in binary32, however they are computed."""
+        return self.mode == "nearest" or all(map(_is_dyadic, self.axes))
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`.
+
+        Copies have none. Else each weight is rounded, multiplied by those of the other axes and
+        by the operand, and the products are added.
+        """
+        table = columns if BASE_ROLE[role] == "x" else rows
+        terms = prod(max(map(len, table(axis)), default=0) for axis in self.axes)
+        return max(terms - 1, 0) if self.mode == "nearest" else terms + 2 * self.rank
+
+    def work(self) -> int:
+        """Return about how many steps nested loops take for one pass."""
+        reads = prod(max(map(len, rows(axis)), default=0) for axis in self.axes)
+        return self.n * self.c * prod(self.output) * max(1, reads)
+
+
+def _is_dyadic(axis: ResizeAxis) -> bool:
+    """Return whether positions, kernel and weights of an axis need no rounding in binary32."""
+    weights = [w for row in rows(axis) for _, w in row]
+    if axis.mode == "area":
+        return all(map(_is_power, (w.denominator for w in weights)))
+    if axis.antialias or axis.exclude:  # divided by their sum, which is rarely a power of two
+        return False
+    positions = [axis.position(p) for p in range(axis.out)]
+    grain = max(x.denominator for x in positions)
+    numbers = [*positions, *weights, axis.step, Fraction(axis.a)]
+    if not all(_is_power(number.denominator) for number in numbers):
+        return False
+    room = 48 * 4 * Fraction(axis.a).denominator * grain**3 if axis.mode == "cubic" else 1
+    return max(room, 4 * grain * axis.size) <= _EXACT
+
+
+def _is_power(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def real(where: str, name: str, value: Any) -> float:
+    """Return `value` as a finite float, or raise: bools and strings are no numbers."""
+    try:
+        if isinstance(value, (bool, str)):
+            raise TypeError
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = float("nan")
+    if not isfinite(found):
+        text = f"{name} is {shorten(repr(value))}, needs a finite number"
+        raise ConvrefError(message(where, text))
+    return found
