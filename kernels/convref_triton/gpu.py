@@ -18,7 +18,7 @@ import torch
 from convref.errors import ConvrefError, UnsupportedError, message
 from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
 
-from . import aot
+from . import aot, packed
 from .interpreted import copy
 from .interpreter import TYPES
 from .launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
@@ -34,6 +34,7 @@ PARAMETERS = {
     "fp64": "f64",
     **{code: code for code in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
 }
+FILTER = "w"  # the operand that stays what it is over many calls
 KEPT = 4096  # plans, and tensor maps of an argument
 
 
@@ -144,10 +145,14 @@ class Ready:
         position = {name: i for i, name in enumerate((*self.roles, *buffers))}
         self._buffers = [(b.shape, b.strides, TYPES[b.dtype][0]) for b in buffers.values()]
         self._count = len(plan.buffers)
-        self._steps = [
-            launches[i].bound(position) if isinstance(step, Launch) else _copying(step, position)
+        bound = {
+            i: launches[i].bound(position) if isinstance(step, Launch) else _copying(step, position)
             for i, step in enumerate(plan.steps)
-        ]
+        }
+        self._steps = list(bound.values())
+        packs = {i: step for i, step in enumerate(plan.steps) if _packs(step, self.roles)}
+        self._packs = [(position[s.source], position[s.target]) for s in packs.values()]
+        self._rest = [step for i, step in bound.items() if i not in packs]
         slots = [slot for loaded in launches.values() for slot in loaded.slots]
         aligned = {slot.role for slot in slots if slot.aligned and slot.role in self.roles}
         self._aligned = [position[role] for role in sorted(aligned)]
@@ -162,10 +167,14 @@ class Ready:
 
     def _run(self, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         place, empty = self._device.place, torch.empty_strided
-        made = [
-            empty(shape, strides, dtype=dtype, device=place)
-            for shape, strides, dtype in self._buffers
-        ]
+        steps, stream = self._steps, self._device.stream()
+        if self._packs and packed.filters.limit and not self._device.capturing():
+            steps, made = self._rest, self._packed(operands, stream)
+        else:
+            made = [
+                empty(shape, strides, dtype=dtype, device=place)
+                for shape, strides, dtype in self._buffers
+            ]
         tensors = [*operands, *made]
         addresses = [tensor.data_ptr() for tensor in tensors]
         low = 0
@@ -173,10 +182,31 @@ class Ready:
             low |= addresses[i]
         if low & 15:
             self._misaligned(addresses)
-        stream = self._device.stream()
-        for step in self._steps:
+        for step in steps:
             step(stream, tensors, addresses)
         return made[: self._count]
+
+    def _packed(self, operands: Sequence[torch.Tensor], stream: int) -> list[torch.Tensor]:
+        """Return the buffers, those that filters are packed into from the cache.
+
+        A graph records no such copy: it replays with filters that have changed since.
+        """
+        place, first = self._device.place, len(operands)
+        sources = {target - first: operands[source] for source, target in self._packs}
+
+        def made(form: tuple[Any, ...], source: torch.Tensor | None = None) -> torch.Tensor:
+            shape, strides, dtype = form
+            new = torch.empty_strided(shape, strides, dtype=dtype, device=place)
+            if source is not None:
+                copy(source, new)
+            return new
+
+        return [
+            packed.filters.get(sources[i], (form, stream), partial(made, form, sources[i]))
+            if i in sources
+            else made(form)
+            for i, form in enumerate(self._buffers)
+        ]
 
     def _misaligned(self, addresses: Sequence[int]) -> None:
         role = next(self.roles[i] for i in self._aligned if addresses[i] & 15)
@@ -194,6 +224,11 @@ def _slots(launch: Launch) -> list[Slot]:
     values = launch.arguments.values()
     slots = (value.slot if isinstance(value, Descriptor) else value for value in values)
     return [slot for slot in slots if isinstance(slot, Slot)]
+
+
+def _packs(step: Copy | Launch, roles: Sequence[str]) -> bool:
+    """Return whether a step puts the filter of a call into another order."""
+    return isinstance(step, Copy) and step.source == FILTER and step.source in roles
 
 
 Step = Callable[[int, Sequence[torch.Tensor], Sequence[int]], None]
