@@ -319,7 +319,7 @@ def _judge_one(
     sums, row = ref.sums[i], TERMS[call.op, call.pass_, role]
     if sums is None:
         right = dtypes.rounded(value, call.dtype_of(role))
-        return _exact(role, got, right, signed=row.kind == "copy" and role == "y")
+        return _exact(role, got, right, signed=row.kind == "copy" and row.signed and role == "y")
     found = ref.kinds.get(role)
     if found is not None:
         fault = found.fault(got, numerics.strict_nonfinite)
@@ -395,7 +395,7 @@ def bound(
     """
     n = call.products(role)
     part = 2 if call.dtype in dtypes.COMPLEX else 1  # real products per product
-    out = dtypes.number(call.dtype)
+    out = dtypes.number(call.dtype_of(role))
     own = dtypes.number(dtypes.accumulator(call.dtype))
     sums = sums * numerics.growth * (1 + 2 * _gamma(part * n + 8, 2.0**-53))  # S has an error too
     holder = numerics.accumulator or "f32"
@@ -410,7 +410,7 @@ def bound(
     last = out.tiny if numerics.ftz else out.eta
     if numerics.stages:
         error = error + _gamma(numerics.stages, out.u) * (sums + error) + numerics.stages * last
-    if call.dtype == holder:  # the last addition was the last rounding
+    if call.dtype_of(role) == holder:  # the last addition was the last rounding
         return error
     total: Array = error + out.u * (np.abs(value) + error) + last / (1 if numerics.ftz else 2)
     return total * sqrt(part)
@@ -437,7 +437,7 @@ def _bounded(
     with np.errstate(all="ignore"):
         limit = bound(call, role, value, sums, model, ref.largest)
         error = np.abs(got.astype(value.dtype) - value)
-        fine = (error <= limit) | _overflows(call, got, value, sums, limit, model) | ~judged
+        fine = (error <= limit) | _overflows(call, role, got, value, sums, limit, model) | ~judged
         ratio = np.where(judged & np.isfinite(error), error / limit, 0.0)
     worst = float(ratio.max())
     if not fine.all():
@@ -486,10 +486,16 @@ def _fault(
 
 
 def _overflows(
-    call: Call, got: Array, value: Array, sums: Array, limit: Array, model: Numerics
+    call: Call,
+    role: str,
+    got: Array,
+    value: Array,
+    sums: Array,
+    limit: Array,
+    model: Numerics,
 ) -> Array:
     """Return where an infinity or NaN is explained by overflow, at the end or on the way."""
-    out = dtypes.number(call.dtype)
+    out = dtypes.number(call.dtype_of(role))
     if call.dtype in dtypes.COMPLEX:
         right_sign: Any = ~np.isfinite(got)
     else:
@@ -503,7 +509,7 @@ def _overflows(
 def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -> Array:
     n = max(1, call.products(role))
     spread = sqrt(2 * log(2 * max(1, value.size) * n / FALSE_ALARM))
-    out = dtypes.number(call.dtype)
+    out = dtypes.number(call.dtype_of(role))
     part = 2 if call.dtype in dtypes.COMPLEX else 1
     sums = sums * model.growth
     floor: Any = n * dtypes.number(model.accumulator or "f32").eta + out.eta

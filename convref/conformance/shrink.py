@@ -137,6 +137,12 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
         for c in _smaller(problem.c // problem.groups, 1):
             yield _changed(case, c=c * problem.groups)
         yield from _per_axis(case, "output_padding", 0)
+    elif hasattr(problem, "groups"):
+        yield _changed(case, groups=1)
+        for groups in _smaller(problem.groups, 1):
+            yield _changed(case, groups=groups, c=problem.c // problem.groups * groups)
+        for c in _smaller(problem.c // problem.groups, 1):
+            yield _changed(case, c=c * problem.groups)
     for n in _smaller(problem.n, 1):
         yield _changed(case, n=n)
     for c in _smaller(problem.c, 1):

@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
 from ..errors import ConvrefError, message
-from ..problem import INDICES, MASK_NAMES, SIGNATURE, ConvProblem, Problem, Signature, passes
+from ..problem import (
+    INDICES,
+    MASK_NAMES,
+    SIGNATURE,
+    STATISTICS,
+    ConvProblem,
+    Problem,
+    Signature,
+    passes,
+)
 from . import families
 from .fills import available
 
@@ -33,7 +42,8 @@ STRIDES = (1, 1, 1, 2, 1, 2, 3, 4, 5)
 DILATIONS = (1, 1, 1, 1, 2, 1, 2, 3, 4)
 SLACK = (0, 0, 1, 2, 3, 4)
 DTYPES = ("f32", "bf16", "f16", "f64")
-TAPE = 64  # bytes; the longest case reads 57
+TAPE = 64  # bytes; the longest case of up to six operands reads 57
+LONG_TAPE = 96
 
 
 class _Tape:
@@ -137,15 +147,15 @@ class _Draft:
 
 
 def _axis(tape: _Tape, negative: bool, least: int) -> _Axis:
-    small, taps = tape.choose(WINDOWS), tape.choose(TAPS)
-    stride, dilation = tape.choose(STRIDES), tape.choose(DILATIONS)
+    small, taps, hides = tape.choose(WINDOWS), tape.choose(TAPS), tape.chance(8)
+    stride, dilation = tape.choose(STRIDES[5 * hides :]), tape.choose(DILATIONS[6 * hides :])
     span = dilation * (taps - 1) + 1
     below = (-1, -2, -3, -5) if negative else ()
     beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
     around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
     choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
-    lo = tape.choose(choices)
-    same = () if lo < 0 else (lo,) * 20  # what is cropped here may well grow there
+    lo = tape.choose((around,) if hides else choices)  # hidden between taps, or before them
+    same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # what is cropped may grow there
     hi = tape.choose((*same, *choices))
     return _Axis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
 
@@ -261,8 +271,9 @@ def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _
     memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
     specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
-    specs = tuple(  # an expanded axis would repeat positions that are distinct
-        replace(spec, expand="") if role in INDICES else spec for role, spec in zip(roles, specs)
+    given = (*INDICES, *STATISTICS)  # which an expanded axis would make others than they are
+    specs = tuple(
+        replace(spec, expand="") if role in given else spec for role, spec in zip(roles, specs)
     )
     return Call(op, pass_, problem, mask, tangents, specs, tape.choose(options.maths))
 
@@ -296,15 +307,18 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None) -> list[_Pass]:
 class _Built(st.SearchStrategy[T]):
     """Draws a tape and builds from it; unlike ``map``, failures show what was built."""
 
-    def __init__(self, build: Callable[[_Tape], T]) -> None:
+    def __init__(self, build: Callable[[_Tape], T], size: int = TAPE) -> None:
         super().__init__()
         self.build = build
+        self.tapes = st.binary(min_size=size, max_size=size)
 
     def do_draw(self, data: Any) -> T:
-        return self.build(_Tape(data.draw(_TAPES)))
+        return self.build(_Tape(data.draw(self.tapes)))
 
 
-_TAPES = st.binary(min_size=TAPE, max_size=TAPE)
+def _tape_for(table: Sequence[_Pass]) -> int:
+    """Return how many bytes a case may need: three for the memory of each operand."""
+    return TAPE if all(len(SIGNATURE[op, p].operands) <= 6 for op, p, _ in table) else LONG_TAPE
 
 
 def problems(
@@ -391,7 +405,7 @@ def calls(
     """
     limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
     options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes)
-    return _Built(lambda tape: _call(tape, table, tuple(dtypes), options))
+    return _Built(lambda tape: _call(tape, table, tuple(dtypes), options), _tape_for(table))
 
 
 def cases(
@@ -449,4 +463,4 @@ def cases(
         fitting = [fill for fill in possible[call.dtype] if fill not in unfit]
         return Case(call, tape.choose(fitting or possible[call.dtype]), tape.word(2))
 
-    return _Built(build)
+    return _Built(build, _tape_for(table))

@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from ..problem import INDICES, TERMS
+from . import _activation_errors, _norm_errors
 from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
@@ -59,6 +60,8 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_pool.MAGNITUDES,
     **_resize.MAGNITUDES,
+    **_norm_errors.MAGNITUDES,
+    **_activation_errors.MAGNITUDES,
 }
 
 

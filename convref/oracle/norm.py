@@ -225,14 +225,15 @@ def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -
 
 
 def _tangent(
-    problem: Problem, z: Array, rstd: Array, w: Array | None, dots: tuple[Array | None, ...]
+    problem: Problem, z: Array, rstd: Array, w: Array | None, dots: tuple[Any, ...]
 ) -> Array:
     """Return the derivative of y along the dots of x, w and b."""
-    x_dot, w_dot, b_dot = image(dots[0], problem), *(weights(d, problem) for d in dots[1:])  # type: ignore[arg-type]
-    y_dot = _scaled(gradient(x_dot, z, rstd, problem), weights(w, problem))
+    x_dot, w_dot, b_dot = dots
+    y_dot = gradient(image(x_dot, problem), z, rstd, problem)
+    y_dot = _scaled(y_dot, weights(w, problem))
     if w_dot is not None:
-        y_dot = y_dot + w_dot * z
-    return y_dot if b_dot is None else y_dot + b_dot
+        y_dot = y_dot + weights(w_dot, problem) * z
+    return y_dot if b_dot is None else y_dot + weights(b_dot, problem)
 
 
 def _jvp(call: Call, x: Array, w: Array | None, b: Array | None, *rest: Any) -> Results:

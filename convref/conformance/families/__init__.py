@@ -10,15 +10,23 @@ from typing import Any
 
 from ...case import Case
 from ...problem import FAMILY, Problem
-from . import pool
+from . import activation, norm, pool
 from .mutations import GENERAL
 
 # op -> finish(tape, sizes, max_elements), where `sizes` are the fields of a WindowProblem.
-FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {**pool.FINISH}
+FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {
+    **pool.FINISH,
+    **norm.FINISH,
+    **activation.FINISH,
+}
 # role -> made(case, operands so far by role): operands that follow from others.
-MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {"indices": pool.indices}
+MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {
+    "indices": pool.indices,
+    **norm.MADE,
+    **activation.MADE,
+}
 # op -> fills that say nothing about it.
-UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT}
+UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT, **norm.UNFIT}
 
 # op -> mistakes by name, each with where it can be made; by default those of convolution.
 MUTATIONS = dict.fromkeys(FINISH, GENERAL)

@@ -1,0 +1,154 @@
+"""S of every result of a norm: what its rounding errors are relative to (docs/judge.md).
+
+Where statistics are found from x, a bound to first order holds while n u K is small; K says how
+much a variance loses to a mean that is large beside it. Beyond, S is infinite: nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import dtypes
+from ..case import Call
+from ..problem import FrozenNormProblem, Problem
+from ._windows import Array, Results
+from .norm import image, kept, mean_of, per_weight, plus_eps, reciprocal_root, statistics
+
+FIRST_ORDER = 0.25  # largest relative error of var + eps to which the proof extends
+
+
+def unit(call: Call) -> float:
+    """Return the unit roundoff of the type in which libraries compute the call's data."""
+    return dtypes.number(call.dtype if call.dtype in ("f64", "f80") else "f32").u
+
+
+class _Sizes(NamedTuple):
+    """S of z, of P along any v, and rstd with its own error on the same scale."""
+
+    z: Array
+    rstd: Array
+    level: Array  # mean |x|
+    spread: Array  # S of var: sqrt(var) rms
+    call: Call
+
+    def along(self, v: Array) -> Array:
+        """Return S of rstd P(v)."""
+        v = np.abs(v)
+        if isinstance(self.call.problem, FrozenNormProblem):
+            return self.rstd * v
+        mean, shares = (mean_of(a, self.call.problem) for a in (v, v * self.z))
+        return 2 * self.rstd * (v + mean + self.z * shares)
+
+
+def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
+    problem, x = call.problem, image(x, call.problem)
+    if isinstance(problem, FrozenNormProblem):
+        level = np.abs(kept(given[0], problem))
+        rstd = kept(reciprocal_root(plus_eps(given[1], problem)), problem)
+        return _Sizes((np.abs(x) + level) * rstd, rstd, level, level, call)
+    mean, var = statistics(x, problem)
+    level, rms = mean_of(np.abs(x), problem), np.sqrt(mean_of(x * x, problem))
+    n_u = problem.products("mean") * unit(call)
+    spread = np.sqrt(var) * rms + n_u * level * level
+    power = plus_eps(var, problem)
+    k = spread / power
+    k = np.where(n_u * k > FIRST_ORDER, np.inf, k)
+    rstd = reciprocal_root(power)
+    z = rstd * (np.abs(x) + level + np.abs(x - mean) * (1 + k))
+    return _Sizes(z, rstd * (1 + k), level, spread, call)
+
+
+def _size(w: Array | None, problem: Problem, absent: float) -> Array:
+    """Return |w| as it meets an image, or a number that stands for it."""
+    return np.array(absent) if w is None else np.abs(w.reshape(problem.blocks.weight))
+
+
+def _affine(sizes: _Sizes, w: Array | None, b: Array | None) -> Array:
+    problem = sizes.call.problem
+    return sizes.z * _size(w, problem, 1.0) + _size(b, problem, 0.0)
+
+
+def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) -> Results:
+    problem = call.problem
+    sizes = _sizes(call, x, *old)
+    y = _affine(sizes, w, b).reshape(x.shape)
+    if isinstance(problem, FrozenNormProblem):
+        return (y,)
+    shape = problem.shape("mean")
+    level, spread, rstd = (s.reshape(shape) for s in (sizes.level, sizes.spread, sizes.rstd))
+    if not old:
+        return y, level, rstd
+    m, unbiased = problem.momentum, problem.count / (problem.count - 1)
+    rest = [abs(1 - m) * np.abs(o) for o in old]
+    return y, level, rstd, rest[0] + abs(m) * level, rest[1] + abs(m) * unbiased * spread
+
+
+def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
+    problem = call.problem
+    sizes, dy = _sizes(call, x, *given), np.abs(image(dy, problem))
+    found = (
+        sizes.along(dy * _size(w, problem, 1.0)).reshape(x.shape),
+        per_weight(dy * sizes.z, problem),
+        per_weight(dy, problem),
+    )
+    return tuple(s if on else None for s, on in zip(found, call.mask))
+
+
+def _tangent(sizes: _Sizes, w: Array | None, dots: tuple[Array | None, ...]) -> Array:
+    problem, (x_dot, w_dot, b_dot) = sizes.call.problem, dots
+    assert x_dot is not None
+    scaled = sizes.along(image(x_dot, problem)) * _size(w, problem, 1.0)
+    return scaled + sizes.z * _size(w_dot, problem, 0.0) + _size(b_dot, problem, 0.0)
+
+
+def _jvp(call: Call, x: Array, w: Array | None, b: Array | None, *rest: Array) -> Results:
+    sizes = _sizes(call, x, *rest[:-3])
+    y_dot = _tangent(sizes, w, rest[-3:])
+    return _affine(sizes, w, b).reshape(x.shape), y_dot.reshape(x.shape)
+
+
+def _curvature(sizes: _Sizes, v: Array, g: Array) -> Array:
+    """Return S of N.5: a product of up to four factors that each carry an error."""
+    problem = sizes.call.problem
+    if isinstance(problem, FrozenNormProblem):
+        return np.zeros_like(v)
+    a, b = mean_of(v * sizes.z, problem), mean_of(g * sizes.z, problem)
+    v, g = v + mean_of(v, problem), g + mean_of(g, problem)
+    inside = sizes.z * (mean_of(v * g, problem) + 3 * a * b) + b * v + a * g
+    return 4 * sizes.rstd * sizes.rstd * inside
+
+
+def _double_backward(
+    call: Call,
+    ddx: Array,
+    ddw: Array | None,
+    ddb: Array | None,
+    dy: Array,
+    x: Array,
+    w: Array | None,
+    *given: Array,
+) -> Results:
+    problem = call.problem
+    sizes = _sizes(call, x, *given)
+    v, g = np.abs(image(ddx, problem)), np.abs(image(dy, problem))
+    dx = _curvature(sizes, v, g * _size(w, problem, 1.0))
+    dx = dx + sizes.along(g * _size(ddw, problem, 0.0))
+    found = (
+        _tangent(sizes, w, (ddx, ddw, ddb)).reshape(x.shape),
+        dx.reshape(x.shape),
+        per_weight(g * sizes.along(v), problem),
+    )
+    return tuple(s if on else None for s, on in zip(found, call.mask))
+
+
+_PASSES: dict[str, Callable[..., Results]] = {
+    "fprop": _fprop,
+    "backward": _backward,
+    "jvp": _jvp,
+    "double_backward": _double_backward,
+}
+_OPS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
+MAGNITUDES = {(op, name): run for op in _OPS for name, run in _PASSES.items()}
