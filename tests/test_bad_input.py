@@ -288,7 +288,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
         for name in ("math:pi", "convref.backends.numpy:NumpyBackend")
     ),
     Wrong("conv2d", {"backend": "torch", "math": "tf32x3"}, ("math=tf32x3",), UnsupportedError),
-    Wrong("unfold", {"backend": "torch"}, ("only conv",), UnsupportedError),
+    Wrong("unfold", {"backend": "torch"}, ("torch: unfold is not called",), UnsupportedError),
     Wrong(
         "conv2d",
         {"input": tx.to("meta"), "weight": tw.to("meta"), "bias": None},

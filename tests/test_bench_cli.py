@@ -106,7 +106,7 @@ def test_a_run_is_printed_recorded_and_summed_up(monkeypatch, tmp_path, capsys):
     from convref_bench.timing import Stop
 
     layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
-    monkeypatch.setattr(suite, "load", lambda name: layers)
+    monkeypatch.setattr(suite, "load", lambda name, ops: layers)
     quick = network.CpuPlace(Stop(samples=2, noise=9.0, timeout_s=5.0), 0.0)
     monkeypatch.setattr(network, "place_of", lambda device: quick)
     out = tmp_path / "x.jsonl"

@@ -10,16 +10,19 @@ torch = pytest.importorskip("torch")
 from convref import dispatch  # noqa: E402
 from convref.line import parse  # noqa: E402
 from convref_bench import (  # noqa: E402
+    aten,
     baselines,
     cuda,
     gpu,
     options,
     properties,
     records,
+    sampled,
     steps,
     suite,
     sums,
 )
+from convref_bench.aten import geometry, is_symmetric  # noqa: E402
 from convref_bench.baselines import Absent, arm  # noqa: E402
 from convref_bench.points import point  # noqa: E402
 from convref_bench.roofline import Roof  # noqa: E402
@@ -80,6 +83,45 @@ def place(**more):
 def call_of(bias, pass_="fprop"):
     call = parse(LINE.format("" if bias else ":bias=0")).call
     return call if pass_ == "fprop" else parse(LINE.format("").replace("fprop", pass_)).call
+
+
+POOLS = ("max_pool.{}:n5c6_i9x9_f3x3_s2_p1", "adaptive_avg_pool.{}:n5c6_i7x7_o1x1")
+
+
+@pytest.mark.parametrize("line", POOLS)
+@pytest.mark.parametrize("pass_", ["fprop", "backward"])
+def test_other_ops_are_judged_by_the_oracle_and_timed(line, pass_):
+    call = parse(line.format(pass_) + ":dt=bf16:mem=nhwc").call
+    found = list(point(place(), call, ["torch", "torch.nchw"]))
+    assert [row["what"] for row in found] == ["point"] * 2
+    assert all(0 <= row["judged"] <= 1 for row in found)
+
+
+@pytest.mark.parametrize("line", POOLS)
+def test_a_wrong_image_of_another_op_is_refused(monkeypatch, line):
+    def last_image_is_twice_too_large(call):
+        run = aten.direct(call)
+
+        def wrong(*given):
+            results = run(*given)
+            y = results[0] if isinstance(results, tuple) else results
+            y[-1] *= 2
+            return results
+
+        return wrong
+
+    monkeypatch.setattr(baselines, "direct", last_image_is_twice_too_large)
+    (row,) = point(place(), parse(line.format("fprop")).call, ["torch"])
+    assert row["what"] == "refused"
+    assert "is right" in row["why"] or "bound" in row["why"]
+
+
+def test_the_sample_holds_the_ends_and_no_more_than_it_may(monkeypatch):
+    monkeypatch.setattr(sampled, "SAMPLED", 3 * 2 * 4)
+    call = parse("max_pool.fprop:n9c2_i2x2_f2x2").call
+    part, kept = sampled._sample(call, "n")
+    assert (part.problem.n, kept) == (3, [0, 4, 8])
+    assert sampled._sample(parse("max_pool.fprop:n0c2_i2x2_f2x2").call, "n")[1] == []
 
 
 @pytest.mark.parametrize("pass_", ["fprop", "dgrad", "wgrad"])
@@ -270,8 +312,8 @@ def test_the_baseline_is_a_plain_call_and_adapts_where_aten_cannot():
     call = parse("conv.fprop:n1c4k4_i5x5_f3x3_p1,0x0,0:bias=0").call
     x, w = cuda.operands(call, 0, "cpu")
     assert arm("torch", call).run(x, w).shape == call.problem.shape("y")
-    assert not baselines.is_symmetric(call)
-    assert baselines.is_symmetric(call_of(False))
+    assert not is_symmetric(call)
+    assert is_symmetric(call_of(False))
 
 
 def test_a_point_above_the_roof_is_refused():
@@ -310,7 +352,7 @@ def test_without_nvml_and_nvidia_smi_the_clock_is_unknown(monkeypatch):
 def test_a_step_records_what_is_missing_and_nothing_twice(tmp_path):
     layers = suite.load("stress")[:1]
     small = replace(layers[0], template="conv:nNc4k4_i5x5_f3x3:bias=0")
-    calls = [("stress", small, small.call(p, 1, "dt=bf16:mem=nhwc")) for p in suite.PASSES]
+    calls = [("stress", small, small.call(p, 1, "dt=bf16:mem=nhwc")) for p in suite.CONV]
     out = tmp_path / "gpu.jsonl"
     child = steps.Step(out, 60, "card | 1")
     steps.time_points(child, calls[:2], steps.CUDNN, place())
@@ -369,10 +411,14 @@ class Kernels:
         return self.inner.run(call, *operands)
 
     def fused(self, call, epilogue):
-        return baselines.FUSED["eager"](epilogue, baselines._geometry(call))
+        return baselines.FUSED["eager"](epilogue, geometry(call))
 
 
-TINY = suite.read("conv:nNc4k4_i5x5_f3x3_p1:bias=0 *2 a\nconv:nNc4k4_i7x7_f1x1:bias=0 *1 b", "x")
+TINY = suite.read(
+    "conv:nNc4k4_i5x5_f3x3_p1:bias=0 *2 a\nconv:nNc4k4_i7x7_f1x1:bias=0 *1 b\n"
+    "max_pool:nNc4_i7x7_f3x3_s2_p1 *1 c",
+    "x",
+)
 
 
 def broken(function, dynamic):
@@ -384,7 +430,9 @@ def rehearsal(monkeypatch, tmp_path):
     made, real = Kernels(), dispatch.load
     monkeypatch.setattr(dispatch, "load", lambda name: made if name == "stub" else real(name))
     monkeypatch.setattr(steps, "ours", lambda: ("stub",))
-    monkeypatch.setattr(suite, "load", lambda name: TINY)
+    monkeypatch.setattr(
+        suite, "load", lambda name, ops=("conv",): tuple(one for one in TINY if one.op in ops)
+    )
     monkeypatch.setattr(suite, "names", lambda: ("resnet50",))
     monkeypatch.setattr(steps, "BATCHES", {"stress": 1})
     monkeypatch.setattr(steps, "TUNED", ("resnet50",))
@@ -399,7 +447,7 @@ def rehearsal(monkeypatch, tmp_path):
 
 def test_the_programme_runs_from_end_to_end_on_a_stub(rehearsal):
     names = ["compile", "cudnn", "canary", "properties", "anchors", "fused", "tuner"]
-    for name in [*names, "suites", "cudnn-rest"]:
+    for name in [*names, "suites", "others", "cudnn-rest"]:
         assert steps.main(name, rehearsal, 600, "card | 1") == 0
     rows, broken = records.read(rehearsal)
     assert broken == []
@@ -407,9 +455,12 @@ def test_the_programme_runs_from_end_to_end_on_a_stub(rehearsal):
         *("compiled", "point", "absent", "tuning", "tuned", "searched")
     }
     lines = {row["line"] for row in rows if row["what"] == "point" and row["arm"] == "stub"}
-    assert len(lines) == 2 * 3 * len(steps.DTYPES)
+    pools = {line for line in lines if line.startswith("max_pool")}
+    assert (len(pools), len(lines - pools)) == (2 * 3, 2 * 3 * len(steps.DTYPES))
     kinds = {(row["what"], row["arm"]) for row in rows if "arm" in row}
     assert {("point", f"{arm}+relu") for arm in ("stub", "eager")} <= kinds
+    assert {("point", f"{arm}+silu") for arm in ("stub", "eager")} <= kinds
+    assert ("absent", "cudnn+silu") in kinds
     assert {("absent", f"{arm}+add_relu") for arm in ("cudnn", "compile")} <= kinds
     assert {("tuned", arm) for arm in ("stub@0", "stub@1", "torch", "torch.nchw")} <= kinds
     why = {row["why"] for row in rows if row.get("arm") == "compile+relu"}

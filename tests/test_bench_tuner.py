@@ -135,7 +135,7 @@ def test_the_command_searches_a_suite(stub, tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     from convref_bench import network
 
-    monkeypatch.setattr(suite, "load", lambda name: (LAYER,))
+    monkeypatch.setattr(suite, "load", lambda name, ops=(): (LAYER,))
     monkeypatch.setattr(network, "place_of", lambda device, beside: place(stub))
     out = tmp_path / "m.jsonl"
     words = ["tune", "net", "--backend", "stub", "--dtype", "fp64", "--device", "cpu"]

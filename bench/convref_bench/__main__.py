@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+PASSES = "fprop,dgrad,wgrad,backward"
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -61,10 +62,11 @@ def _networks(commands: Any) -> None:
     tune = commands.add_parser("tune", help="time every configuration of a backend on a suite")
     for one in (run, tune):
         one.add_argument("suite")
-        one.add_argument("--pass", dest="passes", default="fprop,dgrad,wgrad")
+        one.add_argument("--pass", dest="passes", default=PASSES)
         one.add_argument("--batch", type=int, default=1)
         one.add_argument("--out", type=Path)
     run.add_argument("--backend", default="numpy,torch", help="arms by name")
+    run.add_argument("--op", default="conv", help="ops or families of ops: conv,pool")
     run.add_argument("--dtype", default="fp32")
     run.add_argument("--device", default="cpu")
     run.add_argument("--threads", type=int, help="of each arm on the CPU")
@@ -107,7 +109,7 @@ def _run_network(given: argparse.Namespace) -> int:
 
     out = given.out or RESULTS / "network.jsonl"
     words = (given.suite, given.backend, given.passes, given.dtype, given.device)
-    return network.run(*words, given.batch, out, given.threads)
+    return network.run(*words, given.batch, out, given.threads, given.op)
 
 
 def _run_tune(given: argparse.Namespace) -> int:
@@ -143,11 +145,15 @@ def _run_regret(given: argparse.Namespace) -> int:
 
 
 def _run_suites(given: argparse.Namespace) -> int:
+    from convref.problem import FAMILY
+
     from . import suite
 
     for name in suite.names():
-        layers = suite.load(name)
-        print(f"{name}: {len(layers)} shapes, {sum(layer.times for layer in layers)} layers")
+        for op in FAMILY:
+            if layers := suite.load(name, (op,)):
+                count = sum(layer.times for layer in layers)
+                print(f"{name}: {len(layers)} shapes, {count} layers of {op}")
     return 0
 
 

@@ -21,10 +21,13 @@ from convref.case import Call
 from convref.errors import ConvrefError, message
 from convref.judge import Numerics
 
+from .aten import Geometry, direct, geometry, is_symmetric
 from .points import configured, layout_of
+from .sums import ACTIVATIONS
 
 COMPILE_S = 45.0  # torch.compile may take so long for one call
-EPILOGUES = ("relu", "add_relu")  # act(conv + bias), act(conv + bias + residual)
+# act(conv + bias), and behind "add_" act(conv + bias + residual).
+EPILOGUES = ("relu", "add_relu", "silu", "add_silu")
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "": lambda one: one,
@@ -40,6 +43,9 @@ TORCH = {
 }
 
 
+Results = Tensor | tuple[Tensor, ...]
+
+
 class Absent(Exception):
     """An arm cannot do a call; the text says why."""
 
@@ -52,7 +58,7 @@ class Arm:
     ----------
     run : callable
         Takes the present operands in signature order, then a residual where the epilogue adds
-        one; returns the one result.
+        one; returns the wanted results, one alone as a tensor.
     numerics : Numerics
     flags : dict of str to bool, int or str
         What was set for this row.
@@ -62,7 +68,7 @@ class Arm:
         One of EPILOGUES, or empty.
     """
 
-    run: Callable[..., Tensor]
+    run: Callable[..., Results]
     numerics: Numerics
     flags: dict[str, Any]
     layout: str = ""
@@ -101,33 +107,21 @@ def arm(name: str, call: Call) -> Arm:
     if (reason := backend.supports(call)) is not None:
         raise Absent(reason)
     shown = {"math": call.math, "deterministic": deterministic, "benchmark_limit": 0}
-    plain = base in TORCH and is_symmetric(call)
-    run = direct(call) if plain else result_of(backend, call, **options)
+    run = direct(call) if base in TORCH else None
+    run = run or results_of(backend, call, **options)
     return Arm(run, backend.numerics(call), shown, layout)
 
 
-def result_of(backend: Any, call: Call, **options: Any) -> Callable[..., Tensor]:
-    """Return what computes the one wanted result from the present operands."""
-    slot = call.signature.results.index(call.wanted[0])
+def results_of(backend: Any, call: Call, **options: Any) -> Callable[..., Results]:
+    """Return what computes the wanted results from the present operands, one alone as it is."""
+    slots = [call.signature.results.index(role) for role in call.wanted]
     absent = (None,) * sum(not call.is_present(role) for role in call.roles)
-    return lambda *given: backend.run(call, *given, *absent, **options)[slot]
 
+    def run(*given: Tensor) -> Results:
+        found = backend.run(call, *given, *absent, **options)
+        return found[slots[0]] if len(slots) == 1 else tuple(found[slot] for slot in slots)
 
-def is_symmetric(call: Call) -> bool:
-    """Return whether ATen takes the padding of a call as it is."""
-    return all(lo == hi >= 0 for lo, hi in call.conv.padding) and not call.conv.flip
-
-
-def direct(call: Call) -> Callable[..., Tensor]:
-    """Return ATen's own call, as users make it: nothing of convref runs while it is timed."""
-    stride, padding, dilation, groups = _geometry(call)
-    extra, k = list(call.conv.output_padding), [call.conv.k]
-    shape = (stride, padding, dilation, call.conv.transposed, extra, groups)
-    if call.pass_ == "fprop":
-        return lambda x, w, b=None: torch.convolution(x, w, b, *shape)
-    backward, mask = torch.ops.aten.convolution_backward, list(call.mask)
-    slot = mask.index(True)
-    return lambda dy, x, w: backward(dy, x, w, k, *shape, mask)[slot]
+    return run
 
 
 @contextmanager
@@ -161,7 +155,7 @@ def _fused(base: str, epilogue: str, call: Call) -> Arm:
         if not is_symmetric(call):
             raise Absent("padding is asymmetric")
         numerics = dispatch.load("torch").numerics(call)
-        run = FUSED[base](epilogue, _geometry(call))
+        run = FUSED[base](epilogue, geometry(call))
     else:
         backend = dispatch.load(base)
         make = getattr(backend, "fused", None)
@@ -174,32 +168,26 @@ def _fused(base: str, epilogue: str, call: Call) -> Arm:
     return Arm(run, numerics, shown, "", epilogue)
 
 
-def _geometry(call: Call) -> tuple[list[int], list[int], list[int], int]:
-    problem = call.conv
-    padding = [lo for lo, _ in problem.padding]
-    return list(problem.stride), padding, list(problem.dilation), problem.groups
-
-
-Geometry = tuple[list[int], list[int], list[int], int]
-
-
-def _eager(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
-    stride, padding, dilation, groups = geometry
+def _eager(epilogue: str, where: Geometry) -> Callable[..., Tensor]:
+    stride, padding, dilation, groups = where
+    activation = ACTIVATIONS[epilogue.removeprefix("add_")].run
 
     def run(x: Tensor, w: Tensor, b: Tensor, z: Tensor | None = None) -> Tensor:
         y = torch.convolution(x, w, b, stride, padding, dilation, False, [0] * len(stride), groups)
-        return torch.relu(y if z is None else y + z)
+        return activation(y if z is None else y + z)
 
     return run
 
 
-def _cudnn(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
+def _cudnn(epilogue: str, where: Geometry) -> Callable[..., Tensor]:
+    if epilogue.endswith("silu"):
+        raise Absent("cuDNN is reached through torch with relu only")
     if epilogue == "relu":
-        return lambda x, w, b: torch.cudnn_convolution_relu(x, w, b, *geometry)
-    return lambda x, w, b, z: torch.cudnn_convolution_add_relu(x, w, z, 1.0, b, *geometry)
+        return lambda x, w, b: torch.cudnn_convolution_relu(x, w, b, *where)
+    return lambda x, w, b, z: torch.cudnn_convolution_add_relu(x, w, z, 1.0, b, *where)
 
 
-def _compiled(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
+def _compiled(epilogue: str, where: Geometry) -> Callable[..., Tensor]:
     ready: list[Callable[..., Tensor]] = []
 
     def run(*given: Tensor) -> Tensor:
@@ -207,7 +195,7 @@ def _compiled(epilogue: str, geometry: Geometry) -> Callable[..., Tensor]:
             return ready[0](*given)
         try:
             with timebox(COMPILE_S):
-                compiled = torch.compile(_eager(epilogue, geometry), dynamic=False)
+                compiled = torch.compile(_eager(epilogue, where), dynamic=False)
                 result = compiled(*given)
         except Exception as error:  # a compiler may raise whatever it likes
             raise Absent(f"torch.compile: {type(error).__name__}: {error}"[:300]) from error
@@ -247,7 +235,7 @@ def _flaggems(call: Call) -> Arm:
         conv2d = importlib.import_module("flag_gems").conv2d
     except (ImportError, AttributeError) as error:
         raise Absent(f"FlagGems: {error}") from None
-    stride, padding, dilation, groups = _geometry(call)
+    stride, padding, dilation, groups = geometry(call)
 
     def run(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return conv2d(x, w, b, stride, padding, dilation, groups)

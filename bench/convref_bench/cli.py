@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .__main__ import RESULTS, main, with_default
+from .__main__ import PASSES, RESULTS, main, with_default
 
 
 class SuiteGroup(TyperGroup):
@@ -26,7 +26,9 @@ app = typer.Typer(
 )
 
 Backend = Annotated[str, typer.Option(help="Arms by name; the torch arms are the reference.")]
-Passes = Annotated[str, typer.Option("--pass", help="Out of fprop, dgrad, wgrad.")]
+Passes = Annotated[
+    str, typer.Option("--pass", help="Of conv: fprop, dgrad, wgrad; of others: fprop, backward.")
+]
 Dtype = Annotated[str, typer.Option(help="Out of bf16, fp16, tf32, tf32x3, fp32, fp64.")]
 Device = Annotated[str, typer.Option(help="cpu, cpu-nhwc or cuda.")]
 Threads = Annotated[int | None, typer.Option(help="Of each arm on the CPU.")]
@@ -61,10 +63,11 @@ def report(records: Path, folder: Path) -> None:
 def run(
     suite: str,
     backend: Backend = "numpy,torch",
-    passes: Passes = "fprop,dgrad,wgrad",
+    passes: Passes = PASSES,
     dtype: Dtype = "fp32",
     device: Device = "cpu",
     batch: int = 1,
+    op: Annotated[str, typer.Option(help="Ops or families of ops: conv,pool.")] = "conv",
     threads: Threads = None,
     out: Out = None,
 ) -> None:
@@ -72,7 +75,7 @@ def run(
     options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--device", device]
     more = ["--out", str(out)] if out else []
     more += ["--threads", str(threads)] if threads else []
-    raise typer.Exit(main(["run", suite, *options, "--batch", str(batch), *more]))
+    raise typer.Exit(main(["run", suite, *options, "--batch", str(batch), "--op", op, *more]))
 
 
 @app.command()
@@ -85,7 +88,7 @@ def suites() -> None:
 def tune(
     suite: str,
     backend: Annotated[str, typer.Option(help="The backend whose table is searched.")] = "triton",
-    passes: Passes = "fprop,dgrad,wgrad",
+    passes: Passes = PASSES,
     dtype: Dtype = "bf16",
     device: Device = "cuda",
     batch: int = 1,

@@ -6,17 +6,19 @@ import ctypes
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 
+from convref import dispatch
 from convref.arrays import torch_dtype
 from convref.case import Call
+from convref.problem import INDICES, STATISTICS
 
-from . import sums
-from .baselines import Absent, Arm, arm, residual
+from . import sampled, sums
+from .baselines import Absent, Arm, Results, arm, residual
 from .points import PLAIN, Prepared
 from .records import Record
 from .timing import Stop, Work, measure
@@ -110,13 +112,14 @@ class Rotation:
     how : str
         "graph", or "eager: ..." with the reason why it could not be captured.
     result : callable
-        Returns what the last replay left for the first set; eager runs compute it anew.
+        Returns what the last replay left for the first set, as an Arm's `run` does; eager runs
+        compute it anew.
     """
 
     replay: Callable[[], Any]
     copies: int
     how: str
-    result: Callable[[], torch.Tensor]
+    result: Callable[[], Results]
 
     def __call__(self) -> None:
         """Run every set once."""
@@ -124,18 +127,31 @@ class Rotation:
 
 
 def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, ...]:
-    """Return the present operands, normal, in the memory order of the call."""
+    """Return the present operands, normal or made by fprop, in the memory order of the call."""
     generator = torch.Generator(where).manual_seed(seed)
-    found = []
+    found: dict[str, torch.Tensor] = {}
     for role in filter(call.is_present, call.roles):
+        if role in (*INDICES, *STATISTICS):
+            found[role] = _of_fprop(call, role, found)
+            continue
         shape = call.problem.shape(role)
         tensor = torch.randn(shape, generator=generator, device=where, dtype=torch.float32)
-        tensor = tensor.to(torch_dtype(call.dtype))
-        if call.spec(role).order and len(shape) in (4, 5):
-            last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
-            tensor = tensor.contiguous(memory_format=last)
-        found.append(tensor)
-    return tuple(found)
+        found[role] = tensor.to(torch_dtype(call.dtype))
+    return tuple(_laid(tensor, call.spec(role).order) for role, tensor in found.items())
+
+
+def _of_fprop(call: Call, role: str, given: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what the forward pass keeps for the others, as torch computes it."""
+    fprop = replace(call, pass_="fprop", mask=(), specs=(call.specs[0],))
+    taken = [given[name] for name in fprop.roles if name in given]
+    absent = [None] * (len(fprop.roles) - len(taken))
+    results = dispatch.load("torch").run(fprop, *taken, *absent)
+    return results[fprop.signature.results.index(role)]
+
+
+def _laid(tensor: torch.Tensor, order: str) -> torch.Tensor:
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.ndim)
+    return tensor.contiguous(memory_format=last) if order and last else tensor.contiguous()
 
 
 def copies(call: Call, cache_bytes: int) -> int:
@@ -147,7 +163,7 @@ def copies(call: Call, cache_bytes: int) -> int:
 
 def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -> Rotation:
     """Return `run` over all sets of operands, captured once; eager where that fails."""
-    kept: list[torch.Tensor] = []
+    kept: list[Results] = []
 
     def eager() -> None:
         kept[:] = [run(*sets[0])]
@@ -167,7 +183,8 @@ def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -
         torch.cuda.synchronize()
         why = f"eager: {str(error).splitlines()[0][:80]}"
         return Rotation(eager, len(sets), why, lambda: run(*sets[0]))
-    kept[0].fill_(float("nan"))  # so that the replay has to write every element
+    for one in kept[0] if isinstance(kept[0], tuple) else kept:
+        one.fill_(float("nan") if one.is_floating_point() else -1)  # the replay has to write it all
     graph.replay()
     torch.cuda.synchronize()
     return Rotation(graph.replay, len(sets), "graph", lambda: kept[0])
@@ -210,7 +227,7 @@ class CudaPlace:
         count = copies(call, self.device.cache_bytes)
         try:
             sets = [operands(call, seed, self.device.where) for seed in range(count)]
-            ref = sums.reference(call, sets[0])
+            ref = sums.reference(call, sets[0]) if call.op == "conv" else None
         except (sums.JudgedWrong, torch.OutOfMemoryError) as error:
             return Prepared(refused=dict.fromkeys(names, str(error)))
         cold = count * call.bytes_moved() >= ROTATED_CACHES * self.device.cache_bytes
@@ -229,18 +246,23 @@ class CudaPlace:
         return ready
 
     def _judged(
-        self, name: str, call: Call, sets: list[tuple[torch.Tensor, ...]], ref: sums.Reference
+        self,
+        name: str,
+        call: Call,
+        sets: list[tuple[torch.Tensor, ...]],
+        ref: sums.Reference | None,
     ) -> tuple[Rotation, float, Record]:
         made = arm(name, call)
         given = [made.lay(one) for one in sets]
-        if made.epilogue == "add_relu":
+        if made.epilogue.startswith("add_"):
             where = self.device.where
             given = [(*one, residual(call, where, seed)) for seed, one in enumerate(given)]
         with made.flagged():
             work = self.capture(made.run, given)
         if work.how != "graph":
             work.replay, work.result = (_under(made, one) for one in (work.replay, work.result))
-        worst = sums.judge(call, made.numerics, given[0], work.result(), made.epilogue, ref)
+        judged = call, made.numerics, given[0], work.result()
+        worst = sums.judge(*judged, made.epilogue, ref) if ref else sampled.judge(*judged)
         self._sets[name] = made, given
         return work, worst, made.flags
 

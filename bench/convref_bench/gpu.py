@@ -92,6 +92,7 @@ STEPS = (
     Step("fused", 120),
     Step("tuner", 200, kernels),
     Step("suites", 240, kernels),
+    Step("others", 150),
     Step("cudnn-rest", 240, sources=BASELINE),
     Step("sanitizer", 90, sanitizer),
 )

@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from convref import dispatch, dtypes
+from convref import dispatch
 from convref.arrays import to_torch
-from convref.case import Call, axis_letters
-from convref.conformance.operands import lay_out
+from convref.case import Call, Case
+from convref.conformance.operands import operands
 from convref.errors import ConvrefError, message
 from convref.judge import judge
 
@@ -44,7 +42,7 @@ class CpuPlace:
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
         """Return what can be timed, and why the others cannot."""
-        ready, given = Prepared(), operands(call)
+        ready, given = Prepared(), operands(Case(call, fill="normal"))
         for name in names:
             backend, options = configured(name, call)
             if (reason := backend.supports(call)) is not None:
@@ -62,26 +60,13 @@ class CpuPlace:
         return {}
 
 
-def operands(call: Call) -> list[Any]:
-    """Return normal operands that lie as the call says, None for those that are absent."""
-    rng, dtype = np.random.default_rng(0), dtypes.numpy_dtype(call.dtype)
-    given: list[Any] = []
-    for role, spec in zip(call.roles, call.specs):
-        if not call.is_present(role):
-            given.append(None)
-            continue
-        drawn = rng.standard_normal(call.problem.shape(role)).astype(dtype)
-        given.append(lay_out(drawn, spec, axis_letters(call.problem, role)))
-    return given
-
-
 def _aten(call: Call, given: Sequence[Any]) -> Work:
-    """Return ATen's own call on the operands, as users make it, where it takes the padding."""
-    from .baselines import direct, is_symmetric
+    """Return ATen's own call on the operands, as users make it, where there is one."""
+    from .aten import direct
 
-    if not is_symmetric(call):
+    if (run := direct(call)) is None:
         return partial(dispatch.load("torch").run, call, *given)
-    return partial(direct(call), *(to_torch(array) for array in given if array is not None))
+    return partial(run, *(to_torch(array) for array in given if array is not None))
 
 
 def place_of(device: str, beside: bool = True) -> Place:
@@ -110,7 +95,7 @@ def rows(
     """
     for key in keys:
         for layer in layers:
-            for pass_ in passes:
+            for pass_ in layer.passes(passes):
                 call = layer.call(pass_, batch, layer.keys(key))
                 for row in point(place, call, backends, roof):
                     yield {**row, "layer": layer.name, "times": layer.times}
@@ -125,6 +110,7 @@ def run(
     batch: int,
     out: Path,
     count: int | None = None,
+    ops: str = "conv",
 ) -> int:
     """Time a suite, print and append each record; exit status 1 if a result was refused.
 
@@ -134,7 +120,7 @@ def run(
 
     keys = [options.keys(word, device) for word in options.words(dtype)]
     chosen = options.chosen(passes, suite.PASSES, "pass")
-    layers, arms = suite.load(name), options.words(backends)
+    layers, arms = suite.load(name, options.ops(ops)), options.words(backends)
     for arm in arms:
         if "+" not in arm and "." not in arm:
             dispatch.load(arm)

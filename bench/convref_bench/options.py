@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convref.errors import ConvrefError, message, shorten
+from convref.problem import FAMILY, ops_of
 
 # Number type -> keys of a line; float32 that may use tensor cores is a `math`, not a type.
 DTYPES = {
@@ -55,3 +56,12 @@ def chosen(text: str, table: tuple[str, ...], what: str) -> tuple[str, ...]:
     for word in (found := words(text)):
         _known(what, word, dict.fromkeys(table, ""))
     return found
+
+
+def ops(text: str) -> tuple[str, ...]:
+    """Return the ops of `text`, each an op or a family of ops.
+
+    >>> ops("conv,max_pool")
+    ('conv', 'max_pool')
+    """
+    return chosen(",".join(ops_of(words(text))), tuple(FAMILY), "op")

@@ -14,6 +14,7 @@ from typing import Any
 from convref import dispatch
 from convref.case import Call
 from convref.line import parse
+from convref.problem import FAMILY
 
 from . import options, records, suite
 from .gpu import ABSENT, PARTIAL, card_of, ours
@@ -27,7 +28,9 @@ DTYPES = ("bf16", "fp16", "tf32", "fp32")
 ANCHORS = 6  # layers of ResNet-50
 CUDNN = ("torch", "torch.nchw", "torch.nhwc", "torch.deterministic")
 REFERENCE = ("torch", "torch.nchw", "torch.nhwc")
-FUSED = tuple(f"{arm}+{e}" for e in ("relu", "add_relu") for arm in ("cudnn", "compile", "eager"))
+EPILOGUES = ("relu", "silu", "add_relu")
+FUSED = tuple(f"{arm}+{e}" for e in EPILOGUES for arm in ("cudnn", "compile", "eager"))
+OTHERS = tuple(op for op in FAMILY if op not in ("conv", "unfold", "fold"))  # ops beside these
 ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad of ResNet-50
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
@@ -186,24 +189,36 @@ def flat_loop(step: Step) -> None:
 Point = tuple[str, suite.Layer, Call]  # suite, layer, call
 
 
-def points(names: Sequence[str], dtypes: Sequence[str], bias: bool = False) -> Iterator[Point]:
-    """Yield every (suite, layer, call) once: bf16 first, the suites in turns, heaviest first."""
+def points(
+    names: Sequence[str],
+    dtypes: Sequence[str],
+    bias: bool = False,
+    ops: tuple[str, ...] = ("conv",),
+) -> Iterator[Point]:
+    """Yield every (suite, layer, call) once: bf16 first, the suites in turns, heaviest first.
+
+    Convolutions have a bias if `bias`, and then fprop alone.
+    """
     seen: set[Call] = set()
     for key in (options.keys(dtype, "cuda") for dtype in dtypes):
-        for name, layer in in_turns(names):
-            for pass_ in suite.PASSES[:1] if bias else suite.PASSES:
+        for name, layer in in_turns(names, ops):
+            for pass_ in layer.passes(("fprop",) if bias else suite.PASSES):
                 call = layer.call(pass_, BATCHES.get(name, 1), layer.keys(key))
-                if pass_ == "fprop":
+                if (call.op, pass_) == ("conv", "fprop"):
                     call = replace(call, problem=replace(call.conv, bias=bias))
                 if call not in seen:
                     seen.add(call)
                     yield name, layer, call
 
 
-def in_turns(names: Sequence[str]) -> Iterator[tuple[str, suite.Layer]]:
+def in_turns(
+    names: Sequence[str], ops: tuple[str, ...] = ("conv",)
+) -> Iterator[tuple[str, suite.Layer]]:
     """Yield (suite, layer), a layer of each suite after the other, so that a cut hits all alike."""
     ordered = sorted(names, key=lambda name: name != "resnet50")
-    lists = [[(name, layer) for layer in suite.by_weight(suite.load(name))] for name in ordered]
+    lists = [
+        [(name, layer) for layer in suite.by_weight(suite.load(name, ops))] for name in ordered
+    ]
     for turn in zip_longest(*lists):
         yield from filter(None, turn)
 
@@ -240,7 +255,7 @@ def cudnn_rest(step: Step) -> None:
 
 def fused(step: Step) -> None:
     """Time convolution with bias, activation and residual: fused kernels and eager ones."""
-    arms = (*(f"{name}+{e}" for name in ours() for e in ("relu", "add_relu")), *FUSED)
+    arms = (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED)
     calls = list(points(("resnet50",), DTYPES[:1], bias=True))[: 2 * ANCHORS]
     time_points(step, calls, arms)
 
@@ -252,7 +267,7 @@ def canary(step: Step) -> None:
 
 def anchors(step: Step) -> None:
     """Time every kernel against cuDNN on the heaviest layers of ResNet-50."""
-    calls = list(points(("resnet50",), DTYPES[:1]))[: ANCHORS * len(suite.PASSES)]
+    calls = list(points(("resnet50",), DTYPES[:1]))[: ANCHORS * len(suite.CONV)]
     time_points(step, calls, (*ours(), "auto", *REFERENCE))
 
 
@@ -260,6 +275,12 @@ def suites(step: Step) -> None:
     """Time every kernel against cuDNN on all suites, and FlagGems where it is installed."""
     flaggems = ("flaggems",) if find_spec("flag_gems") else ()
     time_points(step, points(suite.names(), DTYPES), (*ours(), "auto", *flaggems, *REFERENCE))
+
+
+def others(step: Step) -> None:
+    """Time pools, norms and resizing of the suites."""
+    calls = points(suite.names(), [one for one in DTYPES if one != "tf32"], ops=OTHERS)
+    time_points(step, calls, (*ours(), *REFERENCE))
 
 
 def properties(step: Step) -> None:
@@ -323,6 +344,7 @@ STEPS: dict[str, Callable[[Step], None]] = {
     "fused": fused,
     "tuner": tuner,
     "suites": suites,
+    "others": others,
     "cudnn-rest": cudnn_rest,
     "sanitizer": sanitizer,
 }

@@ -9,6 +9,7 @@ the name of its first occurrence. `#` begins a comment.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,9 +18,12 @@ from math import prod
 from convref.case import Call
 from convref.errors import ConvrefError, message, shorten
 from convref.line import parse, parse_problem
-from convref.problem import ConvProblem
+from convref.problem import Problem
 
-PASSES = ("fprop", "dgrad", "wgrad")
+# Passes of a convolution, one result each; other ops are timed forward and, in one, backward.
+CONV = ("fprop", "dgrad", "wgrad")
+OTHERS = ("fprop", "backward")
+PASSES = tuple(dict.fromkeys(CONV + OTHERS))
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,19 @@ class Layer:
     times: int
     name: str
 
+    @property
+    def op(self) -> str:
+        """Return the op of the line."""
+        return self.template.partition(":")[0]
+
+    def passes(self, chosen: Sequence[str] = PASSES) -> list[str]:
+        """Return those of the chosen passes that its op is timed in.
+
+        >>> Layer("max_pool:nNc1_i4_f2", 1, "").passes(("fprop", "dgrad", "backward"))
+        ['fprop', 'backward']
+        """
+        return [one for one in (CONV if self.op == "conv" else OTHERS) if one in chosen]
+
     def line(self, batch: int) -> str:
         """Return the problem line at a batch.
 
@@ -49,11 +66,9 @@ class Layer:
         op, _, rest = self.template.partition(":nN")
         return f"{op}:n{batch}{rest}"
 
-    def problem(self, batch: int) -> ConvProblem:
+    def problem(self, batch: int) -> Problem:
         """Return the problem at a batch."""
-        problem = parse_problem(self.line(batch))
-        assert isinstance(problem, ConvProblem)
-        return problem
+        return parse_problem(self.line(batch))
 
     def keys(self, keys: str) -> str:
         """Return the keys of a line, ``mem=nhwc`` left out where the rank has other axes.
@@ -79,8 +94,8 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def load(name: str) -> tuple[Layer, ...]:
-    """Return the layers of a suite in the order of the network.
+def load(name: str, ops: tuple[str, ...] = ("conv",)) -> tuple[Layer, ...]:
+    """Return the layers of a suite in the order of the network, those of some ops.
 
     Raises
     ------
@@ -96,7 +111,8 @@ def load(name: str) -> tuple[Layer, ...]:
     if name not in names():
         what = f"{shorten(repr(name))} is unknown, needs {', '.join(names())}"
         raise ConvrefError(message("suite", what))
-    return read(files(__package__).joinpath("suites", f"{name}.txt").read_text("utf-8"), name)
+    text = files(__package__).joinpath("suites", f"{name}.txt").read_text("utf-8")
+    return tuple(layer for layer in read(text, name) if layer.op in ops)
 
 
 def read(text: str, where: str) -> tuple[Layer, ...]:
@@ -121,12 +137,12 @@ def read(text: str, where: str) -> tuple[Layer, ...]:
 
 
 def by_weight(layers: tuple[Layer, ...], batch: int = 1) -> list[Layer]:
-    """Return the layers, those on which the network spends most products first."""
-    return sorted(layers, key=lambda one: -one.times * one.problem(batch).macs("y"))
+    """Return the layers, those on which the network spends most operations first."""
+    return sorted(layers, key=lambda one: -one.times * one.call("fprop", batch).flop())
 
 
 def parameters(layers: tuple[Layer, ...]) -> int:
-    """Return the weights and biases of a suite; a layer without bias has a norm of two."""
+    """Return weights and biases of convolutions; one without bias has a norm of two."""
     count = 0
     for layer in layers:
         problem = layer.problem(1)

@@ -5,6 +5,7 @@ They judge results too large for the oracle, and the oracle checks them on slice
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,6 +21,30 @@ from convref.judge import Numerics, bound
 from convref.problem import ConvProblem
 
 SAMPLED = 4096  # outputs that the oracle repeats
+
+
+class Activation(NamedTuple):
+    """What an epilogue ends with.
+
+    Parameters
+    ----------
+    run : callable
+    slope : float
+        Its largest slope: by so much it moves two numbers apart.
+    error : float
+        Of its own evaluation in float32, over the number that it is given.
+    """
+
+    run: Callable[[Tensor], Tensor]
+    slope: float
+    error: float
+
+
+# silu(v) = v / (1 + exp(-v)): an exponential, a sum and a quotient, each within few units of 2^-24.
+ACTIVATIONS = {
+    "relu": Activation(torch.relu, 1.0, 0.0),
+    "silu": Activation(F.silu, 1.0999, 2.0**-20),
+}
 
 
 class JudgedWrong(ArithmeticError):
@@ -131,10 +156,10 @@ def judge(
     call : Call
     numerics : Numerics
     operands : tuple of Tensor
-        The present operands; behind them the residual of epilogue "add_relu".
+        The present operands; behind them the residual of an epilogue that adds one.
     got : Tensor
     epilogue : str
-        "", "relu" or "add_relu".
+        Empty, or a key of ACTIVATIONS, perhaps with "add_" before it.
     ref : Reference, optional
         Of these operands, where it is known already.
 
@@ -144,11 +169,13 @@ def judge(
         If the bound is exceeded, or the reference disagrees with the oracle on a slice.
     """
     value, sums = ref or reference(call, operands)
-    if epilogue == "add_relu":
+    if epilogue.startswith("add_"):
         value, sums = value + operands[-1].double(), sums + operands[-1].double().abs()
-    if epilogue:
-        value = value.clamp_min(0)  # moves nothing further apart, so the bound stays
     limit = _limit(call, numerics, value, sums)
+    if epilogue:
+        activation = ACTIVATIONS[epilogue.removeprefix("add_")]
+        limit = activation.slope * limit + activation.error * value.abs()
+        value = activation.run(value)
     ratio = ((got.double() - value).abs() / limit).max().item()
     if not ratio <= 1:
         raise JudgedWrong(f"{call}: error is {ratio:.3g} times its bound")

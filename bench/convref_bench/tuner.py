@@ -148,7 +148,7 @@ def main(
     end, bad = time.monotonic() + seconds, 0
     for key in keys:
         for layer in suite.by_weight(suite.load(name)):
-            for pass_ in chosen:
+            for pass_ in layer.passes(chosen):
                 if time.monotonic() > end:
                     print(f"time is up; the same command goes on{os.linesep}{out}")
                     return int(bad > 0)

@@ -9,8 +9,10 @@ compiler makes today to it.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +108,14 @@ def inspected(
     """Return what the compiler makes of each specimen, or its refusal."""
     wanted = list(specimens)
     compiled = aot.compile_all([specimen.specialisation for specimen in wanted], arch, jobs)
-    return [
-        (specimen, made if isinstance(made, aot.CompileError) else inspect(made))
-        for specimen, made in zip(wanted, compiled)
-    ]
+    distinct = {specimen.specialisation.key: made for specimen, made in zip(wanted, compiled)}
+    with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads:
+        found = dict(zip(distinct, threads.map(_inspect, distinct.values())))
+    return [(specimen, found[specimen.specialisation.key]) for specimen in wanted]
+
+
+def _inspect(made: aot.Compiled | aot.CompileError) -> Inspection | aot.CompileError:
+    return made if isinstance(made, aot.CompileError) else inspect(made)
 
 
 def read() -> dict[str, Columns]:

@@ -1,5 +1,7 @@
 """Depthwise and other small groups: walks down rows, direct sums, filter cotangents."""
 
+import os
+
 import pytest
 from forced import regrouped, verdict
 from hypothesis import assume, given, settings
@@ -12,6 +14,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton import depthwise, direct, direct_wgrad
 from convref_triton.geometry import operands
+from convref_triton.launch import Launch
 from convref_triton.plan import plan
 
 SUMS = ("fprop", "jvp", "dgrad")
@@ -68,6 +71,9 @@ LINES = {
     "conv.wgrad:n2c8k8g8_i14x9_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "direct_wgrad",
     "conv.wgrad:n2c3k3g3_i13x9_f9x7_p4:dt=bf16": "direct_wgrad",
     "conv.wgrad:n2c8k4g4_i9x12_f3x3_s2_d1x2_p1:fill=inf": "direct_wgrad",
+}
+# More groups than an axis of the grid may have programs.
+MANY = {
     "conv.wgrad:n1c70000k70000g70000_i2_f2_p1:dt=f16:fill=ones": "direct_wgrad",
     "conv.fprop:n1c70000k70000g70000_i2_f2_p1:dt=f16:fill=ones": "depthwise",
 }
@@ -81,3 +87,20 @@ def test_the_plan_takes_them(line, kernel):
     told, admitted = verdict(case, KERNELS[kernel])
     assert admitted
     assert told
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
+    reason="70,000 programs and more, some minutes: HYPOTHESIS_PROFILE=nightly",
+)
+@pytest.mark.parametrize(("line", "kernel"), MANY.items())
+def test_groups_may_be_more_than_an_axis_of_the_grid_holds(line, kernel):
+    test_the_plan_takes_them(line, kernel)
+
+
+@pytest.mark.parametrize("line", MANY)
+def test_no_axis_of_a_grid_is_too_long(line):
+    call = parse(line).call
+    launches = [s for s in plan(call, operands(call)).steps if isinstance(s, Launch)]
+    assert all(max(launch.grid[1:]) < 2**16 for launch in launches)

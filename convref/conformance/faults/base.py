@@ -123,7 +123,7 @@ def elsewhere(change: Callable[[Problem], Problem]) -> Wrong:
 def reshaped(problem: Problem, **changes: Any) -> Problem:
     """Return the problem with changes, and high padding that gives it the same output.
 
-    >>> problem = Problem(n=1, c=1, input=(5,), filter=(3,), padding=1)
+    >>> problem = ConvProblem(n=1, c=1, k=1, input=(5,), filter=(3,), padding=1)
     >>> reshaped(problem, dilation=(2,)).padding, reshaped(problem, lo=(2,)).output
     (((1, 3),), (5,))
     """
