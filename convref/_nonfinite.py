@@ -108,6 +108,8 @@ def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
 
 
 def _find(call: Call, kind: str) -> Callable[..., Kinds]:
+    if kind == "weighted":
+        return _weighted_kinds
     if kind != "sum":
         return _formula_kinds
     return _complex_kinds if call.dtype in COMPLEX else _real_kinds
@@ -123,6 +125,19 @@ def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) ->
     if role != "y":
         return Kinds(never, never, never, never, wild=~np.isfinite(value))
     return Kinds(np.isnan(value), value == np.inf, value == -np.inf, never)
+
+
+def _weighted_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
+    """Require what weights beyond doubt bring; a weight of 0 may be multiplied or left out."""
+    (operand,) = operands
+    assert operand is not None
+    plus, minus, nan, perhaps = oracle.reached(call, _signed_infinite(operand), _nan(operand))
+    must_nan = (nan > 0) | ((plus > 0) & (minus > 0))
+    alone = (perhaps == plus + minus + nan) & (call.dtype not in COMPLEX)
+    free = (perhaps > 0) & (plus + minus + nan == 0)
+    wild = (plus + minus > 0) & ~must_nan & ~alone
+    known = alone & ~must_nan
+    return Kinds(must_nan, known & (plus > 0), known & (minus > 0), free, free, wild)
 
 
 def _wide(a: Array) -> Array:

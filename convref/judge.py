@@ -66,6 +66,8 @@ class Numerics:
         Factor by which intermediates exceed S (3-multiplication complex products: 4).
     normwise : float
         For Winograd and FFT: error relative to the largest S of the tensor; 0 is componentwise.
+    positions : float, optional
+        Unit roundoff of the arithmetic that finds where a resize samples; by default the model's.
     strict_nonfinite : bool
         Non-finite operands behind absent taps never leak as NaN.
 
@@ -84,6 +86,7 @@ class Numerics:
     growth: float = 1.0
     normwise: float = 0.0
     strict_nonfinite: bool = False
+    positions: float | None = None
 
     def __post_init__(self) -> None:
         if self.model not in (*UNITS, "undeclared"):
@@ -347,7 +350,7 @@ def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
     if not ref.call.problem.is_exact(code):
         return False
     limit = 2.0 ** min(dtypes.number(holder).digits, dtypes.number(dtypes.accumulator(code)).digits)
-    return float(sums.max()) * numerics.growth <= limit
+    return float(sums.max()) * numerics.growth * ref.call.problem.grain <= limit
 
 
 def _exact(role: str, got: Array, want: Array, signed: bool = False) -> Verdict:
@@ -373,7 +376,13 @@ def _exact(role: str, got: Array, want: Array, signed: bool = False) -> Verdict:
 
 
 def bound(
-    call: Call, role: str, value: Array, sums: Array, numerics: Numerics, largest: float = 1.0
+    call: Call,
+    role: str,
+    value: Array,
+    sums: Array,
+    numerics: Numerics,
+    largest: float = 1.0,
+    moved: Array | float = 0.0,
 ) -> Array:
     """Return, per element, how far a correct result may lie from the reference `value`.
 
@@ -387,6 +396,8 @@ def bound(
     numerics : Numerics
     largest : float
         Largest operand in absolute value.
+    moved : ndarray, optional
+        How far the result may move with the positions that it samples.
 
     Returns
     -------
@@ -404,7 +415,7 @@ def bound(
     error: Array = numerics.gamma(part * n) * sums + part * n * tiny
     if numerics.normwise:
         error = error + numerics.normwise * sums.max()
-    error = error + _gamma(part * n, own.u) * sums + part * n * own.eta
+    error = error + _gamma(part * n, own.u) * sums + part * n * own.eta + moved
     if cut := numerics.cut:
         error = error + cut * sums + part * n * TF32_ETA * max(1.0, largest)
     last = out.tiny if numerics.ftz else out.eta
@@ -435,7 +446,8 @@ def _bounded(
     undeclared = numerics.model == "undeclared"
     model = Numerics("rn32" if call.dtype != "f64" else "rn64") if undeclared else numerics
     with np.errstate(all="ignore"):
-        limit = bound(call, role, value, sums, model, ref.largest)
+        moved = _moved(ref, model)
+        limit = bound(call, role, value, sums, model, ref.largest, moved)
         error = np.abs(got.astype(value.dtype) - value)
         fine = (error <= limit) | _overflows(call, role, got, value, sums, limit, model) | ~judged
         ratio = np.where(judged & np.isfinite(error), error / limit, 0.0)
@@ -444,11 +456,21 @@ def _bounded(
         kind = "suspect" if undeclared else "wrong"
         return _fault(kind, "proven", role, got, value, error, limit, ~fine, worst)
     if zero_mean and model.model.startswith("rn") and not model.stages and not model.normwise:
-        likely = _likely(call, role, value, sums, model)
+        likely = _likely(call, role, value, sums, model) + moved
         odd = (error > likely) & judged & np.isfinite(error)
         if odd.any():
             return _fault("suspect", "statistical", role, got, value, error, likely, odd, worst)
     return Verdict("pass", "proven", role, outputs=got.size, worst=worst)
+
+
+def _moved(ref: Reference, model: Numerics) -> Array | float:
+    """Return how far rounded positions may move the result."""
+    if (ref.call.op, ref.call.pass_) not in oracle.DISPLACEMENTS:
+        return 0.0
+    wide = dtypes.accumulator(ref.call.dtype)
+    finite = (None if a is None else _finite_part(a, wide) for a in ref.operands)
+    unit = UNITS[model.model] if model.positions is None else model.positions
+    return oracle.displacements(ref.call, *finite, unit=unit)
 
 
 def _fault(

@@ -16,6 +16,7 @@ from . import norm as _norm
 from . import pool as _pool
 from . import resize as _resize
 from . import unfold as _unfold
+from ._resize_errors import displacement, magnitude, reached
 from ._windows import Array, Results, first_reads
 from .conv import (
     conv_bgrad,
@@ -28,6 +29,7 @@ from .conv import (
 from .unfold import fold, unfold
 
 __all__ = [
+    "DISPLACEMENTS",
     "FORMULAS",
     "choosers",
     "conv_bgrad",
@@ -36,11 +38,13 @@ __all__ = [
     "conv_fprop",
     "conv_jvp",
     "conv_wgrad",
+    "displacements",
     "evaluate",
     "first_reads",
     "fold",
     "holder",
     "magnitudes",
+    "reached",
     "unfold",
 ]
 
@@ -59,7 +63,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
 # For results whose formula on absolute values is no bound of their terms.
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_pool.MAGNITUDES,
-    **_resize.MAGNITUDES,
+    **dict.fromkeys(_resize.FORMULAS, magnitude),
     **_norm_errors.MAGNITUDES,
     **_activation_errors.MAGNITUDES,
 }
@@ -117,6 +121,17 @@ def choosers(call: Call) -> set[str]:
     rows = [TERMS[call.op, call.pass_, role] for role in call.signature.results]
     added = {role for row in rows for pair in (*row.products, row.added) for role in pair}
     return {role for row in rows for role in row.by} - added
+
+
+# For results whose weights depend on positions that a library may round.
+DISPLACEMENTS: dict[tuple[str, str], Callable[..., Array]] = {
+    **dict.fromkeys(_resize.FORMULAS, displacement),
+}
+
+
+def displacements(call: Call, *operands: Array | None, unit: float) -> Array:
+    """Return how far positions that are computed with a unit roundoff may move the result."""
+    return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit)
 
 
 def magnitudes(call: Call, *operands: Array | None) -> Results:

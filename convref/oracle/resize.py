@@ -21,11 +21,11 @@ import numpy as np
 
 from ..case import Call
 from ..problem import Problem, ResizeAxis
-from ..problem.sampling import Row, columns, rows, turned
+from ..problem.sampling import columns, rows
 from ._windows import Array, Results, along
 
 Taps = tuple[tuple[Any, Any, Array | None], ...]
-Table = Callable[[ResizeAxis], tuple[Row, ...]]
+Table = Callable[[ResizeAxis], tuple[tuple[tuple[int, Any], ...], ...]]
 
 
 @lru_cache(maxsize=256)
@@ -51,7 +51,7 @@ def _run(positions: list[int], size: int) -> Any:
     return slice(first, last) if last - first == len(positions) else np.array(positions)
 
 
-def rounded(weights: list[Fraction], kind: np.dtype[Any]) -> Array:
+def rounded(weights: list[Any], kind: np.dtype[Any]) -> Array:
     """Return exact weights as the nearest numbers of a dtype; an object array keeps them exact."""
     if kind.hasobject:
         found = np.empty(len(weights), object)
@@ -85,17 +85,21 @@ def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
     array([[8., 8.]])
     """
     for number, axis in zip(range(-len(axes), 0), axes):
-        shape = list(x.shape)
-        shape[number] = len(table(axis))
-        sums = np.zeros(shape, x.dtype)
-        for windows, positions, weights in taps(axis, table, x.dtype.str):
-            part = x.take(positions, number)
-            if weights is not None:
-                part *= weights.reshape(-1, *(1,) * (-1 - number))
-            here = along(number, windows)
-            sums[here] += part
-        x = sums
+        x = along_axis(x, number, axis, table)
     return x
+
+
+def along_axis(x: Array, number: int, axis: ResizeAxis, table: Table) -> Array:
+    """Return the weighted sums of x along the axis of that negative number."""
+    shape = list(x.shape)
+    shape[number] = len(table(axis))
+    sums = np.zeros(shape, x.dtype)
+    for outputs, positions, weights in taps(axis, table, x.dtype.str):
+        part = x.take(positions, number)
+        if weights is not None:
+            part *= weights.reshape(-1, *(1,) * (-1 - number))
+        sums[along(number, outputs)] += part
+    return sums
 
 
 def resized(x: Array, problem: Problem) -> Array:
@@ -132,24 +136,9 @@ def _backward(call: Call, dy: Array) -> Results:
     return (resized_adjoint(dy, call.problem),)
 
 
-def _moduli(axis: ResizeAxis) -> tuple[Row, ...]:
-    return tuple(tuple((i, abs(weight)) for i, weight in row) for row in rows(axis))
-
-
-def _moduli_of_columns(axis: ResizeAxis) -> tuple[Row, ...]:
-    return turned(_moduli(axis), axis.size)
-
-
-def _magnitude(call: Call, operand: Array) -> Results:
-    """Return S: cubic weights may be negative."""
-    table = _moduli_of_columns if call.pass_ == "backward" else _moduli
-    return (weighted(np.abs(operand), call.problem.axes, table),)
-
-
 FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     ("resize", "fprop"): _fprop,
     ("resize", "backward"): _backward,
     ("resize", "jvp"): _fprop,
     ("resize", "double_backward"): _fprop,
 }
-MAGNITUDES = dict.fromkeys(FORMULAS, _magnitude)

@@ -135,6 +135,11 @@ class Problem:
         """Return whether sums of integers that fit give results that need no rounding."""
         return True
 
+    @property
+    def grain(self) -> int:
+        """Return a number that makes an integer of each term of a sum of integers."""
+        return 1
+
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`."""
         return 1

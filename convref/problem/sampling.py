@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -158,9 +158,9 @@ def columns(axis: ResizeAxis) -> tuple[Row, ...]:
     return turned(rows(axis), axis.size)
 
 
-def turned(table: tuple[Row, ...], size: int) -> tuple[Row, ...]:
+def turned(table: tuple[Any, ...], size: int) -> tuple[Any, ...]:
     """Return a table of rows as one of `size` columns."""
-    found: list[list[tuple[int, Fraction]]] = [[] for _ in range(size)]
+    found: list[list[tuple[int, Any]]] = [[] for _ in range(size)]
     for p, row in enumerate(table):
         for i, weight in row:
             found[i].append((p, weight))

@@ -1,0 +1,189 @@
+"""What rounding of positions and weights does to a resize. docs/resize.md derives each number."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, expm1, floor, inf, log1p
+from typing import Any
+
+import numpy as np
+
+from ..case import Call
+from ..problem import ResizeAxis
+from ..problem.sampling import Row, rows, turned
+from ._windows import Array, Results
+from .resize import Table, along_axis, weighted
+
+POSITION = 6  # roundings of one position, in any of its forms
+ARGUMENT = 3  # of the kernel's argument, once the position is there
+POLYNOMIAL = 8  # of the kernel's value
+COARSE = 2.0**-24  # positions are computed in binary32 or better
+ErrorRow = tuple[tuple[int, float], ...]
+
+
+def _gamma(n: int, u: float) -> float:
+    return expm1(n * log1p(u))
+
+
+def steepness(axis: ResizeAxis) -> float:
+    """Return the largest slope of the kernel."""
+    if axis.mode == "linear":
+        return 1.0
+    a = axis.a
+    slopes = [abs(a), abs(a) / 3]  # where the pieces meet, and steepest in the outer one
+    if a > -2 and 0 < (a + 3) / (3 * (a + 2)) < 1:
+        slopes.append((a + 3) ** 2 / (3 * (a + 2)))
+    return max(*slopes, abs(3 * (a + 2) - 2 * (a + 3)))
+
+
+def moduli(axis: ResizeAxis, t: float) -> float:
+    """Return the kernel's polynomial at distance t on absolute values of its terms."""
+    if axis.mode == "linear":
+        return 1 + t
+    a = axis.a
+    if t < 1:
+        return abs(a + 2) * t**3 + abs(a + 3) * t**2 + 1
+    return abs(a) * (t**3 + 5 * t**2 + 8 * t + 4)
+
+
+def shift(axis: ResizeAxis, p: int, u: float) -> float:
+    """Return by how much the position of output p may be off."""
+    about = abs(float(axis.position(p)))
+    if axis.coord in ("half_pixel_symmetric", "tf_crop_and_resize"):  # sums that may cancel
+        about = max(about, axis.size * max(1.0, abs(axis.start), abs(axis.stop)))
+    return _gamma(POSITION, u) * (about + 1)
+
+
+def weight_errors(axis: ResizeAxis, p: int, u: float) -> ErrorRow:
+    """Return (i, e): by how much the weight of input i in output p may be off."""
+    if not axis.radius:
+        return ()
+    moved, x = shift(axis, p, u), float(axis.position(p))
+    if axis.coord == "tf_crop_and_resize" and min(abs(x), abs(x - axis.size + 1)) <= moved:
+        return tuple((i, 1.0) for i, _ in rows(axis)[p]) or ((round(x) % axis.size, 1.0),)
+    stretch = float(axis.stretch)
+    argument = moved / stretch + _gamma(ARGUMENT, u) * axis.radius
+    reach = (axis.radius + argument) * stretch
+    first, last = ceil(x - reach), floor(x + reach)
+    if axis.exclude:
+        first, last = max(first, 0), min(last, axis.size - 1)
+    found = {}
+    for j in range(first, last + 1):
+        t = min(abs(j - x) / stretch, float(axis.radius))
+        found[j] = steepness(axis) * argument + _gamma(POLYNOMIAL, u) * moduli(axis, t)
+    if axis.antialias or axis.exclude:
+        found = _normalised(axis, p, found, u)
+    errors: dict[int, float] = {}
+    for j, e in found.items():
+        i = min(max(j, 0), axis.size - 1)
+        errors[i] = errors.get(i, 0.0) + e
+    return tuple(errors.items())
+
+
+def _normalised(axis: ResizeAxis, p: int, errors: dict[int, float], u: float) -> dict[int, float]:
+    """Return the errors of weights that are divided by their sum, which is off by all of them."""
+    x, stretch = axis.position(p), axis.stretch
+    kernel = {j: float(axis.kernel((j - x) / stretch)) for j in errors}
+    total, size = abs(sum(kernel.values())), sum(map(abs, kernel.values()))
+    off = sum(errors.values()) + _gamma(len(errors) + 1, u) * size
+    if total <= off:
+        return dict.fromkeys(errors, inf)
+    return {j: (e + abs(kernel[j]) / total * off) / (total - off) for j, e in errors.items()}
+
+
+@lru_cache(maxsize=8)
+def _errors(u: float) -> Table:
+    """Return the table of weight errors under a unit roundoff."""
+
+    @lru_cache(maxsize=64)
+    def listed(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
+        return tuple(weight_errors(axis, p, u) for p in range(axis.out))
+
+    return listed
+
+
+@lru_cache(maxsize=64)
+def _moduli(axis: ResizeAxis) -> tuple[Row, ...]:
+    return tuple(tuple((i, abs(weight)) for i, weight in row) for row in rows(axis))
+
+
+@lru_cache(maxsize=64)
+def _sure(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
+    """Return the signs of weights that are beyond doubt."""
+    found = []
+    for row, doubts in zip(rows(axis), _errors(COARSE)(axis), strict=True):
+        doubt = dict(doubts)
+        signs = [(i, 1.0 if w > 0 else -1.0) for i, w in row if abs(w) > doubt.get(i, 0.0)]
+        found.append(tuple(signs))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _perhaps(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
+    """Return 1 for each input that an output may read, be it with weight 0."""
+    doubts = _errors(COARSE)(axis)
+    pairs = zip(rows(axis), doubts, strict=True)
+    return tuple(tuple((i, 1.0) for i in {**dict(row), **dict(e)}) for row, e in pairs)
+
+
+@lru_cache(maxsize=64)
+def _transposed(table: Table) -> Table:
+    """Return the same table by column."""
+
+    @lru_cache(maxsize=64)
+    def listed(axis: ResizeAxis) -> tuple[Any, ...]:
+        return turned(table(axis), axis.size)
+
+    return listed
+
+
+def _sums(call: Call, marks: Array, table: Table) -> Array:
+    table = _transposed(table) if call.pass_ == "backward" else table
+    return weighted(marks, call.problem.axes, table)
+
+
+def magnitude(call: Call, operand: Array) -> Results:
+    """Return S: cubic weights may be negative."""
+    return (_sums(call, np.abs(operand), _moduli),)
+
+
+def displacement(call: Call, operand: Array, u: float) -> Array:
+    """Return by how much positions and weights computed with unit roundoff u move a result.
+
+    With exact moduli W and errors E of each axis, the product of all W + E less that of all W.
+    """
+    tables: list[Table] = [_moduli, _errors(u)]
+    if call.pass_ == "backward":
+        tables = list(map(_transposed, tables))
+    sums = np.abs(operand).astype(np.float64)
+    moved = np.zeros_like(sums)
+    for number, axis in zip(range(-call.problem.rank, 0), call.problem.axes):
+        moved, new = along_axis(moved, number, axis, tables[0]), moved + sums
+        moved += along_axis(new, number, axis, tables[1])
+        sums = along_axis(sums, number, axis, tables[0])
+    return moved
+
+
+def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:
+    """Return how many +inf, -inf and NaN each result surely adds, and how many it may read.
+
+    Parameters
+    ----------
+    infinite : ndarray
+        1 where the operand is inf, -1 where it is -inf.
+    nan : ndarray
+        1 where it is NaN.
+    """
+    signed, some = _sums(call, infinite, _sure), np.abs(infinite)
+    total = _sums(call, some, _absolute_sure)
+    return (
+        (total + signed) / 2,
+        (total - signed) / 2,
+        _sums(call, nan, _absolute_sure),
+        _sums(call, some + nan, _perhaps),
+    )
+
+
+@lru_cache(maxsize=64)
+def _absolute_sure(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
+    return tuple(tuple((i, abs(sign)) for i, sign in row) for row in _sure(axis))
