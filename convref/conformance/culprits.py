@@ -143,7 +143,7 @@ def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     features |= {f"{letter}=0" for letter in "nck" if getattr(problem, letter, 1) == 0}
     if any(size == 0 for size in problem.input):
         features.add("input=0")
-    edges = [edge for pair in problem.padding for edge in pair]
+    edges = [edge for pair in getattr(problem, "padding", ()) for edge in pair]
     if "padding" in named:
         features.add("negative padding" if min(edges) < 0 else "padding")
     for need in named:

@@ -1,4 +1,4 @@
-"""The Mojo kernels as a backend: convolutions on the CPU in float32, float64 and bfloat16."""
+"""The Mojo kernels as a backend: convolutions and pools of float32, float64 and bfloat16."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from convref.backends import PLAIN, Arm
 from convref.case import Call
 from convref.errors import ConvrefError, UnsupportedError, message
 from convref.judge import Numerics
-from convref.problem import BASE_ROLE, Terms
+from convref.problem import BASE_ROLE
 
-from . import build, conv, library
+from . import build, conv, library, pool
 
 Array = np.ndarray[Any, Any]
 ALONE = 10**7  # products up to which one thread is done before a second one has started
-CALLS = 1024  # calls of which the terms are remembered
+CALLS = 1024  # calls of which the size is remembered
 
 
 class MojoBackend:
-    """Computes convolutions with kernels that are built from Mojo sources.
+    """Computes convolutions and pools with kernels that are built from Mojo sources.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class MojoBackend:
 
     def supports(self, call: Call) -> str | None:
         """Return None, or what is missing: a kernel, a dtype, a device or the library."""
-        if call.op != "conv":
+        if call.op not in FAMILIES:
             return f"no {call.op} kernel"
         if call.dtype not in library.DTYPES:
             return f"no kernel for {call.dtype}, only for {', '.join(library.DTYPES)}"
@@ -86,11 +86,9 @@ class MojoBackend:
         given: dict[str, Array | None],
         outputs: tuple[Array | None, ...] | list[Array | None],
     ) -> None:
-        alone, terms = _facts(call)
-        threads = 1 if alone and not self.always else self.count or library.cores()
-        for role, out in zip(call.signature.results, outputs):
-            if out is not None:
-                _compute(call, role, terms[role], given, out, threads)
+        alone = _is_small(call) and not self.always
+        results = {r: out for r, out in zip(call.signature.results, outputs) if out is not None}
+        FAMILIES[call.op](call, given, results, 1 if alone else self.count or library.cores())
 
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:
@@ -121,15 +119,15 @@ class MojoBackend:
 
 
 @lru_cache(CALLS)
-def _facts(call: Call) -> tuple[bool, dict[str, Terms]]:
-    """Return whether a call is too small for threads, and what its results are made of."""
-    return call.conv.macs("y") < ALONE, {role: call.terms(role) for role in call.wanted}
+def _is_small(call: Call) -> bool:
+    """Return whether a call is too small for threads."""
+    return call.problem.work() < ALONE
 
 
 def _checked(call: Call, role: str, operand: Any) -> Array | None:
     """Return an operand as an array that the kernels can read, strides kept where possible."""
     array = None if operand is None else to_numpy(operand)
-    need = (call.problem.shape(role), call.dtype) if call.is_present(role) else None
+    need = (call.problem.shape(role), call.dtype_of(role)) if call.is_present(role) else None
     got = None if array is None else (array.shape, dtypes.code_of(array.dtype))
     if got != need:
         where = f"{call.op}.{call.pass_}"
@@ -142,42 +140,10 @@ def _checked(call: Call, role: str, operand: Any) -> Array | None:
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
-def _compute(
-    call: Call,
-    role: str,
-    terms: Terms,
-    given: dict[str, Array | None],
-    out: Array,
-    threads: int,
-) -> None:
-    """Write one result, from what `Call.terms` says it is made of."""
-    problem, base = call.conv, BASE_ROLE[role]
-    pairs = [(_there(given, a), _there(given, b)) for a, b in terms.products]
-    if base == "b":
-        conv.total(call.dtype, _there(given, terms.added[0]), out, threads)
-    elif base == "w":
-        if not pairs:
-            out[...] = 0
-        for small, big in pairs:
-            if problem.transposed:
-                small, big = big, small
-            conv.correlate(problem, call.dtype, big, small, out, threads)
-    else:
-        scatter = problem.transposed == (base == "y")
-        bias = _there(given, terms.added[0]) if terms.added else None
-        conv.sum_over_windows(problem, scatter, call.dtype, pairs, bias, out, threads)
-
-
-def _there(given: dict[str, Array | None], role: str) -> Array:
-    array = given[role]
-    assert array is not None
-    return array
-
-
 def _result(call: Call, role: str, given: dict[str, Array | None]) -> Array:
     """Return memory for a result, its axes ordered as those of the operand it belongs to."""
     base, shape = BASE_ROLE[role], call.problem.shape(role)
-    dtype = dtypes.numpy_dtype(call.dtype)
+    dtype = dtypes.numpy_dtype(call.dtype_of(role))
     same = [a for r, a in given.items() if a is not None and BASE_ROLE[r] == base]
     images = [a for r, a in given.items() if a is not None and BASE_ROLE[r] in "xy"]
     models = [a for a in (*same, *images) if a.ndim == len(shape)]
@@ -196,6 +162,8 @@ class IntoBackend(MojoBackend):
         """Write the results into the arrays `outputs`, by role, None where masked off."""
         self._compute(call, self._given(call, operands), outputs)
 
+
+FAMILIES = {"conv": conv.compute, **dict.fromkeys(pool.OPS, pool.compute)}
 
 backend = MojoBackend(arms=(PLAIN, Arm("into", backend=f"{__name__}:into")))
 into = IntoBackend()

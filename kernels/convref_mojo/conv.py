@@ -8,16 +8,14 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from convref.problem import ConvProblem
+from convref.case import Call
+from convref.problem import BASE_ROLE, ConvProblem, Terms
 
 from .geometry import Line, axes, gathered, lattices
 from .library import function, scratch, spread
+from .memory import Array, Strides, channel, spatial, strides_of, table
 from .structures import Correlate, Filter, Gather, Source, Total, Windows, Word
 
-Array = np.ndarray[Any, Any]
-Strides = tuple[int, ...]
 PLANS = 1024  # launches that are remembered
 
 
@@ -55,32 +53,11 @@ def _kind(problem: ConvProblem) -> Kind:
     return DEPTHWISE if problem.groups > 1 and _sides(problem) == (1, 1) else DENSE
 
 
-def _strides(array: Array) -> Strides:
-    """Return the strides in elements, those of axes with one position zero."""
-    size = array.itemsize
-    return tuple(0 if n == 1 else s // size for n, s in zip(array.shape, array.strides))
-
-
-def _spatial(strides: Strides) -> Strides:
-    """Return the strides of z, y and x; axes that the rank lacks have one position."""
-    return (0,) * (5 - len(strides)) + strides[2:]
-
-
-def _channel(strides: Strides, channels: int) -> int:
-    """Return the stride of the channels, 1 where it does not matter."""
-    return 1 if channels == 1 else strides[1]
-
-
-def _table(values: Sequence[int]) -> tuple[int, Any]:
-    memory = (Word * max(1, len(values)))(*values)
-    return ctypes.addressof(memory), memory
-
-
 def _windows(
     problem: ConvProblem, lines: tuple[Line, ...], channels: int, sources: Sequence[Strides]
 ) -> tuple[Windows, Any]:
     """Return windows with `channels` a group over sources of these strides."""
-    shift, memory = _table([s for line in lines for s in line.shifts])
+    shift, memory = table([s for line in lines for s in line.shifts])
     windows = Windows(images=problem.n, groups=problem.groups, channels=channels, shift=shift)
     windows.sources = len(sources)
     for axis, line in zip("zyx", lines):
@@ -89,8 +66,8 @@ def _windows(
         setattr(windows, f"step_{axis}", line.step)
         setattr(windows, f"taps_{axis}", len(line.taps))
     for name, strides in zip(("first", "second"), sources):
-        c = _channel(strides, channels * problem.groups)
-        setattr(windows, name, Source(0, strides[0], c, *_spatial(strides)))
+        c = channel(strides, channels * problem.groups)
+        setattr(windows, name, Source(0, strides[0], c, *spatial(strides)))
     return windows, memory
 
 
@@ -100,10 +77,10 @@ def _filter(
     """Return a filter (small channels, big channels a group, *taps) as a sum sees it."""
     small, big, *_ = strides
     offsets = []
-    for line, axis, stride in zip(lines, axes(problem), _spatial(strides)):
+    for line, axis, stride in zip(lines, axes(problem), spatial(strides)):
         taps = ((axis.taps - 1 - r if problem.flip else r) for r in line.taps)
         offsets += [tap * stride for tap in taps]
-    address, memory = _table(offsets)
+    address, memory = table(offsets)
     group = small * _sides(problem)[1]
     summed, result = (small, big) if scatter else (big, small)
     return Filter(0, group, summed, result, address), memory
@@ -138,9 +115,9 @@ def _gathers(
             found, memory = _filter(problem, lines, strides, scatter)
             setattr(g, name, found)
             tables.append(memory)
-        g.dst_n, g.dst_c = dst[0], _channel(dst, results * problem.groups)
+        g.dst_n, g.dst_c = dst[0], channel(dst, results * problem.groups)
         start = 0
-        for axis, line, stride in zip("zyx", lines, _spatial(dst)):
+        for axis, line, stride in zip("zyx", lines, spatial(dst)):
             setattr(g, f"dst_{axis}", line.pace * stride)
             start += line.start * stride
         function(f"plan_{_kind(problem).sum}", dtype)(ctypes.byref(g))
@@ -177,10 +154,10 @@ def sum_over_windows(
         problem,
         scatter,
         dtype,
-        tuple(_strides(source) for source, _ in pairs),
-        tuple(_strides(w) for _, w in pairs),
-        _strides(out),
-        0 if bias is None else _channel((0, *_strides(bias)), len(bias)),
+        tuple(strides_of(source) for source, _ in pairs),
+        tuple(strides_of(w) for _, w in pairs),
+        strides_of(out),
+        0 if bias is None else channel((0, *strides_of(bias)), len(bias)),
         threads,
     )
     for launch in _gathers(*key):
@@ -216,8 +193,8 @@ def _correlates(
     big_channels, small_channels = _sides(problem)
     windows, shifts = _windows(problem, lines, big_channels, [big])
     p = Correlate(windows=windows, rows=small_channels, wanted=2 * threads)
-    channel = _channel(small, small_channels * problem.groups)
-    p.small = Source(0, small[0], channel, *_spatial(small))
+    step = channel(small, small_channels * problem.groups)
+    p.small = Source(0, small[0], step, *spatial(small))
     p.dst, offsets = _filter(problem, lines, dst, scatter=False)
     function(f"plan_{_kind(problem).filter}", dtype)(ctypes.byref(p))
     return Launch(p, 0, (shifts, offsets))
@@ -232,7 +209,9 @@ def correlate(
     if prod(small.shape) == 0:
         out[...] = 0
         return
-    launch = _correlates(problem, dtype, _strides(big), _strides(small), _strides(out), threads)
+    launch = _correlates(
+        problem, dtype, strides_of(big), strides_of(small), strides_of(out), threads
+    )
     p = Correlate.from_buffer_copy(launch.struct)
     p.windows.first.data, p.small.data = big.ctypes.data, small.ctypes.data
     p.dst.data = out.ctypes.data
@@ -247,15 +226,15 @@ def correlate(
     )
 
 
-CHANNELS = 16  # in a unit of total.mojo
+CHANNELS = 16  # in a unit of total.mojo and pool.mojo
 
 
 def total(dtype: str, src: Array, out: Array, threads: int = 1) -> None:
     """Write the sum of src (N, C, *space) over images and space to out (C,)."""
     n, channels, *space = src.shape
-    strides = _strides(src)
+    strides = strides_of(src)
     sizes = (1,) * (3 - len(space)) + tuple(space)
-    source = Source(src.ctypes.data, strides[0], _channel(strides, channels), *_spatial(strides))
+    source = Source(src.ctypes.data, strides[0], channel(strides, channels), *spatial(strides))
     p = Total(n, channels, *sizes, source, out.ctypes.data, out.strides[0] // out.itemsize)
     compute, address = function("total", dtype), ctypes.addressof(p)
     spread(
@@ -263,3 +242,48 @@ def total(dtype: str, src: Array, out: Array, threads: int = 1) -> None:
         -(-channels // CHANNELS),
         threads,
     )
+
+
+@lru_cache(PLANS)
+def _terms(call: Call) -> dict[str, Terms]:
+    """Return what each result is made of."""
+    return {role: call.terms(role) for role in call.wanted}
+
+
+def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
+    """Write the wanted results of a convolution, each from what `Call.terms` says of it.
+
+    Parameters
+    ----------
+    call : Call
+    given, outputs : dict of str to ndarray
+        Operands and results by role.
+    threads : int
+    """
+    problem = call.conv
+    for role, out in outputs.items():
+        terms, base = _terms(call)[role], BASE_ROLE[role]
+        pairs = [(given[a], given[b]) for a, b in terms.products]
+        if base == "b":
+            total(call.dtype, given[terms.added[0]], out, threads)
+        elif base == "w":
+            _filter_gradient(problem, call.dtype, pairs, out, threads)
+        else:
+            scatter = problem.transposed == (base == "y")
+            bias = given[terms.added[0]] if terms.added else None
+            sum_over_windows(problem, scatter, call.dtype, pairs, bias, out, threads)
+
+
+def _filter_gradient(
+    problem: ConvProblem,
+    dtype: str,
+    pairs: Sequence[tuple[Array, Array]],
+    out: Array,
+    threads: int,
+) -> None:
+    if not pairs:
+        out[...] = 0
+    for small, big in pairs:
+        if problem.transposed:
+            small, big = big, small
+        correlate(problem, dtype, big, small, out, threads)

@@ -14,6 +14,7 @@ from depthwise import (
 )
 from gather import Gather, gather, pack_filter, plan_gather
 from numbers import lanes
+from pool import MAXIMA, MEANS, PICKED, Pool, gathered, scattered
 from tile import MR, NV
 from total import Total, total
 
@@ -195,3 +196,78 @@ def depthwise_filter_bf16(
 @export("convref_total_bf16")
 def total_bf16(p: Pointer[Total, MutAnyOrigin], low: Int, high: Int) abi("C"):
     total[DType.bfloat16](p[], low, high)
+
+
+@export("convref_maxima_f32")
+def maxima_f32(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.float32, MAXIMA](p[], scratch, low, high)
+
+
+@export("convref_means_f32")
+def means_f32(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.float32, MEANS](p[], scratch, low, high)
+
+
+@export("convref_picked_f32")
+def picked_f32(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.float32, PICKED](p[], scratch, low, high)
+
+
+@export("convref_spread_f32")
+def spread_f32(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    scattered[DType.float32, False](p[], scratch, low, high)
+
+
+@export("convref_placed_f32")
+def placed_f32(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    scattered[DType.float32, True](p[], scratch, low, high)
+
+
+@export("convref_maxima_f64")
+def maxima_f64(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.float64, MAXIMA](p[], scratch, low, high)
+
+
+@export("convref_means_f64")
+def means_f64(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.float64, MEANS](p[], scratch, low, high)
+
+
+@export("convref_picked_f64")
+def picked_f64(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.float64, PICKED](p[], scratch, low, high)
+
+
+@export("convref_spread_f64")
+def spread_f64(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    scattered[DType.float64, False](p[], scratch, low, high)
+
+
+@export("convref_placed_f64")
+def placed_f64(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    scattered[DType.float64, True](p[], scratch, low, high)
+
+
+@export("convref_maxima_bf16")
+def maxima_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.bfloat16, MAXIMA](p[], scratch, low, high)
+
+
+@export("convref_means_bf16")
+def means_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.bfloat16, MEANS](p[], scratch, low, high)
+
+
+@export("convref_picked_bf16")
+def picked_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    gathered[DType.bfloat16, PICKED](p[], scratch, low, high)
+
+
+@export("convref_spread_bf16")
+def spread_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    scattered[DType.bfloat16, False](p[], scratch, low, high)
+
+
+@export("convref_placed_bf16")
+def placed_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
+    scattered[DType.bfloat16, True](p[], scratch, low, high)

@@ -83,3 +83,15 @@ class Total(ctypes.Structure):
         ("dst", Word),
         ("dst_c", Word),
     ]
+
+
+class Pool(ctypes.Structure):
+    """One launch of a pool."""
+
+    _fields_: list[tuple[str, Any]] = [
+        *((name, Word) for name in ("images", "channels")),
+        *((f"{name}_{axis}", Word) for name in ("count", "size", "pace") for axis in "zyx"),
+        ("reads", Word),
+        ("divisor", Word),
+        *((name, Source) for name in ("big", "small", "indices")),
+    ]

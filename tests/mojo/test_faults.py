@@ -23,6 +23,10 @@ LINES = (
     "conv.wgrad:n3c17k16_i12x11_f3_p1:mem=nhwc:dt=bf16:fill=normal",
     "conv.fprop:n1c4k40_i5x6_f3_p1:fill=ties:dt=bf16",
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
+    "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
+    "max_pool.fprop:n1c17_i9x8_f3_p1:mem=nhwc:fill=nan",
+    "max_pool.backward:n2c35_i9x10_f3_s1_p1:mem=nhwc",
+    "avg_pool.backward:n1c20_i9x10_f2x4_p1:mem=nhwc:dt=bf16:fill=normal",
 )
 
 
@@ -107,8 +111,12 @@ SLIPS = (
     ),
     ("depthwise.mojo", "< w.size_x\n            var found", "<= w.size_x\n            var found"),
     ("numbers.mojo", "+ 0x7FFF + ((bits >> 16) & 1)", "+ 0x8000"),
-    ("numbers.mojo", "v.ne(v).select(quiet, nearest)", "nearest"),
     ("numbers.mojo", "if count % W != 0:", "if count % W > 1:"),
+    ("pool.mojo", "value.gt(best)", "value.ge(best)"),
+    ("pool.mojo", "~value.eq(value)", "value.ne(value)"),
+    ("pool.mojo", "index * W + j", "index * W"),
+    ("pool.mojo", "(z * p.size_y + y) * p.size_x + x\n", "(z * p.size_y + y) * p.size_y + x\n"),
+    ("pool.mojo", "clear[wide[T]](sums, p.size_z", "clear[wide[T]](sums, 0 * p.size_z"),
     ("total.mojo", "return sums.reduce_add() + rest", "return sums.reduce_add()"),
 )
 HARMLESS = {  # only lanes and rows that nobody reads depend on these

@@ -1,0 +1,117 @@
+"""The pools: every pass against the oracle, any memory, any number of threads."""
+
+import pytest
+from hypothesis import given
+
+from convref import ConvrefError, parse
+from convref.conformance.examine import examine
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref_mojo import backend as module
+from convref_mojo import pool
+from convref_mojo.backend import MojoBackend
+
+DTYPES = ("f32", "f64", "bf16")
+
+
+@given(cases(ops=pool.OPS, dtypes=DTYPES))
+def test_any_case_is_right(case):
+    found = examine(case, module.backend, repeat=True)
+    assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+@given(cases(ops=pool.OPS, dtypes=DTYPES))
+def test_nothing_beside_the_results_is_written(case):
+    found = examine(case, module.into, repeat=True)
+    assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+# Channels around the vectors of either instruction set and the 16 of a unit.
+LINES = (
+    "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
+    "max_pool.fprop:n1c17_i5x7x6_f2x3x2_p1_d2x1x1:ceil=1:fill=nan",
+    "max_pool.backward:n2c35_i9x10_f3_s1_p1:mem=nhwc",
+    "max_pool.jvp:n1c24_i9x10_f3_s2_p1:fill=normal",
+    "max_pool.double_backward:n1c24_i9x10_f3_s2_p1:mem=nhwc:fill=normal",
+    "avg_pool.fprop:n2c35_i9x10_f2x4_s2_p1:ceil=1:cip=0:mem=nhwc:fill=normal",
+    "avg_pool.backward:n2c35_i9x10_f2x4_s2_p1:ceil=1:mem=nhwc:fill=normal",
+    "avg_pool.backward:n1c3_i4x9x10_f2x2x4_s1x2x2_p1:div=-2:fill=normal",
+    "avg_pool.fprop:n1c20_i9x10_f2x4_p-1,2x0,0:mem=nhwc",
+    "adaptive_avg_pool.backward:n2c33_i7x5_o3x8:mem=nhwc:fill=normal",
+    "adaptive_max_pool.fprop:n2c33_i7x5_o3x8:mem=nhwc:fill=ties",
+    "adaptive_max_pool.backward:n1c5_i7_o16",
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("line", LINES)
+def test_blocks_meet_without_a_seam(line, dtype):
+    found = examine(parse(f"{line}:dt={dtype}"), module.backend, repeat=True)
+    assert (found.verdict, found.reason) == ("pass", ""), found.line
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_bits_do_not_depend_on_the_threads(line):
+    case, backend = parse(line), MojoBackend()
+    given_, found = operands(case), set()
+    for count in (1, 2, 5):
+        with backend.threads(count):
+            found.add(tuple(r.tobytes() for r in backend.run(case.call, *given_)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("wrong", [-2, 20])
+@pytest.mark.parametrize("pass_", ["backward", "double_backward"])
+def test_an_index_outside_of_the_image_is_refused(pass_, wrong):
+    case = parse(f"max_pool.{pass_}:n1c2_i4x5_f2")
+    dy, x, indices = operands(case)
+    indices[0, 1, 0, 0] = wrong
+    with pytest.raises(ConvrefError, match=rf"indices: hold {wrong}, need a position from 0 to 19"):
+        module.backend.run(case.call, dy, x, indices)
+
+
+def verdicts(*lines):
+    pool._plan.cache_clear()
+    try:
+        return [examine(parse(line), module.backend).verdict for line in lines or LINES]
+    finally:
+        pool._plan.cache_clear()
+
+
+WRONG_READS = {
+    "later": lambda first, count: (first + 1, max(0, count - 1)),
+    "narrow": lambda first, count: (first, max(0, count - 1)),
+    "one": lambda first, count: (first, min(count, 1)),
+}
+
+
+def misread(monkeypatch, change):
+    right = pool.reads
+    monkeypatch.setattr(pool, "reads", lambda axis: [change(*read) for read in right(axis)])
+
+
+@pytest.mark.parametrize("fault", WRONG_READS)
+def test_wrong_windows_are_found_out(fault, monkeypatch):
+    misread(monkeypatch, WRONG_READS[fault])
+    assert "wrong" in verdicts()
+
+
+def test_a_window_that_should_read_nothing_is_found_out(monkeypatch):
+    misread(monkeypatch, lambda first, count: (first, count or 1))
+    assert "wrong" in verdicts("max_pool.fprop:n1c2_i3_f1_p2")
+
+
+def test_a_pace_of_one_is_found_out(monkeypatch):
+    right = pool.Pool.from_buffer_copy
+
+    def dense(struct):
+        p = right(struct)
+        p.pace_z = p.pace_y = p.pace_x = 1
+        return p
+
+    monkeypatch.setattr(pool.Pool, "from_buffer_copy", dense)
+    assert "wrong" in verdicts()
+
+
+def test_the_right_kernels_pass():
+    assert verdicts() == ["pass"] * len(LINES)
