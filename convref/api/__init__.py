@@ -23,6 +23,14 @@ from .conv import (
     convolution_double_backward,
 )
 from .pool import *  # noqa: F403 - the many names that its __all__ lists
+from .resize import (
+    interpolate,
+    interpolate_backward,
+    interpolate_double_backward,
+    interpolate_jvp,
+    resize,
+    resize_backward,
+)
 from .testing import assert_correct, case_of
 from .unfold import fold, unfold
 
@@ -45,6 +53,12 @@ __all__ = [
     "convolution_backward",
     "convolution_double_backward",
     "fold",
+    "interpolate",
+    "interpolate_backward",
+    "interpolate_double_backward",
+    "interpolate_jvp",
+    "resize",
+    "resize_backward",
     "unfold",
 ]
 __all__ += pool.__all__

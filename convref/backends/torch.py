@@ -28,10 +28,12 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from . import _torch_pool
+from . import _torch_pool, _torch_resize
 
 # Ops other than convolution, each with the module that knows how torch computes it.
-FAMILIES: dict[str, Any] = dict.fromkeys(_torch_pool.OPS, _torch_pool)
+FAMILIES: dict[str, Any] = {
+    op: module for module in (_torch_pool, _torch_resize) for op in module.OPS
+}
 MATH = {"ieee": "ieee", "tf32": "tf32"}
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
 ISA = "ONEDNN_MAX_CPU_ISA"

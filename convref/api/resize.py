@@ -1,0 +1,376 @@
+"""Resizing of rank 1 to 3: PyTorch's `interpolate`, ONNX's `Resize`, and their derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import floor
+from typing import Any
+
+from ..errors import ConvrefError, message, shorten
+from ..problem import OUTPUT_AXES, Problem, ResizeProblem, Sizes, integers, items
+from ..problem.resize import real
+from ._images import Build, flag, one, prepare_images, shape_of
+from ._run import compute
+
+# PyTorch's name -> the mode of a problem, and the ranks that PyTorch has under this name.
+MODES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "nearest": ("nearest", (1, 2, 3)),
+    "nearest-exact": ("nearest", (1, 2, 3)),
+    "linear": ("linear", (1, 2, 3)),
+    "bilinear": ("linear", (2,)),
+    "trilinear": ("linear", (3,)),
+    "cubic": ("cubic", (1, 2, 3)),
+    "bicubic": ("cubic", (2,)),
+    "area": ("area", (1, 2, 3)),
+}
+PILLOW_A = -0.5  # the cubic that antialias takes, where plain interpolation has -0.75
+
+
+def _output(where: str, input: Sizes, size: Any, scale: Any, names: tuple[str, str]) -> Any:
+    """Return (output sizes, scales or ()) from the one of both that is given."""
+    rank, (size_name, scale_name) = len(input), names
+    if (size is None) == (scale is None):
+        got = "neither" if size is None else "both"
+        text = f"{got} of {size_name} and {scale_name} given, needs one"
+        raise ConvrefError(message(where, text))
+    if size is not None:
+        return integers(where, size_name, size, rank), ()
+    listed = items(scale)
+    listed = [scale] * rank if listed is None else listed
+    if len(listed) != rank:
+        needs = f"1 or {rank}" if rank > 1 else "1"
+        text = f"{scale_name} has {len(listed)} entries, needs {needs}"
+        raise ConvrefError(message(where, text))
+    scales = tuple(real(where, scale_name, value) for value in listed)
+    if min(scales) <= 0:
+        raise ConvrefError(message(where, f"{scale_name} is {scales}, needs numbers above 0"))
+    return tuple(floor(i * s) for i, s in zip(input, scales, strict=True)), scales
+
+
+def _checked(where: str, output: Sizes) -> Sizes:
+    for axis, size in zip(OUTPUT_AXES[len(output)], output, strict=True):
+        if size < 1:
+            raise ConvrefError(message(where, f"output {axis} is {size}, needs at least 1"))
+    return output
+
+
+def _interpolation(
+    where: str,
+    n: int,
+    c: int,
+    input: Sizes,
+    size: Any,
+    scale_factor: Any,
+    mode: Any,
+    align_corners: Any,
+    recompute: Any,
+    antialias: Any,
+) -> Problem:
+    if not isinstance(mode, str) or mode not in MODES:
+        known = ", ".join(MODES)
+        text = f"mode is {shorten(repr(mode))}, needs one of {known}"
+        raise ConvrefError(message(where, text))
+    kind, ranks = MODES[mode]
+    if len(input) not in ranks:
+        text = f"mode {mode} has {len(input)} spatial axes, needs {ranks[0]}"
+        raise ConvrefError(message(where, text))
+    smooth = kind in ("linear", "cubic")
+    if align_corners is not None and not smooth:
+        raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
+    aligned = align_corners is not None and flag(where, "align_corners", align_corners)
+    antialias = flag(where, "antialias", antialias)
+    if antialias and not smooth:
+        text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
+        raise ConvrefError(message(where, text))
+    again = recompute is not None and flag(where, "recompute_scale_factor", recompute)
+    if again and size is not None:
+        raise ConvrefError(message(where, "recompute_scale_factor with size, needs scale_factor"))
+    output, scale = _output(where, input, size, scale_factor, ("size", "scale_factor"))
+    coord = "asymmetric" if mode == "nearest" else "half_pixel"
+    return ResizeProblem(
+        n=n,
+        c=c,
+        input=input,
+        output=_checked(where, output),
+        mode=kind,
+        coord="align_corners" if aligned else coord,
+        antialias=antialias,
+        exclude=antialias,
+        a=PILLOW_A if antialias and kind == "cubic" else -0.75,
+        scale=() if again or aligned or kind == "area" else scale,
+    )
+
+
+def _onnx(
+    where: str,
+    n: int,
+    c: int,
+    input: Sizes,
+    sizes: Any,
+    scales: Any,
+    mode: Any,
+    coordinates: Any,
+    rounding: Any,
+    a: Any,
+    exclude: Any,
+    antialias: Any,
+    roi: Any,
+) -> Problem:
+    if mode not in ("nearest", "linear", "cubic"):
+        text = f"mode is {shorten(repr(mode))}, needs one of nearest, linear, cubic"
+        raise ConvrefError(message(where, text))
+    output, scale = _output(where, input, sizes, scales, ("sizes", "scales"))
+    problem = ResizeProblem(
+        n=n,
+        c=c,
+        input=input,
+        output=(1,) * len(input),
+        mode=mode,
+        coord=coordinates,
+        near=rounding,
+        antialias=flag(where, "antialias", antialias),
+        exclude=flag(where, "exclude_outside", exclude),
+        a=a,
+        scale=scale,
+        roi=() if roi is None else roi,
+    )
+    if problem.roi and scale:
+        cropped = zip(input, scale, problem.roi, strict=True)
+        output = tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in cropped)
+    return replace(problem, output=_checked(where, output))
+
+
+_BUILD: dict[str, Build] = {"interpolate": _interpolation, "resize": _onnx}
+
+
+def prepare_resize(
+    arrays: tuple[Any, ...],
+    speaker: str,
+    pass_: str,
+    layout: Any,
+    arguments: tuple[Any, ...],
+    sizes: Sizes | None = None,
+) -> Any:
+    """Return the prepared call; what `compute` keeps under the raw arguments."""
+    return prepare_images(arrays, "resize", pass_, 0, layout, _BUILD[speaker], arguments, sizes)
+
+
+def _run(name: str, array: Any, arguments: tuple[Any, ...], layout: Any, backend: str) -> Any:
+    speaker, _, pass_ = name.partition(".")
+    return compute(prepare_resize, (array,), (speaker, pass_, layout, arguments), backend)[0]
+
+
+def _run_back(
+    speaker: str, dy: Any, input: Any, arguments: tuple[Any, ...], layout: Any, backend: str
+) -> Any:
+    sizes = shape_of("resize.backward", input)
+    given = (speaker, "backward", layout, arguments, sizes)
+    return compute(prepare_resize, (dy,), given, backend)[0]
+
+
+def interpolate(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+    *,
+    layout: str | None = None,
+    backend: str = "auto",
+) -> Any:
+    """Return `input` sampled on a grid of another size.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array
+        Rank 1 to 3.
+    size : int or tuple of int, optional
+        Spatial sizes of the output; this or `scale_factor`.
+    scale_factor : float or tuple of float, optional
+        Output per input; sizes are rounded down.
+    mode : str
+        "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic" (or "cubic", of any
+        rank) or "area". The nearest ones round positions in float32, as ATen does.
+    align_corners : bool, optional
+        Whether the centres of the corner elements meet, instead of the corners themselves.
+    recompute_scale_factor : bool, optional
+        Sample by the ratio of the sizes; else by `scale_factor` itself where it is given.
+    antialias : bool
+        Widen the kernel where the image shrinks.
+    layout, backend
+        As in `max_pool2d`.
+
+    Returns
+    -------
+    (N, C, *output) array
+
+    Raises
+    ------
+    ConvrefError
+        If the arguments contradict each other.
+
+    Examples
+    --------
+    >>> interpolate(np.array([[[0., 8.]]]), scale_factor=2, mode="linear")
+    array([[[0., 2., 6., 8.]]])
+    >>> interpolate(np.array([[[0., 8.]]]), size=3, mode="linear", align_corners=True)
+    array([[[0., 4., 8.]]])
+    """
+    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    return _run("interpolate.fprop", input, given, layout, backend)
+
+
+def interpolate_backward(
+    grad_output: Any,
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+    *,
+    layout: str | None = None,
+    backend: str = "auto",
+) -> Any:
+    """Return grad_input of `interpolate`: each cotangent shared out by the weights of its output.
+
+    Of `input` only the shape is needed. Other arguments as in `interpolate`.
+
+    Examples
+    --------
+    >>> interpolate_backward(np.ones((1, 1, 4)), np.ones((1, 1, 2)), scale_factor=2)
+    array([[[2., 2.]]])
+    """
+    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    return _run_back("interpolate", grad_output, input, given, layout, backend)
+
+
+def interpolate_jvp(
+    primals: Any,
+    tangents: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+    *,
+    layout: str | None = None,
+    backend: str = "auto",
+) -> tuple[Any, Any]:
+    """Return (output, output tangent) of `interpolate` for tuples (input,).
+
+    Examples
+    --------
+    >>> x = np.array([[[0., 8.]]])
+    >>> interpolate_jvp((x,), (10 * x,), 3, mode="linear")
+    (array([[[0., 4., 8.]]]), array([[[ 0., 40., 80.]]]))
+    """
+    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    input = one("resize.jvp", "primals", primals)
+    tangent = one("resize.jvp", "tangents", tangents)
+    y = _run("interpolate.fprop", input, given, layout, backend)
+    return y, _run("interpolate.jvp", tangent, given, layout, backend)
+
+
+def interpolate_double_backward(
+    grad_grad_input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+    *,
+    layout: str | None = None,
+    backend: str = "auto",
+) -> Any:
+    """Return the gradient of grad_output through `interpolate_backward`.
+
+    Examples
+    --------
+    >>> interpolate_double_backward(np.array([[[0., 8.]]]), 3, mode="linear")
+    array([[[0., 4., 8.]]])
+    """
+    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    return _run("interpolate.double_backward", grad_grad_input, given, layout, backend)
+
+
+def resize(
+    input: Any,
+    sizes: Any = None,
+    scales: Any = None,
+    *,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False,
+    antialias: bool = False,
+    roi: Any = None,
+    layout: str | None = None,
+    backend: str = "auto",
+) -> Any:
+    """Return what ONNX's Resize makes of the spatial axes of `input`, its positions exact.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array
+    sizes, scales
+        One number per spatial axis, or one for all; either of them.
+    mode : str
+        "nearest", "linear" or "cubic".
+    coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias
+        As in ONNX; "tf_half_pixel_for_nn" is not here.
+    roi : sequence of (start, stop), optional
+        For "tf_crop_and_resize", one pair per spatial axis; what lies beyond the image is 0.
+    layout, backend
+        As in `max_pool2d`.
+
+    Returns
+    -------
+    (N, C, *output) array
+
+    Examples
+    --------
+    >>> resize(np.array([[[1., 2., 3., 4.]]]), 2, nearest_mode="ceil")
+    array([[[2., 4.]]])
+    """
+    given = (
+        *(sizes, scales, mode, coordinate_transformation_mode, nearest_mode),
+        *(cubic_coeff_a, exclude_outside, antialias, roi),
+    )
+    return _run("resize.fprop", input, given, layout, backend)
+
+
+def resize_backward(
+    grad_output: Any,
+    input: Any,
+    sizes: Any = None,
+    scales: Any = None,
+    *,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False,
+    antialias: bool = False,
+    roi: Any = None,
+    layout: str | None = None,
+    backend: str = "auto",
+) -> Any:
+    """Return grad_input of `resize`; of `input` only the shape is needed.
+
+    Examples
+    --------
+    >>> resize_backward(np.array([[[5., 7.]]]), np.ones((1, 1, 4)), 2, nearest_mode="ceil")
+    array([[[0., 5., 0., 7.]]])
+    """
+    given = (
+        *(sizes, scales, mode, coordinate_transformation_mode, nearest_mode),
+        *(cubic_coeff_a, exclude_outside, antialias, roi),
+    )
+    return _run_back("resize", grad_output, input, given, layout, backend)
