@@ -61,11 +61,11 @@ def culprits(
             kinds.setdefault(_kind(finding), []).append(finding)
     merged: dict[tuple[str, ...], Failure] = {}
     for kind, alike in kinds.items():
-        alike.sort(key=lambda f: weight(parse(f.line)))
+        alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
         spread, seen = max(1, len(alike) // PER_KIND), len(alike)
         for finding in alike[::spread][:PER_KIND]:
             watch(f"shrinking {shorten(finding.line, 70)}")
-            if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
+            if _is_nonsense(finding):
                 key, failure = kind, _failure(engine, finding)
             else:
                 found, last = _shrunk(engine, finding, known)
@@ -79,7 +79,7 @@ def culprits(
 
 def _without_arm(engine: Engine, findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the findings, those that the library shows as it is without their arm."""
-    in_arms = [f for f in findings if f.arm != "plain" and f.tier != "form"][:ASKED]
+    in_arms = [f for f in findings if f.arm != "plain" and not _is_nonsense(f)][:ASKED]
     again = run_lines(engine, [f.line for f in in_arms])
     plain = {(f.line, f.verdict) for f in again}
     for finding in findings:
@@ -111,16 +111,17 @@ def _failure(
     )
 
 
-def _died_of_nonsense(finding: Finding) -> bool:
-    """Return whether invalid operands killed the backend: its line alone is a valid call."""
-    return finding.verdict in ("crash", "hang") and finding.tier == "form"
+def _is_nonsense(finding: Finding) -> bool:
+    """Return whether invalid operands were accepted, or killed: the line alone is a valid call."""
+    killed = finding.verdict in ("crash", "hang") and finding.tier == "form"
+    return finding.verdict == "accepts-invalid" or killed
 
 
 def _kind(finding: Finding) -> tuple[str, ...]:
     """Return what findings must share to be worth shrinking only a few of them."""
     case = parse(finding.line)
     how = finding.role
-    if finding.verdict == "accepts-invalid" or _died_of_nonsense(finding):
+    if _is_nonsense(finding):
         role, *_, what = finding.reason.partition(":")[0].split()
         return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
     if finding.verdict in ("rejects-valid", "crash"):

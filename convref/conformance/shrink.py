@@ -101,6 +101,10 @@ def _called(case: Case, **fields: Any) -> Case | None:
         return None
 
 
+def _in_f32(case: Case) -> Case | None:
+    return _called(case, specs=tuple(replace(s, dtype="f32") for s in case.call.specs))
+
+
 def _smaller(value: int, least: int) -> Iterator[int]:
     """Yield smaller values, boldest first: the least, halfway, one less."""
     seen = {value}
@@ -121,6 +125,7 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     call, problem = case.call, case.call.problem
     plain = tuple(Spec(s.dtype, device=s.device) for s in call.specs)
     yield _called(case, specs=plain)
+    yield _in_f32(case)  # while sizes are large: with the smallest ones it may take another path
     yield from _lower_ranks(case)
     if isinstance(problem, ConvProblem):
         yield _changed(case, groups=1, c=max(1, problem.c // problem.groups), k=1)
@@ -129,6 +134,8 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
         yield _changed(case, flip=False)
         yield _changed(case, bias=True)
         yield _changed(case, transposed=False, output_padding=0)
+        mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # what one crops the other pads
+        yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
         for groups in _smaller(problem.groups, 1):
             per = problem.c // problem.groups, problem.k // problem.groups
             yield _changed(case, groups=groups, c=per[0] * groups, k=per[1] * groups)
@@ -152,6 +159,10 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     padded = hasattr(problem, "padding")
     if padded:
         yield _changed(case, padding=0)
+    if isinstance(problem, ConvProblem):
+        pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
+        yield _changed(case, **pointwise, input=problem.output)
+        yield from _equal_steps(case)
     for name in (*_sizes(problem), "input"):
         yield from _per_axis(case, name, 1)
     if padded:
@@ -197,6 +208,16 @@ def _per_axis(case: Case, name: str, least: int) -> Iterator[Case | None]:
     for axis, value in enumerate(values):
         for smaller in _smaller(value, least):
             yield _changed(case, **{name: (*values[:axis], smaller, *values[axis + 1 :])})
+
+
+def _equal_steps(case: Case) -> Iterator[Case | None]:
+    """Yield steps that make sizes smaller together that are equal, perhaps for a reason."""
+    problem = case.call.conv
+    sizes = (problem.n, problem.c, problem.k, *problem.input)
+    for size in {size for size in sizes if sizes.count(size) > 1}:
+        for smaller in _smaller(size, 1):
+            n, c, k, *image = (smaller if s == size else s for s in sizes)
+            yield _changed(case, n=n, c=c, k=k, input=tuple(image))
 
 
 def _pad_steps(case: Case) -> Iterator[Case | None]:
@@ -246,8 +267,7 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
             yield _called(case, mask=tuple(bit and j != i for j, bit in enumerate(call.mask)))
     for tangent in call.carried:
         yield _called(case, tangents=call.carried.replace(tangent, ""))
-    if call.dtype != "f32":
-        yield _called(case, specs=tuple(replace(s, dtype="f32") for s in call.specs))
+    yield _in_f32(case)
     for i, spec in enumerate(call.specs):
         others = call.specs[:i], call.specs[i + 1 :]
         for simpler in (
@@ -357,8 +377,7 @@ def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
                     None,
                 )
     if call.dtype != "f32":
-        specs = tuple(replace(s, dtype="f32") for s in call.specs)
-        yield "dtype", f"= {call.dtype}", _called(case, specs=specs), None
+        yield "dtype", f"= {call.dtype}", _in_f32(case), None
     for role, spec in zip(call.roles, call.specs):
         plain = Spec(spec.dtype, device=spec.device)
         if spec != plain:

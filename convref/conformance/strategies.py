@@ -147,14 +147,19 @@ class _Draft:
 
 
 def _axis(tape: _Tape, negative: bool, least: int) -> _Axis:
-    small, taps, hides = tape.choose(WINDOWS), tape.choose(TAPS), tape.chance(8)
-    stride, dilation = tape.choose(STRIDES[5 * hides :]), tape.choose(DILATIONS[6 * hides :])
+    small, taps = tape.choose(WINDOWS), tape.choose(TAPS)
+    stride, dilation = tape.choose(STRIDES), tape.choose(DILATIONS)
+    steps_over = tape.chance(10)  # all windows miss an image of 1: none begins on it
+    if steps_over:
+        stride = dilation = max(stride, 2)
     span = dilation * (taps - 1) + 1
     below = (-1, -2, -3, -5) if negative else ()
     beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
     around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
     choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
-    lo = tape.choose((around,) if hides else choices)  # hidden between taps, or before them
+    lo = tape.choose(choices)
+    if steps_over:
+        lo = around + (around % stride == 0)
     same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # what is cropped may grow there
     hi = tape.choose((*same, *choices))
     return _Axis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
