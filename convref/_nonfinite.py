@@ -118,25 +118,32 @@ def _find(call: Call, kind: str) -> Callable[..., Kinds]:
 def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
     """Require what the formula itself gives in float64; of derivatives, only that it is no number.
 
-    Whether a derivative at infinity is inf or NaN is a matter of the order of multiplication.
+    Whether a derivative at infinity is its limit, inf or NaN is a matter of the order of
+    multiplication, and so is an output of parameters that are not finite.
     """
     value = _evaluated(call, role, operands)
     never = np.zeros(value.shape, bool)
-    if role != "y":
-        return Kinds(never, never, never, never, wild=~np.isfinite(value))
+    rest = [a for name, a in zip(call.roles, operands) if a is not None and name != "x"]
+    if role != "y" or not all(np.isfinite(a).all() for a in rest):
+        met = [~np.isfinite(a) for a in operands if a is not None and a.shape == value.shape]
+        lenient = np.logical_or.reduce(met) if met and role != "y" else never
+        return Kinds(never, never, never, lenient, wild=~np.isfinite(value))
     return Kinds(np.isnan(value), value == np.inf, value == -np.inf, never)
 
 
 def _weighted_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Require what weights beyond doubt bring; a weight of 0 may be multiplied or left out."""
+    """Require what weights beyond doubt bring; a weight of 0 may be multiplied or left out.
+
+    Beyond its edge an image is read at the edge once more, perhaps with 0 or a weight of another
+    sign: where there is such a kernel, an infinity may become NaN.
+    """
     (operand,) = operands
     assert operand is not None
     plus, minus, nan, perhaps = oracle.reached(call, _signed_infinite(operand), _nan(operand))
     must_nan = (nan > 0) | ((plus > 0) & (minus > 0))
-    alone = (perhaps == plus + minus + nan) & (call.dtype not in COMPLEX)
     free = (perhaps > 0) & (plus + minus + nan == 0)
-    wild = (plus + minus > 0) & ~must_nan & ~alone
-    known = alone & ~must_nan
+    known = ~must_nan & (call.dtype not in COMPLEX and not call.problem.axes[0].radius)
+    wild = (plus + minus > 0) & ~must_nan & ~known
     return Kinds(must_nan, known & (plus > 0), known & (minus > 0), free, free, wild)
 
 

@@ -28,11 +28,13 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from . import _torch_pool, _torch_resize
+from . import _torch_activation, _torch_norm, _torch_pool, _torch_resize
 
 # Ops other than convolution, each with the module that knows how torch computes it.
 FAMILIES: dict[str, Any] = {
-    op: module for module in (_torch_pool, _torch_resize) for op in module.OPS
+    op: module
+    for module in (_torch_pool, _torch_resize, _torch_norm, _torch_activation)
+    for op in module.OPS
 }
 MATH = {"ieee": "ieee", "tf32": "tf32"}
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
@@ -117,7 +119,9 @@ class TorchBackend:
             return Numerics("rn64")
         if call.op in FAMILIES:
             sixteen = call.dtype in ("f16", "bf16")
-            return Numerics("rn32", stages=FAMILIES[call.op].stages(call) if sixteen else 0)
+            module = FAMILIES[call.op]
+            flushes = call.dtype in getattr(module, "FLUSHES", ())
+            return Numerics("rn32", stages=module.stages(call) if sixteen else 0, ftz=flushes)
         if call.specs[0].device == "cuda":
             return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=_stages(call))
         # vdpbf16ps, which oneDNN uses where the CPU has it, flushes subnormals by design

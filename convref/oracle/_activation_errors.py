@@ -81,9 +81,14 @@ SIZES: dict[str, Callable[[Array, Problem], tuple[Array, ...]]] = {
 
 
 def lost(call: Call) -> float:
-    """Return what S needs at least, so that what is below the least normal number may be lost."""
+    """Return what S needs at least, so that numbers may be lost that are too small to be kept.
+
+    Those are what is below the least normal number of the type in which a library computes, and
+    below the least of all in that in which it keeps results.
+    """
     working = call.dtype if call.dtype in ("f64", "f80") else "f32"
-    return dtypes.number(working).tiny / unit(call)
+    kept = dtypes.number(call.dtype)
+    return max(dtypes.number(working).tiny / unit(call), kept.eta / kept.u if kept.u else 0.0)
 
 
 def _pointwise(call: Call, *operands: Array) -> Results:
@@ -92,7 +97,7 @@ def _pointwise(call: Call, *operands: Array) -> Results:
 
     def size(order: int, *factors: Array) -> Array:
         def block(x: Array, *factors: Array) -> Array:
-            s = SIZES[call.op](x, call.problem)[order] + floor
+            s = SIZES[call.op](x, call.problem)[order] + floor * (1 + np.abs(x))
             for factor in factors:
                 s = s * np.abs(factor)
             return s

@@ -399,6 +399,11 @@ def _each(dy: Array, share: Any, problem: Problem) -> Array:
     return dy[:, None] if problem.reduction == "none" else _over(dy, share)
 
 
+def _counted(target: Array, dx: Array, problem: Problem) -> Array:
+    """Return dx with 0 where the target is ignored, whatever stands there."""
+    return np.where((target == problem.ignore_index)[:, None], constant(0, dx), dx)
+
+
 def _given(call: Call, x: Array, w: Array | None, target: Array) -> tuple[Array, Any, Array, Array]:
     """Return (q, share, p, slope): slope is that of each loss, p sum q - q (A.5)."""
     q, share = targets(target, w, call.problem, x)
@@ -412,7 +417,7 @@ def _loss_fprop(call: Call, x: Array, w: Array | None, target: Array) -> Results
 
 def _loss_backward(call: Call, dy: Array, x: Array, w: Array | None, target: Array) -> Results:
     _, share, _, slope = _given(call, x, w, target)
-    return (_each(dy, share, call.problem) * slope,)
+    return (_counted(target, _each(dy, share, call.problem) * slope, call.problem),)
 
 
 def _loss_along(call: Call, slope: Array, share: Any, v: Array) -> Array:
@@ -435,7 +440,8 @@ def _loss_double_backward(
     if not call.mask[1]:
         return ddy, None
     total = q.sum(axis=1, keepdims=True)
-    return ddy, _each(dy, share, call.problem) * (total * shares(p, ddx, 1))
+    dx = _each(dy, share, call.problem) * (total * shares(p, ddx, 1))
+    return ddy, _counted(target, dx, call.problem)
 
 
 _SMOOTH = {

@@ -10,12 +10,13 @@ from typing import Any
 
 from ...case import Case
 from ...problem import FAMILY, Problem
-from . import activation, norm, pool
+from . import activation, norm, pool, resize
 from .mutations import GENERAL
 
 # op -> finish(tape, sizes, max_elements), where `sizes` are the fields of a WindowProblem.
 FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {
     **pool.FINISH,
+    **resize.FINISH,
     **norm.FINISH,
     **activation.FINISH,
 }
@@ -26,7 +27,7 @@ MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {
     **activation.MADE,
 }
 # op -> fills that say nothing about it.
-UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT, **norm.UNFIT}
+UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT, **norm.UNFIT, **activation.UNFIT}
 
 # op -> mistakes by name, each with where it can be made; by default those of convolution.
 MUTATIONS = dict.fromkeys(FINISH, GENERAL)

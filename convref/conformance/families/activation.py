@@ -75,6 +75,7 @@ def _target(case: Case, given: dict[str, Any]) -> Any:
 
 MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {"target": _target}
 _SMOOTH = ("silu", "hardswish", "sigmoid", "tanh")
+UNFIT = {"cross_entropy": ("subnormal",)}  # sums of such weights divide
 FINISH = {
     "relu": _plain(ReluProblem),
     "leaky_relu": _leaky,

@@ -265,9 +265,11 @@ def _loss_fprop(call: Call, x: Array, w: Array | None, target: Array) -> tuple[A
     return (_collected(call, each, share),)
 
 
-def _spread(call: Call, dy: Array, each: Array, share: Any) -> Array:
+def _spread(call: Call, dy: Array, each: Array, share: Any, target: Array) -> Array:
     dx = zeros(each.shape, each)
     for at in np.ndindex(each.shape):
+        if target[(at[0], *at[2:])] == call.problem.ignore_index:
+            continue
         if call.problem.reduction == "none":
             dx[at] = dy[(at[0], *at[2:])] * each[at]
         else:
@@ -279,7 +281,7 @@ def _loss_backward(
     call: Call, dy: Array, x: Array, w: Array | None, target: Array
 ) -> tuple[Any, ...]:
     q, share = _counts(call, w, target, x)
-    return (_spread(call, dy, _slopes(call, x, q)[0], share),)
+    return (_spread(call, dy, _slopes(call, x, q)[0], share, target),)
 
 
 def _loss_jvp(
@@ -296,7 +298,7 @@ def _loss_second(
     q, share = _counts(call, w, target, x)
     slope, totals, p = _slopes(call, x, q)
     ddy = _collected(call, slope * ddx, share)
-    dx = _spread(call, dy, totals * _moved(p, ddx, 1, 1), share)
+    dx = _spread(call, dy, totals * _moved(p, ddx, 1, 1), share, target)
     return tuple(r if on else None for r, on in zip((ddy, dx), call.mask))
 
 
