@@ -242,14 +242,15 @@ def launch(
 ) -> Launch:
     """Return the launch that computes y: `gather.launch` with the kernel of this module."""
     made = gather.launch(geometry, pairs, y, scatter, tile, precision, epilogue)
-    constants = {name: value for name, value in made.constants.items() if name != "INSIDE"}
+    constants = {name: value for name, value in made.constants.items() if name in flat.arg_names}
     c = geometry.small_channels if scatter else geometry.big_channels
     constants |= {
         "WHOLE": prod(constants["TAPS"]) * c % tile.bk == 0,
         "DENSE": not scatter and is_dense(geometry, filter_steps(geometry, pairs[0][1], scatter)),
         "RUN": tile.run,
     }
-    arguments = made.arguments | dict(zip(("c_magic", "c_shift"), divisor(c)))
+    arguments = {name: value for name, value in made.arguments.items() if name in flat.arg_names}
+    arguments |= dict(zip(("c_magic", "c_shift"), divisor(c)))
     return replace(made, kernel=flat, arguments=arguments, constants=constants)
 
 

@@ -12,6 +12,7 @@ A second pair of operands, as derivatives have it, doubles the reduction.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -29,6 +30,7 @@ SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+PARTS = ["steps", "y_z"]
 
 
 @triton.jit
@@ -145,6 +147,18 @@ def advance(
 
 
 @triton.jit
+def place(index, blocks, count_t, count_r, count_s, BK: tl.constexpr):
+    """Return the (pair, t, r, s, c) that `advance` has reached after `index` steps."""
+    c, index = index % blocks * BK, index // blocks
+    count_t, count_r, count_s = (
+        tl.maximum(count_t, 1), tl.maximum(count_r, 1), tl.maximum(count_s, 1)
+    )  # fmt: skip
+    s, index = index % count_s, index // count_s
+    r, index = index % count_r, index // count_r
+    return index // count_t, index % count_t, r, s, c
+
+
+@triton.jit
 def strides(a, b, c, d, VEC: tl.constexpr, WIDE: tl.constexpr):
     """Return four strides in elements; offsets take their type, int64 if they are WIDE."""
     if WIDE:
@@ -163,19 +177,20 @@ def unit(stride, IS_ONE: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr):
         return stride * VEC
 
 
-@triton.jit(do_not_specialize=RUNTIME)
+@triton.jit(do_not_specialize=RUNTIME + PARTS)
 def gather(
     x, w, x_2, w_2, y, bias, scale, shift, residual,
     M, D, H, W, O, P, Q, OD, OH, OW, C, K, lo_d, lo_h, lo_w,
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, y_n, y_g, y_d, y_h, y_w, y_c,
+    steps, y_z,
     RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
     STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
     MOVE: tl.constexpr, TAPS: tl.constexpr, PAIRS: tl.constexpr, BITS: tl.constexpr,
     INSIDE: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
-    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of y, (BM pixels, BN channels), from the pairs (x, w) and (x_2, w_2)."""
     # Strides come in vectors: only a product tells the compiler what divides them.
@@ -189,7 +204,10 @@ def gather(
     w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
 
     tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(K, BN), BAND)
-    group, e = tl.program_id(1), tl.program_id(2)
+    group, e, split = tl.program_id(1), tl.program_id(2), 0
+    if SPLIT:  # each part of the reduction has a result of its own
+        CLASSES: tl.constexpr = STRIDE[0] * STRIDE[1] * STRIDE[2] if SCATTER else 1
+        split, e = e // CLASSES, e % CLASSES
     rows, top, n, written, read, first, count = rows_of(
         tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w,
         o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
@@ -216,7 +234,11 @@ def gather(
 
     acc = tl.zeros((BM, BN), tl.float32)
     pair, t, r, s, c = 0, 0, 0, 0, 0
-    for _ in range(PAIRS * count_t * count_r * count_s * tl.cdiv(C, BK)):
+    count = PAIRS * count_t * count_r * count_s * tl.cdiv(C, BK)
+    if SPLIT:
+        pair, t, r, s, c = place(split * steps, tl.cdiv(C, BK), count_t, count_r, count_s, BK)
+        count = tl.minimum(count - split * steps, steps)
+    for _ in range(count):
         here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w + c * x_c
         there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s + c * w_c
         on_x, on_w = (rows < M)[:, None], known[None, :]
@@ -239,6 +261,8 @@ def gather(
     inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
     y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
     to_y = top * image_y + group * group_y
+    if SPLIT:
+        to_y += split.to(tl.int64) * y_z
     channel = group * K + outs
     acc = finish(
         acc, bias, scale, shift, residual, channel, known, to_y + y_tile, inside, ACTIVATION
@@ -282,6 +306,7 @@ def launch(
     tile: Tile,
     precision: str = "ieee",
     epilogue: Epilogue = PLAIN,
+    splits: int = 1,
 ) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
@@ -296,6 +321,9 @@ def launch(
     precision : str
         What `tl.dot` may do to float32.
     epilogue : Epilogue
+    splits : int
+        Parts that the reduction is cut into; y is then the first of as many that follow one
+        another.
     """
     x, w = pairs[0] if pairs else (y, y)
     x_2, w_2 = pairs[1] if len(pairs) > 1 else (None, None)
@@ -312,7 +340,7 @@ def launch(
         x_steps, y_steps = (x_n, x.steps[1], 0, 0, x_w), (y_n, y.steps[1], 0, 0, y_w)
     w_steps = filter_steps(geometry, w, scatter) if pairs else (0,) * 7
     unit_w = 1 if w_steps[5] == 1 else 2 if w_steps[6] == 1 else 0
-    steps, vec = in_vectors(y.dtype, x_steps, w_steps, y_steps, c, k, unit_w)
+    steps, vec = in_vectors(x.dtype, x_steps, w_steps, y_steps, c, k, unit_w)
     rows = images * prod(pixels)
     wide = max(_reach(t, s, tile, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
     tensors = {"x": x, "w": w} if pairs else {}
@@ -324,12 +352,15 @@ def launch(
     )
     for name, size in zip("opq", pixels):
         sizes |= zip((f"{name}_magic", f"{name}_shift"), divisor(size))
+    taps = classes_of(geometry, scatter)
+    each = -(-len(pairs) * prod(taps["TAPS"]) * -(-c // tile.bk) // splits)
+    sizes |= {"steps": each, "y_z": prod(y.shape)}
     return Launch(
         gather,
-        (-(-rows // tile.bm) * -(-k // tile.bn), geometry.groups, prod(classes)),
+        (-(-rows // tile.bm) * -(-k // tile.bn), geometry.groups, prod(classes) * splits),
         {name: s for name, s in slots.items() if s} | sizes | steps,
         {name: None for name, s in slots.items() if not s}
-        | classes_of(geometry, scatter)
+        | taps
         | {
             "RANK": rank,
             "PAIRS": len(pairs),
@@ -344,13 +375,14 @@ def launch(
             "BAND": tile.band,
             "PRECISION": precision,
             "ACTIVATION": activation,
+            "SPLIT": splits > 1,
         },
         tile.warps,
         tile.stages,
     )
 
 
-def classes_of(geometry: Geometry, scatter: bool) -> dict[str, object]:
+def classes_of(geometry: Geometry, scatter: bool) -> dict[str, Any]:
     """Return the constants of the taps: those of each class of pixels where there are classes."""
     taps, move = geometry.filter, geometry.dilation
     step, common, inverse = ONES, ONES, (0, 0, 0)

@@ -22,6 +22,7 @@ from . import (
     flat,
     gather,
     measured,
+    split,
     tma,
     unfold,
     wgrad,
@@ -51,8 +52,8 @@ class Kernel(Protocol):
 
 # The kernels of each kind of sum in order of preference; the last of a row takes everything.
 KERNELS: dict[str, tuple[Kernel, ...]] = {
-    "gather": (depthwise, direct, flat, dual, tma, gather),
-    "scatter": (depthwise, direct, flat, dual, tma, gather),
+    "gather": (depthwise, direct, flat, dual, split, tma, gather),
+    "scatter": (depthwise, direct, flat, dual, split, tma, gather),
     "correlate": (
         direct_wgrad,
         wgrad,

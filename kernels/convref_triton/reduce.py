@@ -1,6 +1,7 @@
 """The sum of the partial results of splits: y[i] = sum over z of parts[z, i].
 
-The order is fixed: every BZ-th split is added in turn, then the BZ sums as a tree.
+The order is fixed: every BZ-th split is added in turn, then the BZ sums as a tree. An epilogue
+follows where there is one.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ import triton
 import triton.language as tl
 
 from .builder import slot, vector
+from .epilogue import apply
 from .geometry import Tensor
+from .index import divisor, quotient
 from .launch import Launch, Slot
 from .table import REDUCE
+from .task import PLAIN, Epilogue
 
-RUNTIME = ["splits", "size"]
+RUNTIME = ["splits", "size", "channels", "c_magic", "c_shift"]
 
 
 @triton.jit(do_not_specialize=RUNTIME)
-def reduce(parts, y, splits, size, VEC: tl.constexpr, BZ: tl.constexpr, BLOCK: tl.constexpr):
-    """Add BLOCK elements of all parts, which are float32."""
+def reduce(
+    parts, y, bias, scale, shift, residual, splits, size, channels, c_magic, c_shift,
+    VEC: tl.constexpr, BZ: tl.constexpr, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Add BLOCK elements of all parts, which are float32; c_magic divides by a channel's stride."""
     size = size * VEC
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # (BLOCK,)
     z = tl.arange(0, BZ)  # (BZ,)
@@ -28,10 +35,20 @@ def reduce(parts, y, splits, size, VEC: tl.constexpr, BZ: tl.constexpr, BLOCK: t
     for first in range(0, splits, BZ):
         inside = (first + z < splits)[:, None] & (i < size)[None, :]
         acc += tl.load(parts + ((first + z) * size)[:, None] + i[None, :], inside, other=0.0)
-    tl.store(y + i, tl.sum(acc, 0).to(y.dtype.element_ty), i < size)
+    channel = quotient(i, c_magic, c_shift) % channels
+    if bias is not None:
+        bias = tl.load(bias + channel, i < size, other=0.0).to(tl.float32)
+    if scale is not None:
+        scale = tl.load(scale + channel, i < size, other=0.0).to(tl.float32)
+    if shift is not None:
+        shift = tl.load(shift + channel, i < size, other=0.0).to(tl.float32)
+    if residual is not None:
+        residual = tl.load(residual + i, i < size, other=0.0).to(tl.float32)
+    done = apply(tl.sum(acc, 0), bias, scale, shift, residual, ACTIVATION)
+    tl.store(y + i, done.to(y.dtype.element_ty), i < size)
 
 
-def launch(parts: str, splits: int, y: Tensor) -> Launch:
+def launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> Launch:
     """Return the launch that adds the dense tensors of a workspace, of y's strides, into y.
 
     Parameters
@@ -41,15 +58,23 @@ def launch(parts: str, splits: int, y: Tensor) -> Launch:
     splits : int
     y : Tensor
         Dense.
+    epilogue : Epilogue
+        Its vectors are along axis 1 of y.
     """
     size = prod(y.shape)
     vec = vector("f32", size)
     block = REDUCE.bn
+    channels, step = (y.shape[1], y.strides[1]) if len(y.shape) > 1 else (1, 1)
+    tensors = epilogue._asdict()
+    activation = tensors.pop("activation")
+    slots = {"parts": Slot(parts, "f32"), "y": slot(y)} | {n: slot(t) for n, t in tensors.items()}
+    numbers = dict(zip(RUNTIME, (splits, size // vec, channels, *divisor(step))))
     return Launch(
         reduce,
         (-(-size // block), 1, 1),
-        {"parts": Slot(parts, "f32"), "y": slot(y), "splits": splits, "size": size // vec},
-        {"VEC": vec, "BZ": REDUCE.bm, "BLOCK": block},
+        {name: found for name, found in slots.items() if found} | numbers,
+        {name: None for name, found in slots.items() if not found}
+        | {"VEC": vec, "BZ": REDUCE.bm, "BLOCK": block, "ACTIVATION": activation},
         REDUCE.warps,
         REDUCE.stages,
     )

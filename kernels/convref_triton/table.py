@@ -145,6 +145,23 @@ FLAT_TF32 = (
     Tile(64, 64, 32, 4, 4),
     Tile(64, 32, 32, 4, 3),
 )
+# Parts are stored in float32, whose addresses larger tiles have no registers for.
+SPLIT_NARROW = (
+    Tile(128, 128, 64, 8, 4),
+    Tile(128, 64, 64, 8, 4),
+    Tile(64, 128, 64, 8, 4),
+    Tile(64, 64, 64, 4, 4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 4),
+    Tile(32, 32, 32, 4, 3),
+)
+SPLIT_IEEE = (Tile(64, 32, 16, 8, 3), Tile(32, 32, 16, 4, 3))
+SPLIT_TF32 = (
+    Tile(128, 128, 32, 8, 4),
+    Tile(128, 64, 32, 8, 4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 3),
+)
 DUAL_NARROW = (  # two sums
     Tile(128, 128, 64, 8, 3),
     Tile(128, 64, 64, 8, 3),
@@ -190,6 +207,10 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     **{("direct first", kind): DIRECT_FIRST for kind in ("f16", "bf16", "ieee")},
     **{("depthwise last", kind): LAST for kind in ("f16", "bf16", "ieee")},
     **{("depthwise first", kind): FIRST for kind in ("f16", "bf16", "ieee")},
+    **{("split", kind): SPLIT_NARROW for kind in ("f16", "bf16")},
+    ("split", "ieee"): SPLIT_IEEE,
+    ("split", "tf32"): SPLIT_TF32,
+    ("split", "tf32x3"): SPLIT_TF32[1:],
     **{("unfold", kind): UNFOLD for kind in ("f16", "bf16", "ieee")},
     **{("unfold last", kind): UNFOLD_LAST for kind in ("f16", "bf16", "ieee")},
     **{("fold", kind): FOLD for kind in ("f16", "bf16", "ieee")},
@@ -245,6 +266,12 @@ PER_BYTE = {"f16": 0.7, "bf16": 0.7, "ieee": 0.06, "tf32": 0.35, "tf32x3": 0.12}
 PER_LAUNCH = {"f16": 6e6, "bf16": 6e6, "ieee": 5e5, "tf32": 3e6, "tf32x3": 1e6}
 
 
+def busy(tile: Tile, count: int, steps: int) -> float:
+    """Return how long `count` tiles of so many steps take, in products of one multiprocessor."""
+    area = tile.bm * tile.bn / RATE[tile.bm, tile.bn]
+    return -(-count // SMS) * (steps + START) * area * tile.bk
+
+
 def split(
     tile: Tile, peak: str, rows: int, columns: int, depth: int, copies: int
 ) -> tuple[int, float]:
@@ -259,11 +286,8 @@ def split(
     size = rows * columns * copies * 4
 
     def cost(splits: int) -> float:
-        waves = -(-tiles * splits // SMS)
-        area = tile.bm * tile.bn / RATE[tile.bm, tile.bn]
-        busy = waves * (-(-steps // splits) + START) * area * tile.bk
         extra = PER_LAUNCH[peak] + 2 * splits * size * PER_BYTE[peak]
-        return busy + (extra if splits > 1 else 0)
+        return busy(tile, tiles * splits, -(-steps // splits)) + (extra if splits > 1 else 0)
 
     most = max(min(steps // LEAST_STEPS, WORKSPACE // max(size, 1)), 1)
     wanted = {min(max(waves * SMS // tiles, 1), most) for waves in (1, 2)} | {1}

@@ -20,7 +20,7 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import depthwise, direct, dual, flat, gather, interpreted, tma
+from convref_triton import depthwise, direct, dual, flat, gather, interpreted, split, tma
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.epilogue import ACTIVATIONS
@@ -39,6 +39,9 @@ LINES = (
     (depthwise, "conv.fprop:n1c5k5g5_i9x7_f3x3_p1:t=1:dt=f32"),
     (direct, "conv.fprop:n2c8k12g4_i6x5_f3x3_s2_p1:dt=f16:mem=nhwc"),
     (direct, "conv.fprop:n2c4k4g4_i5x4_f3x3_s2_p1:t=1:dt=bf16"),
+    (split, "conv.fprop:n1c640k14_i2x3_f1x1:dt=f32"),
+    (split, "conv.fprop:n1c4000k12_i2x1_f1x1:dt=bf16:mem=nhwc"),
+    (split, "conv.fprop:n1c640k12g2_i2x2_f2x2_s2:t=1:dt=f32"),
     (tma, "conv.fprop:n2c16k72_i4x3_f3x2_p1:dt=bf16:mem=nhwc"),
     (tma, "conv.fprop:n1c64k128g1_i3x3_f3x3_p1:t=1:dt=f16"),
 )
@@ -133,7 +136,7 @@ def test_values_lie_within_the_bound(kernel, line, activation):
     held(case, got, value, limit)
 
 
-@pytest.mark.parametrize(("kernel", "line"), [LINES[i] for i in (0, 3, 5, 7, 9)])
+@pytest.mark.parametrize(("kernel", "line"), [LINES[i] for i in (0, 3, 5, 7, 9, 12)])
 @pytest.mark.parametrize("spread", [2e4, 1e38])
 def test_large_values_saturate_where_they_overflow(kernel, line, spread):
     """float16 ends at 65504; the gate of hardswish must not end float32 and bfloat16 early."""
@@ -215,4 +218,4 @@ def test_a_fused_plan_takes_the_same_kernel(kernel, line):
     plain = plan(case.call, known)
     assert fused_.reason.partition(" (")[0] == plain.reason.partition(" (")[0]
     launch = next(s for s in reversed(fused_.steps) if isinstance(s, Launch))
-    assert launch.constants["ACTIVATION"] == "silu"
+    assert launch.constants["ACTIVATION"] == "silu"  # of parts it follows their sum
