@@ -86,14 +86,24 @@ def call_of(bias, pass_="fprop"):
 
 
 POOLS = ("max_pool.{}:n5c6_i9x9_f3x3_s2_p1", "adaptive_avg_pool.{}:n5c6_i7x7_o1x1")
+OTHERS = (
+    *POOLS,
+    "batch_norm.{}:n5c6_i7x7",
+    "group_norm.{}:n5c6g3_i7x7",
+    "layer_norm.{}:n5c6_i1",
+    "resize.{}:n5c6_i4x5_o8x10:mode=nearest:coord=asymmetric",
+)
 
 
-@pytest.mark.parametrize("line", POOLS)
+@pytest.mark.parametrize("line", OTHERS)
 @pytest.mark.parametrize("pass_", ["fprop", "backward"])
 def test_other_ops_are_judged_by_the_oracle_and_timed(line, pass_):
-    call = parse(line.format(pass_) + ":dt=bf16:mem=nhwc").call
-    found = list(point(place(), call, ["torch", "torch.nchw"]))
-    assert [row["what"] for row in found] == ["point"] * 2
+    memory = "" if "layer_norm" in line else ":mem=nhwc"
+    number = "" if "norm" in line else ":dt=bf16"  # ATen on a CPU keeps statistics in 16 bits
+    call = parse(f"{line.format(pass_)}{number}{memory}").call
+    arms = ["torch", "torch.nchw"] if memory else ["torch"]
+    found = list(point(place(), call, arms))
+    assert [row["what"] for row in found] == ["point"] * len(arms), found
     assert all(0 <= row["judged"] <= 1 for row in found)
 
 
@@ -119,9 +129,12 @@ def test_a_wrong_image_of_another_op_is_refused(monkeypatch, line):
 def test_the_sample_holds_the_ends_and_no_more_than_it_may(monkeypatch):
     monkeypatch.setattr(sampled, "SAMPLED", 3 * 2 * 4)
     call = parse("max_pool.fprop:n9c2_i2x2_f2x2").call
-    part, kept = sampled._sample(call, "n")
-    assert (part.problem.n, kept) == (3, [0, 4, 8])
-    assert sampled._sample(parse("max_pool.fprop:n0c2_i2x2_f2x2").call, "n")[1] == []
+    part, kept = sampled._images(call)
+    assert (part.problem.n, kept) == (3, {"n": [0, 4, 8]})
+    assert sampled._images(parse("max_pool.fprop:n0c2_i2x2_f2x2").call)[1] == {"n": []}
+    part, kept = sampled._groups(parse("group_norm.fprop:n1c12g6_i2x2").call)
+    assert (part.problem.c, part.problem.groups) == (6, 3)
+    assert kept == {"g": [0, 2, 5], "c": [0, 1, 4, 5, 10, 11]}
 
 
 @pytest.mark.parametrize("pass_", ["fprop", "dgrad", "wgrad"])

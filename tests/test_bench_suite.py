@@ -3,6 +3,7 @@
 import pytest
 
 from convref.errors import ConvrefError
+from convref.problem import FAMILY
 from convref_bench import suite
 
 # Parameters as published, without the classifier; a norm counts two per channel.
@@ -26,11 +27,31 @@ def test_convnext_has_the_published_parameters():
     assert suite.parameters(suite.load("convnext_tiny")) == 28_589_128 - head - norms
 
 
+# Norms of the published networks, resizing layers, and pools.
+COUNTS = {
+    "resnet50": {"batch_norm": 53, "max_pool": 1, "adaptive_avg_pool": 1},
+    "mobilenet_v3_large": {"batch_norm": 46, "adaptive_avg_pool": 9},
+    "efficientnet_b0": {"batch_norm": 49, "adaptive_avg_pool": 17},
+    "convnext_tiny": {"layer_norm": 22},
+    "sd_unet": {"group_norm": 61, "resize": 3},
+    "sd_vae_decoder": {"group_norm": 30, "resize": 3},
+    "yolo11n": {"batch_norm": 81, "max_pool": 3, "resize": 2},
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_other_layers_are_those_of_the_network(name):
+    for op, count in COUNTS[name].items():
+        assert sum(layer.times for layer in suite.load(name, (op,))) == count
+
+
 @pytest.mark.parametrize("name", suite.names())
 def test_every_layer_is_a_problem_at_every_batch(name):
-    for layer in suite.load(name):
-        assert layer.problem(3).n == 3
-        assert str(layer.call("fprop", 2)).startswith("conv.fprop:n2c")
+    for layer in suite.load(name, tuple(FAMILY)):
+        assert layer.problem(3).n == 3 * layer.problem(1).n
+        for pass_ in layer.passes():
+            call = layer.call(pass_, 2, layer.keys("dt=bf16:mem=nhwc"))
+            assert str(call).startswith(f"{layer.op}.{pass_}:n{2 * layer.problem(1).n}c")
 
 
 def test_a_shape_stands_once_and_heavy_layers_come_first():

@@ -15,7 +15,7 @@ import torch
 from convref import dispatch
 from convref.arrays import torch_dtype
 from convref.case import Call
-from convref.problem import INDICES, STATISTICS
+from convref.problem import INDICES, SIGNATURE, STATISTICS
 
 from . import sampled, sums
 from .baselines import Absent, Arm, Results, arm, residual
@@ -130,22 +130,25 @@ def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, 
     """Return the present operands, normal or made by fprop, in the memory order of the call."""
     generator = torch.Generator(where).manual_seed(seed)
     found: dict[str, torch.Tensor] = {}
+    made = SIGNATURE[call.op, "fprop"].results if call.pass_ != "fprop" else ()
     for role in filter(call.is_present, call.roles):
-        if role in (*INDICES, *STATISTICS):
+        if role in made and role in (*INDICES, *STATISTICS):
             found[role] = _of_fprop(call, role, found)
             continue
         shape = call.problem.shape(role)
         tensor = torch.randn(shape, generator=generator, device=where, dtype=torch.float32)
-        found[role] = tensor.to(torch_dtype(call.dtype))
+        tensor = tensor.abs() if role in STATISTICS else tensor  # no variance is negative
+        found[role] = tensor.to(torch_dtype(call.spec(role).dtype))
     return tuple(_laid(tensor, call.spec(role).order) for role, tensor in found.items())
 
 
 def _of_fprop(call: Call, role: str, given: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return what the forward pass keeps for the others, as torch computes it."""
-    fprop = replace(call, pass_="fprop", mask=(), specs=(call.specs[0],))
-    taken = [given[name] for name in fprop.roles if name in given]
-    absent = [None] * (len(fprop.roles) - len(taken))
-    results = dispatch.load("torch").run(fprop, *taken, *absent)
+    fprop = replace(call, pass_="fprop", mask=(), specs=(replace(call.specs[0], order=""),))
+    others = {name: given["x"].new_ones(call.problem.shape(name)) for name in fprop.roles}
+    present = [(others | given)[name] for name in filter(fprop.is_present, fprop.roles)]
+    absent = [None] * (len(fprop.roles) - len(present))
+    results = dispatch.load("torch").run(fprop, *present, *absent)
     return results[fprop.signature.results.index(role)]
 
 

@@ -1,11 +1,13 @@
-"""The oracle itself as the judge of ops that keep images apart, or channels: of some of them.
+"""The oracle as the judge of ops that keep images, channels or groups apart: on some of them.
 
 A convolution has the three sums on the device instead (`sums`), which see every element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -17,8 +19,9 @@ from convref.judge import judge as verdict
 
 from .sums import JudgedWrong
 
-SAMPLED = 2**20  # elements of x that are judged
-BY_CHANNEL = ("batch_norm",)  # ops of which a result depends on all images, but on one channel
+SAMPLED = 2**20  # elements of x that are judged, at least one image, channel or group
+
+Kept = dict[str, list[int]]  # letter of an axis -> indices of it
 
 
 def judge(
@@ -40,12 +43,11 @@ def judge(
     JudgedWrong
         If an element of the sample is wrong.
     """
-    axis = "c" if call.op in BY_CHANNEL else "n"
-    part, kept = _sample(call, axis)
+    part, kept = SAMPLES.get(call.op, _images)(call)
     present = filter(call.is_present, call.roles)
-    given = {role: _cut(call, role, one, axis, kept) for role, one in zip(present, operands)}
+    given = {role: _cut(call, role, one, kept) for role, one in zip(present, operands)}
     results = got if isinstance(got, tuple) else (got,)
-    found = {role: _cut(call, role, one, axis, kept) for role, one in zip(call.wanted, results)}
+    found = {role: _cut(call, role, one, kept) for role, one in zip(call.wanted, results)}
     told = verdict(
         part, [*map(given.get, call.roles)], [*map(found.get, call.signature.results)], numerics
     )
@@ -54,19 +56,44 @@ def judge(
     return float(told.worst)
 
 
-def _sample(call: Call, axis: str) -> tuple[Call, list[int]]:
-    """Return the call on part of an axis, and which of its indices: the ends and some between."""
-    problem = call.problem
-    size = problem.shape("x")["nc".index(axis)]
-    each = max(1, torch.Size(problem.shape("x")).numel() // max(1, size))
+def spread(call: Call, size: int) -> list[int]:
+    """Return which of `size` equal parts of x are judged: the ends and some between."""
+    each = max(1, prod(call.problem.shape("x")) // max(1, size))
     count = max(1, min(size, SAMPLED // each))
-    kept = torch.linspace(0, size - 1, count).long().unique().tolist() if size else []
-    return replace(call, problem=replace(problem, **{axis: len(kept)})), kept
+    return torch.linspace(0, size - 1, count).long().unique().tolist() if size else []
 
 
-def _cut(call: Call, role: str, tensor: Tensor, axis: str, kept: list[int]) -> object:
-    letters = call.problem.letters(role)
-    if axis in letters:
-        index = torch.tensor(kept, device=tensor.device)
-        tensor = tensor.index_select(letters.index(axis), index)
+def _images(call: Call) -> tuple[Call, Kept]:
+    kept = spread(call, call.problem.n)
+    return _with(call, n=len(kept)), {"n": kept}
+
+
+def _channels(call: Call) -> tuple[Call, Kept]:
+    kept = spread(call, call.problem.c)
+    return _with(call, c=len(kept)), {"c": kept}
+
+
+def _groups(call: Call) -> tuple[Call, Kept]:
+    kept, per = spread(call, call.problem.groups), call.problem.c // call.problem.groups
+    channels = [group * per + channel for group in kept for channel in range(per)]
+    return _with(call, c=len(channels), groups=len(kept)), {"g": kept, "c": channels}
+
+
+# Weights of a norm get cotangents from all images; those of a layer norm from all channels too.
+SAMPLES: dict[str, Callable[[Call], tuple[Call, Kept]]] = {
+    "batch_norm": _channels,
+    "group_norm": _groups,
+    "layer_norm": lambda call: (call, {}),
+}
+
+
+def _with(call: Call, **sizes: int) -> Call:
+    return replace(call, problem=replace(call.problem, **sizes))
+
+
+def _cut(call: Call, role: str, tensor: Tensor, kept: Kept) -> object:
+    for axis, letter in enumerate(call.problem.letters(role)):
+        if letter in kept:
+            index = torch.tensor(kept[letter], device=tensor.device)
+            tensor = tensor.index_select(axis, index)
     return to_numpy(tensor.cpu())

@@ -2,8 +2,9 @@
 
     conv:nNc64k64_i56x56_f3x3_p1:bias=0  *3  layer1.0.conv2
 
-The line is convref's own with the letter N for the batch, then how often the layer occurs, then
-the name of its first occurrence. `#` begins a comment.
+The line is convref's own with the letter N for the batch, or N*49 for so many each (the positions
+that a layer norm sees one by one); then how often the layer occurs, then the name of its first
+occurrence. `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class Layer:
 
         >>> Layer("conv:nNc1k1_i3_f1", 1, "").line(8)
         'conv:n8c1k1_i3_f1'
+        >>> Layer("layer_norm:nN*49c2_i1", 1, "").line(2)
+        'layer_norm:n98c2_i1'
         """
-        op, _, rest = self.template.partition(":nN")
-        return f"{op}:n{batch}{rest}"
+        return re.sub(r":nN(?:\*(\d+))?", lambda m: f":n{batch * int(m[1] or 1)}", self.template)
 
     def problem(self, batch: int) -> Problem:
         """Return the problem at a batch."""
@@ -76,7 +78,7 @@ class Layer:
         >>> Layer("conv:nNc1k1_i3_f1", 1, "").keys("dt=bf16:mem=nhwc:dev=cuda")
         'dt=bf16:dev=cuda'
         """
-        if self.problem(1).rank == 2:
+        if self.problem(1).rank == 2:  # the others have no order of that name
             return keys
         return ":".join(key for key in keys.split(":") if key != "mem=nhwc")
 
