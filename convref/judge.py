@@ -68,6 +68,8 @@ class Numerics:
         For Winograd and FFT: error relative to the largest S of the tensor; 0 is componentwise.
     positions : float, optional
         Unit roundoff of the arithmetic that finds where a resize samples; by default the model's.
+    weights : float
+        Unit roundoff of the type to which its weights are rounded besides; 0 for none.
     strict_nonfinite : bool
         Non-finite operands behind absent taps never leak as NaN.
 
@@ -87,6 +89,7 @@ class Numerics:
     normwise: float = 0.0
     strict_nonfinite: bool = False
     positions: float | None = None
+    weights: float = 0.0
 
     def __post_init__(self) -> None:
         if self.model not in (*UNITS, "undeclared"):
@@ -343,7 +346,7 @@ def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
     """Return whether every partial sum is representable wherever it may be rounded."""
     code = ref.call.dtype
     holder = numerics.accumulator
-    if holder is None or numerics.stages:
+    if holder is None or numerics.stages or numerics.weights:
         holder = code
     if numerics.normwise or ((numerics.tf32 or numerics.tf32x3) and ref.largest > 2**11):
         return False
@@ -470,7 +473,7 @@ def _moved(ref: Reference, model: Numerics) -> Array | float:
     wide = dtypes.accumulator(ref.call.dtype)
     finite = (None if a is None else _finite_part(a, wide) for a in ref.operands)
     unit = UNITS[model.model] if model.positions is None else model.positions
-    return oracle.displacements(ref.call, *finite, unit=unit)
+    return oracle.displacements(ref.call, *finite, unit=unit, kept=model.weights)
 
 
 def _fault(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import dtypes
 from ..case import Call
 from ..errors import missing_extra
 from ..problem import Problem
@@ -32,19 +33,24 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.dtype not in known and not (copies and call.dtype == "u8"):
         return f"ATen has no {problem.mode} kernel of {call.pass_} for {call.dtype}"
     reason = _MODES[problem.mode](problem)
+    if not reason and not rules and not problem.c:
+        return "ATen has no kernel for images without channels"
     if reason or not rules:
         return reason
     if problem.antialias and problem.coord == "align_corners":
         return "ATen's antialias does not align corners"
-    if problem.mode == "nearest" and _ignores_scale(problem):
-        return "ATen takes another scale where an axis keeps its size or doubles it"
+    if _ignores_scale(problem):
+        return "ATen takes the ratio of the sizes for the scale where it is 1, or 2 in mode nearest"
+    if problem.antialias and problem.output[1] == 1:
+        return "ATen's antialias is wrong where the output is one column"
     return None
 
 
 def _ignores_scale(problem: Problem) -> bool:
     """Return whether some of ATen's kernels do without the scale that is given."""
+    kinds = (1, 2) if problem.mode == "nearest" else (1,)
     rows = zip(problem.scale, problem.input, problem.output)
-    return any(out in (size, 2 * size) and scale != out / size for scale, size, out in rows)
+    return any(out / size in kinds and scale != out / size for scale, size, out in rows)
 
 
 def _nearest(problem: Any) -> str | None:
@@ -83,8 +89,17 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
 
 
 def stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most."""
-    return call.products("dx") + 1 if call.pass_ == "backward" else 0
+    """Return how often 16-bit values are rounded before the last rounding, at most.
+
+    In a scatter, each product and each addition is; a mean, and its axes, are.
+    """
+    scattered = call.pass_ == "backward" or call.problem.mode == "area"
+    return call.problem.products("dx") + 1 if scattered else 0
+
+
+def weights(call: Call) -> float:
+    """Return the unit roundoff of the type in which ATen keeps weights: that of the data."""
+    return dtypes.number(call.dtype).u if call.dtype in ("f16", "bf16") else 0.0
 
 
 def _forward(problem: Any, x: Tensor) -> Tensor:

@@ -121,7 +121,9 @@ class TorchBackend:
             sixteen = call.dtype in ("f16", "bf16")
             module = FAMILIES[call.op]
             flushes = call.dtype in getattr(module, "FLUSHES", ())
-            return Numerics("rn32", stages=module.stages(call) if sixteen else 0, ftz=flushes)
+            kept = module.weights(call) if hasattr(module, "weights") else 0.0
+            stages = module.stages(call) if sixteen else 0
+            return Numerics("rn32", stages=stages, ftz=flushes, weights=kept)
         if call.specs[0].device == "cuda":
             return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=_stages(call))
         # vdpbf16ps, which oneDNN uses where the CPU has it, flushes subnormals by design

@@ -129,9 +129,9 @@ DISPLACEMENTS: dict[tuple[str, str], Callable[..., Array]] = {
 }
 
 
-def displacements(call: Call, *operands: Array | None, unit: float) -> Array:
-    """Return how far positions that are computed with a unit roundoff may move the result."""
-    return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit)
+def displacements(call: Call, *operands: Array | None, unit: float, kept: float = 0.0) -> Array:
+    """Return how far the result may move with positions of a unit roundoff and weights of one."""
+    return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit, kept)
 
 
 def magnitudes(call: Call, *operands: Array | None) -> Results:

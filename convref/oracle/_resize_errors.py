@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import lru_cache
 from math import ceil, expm1, floor, inf, log1p
 from typing import Any
@@ -54,8 +55,12 @@ def shift(axis: ResizeAxis, p: int, u: float) -> float:
     return _gamma(POSITION, u) * (about + 1)
 
 
-def weight_errors(axis: ResizeAxis, p: int, u: float) -> ErrorRow:
-    """Return (i, e): by how much the weight of input i in output p may be off."""
+def weight_errors(axis: ResizeAxis, p: int, u: float, kept: float = 0.0) -> ErrorRow:
+    """Return (i, e): by how much the weight of input i in output p may be off.
+
+    Positions are computed with unit roundoff `u`; distances and weights are rounded once more to
+    `kept`, where that is not 0.
+    """
     if not axis.radius:
         return ()
     moved, x = shift(axis, p, u), float(axis.position(p))
@@ -63,6 +68,7 @@ def weight_errors(axis: ResizeAxis, p: int, u: float) -> ErrorRow:
         return tuple((i, 1.0) for i, _ in rows(axis)[p]) or ((round(x) % axis.size, 1.0),)
     stretch = float(axis.stretch)
     argument = moved / stretch + _gamma(ARGUMENT, u) * axis.radius
+    argument += kept / stretch
     reach = (axis.radius + argument) * stretch
     first, last = ceil(x - reach), floor(x + reach)
     if axis.exclude:
@@ -71,12 +77,15 @@ def weight_errors(axis: ResizeAxis, p: int, u: float) -> ErrorRow:
     for j in range(first, last + 1):
         t = min(abs(j - x) / stretch, float(axis.radius))
         found[j] = steepness(axis) * argument + _gamma(POLYNOMIAL, u) * moduli(axis, t)
+        found[j] += kept * (abs(float(axis.kernel(Fraction(t)))) + found[j])
     if axis.antialias or axis.exclude:
         found = _normalised(axis, p, found, u)
     errors: dict[int, float] = {}
     for j, e in found.items():
         i = min(max(j, 0), axis.size - 1)
         errors[i] = errors.get(i, 0.0) + e
+    if axis.mode == "linear" and x < 0:  # who clamps x, not what it reads, reads 0 and 1
+        errors.setdefault(min(1, axis.size - 1), 0.0)
     return tuple(errors.items())
 
 
@@ -92,12 +101,12 @@ def _normalised(axis: ResizeAxis, p: int, errors: dict[int, float], u: float) ->
 
 
 @lru_cache(maxsize=8)
-def _errors(u: float) -> Table:
-    """Return the table of weight errors under a unit roundoff."""
+def _errors(u: float, kept: float = 0.0) -> Table:
+    """Return the table of weight errors under unit roundoffs."""
 
     @lru_cache(maxsize=64)
     def listed(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
-        return tuple(weight_errors(axis, p, u) for p in range(axis.out))
+        return tuple(weight_errors(axis, p, u, kept) for p in range(axis.out))
 
     return listed
 
@@ -147,12 +156,12 @@ def magnitude(call: Call, operand: Array) -> Results:
     return (_sums(call, np.abs(operand), _moduli),)
 
 
-def displacement(call: Call, operand: Array, u: float) -> Array:
+def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Array:
     """Return by how much positions and weights computed with unit roundoff u move a result.
 
     With exact moduli W and errors E of each axis, the product of all W + E less that of all W.
     """
-    tables: list[Table] = [_moduli, _errors(u)]
+    tables: list[Table] = [_moduli, _errors(u, kept)]
     if call.pass_ == "backward":
         tables = list(map(_transposed, tables))
     sums = np.abs(operand).astype(np.float64)
