@@ -128,6 +128,7 @@ def _compiled_calls() -> Iterator[Call]:
 
     yield from (parse(line).call for line in properties.lines())
     yield from (call for _, _, call in points(suite.names(), DTYPES))
+    yield from (call for _, _, call in points(suite.names(), DTYPES, ops=OTHERS))
 
 
 def probes(step: Step) -> None:
