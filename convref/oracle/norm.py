@@ -119,7 +119,7 @@ def gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
 
 def per_weight(v: Array, problem: Problem) -> Array:
     """Return v summed over all elements that share a weight."""
-    return v.sum(axis=problem.blocks.repeated).reshape(problem.shape("w"))
+    return v.sum(axis=problem.blocks.repeated, keepdims=True).reshape(problem.shape("w"))
 
 
 def curvature(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:

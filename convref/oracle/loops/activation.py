@@ -66,18 +66,17 @@ def _gelu(x: Any, problem: Problem) -> Triple:
     u = k * (x + cubic * x * x * x)
     u1, u2 = k * (1 + 3 * cubic * x * x), 6 * k * cubic * x
     t, t1, t2 = _tanh(u, problem)
-    half = Fraction(1, 2) if isinstance(x, Fraction) else 0.5
-    first = half * (1 + t) + half * x * t1 * u1
-    return half * x * (1 + t), first, t1 * u1 + half * x * (t2 * u1 * u1 + t1 * u2)
+    first = (1 + t) / 2 + x * t1 * u1 / 2
+    return x * (1 + t) / 2, first, t1 * u1 + x * (t2 * u1 * u1 + t1 * u2) / 2
 
 
 def _hardswish(x: Any, problem: Problem) -> Triple:
-    nothing, sixth = _number(0, x), Fraction(1, 6) if isinstance(x, Fraction) else 1 / 6
+    nothing, one = _number(0, x), _number(1, x)
     if x <= -3:
         return nothing, nothing, nothing
     if x >= 3:
-        return x, _number(1, x), nothing
-    return x * (x + 3) * sixth, (2 * x + 3) * sixth, 2 * sixth
+        return x, one, nothing
+    return x * (x + 3) / 6, (2 * x + 3) / 6, one / 3
 
 
 def _relu(x: Any, problem: Problem) -> Triple:

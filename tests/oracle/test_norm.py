@@ -1,0 +1,266 @@
+"""Norms against their loops, torch, adjoints, dual numbers and values worked by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_array_equal
+
+from convref.case import Call, Spec
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.errors import ConvrefError
+from convref.judge import Numerics, bound, judge
+from convref.line import parse
+from convref.oracle import evaluate, loops, magnitudes
+from convref.oracle import norm as formulas
+from convref.oracle.loops import norm as loops_norm
+from convref.problem import GROUPS, passes
+
+EXACT = ["int", "ramp", "ties", "impulse"]
+SMALL = {"max_elements": 60, "max_macs": 300}
+EXAMPLES = settings.default.max_examples // 2
+
+
+def campaign(check, op, dtype, fills=EXACT, pass_=None, **more):
+    """Run a check on generated cases of one op; under nightly more than a thousand."""
+
+    @settings(max_examples=EXAMPLES, report_multiple_bugs=False)
+    @given(cases([op], pass_ and [pass_], dtypes=[dtype], fills=fills, **{**SMALL, **more}))
+    def run(case):
+        check(case)
+
+    run()
+
+
+@pytest.mark.parametrize("op", GROUPS["norm"])
+def test_loops_exactly_but_for_the_root(checks, op):
+    """In Fractions all but 1 / sqrt(var + eps) is rational, and that is the same float in both."""
+    campaign(checks.loops, op, "obj")
+
+
+@pytest.mark.parametrize("op", GROUPS["norm"])
+def test_loops_within_the_bounds_of_both(op):
+    def check(case):
+        given = operands(case)
+        got = evaluate(case.call, *given)
+        with np.errstate(all="ignore"):
+            want = loops.FORMULAS[op, case.call.pass_](case.call, *given)
+        sums = magnitudes(case.call, *given)
+        for role, one, other, s in zip(case.call.signature.results, got, want, sums, strict=True):
+            if one is not None:
+                limit = bound(case.call, role, other, s, Numerics("rn64"))
+                fine = (np.abs(one - other) <= limit) | ~np.isfinite(s)
+                assert np.all(fine), f"{case} {role}\n{one}\n{other}"
+
+    campaign(check, op, "f64", ["normal", "positive", "wide", "int"])
+
+
+@pytest.mark.parametrize("op", GROUPS["norm"])
+def test_torch_within_both_bounds(op):
+    from convref.backends.torch import backend
+
+    seen: Counter[str] = Counter()
+    axes = Axes(7, (op,), dtypes=("f64",), fills=("int", "normal"), size=3 * EXAMPLES)
+    for case in chunk_cases(axes, 0):
+        if backend.supports(case.call) is None:
+            given = operands(case)
+            verdict = judge(case.call, given, backend.run(case.call, *given), Numerics("rn64"))
+            assert verdict, f"{case}: {verdict.reason}"
+            seen[case.call.pass_] += 1
+    assert min(seen[pass_] for pass_ in passes(op)) >= 15, seen
+
+
+def sibling(call, pass_):
+    return Call(call.op, pass_, call.problem, specs=(Spec(call.dtype),))
+
+
+def inner(a, b):
+    if a is None or b is None:
+        return 0
+    return sum((x * y for x, y in zip(a.ravel(), b.ravel(), strict=True)), 0)
+
+
+def saved(call, given):
+    """Return the statistics that a backward pass takes: of x, or the running ones."""
+    if "rmean" in given:
+        return given["rmean"], given["rvar"]
+    mean, var = loops_norm.moments(given["x"], call.problem)
+    return mean, loops_norm.roots(var, call.problem)
+
+
+@pytest.mark.parametrize("op", GROUPS["norm"])
+def test_adjoint_identity(op):
+    """<dy, y_dot> = <dx, x_dot> + <dw, w_dot> + <db, b_dot>, in Fractions."""
+
+    def check(case):
+        call = case.call
+        given = dict(zip(call.roles, operands(case)))
+        y, y_dot = evaluate(call, *given.values())
+        dy = y - 2 * y_dot + 1
+        back = sibling(call, "backward")
+        cotangents = evaluate(back, dy, given["x"], given["w"], *saved(call, given))
+        dots = (given[role] for role in ("x_dot", "w_dot", "b_dot"))
+        assert inner(dy, y_dot) == sum(map(inner, cotangents, dots)), str(case)
+
+    campaign(check, op, "obj", pass_="jvp")
+
+
+@pytest.mark.parametrize("op", GROUPS["norm"])
+def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers):
+    def check(case):
+        given = dict(zip(case.call.roles, operands(case)))
+        y_dot = evaluate(case.call, *given.values())[1]
+        moved = [
+            None
+            if a is None
+            else dual_numbers.make(a, given[f"{role}_dot"])
+            if role in "xwb"
+            else a
+            for role, a in given.items()
+            if not role.endswith("_dot")
+        ]
+        old = () if "rmean" in given else (y_dot[:0],) * (op == "batch_norm") * 2
+        y = loops.FORMULAS[op, "fprop"](case.call, *moved, *old)[0] if not old else None
+        if old:  # the training pass has running statistics too, which y does not depend on
+            z = loops_norm.standard(moved[0], *saved(case.call, {"x": moved[0]}), case.call.problem)
+            y = loops_norm.outputs(z, moved[1], moved[2], case.call.problem)
+        assert_array_equal(y_dot, dual_numbers.tangent(y), str(case))
+
+    campaign(check, op, "obj", pass_="jvp")
+
+
+@pytest.mark.parametrize("op", GROUPS["norm"])
+def test_double_backward_is_the_gradient_of_backward(op, dual_numbers):
+    """Along any direction, <ddx, dx> + <ddw, dw> + <ddb, db> moves as its cotangents say."""
+
+    def check(case):
+        call = case.call
+        given = dict(zip(call.roles, operands(case)))
+        found = evaluate(call, *given.values())
+        moving = {role: given[role] for role in ("dy", "x", "w")}
+        dots = {r: None if a is None else a[..., ::-1] + 1 for r, a in moving.items()}
+        moved = {r: None if a is None else dual_numbers.make(a, dots[r]) for r, a in moving.items()}
+        fixed = {r: given[r] for r in ("rmean", "rvar") if r in given}
+        statistics = saved(call, {**moved, **fixed})
+        first = loops.FORMULAS[op, "backward"](
+            sibling(call, "backward"), *moved.values(), *statistics
+        )
+        outer = [given[role] for role in ("ddx", "ddw", "ddb")]
+        total = sum(
+            (inner(o, f) for o, f in zip(outer, first) if o is not None), dual_numbers.Dual(0)
+        )
+        along = sum(
+            inner(f, dots[r]) for f, r in zip(found, ("dy", "x", "w")) if dots[r] is not None
+        )
+        assert total.b == along, str(case)
+
+    def whole(case):
+        if all(case.call.mask):
+            check(case)
+
+    campaign(whole, op, "obj", pass_="double_backward")
+
+
+def run(line, *arrays):
+    call = parse(line).call
+    shaped = (
+        None if a is None else np.array(a, float).reshape(call.problem.shape(r))
+        for r, a in zip(call.roles, arrays, strict=True)
+    )
+    return evaluate(call, *shaped)
+
+
+def test_the_running_variance_is_unbiased_and_the_other_is_not():
+    """Values 1 3 5 7: mean 4, var 5; over 3 instead of 4 it is 20/3."""
+    line = "batch_norm.fprop:n2c1_i2:eps=4:mom=0.25:dt=f64"
+    y, mean, rstd, rmean, rvar = run(line, [1, 3, 5, 7], [3], [1], [8], [4])
+    assert_array_equal(y.ravel(), [-2, 0, 2, 4])
+    assert (mean.item(), rstd.item(), rmean.item()) == (4, 1 / 3, 7)
+    assert abs(rvar.item() - (0.75 * 4 + 0.25 * 20 / 3)) <= 4 * 2.0**-52
+
+
+def test_the_momentum_is_the_share_of_the_new_statistic():
+    for momentum, want in ((0, 8), (1, 4), (0.5, 6)):
+        line = f"batch_norm.fprop:n2c1_i2:mom={momentum}:dt=f64"
+        assert run(line, [1, 3, 5, 7], [1], [0], [8], [4])[3].item() == want
+
+
+def test_groups_are_of_neighbouring_channels():
+    x = [[0, 2, 10, 14]]
+    _, mean, _ = run("group_norm.fprop:n1c4g2_i1:dt=f64", x, [1] * 4, [0] * 4)
+    assert mean.tolist() == [[1, 12]]
+    _, mean, _ = run("group_norm.fprop:n1c4g4_i1:dt=f64", x, [1] * 4, [0] * 4)
+    assert mean.tolist() == x
+
+
+def test_layer_norm_has_a_weight_per_element():
+    w, b = [1, 2, 3, 4], [10, 20, 30, 40]
+    y, mean, _ = run("layer_norm.fprop:n1c2_i2:eps=4:dt=f64", [1, 3, 5, 7], w, b)
+    assert mean.tolist() == [4]
+    assert_array_equal(y.ravel(), [10 - 1, 20 - 2 / 3, 30 + 1, 40 + 4.0])
+
+
+def test_a_mean_that_is_large_beside_the_deviation_costs_no_digits():
+    """Two passes: E[x^2] - mean^2 would give 0 here."""
+    x = 2.0**40 + np.array([1.0, 3, 5, 7])
+    _, mean, rstd = run("layer_norm.fprop:n1c4_i1:eps=4:dt=f64", x, [1] * 4, [0] * 4)
+    assert (mean.item(), rstd.item()) == (2.0**40 + 4, 1 / 3)
+
+
+def test_one_value_per_channel_is_refused_in_training():
+    with pytest.raises(ConvrefError, match="1 values per channel, needs at least 2 in training"):
+        parse("batch_norm.fprop:n1c3_i1x1")
+    assert parse("batch_norm_eval.fprop:n1c3_i1x1").call.problem.count == 1
+
+
+def test_an_empty_batch():
+    y, mean, rstd = run("layer_norm.fprop:n0c2_i2:dt=f64", [], [1] * 4, [0] * 4)
+    assert (y.shape, mean.shape, rstd.shape) == ((0, 2, 2), (0,), (0,))
+    dx, dw, db = run("layer_norm.backward:n0c2_i2:dt=f64", [], [], [1] * 4, [], [])
+    assert dx.shape == (0, 2, 2)
+    assert_array_equal(dw, np.zeros((2, 2)))
+    assert_array_equal(db, np.zeros((2, 2)))
+
+
+def test_nan_spreads_over_its_statistic_and_no_further():
+    x = np.arange(8.0).reshape(2, 2, 2)
+    x[0, 1, 0] = np.nan
+    for line, want in (
+        ("group_norm.fprop:n2c2g2_i2", [[False, True], [False, False]]),
+        ("group_norm.fprop:n2c2_i2", [[True, True], [False, False]]),
+        ("batch_norm.fprop:n2c2_i2", [[False, True], [False, True]]),
+    ):
+        call = parse(f"{line}:dt=f64").call
+        rest = (np.ones(2) for _ in call.roles[1:])
+        y = evaluate(call, x, *rest)[0]
+        assert np.isnan(y).all(axis=2).tolist() == np.isnan(y).any(axis=2).tolist() == want
+
+
+RIGHT = {n: getattr(formulas, n) for n in ("running", "projected", "per_weight", "plus_eps")}
+FAULTS = {
+    "biased running variance": (
+        "running",
+        lambda old, new, problem, unbiased=False: RIGHT["running"](old, new, problem),
+    ),
+    "momentum swapped": (
+        "running",
+        lambda old, new, problem, unbiased=False: RIGHT["running"](new, old, problem, unbiased),
+    ),
+    "no share of z": ("projected", lambda v, z, problem: v - formulas.mean_of(v, problem)),
+    "eps forgotten": ("plus_eps", lambda var, problem: var + Fraction(1, 10**9)),
+    "sums mirrored": ("per_weight", lambda v, problem: RIGHT["per_weight"](v, problem)[..., ::-1]),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_formula_is_noticed(checks, monkeypatch, name):
+    where, wrong = FAULTS[name]
+    monkeypatch.setattr(formulas, where, wrong)
+    with pytest.raises(AssertionError, match="batch_norm"):
+        campaign(checks.loops, "batch_norm", "obj", ["int"])
