@@ -1,0 +1,367 @@
+"""Resizes against their loops, torch, adjoints, dual numbers and positions worked by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_array_equal
+
+from convref import dtypes
+from convref.case import Call, Case, Spec
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.errors import ConvrefError
+from convref.judge import Numerics, judge
+from convref.line import parse, parse_problem
+from convref.oracle import displacements, evaluate, loops
+from convref.oracle import resize as formulas
+from convref.oracle._resize_errors import steepness, weight_errors
+from convref.problem import ResizeProblem, passes
+from convref.problem.sampling import rows
+
+EXACT = ["int", "ramp", "ties", "impulse", "ones"]
+SMALL = {"max_elements": 100, "max_macs": 300}
+EXAMPLES = max(100, settings.default.max_examples)
+HALF = Fraction(1, 2)
+
+
+def campaign(check, dtypes_, fills=EXACT, pass_=None, **more):
+    """Run a check on generated cases: 100 of them, thousands under nightly."""
+
+    @settings(max_examples=EXAMPLES, report_multiple_bugs=False)
+    @given(cases(["resize"], pass_ and [pass_], dtypes=dtypes_, fills=fills, **{**SMALL, **more}))
+    def run(case):
+        check(case)
+
+    run()
+
+
+@pytest.mark.parametrize("pass_", list(passes("resize")))
+def test_loops_bit_for_bit(checks, pass_):
+    campaign(checks.loops, ["obj"], pass_=pass_)
+
+
+def copies(case):
+    """Return the case in mode nearest, which has results of every type."""
+    problem = replace(case.call.problem, mode="nearest", antialias=False, near="floor")
+    call = Call("resize", case.call.pass_, problem, specs=(Spec("i64"),))
+    return replace(case, call=call)
+
+
+def test_nearest_bit_for_bit_on_integers(checks):
+    campaign(lambda case: checks.loops(copies(case)), ["obj"])
+
+
+def sibling(call, pass_):
+    return Call(call.op, pass_, call.problem, specs=(Spec(call.dtype),))
+
+
+def inner(a, b):
+    return sum((x * y for x, y in zip(a.ravel().tolist(), b.ravel().tolist())), 0)
+
+
+def test_adjoint_identity():
+    """<dy, y_dot> = <dx, x_dot>, in Fractions."""
+
+    def check(case):
+        (x_dot,) = operands(case)
+        (y_dot,) = evaluate(case.call, x_dot)
+        back = Case(sibling(case.call, "backward"), case.fill, case.seed + 1)
+        (dy,) = operands(back)
+        (dx,) = evaluate(back.call, dy)
+        assert inner(dy, y_dot) == inner(dx, x_dot), str(case)
+
+    campaign(check, ["obj"], pass_="jvp")
+
+
+class Dual:
+    """a + b e with e * e = 0: a formula on such numbers gives its own derivative."""
+
+    def __init__(self, a, b=0):
+        self.a, self.b = a, b
+
+    def __add__(self, other):
+        other = other if isinstance(other, Dual) else Dual(other)
+        return Dual(self.a + other.a, self.b + other.b)
+
+    __radd__ = __add__
+
+    def __rmul__(self, weight):
+        return Dual(weight * self.a, weight * self.b)
+
+
+def test_jvp_is_the_forward_pass_on_dual_numbers():
+    def check(case):
+        (x_dot,) = operands(case)
+        (x,) = operands(Case(sibling(case.call, "fprop"), case.fill, case.seed))
+        duals = np.empty(x.shape, object)
+        for at in np.ndindex(x.shape):
+            duals[at] = Dual(x[at], x_dot[at])
+        (y,) = loops.FORMULAS["resize", "fprop"](case.call, duals)
+        want = [getattr(value, "b", 0) for value in y.ravel()]
+        assert evaluate(case.call, x_dot)[0].ravel().tolist() == want, str(case)
+
+    campaign(check, ["obj"], ["int", "ties", "ramp"], pass_="jvp")
+
+
+def test_torch_within_both_bounds():
+    """Whatever torch computes as the rules say, in float64; other types are the court's."""
+    from convref.backends.torch import backend
+
+    seen: Counter[tuple[str, str]] = Counter()
+    axes = Axes(7, ("resize",), dtypes=("f64",), fills=("int", "normal"), size=1200)
+    for case in chunk_cases(axes, 0):
+        if backend.supports(case.call) is None:
+            given = operands(case)
+            verdict = judge(case.call, given, backend.run(case.call, *given), Numerics("rn64"))
+            assert verdict, f"{case}: {verdict.reason}"
+            seen[case.call.problem.mode, case.call.pass_] += 1
+    assert len(seen) == 16
+    assert min(seen.values()) >= 20, seen
+
+
+def test_nearest_is_torchs_to_the_bit_where_float32_rounds_across_an_integer():
+    """82 elements from 2: number 41 lies on input 1, which float32 misses and exact rules do not.
+
+    In rank 1 and float64, ATen's forward pass alone rounds in float64.
+    """
+    import torch
+
+    x = np.arange(2, dtype=np.float32)
+    for mode, coord, out in (("nearest", "asymmetric", 82), ("nearest-exact", "half_pixel", 41)):
+        want = torch.nn.functional.interpolate(torch.from_numpy(x)[None, None], out, mode=mode)
+        line = f"resize.fprop:n1c1_i2_o{out}:mode=nearest:coord={coord}"
+        (y,) = run(line, x)
+        assert_array_equal(y, want.numpy(), strict=True)
+        near = "floor" if mode == "nearest" else "round_prefer_ceil"
+        (exact,) = run(f"{line}:near={near}", x)
+        assert (exact != y).sum() == 1
+
+
+def run(line, *arrays):
+    call = parse(line).call
+    return evaluate(
+        call, *(np.array(a).reshape(call.problem.shape(r)) for r, a in zip(call.roles, arrays))
+    )
+
+
+POSITIONS = [  # of 4 outputs, one by one
+    ("i2_o4", ["-1/4", "1/4", "3/4", "5/4"]),
+    ("i8_o4", ["1/2", "5/2", "9/2", "13/2"]),
+    ("i7_o4:coord=align_corners", ["0", "2", "4", "6"]),
+    ("i2_o4:coord=asymmetric", ["0", "1/2", "1", "3/2"]),
+    ("i2_o4:coord=pytorch_half_pixel", ["-1/4", "1/4", "3/4", "5/4"]),
+    ("i3_o4:coord=half_pixel_symmetric:scale=1.5", ["0", "2/3", "4/3", "2"]),
+    ("i5_o4:scale=0.5", ["1/2", "5/2", "9/2", "13/2"]),
+    ("i9_o4:coord=tf_crop_and_resize:roi=0.25,1", ["2", "4", "6", "8"]),
+    ("i9_o4:coord=tf_crop_and_resize:roi=1,0.25", ["8", "6", "4", "2"]),
+]
+
+
+@pytest.mark.parametrize(("shape", "positions"), POSITIONS)
+def test_where_outputs_sample(shape, positions):
+    (axis,) = parse_problem(f"resize:n1c1_{shape}").axes
+    assert [str(axis.position(p)) for p in range(4)] == positions
+
+
+@pytest.mark.parametrize(
+    ("coord", "position"),
+    [
+        ("half_pixel", 2),
+        ("half_pixel_symmetric", 2),
+        ("pytorch_half_pixel", 0),
+        ("align_corners", 0),
+        ("asymmetric", 0),
+        ("tf_crop_and_resize", 2),
+    ],
+)
+def test_where_the_only_output_samples(coord, position):
+    (axis,) = ResizeProblem(n=1, c=1, input=(5,), output=(1,), coord=coord).axes
+    assert axis.position(0) == position
+
+
+NEAR, FAR = Fraction(19, 32), Fraction(-3, 32)  # Keys' kernel at 1/2 and 3/2
+INSIDE = 2 * NEAR + FAR
+WEIGHTS: list[tuple[str, int, dict[int, Fraction]]] = [  # shape, output, what it reads
+    ("i2_o4", 0, {0: Fraction(1)}),  # the neighbour before the image is its edge
+    ("i2_o4", 1, {0: Fraction(3, 4), 1: Fraction(1, 4)}),
+    ("i4_o2:mode=cubic", 0, {0: FAR + NEAR, 1: NEAR, 2: FAR}),
+    ("i4_o2:mode=cubic:xo=1", 0, {0: NEAR / INSIDE, 1: NEAR / INSIDE, 2: FAR / INSIDE}),
+    ("i4_o2:aa=1:xo=1", 0, {0: Fraction(3, 7), 1: Fraction(3, 7), 2: Fraction(1, 7)}),
+    ("i4_o2:aa=1", 0, {0: HALF, 1: Fraction(3, 8), 2: Fraction(1, 8)}),
+    ("i5_o3:mode=area", 1, {1: Fraction(1, 3), 2: Fraction(1, 3), 3: Fraction(1, 3)}),
+    ("i5_o3:coord=tf_crop_and_resize:roi=-0.5,1", 0, {}),
+]
+
+
+@pytest.mark.parametrize(("shape", "p", "weights"), WEIGHTS)
+def test_what_an_output_reads(shape, p, weights):
+    (axis,) = parse_problem(f"resize:n1c1_{shape}").axes
+    assert dict(rows(axis)[p]) == weights
+
+
+NEAREST = {  # what 8 outputs copy of 5 inputs that they sample at -1/2 + 5/8 (p + 1/2), rounded
+    "round_prefer_floor": [0, 0, 1, 2, 2, 3, 4, 4],
+    "round_prefer_ceil": [0, 0, 1, 2, 2, 3, 4, 4],
+    "floor": [0, 0, 1, 1, 2, 2, 3, 4],
+    "ceil": [0, 1, 2, 2, 3, 3, 4, 4],
+}
+
+
+@pytest.mark.parametrize("near", NEAREST)
+def test_which_element_is_nearest(near):
+    (y,) = run(f"resize.fprop:n1c1_i5_o8:mode=nearest:near={near}:dt=i64", range(5))
+    assert y.ravel().tolist() == NEAREST[near]
+
+
+def test_ties_go_where_the_rule_says():
+    """8 into 4 samples at 1/2, 5/2 ...: halfway, each time."""
+    line = "resize.fprop:n1c1_i8_o4:mode=nearest:near={}:dt=i64"
+    assert run(line.format("round_prefer_floor"), range(8))[0].ravel().tolist() == [0, 2, 4, 6]
+    assert run(line.format("round_prefer_ceil"), range(8))[0].ravel().tolist() == [1, 3, 5, 7]
+
+
+def test_weights_of_an_output_sum_to_1():
+    def check(case):
+        problem = case.call.problem
+        for axis in problem.axes:
+            for p, row in enumerate(rows(axis)):
+                total = sum(weight for _, weight in row)
+                assert total == 1 or (not row and "crop" in axis.coord) or axis.exclude, (axis, p)
+
+    campaign(check, ["obj"])
+
+
+def test_a_weight_of_0_reads_nothing():
+    """Output 1 of 3 lies on input 1 of 3: the NaN beside it is not its business."""
+    (y,) = run("resize.fprop:n1c1_i3_o3:dt=f64", [1, 2, np.nan])
+    assert_array_equal(y, [[[1, 2, np.nan]]])
+    (y,) = run("resize.fprop:n1c1_i2_o4:dt=f64", [np.inf, 0])
+    assert_array_equal(y, [[[np.inf, np.inf, np.inf, 0]]])
+
+
+def single(axis, p):
+    """Return the weights of an output as binary32 arithmetic finds them, as ATen does."""
+    one, half = np.float32(1), np.float32(0.5)
+    step = np.float32(axis.size) / np.float32(axis.out)
+    x = step * (np.float32(p) + half) - half
+    down = np.floor(x)
+    t = [np.float32(x - down + one - np.float32(k)) for k in range(4)]
+    a = np.float32(axis.a)
+    if axis.mode == "linear":
+        x = max(x, np.float32(0))
+        down = np.floor(x)
+        pairs = [(down, one - (x - down)), (down + 1, x - down)]
+    else:
+        values = []
+        for distance in map(abs, t):
+            if distance <= 1:
+                values.append(((a + 2) * distance - (a + 3)) * distance * distance + one)
+            else:
+                values.append(((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a)
+        pairs = [(down - 1 + k, value) for k, value in enumerate(values)]
+    found: dict[int, float] = {}
+    for j, weight in pairs:
+        i = int(min(max(j, 0), axis.size - 1))
+        found[i] = found.get(i, 0.0) + float(weight)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_weights_of_binary32_are_within_their_bound(mode):
+    worst = 0.0
+    for size in (1, 2, 5, 17, 100, 641):
+        for out in (1, 3, 8, 37, 129, 1000):
+            (axis,) = ResizeProblem(n=1, c=1, input=(size,), output=(out,), mode=mode).axes
+            for p in range(0, out, max(1, out // 40)):
+                exact, errors = dict(rows(axis)[p]), dict(weight_errors(axis, p, 2.0**-24))
+                for i, weight in single(axis, p).items():
+                    off = abs(weight - exact.get(i, Fraction(0)))
+                    assert off <= errors.get(i, 0.0), (axis, p, i)
+                    worst = max(worst, off / errors[i] if errors.get(i) else 0)
+    assert worst > 0.05  # a bound that nothing comes near would say nothing
+
+
+def test_the_kernel_is_no_steeper_than_is_said():
+    for mode, a in (("linear", -0.75), ("cubic", -0.75), ("cubic", -0.5), ("cubic", -1.0)):
+        (axis,) = ResizeProblem(n=1, c=1, input=(2,), output=(2,), mode=mode, a=a).axes
+        grid = [Fraction(k, 256) for k in range(2 * 256 + 1)]
+        slopes = [abs(axis.kernel(t + Fraction(1, 256)) - axis.kernel(t)) * 256 for t in grid]
+        assert max(slopes) <= steepness(axis) <= 1.05 * float(max(slopes))
+
+
+def test_the_bound_does_not_excuse_a_neighbour():
+    """Positions one whole element off stay wrong, however small u is taken."""
+    call = parse("resize.fprop:n1c1_i64_o129:fill=ramp").call
+    x = operands(parse(f"{call}:fill=ramp"))
+    moved = displacements(call, *x, unit=2.0**-24)
+    assert moved.max() < 2.0**-24 * 64 * 16 * float(np.abs(x[0]).max())
+
+
+REFUSED = [
+    ("i3_o0", "output W is 0, needs at least 1"),
+    ("i0_o3", "input W is 0, needs at least 1"),
+    ("i3_o3:mode=bilinear", "mode is 'bilinear', needs one of linear, nearest, cubic, area"),
+    ("i3_o3:coord=corners", "coord is 'corners', needs one of half_pixel"),
+    ("i3_o3:near=even", "near is 'even', needs one of float32, round_prefer_floor"),
+    ("i3_o3:mode=nearest:aa=1", "antialias with mode nearest, needs a kernel"),
+    ("i3_o3:mode=nearest:coord=align_corners", "with near float32, needs asymmetric or half_pixel"),
+    ("i3_o3:scale=0", "scale is (0.0,), needs none or 1 numbers above 0"),
+    ("i3x3_o3x3:scale=1x2x3", "needs none or 2 numbers above 0"),
+    ("i3_o3:roi=0,1", "roi with coord half_pixel, needs none"),
+    ("i3_o3:scale=1,2", "a number instead of '1,2'"),
+    ("i3_o3:coord=tf_crop_and_resize:roi=1", "start,stop on every axis"),
+]
+
+
+@pytest.mark.parametrize(("shape", "text"), REFUSED)
+def test_what_is_no_problem_is_refused(shape, text):
+    with pytest.raises(ConvrefError) as caught:
+        parse_problem(f"resize:n1c1_{shape}")
+    assert text in str(caught.value)
+
+
+def test_integers_are_only_copied():
+    with pytest.raises(ConvrefError, match="weights of mode linear are no integers"):
+        parse("resize.fprop:n1c1_i3_o3:dt=i8")
+    assert parse("resize.fprop:n1c1_i3_o3:mode=nearest:dt=i8").call.dtype == "i8"
+
+
+def wrong_scatter(dy, axes, table):
+    """Give each cotangent to the first position that its output reads."""
+    first = lambda axis: tuple((row[0],) if row else () for row in table(axis))  # noqa: E731
+    return formulas.weighted(dy, axes, first)
+
+
+@pytest.mark.parametrize("passes_", ["fprop", "backward"])
+def test_a_wrong_formula_is_noticed(checks, monkeypatch, passes_):
+    monkeypatch.setattr(
+        formulas, "resized" if passes_ == "fprop" else "resized_adjoint", wrong_formula(passes_)
+    )
+    with pytest.raises(AssertionError):
+        campaign(checks.loops, ["obj"], pass_=passes_)
+
+
+def wrong_formula(pass_):
+    table = formulas.rows if pass_ == "fprop" else formulas.columns
+
+    def formula(array, problem):
+        return wrong_scatter(array, problem.axes, table)
+
+    return formula
+
+
+def test_longdouble_and_complex_are_weighted_in_their_own_precision():
+    third = Fraction(1, 3)
+    (axis,) = ResizeProblem(n=1, c=1, input=(3,), output=(1,), mode="area").axes
+    (tap, *_) = formulas.taps(axis, formulas.rows, np.dtype(np.longdouble).str)
+    off = abs(Fraction(*tap[2][0].as_integer_ratio()) - third)
+    assert off <= Fraction(dtypes.number("f80").u)
+    (y,) = run("resize.fprop:n1c1_i2_o4:dt=c128", [0, 4 + 8j])
+    assert_array_equal(y, [[[0, 1 + 2j, 3 + 6j, 4 + 8j]]])
