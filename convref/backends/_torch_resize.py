@@ -42,8 +42,8 @@ def supports(call: Call, rules: bool) -> str | None:
         return "ATen's antialias does not align corners"
     if _ignores_scale(problem):
         return "ATen takes the ratio of the sizes for the scale where it is 1, or 2 in mode nearest"
-    if problem.mode == "nearest" and call.dtype == "f64" and _rounds_across(problem):
-        return "ATen's kernels for f64 differ on which element is nearest"
+    if problem.mode == "nearest" and _rounds_across(problem):
+        return "ATen's kernels differ on which element is nearest"
     if problem.antialias and problem.output[1] == 1:
         return "ATen's antialias is wrong where the output is one column"
     return None
@@ -57,7 +57,7 @@ def _ignores_scale(problem: Problem) -> bool:
 
 
 def _rounds_across(problem: Any) -> bool:
-    """Return whether positions in float32 and in float64 round to other elements."""
+    """Return whether positions in float32 round to other elements than exact ones."""
     near = "floor" if problem.coord == "asymmetric" else "round_prefer_ceil"
     return any(rows(axis) != rows(axis._replace(near=near)) for axis in problem.axes)
 
