@@ -35,6 +35,7 @@ def bgrad(
     WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Add up a split of the pixels; a row of the tile has LANES that lie side by side."""
+    image = y_n.to(tl.int64) * VEC[0]
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
     y_k, K = unit(y_k, UNIT, VEC[0], WIDE), K * VEC[1]
     split = tl.program_id(1)
@@ -47,7 +48,7 @@ def bgrad(
     end = begin + tl.minimum(steps * BM, L - first)
     columns = (k * y_k)[None, :, None] + tl.arange(0, LANES)[None, None, :]
     known = (k < K)[None, :, None]
-    start = dy + top.to(tl.int64) * y_n
+    start = dy + top.to(tl.int64) * image
     acc = tl.zeros((BM, BN, LANES), tl.float32)
     for i in range(begin, end, BM):
         rows = i + tl.arange(0, BM)  # (BM,)
@@ -107,6 +108,9 @@ def launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
     images, rank, pixels, moves, k, lanes = _rows(dy, tile)
     rows = images * prod(pixels)
     steps = -(-rows // (tile.bm * splits))
+    far = steps * tile.bm // max(prod(pixels), 1) + 2  # images that a split may reach
+    spans = zip((*pixels, dy.shape[1]), (*moves[1:], k))
+    reach = far * abs(moves[0]) + sum((size - 1) * abs(step) for size, step in spans) + lanes
     vec = vector(dy.dtype, *moves, k * (k != 1)), vector(dy.dtype, dy.shape[1])
     sizes = (rows, *pixels, dy.shape[1] // vec[1], steps)
     sizes += tuple(number for size in pixels for number in divisor(size))
@@ -120,7 +124,7 @@ def launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
             "UNIT": k == 1,
             "VEC": vec,
             "LANES": lanes,
-            "WIDE": dy.span >= LIMIT,
+            "WIDE": reach >= LIMIT,
             "BM": tile.bm,
             "BN": tile.bn,
         },
@@ -141,7 +145,7 @@ def _rows(dy: Tensor, tile: Tile) -> tuple[int, int, Three, tuple[int, ...], int
     if one := merge(dy):
         images, rank, pixels, (n, w) = one
         moves = [0, 0, w]
-    if rank == 0:  # all pixels lie evenly: they are those of one image
+    if rank == 0 and tile.bn == 1 and w == 1:  # all pixels side by side are those of one image
         images, rank, pixels, n = 1, 1, (1, 1, images), 0
     lanes = 1
     if tile.bn == 1 and moves[2] == 1:

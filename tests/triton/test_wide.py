@@ -1,0 +1,193 @@
+"""Offsets beyond 32 bits: every kernel reads images that lie so far apart, and a GPU large ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import pytest
+import torch
+from forced import facts, planned
+
+from convref.arrays import to_torch
+from convref.conformance.operands import operands
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import (
+    bgrad,
+    depthwise,
+    direct,
+    direct_wgrad,
+    dual,
+    flat,
+    gather,
+    interpreted,
+    split,
+    unfold,
+    wgrad,
+)
+from convref_triton.backend import backend
+from convref_triton.geometry import operands as lying
+from convref_triton.interpreter import StrictError, memory
+from convref_triton.launch import Launch
+from convref_triton.plan import plan
+
+# A kernel, where its limit is, a line whose tile spans three images, and what lies apart.
+FAR = (
+    (gather, gather, "conv.fprop:n3c8k16_i2x2_f1x1:dt=bf16:mem=nhwc", "x"),
+    (split, gather, "conv.fprop:n3c640k8_i2x2_f1x1:dt=f32:mem=nhwc", "x"),
+    (flat, gather, "conv.fprop:n3c8k8_i4x3_f3x3_s2_p1:dt=bf16:mem=nhwc", "x"),
+    (dual, gather, "conv.jvp:n3c8k8_i2x3_f2x2:dt=bf16:mem=nhwc:tan=w", "x"),
+    (depthwise, depthwise, "conv.fprop:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
+    (direct, direct, "conv.fprop:n3c4k4g2_i3x2_f2x2_s2_p1:dt=bf16", "x"),
+    (wgrad, wgrad, "conv.wgrad:n3c8k8_i3x2_f2x2:dt=bf16:mem=nhwc", "x"),
+    (direct_wgrad, direct_wgrad, "conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
+    (bgrad, bgrad, "conv.bgrad:n3c1k5_i3x2_f1x1:dt=bf16", "dy"),
+    (unfold, unfold, "unfold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "x"),
+    (unfold, unfold, "fold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "cols"),
+)
+APART = 2**30  # elements: what two images are apart wraps around in 32 bits
+
+
+def spread(case, role):
+    """Return the operands of a case by role, with the images of one 2**31 elements apart."""
+    tensors, known = facts(case.call, operands(case))
+    near = tensors[role]
+    pages = torch.empty(2 * APART + 8 * near.numel(), dtype=near.dtype)  # unless touched, free
+    strides = (APART, *near.stride()[1:])
+    tensors[role] = pages.as_strided(near.shape, strides).copy_(near)
+    return tensors, known | {role: known[role]._replace(strides=strides)}
+
+
+def made(case, kernel, known):
+    """Return a plan in which `kernel` computes what it admits."""
+    if case.call.op == "conv":
+        found, admitted = planned(case.call, known, kernel)
+        assert admitted
+        return found
+    return plan(case.call, known)
+
+
+def loosely(patch):
+    """Let launches run without what the interpreter keeps of each of 2**31 elements."""
+    execute = interpreted.execute
+    patch.setattr(memory.Region, "_members", lambda region: None)
+    patch.setattr(interpreted, "execute", lambda *a, **more: execute(*a, **more, strict=False))
+
+
+@pytest.mark.parametrize(("kernel", "limits", "line", "role"), FAR)
+def test_a_far_image_needs_64_bits_and_gets_them(monkeypatch, kernel, limits, line, role):
+    case = parse(line)
+    tensors, known = spread(case, role)
+    found = made(case, kernel, known)
+    launches = [step for step in found.steps if isinstance(step, Launch)]
+    assert any(step.constants.get("WIDE") for step in launches)
+    monkeypatch.setattr(limits, "LIMIT", 2**62)
+    wrong = made(case, kernel, known)
+    assert not any(s.constants.get("WIDE") for s in wrong.steps if isinstance(s, Launch))
+    loosely(monkeypatch)
+    results = interpreted.run(found, tensors)
+    right = backend.run(case.call, *(None if a is None else to_torch(a) for a in operands(case)))
+    for name, expected in zip(case.call.signature.results, right):
+        if expected is not None:
+            assert torch.equal(results[name], expected)
+    with pytest.raises(StrictError, match="out-of-bounds"):
+        interpreted.run(wrong, tensors)
+
+
+def test_images_far_apart_do_not_make_every_offset_wide():
+    """A tile in one image counts from there, whatever lies between the images."""
+    for line, kernel in (
+        ("conv.bgrad:n64c1k64_i300x300_f1x1:dt=bf16", bgrad),
+        ("conv.fprop:n64c64k64_i300x300_f3x3_p1:dt=bf16:mem=nhwc", gather),
+        ("conv.wgrad:n64c64k64_i300x300_f3x3_p1:dt=bf16:mem=nhwc", wgrad),
+    ):
+        call = parse(line).call
+        known = {
+            role: t._replace(strides=(2**26, *t.strides[1:])) if role in ("x", "dy") else t
+            for role, t in lying(call).items()
+        }
+        found, _ = planned(call, known, kernel)
+        assert not any(step.constants.get("WIDE") for step in found.steps)
+
+
+# Data in the last corner of the last image, zeros elsewhere: the corner alone has the same result.
+CORNER, FILLED = 12, 6  # pixels along each axis
+LARGE = (
+    "conv.fprop:n2c64k16_i{0}_f3x3_p1:bias=0:dt=bf16:mem=nhwc",
+    "conv.fprop:n2c64k128_i{0}_f3x3_p1:bias=0:dt=bf16:mem=nhwc",  # through tensor maps
+    "conv.fprop:n2c64k64g64_i{0}_f3x3_p1:bias=0:dt=bf16:mem=nhwc",
+    "conv.fprop:n2c64k64g16_i{0}_f3x3_p1:bias=0:dt=bf16",
+    "conv.jvp:n2c64k16_i{0}_f3x3_p1:bias=0:dt=bf16:mem=nhwc:tan=w",
+    "conv.backward:n2c64k16_i{0}_f3x3_p1:dt=bf16:mem=nhwc",
+    "conv.backward:n2c16k64_i{0}_f3x3_p1:dt=bf16:mem=nhwc",
+    "conv.backward:n2c64k64g64_i{0}_f3x3_p1:dt=bf16",
+    "unfold.fprop:n2c16_i{0}_f3x3_p1:dt=bf16",
+    "fold.fprop:n2c16_i{0}_f3x3_p1:dt=bf16",
+)
+
+
+def with_pixels(tensor, sizes):
+    """Return a view (N, channels, H, W) of an image or of columns; None of what has no pixels."""
+    if tensor.dim() == 3:
+        return tensor.view(*tensor.shape[:2], *sizes)
+    return tensor if tensor.shape[2:] == sizes else None
+
+
+def cornered(line, sizes, device):
+    """Return the call and its operands: small integers, those with pixels in a corner alone."""
+    call = parse(line.format("x".join(map(str, sizes)))).call
+    made = torch.Generator().manual_seed(4)
+    tensors = {}
+    for role, fact in lying(call).items():
+        tensor = torch.empty_strided(fact.shape, fact.strides, dtype=torch.bfloat16, device=device)
+        pixels = with_pixels(tensor.zero_(), sizes)
+        part = tensor if pixels is None else pixels[-1:, :, -FILLED:, -FILLED:]
+        part.copy_(torch.randint(-2, 3, part.shape, generator=made))
+        tensors[role] = tensor
+    return call, tensors
+
+
+def held(line, sizes, device):
+    """Hold what a call makes of its corner to what the interpreter makes of the corner alone."""
+    call, tensors = cornered(line, sizes, device)
+    small, _ = cornered(line, (CORNER, CORNER), "cpu")
+    few = {}
+    for role, fact in lying(small).items():
+        pixels = with_pixels(tensors[role], sizes)
+        part = tensors[role] if pixels is None else pixels[-1:, :, -CORNER:, -CORNER:]
+        image = torch.zeros(fact.shape, dtype=torch.bfloat16)
+        own = image if pixels is None else with_pixels(image, (CORNER, CORNER))[-1:]
+        own.copy_(part.cpu())
+        few[role] = image
+    got = backend.run(on(call, device), *(tensors.get(role) for role in call.roles))
+    want = backend.run(small, *(few.get(role) for role in small.roles))
+    for name, one, other in zip(call.signature.results, got, want):
+        if one is not None:
+            pixels = with_pixels(one, sizes)
+            part = one if pixels is None else pixels[-1:, :, -CORNER:, -CORNER:]
+            own = other if pixels is None else with_pixels(other, (CORNER, CORNER))[-1:]
+            assert torch.equal(part.cpu(), own), name
+            assert int(one.count_nonzero()) == int(other.count_nonzero()) > 0, name
+
+
+def on(call, device):
+    return replace(call, specs=tuple(replace(spec, device=device) for spec in call.specs))
+
+
+@pytest.mark.parametrize("line", [line for line in LARGE if "g" not in line.split("_")[0]])
+def test_the_corner_alone_has_the_same_result(line):
+    held(line, (13, 12), "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize("line", LARGE)
+def test_on_a_gpu_more_than_2_31_elements(line):
+    sizes = (4_200, 4_100)
+    call = parse(line.format("4200x4100")).call
+    roles = (*lying(call), *call.wanted)
+    assert max(prod(call.problem.shape(role)) for role in roles) > 2**31
+    held(line, sizes, "cuda")
