@@ -83,7 +83,8 @@ def erf(x: Array) -> Array:
     >>> erf(np.array([-np.inf, 0.0, 0.25]))
     array([-1.        ,  0.        ,  0.27632639])
     """
-    near = x * _polynomial(_NEAR, np.minimum(x * x, 1.0))
+    small = np.clip(x, -1.0, 1.0)
+    near = small * _polynomial(_NEAR, small * small)
     z = np.clip(np.abs(x), 1.0, 6.5)  # where 1 - erf is a quarter of an ulp of 1
     far = 1 - np.exp(-z * z) * _polynomial(_FAR, (z - 3) / (z + 3)) / (z + 3)
     return np.where(np.abs(x) < 1, near, np.copysign(far, x))
@@ -99,5 +100,6 @@ def erfc(x: Array) -> Array:
     """
     z = np.clip(np.abs(x), 0.0, _CUT)
     far = gauss(z) * _polynomial(_FAR, (z - 3) / (z + 3)) / (z + 3)
-    middle = 1 - x * _polynomial(_NEAR, np.minimum(x * x, 1.0))
+    small = np.clip(x, -1.0, 1.0)
+    middle = 1 - small * _polynomial(_NEAR, small * small)
     return np.where(np.abs(x) < 0.5, middle, np.where(x < 0, 2 - far, far))

@@ -48,7 +48,7 @@ def _sigmoid(x: Any, problem: Problem) -> Triple:
 
 
 def _tanh(x: Any, problem: Problem) -> Triple:
-    t = 2 * _logistic(2 * x) - 1
+    t = _lifted(math.tanh, x) if isinstance(x, np.floating) else 2 * _logistic(2 * x) - 1
     return t, 1 - t * t, 2 * t * t * t - 2 * t
 
 
@@ -80,7 +80,7 @@ def _hardswish(x: Any, problem: Problem) -> Triple:
 
 
 def _relu(x: Any, problem: Problem) -> Triple:
-    return x if not x <= 0 else x - x, 0 if x <= 0 else 1, 0
+    return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
 
 
 def _leaky(x: Any, problem: Problem) -> Triple:
@@ -230,7 +230,8 @@ def _counts(call: Call, w: Array | None, target: Array, x: Array) -> tuple[Array
 
 
 def _over(total: Any, share: Any) -> Any:
-    return total / share if share or not isinstance(share, Fraction) else float("nan")
+    nothing = share == 0 and not isinstance(share, np.floating)  # which would say so itself
+    return float("nan") if nothing else total / share
 
 
 def _collected(call: Call, each: Array, share: Any) -> Array:

@@ -1,0 +1,339 @@
+"""Activations against their loops, torch, adjoints, dual numbers, and at both tails."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_array_equal
+
+from convref.case import Call, Spec
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.errors import ConvrefError
+from convref.judge import Numerics, bound, judge
+from convref.line import parse
+from convref.oracle import activation as formulas
+from convref.oracle import evaluate, loops, magnitudes
+from convref.oracle._erf import erf, erfc
+from convref.oracle.loops import activation as loops_activation
+from convref.problem import GROUPS, SIGNATURE, passes
+
+OPS = GROUPS["activation"]
+EXACT = ["int", "ramp", "ties", "impulse"]
+SMALL = {"max_elements": 40, "max_macs": 300}
+EXAMPLES = settings.default.max_examples // 2
+
+
+def campaign(check, op, dtype, fills=EXACT, pass_=None, **more):
+    """Run a check on generated cases of one op; under nightly more than a thousand."""
+
+    @settings(max_examples=EXAMPLES, report_multiple_bugs=False)
+    @given(cases([op], pass_ and [pass_], dtypes=[dtype], fills=fills, **{**SMALL, **more}))
+    def run(case):
+        check(case)
+
+    run()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_loops_exactly_but_for_exp_and_log(checks, op):
+    """In Fractions all but four functions is rational, and those are the same floats in both."""
+    campaign(checks.loops, op, "obj")
+
+
+@pytest.mark.parametrize("dtype", ["i64", "i8", "u8", "bf16", "f32"])
+def test_the_rectifier_of_other_numbers(checks, dtype):
+    fills = ["ties", "int"] if dtype[0] in "iu" else ["ties", "nan", "inf", "negzero"]
+    campaign(checks.loops, "relu", dtype, fills)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_loops_within_the_bounds_of_both(op):
+    def check(case):
+        given = operands(case)
+        got = evaluate(case.call, *given)
+        with np.errstate(all="ignore"):
+            want = loops.FORMULAS[op, case.call.pass_](case.call, *given)
+        if op == "relu":
+            assert all(map(np.array_equal, got, want)), str(case)
+            return
+        sums = magnitudes(case.call, *given)
+        for role, one, other, s in zip(case.call.signature.results, got, want, sums, strict=True):
+            if one is not None:
+                limit = bound(case.call, role, other, s, Numerics("rn64"))
+                fine = (np.abs(one - other) <= limit) | ~np.isfinite(s)
+                assert np.all(fine), f"{case} {role}\n{one}\n{other}"
+
+    campaign(check, op, "f64", ["normal", "positive", "int"])
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_torch_within_both_bounds(op):
+    from convref.backends.torch import backend
+
+    seen: Counter[str] = Counter()
+    axes = Axes(7, (op,), dtypes=("f64",), fills=("int", "normal", "wide"), size=3 * EXAMPLES)
+    for case in chunk_cases(axes, 0):
+        if backend.supports(case.call) is None:
+            given = operands(case)
+            verdict = judge(case.call, given, backend.run(case.call, *given), Numerics("rn64"))
+            assert verdict, f"{case}: {verdict.reason}"
+            seen[case.call.pass_] += 1
+    assert min(seen[pass_] for pass_ in passes(op)) >= 15, seen
+
+
+def sibling(call, pass_):
+    return Call(call.op, pass_, call.problem, specs=(Spec(call.dtype),))
+
+
+def inner(a, b):
+    return sum((x * y for x, y in zip(a.ravel(), b.ravel(), strict=True)), 0)
+
+
+def backward_operands(call, given, dy, x):
+    roles = SIGNATURE[call.op, "backward"].operands
+    return [{**given, "dy": dy, "x": x}[role] for role in roles]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_adjoint_identity(op):
+    """<dy, y_dot> = <dx, x_dot>, in Fractions."""
+
+    def check(case):
+        call = case.call
+        given = dict(zip(call.roles, operands(case)))
+        y, y_dot = evaluate(call, *given.values())
+        dy = y - 2 * y_dot + 1 if op != "cross_entropy" else 0 * y_dot + 3
+        if any(v != v for v in y_dot.ravel()):  # a mean over no target at all
+            return
+        (dx,) = evaluate(sibling(call, "backward"), *backward_operands(call, given, dy, given["x"]))
+        assert inner(dy, y_dot) == inner(dx, given["x_dot"]), str(case)
+
+    campaign(check, op, "obj", pass_="jvp")
+
+
+@pytest.fixture
+def derivatives(monkeypatch, dual_numbers):
+    """Let the loops' exp and log know their own derivatives."""
+    plain = loops_activation._lifted
+    slopes = {math.exp: lambda v, y: y, math.log: lambda v, y: 1 / v}
+
+    def lifted(function, v):
+        if not isinstance(v, dual_numbers.Dual):
+            return plain(function, v)
+        y = plain(function, v.a)
+        return v.lifted(y, slopes[function](v.a, y))
+
+    monkeypatch.setattr(loops_activation, "_lifted", lifted)
+
+
+def differentiable(case):
+    """Return whether a case stays away from corners, and from functions without a slope here."""
+    problem = case.call.problem
+    if getattr(problem, "approximate", "") == "none":
+        return False
+    x = dict(zip(case.call.roles, operands(case)))["x"]
+    corners = {"hardswish": (-3, 3)}.get(case.call.op, (0,) if "relu" in case.call.op else ())
+    return not any(v in corners for v in x.ravel())
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers, derivatives):
+    def check(case):
+        if not differentiable(case):
+            return
+        given = dict(zip(case.call.roles, operands(case)))
+        y_dot = evaluate(case.call, *given.values())[1]
+        moved = {**given, "x": dual_numbers.make(given["x"], given["x_dot"])}
+        roles = SIGNATURE[op, "fprop"].operands
+        (y,) = loops.FORMULAS[op, "fprop"](case.call, *(moved[role] for role in roles))
+        if all(v == v for v in y_dot.ravel()):
+            assert_array_equal(y_dot, dual_numbers.tangent(y), str(case))
+
+    campaign(check, op, "obj", pass_="jvp")
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in OPS if "dy" in SIGNATURE[op, "double_backward"].operands]
+)
+def test_double_backward_is_the_gradient_of_backward(op, dual_numbers, derivatives):
+    """Along any direction, <ddx, dx> moves as <ddy, dy'> + <dx2, x'> say."""
+
+    def check(case):
+        call = case.call
+        if not differentiable(case) or not all(call.mask):
+            return
+        given = dict(zip(call.roles, operands(case)))
+        ddy, dx = evaluate(call, *given.values())
+        dots = {role: given[role][..., ::-1] + 1 for role in ("dy", "x")}
+        moved = [dual_numbers.make(given[role], dots[role]) for role in ("dy", "x")]
+        arrays = backward_operands(call, given, *moved)
+        (first,) = loops.FORMULAS[op, "backward"](sibling(call, "backward"), *arrays)
+        if any(v != v for v in ddy.ravel()):
+            return
+        along = inner(ddy, dots["dy"]) + inner(dx, dots["x"])
+        assert inner(given["ddx"], dual_numbers.tangent(first)) == along, str(case)
+
+    campaign(check, op, "obj", pass_="double_backward")
+
+
+def test_the_normal_law_has_its_density_for_a_slope():
+    """Phi(b) - Phi(a) by Simpson's rule over the density: off by a fifth power of the step."""
+    a = np.linspace(-6, 6, 1201)
+    step = a[1] - a[0]
+    middle = (a[1:] + a[:-1]) / 2
+    d = formulas.density
+    area = step / 6 * (d(a[1:]) + 4 * d(middle) + d(a[:-1]))
+    error = np.abs(np.diff(formulas.normal(a)) - area)
+    assert np.all(error <= step**5 / 2880 * 3 * d(np.zeros(1)) + 8 * 2.0**-53)
+
+
+def spaced(got, want):
+    """Return the largest distance in units in the last place of what is right."""
+    return float(np.max(np.abs(got - want) / np.spacing(np.abs(want))))
+
+
+def test_erf_is_within_2_ulp_and_erfc_within_8():
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [
+            rng.uniform(-7, 7, 40_000),
+            10.0 ** rng.uniform(-300, 0, 5_000),
+            np.linspace(0.9, 1.1, 9_999),
+        ]
+    )
+    assert spaced(erf(x), np.array([math.erf(v) for v in x])) <= 2
+    x = np.concatenate([rng.uniform(-6, 26, 40_000), np.linspace(-0.6, 0.6, 9_999)])
+    assert spaced(erfc(x), np.array([math.erfc(v) for v in x])) <= 8
+    edges = np.array([0.0, -0.0, 5e-324, 30.0, -30.0, np.inf, -np.inf, np.nan])
+    with np.errstate(all="ignore"):
+        assert_array_equal(erf(edges), [math.erf(v) for v in edges])
+        assert_array_equal(erfc(edges), [math.erfc(v) for v in edges])
+
+
+TAILS = np.array([-1e300, -1e4, -750.0, -40.0, -1e-300, 0.0, 1e-300, 40.0, 750.0, 1e4, 1e300])
+SMOOTH = [f"{op}.{{}}:n1c1_i11:dt=f64" for op in OPS if op not in ("cross_entropy", "gelu")]
+SMOOTH += [f"gelu.{{}}:n1c1_i11:approx={a}:dt=f64" for a in ("none", "tanh")]
+
+
+@pytest.mark.parametrize("form", SMOOTH)
+def test_both_tails_are_numbers(form):
+    """No overflow on the way: raised, were the formula not to hide warnings of its own."""
+    op = form.partition(".")[0]
+    for pass_ in passes(op):
+        case = parse(form.format(pass_).replace(":approx=none", ""))
+        call = case.call
+        given = (TAILS if r == "x" else np.ones(11) for r in call.roles)
+        arrays = [a.reshape(1, 1, 11) for a in given]
+        with np.errstate(all="raise", under="ignore"):
+            results = formulas.FORMULAS[op, pass_](call, *arrays)
+        assert all(np.isfinite(r).all() for r in results), case
+
+
+def run(line, *arrays):
+    call = parse(line).call
+    shaped = (
+        None if a is None else np.array(a).reshape(call.problem.shape(r))
+        for r, a in zip(call.roles, arrays, strict=True)
+    )
+    return [None if r is None else r.ravel().tolist() for r in evaluate(call, *shaped)]
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_nan_propagates_and_corners_have_the_slope_of_torch():
+    x = [-INF, -1.0, -0.0, 0.0, 2.0, NAN]
+    (y,) = run("relu.fprop:n1c1_i6:dt=f64", x)
+    assert_array_equal(y, [0, 0, 0, 0, 2, NAN])
+    (dx,) = run("relu.backward:n1c1_i6:dt=f64", [7.0] * 6, x)
+    assert dx == [0, 0, 0, 0, 7, 7]
+    (dx,) = run("leaky_relu.backward:n1c1_i3:slope=0.5:dt=f64", [8.0] * 3, [-1.0, 0.0, 1.0])
+    assert dx == [4, 4, 8]
+    (dx,) = run("hardswish.backward:n1c1_i4:dt=f64", [6.0] * 4, [-3.0, 0.0, 3.0, NAN])
+    assert_array_equal(dx, [0, 3, 6, NAN])
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op != "cross_entropy"])
+def test_every_output_of_nan_is_nan(op):
+    assert_array_equal(run(f"{op}.fprop:n1c1_i1:dt=f64", [NAN]), [[NAN]])
+
+
+def test_softmax_does_not_see_a_shift():
+    (low,) = run("softmax.fprop:n1c3_i1:dt=f64", [1.0, 2.0, 3.0])
+    (high,) = run("softmax.fprop:n1c3_i1:dt=f64", [100001.0, 100002.0, 100003.0])
+    assert low == high
+    (logs,) = run("log_softmax.fprop:n1c2_i1:dt=f64", [0.0, -5000.0])
+    assert logs == [0, -5000]
+
+
+def test_an_ignored_target_counts_nowhere():
+    x = [0.0, 0.0, 5.0, 1.0]  # two images of two classes
+    line = "cross_entropy.fprop:n2c2_i1:ignore=0:dt=f64"
+    assert run(line, x, None, [1, 0]) == [[math.log(2)]]
+    smoothed = line.replace("ignore=0", "ignore=0:smooth=0.5")
+    assert run(smoothed, x, None, [1, 0]) == [[math.log(2)]]
+    (dx,) = run(line.replace("fprop", "backward"), [INF], x, None, [1, 0])
+    assert_array_equal(dx, [INF, -INF, 0, 0])
+    assert run(line, x, None, [0, 0])[0] != run(line, x, None, [0, 0])[0]  # 0 over 0
+
+
+def test_a_mean_is_over_the_weights_of_the_targets():
+    """Losses log 2 with weights 1 and 3; smoothed, every class weighs, the divisor stays."""
+    x, w = [0.0, 0.0, 0.0, 0.0], [1.0, 3.0]
+    half = math.log(2)
+    for smooth, want in ((0, (1 + 3) * half / 4), (1, (2 + 2) * half / 4)):
+        line = f"cross_entropy.fprop:n2c2_i1:weight=1{f':smooth={smooth}' if smooth else ''}:dt=f64"
+        assert run(line, x, w, [0, 1]) == [[want]]
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_a_target_outside_of_the_classes_is_refused(wrong):
+    with pytest.raises(ConvrefError, match=f"holds {wrong}, needs a class from 0 to 2 or -100"):
+        run("cross_entropy.fprop:n1c3_i1:dt=f64", [0.0] * 3, None, [wrong])
+
+
+RIGHT = {name: getattr(formulas, name) for name in ("shares", "targets", "logistic")}
+VALUES = formulas.VALUES
+
+
+def spoiled(op, order, wrong):
+    rows = list(VALUES[op])
+    rows[order] = wrong
+    return {**VALUES, op: tuple(rows)}
+
+
+FAULTS = {
+    "silu' without its second term": (
+        "silu",
+        "VALUES",
+        spoiled("silu", 1, lambda x, problem: RIGHT["logistic"](x)[0]),
+    ),
+    "tanh'' of the other sign": (
+        "tanh",
+        "VALUES",
+        spoiled("tanh", 2, lambda x, problem: -VALUES["tanh"][2](x, problem)),
+    ),
+    "softmax' as if of one element": ("softmax", "shares", lambda p, v, dim: p * (1 - p) * v),
+    "smoothing over ignored targets": (
+        "cross_entropy",
+        "targets",
+        lambda target, w, problem, like: (
+            RIGHT["targets"](target, w, problem, like)[0] + problem.label_smoothing > 0,
+            RIGHT["targets"](target, w, problem, like)[1],
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_formula_is_noticed(checks, monkeypatch, name):
+    op, where, wrong = FAULTS[name]
+    monkeypatch.setattr(formulas, where, wrong)
+    with pytest.raises(AssertionError, match=op):
+        campaign(checks.loops, op, "obj", ["int"])
