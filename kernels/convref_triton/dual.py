@@ -116,6 +116,8 @@ def admits(task: Task) -> str | None:
     other = tangent(task)
     if task.fusion != UNFUSED:
         return "an epilogue has a derivative of its own"
+    if not tiles(task):
+        return "too many addresses of short vectors"
     if task.role != "y" or other is None:
         return "no tangent beside the result"
     return None if other.pairs else "no tangent of x or w"
@@ -129,7 +131,7 @@ def tangent(task: Task) -> Task | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.tiles("dual", task.dtype, task.math)
+    return table.tiles("dual", task.dtype, task.math, task.is_short)
 
 
 def choose(task: Task) -> Tile:

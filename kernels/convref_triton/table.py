@@ -220,6 +220,25 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("wgrad", "tf32"): TF32,
     ("wgrad", "tf32x3"): TF32[1:],
 }
+# A thread holds an address for every vector that it reads: with short ones, tiles that would spill
+# registers are left out.
+_SHORT_NARROW = (Tile(64, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4), Tile(32, 32, 32, 4, 3))
+SHORT: dict[tuple[str, str], tuple[Tile, ...]] = {
+    **{("gather", kind): _SHORT_NARROW for kind in ("f16", "bf16")},
+    ("gather", "tf32"): (TF32[0], TF32[2]),
+    ("gather", "tf32x3"): TF32[2:],
+    **{("dual", kind): DUAL_NARROW[-1:] for kind in ("f16", "bf16")},
+    ("dual", "ieee"): IEEE[-1:],
+    ("dual", "tf32"): TF32[2:3],
+    ("dual", "tf32x3"): (),
+    **{
+        ("flat", kind): tuple(tile for tile in FLAT_NARROW if tile.bn < 256)
+        for kind in ("f16", "bf16")
+    },
+    ("flat", "tf32x3"): FLAT_TF32[1:],
+    ("wgrad", "tf32"): (TF32[0], *TF32[2:]),
+    ("wgrad", "tf32x3"): TF32[2:],
+}
 REDUCE = Tile(8, 128, 1, 4, 1)  # splits and elements of a block
 TOTAL = (  # pixels, or vectors of them, and channels of a block
     Tile(64, 64, 1, 4, 1),  # channels lie side by side
@@ -227,9 +246,13 @@ TOTAL = (  # pixels, or vectors of them, and channels of a block
 )
 
 
-def tiles(kernel: str, dtype: str, math: str) -> tuple[Tile, ...]:
-    """Return the rows for a kernel, best guess first where sizes are large."""
-    return TILES[kernel, math if dtype == "f32" else dtype]
+def tiles(kernel: str, dtype: str, math: str, short: bool = False) -> tuple[Tile, ...]:
+    """Return the rows for a kernel, best guess first where sizes are large.
+
+    `short`: the operands share no vector of 8 bytes.
+    """
+    key = kernel, math if dtype == "f32" else dtype
+    return SHORT.get(key, TILES[key]) if short else TILES[key]
 
 
 def held(tile: Tile) -> int:

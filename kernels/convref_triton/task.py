@@ -153,6 +153,11 @@ class Task:
         big, small = self.geometry.big_channels, self.geometry.small_channels
         return (small, big) if self.kind == "scatter" else (big, small)
 
+    @property
+    def is_short(self) -> bool:
+        """Return whether channels divide into no vectors of 8 bytes."""
+        return vector(self.dtype, *self.channels) * ITEMSIZE[self.dtype] < 8
+
     def aligned_pairs(self) -> Pairs:
         """Return the pairs as a matrix product reads them best, of equal strides on each side."""
         xs, ws = (self.one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
