@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,9 @@ def check(
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",
     log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
-    replay: Annotated[Path | None, typer.Option(help="Run the lines of this file.")] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Run the lines of this file, or of a log.")
+    ] = None,
     limit: Annotated[float, typer.Option(help="Seconds one example may take.")] = 30.0,
     memory: Annotated[float, typer.Option(help="GiB a worker may hold.")] = 4.0,
     shrink: Annotated[bool, typer.Option(help="Shrink what fails.")] = True,
@@ -129,10 +132,7 @@ def _write_page(outcome: campaign.Outcome, folder: Path) -> None:
     name = outcome.settings.backend
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
     path = folder / f"{safe}.html"
-    try:
-        pages.write(pages.summary(outcome), path, pictures=name)
-    except OSError as error:
-        raise ConvrefError(message("check", f"--html {path}: {error.strerror}")) from None
+    _write(lambda: pages.write(pages.summary(outcome), path, pictures=name), path)
     console.print(f"page: {escape(str(path))}")
 
 
@@ -142,8 +142,11 @@ Logs = Annotated[list[Path], typer.Argument(help="Logs of one campaign, as check
 
 
 @report.command("merge")
-def report_merge(logs: Logs) -> None:
-    """Add up the logs of a campaign's shards: the table, and every failure once."""
+def report_merge(
+    logs: Logs,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="One log of all.")] = None,
+) -> None:
+    """Add up the logs of a campaign's shards: the table, every failure once, and one log."""
     from .conformance import report as pages
     from .conformance import screen
 
@@ -152,6 +155,16 @@ def report_merge(logs: Logs) -> None:
     console.print(screen.table(total.counts))
     for failure in total.failures:
         console.print(f"{failure.verdict}  {escape(failure.line)}", soft_wrap=True)
+    if out is not None:
+        _write(lambda: pages.save(total, out), out)
+        console.print(f"log: {escape(str(out))}")
+
+
+def _write(write: Callable[[], None], path: Path) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise ConvrefError(message("report", f"{path}: {error.strerror}")) from None
 
 
 @report.command("html")
@@ -162,7 +175,8 @@ def report_html(
     """Write one page of one or more logs of a campaign; runs nothing that a log names."""
     from .conformance import report as pages
 
-    pages.write(pages.merge(logs), out)
+    total = pages.merge(logs)
+    _write(lambda: pages.write(total, out), out)
     console.print(f"page: {escape(str(out))}")
 
 
@@ -170,12 +184,24 @@ MAX_REPLAY = 16 << 20  # bytes
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    """Return the case lines of a file; blank lines and # comments are left out."""
-    lines = [line.strip() for line in _text(path).splitlines()]
-    kept = tuple(line for line in lines if line and not line.startswith("#"))
+    """Return the case lines of a file, without blank lines and # comments, or those of a log."""
+    if path.is_file() and _begins(path) == b"{":
+        from .conformance import report as pages
+
+        kept = pages.merge([path]).lines()
+    else:
+        lines = [line.strip() for line in _text(path).splitlines()]
+        kept = tuple(line for line in lines if line and not line.startswith("#"))
     for line in kept:
         parse(line)
+    if not kept:
+        raise ConvrefError(message("check", f"{path} holds no case, needs at least one line"))
     return kept
+
+
+def _begins(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1)
 
 
 def _text(path: Path) -> str:

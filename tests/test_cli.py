@@ -170,6 +170,12 @@ def test_a_missing_hypothesis_names_the_pip_command():
     )
 
 
+FAILURE = (
+    '{"event": "failure", "line": "conv.fprop:n1c1k1_i2_f1", "verdict": "wrong", "reason": "off", '
+    '"needs": [], "independent": [], "seen": 1, "first": "", "command": "rm -rf /"}\n'
+)
+
+
 def test_check_writes_a_page_and_logs_add_up(tmp_path):
     pytest.importorskip("jinja2")
     arguments = ["check", "loops", "--examples", "20", "--pass", "fprop", "--dtype", "f32"]
@@ -180,6 +186,14 @@ def test_check_writes_a_page_and_logs_add_up(tmp_path):
     status, output = run("report", "merge", *map(str, shards))
     assert status == 0
     assert "loops: 40 examples" in output
+    merged = tmp_path / "merged.jsonl"
+    assert run("report", "merge", *map(str, shards), "--out", str(merged))[0] == 0
+    assert "Is a directory" in run("report", "merge", str(merged), "--out", str(tmp_path))[1]
+    status, output = run("check", "loops", "--replay", str(merged))
+    assert (status, "holds no case" in output) == (2, True)  # nothing failed
+    merged.write_text(merged.read_text() + FAILURE)
+    status, output = run("check", "loops", "--replay", str(merged))
+    assert (status, "1 examples" in output) == (0, True)
     page = tmp_path / "sum.html"
     assert run("report", "html", *map(str, shards), "--out", str(page))[0] == 0
     assert "<html" in page.read_text()

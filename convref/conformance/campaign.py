@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backends import PLAIN
-from ..errors import ConvrefError, message
+from ..errors import ConvrefError, message, shorten
 from ..knownbugs import Region
 from ..line import parse
 from .culprits import Failure, culprits, run_lines
@@ -192,30 +192,51 @@ def _resume(settings: Settings, tally: Tally) -> None:
     if settings.log is None or not settings.log.exists():
         return
     mine = json.loads(json.dumps(_identity(settings)))
-    partial: dict[int, tuple[Counter[tuple[str, ...]], list[Finding]]] = {}
+    partial: dict[int, _Part] = {}
+    cut_off: list[Finding] = []
     for event in read_log(settings.log):
-        if event["event"] == "start" and {k: event.get(k) for k in mine} != mine:
-            raise ConvrefError(
-                message("log", f"{settings.log} belongs to another campaign, needs a new file")
-            )
-        if event["event"] == "report":
-            counts = Counter({tuple(key): int(n) for key, n in event["counts"]})
-            findings = [_finding(f) for f in event["findings"]]
-            held = partial.setdefault(int(event["chunk"]), (Counter(), []))
-            held[0].update(counts)
-            held[1].extend(findings)
-            if event["done"]:
-                tally.add(*partial.pop(int(event["chunk"])), str(event.get("arm", "plain")))
-                tally.chunks.add(int(event["chunk"]))
         if event["event"] == "start":
+            if {k: event.get(k) for k in mine} != mine:
+                raise ConvrefError(
+                    message("log", f"{settings.log} belongs to another campaign, needs a new file")
+                )
+            cut_off += [finding for part in partial.values() for finding in part[1]]
             partial.clear()  # a chunk that was cut off is run again, whole
+        elif event["event"] == "report":
+            try:
+                _take(event, partial, tally)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                what = f"{settings.log} holds a report that is none of ours: {shorten(repr(error))}"
+                raise ConvrefError(message("log", what)) from None
+    cut_off += [finding for part in partial.values() for finding in part[1]]
+    tally.findings += cut_off  # what depends on chance may not show again
+
+
+_Part = tuple[Counter[tuple[str, ...]], list[Finding]]
+
+
+def _take(event: dict[str, Any], partial: dict[int, _Part], tally: Tally) -> None:
+    """Add a report to its chunk, and the chunk to the tally when it is complete."""
+    chunk, arm = int(event["chunk"]), str(event.get("arm", "plain"))
+    counts, findings = partial.setdefault(chunk, (Counter(), []))
+    for (op, pass_, dtype, verdict, tier), n in event["counts"]:
+        key = tuple(map(str, (op, pass_, dtype, verdict, tier)))
+        counts[key] += int(n)
+    findings += map(_finding, event["findings"])
+    if event["done"]:
+        tally.add(*partial.pop(chunk), arm)
+        tally.chunks.add(chunk)
 
 
 def _finding(fields: dict[str, Any]) -> Finding:
     names = {"verdict": "", "tier": "", "reason": "", "role": "", "line": "", "arm": "plain"}
     texts = {name: str(fields.get(name, default)) for name, default in names.items()}
     parse(texts["line"])  # a foreign log can hold anything
-    return Finding(**texts, index=tuple(fields.get("index", ())), worst=fields.get("worst", 0.0))
+    return Finding(
+        **texts,
+        index=tuple(map(int, fields.get("index", ()))),
+        worst=float(fields.get("worst", 0.0)),
+    )
 
 
 def _draw(

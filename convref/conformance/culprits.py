@@ -56,7 +56,7 @@ def culprits(
         Told what is being shrunk.
     """
     kinds: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in _without_arm(engine, findings):
+    for finding in _without_arm(engine, list(dict.fromkeys(findings))):
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
     merged: dict[tuple[str, ...], Failure] = {}

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..errors import ConvrefError, UnsupportedError, message, missing_extra, sho
 from ..judge import reference
 from ..line import parse
 from .campaign import Failure, Outcome
-from .examine import HARMLESS, VERDICTS
+from .examine import HARMLESS, VERDICTS, Finding
 from .operands import operands
 
 try:
@@ -37,12 +37,22 @@ except ImportError as error:
 MAX_LOG = 1 << 30  # bytes of one log
 MAX_EVENT = 4 << 20  # bytes of one of its lines
 MAX_FAILURES = 200  # shown; the log has all
+MAX_FINDINGS = 100_000  # kept of all logs together
 MAX_TEXT = 2_000  # characters of one text on the page
 MAX_SNIPPET = 1 << 20  # bytes of memory of a case that is written out as a program
 MAX_SIDE = 48  # elements of a picture
 MAP_SECONDS = 60.0
 
 Key = tuple[str, str, str, str, str]
+
+
+@dataclass
+class Part:
+    """What one chunk gave: counts as in `Summary`, findings, and whether it was run to its end."""
+
+    counts: Counter[Key] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    done: bool = False
 
 
 @dataclass
@@ -67,6 +77,8 @@ class Summary:
         Logs that were read; 0 is a campaign of this process.
     dropped : int
         Events of the logs that were torn or foreign.
+    parts : dict
+        The chunks of the logs by number, `counts` in pieces.
     """
 
     backend: str = ""
@@ -78,6 +90,7 @@ class Summary:
     chunks: set[int] = field(default_factory=set)
     sources: int = 0
     dropped: int = 0
+    parts: dict[int, Part] = field(default_factory=dict)
 
     @property
     def examples(self) -> int:
@@ -88,6 +101,12 @@ class Summary:
     def good(self) -> bool:
         """Return whether nothing worse than a refusal was seen."""
         return all(key[3] in HARMLESS for key in self.counts)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the line of each failure, then of each finding that was no pass."""
+        found = [failure.line for failure in self.failures]
+        found += [f.line for part in self.parts.values() for f in part.findings]
+        return tuple(dict.fromkeys(found))
 
     def by_verdict(self) -> dict[str, int]:
         """Return the count of each verdict that was seen, worst last."""
@@ -132,23 +151,43 @@ def merge(paths: Sequence[Path]) -> Summary:
     total = Summary()
     for path in paths:
         _add_log(total, path)
+    for number, part in total.parts.items():
+        total.counts.update(part.counts)
+        if part.done:
+            total.chunks.add(number)
     unique = {(f.verdict, f.line): f for f in total.failures}
     total.failures = sorted(unique.values(), key=lambda f: -VERDICTS.index(f.verdict))
     return total
 
 
+def save(found: Summary, path: Path) -> None:
+    """Write merged logs as one log, which can be merged, shown, replayed and resumed again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    events: list[dict[str, Any]] = [
+        {"event": "start", "backend": found.backend, "axes": found.axes, "shard": [0, 1]}
+    ]
+    for number, part in sorted(found.parts.items()):
+        counts = [[list(key), n] for key, n in sorted(part.counts.items())]
+        findings = [finding.as_dict() for finding in part.findings]
+        chunk = {"chunk": number, "counts": counts, "findings": findings, "done": part.done}
+        events.append({"event": "report", **chunk})
+    events += [{"event": "failure", **asdict(failure)} for failure in found.failures]
+    events.append({"event": "end", "elapsed": found.elapsed, "fingerprint": found.fingerprint})
+    path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+
+
 def _add_log(total: Summary, path: Path) -> None:
-    partial: dict[int, Counter[Key]] = {}
+    parts: dict[int, Part] = {}
     started = False
     for event in _events(path):
         kind = event.get("event")
         try:
             if kind == "start":
-                started = True
-                partial.clear()  # a chunk that was cut off is run again, whole
+                started = True  # a chunk that was cut off is run again, whole
+                parts = {number: part for number, part in parts.items() if part.done}
                 _same_campaign(total, event, path)
             elif kind == "report":
-                _add_report(total, partial, event)
+                _add_report(total, parts, event)
             elif kind == "failure":
                 total.failures.append(_failure(event))
             elif kind == "end":
@@ -163,8 +202,10 @@ def _add_log(total: Summary, path: Path) -> None:
             total.dropped += 1
     if not started:
         raise ConvrefError(message("report", f"{path} is no log of convref check"))
-    for counts in partial.values():
-        total.counts.update(counts)
+    for number, part in parts.items():  # two shards never share a chunk; the same log twice does
+        held = total.parts.setdefault(number, part)
+        if not held.done and (part.done or part.counts.total() > held.counts.total()):
+            total.parts[number] = part
     total.sources += 1
 
 
@@ -195,19 +236,37 @@ def _same_campaign(total: Summary, event: dict[str, Any], path: Path) -> None:
     total.backend, total.axes = backend, axes
 
 
-def _add_report(total: Summary, partial: dict[int, Counter[Key]], event: dict[str, Any]) -> None:
-    chunk = int(event["chunk"])
-    held = partial.setdefault(chunk, Counter())
+def _add_report(total: Summary, parts: dict[int, Part], event: dict[str, Any]) -> None:
+    new = Part(done=bool(event["done"]))
     for key, n in event["counts"]:
         op, pass_, dtype, verdict, tier = (_text(part, 40) for part in key)
         if verdict not in VERDICTS or not 0 <= int(n) <= 10**9:
             raise ValueError
-        held[op, pass_, dtype, verdict, tier] += int(n)
-    if event["done"]:
-        counts = partial.pop(chunk)
-        if chunk not in total.chunks:  # two shards never share one; the same log twice does
-            total.counts.update(counts)
-            total.chunks.add(chunk)
+        new.counts[op, pass_, dtype, verdict, tier] += int(n)
+    room = MAX_FINDINGS - sum(len(part.findings) for part in parts.values())
+    new.findings = [_finding(found) for found in event["findings"][:room]]
+    held = parts.setdefault(int(event["chunk"]), Part())
+    if held.done:
+        return
+    held.counts.update(new.counts)
+    held.findings += new.findings
+    held.done = new.done
+
+
+def _finding(event: dict[str, Any]) -> Finding:
+    if event["verdict"] not in VERDICTS:
+        raise ValueError
+    parse(_text(event["line"], 4096))
+    return Finding(
+        event["line"],
+        event["verdict"],
+        _text(event["tier"], 40),
+        _text(event["reason"], MAX_TEXT),
+        _text(event["role"], 40),
+        tuple(int(i) for i in event["index"][:8]),
+        float(event["worst"]),
+        _text(event.get("arm", "plain"), 40),
+    )
 
 
 def _failure(event: dict[str, Any]) -> Failure:

@@ -95,6 +95,12 @@ class StridedArms(Strided):
     """As wrong through its arm as without."""
     arms = Arm(), Arm("again", (("CONVREF_TEST_ARM", "1"),))
 
+class Shapeless(StridedArms):
+    """Returns another shape on stride 3."""
+    def run(self, call, *operands):
+        results = Right.run(self, call, *operands)
+        return tuple(r[..., None] for r in results) if 3 in call.problem.stride else results
+
 class Many(Strided):
     """Takes several calls at once; then it is wrong everywhere, raises or dies."""
     batch = 8
@@ -136,6 +142,7 @@ class Outside(Right):
 
 many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
 armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
+shapeless = Shapeless()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()

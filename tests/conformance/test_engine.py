@@ -140,6 +140,44 @@ def test_a_foreign_log_is_refused(hostile, tmp_path):
         campaign.run(settings)
 
 
+def test_findings_of_a_chunk_that_was_cut_off_are_kept(hostile, tmp_path):
+    """The chunk runs again, but what depends on chance might not show a second time."""
+    settings = _settings(hostile, "right", tmp_path)
+    start = {"event": "start", **campaign._identity(settings)}
+    finding = {"line": BAD, "verdict": "crash", "tier": "", "reason": "SIGSEGV", "role": ""}
+    key = ["conv", "fprop", "f32", "crash", ""]
+    cut = {"event": "report", "chunk": 0, "counts": [[key, 1]], "findings": [finding]}
+    events = (start, {**cut, "done": False}, start)
+    settings.log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    outcome = campaign.run(replace(settings, shrinks=False))
+    assert outcome.tally.examples == 120
+    assert [(f.line, f.verdict) for f in outcome.tally.findings if f.verdict == "crash"] == [
+        (BAD, "crash")
+    ]
+
+
+REPORT = {"event": "report", "chunk": 0, "counts": [], "findings": [], "done": True}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chunk": "../.."},
+        {"counts": [["conv", 1]]},
+        {"counts": [[["conv"] * 5, "many"]]},
+        {"findings": [{"line": "../../etc/passwd"}]},
+        {"findings": [{"line": BAD, "index": ["a"]}]},
+        {"findings": {"line": BAD}},
+    ],
+)
+def test_a_log_of_strange_reports_is_refused_in_a_sentence(hostile, tmp_path, change):
+    settings = _settings(hostile, "right", tmp_path)
+    events = ({"event": "start", **campaign._identity(settings)}, {**REPORT, **change})
+    settings.log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    with pytest.raises(ConvrefError, match="none of ours"):
+        campaign.run(settings)
+
+
 def test_a_full_disk_costs_the_log_only(hostile, tmp_path):
     full = Path("/dev/full")
     if not full.exists():
@@ -234,6 +272,15 @@ def test_a_bug_of_every_arm_is_reported_without_one(hostile, tmp_path):
     assert [f.arm for f in findings] == ["again"]
     assert failure.arm == "plain"
     assert failure.command.endswith("--backend hostile:strided_arms")
+
+
+def test_a_wrong_form_of_every_arm_is_reported_without_one(hostile):
+    with Engine(f"{hostile}:shapeless") as engine:
+        engine.start()
+        found = [f for arm in ("again", "plain") for f in run_lines(engine, [BAD], engine.arm(arm))]
+        (failure,) = culprits(engine, found)
+    assert {f.tier for f in found} == {"form"}
+    assert (failure.arm, failure.seen) == ("plain", 2)
 
 
 def test_arms_can_be_chosen(hostile, tmp_path):

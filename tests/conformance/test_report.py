@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("jinja2", reason="needs convref[report]")
 pytest.importorskip("psutil", reason="needs convref[check]")
 
-from convref.conformance import report
+from convref.conformance import campaign, report
 from convref.conformance.campaign import Failure, Outcome, Settings
 from convref.conformance.engine import Tally
+from convref.conformance.generate import Axes
 from convref.errors import ConvrefError
 
 LINE = "conv.fprop:n1c1k1_i4x4_f2x2:fill=ones"
@@ -77,6 +78,55 @@ def test_a_chunk_in_parts_is_whole_and_one_that_was_cut_off_runs_again(log):
     assert total.chunks == {0}
 
 
+FINDING = {
+    "line": LINE,
+    "verdict": "wrong",
+    "tier": "exact",
+    "reason": EVIL,
+    "role": "y",
+    "index": [0, 0, 1, 1],
+    "worst": 2.0,
+    "arm": "quick",
+}
+
+
+def test_a_merged_log_is_a_log(log, tmp_path):
+    """It merges to itself, keeps what was found, and holds whole and cut-off chunks once."""
+    found = {**chunk(0, 1, "wrong"), "findings": [FINDING]}
+    first = log("a", start(), found, chunk(2, 4, done=False), FAILURE, end(v="1"))
+    second = log("b", start(), chunk(1, 10), chunk(2, 5, done=False), end(v="1"))
+    total = report.merge([first, second])
+    merged = tmp_path / "new" / "merged.jsonl"
+    report.save(total, merged)
+    again = report.merge([merged])
+    assert (again.counts, again.parts, again.failures) == (
+        total.counts,
+        total.parts,
+        total.failures,
+    )
+    assert total.by_verdict() == {"pass": 15, "wrong": 1}
+    assert again.parts[0].findings[0].index == (0, 0, 1, 1)
+    assert (again.chunks, again.elapsed, again.fingerprint) == ({0, 1}, 4.0, {"v": "1"})
+    assert again.lines() == (LINE,)
+    other = report.merge([merged, second, first])
+    assert (other.counts, other.parts) == (total.counts, total.parts)
+    assert EVIL not in report.html(again)
+
+
+def test_a_merged_log_is_resumed_and_replayed(tmp_path):
+    axes = Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=5)
+    whole = campaign.run(Settings("numpy", axes, examples=20, jobs=1))
+    logs = [tmp_path / name for name in "ab"]
+    for i, path in enumerate(logs):
+        campaign.run(Settings("numpy", axes, examples=10, jobs=1, shard=(i, 2), log=path))
+    merged = tmp_path / "merged"
+    report.save(report.merge(logs), merged)
+    resumed = campaign.run(Settings("numpy", axes, examples=20, jobs=1, log=merged))
+    assert resumed.tally.counts == whole.tally.counts
+    assert resumed.tally.chunks == {0, 1, 2, 3}
+    assert [e["event"] for e in campaign.read_log(merged)][-2:] == ["start", "end"]
+
+
 @pytest.mark.parametrize("other", [start("loops"), start(axes={"seed": 4})])
 def test_logs_of_different_campaigns_are_not_added(log, other):
     with pytest.raises(ConvrefError, match="another campaign"):
@@ -104,6 +154,10 @@ FOREIGN = [
     {**chunk(0, 1), "counts": [[["conv", "fprop", "f32", "pass", "exact"], -5]]},
     {**chunk(0, 1), "counts": [[["conv", "fprop", "f32", "pass", "exact"], 10**30]]},
     {**chunk(0, 1), "counts": [["conv", 1]]},
+    {**chunk(0, 1), "findings": [{**FINDING, "line": "../../etc/passwd"}]},
+    {**chunk(0, 1), "findings": [{**FINDING, "verdict": "guilty"}]},
+    {**chunk(0, 1), "findings": [{**FINDING, "index": ["a"]}]},
+    {**chunk(0, 1), "findings": "abc"},
     {**FAILURE, "line": "../../etc/passwd"},
     {**FAILURE, "line": "conv.fprop:" + "n" * 100_000},
     {**FAILURE, "first": "__import__('os')"},
