@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, expm1, floor, inf, log1p
+from math import ceil, expm1, floor, log1p
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ POSITION = 6  # roundings of one position, in any of its forms
 ARGUMENT = 3  # of the kernel's argument, once the position is there
 POLYNOMIAL = 8  # of the kernel's value
 COARSE = 2.0**-24  # positions are computed in binary32 or better
+UNBOUNDED = 2.0**100  # of a weight whose divisor may be 0
 ErrorRow = tuple[tuple[int, float], ...]
 
 
@@ -96,7 +97,7 @@ def _normalised(axis: ResizeAxis, p: int, errors: dict[int, float], u: float) ->
     total, size = abs(sum(kernel.values())), sum(map(abs, kernel.values()))
     off = sum(errors.values()) + _gamma(len(errors) + 1, u) * size
     if total <= off:
-        return dict.fromkeys(errors, inf)
+        return dict.fromkeys(errors, UNBOUNDED)
     return {j: (e + abs(kernel[j]) / total * off) / (total - off) for j, e in errors.items()}
 
 

@@ -160,8 +160,7 @@ class ResizeProblem(Problem):
 
     def work(self) -> int:
         """Return about how many steps nested loops take for one pass."""
-        reads = prod(max(map(len, rows(axis)), default=0) for axis in self.axes)
-        return self.n * self.c * prod(self.output) * max(1, reads)
+        return self.n * self.c * prod(self.output) * prod(self.input)
 
 
 def _is_dyadic(axis: ResizeAxis) -> bool:

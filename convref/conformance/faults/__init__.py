@@ -7,7 +7,7 @@ any case should notice; a case that notices none of them is vacuous.
 
 from __future__ import annotations
 
-from . import conv, outputs
+from . import conv, outputs, resize
 from .base import Fault, reshaped, right
 from .mutations import MUTATIONS
 
@@ -15,10 +15,13 @@ __all__ = ["FAULTS", "MUTATIONS", "Fault", "reshaped", "right"]
 
 FAULTS = {fault.name: fault for fault in (*conv.ROWS, *outputs.ROWS)}
 
+# Of convolution, and of the other families.
+ALL = FAULTS | {fault.name: fault for fault in resize.ROWS}
+
 
 def __getattr__(name: str) -> Fault:
     """Return the fault of that name: each is an attribute, as `convref.dispatch.load` wants it."""
     try:
-        return FAULTS[name]
+        return ALL[name]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

@@ -1,0 +1,239 @@
+"""Wrong resizes: positions rounded elsewhere, kernels cut or not stretched, edges forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...case import Call
+from ...dtypes import rounded
+from ...oracle.resize import weighted
+from ...problem import ResizeAxis
+from ...problem.sampling import Row, rows, turned
+from .base import Fault, Operands, Results, Wrong, elsewhere
+
+Rows = Callable[[ResizeAxis], tuple[Row, ...]]
+
+
+@dataclass(frozen=True)
+class ResizeFault(Fault):
+    """A fault that touches calls of op resize."""
+
+    def reaches(self, call: Call) -> bool:
+        """Return whether the fault may show on `call`."""
+        return call.op == "resize" and self.region(call)
+
+
+def reading(table: Rows) -> Wrong:
+    """Return a kernel whose outputs read what `table` lists; backward is its adjoint."""
+
+    @lru_cache(maxsize=64)
+    def columns(axis: ResizeAxis) -> tuple[Any, ...]:
+        return turned(table(axis), axis.size)
+
+    def wrong(call: Call, operands: Operands) -> Results:
+        (operand,) = operands
+        assert operand is not None
+        found = weighted(
+            operand.astype(np.float64),
+            call.problem.axes,
+            columns if call.pass_ == "backward" else table,
+        )
+        return (rounded(found, call.dtype),)
+
+    return wrong
+
+
+def solving(**changes: Any) -> Wrong:
+    """Return a kernel that solves the problem with other fields."""
+    return elsewhere(lambda problem: replace(problem, **changes))
+
+
+@lru_cache(maxsize=64)
+def _dropped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return rows without what lies beyond the image."""
+    return tuple(
+        tuple((j, w) for j, w in axis.reads(p) if 0 <= j < axis.size and w) for p in range(axis.out)
+    )
+
+
+@lru_cache(maxsize=64)
+def _wrapped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return rows in which what lies beyond one end is read at the other."""
+    return tuple(tuple((j % axis.size, w) for j, w in axis.reads(p) if w) for p in range(axis.out))
+
+
+@lru_cache(maxsize=64)
+def _not_normalised(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return rows of weights that were not divided by their sum, but by the stretch."""
+    found = []
+    for p in range(axis.out):
+        x, reads = axis.position(p), (j for j, _ in axis.reads(p))
+        pairs = [(j, axis.kernel((j - x) / axis.stretch) / axis.stretch) for j in reads]
+        found.append(tuple((j, w) for j, w in pairs if w and 0 <= j < axis.size))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _cut_support(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return rows of a stretched kernel that ends where the plain one would."""
+    found = []
+    for p, row in enumerate(rows(axis)):
+        kept = [(i, w) for i, w in row if abs(i - axis.position(p)) <= axis.radius]
+        total = sum((w for _, w in kept), Fraction(0))
+        found.append(tuple((i, w / total) for i, w in kept) if total else row)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _strided_area(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return rows of windows of in // out elements, one after another."""
+    width = max(1, axis.size // axis.out)
+    starts = (min(p * width, axis.size - width) for p in range(axis.out))
+    return tuple(tuple((s + k, Fraction(1, width)) for k in range(width)) for s in starts)
+
+
+@lru_cache(maxsize=64)
+def _to_the_first(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return rows with the whole weight on the first neighbour."""
+    return tuple(((row[0][0], Fraction(1)),) if row else () for row in rows(axis))
+
+
+def _turned_scales(call: Call, operands: Operands) -> Results:
+    problem = call.problem
+    axes = tuple(
+        axis._replace(scale=scale)
+        for axis, scale in zip(problem.axes, reversed(problem.scale), strict=True)
+    )
+    (operand,) = operands
+    assert operand is not None
+    table = _columns if call.pass_ == "backward" else rows
+    return (rounded(weighted(operand.astype(np.float64), axes, table), call.dtype),)
+
+
+def _columns(axis: ResizeAxis) -> tuple[Any, ...]:
+    return turned(rows(axis), axis.size)
+
+
+def _mode(*modes: str) -> Callable[[Call], bool]:
+    return lambda call: call.problem.mode in modes
+
+
+def _plain(call: Call) -> bool:
+    """Return whether a kernel may reach beyond the image and is read at its edge there."""
+    problem = call.problem
+    smooth = problem.mode in ("linear", "cubic") and not (problem.antialias or problem.exclude)
+    return smooth and problem.coord == "half_pixel"
+
+
+def _shrinks(call: Call) -> bool:
+    return call.problem.antialias and any(axis.step > 1 for axis in call.problem.axes)
+
+
+ROWS = (
+    ResizeFault(
+        "half_pixel_forgotten",
+        "positions p / scale where (p + 1/2) / scale - 1/2 was asked for",
+        "resize.fprop:n1c1_i2_o1:fill=ramp",
+        lambda call: _mode("linear", "cubic")(call) and call.problem.coord == "half_pixel",
+        solving(coord="asymmetric"),
+    ),
+    ResizeFault(
+        "corners_of_one",
+        "align_corners divides by out - 1, and takes the middle where that is 0",
+        "resize.fprop:n1c1_i2_o1:coord=align_corners:fill=ramp",
+        lambda call: call.problem.coord == "align_corners" and 1 in call.problem.output,
+        solving(coord="tf_crop_and_resize"),
+    ),
+    ResizeFault(
+        "antialias_ignored",
+        "onnxruntime#25264: the kernel is not stretched where the image shrinks",
+        "resize.fprop:n1c1_i3_o1:aa=1",
+        _shrinks,
+        solving(antialias=False),
+    ),
+    ResizeFault(
+        "antialias_support_cut",
+        "the stretched kernel ends at the radius of the plain one",
+        "resize.fprop:n1c1_i4_o1:aa=1",
+        _shrinks,
+        reading(_cut_support),
+    ),
+    ResizeFault(
+        "antialias_not_normalised",
+        "weights of a stretched kernel divided by the stretch instead of by their sum",
+        "resize.fprop:n1c1_i2_o1:aa=1:xo=1:fill=ones",
+        _shrinks,
+        reading(_not_normalised),
+    ),
+    ResizeFault(
+        "clamp_missing",
+        "iree#24264: a neighbour beyond the image is not clamped to its edge",
+        "resize.fprop:n1c1_i1_o2:fill=ones",
+        _plain,
+        reading(_dropped_edges),
+    ),
+    ResizeFault(
+        "last_neighbour_wraps",
+        "the neighbour after the last is the first",
+        "resize.fprop:n1c1_i2_o4:fill=ramp",
+        _plain,
+        reading(_wrapped_edges),
+    ),
+    ResizeFault(
+        "cubic_of_another_library",
+        "the cubic kernel with a = -1/2 where -3/4 was asked for",
+        "resize.backward:n1c1_i4_o1:mode=cubic:fill=ones",
+        lambda call: call.problem.mode == "cubic" and call.problem.a != -0.5,
+        solving(a=-0.5),
+    ),
+    ResizeFault(
+        "area_as_strided_mean",
+        "torch-mojo-backend: windows of in // out elements, which leave a rest",
+        "resize.jvp:n1c1_i11_o2:mode=area",
+        _mode("area"),
+        reading(_strided_area),
+    ),
+    ResizeFault(
+        "backward_to_one_neighbour",
+        "the cotangent goes to the first neighbour alone, as if mode were nearest",
+        "resize.backward:n1c1_i2_o1:fill=ones",
+        lambda call: _mode("linear", "area")(call) and call.pass_ == "backward",
+        reading(_to_the_first),
+    ),
+    ResizeFault(
+        "scales_swapped",
+        "the scale of the rows taken for the columns, and the other way round",
+        "resize.fprop:n1c1_i1x2_o1x1:scale=1x0.5:fill=ramp",
+        lambda call: len(set(call.problem.scale)) > 1,
+        _turned_scales,
+    ),
+    ResizeFault(
+        "scale_recomputed",
+        "ncnn#6836: the ratio of the rounded sizes where a scale was given",
+        "resize.jvp:n1c1_i2_o1:scale=2.5",
+        lambda call: bool(call.problem.scale),
+        solving(scale=()),
+    ),
+    ResizeFault(
+        "halves_rounded_up",
+        "round_prefer_floor takes the upper of two neighbours as near",
+        "resize.jvp:n1c1_i6_o1:mode=nearest:near=round_prefer_floor",
+        lambda call: _mode("nearest")(call) and call.problem.near == "round_prefer_floor",
+        solving(near="round_prefer_ceil"),
+    ),
+    ResizeFault(
+        "symmetry_forgotten",
+        "half_pixel_symmetric without its shift",
+        "resize.fprop:n1c1_i3_o2:coord=half_pixel_symmetric:scale=0.7:fill=ramp",
+        lambda call: (
+            call.problem.coord == "half_pixel_symmetric" and _mode("linear", "cubic")(call)
+        ),
+        solving(coord="half_pixel"),
+    ),
+)
