@@ -5,6 +5,7 @@
 array([[[1., 3., 6., 5.]]])
 """
 
+from .api import activation as _activation
 from .api import (
     assert_correct,
     case_of,
@@ -32,7 +33,10 @@ from .api import (
     resize_backward,
     unfold,
 )
+from .api import norm as _norm
 from .api import pool as _pool
+from .api.activation import *  # noqa: F403 - the many names that its __all__ lists
+from .api.norm import *  # noqa: F403
 from .api.pool import *  # noqa: F403 - the many names that its __all__ lists
 from .case import Call, Case, Spec
 from .dispatch import explain, plan, run
@@ -41,13 +45,23 @@ from .judge import Numerics, Verdict, judge
 from .line import parse, parse_problem
 from .problem import (
     SIGNATURE,
+    ActivationProblem,
     AdaptiveMaxPoolProblem,
     AdaptivePoolProblem,
     AvgPoolProblem,
+    BatchNormProblem,
     ConvProblem,
+    CrossEntropyProblem,
+    FrozenNormProblem,
+    GeluProblem,
+    GroupNormProblem,
+    LayerNormProblem,
+    LeakyReluProblem,
     LpPoolProblem,
     PoolProblem,
+    ReluProblem,
     ResizeProblem,
+    SoftmaxProblem,
     UnpoolProblem,
     WindowProblem,
 )
@@ -56,17 +70,27 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SIGNATURE",
+    "ActivationProblem",
     "AdaptiveMaxPoolProblem",
     "AdaptivePoolProblem",
     "AvgPoolProblem",
+    "BatchNormProblem",
     "Call",
     "Case",
     "ConvProblem",
     "ConvrefError",
+    "CrossEntropyProblem",
+    "FrozenNormProblem",
+    "GeluProblem",
+    "GroupNormProblem",
+    "LayerNormProblem",
+    "LeakyReluProblem",
     "LpPoolProblem",
     "Numerics",
     "PoolProblem",
+    "ReluProblem",
     "ResizeProblem",
+    "SoftmaxProblem",
     "Spec",
     "UnpoolProblem",
     "UnsupportedError",
@@ -104,4 +128,4 @@ __all__ = [
     "run",
     "unfold",
 ]
-__all__ += _pool.__all__
+__all__ += [*_pool.__all__, *_norm.__all__, *_activation.__all__]

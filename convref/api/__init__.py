@@ -4,7 +4,8 @@ Each function builds a Call once, keeps it under the raw shapes, strides and arg
 the arrays to the backend that `convref.dispatch` planned for it.
 """
 
-from . import pool
+from . import activation, norm, pool
+from .activation import *  # noqa: F403 - the many names that its __all__ lists
 from .conv import (
     conv1d,
     conv1d_backward,
@@ -22,6 +23,7 @@ from .conv import (
     convolution_backward,
     convolution_double_backward,
 )
+from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403 - the many names that its __all__ lists
 from .resize import (
     interpolate,
@@ -61,4 +63,4 @@ __all__ = [
     "resize_backward",
     "unfold",
 ]
-__all__ += pool.__all__
+__all__ += [*pool.__all__, *norm.__all__, *activation.__all__]

@@ -1,0 +1,230 @@
+"""The public norms: torch's meaning, layouts, kinds of array, and wrong calls with messages."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.testing import assert_array_equal
+
+import convref
+from convref import ConvrefError, Numerics, UnsupportedError, judge
+from convref.case import Call, Spec
+from convref.problem import GroupNormProblem
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(-9, 10, (2, 4, 3, 5)).astype(np.float64)
+DY = RNG.integers(-9, 10, X.shape).astype(np.float64)
+W, B = np.arange(1.0, 5), np.arange(4.0)
+MEAN, VAR = np.arange(4.0), np.arange(1.0, 5)
+
+
+def near(got: Any, want: Any, n: int = 4000) -> None:
+    """Raise unless float64 results of a few hundred roundings on numbers below 500 agree."""
+    got, want = (np.asarray(a) for a in (got, want))
+    assert got.shape == want.shape
+    assert np.all(np.abs(got - want) <= n * 2.0**-53 * (np.abs(want) + 500))
+
+
+def tensors(*arrays: Any) -> list[Any]:
+    return [torch.from_numpy(a).clone() for a in arrays]
+
+
+def test_batch_norm_in_training_is_torchs_without_its_side_effect() -> None:
+    x, mean, var, w, b = tensors(X, MEAN, VAR, W, B)
+    want = F.batch_norm(x, mean, var, w, b, True, 0.3, 0.01)
+    y, _, _, new_mean, new_var = convref.batch_norm_statistics(X, MEAN, VAR, W, B, 0.3, 0.01)
+    for got, theirs in ((y, want), (new_mean, mean), (new_var, var)):
+        near(got, theirs)
+    near(convref.batch_norm(X, MEAN, VAR, W, B, True, 0.3, 0.01), want)
+    assert_array_equal(MEAN, np.arange(4.0))
+    evaluated = F.batch_norm(*tensors(X, MEAN, VAR, W, B), False, 0.3, 0.01)
+    near(convref.batch_norm(X, MEAN, VAR, W, B, False, 0.3, 0.01), evaluated)
+
+
+def test_a_cumulative_mean_is_that_of_the_module() -> None:
+    module = torch.nn.BatchNorm2d(4, momentum=None, dtype=torch.float64)
+    mean, var = np.zeros(4), np.ones(4)
+    for batch in range(3):
+        module(torch.from_numpy(X + batch))
+        *_, mean, var = convref.batch_norm_statistics(
+            X + batch, mean, var, momentum=None, num_batches_tracked=batch
+        )
+    near(mean, module.running_mean)
+    near(var, module.running_var)
+
+
+def test_the_others_are_torchs() -> None:
+    near(convref.group_norm(X, 2, W, B, 0.01), F.group_norm(*tensors(X), 2, *tensors(W, B), 0.01))
+    near(convref.instance_norm(X, W, B), F.instance_norm(*tensors(X), None, None, *tensors(W, B)))
+    for shape in ((5,), (3, 5), (4, 3, 5), X.shape):
+        w, b = RNG.integers(-3, 4, shape) + 0.0, RNG.integers(-3, 4, shape) + 0.0
+        want = F.layer_norm(*tensors(X), shape, *tensors(w, b), 0.01)
+        near(convref.layer_norm(X, shape, w, b, 0.01), want)
+        x, wt, bt = (t.requires_grad_() for t in tensors(X, w, b))
+        y = F.layer_norm(x, shape, wt, bt, 0.01)
+        theirs = torch.autograd.grad(y, (x, wt, bt), torch.from_numpy(DY))
+        ours = convref.layer_norm_backward(DY, X, shape, w, eps=0.01)
+        for got, want in zip(ours, theirs, strict=True):
+            near(got, want)
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "group_norm", "layer_norm"])
+def test_arguments_stand_in_the_order_of_torch(name: str) -> None:
+    theirs = list(inspect.signature(getattr(F, name)).parameters)
+    ours = inspect.signature(getattr(convref, name)).parameters
+    plain = [p for p in ours if ours[p].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert [p for p in plain if p in theirs] == theirs
+
+
+def results(x: Any, dy: Any, w: Any, b: Any, mean: Any, var: Any, **how: Any) -> dict[str, Any]:
+    """Return what every public norm makes of an image, by name; images first in each."""
+    found = {}
+    for training in (True, False):
+        run = {"training": training, **how}
+        stem = f"batch_norm({training})"
+        given = {"running_mean": mean, "running_var": var}
+        found[stem] = (convref.batch_norm(x, mean, var, w, b, **run),)
+        found[f"{stem} backward"] = convref.batch_norm_backward(dy, x, w, **given, **run)
+        dots = (dy, b, None)
+        found[f"{stem} jvp"] = convref.batch_norm_jvp((x, w, b), dots, **given, **run)
+        first = (dy, b, None, 2 * dy, x, w)
+        found[f"{stem} second"] = convref.batch_norm_double_backward(*first, **given, **run)
+    found["group"] = convref.group_norm(x, 2, w, b, return_statistics=True, **how)
+    found["group backward"] = convref.group_norm_backward(dy, x, 2, w, **how)
+    found["group jvp"] = convref.group_norm_jvp((x, w, b), (dy, b, w), 2, **how)
+    found["group second"] = convref.group_norm_double_backward(dy, b, w, dy, x, 2, w, **how)
+    found["instance"] = (convref.instance_norm(x, w, b, **how),)
+    return found
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_channels_last_and_tensors_are_the_same_numbers(rank: int) -> None:
+    shape = (2, 4, *(3, 2, 5)[:rank])
+    x, dy = (RNG.integers(-9, 10, shape).astype(float) for _ in range(2))
+    plain = results(x, dy, W, B, MEAN, VAR)
+    layout = f"N{'DHW'[3 - rank :]}C"
+    moved = (np.moveaxis(a, 1, -1) for a in (x, dy))
+    last = results(*moved, W, B, MEAN, VAR, layout=layout)
+    for name, wants in plain.items():
+        for got, want in zip(last[name], wants, strict=True):
+            back = np.moveaxis(got, -1, 1) if got.ndim == len(shape) else got
+            near(back, want)
+    for name, wants in results(*tensors(x, dy, W, B, MEAN, VAR)).items():
+        for got, want in zip(wants, plain[name], strict=True):
+            assert isinstance(got, torch.Tensor)
+            near(got, want, 40_000)
+
+
+def test_features_without_space() -> None:
+    flat = X[..., 0, 0]
+    want = convref.batch_norm(flat[..., None], None, None, W, B, True)
+    assert_array_equal(convref.batch_norm(flat, None, None, W, B, True), want[..., 0])
+    dx, dw, _ = convref.batch_norm_backward(flat, flat, W, eps=1.0)
+    assert (dx.shape, dw.shape) == (flat.shape, (4,))
+
+
+def test_masked_results_are_none_and_saved_statistics_are_used() -> None:
+    _, mean, rstd, _, _ = convref.batch_norm_statistics(X)
+    kept = convref.batch_norm_backward(DY, X, W, mean=mean, rstd=rstd)
+    for got, want in zip(convref.batch_norm_backward(DY, X, W), kept, strict=True):
+        assert_array_equal(got, want)
+    only = convref.batch_norm_backward(DY, X, W, output_mask=(False, True, False))
+    assert only[0] is only[2] is None
+    wrong = convref.batch_norm_backward(DY, X, W, mean=mean + 1, rstd=rstd)
+    assert np.all(wrong[1] != kept[1])
+
+
+def test_statistics_beside_16_bits_are_float32() -> None:
+    x = X.astype(np.float16)
+    y, mean, rstd = convref.group_norm(x, 2, return_statistics=True)
+    assert (y.dtype, mean.dtype, rstd.dtype) == (np.float16, np.float32, np.float32)
+    problem = GroupNormProblem(n=2, c=4, input=(3, 5), groups=2, weight=False, bias=False)
+    call = Call("group_norm", "fprop", problem, specs=(Spec("f16"),))
+    assert judge(call, (x, None, None), (y, mean, rstd), Numerics("rn64"))
+
+
+ONE = np.ones((1, 4, 1, 1))
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("batch_norm", (X, None, None), {}, "running_mean is None, needs an array in evaluation"),
+    ("batch_norm", (X, MEAN, None), {}, "running_var is None, needs an array in evaluation"),
+    ("batch_norm", (X, MEAN, None, W, B, True), {}, "running_var is None, needs an array as the"),
+    ("batch_norm", (X, MEAN, VAR, W, B, 2), {}, "training is 2, needs a bool"),
+    ("batch_norm", (ONE, None, None, W, B, True), {}, "1 values per channel, needs at least 2"),
+    ("batch_norm", (X, MEAN[:3], VAR), {}, "running_mean has shape (3,), needs (4,)"),
+    ("batch_norm", (X, MEAN, VAR.astype("f4")), {}, "running_var has dtype f32, needs f64"),
+    ("batch_norm", (X, MEAN, VAR, W[:1]), {}, "weight has shape (1,), needs (4,)"),
+    ("batch_norm", (X, MEAN, VAR, W, B[None]), {}, "bias has shape (1, 4), needs (4,)"),
+    ("batch_norm", (X, MEAN, VAR), {"eps": -1.0}, "eps is -1.0, needs a finite number of at least"),
+    ("batch_norm", (X, MEAN, VAR), {"eps": "a"}, "eps is 'a', needs a finite number"),
+    ("batch_norm", (X, MEAN, VAR), {"layout": "NCHWC"}, "needs 'NCHW' or 'NHWC'"),
+    ("batch_norm", (X[..., 0, 0], MEAN, VAR), {"layout": "NC"}, "layout is 'NC', needs None"),
+    ("batch_norm", (X[0, 0, 0], MEAN, VAR), {}, "input has 1 axes, needs 2 to 5"),
+    ("batch_norm", (X + 0j, MEAN + 0j, VAR + 0j), {}, "complex numbers are not in the domain"),
+    ("batch_norm", (X.astype(int), *[np.ones(4, int)] * 2), {}, "needs floats or Fractions"),
+    ("batch_norm", ([1.0], MEAN, VAR), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("batch_norm", (torch.from_numpy(X), MEAN, VAR), {}, "has kind numpy, needs torch"),
+    ("batch_norm_statistics", (X,), {"momentum": None}, "momentum is None, needs num_batches"),
+    (
+        "batch_norm_statistics",
+        (X,),
+        {"momentum": None, "num_batches_tracked": -1},
+        "num_batches_tracked is -1, needs at least 0",
+    ),
+    ("batch_norm_statistics", (X,), {"momentum": np.inf}, "momentum is inf, needs a finite number"),
+    ("batch_norm_backward", (DY[:1], X), {}, "grad_output has shape (1, 4, 3, 5), needs"),
+    ("batch_norm_backward", (DY, X), {"output_mask": (True,)}, "output_mask is (True,), needs 3"),
+    (
+        "batch_norm_backward",
+        (DY, X),
+        {"training": False},
+        "running_mean is None, needs an array in",
+    ),
+    (
+        "batch_norm_backward",
+        (DY, X, W, None, None, W[:2], W),
+        {},
+        "mean has shape (2,), needs (4,)",
+    ),
+    ("batch_norm_jvp", ((X,), (X,)), {}, "primals needs a tuple (input, weight, bias)"),
+    (
+        "batch_norm_jvp",
+        ((X, None, None), (X, W, None)),
+        {},
+        "weight tangent is given, needs a weight",
+    ),
+    (
+        "batch_norm_double_backward",
+        (DY, None, None, DY, X, W),
+        {},
+        "grad_grad_weight is None, needs an array as weight is one",
+    ),
+    ("group_norm", (X, 3), {}, "input has C=4, needs a multiple of groups=3"),
+    ("group_norm", (X, 0), {}, "groups is 0, needs at least 1"),
+    ("group_norm", (X, 2.0), {}, "groups is 2.0, needs an integer"),
+    ("group_norm", (X[:, :, :0], 2), {}, "input H is 0, needs at least 1"),
+    ("group_norm_backward", (DY, X, 2, W, W, W), {}, "mean has shape (4,), needs (2, 2)"),
+    ("layer_norm", (X, (5, 3)), {}, "needs to end in normalized_shape (5, 3)"),
+    ("layer_norm", (X, ()), {}, "needs to end in normalized_shape ()"),
+    ("layer_norm", (X, 5, W), {}, "weight has shape (4,), needs (5,)"),
+    ("layer_norm", (X[..., :0], 0), {}, "normalized_shape is (0,), needs sizes of at least 1"),
+    ("layer_norm_backward", (DY[0], X, 5), {}, "grad_output has shape (4, 3, 5), needs (2, 4, 3"),
+]
+
+
+@pytest.mark.parametrize(("name", "arrays", "keywords", "text"), WRONG, ids=[w[3] for w in WRONG])
+def test_a_wrong_call_says_what_is_wrong(
+    name: str, arrays: tuple[Any, ...], keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConvrefError) as caught:
+        getattr(convref, name)(*arrays, **keywords)
+    assert text in str(caught.value)
+
+
+def test_a_named_backend_refuses_what_it_cannot() -> None:
+    with pytest.raises(UnsupportedError, match="ATen is not asked for the statistics of nothing"):
+        convref.layer_norm(X[:0], 5, backend="torch")
