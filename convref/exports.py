@@ -6,9 +6,11 @@ The snippets are what goes into a bug report: they need no convref and print the
 from __future__ import annotations
 
 import re
+from base64 import b85encode
 from collections.abc import Iterable
 from math import prod
 from typing import Any, NamedTuple
+from zlib import compress
 
 import numpy as np
 
@@ -306,7 +308,9 @@ def _miopen_flags(flags: str, values: Sizes, missing: int) -> list[str]:
     return [f"{'-' if len(n) == 1 else '--'}{n} {v}" for n, v in zip(names, padded)]
 
 
-LITERAL = 64  # numbers; a larger array is drawn by the snippet itself
+LITERAL = 64  # numbers; a larger array is packed
+PACKED = 1 << 16  # numbers; a still larger one is drawn by the snippet itself
+WIDTH = 88  # characters of a line of packed data
 _EXCEPTIONS = 16  # elements that may differ from an otherwise constant array
 _NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 _NAMES |= {"c64": "complex64", "c128": "complex128", "u8": "uint8"}
@@ -323,7 +327,7 @@ class _Text(NamedTuple):
 
 
 def _array_text(role: str, array: Array) -> _Text:
-    """Return `array` as nested lists when small or nearly constant, else as draws like it."""
+    """Return `array` as nested lists, a constant with exceptions, packed, or as draws like it."""
     wide: Array = array.astype(_widest(array))
     if 0 < wide.size <= LITERAL:
         return _Text((), repr(wide.tolist()), True)
@@ -334,6 +338,8 @@ def _array_text(role: str, array: Array) -> _Text:
     exact = len(odd) <= _EXCEPTIONS
     if exact:
         start = f"np.full({wide.shape}, {common.item()!r})"
+    elif wide.size <= PACKED:
+        return _packed(role, wide)
     else:
         odd = np.flatnonzero(~np.isfinite(flat))[:_EXCEPTIONS]
         start = _drawn(flat[np.isfinite(flat)], wide.shape)
@@ -342,6 +348,32 @@ def _array_text(role: str, array: Array) -> _Text:
     name = f"{role}_data"
     put = f"{name}.flat[{odd.tolist()}] = {flat[odd].tolist()!r}"
     return _Text((f"{name} = {start}", put), name, exact)
+
+
+_UNPACK = """\
+def unpacked(text, dtype, shape):
+    return np.frombuffer(decompress(b85decode(text)), dtype).reshape(shape).copy()
+"""
+_PACKABLE = ("<i1", "<i2", "<f2", "<f4", "<f8", "<i8", "<c8", "<c16")
+
+
+def _packed(role: str, array: Array) -> _Text:
+    """Return `array` as compressed bytes of the narrowest type that holds all its numbers."""
+    array = np.ascontiguousarray(array)
+    kind = next(kind for kind in _PACKABLE if _holds(kind, array))
+    data = b85encode(compress(array.astype(kind).tobytes(), 9)).decode()
+    rows = [f'    "{data[i : i + WIDTH]}"' for i in range(0, len(data), WIDTH)]
+    name = f"{role}_data"
+    rows[-1] += ","
+    return _Text((f"{name} = unpacked(", *rows, f'    "{kind}", {array.shape},', ")"), name, True)
+
+
+def _holds(kind: str, array: Array) -> bool:
+    if array.dtype.kind == "c" and kind[1] != "c":
+        return False
+    with np.errstate(all="ignore"):
+        back = array.astype(kind).astype(array.dtype)
+    return bool(np.array_equal(back.view(np.uint64), array.view(np.uint64)))  # -0.0 and NaN too
 
 
 def _widest(array: Array) -> type:
@@ -376,7 +408,10 @@ class _Snippet:
     def assemble(self, imports: list[str], body: list[str], show: list[str]) -> str:
         """Return the whole snippet."""
         text = "\n".join((*(line for t in self.texts.values() for line in t.before), *body))
-        if "np." in text or "rng." in text:
+        if "unpacked(" in text:
+            imports = ["from base64 import b85decode", "from zlib import decompress", *imports]
+            body = [*_UNPACK.splitlines(), "", *body]
+        if re.search(r"\b(np|rng)\.|unpacked\(", text):
             imports = ["import numpy as np", *imports]
         if re.search(r"\b(nan|inf)\b", text):
             imports = ["from math import inf, nan", *imports]
@@ -567,12 +602,12 @@ def _torch_pass(call: Call) -> list[str]:
     inputs = _inputs(call)
     if call.pass_ == "fprop":
         return [f"y = conv({inputs})"]
-    if call.pass_ == "jvp":  # torch.func.jvp adds the same terms, but takes no expanded operand
-        calls = {"x": "conv(x_dot, w)", "w": "conv(x, w_dot)"}
-        calls["b"] = f"b_dot.reshape(-1{', 1' * call.problem.rank}).expand_as(y)"
-        terms = [calls[name] for name in call.carried] or ["torch.zeros_like(y)"]
-        return [f"y = conv({inputs})", f"y_dot = {' + '.join(terms)}"]
+    if call.pass_ == "jvp" and not call.carried:
+        return [f"y = conv({inputs})", "y_dot = torch.zeros_like(y)"]
     by = _differentiated(call)
+    if call.pass_ == "jvp":
+        primal, dots = f"lambda {', '.join(by)}: conv({inputs})", _listed(f"{n}_dot" for n in by)
+        return [f"y, y_dot = torch.func.jvp({primal}, {_listed(by)}, {dots})"]
     if call.pass_ == "backward":
         lines = [f"{name}.requires_grad_()" for name in by]
         grad = f"torch.autograd.grad(conv({inputs}), {_listed(by)}, dy)"

@@ -103,7 +103,17 @@ TORCH_ONLY = [
     "conv.fprop:n2c3k2_i3x4_f2x2:mem=nhwc",
     "conv.backward:n1c2k2_i3x2_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn",
     "conv.backward:n1c1k1_i4_f2:dt=c64:t=1",
-    "conv.jvp:n1c2k2_i4_f2:mem=x.expandw,b.expando",
+    "conv.jvp:n1c2k2_i4_f2:mem=x.expandw,b.expando:tan=w",  # forward AD takes no expanded primal
+]
+LARGE = [
+    "conv.fprop:n1c3k2_i9x8_f3x3_p1:fill=normal:seed=5",
+    "conv.fprop:n1c9k9_i5x8_f3x3:dt=bf16:fill=wide:seed=9",
+    "conv.dgrad:n1c3k8_i6x6_f3x3:dt=f16:fill=inf:seed=2",
+    "conv.wgrad:n2c3k8_i6x6_f3x3:fill=nan:seed=4",
+    "conv.fprop:n2c9k9_i9_f3:fill=negzero",
+    "conv.fprop:n2c9k9_i9_f3:dt=f64:fill=subnormal",
+    "conv.fprop:n2c9k9_i9_f3:dt=c64:fill=normal",
+    "conv.fprop:n2c9k9_i9_f3:dt=i64:fill=wide",
 ]
 
 
@@ -132,6 +142,36 @@ def check_values(lines, programs):
 def test_torch_snippets_give_the_values_of_the_oracle():
     lines = LINES + TORCH_ONLY
     check_values(lines, [exports.to_torch(parse(line)) for line in lines])
+
+
+@pytest.mark.parametrize("writer", [exports.to_torch, exports.to_jax])
+def test_large_operands_are_the_ones_of_the_case(writer):
+    """Bit for bit, so that what fails in court fails in the snippet: nothing is drawn anew."""
+    if importlib.util.find_spec(writer.__name__.removeprefix("to_")) is None:
+        pytest.skip(f"needs {writer.__name__.removeprefix('to_')}")
+    cases = [parse(line) for line in LARGE]
+    programs = [writer(case) for case in cases]
+    for case, program, (_, values, _, _) in zip(cases, programs, run(programs), strict=True):
+        assert "rng" not in program
+        for role, array in zip(case.call.roles, operands(case)):
+            if array is not None and case.call.dtype[0] != "c":
+                wide = np.array(values[role], int if case.call.dtype == "i64" else float)
+                np.testing.assert_array_equal(wide, array.astype(wide.dtype), f"{role} of {case}")
+                assert np.array_equal(np.signbit(wide), np.signbit(array.astype(wide.dtype)))
+
+
+def test_a_huge_operand_is_drawn_and_the_snippet_says_so():
+    program = exports.to_torch(parse("conv.fprop:n1c64k1_i64x64_f3x3:fill=normal"))
+    assert "rng.standard_normal((1, 64, 64, 64))" in program
+    assert "Some arrays are large: drawn here" in program
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own rules
+def test_jvp_snippets_run_forward_mode_so_that_its_bugs_show():
+    program = exports.to_torch(parse("conv.jvp:n2c1k1_i3_f1:mem=x.expandn:tan=x"))
+    pytest.importorskip("torch", reason="needs torch")
+    with pytest.raises(RuntimeError, match="single memory location"):
+        exec(program, {})
 
 
 def test_jax_snippets_give_the_values_of_the_oracle():
