@@ -1,0 +1,247 @@
+"""The public resizes: PyTorch's names and order, ONNX's rules, and what wrong calls are told."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import onnx.reference
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.testing import assert_array_equal
+from onnx import TensorProto, helper
+
+import convref
+from convref import ConvrefError, UnsupportedError
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(-9, 10, (2, 3, 6, 7)).astype(np.float64)
+DY = np.ones((2, 3, 4, 5))
+
+
+def sample(rank: int) -> Any:
+    return RNG.integers(-9, 10, (2, 3, *(5, 6, 4)[:rank])).astype(np.float64)
+
+
+def close(got: Any, want: Any, terms: int = 64, u: float = 2.0**-53) -> None:
+    """Raise unless results differ by less than the roundings of both sides, in units of u."""
+    limit = 2 * terms * u * 9 * 8
+    assert got.shape == want.shape
+    assert np.all(np.abs(got - want) <= limit)
+
+
+SMOOTH = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}
+CALLS: list[tuple[int, dict[str, Any]]] = [
+    (rank, {"mode": mode, **keywords, **more})
+    for rank in (1, 2, 3)
+    for mode in ("nearest", "nearest-exact", "area", *SMOOTH[rank])
+    for keywords in (
+        {"size": 7},
+        {"size": 3},
+        {"scale_factor": 2},
+        {"scale_factor": 1.7},
+        {"scale_factor": 0.6, "recompute_scale_factor": True},
+    )
+    for more in ({}, {"align_corners": True}, {"align_corners": False, "antialias": True})
+    if not more or (mode in SMOOTH[rank] and (rank == 2 or "antialias" not in more))
+]
+
+
+@pytest.mark.parametrize(("rank", "keywords"), CALLS, ids=str)
+def test_the_same_call_means_the_same_as_in_torch(rank: int, keywords: dict[str, Any]) -> None:
+    x = sample(rank)
+    want = F.interpolate(torch.from_numpy(x), **keywords).numpy()
+    close(convref.interpolate(x, **keywords), want)
+    assert_array_equal(convref.interpolate(torch.from_numpy(x), **keywords).numpy(), want)
+
+
+def test_arguments_stand_in_the_order_of_torch() -> None:
+    theirs = list(inspect.signature(F.interpolate).parameters)
+    ours = inspect.signature(convref.interpolate).parameters
+    assert [n for n in ours if ours[n].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD] == theirs
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_channels_last_is_the_same_numbers(rank: int) -> None:
+    x, space = sample(rank), "DHW"[3 - rank :]
+    last, layout = np.moveaxis(x, 1, -1), f"N{space}C"
+    y = convref.interpolate(x, 8, mode="linear")
+    got = convref.interpolate(last, 8, mode="linear", layout=layout)
+    assert_array_equal(np.moveaxis(got, -1, 1), y)
+    dx = convref.interpolate_backward(y, x, 8, mode="linear")
+    got = convref.interpolate_backward(got, last, 8, mode="linear", layout=layout)
+    assert_array_equal(np.moveaxis(got, -1, 1), dx)
+    (primal, tangent) = convref.interpolate_jvp((x,), (2 * x,), 8, mode="linear")
+    assert_array_equal(primal, y)
+    assert_array_equal(tangent, 2 * y)
+    assert_array_equal(convref.interpolate_double_backward(x, 8, mode="linear"), y)
+
+
+def by_onnx(x: Any, sizes: Any, scales: Any, roi: Any, attributes: dict[str, Any]) -> Any:
+    """Return what ONNX's own evaluator makes of the node."""
+    number = TensorProto.DOUBLE
+    names = ["x", "roi", "scales" if sizes is None else "", "sizes" if sizes is not None else ""]
+    node = helper.make_node("Resize", names, ["y"], **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", number, x.shape),
+            helper.make_tensor_value_info("roi", number, None),
+            helper.make_tensor_value_info("scales", TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("sizes", TensorProto.INT64, None),
+        ],
+        [helper.make_tensor_value_info("y", number, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    rank = x.ndim - 2
+    frame = [0.0, 0.0, *(a for a, _ in roi or ()), 1.0, 1.0, *(b for _, b in roi or ())]
+    feeds = {
+        "x": x,
+        "roi": np.array(frame if roi else [0.0] * (rank + 2) + [1.0] * (rank + 2)),
+        "scales": np.array([1, 1, *(scales or ())], np.float32),
+        "sizes": np.array([*x.shape[:2], *(sizes or ())]),
+    }
+    (y,) = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    return y
+
+
+ONNX: list[tuple[tuple[int, ...] | None, tuple[float, ...] | None, dict[str, Any]]] = [
+    (sizes, scales, {"mode": mode, "coordinate_transformation_mode": coord})
+    for sizes, scales in (((9, 4), None), (None, (1.5, 0.6)), ((3, 14), None))
+    for mode in ("linear", "cubic")
+    for coord in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric")
+] + [
+    ((9, 4), None, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    ((9, 4), None, {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}),
+    ((3, 4), None, {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}),
+    *(((9, 4), None, {"mode": "nearest", "nearest_mode": near}) for near in ("floor", "ceil")),
+    *(
+        ((3, 14), None, {"mode": "nearest", "nearest_mode": near})
+        for near in ("round_prefer_floor", "round_prefer_ceil")
+    ),
+]
+
+
+@pytest.mark.parametrize(("sizes", "scales", "attributes"), ONNX, ids=str)
+def test_resize_is_what_onnx_says(sizes: Any, scales: Any, attributes: dict[str, Any]) -> None:
+    want = by_onnx(X, sizes, scales, None, attributes)
+    got = convref.resize(X, sizes, scales, **named(attributes))
+    close(got, want, u=2.0**-24)  # the evaluator holds scales in float32
+
+
+def named(attributes: dict[str, Any]) -> dict[str, Any]:
+    flags = {k: bool(v) for k, v in attributes.items() if k == "exclude_outside"}
+    return {**attributes, **flags}
+
+
+def test_a_crop_is_sampled_as_onnx_says_and_is_0_beyond_the_image() -> None:
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    roi = ((0.25, 1.0), (-0.5, 0.75))
+    want = by_onnx(X, (4, 5), None, roi, attributes)
+    got = convref.resize(X, (4, 5), roi=roi, **attributes)
+    close(got, want)
+    assert not got[..., 0].any()
+    assert convref.resize(X, scales=2, roi=((0, 0.5), (0, 1)), **attributes).shape[2:] == (6, 14)
+
+
+def test_backward_is_the_adjoint() -> None:
+    keywords: dict[str, Any] = {"mode": "cubic", "exclude_outside": True}
+    y = convref.resize(X, (4, 5), **keywords)
+    dx = convref.resize_backward(DY, X, (4, 5), **keywords)
+    close(np.sum(dx * X), np.sum(DY * y), terms=64 * X.size)
+
+
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("interpolate", (X,), {}, "neither of size and scale_factor given, needs one"),
+    ("interpolate", (X, 3, 2.0), {}, "both of size and scale_factor given, needs one"),
+    ("interpolate", (X, (3, 3, 3)), {}, "size has 3 entries, needs 1 or 2 (one per spatial axis)"),
+    ("interpolate", (X, 2.5), {}, "size is 2.5, needs an integer"),
+    ("interpolate", (X, 0), {}, "output P is 0, needs at least 1"),
+    ("interpolate", (X, (4, -1)), {}, "output Q is -1, needs at least 1"),
+    ("interpolate", (X, None, 0.1), {}, "output P is 0, needs at least 1"),
+    ("interpolate", (X, None, 0), {}, "scale_factor is (0.0, 0.0), needs numbers above 0"),
+    ("interpolate", (X, None, "2"), {}, "scale_factor is '2', needs a finite number"),
+    ("interpolate", (X, None, float("inf")), {}, "scale_factor is inf, needs a finite number"),
+    ("interpolate", (X, None, (2, 2, 2)), {}, "scale_factor has 3 entries, needs 1 or 2"),
+    ("interpolate", (X, 3), {"mode": "lanczos"}, "mode is 'lanczos', needs one of nearest,"),
+    ("interpolate", (X, 3), {"mode": "trilinear"}, "mode trilinear has 2 spatial axes, needs 3"),
+    ("interpolate", (X, 3), {"align_corners": True}, "align_corners with mode nearest, needs None"),
+    (
+        "interpolate",
+        (X, 3),
+        {"mode": "bilinear", "align_corners": 2},
+        "align_corners is 2, needs a bool",
+    ),
+    (
+        "interpolate",
+        (X, 3),
+        {"mode": "area", "antialias": True},
+        "antialias with mode area, needs linear, bilinear",
+    ),
+    (
+        "interpolate",
+        (X, 3),
+        {"recompute_scale_factor": True},
+        "recompute_scale_factor with size, needs scale_factor",
+    ),
+    ("interpolate", (X[0, 0], 3), {}, "input has 2 axes, needs 3 to 5"),
+    ("interpolate", (None, 3), {}, "input is None, needs an array"),
+    ("interpolate", ([[1.0]], 3), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("interpolate", (X > 0, 3), {}, "input has dtype bool, needs a float"),
+    (
+        "interpolate",
+        (X.astype(int), 3),
+        {"mode": "bilinear"},
+        "weights of mode linear are no integers, needs floats instead of i64",
+    ),
+    ("interpolate", (X[:, :, :0], 3), {}, "input H is 0, needs at least 1"),
+    ("interpolate", (X, 3), {"layout": "CHWN"}, "layout is 'CHWN', needs 'NCHW' or 'NHWC'"),
+    ("interpolate_backward", (DY, X, (4, 6)), {}, "grad_output has Q=5, needs 6"),
+    ("interpolate_backward", (DY[:1], X, (4, 5)), {}, "grad_output has N=1, needs 2"),
+    ("interpolate_backward", (DY[:, 1:], X, (4, 5)), {}, "grad_output has C=2, needs 3"),
+    ("interpolate_backward", (DY[0], X, (4, 5)), {}, "grad_output has 3 axes, needs 4"),
+    ("interpolate_jvp", (X, (X,), 3), {}, "primals needs a tuple (input,)"),
+    ("resize", (X, 3), {"mode": "area"}, "mode is 'area', needs one of nearest, linear, cubic"),
+    (
+        "resize",
+        (X, 3),
+        {"coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+        "coord is 'tf_half_pixel_for_nn', needs one of half_pixel",
+    ),
+    ("resize", (X, 3), {"nearest_mode": "even"}, "near is 'even', needs one of float32"),
+    ("resize", (X, 3), {"cubic_coeff_a": "x"}, "a is 'x', needs a finite number"),
+    ("resize", (X, 3), {"roi": ((0, 1),)}, "roi with coord half_pixel, needs none"),
+    ("resize", (X,), {"scales": -1}, "scales is (-1.0, -1.0), needs numbers above 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "arrays", "keywords", "text"), WRONG, ids=[w[3] for w in WRONG])
+def test_a_wrong_call_says_what_is_wrong(
+    name: str, arrays: tuple[Any, ...], keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConvrefError) as caught:
+        getattr(convref, name)(*arrays, **keywords)
+    assert text in str(caught.value)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"scale_factor": 1.1}, "ATen takes the ratio of the sizes for the scale"),
+    ({"size": (3, 1), "mode": "bilinear", "antialias": True}, "wrong where the output is one"),
+    (
+        {"size": 3, "mode": "bilinear", "antialias": True, "align_corners": True},
+        "ATen's antialias does not align corners",
+    ),
+    ({"size": (82, 94)}, "ATen's kernels differ on which element is nearest"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "text"), REFUSED)
+def test_a_named_backend_refuses_what_it_cannot(keywords: dict[str, Any], text: str) -> None:
+    x = X[:, :, :2, :2]
+    with pytest.raises(UnsupportedError, match=text):
+        convref.interpolate(x, **keywords, backend="torch")
+    got = convref.interpolate(torch.from_numpy(x), **keywords)  # somebody else computes it
+    assert_array_equal(got.numpy(), convref.interpolate(x, **keywords))
