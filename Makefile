@@ -5,7 +5,7 @@
 
 PYTHON ?= python3
 TRITON ?= triton==3.6.0; sys_platform == 'linux'
-MOJO ?= .[mojo]
+MOJO ?= .[mojo-gpu]
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

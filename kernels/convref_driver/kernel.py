@@ -12,7 +12,7 @@ from convref.errors import ConvrefError, message
 
 from .library import INVALID_CONTEXT, CudaError, Driver
 from .library import driver as machines_driver
-from .manifest import FORMATS, TENSORMAP, Manifest, pack
+from .manifest import Manifest, format_of, pack
 from .tensormap import ALIGN
 
 VARIES = object()  # an argument that is given at each launch of a Prepared
@@ -28,6 +28,7 @@ CLUSTER_DIMENSION, CLUSTER_SCHEDULING, SPREAD = 4, 5, 1  # CUlaunchAttributeID, 
 UNASKED_SHARED = 48 << 10  # bytes a kernel may have without asking
 PORTABLE_CLUSTER = 8  # blocks
 LIMITS = (2**31 - 1, 65535, 65535)
+WORD = 8  # bytes of the largest number
 BINARY = (b"\x7fELF", b"\x50\xed\x55\xba")  # cubin, fatbin; anything else is PTX
 
 
@@ -306,8 +307,8 @@ def _layout(kinds: Sequence[str], varying: Sequence[int]) -> tuple[list[int], in
     fixed = sorted(set(range(len(kinds))) - set(varying), key=lambda i: kinds[i] != "tensormap")
     places, top = [0] * len(kinds), 0
     for i in (*varying, *fixed):
-        size = struct.calcsize(f"<{FORMATS[kinds[i]]}")
-        align = ALIGN if size == TENSORMAP else size
+        size = struct.calcsize(f"<{format_of(kinds[i])}")
+        align = size if size <= WORD else ALIGN
         places[i] = -(-top // align) * align
         top = places[i] + size
-    return places, top, "<" + "".join(FORMATS[kinds[i]] for i in varying)
+    return places, top, "<" + "".join(str(format_of(kinds[i])) for i in varying)

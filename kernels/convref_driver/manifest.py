@@ -29,6 +29,16 @@ FORMATS = {
 TENSORMAP = 128  # bytes
 
 
+def format_of(kind: str) -> str | None:
+    """Return the code of `struct` for a type of parameter, None if there is no such type.
+
+    >>> format_of("f32"), format_of("bytes160"), format_of("bytes")
+    ('f', '160s', None)
+    """
+    size = kind.removeprefix("bytes")
+    return f"{size}s" if kind.startswith("bytes") and size.isdecimal() else FORMATS.get(kind)
+
+
 class Scratch(NamedTuple):
     """Memory that a kernel wants in a pointer behind its last parameter: 0 bytes, a null."""
 
@@ -45,7 +55,8 @@ class Manifest:
     name : str
         Its symbol in the binary.
     parameters : tuple of str
-        Their types in order: "ptr", "tensormap", "bool", or a code of `convref.dtypes`.
+        Their types in order: "ptr", "tensormap", "bool", a code of `convref.dtypes`, or, for a
+        struct passed by value, "bytes160" with its size.
     threads : tuple of int
         Threads of a block along x, y, z.
     shared : int
@@ -65,8 +76,9 @@ class Manifest:
 
     def __post_init__(self) -> None:
         for kind in self.parameters:
-            if kind not in FORMATS:
-                what = f"a parameter is {shorten(repr(kind))}, needs one of {', '.join(FORMATS)}"
+            if format_of(kind) is None:
+                known = f"{', '.join(FORMATS)} or bytes and a number"
+                what = f"a parameter is {shorten(repr(kind))}, needs one of {known}"
                 raise ConvrefError(message(self.name, what))
         for name in ("threads", "cluster"):
             sizes = getattr(self, name)
@@ -96,8 +108,12 @@ class Manifest:
 
 def pack(name: str, kind: str, value: Any) -> bytes:
     """Return the bytes of an argument; `name` leads the message when it does not fit."""
+    code = f"<{format_of(kind)}"
+    if isinstance(value, bytes) and len(value) != struct.calcsize(code):
+        what = f"{len(value)} bytes are no {kind}"
+        raise ConvrefError(message(name, what))
     try:
-        return struct.pack(f"<{FORMATS[kind]}", value)
+        return struct.pack(code, value)
     except (struct.error, OverflowError) as error:
         what = f"{shorten(repr(value), 40)} is no {kind}: {error}"
         raise ConvrefError(message(name, what)) from None

@@ -68,7 +68,7 @@ class MojoBackend:
         """
         given = self._given(call, operands)
         outputs = [
-            _result(call, role, given) if role in call.wanted else None
+            result(call, role, given) if role in call.wanted else None
             for role in call.signature.results
         ]
         self._compute(call, given, outputs)
@@ -78,7 +78,7 @@ class MojoBackend:
     def _given(self, call: Call, operands: tuple[Any, ...]) -> dict[str, Array | None]:
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
-        return {role: _checked(call, role, a) for role, a in zip(call.roles, operands)}
+        return {role: checked(call, role, a) for role, a in zip(call.roles, operands)}
 
     def _compute(
         self,
@@ -124,7 +124,7 @@ def _is_small(call: Call) -> bool:
     return call.problem.work() < ALONE
 
 
-def _checked(call: Call, role: str, operand: Any) -> Array | None:
+def checked(call: Call, role: str, operand: Any) -> Array | None:
     """Return an operand as an array that the kernels can read, strides kept where possible."""
     array = None if operand is None else to_numpy(operand)
     need = (call.problem.shape(role), call.dtype_of(role)) if call.is_present(role) else None
@@ -140,7 +140,7 @@ def _checked(call: Call, role: str, operand: Any) -> Array | None:
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
-def _result(call: Call, role: str, given: dict[str, Array | None]) -> Array:
+def result(call: Call, role: str, given: dict[str, Array | None]) -> Array:
     """Return memory for a result, its axes ordered as those of the operand it belongs to."""
     base, shape = BASE_ROLE[role], call.problem.shape(role)
     dtype = dtypes.numpy_dtype(call.dtype_of(role))

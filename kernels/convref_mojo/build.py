@@ -71,13 +71,18 @@ def chosen(flags: frozenset[str] | None = None) -> Variant:
     return next(variant for variant in VARIANTS if variant.flags <= have)
 
 
-@cache
-def source_hash() -> str:
-    """Return what the sources hash to: names and contents of all .mojo files."""
+def hash_of(folder: Path) -> str:
+    """Return what names and contents of the .mojo files in a folder hash to."""
     found = hashlib.sha256()
-    for path in sorted(FOLDER.glob("*.mojo")):
+    for path in sorted(folder.glob("*.mojo")):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
+
+
+@cache
+def source_hash() -> str:
+    """Return what the sources of the library hash to."""
+    return hash_of(FOLDER)
 
 
 @cache
@@ -99,9 +104,13 @@ def prebuilt(variant: Variant, folder: Path = FOLDER / "prebuilt") -> Path:
 
 def cached(variant: Variant, version: str) -> Path:
     """Return where the library built by a version of the compiler lies, or will."""
+    return cache_folder() / f"{variant.name}-mojo{version}-{source_hash()}.so"
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for what was built here."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    name = f"{variant.name}-mojo{version}-{source_hash()}.so"
-    return Path(root) / "convref" / "mojo" / name
+    return Path(root) / "convref" / "mojo"
 
 
 @cache
@@ -134,14 +143,14 @@ def library(variant: Variant | None = None) -> Path:
     path = cached(variant, found[1])
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(path.with_suffix(".lock")):
+        with lock(path.with_suffix(".lock")):
             if not path.exists():  # another process may have built it while this one waited
                 compile_to(path, variant, found[0])
     return path
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file, which stays: deleting it would let two in."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -163,6 +172,24 @@ def command(out: Path, variant: Variant, driver: Path) -> list[str]:
     ]
 
 
+def ran(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run the compiler; it reports nothing to anybody.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does not start, or does not end.
+    """
+    quiet = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
+    env = {**os.environ, **quiet}
+    try:
+        return subprocess.run(
+            words, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
+
+
 def compile_to(path: Path, variant: Variant, driver: Path) -> None:
     """Compile the sources and move the result to `path`, whole or not at all.
 
@@ -171,21 +198,9 @@ def compile_to(path: Path, variant: Variant, driver: Path) -> None:
     UnsupportedError
         If the compiler fails; the text ends with what it said last.
     """
-    quiet = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         out = Path(folder) / path.name
-        words = command(out, variant, driver)
-        try:
-            done = subprocess.run(
-                words,
-                env={**os.environ, **quiet},
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
+        done = ran(command(out, variant, driver))
         if done.returncode or not out.exists():
             said = (done.stderr or done.stdout).strip()[-1500:]
             raise UnsupportedError(message("mojo", f"the compiler failed: {said}"))

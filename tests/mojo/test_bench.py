@@ -2,6 +2,8 @@
 
 import pytest
 
+from convref.case import Case
+from convref.conformance.operands import operands
 from convref.line import parse
 from convref_bench import network, options, suite
 from convref_bench.timing import Stop
@@ -14,7 +16,7 @@ def test_operands_lie_as_the_device_says():
     layer = suite.read("conv:nNc4k3_i5x5_f3x3 *1 first", "x")[0]
     for device, dense in (("cpu", 0), ("cpu-nhwc", 1)):
         call = layer.call("fprop", 2, layer.keys(options.keys("fp32", device)))
-        x, w, b = network.operands(call)
+        x, w, b = operands(Case(call, fill="normal"))
         axis = 1 if dense else 3
         assert x.strides[axis] == w.strides[axis] == x.itemsize
         assert b.shape == (3,)
@@ -43,7 +45,7 @@ def test_asymmetric_padding_is_timed_too():
 def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
     torch = pytest.importorskip("torch")
     seen = []
-    monkeypatch.setattr(suite, "load", lambda name: ())
+    monkeypatch.setattr(suite, "load", lambda name, ops: ())
     monkeypatch.setattr(
         network, "rows", lambda *_: seen.append((backend.count, torch.get_num_threads())) or ()
     )

@@ -81,7 +81,7 @@ def test_those_who_ask_at_once_wait_for_one_build(fresh, monkeypatch):
 def test_without_the_lock_they_would_all_build(fresh, monkeypatch):
     """The test above sees a lock that does not hold."""
     fake(monkeypatch, fresh, 'sleep 0.2; echo library > "$OUT"')
-    monkeypatch.setattr(build, "_lock", lambda path: path.open("w"))
+    monkeypatch.setattr(build, "lock", lambda path: path.open("w"))
     askers = [threading.Thread(target=build.library) for _ in range(3)]
     for asker in askers:
         asker.start()

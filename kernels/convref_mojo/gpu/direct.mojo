@@ -1,0 +1,92 @@
+"""Sums by one thread each, for every number type: the kernels that take anything."""
+
+from max.gpu import WARP_SIZE, block_dim, block_idx, thread_idx
+from max.gpu.primitives.warp import shuffle_xor
+from max.gpu.sync import barrier
+from std.memory import stack_allocation
+from std.memory.address_space import AddressSpace
+
+from geometry import Geometry, read_at, split, tap_of, window_of
+
+comptime Numbers[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
+comptime wide[T: DType]: DType = DType.float32 if T == DType.bfloat16 else T
+"""The type in which sums of T are held."""
+
+comptime THREADS = 128
+
+
+@__name("convref_gather")
+def gather[T: DType](small: Numbers[T], big: Numbers[T], w: Numbers[T], bias: Numbers[T], g: Geometry):
+    """Write small[n, j, k] = sum over taps r, channels c of big[n, j * step + shift[r], c] w[k, c, r]."""
+    comptime A = wide[T]
+    var index = Int32(block_idx.x) * Int32(block_dim.x) + Int32(thread_idx.x)
+    var columns = g.groups * g.results
+    if index >= g.windows() * columns:
+        return
+    var row, column = split(index, columns)
+    var window = window_of(g, row)
+    var group, k = split(column, g.results)
+    var sum = Scalar[A](0)
+    for t in range(g.taps()):
+        var tap = tap_of(g, t)
+        var read = read_at(g, window, tap)
+        if read >= 0:
+            var x = read + group * g.channels * g.big.c
+            var v = group * g.filter.group + k * g.filter.result + tap.place(g.filter)
+            for c in range(g.channels):
+                var value = big[unsafe_offset=Int(x + c * g.big.c)].cast[A]()
+                sum = value.fma(w[unsafe_offset=Int(v + c * g.filter.channel)].cast[A](), sum)
+    if g.biased != 0:
+        sum += bias[unsafe_offset=Int(column * g.bias)].cast[A]()
+    small[unsafe_offset=Int(window.place(g.small) + column * g.small.c)] = sum.cast[T]()
+
+
+@__name("convref_correlate")
+def correlate[T: DType](w: Numbers[T], big: Numbers[T], small: Numbers[T], g: Geometry):
+    """Write w[k, r, c] = sum over images and windows j of small[n, j, k] big[n, j * step + shift[r], c]."""
+    comptime A = wide[T]
+    var index = Int32(block_idx.x) * Int32(block_dim.x) + Int32(thread_idx.x)
+    var row_size = g.taps() * g.channels
+    if index >= g.groups * g.results * row_size:
+        return
+    var row, column = split(index, row_size)
+    var group, k = split(row, g.results)
+    var t, c = split(column, g.channels)
+    var tap = tap_of(g, t)
+    var x = (group * g.channels + c) * g.big.c
+    var sum = Scalar[A](0)
+    for j in range(g.windows()):
+        var window = window_of(g, j)
+        var read = read_at(g, window, tap)
+        if read >= 0:
+            var value = big[unsafe_offset=Int(read + x)].cast[A]()
+            var factor = small[unsafe_offset=Int(window.place(g.small) + row * g.small.c)].cast[A]()
+            sum = value.fma(factor, sum)
+    var to = group * g.filter.group + k * g.filter.result + tap.place(g.filter)
+    w[unsafe_offset=Int(to + c * g.filter.channel)] = sum.cast[T]()
+
+
+@__name("convref_total")
+def total[T: DType](b: Numbers[T], small: Numbers[T], g: Geometry):
+    """Write b[k] = sum over images and space of small[n, j, k]; a block for each k."""
+    comptime A = wide[T]
+    comptime WARPS = THREADS // WARP_SIZE
+    var k = Int32(block_idx.x)
+    var sum = Scalar[A](0)
+    var j = Int32(thread_idx.x)
+    while j < g.windows():
+        var place = window_of(g, j).place(g.small) + k * g.small.c
+        sum += small[unsafe_offset=Int(place)].cast[A]()
+        j += THREADS
+    comptime for step in range(5):
+        sum += shuffle_xor(sum, UInt32(16 >> step))
+    var of_warps = stack_allocation[WARPS, Scalar[A], address_space=AddressSpace.SHARED]()
+    var warp, lane = split(Int32(thread_idx.x), Int32(WARP_SIZE))
+    if lane == 0:
+        of_warps[unsafe_offset=Int(warp)] = sum
+    barrier()
+    if thread_idx.x == 0:
+        var all = Scalar[A](0)
+        comptime for i in range(WARPS):
+            all += of_warps[unsafe_offset=i]
+        b[unsafe_offset=Int(k * g.bias)] = all.cast[T]()

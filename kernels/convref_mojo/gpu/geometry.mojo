@@ -1,0 +1,143 @@
+"""What a launch on the GPU knows of its problem: sizes and strides, all counted in elements.
+
+Windows slide over `big`, `small` has one place for each. Window j of an axis reads, at its r-th tap,
+position ``j * step + shift + r * pace``; positions outside of the axis read as zero. A scatter is,
+class by class, such a gather too (../geometry.py).
+"""
+
+
+@fieldwise_init
+struct Line(ImplicitlyCopyable, TrivialRegisterPassable):
+    """One axis."""
+
+    var count: Int32  # windows
+    var size: Int32  # positions
+    var step: Int32
+    var taps: Int32
+    var shift: Int32
+    var pace: Int32
+
+    @always_inline
+    def at(self, window: Int32, tap: Int32) -> Int32:
+        """Return the position that a tap reads."""
+        return window * self.step + self.shift + tap * self.pace
+
+    @always_inline
+    def has(self, position: Int32) -> Bool:
+        """Return whether a position exists."""
+        return UInt32(position) < UInt32(self.size)
+
+
+@fieldwise_init
+struct Place(ImplicitlyCopyable, TrivialRegisterPassable):
+    """Strides of an array (n, channel, z, y, x)."""
+
+    var n: Int32
+    var c: Int32
+    var z: Int32
+    var y: Int32
+    var x: Int32
+
+
+@fieldwise_init
+struct Filter(ImplicitlyCopyable, TrivialRegisterPassable):
+    """Strides of a filter; z, y, x from a tap to the next that is read, perhaps backwards."""
+
+    var group: Int32
+    var channel: Int32  # of big
+    var result: Int32  # of small
+    var z: Int32
+    var y: Int32
+    var x: Int32
+
+
+@fieldwise_init
+struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
+    """One launch."""
+
+    var images: Int32
+    var groups: Int32
+    var channels: Int32  # of big, per group
+    var results: Int32  # of small, per group
+    var biased: Int32  # whether there is a bias
+    var bias: Int32  # its stride
+    var z: Line
+    var y: Line
+    var x: Line
+    var big: Place
+    var small: Place
+    var filter: Filter
+
+    @always_inline
+    def windows(self) -> Int32:
+        """Return how many windows there are in all images."""
+        return self.images * self.z.count * self.y.count * self.x.count
+
+    @always_inline
+    def taps(self) -> Int32:
+        """Return the taps of a window."""
+        return self.z.taps * self.y.taps * self.x.taps
+
+
+@always_inline
+def split(value: Int32, by: Int32) -> Tuple[Int32, Int32]:
+    """Return quotient and remainder of numbers that are not negative."""
+    var quotient = Int32(UInt32(value) // UInt32(by))
+    return quotient, value - quotient * by
+
+
+@fieldwise_init
+struct Window(ImplicitlyCopyable, TrivialRegisterPassable):
+    """A window: its image and its place on the lattice."""
+
+    var n: Int32
+    var z: Int32
+    var y: Int32
+    var x: Int32
+
+    @always_inline
+    def place(self, s: Place) -> Int32:
+        """Return where it lies in an array that has one place for each window."""
+        return self.n * s.n + self.z * s.z + self.y * s.y + self.x * s.x
+
+
+@always_inline
+def window_of(g: Geometry, index: Int32) -> Window:
+    """Decode the index of a window."""
+    var lines, x = split(index, g.x.count)
+    var planes, y = split(lines, g.y.count)
+    var n, z = split(planes, g.z.count)
+    return Window(n, z, y, x)
+
+
+@fieldwise_init
+struct Tap(ImplicitlyCopyable, TrivialRegisterPassable):
+    """A tap of a window: its place in the filter."""
+
+    var z: Int32
+    var y: Int32
+    var x: Int32
+
+    @always_inline
+    def place(self, f: Filter) -> Int32:
+        """Return where it lies in the filter."""
+        return self.z * f.z + self.y * f.y + self.x * f.x
+
+
+@always_inline
+def tap_of(g: Geometry, index: Int32) -> Tap:
+    """Decode the index of a tap."""
+    var lines, x = split(index, g.x.taps)
+    var z, y = split(lines, g.y.taps)
+    return Tap(z, y, x)
+
+
+@always_inline
+def read_at(g: Geometry, window: Window, tap: Tap) -> Int32:
+    """Return where a window's tap reads in one channel of `big`, -1 outside."""
+    var z = g.z.at(window.z, tap.z)
+    var y = g.y.at(window.y, tap.y)
+    var x = g.x.at(window.x, tap.x)
+    if not (g.z.has(z) and g.y.has(y) and g.x.has(x)):
+        return -1
+    return window.n * g.big.n + z * g.big.z + y * g.big.y + x * g.big.x

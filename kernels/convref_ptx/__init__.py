@@ -1,0 +1,30 @@
+"""PTX run by NumPy: what a kernel computes, and what it does wrong, without a GPU.
+
+All threads of all blocks are one vector. Every access is checked (bounds, alignment, writing to
+operands, races in shared memory), warps run in random order between barriers, shared memory and
+results start as NaN, and an instruction that is not known is refused.
+
+>>> text = '''
+... .visible .entry twice(.param .u64 twice_0) {
+... .reg .b32 %r<4>; .reg .b64 %rd<4>;
+... ld.param.b64 %rd1, [twice_0];
+... mov.u32 %r1, %tid.x;
+... mul.wide.s32 %rd2, %r1, 4;
+... add.s64 %rd3, %rd1, %rd2;
+... ld.global.b32 %r2, [%rd3];
+... add.s32 %r3, %r2, %r2;
+... st.global.b32 [%rd3], %r3;
+... ret;
+... }'''
+>>> import numpy as np
+>>> x = np.arange(4, dtype=np.int32)
+>>> launch(parse(text), (1,), (4,), [Buffer(x, writable=True)])
+>>> x
+array([0, 2, 4, 6], dtype=int32)
+"""
+
+from .fault import Fault
+from .machine import Buffer, launch
+from .program import Program, parse
+
+__all__ = ["Buffer", "Fault", "Program", "launch", "parse"]

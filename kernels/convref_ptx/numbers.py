@@ -1,0 +1,135 @@
+"""Arithmetic of one instruction on arrays of bit patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+TYPES: dict[str, Any] = {
+    **{f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}"
+       for kind in "sub" for bits in (8, 16, 32, 64)},
+    "f32": "f4",
+    "f64": "f8",
+}  # fmt: skip
+BITS = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+def width(kind: str) -> int:
+    """Return the bits of a type: "s32" has 32.
+
+    >>> width("bf16")
+    16
+    """
+    return int(kind.lstrip("bsuf"))
+
+
+def seen(bits: Array, kind: str) -> Array:
+    """Return a pattern as numbers of a type; bf16 as float32, which holds it exactly."""
+    if kind == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return bits.view(TYPES[kind])
+
+
+def rounded_bf16(value: Array) -> Array:
+    """Return the pattern of float32 rounded to bf16, to nearest even; NaN is canonical."""
+    bits = value.view(np.uint32).astype(np.uint64)
+    nearest = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
+    return np.where(np.isnan(value), np.uint64(0x7FFF), nearest).astype(np.uint16)
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return a + b rounded, and the error."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return a * b rounded, and the error, in float64."""
+
+    def halves(x: Array) -> tuple[Array, Array]:
+        t = x * 134217729.0
+        high = t - (t - x)
+        return high, x - high
+
+    (ah, al), (bh, bl) = halves(a), halves(b)
+    p = a * b
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def to_odd(s: Array, error: Array) -> Array:
+    """Return s + error rounded to odd: one more rounding is then as good as the only one."""
+    even = (s.view(np.uint64) & np.uint64(1)) == 0
+    return np.where((error != 0) & even, np.nextafter(s, np.copysign(np.inf, error)), s)
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c rounded once (Boldo and Melquiond, 2008)."""
+    if a.dtype == np.float32:
+        product = a.astype(np.float64) * b  # exact
+        return to_odd(*two_sum(product, c.astype(np.float64))).astype(np.float32)
+    high, low = two_product(a, b)
+    th, tl = two_sum(c, low)
+    vh, vl = two_sum(high, th)
+    exact = vh + to_odd(*two_sum(tl, vl))
+    return np.where(np.isfinite(exact), exact, a * b + c)
+
+
+def divided(a: Array, b: Array) -> Array:
+    """Return integer quotients cut toward zero; no divisor is zero."""
+    if a.dtype.kind == "u":
+        return a // b
+    magnitudes = (np.abs(n.astype(np.int64)).view(np.uint64) for n in (a, b))
+    size = np.floor_divide(*magnitudes).astype(np.int64)
+    return np.where((a < 0) ^ (b < 0), -size, size).astype(a.dtype)
+
+
+def shifted(a: Array, count: Array, right: bool) -> Array:
+    """Return a shifted; counts past the width give 0, or the sign."""
+    bits = a.dtype.itemsize * 8
+    least = np.minimum(count.view(np.uint32), bits - 1).astype(a.dtype)
+    once = a >> least if right else a << least
+    over = count.view(np.uint32) >= bits
+    sign = np.where(a < 0, -1, 0).astype(a.dtype) if right and a.dtype.kind == "i" else a * 0
+    return np.where(over, sign, once)
+
+
+def larger(a: Array, b: Array, up: bool) -> Array:
+    """Return the larger (or smaller) of two; of a number and NaN the number, as PTX has it."""
+    pick = np.fmax if up else np.fmin
+    return pick(a, b)
+
+
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "min": lambda a, b: larger(a, b, False),
+    "max": lambda a, b: larger(a, b, True),
+    "div": divided,
+    "rem": lambda a, b: a - divided(a, b) * b,
+}
+
+COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: (a != b) & (a == a) & (b == b),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "equ": lambda a, b: ~((a < b) | (a > b)),
+    "neu": lambda a, b: ~(a == b),
+    "ltu": lambda a, b: ~(a >= b),
+    "leu": lambda a, b: ~(a > b),
+    "gtu": lambda a, b: ~(a <= b),
+    "geu": lambda a, b: ~(a < b),
+    "num": lambda a, b: (a == a) & (b == b),
+    "nan": lambda a, b: (a != a) | (b != b),
+}

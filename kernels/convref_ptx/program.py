@@ -1,0 +1,186 @@
+"""PTX text becomes instructions: operands split, labels and addresses resolved."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from .fault import Fault
+
+WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
+SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
+
+
+class Parameter(NamedTuple):
+    """A parameter of an entry: its place among all, and its bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+class Instruction(NamedTuple):
+    """One instruction.
+
+    Parameters
+    ----------
+    op : str
+        The opcode with all its suffixes.
+    operands : tuple
+        Registers, special registers, labels and variables as text, immediates as int, vectors as
+        tuples, addresses as (base, offset) in a list.
+    predicate : str
+        The register that guards it, empty for none.
+    negated : bool
+    text : str
+    """
+
+    op: str
+    operands: tuple[object, ...]
+    predicate: str
+    negated: bool
+    text: str
+
+
+@dataclass
+class Program:
+    """An entry of a PTX text; made by `parse`."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    max_threads: int = 0
+    registers: dict[str, int] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)
+    shared_bytes: int = 0
+    code: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def leaders(self) -> frozenset[int]:
+        """Return where a branch may lead to."""
+        return frozenset(self.labels.values())
+
+
+_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{(.*)\}", re.DOTALL)
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w)(\d+)\s+(?:\.ptr\s+(?:\.align\s+\d+\s+)?)?"
+    r"([\w$]+)(?:\[(\d+)\])?"
+)
+_SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]")
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(%\w+)<(\d+)>")
+_GUARD = re.compile(r"@(!?)(%p\d+)\s+")
+
+
+def parse(text: str) -> Program:
+    """Return the first entry of a PTX text.
+
+    Raises
+    ------
+    Fault
+        If a declaration or an operand is of a form that is not known.
+    """
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    found = _ENTRY.search(text)
+    if found is None:
+        raise Fault("no .visible .entry")
+    name, parameters, directives, body = found.groups()
+    program = Program(name, _parameters(parameters))
+    if bound := re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives):
+        x, y, z = (int(n or 1) for n in bound.groups())
+        program.max_threads = x * y * z
+    for statement in _statements(body):
+        _add(program, statement)
+    return program
+
+
+def _parameters(text: str) -> tuple[Parameter, ...]:
+    found, top = [], 0
+    for word in filter(None, map(str.strip, text.split(","))):
+        match = _PARAMETER.fullmatch(word)
+        if match is None:
+            raise Fault(f"{word}: no form of parameter that is known")
+        align, _, bits, name, count = match.groups()
+        size = SIZES[bits] * int(count or 1)
+        step = int(align or SIZES[bits])
+        top = -(-top // step) * step
+        found.append(Parameter(name, top, size))
+        top += size
+    return tuple(found)
+
+
+def _statements(body: str) -> list[str]:
+    """Return declarations, instructions and labels, one each."""
+    body = re.sub(r"(?<![:\w$])([$\w]+):(?!:)", r"\1:;", body)
+    return [" ".join(part.split()) for part in body.split(";") if part.strip()]
+
+
+def _add(program: Program, statement: str) -> None:
+    if statement.endswith(":"):
+        program.labels[statement[:-1]] = len(program.code)
+    elif statement.startswith(".reg"):
+        match = _REGISTERS.fullmatch(statement)
+        if match is None or match[1] not in WIDTHS:
+            raise Fault(f"{statement}: no form of register that is known")
+        program.registers[match[2]] = WIDTHS[match[1]]
+    elif statement.startswith(".shared"):
+        match = _SHARED.fullmatch(statement)
+        if match is None:
+            raise Fault(f"{statement}: no form of shared memory that is known")
+        align, size = int(match[1]), int(match[3])
+        program.shared[match[2]] = start = -(-program.shared_bytes // align) * align
+        program.shared_bytes = start + size
+    elif statement.startswith("."):
+        if not statement.startswith((".pragma ", ".loc ")):
+            raise Fault(f"{statement}: no directive that is known")
+    else:
+        program.code.append(_instruction(program, statement))
+
+
+def _instruction(program: Program, text: str) -> Instruction:
+    guard = _GUARD.match(text)
+    rest = text[guard.end() :] if guard else text
+    op, _, words = rest.partition(" ")
+    operands = tuple(_operand(program, word) for word in _split(words))
+    return Instruction(op, operands, guard[2] if guard else "", bool(guard and guard[1]), text)
+
+
+def _split(words: str) -> list[str]:
+    """Split at commas that stand outside of braces."""
+    return [word.strip() for word in re.split(r",(?![^{]*\})", words) if word.strip()]
+
+
+def _operand(program: Program, word: str) -> object:
+    if word.startswith("{"):
+        return tuple(_operand(program, item) for item in _split(word[1:-1]))
+    if word.startswith("["):
+        base, _, offset = word[1:-1].partition("+")
+        return [_operand(program, base), int(offset or 0)]
+    if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)", word):
+        return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word, 0)
+    if word in program.shared:
+        return program.shared[word]
+    if re.fullmatch(r"[%$\w.|]+", word):
+        return word
+    raise Fault(f"{word}: no form of operand that is known")
+
+
+def packed(program: Program, values: list[bytes]) -> bytes:
+    """Return the parameter memory of a launch.
+
+    Raises
+    ------
+    Fault
+        If the number of arguments or the bytes of one are not those of the entry.
+    """
+    wanted = program.parameters
+    if [len(value) for value in values] != [parameter.size for parameter in wanted]:
+        got = ", ".join(str(len(value)) for value in values)
+        needs = ", ".join(str(parameter.size) for parameter in wanted)
+        raise Fault(f"{program.name}: got arguments of {got} bytes, needs {needs}")
+    memory = bytearray(max((p.offset + p.size for p in wanted), default=0))
+    for parameter, value in zip(wanted, values):
+        struct.pack_into(f"{parameter.size}s", memory, parameter.offset, value)
+    return bytes(memory)

@@ -1,0 +1,570 @@
+"""Each instruction of the interpreter alone, against Python's integers and fractions.
+
+No GPU has confirmed these results: they are what the PTX manual says.
+"""
+
+import operator
+import re
+import struct
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from convref_ptx import Buffer, Fault, launch, parse
+from convref_ptx.operations import _TABLE, decoded
+
+RNG = np.random.default_rng(0)
+LETTER = {16: "rs", 32: "r", 64: "rd"}
+SIZE = {1: 4, 16: 2, 32: 4, 64: 8}  # bytes of a result; a predicate is stored as a word
+COUNT = 96
+
+
+def kernel(body, inputs, out, shared=""):
+    """Return a kernel that loads input i into %x{i}, runs `body` and stores %y."""
+    names = {f"x{i}": f"%{LETTER[n]}{i}" for i, n in enumerate(inputs)}
+    names["y"] = "%p9" if out == 1 else f"%{LETTER[out]}9"
+    body = re.sub(r"\b(x\d|y)\b", lambda word: names[word[0]], body)
+    loads = "".join(
+        f"ld.param.b64 %a1, [f_{i}]; mad.lo.s64 %a2, %i1, {n // 8}, %a1;"
+        f"ld.global.b{n} %{LETTER[n]}{i}, [%a2];"
+        for i, n in enumerate(inputs)
+    )
+    store = f"st.global.b{out} [%a4], %{LETTER.get(out)}9;"
+    if out == 1:
+        store = "selp.b32 %r9, 1, 0, %p9; st.global.b32 [%a4], %r9;"
+    size = SIZE[out]
+    parameters = ", ".join(f".param .u64 .ptr .align 1 f_{i}" for i in range(len(inputs) + 1))
+    return parse(
+        f""".visible .entry f({parameters}) {{
+        .reg .pred %p<20>; .reg .b16 %rs<20>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %a<9>;
+        .reg .b64 %i<2>; {shared}
+        mov.u32 %r30, %tid.x; cvt.u64.u32 %i1, %r30;
+        {loads}
+        {body}
+        ld.param.b64 %a3, [f_{len(inputs)}]; mad.lo.s64 %a4, %i1, {size}, %a3;
+        {store} ret; }}"""
+    )
+
+
+def run(body, inputs, out, **more):
+    """Return the patterns that `body` makes of arrays of patterns."""
+    widths = [a.dtype.itemsize * 8 for a in inputs]
+    result = np.zeros(COUNT, f"u{SIZE[out]}")
+    buffers = [*map(Buffer, inputs), Buffer(result, writable=True)]
+    launch(kernel(body, widths, out, **more), (1,), (COUNT,), buffers)
+    return result
+
+
+def patterns(bits):
+    """Return edges and random patterns."""
+    edge = [0, 1, 2, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 31, 33]
+    drawn = [int(n) for n in RNG.integers(0, 1 << 32, 2 * COUNT, np.uint64)]
+    found = edge + [(a << 32 | b) & ((1 << bits) - 1) for a, b in pairwise(drawn)]
+    found = np.array(found[:COUNT], f"u{bits // 8}")
+    return RNG.permutation(found)
+
+
+def floats(bits):
+    """Return patterns of numbers, zeros, subnormals, infinities and NaN."""
+    kind = f"f{bits // 8}"
+    tiny, huge = np.finfo(kind).smallest_subnormal, np.finfo(kind).max
+    edge = [0.0, -0.0, 1.0, -1.5, tiny, -3 * tiny, huge, -huge, np.inf, -np.inf, np.nan]
+    drawn = RNG.standard_normal(COUNT) * 2.0 ** RNG.integers(-12, 12, COUNT)
+    return RNG.permutation(np.array([*edge, *drawn][:COUNT], kind)).view(f"u{bits // 8}")
+
+
+def number(pattern, kind):
+    """Return what a pattern means."""
+    bits = int(kind[1:])
+    if kind[0] == "s" and pattern >> (bits - 1):
+        return int(pattern) - (1 << bits)
+    return int(pattern)
+
+
+def cut(a, b):
+    quotient = abs(a) // abs(b)
+    return -quotient if (a < 0) != (b < 0) else quotient
+
+
+INTEGER = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul.lo": operator.mul,
+    "min": min,
+    "max": max,
+    "div": cut,
+    "rem": lambda a, b: a - cut(a, b) * b,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
+
+
+@pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.parametrize("letter", "su")
+@pytest.mark.parametrize("name", INTEGER)
+def test_integers_of_two(name, letter, bits):
+    a, b = patterns(bits), patterns(bits)
+    if name in ("div", "rem"):
+        b = np.where(b == 0, 3, b).astype(b.dtype)
+    kind = f"{'b' if name in ('and', 'or', 'xor') else letter}{bits}"
+    got = run(f"{name}.{kind} y, x0, x1;", [a, b], bits)
+    kind = f"{letter}{bits}"
+    for x, y, z in zip(a, b, got):
+        if (x, y) != (1 << (bits - 1), (1 << bits) - 1):
+            assert int(z) == INTEGER[name](number(x, kind), number(y, kind)) % (1 << bits)
+
+
+def test_division_by_zero_is_a_fault():
+    zero = np.zeros(COUNT, np.uint32)
+    with pytest.raises(Fault, match="divides by zero"):
+        run("div.u32 y, x0, x1;", [zero, zero], 32)
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32"])
+def test_wide_products(kind):
+    bits = int(kind[1:])
+    a, b = patterns(bits), patterns(bits)
+    got = run(f"mul.wide.{kind} y, x0, x1;", [a, b], 2 * bits)
+    for x, y, z in zip(a, b, got):
+        assert int(z) == number(x, kind) * number(y, kind) % (1 << 2 * bits)
+
+
+@pytest.mark.parametrize("kind", ["s32", "u32"])
+def test_high_products_and_sums_of_products(kind):
+    a, b, c = patterns(32), patterns(32), patterns(32)
+    high = run(f"mul.hi.{kind} y, x0, x1;", [a, b], 32)
+    mad = run(f"mad.lo.{kind} y, x0, x1, x2;", [a, b, c], 32)
+    for x, y, z, h, m in zip(a, b, c, high, mad):
+        product = number(x, kind) * number(y, kind)
+        assert int(h) == (product >> 32) % 2**32
+        assert int(m) == (product + int(z)) % 2**32
+
+
+@pytest.mark.parametrize("kind", ["b16", "b32", "u32", "s32", "b64", "u64", "s64"])
+@pytest.mark.parametrize("name", ["shl", "shr"])
+def test_shifts(name, kind):
+    bits = int(kind[1:])
+    a, count = patterns(bits), RNG.integers(0, bits + 3, COUNT).astype(np.uint32)
+    got = run(f"{name}.{kind} y, x0, x1;", [a, count], bits)
+    for x, n, z in zip(a, count, got):
+        value = number(x, kind)
+        assert int(z) == (value << int(n) if name == "shl" else value >> int(n)) % (1 << bits)
+
+
+@pytest.mark.parametrize("kind", ["s16", "s32", "s64"])
+def test_negation_and_modulus(kind):
+    bits = int(kind[1:])
+    a = patterns(bits)
+    for name, meaning in (("neg", operator.neg), ("abs", abs)):
+        got = run(f"{name}.{kind} y, x0;", [a], bits)
+        assert [int(z) for z in got] == [meaning(number(x, kind)) % (1 << bits) for x in a]
+    got = run(f"not.b{bits} y, x0;", [a], bits)
+    assert [int(z) for z in got] == [~int(x) % (1 << bits) for x in a]
+
+
+RELATION = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "b32", "s64", "u64"])
+@pytest.mark.parametrize("name", RELATION)
+def test_relations_of_integers(name, kind):
+    bits = int(kind[1:])
+    a = patterns(bits)
+    b = np.where(np.arange(COUNT) % 3 == 0, a, patterns(bits)).astype(a.dtype)
+    got = run(f"setp.{name}.{kind} y, x0, x1;", [a, b], 1)
+    want = [RELATION[name](number(x, kind), number(y, kind)) for x, y in zip(a, b)]
+    assert got.tolist() == want
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", [*RELATION, *(f"{name}u" for name in RELATION), "num", "nan"])
+def test_relations_of_floats(name, bits):
+    a = floats(bits)
+    b = np.where(np.arange(COUNT) % 3 == 0, a, floats(bits)).astype(a.dtype)
+    got = run(f"setp.{name}.f{bits} y, x0, x1;", [a, b], 1)
+    for x, y, z in zip(a.view(f"f{bits // 8}"), b.view(f"f{bits // 8}"), got):
+        unordered = bool(np.isnan(x) or np.isnan(y))
+        if name in ("num", "nan"):
+            want = unordered == (name == "nan")
+        elif name in RELATION:
+            want = not unordered and RELATION[name](x, y)
+        else:
+            want = unordered or RELATION[name[:-1]](x, y)
+        assert bool(z) == bool(want)
+
+
+def rounded(value, bits):
+    """Return the pattern of a fraction rounded to nearest even, by integers alone."""
+    digits, least = {16: (8, -133), 32: (24, -149), 64: (53, -1074)}[bits]
+    if value == 0:
+        return 0
+    sign, size = value < 0, abs(value)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length() - digits + 1
+    exponent = max(exponent, least)
+    for e in (exponent - 1, exponent, exponent + 1):  # the lengths may be off by one
+        scaled = size / Fraction(2) ** e
+        if e >= least and (scaled < 2**digits):
+            exponent = e
+            break
+    scaled = size / Fraction(2) ** exponent
+    whole = scaled.numerator // scaled.denominator
+    rest = scaled - whole
+    whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1)
+    # A subnormal's exponent field is 0; adding the fraction carries over by itself.
+    pattern = ((exponent - least) << (digits - 1)) + whole
+    return pattern | (int(sign) << (bits - 1))
+
+
+def fraction(pattern, bits):
+    """Return what a pattern of a finite number means."""
+    form = {32: ("<I", "<f"), 64: ("<Q", "<d")}[bits]
+    return Fraction(struct.unpack(form[1], struct.pack(form[0], int(pattern)))[0])
+
+
+def finite(*arrays):
+    """Return which elements are finite in all arrays."""
+    return [all(np.isfinite(a.view(f"f{a.itemsize}")[i]) for a in arrays) for i in range(COUNT)]
+
+
+FLOATING = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+
+
+@pytest.mark.parametrize("suffix", ["", ".rn"])
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", FLOATING)
+def test_floats_of_two(name, bits, suffix):
+    a, b = floats(bits), floats(bits)
+    got = run(f"{name}{suffix}.f{bits} y, x0, x1;", [a, b], bits)
+    for i, ordinary in enumerate(finite(a, b, got)):
+        if ordinary:
+            exact = FLOATING[name](fraction(a[i], bits), fraction(b[i], bits))
+            assert exact == 0 or int(got[i]) == rounded(exact, bits)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_products_and_sums_round_once(bits):
+    a, b, c = floats(bits), floats(bits), floats(bits)
+    kind = f"f{bits // 8}"
+    with np.errstate(all="ignore"):
+        near = -(a.view(kind).astype(np.float64) * b.view(kind)).astype(kind)  # what cancels
+    c = np.where(np.arange(COUNT) % 2 == 0, near.view(c.dtype), c)
+    got = run(f"fma.rn.f{bits} y, x0, x1, x2;", [a, b, c], bits)
+    checked = 0
+    for i, ordinary in enumerate(finite(a, b, c, got)):
+        exact = ordinary and fraction(a[i], bits) * fraction(b[i], bits) + fraction(c[i], bits)
+        small = bits == 64 and ordinary and abs(exact) < Fraction(2) ** -900
+        if ordinary and exact != 0 and not small:
+            assert int(got[i]) == rounded(exact, bits)
+            checked += 1
+    assert checked > COUNT // 2
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_minimum_and_maximum_pass_numbers_over_nan(bits):
+    a, b = floats(bits), floats(bits)
+    kind = f"f{bits // 8}"
+    for name in ("min", "max"):
+        got = run(f"{name}.f{bits} y, x0, x1;", [a, b], bits).view(kind)
+        for x, y, z in zip(a.view(kind), b.view(kind), got):
+            there = [float(n) for n in (x, y) if not np.isnan(n)]
+            want = {"min": min, "max": max}[name](there) if there else None
+            assert np.isnan(z) if want is None else z == want
+
+
+@pytest.mark.parametrize(
+    ("to", "from_"),
+    [
+        ("s64", "s32"),
+        ("u64", "u32"),
+        ("u32", "u64"),
+        ("s32", "s16"),
+        ("u16", "u32"),
+        ("s64", "u32"),
+    ],
+)
+def test_integers_change_their_width(to, from_):
+    a = patterns(int(from_[1:]))
+    got = run(f"cvt.{to}.{from_} y, x0;", [a], int(to[1:]))
+    assert [int(z) for z in got] == [number(x, from_) % (1 << int(to[1:])) for x in a]
+
+
+@pytest.mark.parametrize("from_", ["s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_integers_become_floats(from_, bits):
+    a = patterns(int(from_[1:]))
+    got = run(f"cvt.rn.f{bits}.{from_} y, x0;", [a], bits)
+    assert [int(z) for z in got] == [rounded(Fraction(number(x, from_)), bits) for x in a]
+
+
+def test_floats_change_their_width():
+    a = floats(32)
+    wide = run("cvt.f64.f32 y, x0;", [a], 64)
+    assert wide.view(np.float64).tolist() == pytest.approx(
+        a.view(np.float32).astype(float).tolist(), rel=0, abs=0, nan_ok=True
+    )
+    b = floats(64)
+    narrow = run("cvt.rn.f32.f64 y, x0;", [b], 32)
+    for i, ordinary in enumerate(finite(b, narrow)):
+        if ordinary and fraction(b[i], 64) != 0:
+            assert int(narrow[i]) == rounded(fraction(b[i], 64), 32)
+
+
+def test_bfloat16():
+    a = patterns(16)
+    wide = run("cvt.f32.bf16 y, x0;", [a], 32)
+    assert wide.tolist() == [int(x) << 16 for x in a]
+    b = floats(32)
+    narrow = run("cvt.rn.bf16.f32 y, x0;", [b], 16)
+    for x, z in zip(b, narrow):
+        value = x.view(np.float32)
+        if np.isnan(value):
+            assert z == 0x7FFF
+        elif np.isinf(value):
+            assert int(z) << 16 == int(x)
+        elif value != 0:
+            assert int(z) == rounded(fraction(x, 32), 16)
+
+
+def test_predicates_and_selection():
+    a, b = patterns(32), patterns(32)
+    body = "setp.lt.s32 %p1, x0, 0; setp.gt.u32 %p2, x1, 77; {}; selp.b32 y, x0, x1, %p3;"
+    for text, meaning in (
+        ("and.pred %p3, %p1, %p2", operator.and_),
+        ("or.pred %p3, %p1, %p2", operator.or_),
+        ("xor.pred %p3, %p1, %p2", operator.xor),
+        ("not.pred %p3, %p1", lambda p, q: not p),
+        ("mov.pred %p3, %p2", lambda p, q: q),
+    ):
+        got = run(body.format(text), [a, b], 32)
+        want = [x if meaning(x >> 31 == 1, y > 77) else y for x, y in zip(a, b)]
+        assert got.tolist() == want
+
+
+def test_moves_join_and_part_registers():
+    a, b = patterns(32), patterns(32)
+    joined = run("mov.b64 y, {x0, x1};", [a, b], 64)
+    assert [int(z) for z in joined] == [int(x) | int(z) << 32 for x, z in zip(a, b)]
+    assert run("mov.b64 {_, y}, x0;", [joined], 32).tolist() == b.tolist()
+    assert run("mov.b32 y, 0f3F800000;", [a], 32).tolist() == [0x3F800000] * COUNT
+    assert run("cvta.to.global.u64 y, x0;", [joined], 64).tolist() == joined.tolist()
+
+
+def test_branches_part_threads_and_join_them():
+    a = patterns(32)
+    body = """setp.lt.u32 %p1, x0, 1000; @%p1 bra $SMALL; add.u32 y, x0, 5; bra.uni $END;
+    $SMALL: mov.b32 %r20, 0; mov.b32 y, x0;
+    $LOOP: setp.ge.u32 %p2, %r20, x0; @%p2 bra $END; add.u32 %r20, %r20, 1; add.u32 y, y, 2;
+    bra $LOOP; $END: @!%p1 add.u32 y, y, 1;"""
+    small = (a % 50).astype(np.uint32)
+    mixed = np.where(np.arange(COUNT) % 2 == 0, small, a).astype(np.uint32)
+    want = [3 * int(x) if x < 1000 else (int(x) + 6) % 2**32 for x in mixed]
+    assert run(body, [mixed], 32).tolist() == want
+
+
+SHARED = ".shared .align 16 .b8 s[4096];"
+
+
+def test_shared_memory_and_barriers():
+    a = patterns(32)
+    body = """mov.b32 %r20, s; mad.lo.s32 %r21, %r30, 4, %r20; st.shared.b32 [%r21], x0;
+    bar.sync 0; sub.s32 %r22, 95, %r30; mad.lo.s32 %r23, %r22, 4, %r20; ld.shared.b32 y, [%r23];"""
+    assert run(body, [a], 32, shared=SHARED).tolist() == a[::-1].tolist()
+    with pytest.raises(Fault, match="race"):
+        run(body.replace("bar.sync 0;", ""), [a], 32, shared=SHARED)
+
+
+def test_a_write_after_a_read_is_a_race_too():
+    body = """mov.b32 %r20, s; ld.shared.b32 y, [%r20]; setp.eq.s32 %p1, %r30, 40;
+    @%p1 st.shared.b32 [%r20+4], x0; {} @%p1 st.shared.b32 [%r20], x0;"""
+    a = patterns(32)
+    run(body.format("bar.sync 0;"), [a], 32, shared=SHARED)
+    with pytest.raises(Fault, match="race"):
+        run(body.format(""), [a], 32, shared=SHARED)
+
+
+def test_two_warps_that_write_one_place_race():
+    with pytest.raises(Fault, match="race"):
+        run("mov.b32 %r20, s; st.shared.b32 [%r20], x0; mov.b32 y, x0;", [patterns(32)], 32,
+            shared=SHARED)  # fmt: skip
+
+
+def test_vectors():
+    a = patterns(32)
+    body = """mov.b32 %r20, s; shl.b32 %r21, %r30, 4; add.s32 %r21, %r21, %r20;
+    st.shared.v4.b32 [%r21], {x0, 7, x0, %r30}; ld.shared.v2.b32 {%r22, %r23}, [%r21+8];
+    sub.u32 %r22, %r22, x0; add.u32 y, %r22, %r23;"""
+    assert run(body, [a], 32, shared=SHARED).tolist() == list(range(COUNT))
+
+
+MODES = {
+    "bfly": lambda lane, by: lane ^ by,
+    "idx": lambda lane, by: by,
+    "up": lambda lane, by: lane - by if lane >= by else lane,
+    "down": lambda lane, by: lane + by if lane + by < 32 else lane,
+}
+
+
+@pytest.mark.parametrize("by", [0, 1, 5, 16, 31])
+@pytest.mark.parametrize("mode", MODES)
+def test_shuffles(mode, by):
+    a = patterns(32)
+    bound = 0 if mode == "up" else 31
+    got = run(f"shfl.sync.{mode}.b32 y|%p1, x0, {by}, {bound}, -1;", [a], 32)
+    want = [a[i // 32 * 32 + MODES[mode](i % 32, by)] for i in range(COUNT)]
+    assert got.tolist() == want
+
+
+def test_a_shuffle_needs_the_whole_warp():
+    body = (
+        "mov.u32 %r20, %laneid; setp.eq.s32 %p1, %r20, 3; @%p1 shfl.sync.bfly.b32 y, x0, 1, 31, -1;"
+    )
+    with pytest.raises(Fault, match="threads of a warp are missing"):
+        run(body, [patterns(32)], 32)
+
+
+def test_atomic_additions():
+    total = np.zeros(2, np.uint32)
+    text = """.visible .entry f(.param .u64 f_0) { .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %tid.x; {} ret; }"""
+    body = "red.global.add.u32 [%rd1], %r1; atom.global.add.u32 %r2, [%rd1+4], 1;"
+    launch(parse(text.replace("{}", body)), (3,), (COUNT,), [Buffer(total, writable=True)])
+    assert total.tolist() == [3 * sum(range(COUNT)), 3 * COUNT]
+
+
+def test_a_matrix_product():
+    """Elements by the tables of the manual: row and column of each register of each lane."""
+    a, b = (RNG.integers(-8, 9, shape) for shape in ((16, 16), (16, 8)))
+    c = RNG.integers(-99, 99, (16, 8))
+    bits = lambda n: int(np.float32(n).view(np.uint32)) >> 16  # noqa: E731
+    left, right, sums = (np.zeros((32, n), np.uint32) for n in (4, 2, 4))
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        for r, (row, k) in enumerate(((g, 0), (g + 8, 0), (g, 8), (g + 8, 8))):
+            k += 2 * t
+            left[lane, r] = bits(a[row, k]) | bits(a[row, k + 1]) << 16
+        for r, k in enumerate((2 * t, 2 * t + 8)):
+            right[lane, r] = bits(b[k, g]) | bits(b[k + 1, g]) << 16
+        for r in range(4):
+            value = c[g + 8 * (r // 2), 2 * t + r % 2]
+            sums[lane, r] = np.float32(value).view(np.uint32)
+    out = np.zeros((32, 4), np.uint32)
+    names = [
+        f"{{{', '.join(f'%r{i + j}' for j in range(n))}}}" for i, n in ((0, 4), (4, 2), (6, 4))
+    ]
+    loads = "".join(
+        f"ld.param.b64 %rd1, [f_{i}]; mad.lo.s64 %rd2, %rd9, {4 * n}, %rd1;"
+        f"ld.global.v{n}.b32 {name}, [%rd2];"
+        for i, (n, name) in enumerate(zip((4, 2, 4), names))
+    )
+    product = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+    text = f""".visible .entry f({", ".join(f".param .u64 f_{i}" for i in range(4))}) {{
+    .reg .b32 %r<30>; .reg .b64 %rd<10>; mov.u32 %r20, %laneid; cvt.u64.u32 %rd9, %r20; {loads}
+    {product} {names[2]}, {names[0]}, {names[1]}, {names[2]};
+    ld.param.b64 %rd1, [f_3]; mad.lo.s64 %rd2, %rd9, 16, %rd1;
+    st.global.v4.b32 [%rd2], {names[2]}; ret; }}"""
+    buffers = [*map(Buffer, (left, right, sums)), Buffer(out, writable=True)]
+    launch(parse(text), (1,), (32,), buffers)
+    want = a @ b + c
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        got = out[lane].view(np.float32)
+        assert got.tolist() == [want[g + 8 * (r // 2), 2 * t + r % 2] for r in range(4)]
+
+
+REFUSED = (
+    "add.ftz.f32 %r9, %r0, %r0;",
+    "add.sat.s32 %r9, %r0, %r0;",
+    "cp.async.cg.shared.global [%r0], [%rd0], 16;",
+    "setp.lt.and.s32 %p9, %r0, 1, %p1;",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r0}, {%r0}, {%r0}, {%r0};",
+    "ld.local.b32 %r9, [%rd0];",
+)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_an_unknown_instruction_is_refused(text):
+    with pytest.raises(Fault, match="no instruction that is known"):
+        run(text, [patterns(32)], 32)
+
+
+MISUSED = {
+    "ld.global.b32 y, [%a1+100000];": "outside of every buffer",
+    "add.s64 %a5, %a1, 2; ld.global.b32 y, [%a5];": "no multiple of 4",
+    "ld.global.v4.b32 {y, %r10, %r11, %r12}, [%a2];": "no multiple of 16",
+    "st.global.b32 [%a2], x0; mov.b32 y, x0;": "writes to an operand",
+    "mov.b32 %r20, 4096; ld.shared.b32 y, [%r20];": "outside of shared memory",
+    "mov.b32 y, %r25;": "read before it is written",
+    "mov.b32 %q1, x0; mov.b32 y, x0;": "not declared",
+    "mov.b64 y, %i1;": "has not 64 bits",
+    "mov.b32 y, x0; bar.sync 1;": "only barrier 0",
+    "mov.b32 y, x0; $L: bra $L;": "does not end",
+    "mov.b32 y, x0; setp.eq.s32 %p1, %r30, 3; @%p1 bra.uni $E; $E:": "threads disagree",
+    """mov.b32 y, x0; setp.eq.s32 %p1, %r30, 3; @%p1 bra $A; bar.sync 0; bra $E; $A: bar.sync 0;
+    $E:""": "different barriers",
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), MISUSED.items())
+def test_what_is_forbidden_stops_the_run(body, reason, monkeypatch):
+    monkeypatch.setattr("convref_ptx.machine.ENDLESS", 500)
+    with pytest.raises(Fault, match=reason):
+        run(body, [patterns(32)], 32, shared=SHARED)
+
+
+def test_two_threads_may_not_write_one_place():
+    out = np.zeros(1, np.uint32)
+    text = """.visible .entry f(.param .u64 f_0) { .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %ctaid.x; st.global.b32 [%rd1], %r1; ret; }"""
+    launch(parse(text), (1,), (1,), [Buffer(out, writable=True)])
+    with pytest.raises(Fault, match="two threads write"):
+        launch(parse(text), (2,), (1,), [Buffer(out, writable=True)])
+
+
+def test_arguments_and_threads_are_those_of_the_entry():
+    text = ".visible .entry f(.param .u64 f_0, .param .b32 f_1) .maxntid 32 { ret; }"
+    buffer = Buffer(np.zeros(1))
+    launch(parse(text), (1,), (32,), [buffer, b"1234"])
+    with pytest.raises(Fault, match="got arguments of 8 bytes, needs 8, 4"):
+        launch(parse(text), (1,), (32,), [buffer])
+    with pytest.raises(Fault, match="64 threads, at most 32"):
+        launch(parse(text), (1,), (64,), [buffer, b"1234"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".visible .entry f(.param .v2 .f32 f_0) { ret; }",
+        ".visible .entry f() { .local .align 4 .b8 x[4]; }",
+        ".visible .entry f() { .shared .b8 x; }",
+        ".visible .entry f() { .reg .f128 %q<3>; }",
+        ".visible .entry f() { mov.b32 %r1, a b; }",
+    ],
+)
+def test_text_of_another_form_is_refused(text):
+    with pytest.raises(Fault):
+        parse(text)
+
+
+def test_every_row_of_the_table_is_tested_here(request):
+    """The opcodes in this file's source reach every pattern of the interpreter's table."""
+    source = request.path.read_text("utf-8")
+    for pattern, function in _TABLE:
+        stem = pattern.pattern.replace("\\", "").split(".")[0].strip("(")
+        names = stem.rstrip(")").split("|")
+        assert any(name.split("[")[0] in source for name in names), function.__name__
+
+
+def test_a_decoded_opcode_is_found_once():
+    program = parse(".visible .entry f() { .reg .b32 %r<3>; add.s32 %r1, %r1, %r2; ret; }")
+    assert decoded(program.code[0]) is decoded(program.code[0])
