@@ -23,7 +23,7 @@ from .epilogue import ACTIVATIONS
 from .geometry import Tensor, operands
 from .launch import Plan
 from .measured import AT_MOST, is_fastest
-from .plan import Choice, offered, plan, refusal
+from .plan import FAMILIES, Choice, offered, plan, refusal
 from .task import ARCH, UNFUSED, Fusion
 
 _PLANS = 4096
@@ -142,6 +142,8 @@ class TritonBackend:
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
+        if call.op in FAMILIES:
+            return Numerics("rn32")
         cut = {call.math: True} if call.math != "ieee" else {}
         if call.specs[0].device == "cpu" or (call.dtype == "f32" and not cut):
             return Numerics("rn32", **cut)
@@ -156,7 +158,7 @@ class TritonBackend:
 
 def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
     shape, strides = tuple(tensor.shape), tensor.stride()
-    return Tensor(role, shape, strides, call.dtype, tensor.data_ptr() % 16 == 0)
+    return Tensor(role, shape, strides, call.dtype_of(role), tensor.data_ptr() % 16 == 0)
 
 
 @lru_cache(_PLANS)

@@ -17,6 +17,7 @@ from convref.problem import ConvProblem, WindowProblem
 Three = tuple[int, int, int]
 LIMIT = 2**31  # what an int32 offset must stay below
 ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
+_BYTES = ITEMSIZE | {"i64": 8}  # of indices
 
 
 class Tensor(NamedTuple):
@@ -137,7 +138,7 @@ def lying(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor
     for axis in reversed(spec.order or letters):
         strides[axis] = 0 if axis in spec.expand else step * wider.get(axis, 1)
         step *= 1 if axis in spec.expand else max(sizes[axis], 1) * wider.get(axis, 1)
-    aligned = spec.offset * ITEMSIZE[spec.dtype] % 16 == 0
+    aligned = spec.offset * _BYTES[spec.dtype] % 16 == 0
     return Tensor(role, shape, tuple(strides[axis] for axis in letters), spec.dtype, aligned)
 
 

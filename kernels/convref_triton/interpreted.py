@@ -38,6 +38,7 @@ def copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def poisoned(made: Buffer) -> torch.Tensor:
-    """Return a new tensor full of NaN, so that what nobody writes shows."""
+    """Return a new tensor full of NaN or the least integer, so that what nobody writes shows."""
     tensor = torch.empty_strided(made.shape, made.strides, dtype=TYPES[made.dtype][0])
-    return tensor.fill_(torch.nan)
+    floats = tensor.is_floating_point()
+    return tensor.fill_(torch.nan if floats else torch.iinfo(tensor.dtype).min)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 from triton.runtime import JITFunction
 
@@ -22,6 +22,7 @@ from . import (
     flat,
     gather,
     measured,
+    pool,
     split,
     tma,
     unfold,
@@ -63,6 +64,22 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
     "fold": (unfold,),
 }
 OPS = ("conv", "unfold", "fold")
+
+
+class Family(Protocol):
+    """What a module offers that plans whole calls of its ops, not one result at a time."""
+
+    def refusal(self, call: Call) -> str | None:
+        """Return why the family does not compute a call of its ops, None if it does."""
+
+    def tiles(self, builder: Builder) -> tuple[Tile, ...]:
+        """Return the rows of the table that serve a call, the one to take first."""
+
+    def add(self, builder: Builder, tile: Tile, fusion: Fusion) -> None:
+        """Add what computes the call to its builder."""
+
+
+FAMILIES: dict[str, Family] = dict.fromkeys(pool.OPS, pool)
 
 
 @dataclass(frozen=True)
@@ -108,6 +125,8 @@ def plan(
         Architecture of the device.
     """
     builder = Builder(call, tensors)
+    if call.op in FAMILIES:
+        return _whole_plan(builder, choice, card, fusion)
     shape = geometry(call.windows)
     for role in call.wanted:
         if role in builder.buffers:
@@ -126,6 +145,26 @@ def plan(
     return builder.plan()
 
 
+def _whole_plan(builder: Builder, choice: Choice | None, card: str, fusion: Fusion) -> Plan:
+    """Return the plan of a call that a family plans."""
+    family = FAMILIES[builder.call.op]
+    possible = {found.key: found for found in _of_family(builder)}
+    expected = next(iter(possible.values()))
+    if choice is not None and choice.key in possible:
+        taken, why = possible[choice.key], "asked for"
+    else:
+        row = measured.look_up(builder.call, builder.call.wanted[0], card)
+        taken, why = _known(row, possible, expected, "heuristic")
+    family.add(builder, taken.tile, fusion)
+    builder.reasons.append(f"{', '.join(builder.call.wanted)}: {taken} ({why})")
+    return builder.plan()
+
+
+def _of_family(builder: Builder) -> list[Choice]:
+    family = FAMILIES[builder.call.op]
+    return [Choice(_name(family), tile, _source(family)) for tile in family.tiles(builder)]
+
+
 def choices(task: Task) -> Iterator[Choice]:
     """Yield everything that computes a task, the preferred kernel first."""
     for kernel in KERNELS[task.kind]:
@@ -135,6 +174,8 @@ def choices(task: Task) -> Iterator[Choice]:
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
     """Return every choice that `plan` takes for some result of a call."""
+    if call.op in FAMILIES:
+        return _of_family(Builder(call, tensors))
     shape = geometry(call.windows)
     tasks = (Task(Builder(call, tensors), shape, role, arch=arch) for role in call.wanted)
     return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
@@ -143,7 +184,16 @@ def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list
 def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str]:
     """Return what was measured to be fastest, else what the heuristic expects, and the reason."""
     found = measured.look_up(task.builder.call, task.role, card)
-    expected, why = _expected(task)
+    return _known(found, possible, *_expected(task))
+
+
+def _known(
+    found: tuple[Mapping[str, Any], str] | None,
+    possible: Mapping[str, Choice],
+    expected: Choice,
+    why: str,
+) -> tuple[Choice, str]:
+    """Return the choice of a measured row, else the expected one, and the reason."""
     if found is None:
         return expected, why
     row, where = found
@@ -169,7 +219,7 @@ def _choice(kernel: Kernel, tile: Tile) -> Choice:
 
 
 @cache
-def _source(kernel: Kernel) -> str:
+def _source(kernel: Kernel | Family) -> str:
     """Return twelve digits that change with the source of a module's kernels or their helpers."""
     made = [value for value in vars(kernel).values() if isinstance(value, JITFunction)]
     keys = sorted(function.cache_key for function in made)
@@ -180,7 +230,7 @@ def _named(task: Task, name: str) -> Kernel:
     return next(kernel for kernel in KERNELS[task.kind] if _name(kernel) == name)
 
 
-def _name(kernel: Kernel) -> str:
+def _name(kernel: Kernel | Family) -> str:
     return kernel.__name__.rpartition(".")[2]
 
 
@@ -190,12 +240,14 @@ MOST = 65_535  # programs along y and z of a grid
 
 def refusal(call: Call) -> str | None:
     """Return why no kernel computes `call`, None if one does."""
-    if call.op not in OPS:
-        return f"no kernel for {call.op}: there are some for {', '.join(OPS)}"
+    if call.op not in (*OPS, *FAMILIES):
+        return f"no kernel for {call.op}: there are some for {', '.join((*OPS, *FAMILIES))}"
     if call.dtype not in ITEMSIZE:
         return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
     if call.math not in MATHS.get(call.dtype, ("ieee",)):
         return f"math={call.math} is for f32"
+    if call.op in FAMILIES:
+        return FAMILIES[call.op].refusal(call)
     shape = geometry(call.windows)
     if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
         return "2**31 pixels or more"
