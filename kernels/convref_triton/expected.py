@@ -53,12 +53,14 @@ def weaknesses(specimen: Specimen, found: Inspection) -> list[str]:
         weak.append("loads")
     if found.arch == "sm_90" and not weak and (found.operands != "SS" or not found.wait):
         weak.append("pipeline")
-    return [f"{name}: {reason(specimen, name)}" for name in weak]
+    return [f"{name}: {reason(specimen, name, found)}" for name in weak]
 
 
-def reason(specimen: Specimen, weak: str) -> str:
+def reason(specimen: Specimen, weak: str, found: Inspection) -> str:
     """Return the reason of a weakness, empty if there is none."""
-    return next((text for what, text, holds in REASONS if what == weak and holds(specimen)), "")
+    known = (text for what, text, holds in REASONS if what == weak and holds(specimen))
+    ptxas = f"ptxas serialises the products {found.serialised}" if found.serialised else ""
+    return next(known, ptxas if weak == "pipeline" else "")
 
 
 def key(specimen: Specimen, arch: str) -> str:

@@ -6,6 +6,7 @@ disassemblers come with Triton. Rates are the published dense peaks of a multipr
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -76,6 +77,8 @@ class Inspection:
         Bytes of shared memory of a block, static and dynamic.
     wait : int or None
         wgmma groups still in flight at the loop's wait; None where it does not wait.
+    serialised : str
+        Why ptxas lets one wgmma wait for the other, in its own words; empty where it does not.
     loop : int or None
         Instructions of the innermost loop around the multiply-adds; None where there is none.
     issue : float or None
@@ -99,6 +102,7 @@ class Inspection:
     spills: int
     shared: int
     wait: int | None
+    serialised: str
     loop: int | None
     issue: float | None
     accesses: tuple[layouts.Access, ...]
@@ -229,6 +233,7 @@ def _inspect_nvidia(compiled: Compiled) -> Inspection:
     warps, rate = compiled.metadata["num_warps"], RATES.get(compiled.arch, {})
     cycles = sum(warps / p.warps * p.products / rate[p.kind] for p in products if p.kind in rate)
     slots = len(inner) * warps / SCHEDULERS
+    wait = min(waits) if waits and loop is not None else None
     return Inspection(
         compiled.name,
         compiled.arch,
@@ -239,13 +244,28 @@ def _inspect_nvidia(compiled: Compiled) -> Inspection:
         used["REG"],
         sum(i.opcode.startswith(("LDL", "STL")) for i in code),
         used["SHARED"] + compiled.metadata["shared"],
-        min(waits) if waits and loop is not None else None,
+        wait,
+        _serialised(compiled) if wait == 0 else "",
         None if loop is None else len(loop),
         slots / cycles if cycles and loop is not None else None,
         layouts.accesses(compiled.asm["ttgir"]),
         compiled.seconds,
         compiled.from_disk,
     )
+
+
+def _serialised(compiled: Compiled) -> str:
+    """Return what ptxas says about wgmma when it assembles the kernel again."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(compiled.asm["ptx"])
+        file.flush()
+        arch = f"--gpu-name={compiled.arch}a"  # wgmma is a feature of this very architecture
+        call = [triton.knobs.nvidia.ptxas.path, "-v", arch, file.name, "-o", os.devnull]
+        said = subprocess.run(call, check=True, capture_output=True, text=True).stderr
+    found = re.search(
+        r"\((C\d+)\)[^\n]*?serialized (due to [^\n]*?)( in the function|$)", said, re.M
+    )
+    return f"{found[2]} ({found[1]})" if found else ""
 
 
 def _waits(instruction: Instruction) -> bool:
@@ -391,6 +411,7 @@ def _inspect_amd(compiled: Compiled) -> Inspection:
         spilled + scratch,
         compiled.metadata["shared"],
         None,
+        "",
         None if loop is None else len(loop),
         None,
         layouts.accesses(compiled.asm["ttgir"]),

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from convref.commands import app
+from convref.line import parse
 from convref_triton import aot, inspection, layouts
+from convref_triton.geometry import operands
 from convref_triton.inspection import Instruction, inspect, loops, parse_sass
 from convref_triton.launch import Descriptor, Launch, Slot
+from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
 
 SIZES = ("M", "N", "K", "a_row", "b_row", "c_row")
@@ -76,6 +79,7 @@ def test_a_stride_without_a_promise_is_loaded_element_by_element():
     found = seen(product(N=1003, b_row=1003))
     assert found.loop_loads == {"LDG 2": 32, "cp.async 16": 4}
     assert found.wait == 0
+    assert found.serialised == ""  # Triton itself asked for it
     (narrow,) = [access for access in found.accesses if access.op == "load"]
     assert (narrow.shape, narrow.vector, narrow.proven) == ((64, 128), 2, False)
     assert not narrow.coalesced
@@ -281,3 +285,15 @@ def test_what_the_command_cannot_show(arguments, text):
     status, _, error = command_line(*arguments)
     assert status != 0
     assert str(error).startswith(text)
+
+
+def test_why_products_wait_is_told_in_ptxas_own_words():
+    """Triton asks for one product in flight; ptxas finds the sums touched in between."""
+    line = "conv.fprop:n8c128k128_i28x28_f1x1:bias=0:dt=bf16:mem=nhwc"
+    call = parse(line).call
+    choices = {(c.kernel, c.tile[:3]): c for c in offered(call, operands(call))}
+    choice = choices["gather", (128, 256, 64)]
+    (launch,) = (s for s in plan(call, operands(call), choice).steps if isinstance(s, Launch))
+    found = inspect(aot.compile(specialise(launch), "sm_90"))
+    assert found.wait == 0
+    assert re.search(r"accumulator registers .*\(C7515\)", found.serialised)
