@@ -1,0 +1,237 @@
+"""The GPU kernels: their PTX, interpreted, against the oracle; what ptxas makes of it."""
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from convref import UnsupportedError, parse
+from convref.conformance.examine import examine
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref_driver import stub
+from convref_mojo import cuda, emit
+from convref_ptx import Fault
+from convref_ptx import parse as parse_ptx
+
+if (REASON := emit.missing()) is not None:
+    pytest.skip(REASON, allow_module_level=True)
+
+ARMS = (cuda.interpreted, cuda.interpreted_sm_80, cuda.interpreted_direct)
+KERNELS = sorted(emit.texts())
+KINDS = ("gather", "correlate", "total")
+
+
+@settings(max_examples=max(20, settings().max_examples // 4))
+@given(cases(passes=("fprop", "backward"), dtypes=cuda.DTYPES, max_elements=900, max_macs=9_000))
+def test_any_case_is_right(case):
+    for backend in ARMS if case.call.dtype == "bf16" else ARMS[:1]:
+        found = examine(case, backend)
+        assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+# Each kernel, tiles that are not full, depths beyond one step, classes of a stride, groups.
+LINES = (
+    "conv.fprop:n2c16k24_i5x6_f3_p1:dt=bf16:mem=nhwc",
+    "conv.fprop:n1c40k70_i9x8_f3_p1:dt=bf16:mem=nhwc:fill=normal",
+    "conv.fprop:n1c5k70_i9x8_f3_p1:dt=bf16:bias=0",
+    "conv.dgrad:n1c16k8_i9x8_f3_s2_p1:dt=bf16:mem=nhwc",
+    "conv.backward:n2c12k8g2_i5x6_f3x2_s2_p1,0x1,2_d1x2:dt=bf16:mem=nhwc:fill=normal",
+    "conv.wgrad:n2c9k70_i6x5_f3_p1:dt=bf16:mem=nhwc",
+    "conv.fprop:n2c8k3_i4x5_f3_s2_p1:t=1:op=1:dt=bf16:mem=nhwc",
+    "conv.backward:n1c3k4_i4x5x3_f2_p1:flip=1",
+    "conv.backward:n1c3k4_i40_f3_s2:dt=f64:fill=normal",
+    "conv.bgrad:n3c1k5_i9x7_f1",
+)
+
+
+@pytest.mark.parametrize("backend", ARMS, ids=lambda backend: backend.name)
+@pytest.mark.parametrize("line", LINES)
+def test_tiles_meet_without_a_seam(line, backend):
+    found = examine(parse(line), backend)
+    assert (found.verdict, found.reason) == ("pass", "")
+
+
+def test_every_kernel_is_run_by_these_lines(monkeypatch):
+    seen = set()
+    monkeypatch.setattr(
+        cuda.Interpreter, "run", lambda self, launch, *_: seen.add((self.arch, launch.kernel))
+    )
+    for case in map(parse, LINES):
+        for backend in ARMS:
+            backend.run(case.call, *operands(case))
+    of_other_types = {("sm_80", f"{kind}_{t}") for kind in KINDS for t in ("f32", "f64")}
+    of_other_types |= {("sm_90a", f"{kind}_bf16") for kind in KINDS}
+    assert set(KERNELS) - seen <= of_other_types
+
+
+def ptxas():
+    triton = pytest.importorskip("triton", reason="ptxas comes with triton")
+    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    return path if path.exists() else pytest.skip("this triton came without ptxas")
+
+
+@pytest.mark.parametrize(("arch", "name"), KERNELS)
+def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
+    text = emit.texts()[arch, name]
+    source = tmp_path / "kernel.ptx"
+    source.write_text(text, "utf-8")
+    words = [ptxas(), "-v", f"-arch={arch}", "-o", tmp_path / "kernel.cubin", source]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", done.stderr)
+    assert text.count("mma.sync.aligned.m16n8k16") == (16 if "mma" in name else 0)
+    registers = int(re.search(r"Used (\d+) registers", done.stderr)[1])
+    assert registers <= (128 if "mma" in name else 40)  # four blocks of 128 threads, or twelve
+
+
+def test_the_struct_is_that_of_the_source():
+    source = (emit.SOURCES / "geometry.mojo").read_text("utf-8")
+    for mirrored in (cuda.GpuLine, cuda.Place, cuda.GpuFilter, cuda.Geometry):
+        body = re.search(rf"^struct {mirrored.__name__}\(.*?(?=^\S)", source, re.M | re.S)[0]
+        fields = re.findall(r"^    var (\w+): (\w+)", body, re.M)
+        kinds = [(n, "Int32" if k is cuda.Int32 else k.__name__) for n, k in mirrored._fields_]
+        assert kinds == fields
+    sizes = {parse_ptx(text).parameters[-1].size for text in emit.texts().values()}
+    assert sizes == {ctypes.sizeof(cuda.Geometry)}
+
+
+# What a slip makes of the text of a kernel, and how it shows.
+SLIPS = {
+    "a barrier is missing": (r"bar\.sync \t0;", "", "race"),
+    "fragments of a change places": (
+        r"\{(%r\d+), (%r\d+), (%r\d+), (%r\d+)\},(\s+\{%r\d+, %r\d+\},)",
+        r"{\1, \3, \2, \4},\5",
+        "wrong",
+    ),
+    "fragments of b change places": (
+        r"(\},\s+)\{(%r\d+), (%r\d+)\},",
+        r"\1{\3, \2},",
+        "wrong",
+    ),
+    "a row too many is stored": (
+        r"setp\.(ge|lt)\.s32 (\t%p\d+, %r\d+, )(%r\d+)",
+        r"setp.\1.u32 \g<2>1000000",
+        "fault",
+    ),
+    "a stride is another": (r"_param_4\+144\]", "_param_4+152]", "wrong"),
+    "a result is cut, not rounded": (
+        r"cvt\.rn\.bf16\.f32 \t(%rs\d+), (%r\d+);",
+        r"mov.b32 {_, \1}, \2;",
+        "wrong",
+    ),
+}
+
+
+def slipped(monkeypatch, name):
+    pattern, text, _ = SLIPS[name]
+    changed = {}
+    for key in KERNELS:
+        if key[0] == "sm_90a" and "gather_mma" in key[1]:
+            changed[key], count = re.subn(pattern, text, emit.texts()[key])
+            assert count, "the slip names what is no more"
+    monkeypatch.setattr(cuda, "_program", lambda *key: parse_ptx(changed[key]))
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_found_out(name, monkeypatch):
+    slipped(monkeypatch, name)
+    how, found = SLIPS[name][2], set()
+    for line in LINES[:3]:
+        case = parse(line)
+        try:
+            cuda.interpreted.run(case.call, *operands(case))
+            found.add(examine(case, cuda.interpreted).verdict)
+        except Fault as fault:
+            found.add("race" if "race" in str(fault) else "fault")
+    assert how in found
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    try:
+        return stub.Stub(stub.build(tmp_path_factory.mktemp("stub")))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", ["gather_f32", "correlate_mma", "total_f64"])
+def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
+    kernel = cuda.loaded("sm_90a", name, 0, driver)
+    pointers = len(kernel.manifest.parameters) - 1
+    driver.layout([8] * pointers + [ctypes.sizeof(cuda.Geometry)])
+    driver.log()
+    g = cuda.Geometry(3, 1, 4)
+    g.filter.x = -7
+    kernel.launch((5, 2), [*range(1, pointers + 1), bytes(g)], stream=0x99)
+    (line,) = [line for line in driver.log() if line.startswith("launch")]
+    assert "grid 5 2 1 block 128 1 1 shared 0 stream 0x99" in line
+    assert line.endswith(bytes(g).hex())
+
+
+REFUSED = {
+    "conv.jvp:n1c1k1_i3_f2": r"no conv.jvp kernel",
+    "max_pool.fprop:n1c1_i3_f2": r"no max_pool.fprop kernel",
+    "conv.fprop:n1c1k1_i3_f2:dt=f16": "no kernel for f16",
+    "conv.fprop:n1c1k1_i3_f2:math=tf32": "no math=tf32",
+    "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the device cpu",
+    "conv.fprop:n1c99999999k99999999g99999999_i1_f1": "tiles of channels",
+    "conv.fprop:n70000c1k1_i200x200_f1": r"2\*\*31 elements",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), REFUSED.items())
+def test_what_it_cannot_do_has_a_reason(line, reason):
+    call = parse(line).call
+    assert re.search(reason, cuda.interpreted.supports(call))
+    with pytest.raises(UnsupportedError, match=reason):
+        cuda.interpreted.run(call, *(None,) * len(call.roles))
+
+
+def test_without_a_gpu_the_backend_says_so():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA GPU")
+    call = parse("conv.fprop:n1c1k1_i3_f2:dev=cuda").call
+    assert "needs a CUDA device of sm_80" in cuda.backend.supports(call)
+    assert "needs a CUDA device" in cuda.backend.fingerprint()["missing"]
+
+
+def test_without_ptx_and_compiler_the_reason_names_the_command(monkeypatch, tmp_path):
+    monkeypatch.setattr(emit, "prebuilt", lambda folder=None: tmp_path / "none")
+    monkeypatch.setattr(emit, "version", lambda: None)
+    emit.missing.cache_clear()
+    try:
+        assert "pip install 'convref[mojo-gpu]'" in emit.missing()
+        with pytest.raises(UnsupportedError, match="no compiler to make it"):
+            emit.library()
+    finally:
+        emit.missing.cache_clear()
+
+
+def test_what_came_along_needs_no_compiler(monkeypatch, tmp_path, capsys):
+    assert emit.library().stat().st_size < 60_000
+    ready = emit.prebuilt(tmp_path)
+    ready.write_bytes(emit.library().read_bytes())
+    monkeypatch.setattr(emit, "prebuilt", lambda folder=None: ready)
+    monkeypatch.setattr(emit, "version", lambda: None)
+    emit.missing.cache_clear()
+    try:
+        assert emit.missing() is None
+        assert emit.library() == ready
+    finally:
+        emit.missing.cache_clear()
+
+
+@pytest.mark.parametrize("body", ["echo 'error: no such thing' >&2; exit 1", "echo nothing"])
+def test_a_failed_build_says_why_and_leaves_nothing(body, monkeypatch, tmp_path):
+    driver = tmp_path / "mojo"
+    driver.write_text(f"#!/bin/sh\n{body}\n", "utf-8")
+    driver.chmod(0o755)
+    monkeypatch.setattr(emit.build, "compiler", lambda: (driver, "9.9"))
+    with pytest.raises(UnsupportedError, match="the compiler failed"):
+        emit.emit_to(tmp_path / "out.ptx.xz")
+    assert not (tmp_path / "out.ptx.xz").exists()
