@@ -93,13 +93,17 @@ def along_axis(x: Array, number: int, axis: ResizeAxis, table: Table) -> Array:
     """Return the weighted sums of x along the axis of that negative number."""
     shape = list(x.shape)
     shape[number] = len(table(axis))
-    sums = np.zeros(shape, x.dtype)
+    sums: Array | None = None
     for outputs, positions, weights in taps(axis, table, x.dtype.str):
         part = x.take(positions, number)
         if weights is not None:
             part *= weights.reshape(-1, *(1,) * (-1 - number))
+        if sums is None and len(positions) == shape[number]:
+            sums = part  # a copy keeps the sign of its zeros
+            continue
+        sums = np.zeros(shape, x.dtype) if sums is None else sums
         sums[along(number, outputs)] += part
-    return sums
+    return np.zeros(shape, x.dtype) if sums is None else sums
 
 
 def resized(x: Array, problem: Problem) -> Array:
