@@ -95,7 +95,7 @@ def test_the_property_list_is_small_in_kernels_and_wide_in_sizes():
     assert properties.specialisations() <= properties.SPECIALISATIONS
     assert len(set(lines)) == len(lines) > 400
     calls = [parse(line).call for line in lines]
-    assert len({(c.pass_, c.mask, c.dtype, c.math) for c in calls}) == 12
+    assert len({(c.op, c.pass_, c.mask, c.dtype, c.math) for c in calls}) == 22
     assert {c.problem.rank for c in calls} == {1, 2}
     assert all(spec.device == "cuda" for c in calls for spec in c.specs)
     assert {parse(line).fill for line in lines} >= {"int", "normal", "nan"}
@@ -169,7 +169,7 @@ def test_the_sanitizer_has_to_pass_a_program_of_five_seconds(tmp_path):
 def test_the_child_of_the_sanitizer_runs_every_pass(monkeypatch, capsys):
     monkeypatch.setattr(properties, "on_cuda", _OnCpu())
     sanitize.child("torch")
-    assert capsys.readouterr().out == "ran 9 calls\n"
+    assert capsys.readouterr().out == "ran 16 calls\n"
 
 
 class _OnCpu:

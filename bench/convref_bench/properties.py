@@ -50,13 +50,32 @@ RAGGED = ((1, 4, 4, (7, 7)), (3, 12, 20, (9, 13)), (2, 8, 68, (31, 5)), (1, 24, 
 TYPES = {"bf16": GEOMETRIES, "fp32": GEOMETRIES, "fp16": GEOMETRIES[:3], "tf32": GEOMETRIES[:3]}
 
 
+# What the classes above leave out: tangents, both directions, long sums, columns.
+OTHERS = (
+    "conv.bgrad:n3c12k20_i9x13_f3x3_p1",
+    "conv.jvp:n2c24k40_i9x13_f3x3_p1",
+    "conv.double_backward:n2c24k40_i9x13_f3x3_p1",
+    "conv.fprop:n2c24k40_i9x7_f3x3_s2_p1:t=1",
+    "conv.fprop:n1c1280k320_i4x4_f3x3_p1",
+    "unfold.fprop:n2c12_i9x13_f3x3_p1",
+    "fold.fprop:n2c12_i9x13_f3x3_s2_p1",
+)
+ANY = ("bf16", "fp32")
+
+
 def specialisations() -> int:
     """Return how many classes the list compiles for one backend."""
-    return sum(map(len, TYPES.values())) * len(PASSES) * len((ALIGNED, RAGGED))
+    classes = sum(map(len, TYPES.values())) * len(PASSES) * len((ALIGNED, RAGGED))
+    return classes + len(others())
+
+
+def others() -> tuple[str, ...]:
+    """Return the lines that stand for one class each."""
+    return tuple(f"{line}:{options.keys(dtype, 'cuda')}" for dtype in ANY for line in OTHERS)
 
 
 def lines() -> tuple[str, ...]:
-    """Return the cases of the list, bf16 first."""
+    """Return the cases of the list, bf16 first, the others last."""
     fills, found = cycle(FILLS), []
     for dtype, geometries in TYPES.items():
         for geometry in geometries:
@@ -64,6 +83,7 @@ def lines() -> tuple[str, ...]:
                 for size in (*ALIGNED, *RAGGED):
                     call = _call(pass_, dtype, geometry, *size)
                     found.append(str(Case(call, next(fills), len(found))))
+    found += (str(Case(parse(line).call, next(fills), 0)) for line in others())
     return tuple(found)
 
 

@@ -47,7 +47,7 @@ def check(name: str, seconds: float, tool: list[str] = TOOL) -> Record:
 
 
 def child(name: str) -> None:
-    """Run a backend on the first ragged problem of each class, without a judge."""
+    """Run a backend on a ragged problem of some classes, and of the others, without a judge."""
     from convref.conformance.operands import operands
     from convref.line import parse
 
@@ -55,7 +55,9 @@ def child(name: str) -> None:
 
     backend, ran = getattr(properties.on_cuda, name), 0
     step = len(properties.ALIGNED) + len(properties.RAGGED)
-    for line in properties.lines()[len(properties.ALIGNED) :: step][: 3 * len(properties.PASSES)]:
+    every, some = properties.lines(), 3 * len(properties.PASSES)
+    chosen = every[len(properties.ALIGNED) :: step][:some]
+    for line in (*chosen, *every[-len(properties.others()) :][: len(properties.OTHERS)]):
         case = parse(line)
         if backend.supports(case.call) is None:
             backend.run(case.call, *operands(case))
