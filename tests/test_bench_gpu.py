@@ -195,7 +195,7 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
     assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
     assert list(steps.STEPS) == [
         *("versions", "compile", "truncation", "peaks", "flat-loop", "cudnn"),
-        *("canary", "properties", "anchors", "fused", "tuner", "suites"),
+        *("canary", "properties", "marked", "anchors", "fused", "tuner", "suites"),
         *("others", "cudnn-rest", "sanitizer"),
     ]
     assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
@@ -240,5 +240,5 @@ def test_a_child_without_kernels_ends_as_absent(tmp_path, monkeypatch):
     (arch, jobs, calls), *rest = given
     assert (arch, jobs, rest) == ("sm_90", 16, [])
     assert len(calls) > 500
-    assert {call.pass_ for call in calls} == {"fprop", "backward"}
+    assert {call.pass_ for call in calls} == {"fprop", "backward", "jvp", "double_backward"}
     assert records.read(tmp_path / "x")[0][0]["made"] == "12"

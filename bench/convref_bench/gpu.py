@@ -88,6 +88,7 @@ STEPS = (
     Step("cudnn", 120, sources=BASELINE),
     Step("canary", 60, kernels),
     Step("properties", 200, kernels),
+    Step("marked", 150, kernels),
     Step("anchors", 120, kernels),
     Step("fused", 120),
     Step("tuner", 200, kernels),

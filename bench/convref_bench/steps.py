@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -293,6 +295,18 @@ def properties(step: Step) -> None:
         raise SystemExit(f"{len(wrong)} lines are wrong, the first: {wrong[0]['line']}")
 
 
+def marked(step: Step) -> None:
+    """Run the tests that are marked `gpu`: graphs of every op, more than 2**31 elements."""
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+    command += ["--durations=5", str(root / "tests" / "triton")]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    said = found.stdout.strip().splitlines()[-12:]
+    step.add("marked", status=found.returncode, said=said)
+    if found.returncode:
+        raise SystemExit(f"pytest: exit {found.returncode}: {' | '.join(said[-2:])}")
+
+
 def tuner(step: Step) -> None:
     """Search the configurations of every backend that offers them, most weighted layers first."""
     from . import tuner
@@ -341,6 +355,7 @@ STEPS: dict[str, Callable[[Step], None]] = {
     "cudnn": cudnn,
     "canary": canary,
     "properties": properties,
+    "marked": marked,
     "anchors": anchors,
     "fused": fused,
     "tuner": tuner,
