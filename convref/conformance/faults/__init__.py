@@ -7,7 +7,7 @@ any case should notice; a case that notices none of them is vacuous.
 
 from __future__ import annotations
 
-from . import conv, outputs, resize
+from . import activation, conv, norm, outputs, resize
 from .base import Fault, reshaped, right
 from .mutations import MUTATIONS
 
@@ -16,7 +16,7 @@ __all__ = ["FAULTS", "MUTATIONS", "Fault", "reshaped", "right"]
 FAULTS = {fault.name: fault for fault in (*conv.ROWS, *outputs.ROWS)}
 
 # Of convolution, and of the other families.
-ALL = FAULTS | {fault.name: fault for fault in resize.ROWS}
+ALL = FAULTS | {fault.name: fault for fault in (*resize.ROWS, *norm.ROWS, *activation.ROWS)}
 
 
 def __getattr__(name: str) -> Fault:

@@ -1,0 +1,258 @@
+"""Wrong activations: NaN swallowed, corners, tails that overflow, terms and weights left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...case import Call
+from ...judge import Numerics
+from ...oracle import activation as formulas
+from ...problem import GROUPS, Problem
+from .base import Array, Fault, Operands, Results, Wrong, elsewhere, right
+from .norm import swapped
+
+
+@dataclass(frozen=True)
+class ActivationFault(Fault):
+    """A fault that touches calls of activations.
+
+    Parameters
+    ----------
+    single : bool
+        Whether it computes in float32, and says so.
+    """
+
+    single: bool = False
+
+    def numerics(self, call: Call) -> Numerics:
+        """Return the model of the kernel that this one should have been."""
+        return Numerics("rn32") if self.single and self.reaches(call) else super().numerics(call)
+
+    def reaches(self, call: Call) -> bool:
+        """Return whether the fault may show on `call`."""
+        return call.op in GROUPS["activation"] and self.region(call)
+
+
+def _of(*ops: str, passes: tuple[str, ...] = ()) -> Callable[[Call], bool]:
+    return lambda call: call.op in ops and (not passes or call.pass_ in passes)
+
+
+def computing(op: str, order: int, function: Callable[[Array, Problem], Array]) -> Wrong:
+    """Return a kernel with another function for a value (0), a slope (1) or a bend (2)."""
+    rows = list(formulas.VALUES[op])
+    rows[order] = function
+    values = {**formulas.VALUES, op: tuple(rows)}
+    return swapped(formulas, VALUES=values, OUTPUTS={**formulas.OUTPUTS, op: rows[0]})
+
+
+def _number_wins(x: Array, problem: Problem) -> Array:
+    return np.fmax(x, 0)
+
+
+def _at_zero_too(op: str, x: Array, v: Array, problem: Problem) -> Array:
+    return np.where(x < 0, 0, v)
+
+
+def _exchanged(op: str, x: Array, v: Array, problem: Problem) -> Array:
+    return np.where(x > 0, v * problem.slope, v)
+
+
+def _single(function: Callable[[Array, int], Array]) -> Callable[[Array, int], Array]:
+    """Return a function computed in float32, where exp(89) overflows."""
+    return lambda x, dim: function(x.astype(np.float32), dim).astype(np.float64)
+
+
+def _naive(x: Array, dim: int) -> Array:
+    powers = np.exp(x)
+    return powers / powers.sum(axis=dim, keepdims=True)
+
+
+def _log_of_softmax(x: Array, dim: int) -> Array:
+    return np.log(formulas.softmax(x, dim))
+
+
+def _silu_slope(x: Array, problem: Problem) -> Array:
+    return formulas.logistic(x)[0]
+
+
+def _sigmoid_bend(x: Array, problem: Problem) -> Array:
+    s, rest = formulas.logistic(x)
+    return s * rest * (s - rest)
+
+
+def _no_ceiling(x: Array, problem: Problem) -> Array:
+    return x * np.maximum(x + 3, 0) / 6
+
+
+def _corner_inside(x: Array, problem: Problem) -> Array:
+    return np.where(x < -3, 0, np.where(x > 3, 1, (2 * x + 3) / 6))
+
+
+def _with(problem: Problem, **fields: Any) -> Problem:
+    return replace(problem, **fields)
+
+
+def _by_tanh(problem: Problem) -> Problem:
+    return _with(problem, approximate="tanh")
+
+
+def _next_axis(problem: Problem) -> Problem:
+    return _with(problem, dim=(problem.dim + 1) % (problem.rank + 2))
+
+
+_targets = formulas.targets
+
+
+def _smoothed_everywhere(
+    target: Array, w: Array | None, problem: Problem, like: Array
+) -> tuple[Array, Any]:
+    q, share = _targets(target, w, problem, like)
+    weights = np.ones(problem.c) if w is None else w
+    ignored = (target == problem.ignore_index)[:, None]
+    spread = problem.label_smoothing / problem.c * weights.reshape(-1, *(1,) * problem.rank)
+    return q + np.where(ignored, spread, 0), share
+
+
+def _over_positions(
+    target: Array, w: Array | None, problem: Problem, like: Array
+) -> tuple[Array, Any]:
+    q, share = _targets(target, w, problem, like)
+    return q, like.dtype.type(target.size) if problem.reduction == "mean" else share
+
+
+def _over_counted(
+    target: Array, w: Array | None, problem: Problem, like: Array
+) -> tuple[Array, Any]:
+    q, share = _targets(target, w, problem, like)
+    counted = (target != problem.ignore_index).sum()
+    return q, like.dtype.type(counted) if problem.reduction == "mean" else share
+
+
+def _unweighted(call: Call, operands: Operands) -> Results:
+    """Compute a weighted loss with weights of 1."""
+    plain = tuple(
+        np.ones_like(a) if role == "w" and a is not None else a
+        for role, a in zip(call.roles, operands)
+    )
+    return right(call, plain)
+
+
+def _mean_loss(call: Call) -> bool:
+    return call.op == "cross_entropy" and call.problem.reduction == "mean"
+
+
+ROWS = (
+    ActivationFault(
+        "relu_swallows_nan",
+        "the maximum of PTX and of C, in which the number wins over NaN",
+        "relu.fprop:n1c1_i1:fill=nan",
+        _of("relu", passes=("fprop", "jvp")),
+        swapped(formulas, OUTPUTS={**formulas.OUTPUTS, "relu": _number_wins}),
+    ),
+    ActivationFault(
+        "relu_passes_at_zero",
+        "the gradient passes where the input is 0",
+        "relu.backward:n1c1_i2:fill=impulse:seed=43955",
+        _of("relu", passes=("backward",)),
+        swapped(formulas, along=_at_zero_too),
+    ),
+    ActivationFault(
+        "leaky_sides_exchanged",
+        "the slope on the positive side",
+        "leaky_relu.backward:n1c1_i1:fill=ones",
+        lambda call: call.op == "leaky_relu" and call.pass_ == "backward",
+        swapped(formulas, along=_exchanged),
+    ),
+    ActivationFault(
+        "gelu_by_tanh",
+        "the tanh form where the integral was asked for",
+        "gelu.backward:n1c1_i1:fill=ones",
+        lambda call: call.op == "gelu" and call.problem.approximate == "none",
+        elsewhere(_by_tanh),
+    ),
+    ActivationFault(
+        "silu_slope_short",
+        "s for s (1 + x (1 - s))",
+        "silu.jvp:n1c1_i1:fill=ones",
+        _of("silu", passes=("backward", "jvp")),
+        computing("silu", 1, _silu_slope),
+    ),
+    ActivationFault(
+        "sigmoid_bend_of_the_other_sign",
+        "s (1 - s) (2 s - 1)",
+        "sigmoid.double_backward:n1c1_i1:mask=01:fill=ones",
+        lambda call: (
+            call.op == "sigmoid" and call.pass_ == "double_backward" and "dx" in call.wanted
+        ),
+        computing("sigmoid", 2, _sigmoid_bend),
+    ),
+    ActivationFault(
+        "hardswish_without_ceiling",
+        "x relu(x + 3) / 6, without the minimum with 6",
+        "hardswish.fprop:n1c1_i1",
+        _of("hardswish", passes=("fprop",)),
+        computing("hardswish", 0, _no_ceiling),
+    ),
+    ActivationFault(
+        "hardswish_corner_inside",
+        "the slope of the parabola at -3 and 3 themselves",
+        "hardswish.backward:n1c1_i1:seed=9642",
+        _of("hardswish", passes=("backward",)),
+        swapped(formulas, _hardswish_slope=_corner_inside),
+    ),
+    ActivationFault(
+        "softmax_without_maximum",
+        "exp(x) over its sum: overflow from 89 on",
+        "softmax.fprop:n1c1_i3:fill=wide",
+        lambda call: call.op == "softmax" and call.pass_ == "fprop" and call.dtype != "f64",
+        swapped(formulas, softmax=_single(_naive)),
+        single=True,
+    ),
+    ActivationFault(
+        "log_of_softmax",
+        "log(softmax(x)) in float32: infinite below -103",
+        "log_softmax.fprop:n1c2_i1:fill=wide:seed=13629",
+        lambda call: call.op == "log_softmax" and call.pass_ == "fprop" and call.dtype != "f64",
+        swapped(formulas, log_softmax=_single(_log_of_softmax)),
+        single=True,
+    ),
+    ActivationFault(
+        "softmax_along_the_next_axis",
+        "sums over another axis",
+        "softmax.fprop:n1c2_i1:fill=ones",
+        _of("softmax", "log_softmax"),
+        elsewhere(_next_axis),
+    ),
+    ActivationFault(
+        "smoothing_over_ignored",
+        "label smoothing counts ignored targets",
+        "cross_entropy.fprop:n1c2_i2:smooth=0.5:fill=ones:seed=15958",
+        lambda call: call.op == "cross_entropy" and call.problem.label_smoothing > 0,
+        swapped(formulas, targets=_smoothed_everywhere),
+    ),
+    ActivationFault(
+        "mean_over_all_positions",
+        "the mean divides by ignored targets too",
+        "cross_entropy.jvp:n1c2_i2:fill=ones:seed=14725",
+        _mean_loss,
+        swapped(formulas, targets=_over_positions),
+    ),
+    ActivationFault(
+        "mean_over_the_count",
+        "a weighted mean divides by how many targets there are",
+        "cross_entropy.backward:n1c2_i1:weight=1",
+        lambda call: _mean_loss(call) and call.problem.weight,
+        swapped(formulas, targets=_over_counted),
+    ),
+    ActivationFault(
+        "class_weights_forgotten",
+        "a weighted loss without its weights",
+        "cross_entropy.backward:n1c2_i2:weight=1",
+        lambda call: call.op == "cross_entropy" and call.problem.weight,
+        _unweighted,
+    ),
+)

@@ -1,0 +1,82 @@
+"""Every wrong norm and activation is caught, shrinks to a small line, and is right elsewhere."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import islice
+
+import pytest
+
+from convref.conformance.examine import HARMLESS, examine
+from convref.conformance.faults import activation, norm
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.shrink import shrink, weight
+from convref.dispatch import load
+from convref.line import parse
+from convref.problem import GROUPS
+
+CHUNKS, FAILURES, SHRUNK = 3, 6, 3
+FAMILY = {f.name: "norm" for f in norm.ROWS} | {f.name: "activation" for f in activation.ROWS}
+FAULTS = {fault.name: fault for fault in (*norm.ROWS, *activation.ROWS)}
+
+
+@cache
+def chunk(family, number):
+    return chunk_cases(Axes(ops=GROUPS[family], dtypes=("f32", "f64", "bf16")), number)
+
+
+def failures(fault):
+    """Yield the cases that convict the fault."""
+    for number in range(CHUNKS):
+        for case in chunk(FAMILY[fault.name], number):
+            if fault.reaches(case.call):
+                finding = examine(case, fault)
+                assert finding.verdict != "rejects-valid", finding
+                if finding.verdict not in HARMLESS:
+                    yield case, finding.verdict
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_is_caught_and_shrinks(name):
+    fault = FAULTS[name]
+    found = list(islice(failures(fault), FAILURES))
+    assert found, f"{name} escapes {CHUNKS}000 examples"
+    found.sort(key=lambda item: weight(item[0]))
+    least = min(weight(shrunk(fault, *item)) for item in found[:SHRUNK])  # as a campaign does
+    assert least <= weight(parse(fault.minimal))
+
+
+def shrunk(fault, case, verdict):
+    return shrink(case, lambda cases: [examine(c, fault).verdict == verdict for c in cases]).case
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_minimal_line_convicts_the_fault_and_not_the_oracle(name):
+    fault = FAULTS[name]
+    case = parse(fault.minimal)
+    assert str(case) == fault.minimal
+    assert fault.reaches(case.call)
+    assert examine(case, fault).verdict not in HARMLESS
+    assert examine(case, load("numpy")).verdict == "pass"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_is_right_outside_its_region(name):
+    fault = FAULTS[name]
+    outside = (c for c in chunk(FAMILY[name], 1) if not fault.reaches(c.call))
+    for case in islice(outside, 5):
+        assert examine(case, fault).verdict == "pass", case
+
+
+def test_each_loads_by_name():
+    for name, fault in FAULTS.items():
+        assert load(f"convref.conformance.faults:{name}") is fault
+        assert fault.model
+    assert len(FAULTS) >= 25
+
+
+@pytest.mark.parametrize("family", ["norm", "activation"])
+def test_the_oracle_passes_the_same_examples_and_few_say_nothing(family):
+    verdicts = [examine(c, load("numpy"), mutate=True).verdict for c in chunk(family, 2)[:300]]
+    assert set(verdicts) <= {"pass", "vacuous"}
+    assert verdicts.count("vacuous") < 40
