@@ -157,7 +157,7 @@ def admits(task: Task) -> str | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task: channels of one group alone can be rounded up."""
-    rows = table.tiles("flat", task.dtype, task.math, task.is_short)
+    rows = table.tiles("flat", task.dtype, task.math, task.width)
     alone, c = task.geometry.groups == 1, task.channels[0]
     return tuple(tile for tile in rows if alone or c % tile.run == 0)
 

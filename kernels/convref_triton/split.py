@@ -13,8 +13,6 @@ from __future__ import annotations
 from math import prod
 
 from . import gather, reduce, table
-from .builder import vector
-from .geometry import ITEMSIZE
 from .launch import Buffer
 from .table import Tile
 from .task import Task
@@ -22,7 +20,7 @@ from .task import Task
 
 def admits(task: Task) -> str | None:
     """Return None, or why the reduction stays whole."""
-    if vector(task.dtype, *task.channels) * ITEMSIZE[task.dtype] < 8:
+    if task.width < 8:
         return f"{task.channels} channels share no vector"
     whole = gather.choose(task)
     if count(task, whole) >= table.SMS:

@@ -239,6 +239,7 @@ SHORT: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("wgrad", "tf32"): (TF32[0], *TF32[2:]),
     ("wgrad", "tf32x3"): TF32[2:],
 }
+TALLEST = {"gather": 128}  # rows of a tile by vectors of less than 16 bytes
 REDUCE = Tile(8, 128, 1, 4, 1)  # splits and elements of a block
 TOTAL = (  # pixels, or vectors of them, and channels of a block
     Tile(64, 64, 1, 4, 1),  # channels lie side by side
@@ -246,13 +247,14 @@ TOTAL = (  # pixels, or vectors of them, and channels of a block
 )
 
 
-def tiles(kernel: str, dtype: str, math: str, short: bool = False) -> tuple[Tile, ...]:
+def tiles(kernel: str, dtype: str, math: str, width: int = 16) -> tuple[Tile, ...]:
     """Return the rows for a kernel, best guess first where sizes are large.
 
-    `short`: the operands share no vector of 8 bytes.
+    `width`: bytes of the vectors that the operands share.
     """
     key = kernel, math if dtype == "f32" else dtype
-    return SHORT.get(key, TILES[key]) if short else TILES[key]
+    found = SHORT.get(key, TILES[key]) if width < 8 else TILES[key]
+    return tuple(tile for tile in found if width == 16 or tile.bm <= TALLEST.get(kernel, tile.bm))
 
 
 def held(tile: Tile) -> int:

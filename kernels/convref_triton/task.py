@@ -154,9 +154,9 @@ class Task:
         return (small, big) if self.kind == "scatter" else (big, small)
 
     @property
-    def is_short(self) -> bool:
-        """Return whether channels divide into no vectors of 8 bytes."""
-        return vector(self.dtype, *self.channels) * ITEMSIZE[self.dtype] < 8
+    def width(self) -> int:
+        """Return the bytes of the widest vector that channels divide into."""
+        return vector(self.dtype, *self.channels) * ITEMSIZE[self.dtype]
 
     def aligned_pairs(self) -> Pairs:
         """Return the pairs as a matrix product reads them best, of equal strides on each side."""
