@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from convref import AvgPoolProblem, ConvProblem, Numerics
+from convref import AvgPoolProblem, ConvProblem, Numerics, ResizeProblem
 from convref.judge import bound, reference
 from convref.line import parse
 from convref.problem import AdaptiveAxis
@@ -169,12 +170,54 @@ def adaptive_windows() -> Any:
     return fig
 
 
+def resize_positions() -> Any:
+    """Show where the outputs of three coordinates sample four inputs."""
+    fig, rows = plt.subplots(3, 2, figsize=(8.4, 4.6))
+    coords = ("half_pixel", "align_corners", "asymmetric")
+    for row, coord in zip(rows, coords, strict=True):
+        for ax, out in zip(row, (8, 3), strict=True):
+            (axis,) = ResizeProblem(n=1, c=1, input=(4,), output=(out,), coord=coord).axes
+            cells(ax, 0, [f"$x_{i}$" for i in range(4)], [REAL] * 4)
+            for p in range(out):
+                x = float(axis.position(p))
+                ax.plot([x, x], [-1.05, -0.45], color=LEFT, lw=1.2, marker="o", ms=3)
+                ax.text(x, -1.25, f"$y_{p}$", ha="center", va="top", fontsize=8)
+            ax.set_title(f"{coord}, 4 to {out}", fontsize=9)
+            plain(ax)
+    fig.tight_layout()
+    return fig
+
+
+def resize_kernels() -> Any:
+    """Show the kernels, plain and stretched by antialias, over the inputs that they weigh."""
+    fig, both = plt.subplots(1, 2, figsize=(7.6, 2.6))
+    rules = (("plain", False, LEFT), ("antialias, 12 to 4", True, RIGHT))
+    for ax, mode in zip(both, ("linear", "cubic"), strict=True):
+        for label, antialias, color in rules:
+            (axis,) = ResizeProblem(
+                n=1, c=1, input=(12,), output=(4,), mode=mode, antialias=antialias
+            ).axes
+            centre, far = axis.position(1), axis.radius * axis.stretch
+            grid = [centre + far * Fraction(k, 100) for k in range(-100, 101)]
+            values = [float(axis.kernel((t - centre) / axis.stretch) / axis.stretch) for t in grid]
+            ax.plot([float(t) for t in grid], values, color=color, label=label)
+            reads = [(float(j), float(w)) for j, w in axis.reads(1)]
+            ax.plot(*zip(*reads, strict=True), "o", ms=3, color=color)
+        ax.set_title(f"{mode}: what $y_1$ reads", fontsize=9)
+        ax.legend(fontsize=8, frameon=False)
+        ax.set_xlabel("input")
+    fig.tight_layout()
+    return fig
+
+
 FIGURES = {
     "conv_windows": windows,
     "conv_gather_scatter": gather_and_scatter,
     "judge_bounds": bound_and_error,
     "pool_windows": pool_windows,
     "pool_adaptive": adaptive_windows,
+    "resize_positions": resize_positions,
+    "resize_kernels": resize_kernels,
 }
 
 

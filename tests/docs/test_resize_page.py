@@ -1,0 +1,47 @@
+"""docs/resize.md: the tests that it names exist, and what it counts is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from convref.problem import ResizeProblem
+from convref.problem.sampling import COORDINATES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "resize.md").read_text("utf-8")
+
+
+def test_the_page_names_tests_that_exist():
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    source = (ROOT / "tests" / "oracle" / "test_resize.py").read_text("utf-8")
+    assert named
+    assert named <= set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
+
+
+def test_every_coordinate_is_on_the_page():
+    assert set(COORDINATES) <= set(re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE))
+
+
+def test_so_many_pairs_of_sizes_round_across_a_border():
+    text = re.sub(r"\s+", " ", PAGE)
+    found = [
+        sum(differs(i, o, coord) for i in range(1, 65) for o in range(1, 129))
+        for coord in ("asymmetric", "half_pixel")
+    ]
+    assert f"{found[0]} of 8,192 have such an output in mode `nearest` and {found[1]} in" in text
+
+
+def differs(size, out, coord):
+    """Return whether exact positions copy other elements, found without Fractions."""
+    sizes = {"input": (size,), "output": (out,)}
+    (axis,) = ResizeProblem(n=1, c=1, **sizes, mode="nearest", coord=coord).axes
+    exact = {
+        "asymmetric": [p * size // out for p in range(out)],
+        "half_pixel": [min((2 * p + 1) * size // (2 * out), size - 1) for p in range(out)],
+    }
+    return [min(axis.nearest(p), size - 1) for p in range(out)] != exact[coord]
+
+
+def test_doubling_by_linear_weights_has_a_grain_of_4_on_each_axis():
+    assert ResizeProblem(n=1, c=1, input=(5, 6), output=(10, 12)).grain == 16
