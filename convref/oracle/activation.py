@@ -6,7 +6,7 @@ A function f of one element gives all four passes (A.1):
 
 Everything is made of four functions that are no rational ones: exp, log, and the distribution and
 density of the normal law. Of Fractions these are the nearest float64, and the rest is exact.
-Exponents are never positive, so nothing overflows on the way.
+Where exp overflows it stands in a divisor, and what comes out is 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..problem import Problem
 from ._erf import erfc, gauss
 from ._windows import Array, Results
 
-BLOCK = 1 << 14  # elements that stay in a first-level cache while several steps go over them
+BLOCK = 1 << 13  # elements that stay in a cache while several steps go over them
 SATURATED = 40.0  # beyond, every slope here is 0 or 1 in float64, and powers of x are not needed
 CUBIC = 0.044715
 
@@ -71,13 +71,19 @@ def logistic(x: Array) -> tuple[Array, Array]:
     >>> logistic(np.array([0., -800.]))
     (array([0.5, 0. ]), array([0.5, 1. ]))
     """
-    e = exp(-np.abs(x))
-    large, small = 1 / (1 + e), e / (1 + e)
-    return np.where(x >= 0, large, small), np.where(x >= 0, small, large)
+    with np.errstate(over="ignore", invalid="ignore"):  # 1 / (1 + inf) is 0, as it should be
+        e = exp(-x)
+        s = 1 / (1 + e)
+        return s, np.where(x < 0, 1 - s, e * s)
 
 
 def _sigmoid(x: Array, problem: Problem) -> Array:
-    return logistic(x)[0]
+    if x.dtype == object:
+        return logistic(x)[0]
+    with np.errstate(over="ignore"):
+        s = np.exp(-x)
+        s += 1
+        return np.reciprocal(s, out=s)
 
 
 def _sigmoid_slope(x: Array, problem: Problem) -> Array:
@@ -107,7 +113,7 @@ def _tanh_bend(x: Array, problem: Problem) -> Array:
 
 
 def _silu(x: Array, problem: Problem) -> Array:
-    return x * logistic(x)[0]
+    return x * _sigmoid(x, problem)
 
 
 def _silu_slope(x: Array, problem: Problem) -> Array:
@@ -232,6 +238,8 @@ def in_blocks(function: Callable[..., Array], *arrays: Array) -> Array:
 
 
 def _value(call: Call, x: Array) -> Array:
+    if call.op == "relu":
+        return _relu(x, call.problem)
     return in_blocks(lambda part: OUTPUTS[call.op](part, call.problem), x)
 
 

@@ -39,7 +39,7 @@ def _number(value: float, like: Any) -> Any:
 
 
 def _logistic(x: Any) -> Any:
-    return 1 / (1 + _exp(-x)) if x >= 0 else _exp(x) / (1 + _exp(x))
+    return 1 / (1 + _exp(-x))
 
 
 def _sigmoid(x: Any, problem: Problem) -> Triple:
