@@ -1,1 +1,1 @@
-"""Convolution kernels in Mojo for the CPU, built on first use, as the backend called "mojo"."""
+"""Kernels in Mojo: the backend "mojo" for the CPU, built on first use, and PTX for the GPU."""

@@ -1,4 +1,4 @@
-"""The Mojo kernels as a backend: convolutions and pools of float32, float64 and bfloat16."""
+"""The Mojo kernels as a backend: convolutions, pools and batch norm on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convref.errors import ConvrefError, UnsupportedError, message
 from convref.judge import Numerics
 from convref.problem import BASE_ROLE
 
-from . import build, conv, library, pool
+from . import build, conv, library, norm, pool
 
 Array = np.ndarray[Any, Any]
 ALONE = 10**7  # products up to which one thread is done before a second one has started
@@ -25,7 +25,7 @@ CALLS = 1024  # calls of which the size is remembered
 
 
 class MojoBackend:
-    """Computes convolutions and pools with kernels that are built from Mojo sources.
+    """Computes convolutions, pools and batch norm with kernels that are built from Mojo sources.
 
     Parameters
     ----------
@@ -48,6 +48,8 @@ class MojoBackend:
         """Return None, or what is missing: a kernel, a dtype, a device or the library."""
         if call.op not in FAMILIES:
             return f"no {call.op} kernel"
+        if call.op in norm.OPS and call.pass_ not in norm.PASSES:
+            return f"no {call.op}.{call.pass_} kernel"
         if call.dtype not in library.DTYPES:
             return f"no kernel for {call.dtype}, only for {', '.join(library.DTYPES)}"
         if call.math != "ieee":
@@ -163,7 +165,11 @@ class IntoBackend(MojoBackend):
         self._compute(call, self._given(call, operands), outputs)
 
 
-FAMILIES = {"conv": conv.compute, **dict.fromkeys(pool.OPS, pool.compute)}
+FAMILIES = {
+    "conv": conv.compute,
+    **dict.fromkeys(pool.OPS, pool.compute),
+    **dict.fromkeys(norm.OPS, norm.compute),
+}
 
 backend = MojoBackend(arms=(PLAIN, Arm("into", backend=f"{__name__}:into")))
 into = IntoBackend()

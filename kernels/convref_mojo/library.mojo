@@ -13,6 +13,7 @@ from depthwise import (
     plan_depthwise_filter,
 )
 from gather import Gather, gather, pack_filter, plan_gather
+from norm import Norm, combine, norm_sums
 from numbers import lanes
 from pool import MAXIMA, MEANS, PICKED, Pool, gathered, scattered
 from tile import MR, NV
@@ -271,3 +272,33 @@ def spread_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: In
 @export("convref_placed_bf16")
 def placed_bf16(p: Pointer[Pool, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
     scattered[DType.bfloat16, True](p[], scratch, low, high)
+
+
+@export("convref_norm_sums_f32")
+def norm_sums_f32(p: Pointer[Norm, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    norm_sums[DType.float32](p[], low, high)
+
+
+@export("convref_combine_f32")
+def combine_f32(p: Pointer[Norm, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    combine[DType.float32](p[], low, high)
+
+
+@export("convref_norm_sums_f64")
+def norm_sums_f64(p: Pointer[Norm, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    norm_sums[DType.float64](p[], low, high)
+
+
+@export("convref_combine_f64")
+def combine_f64(p: Pointer[Norm, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    combine[DType.float64](p[], low, high)
+
+
+@export("convref_norm_sums_bf16")
+def norm_sums_bf16(p: Pointer[Norm, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    norm_sums[DType.bfloat16](p[], low, high)
+
+
+@export("convref_combine_bf16")
+def combine_bf16(p: Pointer[Norm, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    combine[DType.bfloat16](p[], low, high)

@@ -95,3 +95,13 @@ class Pool(ctypes.Structure):
         ("divisor", Word),
         *((name, Source) for name in ("big", "small", "indices")),
     ]
+
+
+class Norm(ctypes.Structure):
+    """One launch of batch norm."""
+
+    _fields_: list[tuple[str, Any]] = [
+        *((name, Word) for name in ("images", "channels", "size_z", "size_y", "size_x")),
+        *((name, Source) for name in ("x", "u", "out")),
+        *((name, Word) for name in ("mean", "rstd", "first", "second", "p", "q", "r")),
+    ]

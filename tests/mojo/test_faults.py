@@ -27,6 +27,8 @@ LINES = (
     "max_pool.fprop:n1c17_i9x8_f3_p1:mem=nhwc:fill=nan",
     "max_pool.backward:n2c35_i9x10_f3_s1_p1:mem=nhwc",
     "avg_pool.backward:n1c20_i9x10_f2x4_p1:mem=nhwc:dt=bf16:fill=normal",
+    "batch_norm.fprop:n2c35_i3x4:mem=nhwc:fill=normal",
+    "batch_norm.backward:n2c3_i2x35:fill=normal",
 )
 
 
@@ -112,6 +114,8 @@ SLIPS = (
     ("depthwise.mojo", "< w.size_x\n            var found", "<= w.size_x\n            var found"),
     ("numbers.mojo", "+ 0x7FFF + ((bits >> 16) & 1)", "+ 0x8000"),
     ("numbers.mojo", "if count % W != 0:", "if count % W > 1:"),
+    ("norm.mojo", "first.reduce_add() + rest_first[0]", "first.reduce_add()"),
+    ("norm.mojo", "second = u.fma(z, second)", "second = u.fma(u, second)"),
     ("pool.mojo", "value.gt(best)", "value.ge(best)"),
     ("pool.mojo", "~value.eq(value)", "value.ne(value)"),
     ("pool.mojo", "index * W + j", "index * W"),

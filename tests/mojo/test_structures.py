@@ -8,7 +8,7 @@ import pytest
 from convref_mojo import build, structures
 
 SOURCES = sorted(build.FOLDER.glob("*.mojo"))
-NAMES = ("Source", "Windows", "Filter", "Gather", "Correlate", "Total", "Pool")
+NAMES = ("Source", "Windows", "Filter", "Gather", "Correlate", "Total", "Pool", "Norm")
 
 
 def fields_of(name, sources=SOURCES):

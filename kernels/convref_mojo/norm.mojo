@@ -1,0 +1,178 @@
+"""Batch norm: sums over all pixels of a channel, and what is made of each pixel with them.
+
+With z = (x - mean) rstd of each channel:
+
+    sums      first[c] = sum of u,  second[c] = sum of u z          u is z where there is none
+    combine   out = z p[c] + u q[c] + r[c]                          terms may be absent
+
+Vectors hold neighbouring channels, or pixels of a line where only those lie side by side.
+"""
+
+from numbers import Address, at, lanes, load, store, wide
+from windows import Source, split
+
+
+struct Norm(ImplicitlyCopyable):
+    """One launch, all of it filled in by Python; vectors of channels are wide and dense."""
+
+    var images: Int
+    var channels: Int
+    var size_z: Int
+    var size_y: Int
+    var size_x: Int
+    var x: Source
+    var u: Source  # address 0 for none
+    var out: Source
+    var mean: Int
+    var rstd: Int
+    var first: Int  # of `sums` the results
+    var second: Int
+    var p: Int  # of `combine` the factors; 0 where there is no z
+    var q: Int
+    var r: Int
+
+    @always_inline
+    def dense(self) -> Bool:
+        """Return whether the channels of all images lie side by side."""
+        return self.x.c == 1 and self.out.c == 1 and (self.u.data == 0 or self.u.c == 1)
+
+    @always_inline
+    def lined(self) -> Bool:
+        """Return whether the pixels of a line lie side by side."""
+        return self.x.x == 1 and self.out.x == 1 and (self.u.data == 0 or self.u.x == 1)
+
+
+struct Line(ImplicitlyCopyable):
+    """A line of pixels."""
+
+    var n: Int
+    var z: Int
+    var y: Int
+
+    @always_inline
+    def __init__(out self, p: Norm, index: Int):
+        """Decode the index of a line."""
+        var rest, y = split(index, p.size_y)
+        var n, z = split(rest, p.size_z)
+        self.n = n
+        self.z = z
+        self.y = y
+
+    @always_inline
+    def of[T: DType](self, s: Source, c: Int) -> Address[T]:
+        """Return where the line begins in an array."""
+        return at[T](s.data).unsafe_offset(self.n * s.n + c * s.c + self.z * s.z + self.y * s.y)
+
+
+@always_inline
+def channels_of[A: DType, W: Int, along: Bool](address: Int, c: Int) -> SIMD[A, W]:
+    """Return the numbers of W channels, or W times that of one where vectors go along lines."""
+    comptime if along:
+        return SIMD[A, W](at[A](address)[unsafe_offset=c])
+    return at[A](address).unsafe_offset(c).unsafe_load[width=W]()
+
+
+@always_inline
+def normal[T: DType, W: Int](x: Address[T], mean: SIMD[wide[T], W], rstd: SIMD[wide[T], W]) -> SIMD[wide[T], W]:
+    """Return z of W numbers."""
+    return (load[T, W](x) - mean) * rstd
+
+
+comptime CHANNELS = 16
+"""Channels in a unit of `norm_sums`."""
+
+
+def norm_sums[T: DType](p: Norm, low: Int, high: Int):
+    """Compute the sums of blocks `low` to `high` of channels."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    for unit in range(low, high):
+        var c = unit * CHANNELS
+        var end = min(p.channels, c + CHANNELS)
+        while p.dense() and c + W <= end:
+            var first = SIMD[A, W](0)
+            var second = SIMD[A, W](0)
+            sums_of[T, W, False](p, c, 0, p.size_x, first, second)
+            at[A](p.first).unsafe_offset(c).unsafe_store[width=W](first)
+            at[A](p.second).unsafe_offset(c).unsafe_store[width=W](second)
+            c += W
+        while c < end:
+            var whole = p.size_x // W * W if p.lined() else 0
+            var first = SIMD[A, W](0)
+            var second = SIMD[A, W](0)
+            sums_of[T, W, True](p, c, 0, whole, first, second)
+            var rest_first = SIMD[A, 1](0)
+            var rest_second = SIMD[A, 1](0)
+            sums_of[T, 1, False](p, c, whole, p.size_x, rest_first, rest_second)
+            at[A](p.first)[unsafe_offset=c] = first.reduce_add() + rest_first[0]
+            at[A](p.second)[unsafe_offset=c] = second.reduce_add() + rest_second[0]
+            c += 1
+
+
+@always_inline
+def sums_of[
+    T: DType, W: Int, along: Bool
+](
+    p: Norm,
+    c: Int,
+    begin: Int,
+    end: Int,
+    mut first: SIMD[wide[T], W],
+    mut second: SIMD[wide[T], W],
+):
+    """Add pixels `begin` to `end` of all lines: W channels of one, or W of one channel at a time."""
+    comptime A = wide[T]
+    if begin == end:
+        return
+    var mean = channels_of[A, W, along](p.mean, c)
+    var rstd = channels_of[A, W, along](p.rstd, c)
+    for index in range(p.images * p.size_z * p.size_y):
+        var line = Line(p, index)
+        var source = line.of[T](p.x, c)
+        var other = line.of[T](p.u, c)
+        for i in range(begin, end, W if along else 1):
+            var z = normal[T, W](source.unsafe_offset(i * p.x.x), mean, rstd)
+            var u = z
+            if p.u.data != 0:
+                u = load[T, W](other.unsafe_offset(i * p.u.x))
+            first += u
+            second = u.fma(z, second)
+
+
+def combine[T: DType](p: Norm, low: Int, high: Int):
+    """Compute lines `low` to `high` of the result."""
+    comptime W = lanes[wide[T]]()
+    for index in range(low, high):
+        var line = Line(p, index)
+        var c = 0
+        while p.dense() and c + W <= p.channels:
+            line_of[T, W, False](p, line, c, 0, p.size_x)
+            c += W
+        while c < p.channels:
+            var whole = p.size_x // W * W if p.lined() else 0
+            line_of[T, W, True](p, line, c, 0, whole)
+            line_of[T, 1, False](p, line, c, whole, p.size_x)
+            c += 1
+
+
+@always_inline
+def line_of[T: DType, W: Int, along: Bool](p: Norm, line: Line, c: Int, begin: Int, end: Int):
+    """Write pixels `begin` to `end` of a line: W channels of one, or W of one channel at a time."""
+    comptime A = wide[T]
+    if begin == end:
+        return
+    var mean = channels_of[A, W, along](p.mean, c)
+    var rstd = channels_of[A, W, along](p.rstd, c)
+    var of_z = SIMD[A, W](0)
+    if p.p != 0:
+        of_z = channels_of[A, W, along](p.p, c)
+    var of_u = channels_of[A, W, along](p.q, c)
+    var constant = channels_of[A, W, along](p.r, c)
+    for i in range(begin, end, W if along else 1):
+        var value = constant
+        if p.p != 0:  # zero times what is not finite would be NaN
+            var x = line.of[T](p.x, c).unsafe_offset(i * p.x.x)
+            value = normal[T, W](x, mean, rstd).fma(of_z, constant)
+        if p.u.data != 0:
+            value = load[T, W](line.of[T](p.u, c).unsafe_offset(i * p.u.x)).fma(of_u, value)
+        store[T, W](line.of[T](p.out, c).unsafe_offset(i * p.out.x), value)

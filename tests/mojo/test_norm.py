@@ -1,0 +1,84 @@
+"""Batch norm: its passes against the oracle, any memory, any number of threads."""
+
+import pytest
+from hypothesis import given
+
+from convref import parse
+from convref.conformance.examine import examine
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref_mojo import backend as module
+from convref_mojo import norm
+from convref_mojo.backend import MojoBackend
+
+DTYPES = ("f32", "f64", "bf16")
+
+
+@given(cases(ops=norm.OPS, passes=norm.PASSES, dtypes=DTYPES))
+def test_any_case_is_right(case):
+    for backend in (module.backend, module.into):
+        found = examine(case, backend, repeat=True)
+        assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+# Channels and lines around the vectors of either instruction set and the 16 of a unit.
+LINES = tuple(
+    f"{op}.{pass_}:n2c{c}_i{i}{mem}:fill=normal"
+    for op in norm.OPS
+    for pass_ in norm.PASSES
+    for c, i, mem in ((35, "3x4", ":mem=nhwc"), (3, "2x35", ""), (17, "2x3x9", ":mem=x.ncdwh"))
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("line", LINES)
+def test_blocks_meet_without_a_seam(line, dtype):
+    found = examine(parse(f"{line}:dt={dtype}"), module.backend, repeat=True)
+    assert (found.verdict, found.reason) == ("pass", ""), found.line
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_bits_do_not_depend_on_the_threads(line):
+    case, backend = parse(line), MojoBackend()
+    given_, found = operands(case), set()
+    for count in (1, 2, 5):
+        with backend.threads(count):
+            found.add(tuple(r.tobytes() for r in backend.run(case.call, *given_)))
+    assert len(found) == 1
+
+
+def test_nothing_but_the_results_is_changed():
+    case = parse("batch_norm.fprop:n2c5_i3x4")
+    given_ = operands(case)
+    before = [a.copy() for a in given_]
+    module.backend.run(case.call, *given_)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(given_, before))
+
+
+def test_what_it_cannot_do_has_a_reason():
+    call = parse("batch_norm.double_backward:n2c2_i3").call
+    assert module.backend.supports(call) == "no batch_norm.double_backward kernel"
+    call = parse("layer_norm.fprop:n2c2_i3").call
+    assert module.backend.supports(call) == "no layer_norm kernel"
+
+
+def verdicts():
+    return {examine(parse(line), module.backend).verdict for line in LINES}
+
+
+def exchanged(right):
+    return lambda *arguments: right(*arguments)[::-1]
+
+
+def doubled(right):
+    return lambda call, first, second, scale: right(call, 2 * first, second, scale)
+
+
+FAULTS = {"sums": exchanged, "_moments": exchanged, "_projected": doubled}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_step_is_found_out(name, monkeypatch):
+    assert verdicts() == {"pass"}
+    monkeypatch.setattr(norm, name, FAULTS[name](getattr(norm, name)))
+    assert "wrong" in verdicts()
