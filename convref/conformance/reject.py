@@ -28,6 +28,8 @@ Named = tuple[str, Operands]
 _FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
 # What an adapter may have to add to a result itself, and would broadcast: no fault of the library.
 _ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
+# Ops whose one operand meets sizes that the call alone names: adapters hand those on.
+_CHECKED = {("resize", "backward"): {"dy"}}
 _OTHER_DTYPE = {"f64": "f32", "c64": "c128", "c128": "c64"}
 
 
@@ -54,8 +56,9 @@ def wrong_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
     >>> [what for what, _ in wrong_inputs(case.call, operands(case))][:3]
     ['x has smaller c', 'x has larger c', 'x has another dtype']
     """
-    if call.op != "conv" or not call.problem.macs("y"):  # no work needs no look at the operands
-        return []
+    checked = (call.op, call.pass_) in _CHECKED
+    if not checked and (call.op != "conv" or not call.problem.macs("y")):
+        return []  # no work needs no look at the operands
     found: list[Named] = []
     for at, role in enumerate(call.roles):
         array = given[at]
@@ -70,6 +73,8 @@ def _contradictable(call: Call) -> set[str]:
 
     What no result needs may be anything, and db needs dy alone.
     """
+    if call.op != "conv":
+        return _CHECKED[call.op, call.pass_]
     terms = [call.terms(role) for role in call.wanted]
     needed = {role for term in terms for pair in term.products for role in pair}
     if not call.conv.transposed and call.is_present("b"):
@@ -89,7 +94,7 @@ def _variants(call: Call, role: str, array: Array, seed: int) -> Iterator[tuple[
                 larger = [i % size for i in range(size + 1 + seed % 3)]
                 yield f"has larger {letter}", np.take(array, larger, axis)
     other = dtypes.numpy_dtype(_OTHER_DTYPE.get(call.dtype, "f64"))
-    if array.dtype.kind not in "O":
+    if array.dtype.kind not in "O" and call.op == "conv":  # autograd casts a cotangent
         with np.errstate(all="ignore"):
             yield "has another dtype", array.astype(other)
     yield "lacks an axis", np.zeros(array.shape[:-1], array.dtype)

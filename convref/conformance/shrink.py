@@ -176,7 +176,7 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
     if problem.rank == 1:
         return
     for axis in range(problem.rank):
-        names = ("input", "padding", "output_padding", *_sizes(problem))
+        names = ("input", "padding", "output_padding", "scale", "roi", *_sizes(problem))
         changed: dict[str, Any] = {
             name: tuple(v for a, v in enumerate(getattr(problem, name)) if a != axis)
             for name in names

@@ -10,6 +10,8 @@ import pytest
 from convref.conformance.examine import HARMLESS, examine
 from convref.conformance.faults.resize import ROWS
 from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.reject import trial, wrong_inputs
 from convref.conformance.shrink import shrink, weight
 from convref.dispatch import load
 from convref.line import parse
@@ -81,3 +83,15 @@ def test_few_examples_say_nothing():
     verdicts = [examine(c, load("numpy"), mutate=True).verdict for c in chunk(2)[:300]]
     assert set(verdicts) <= {"pass", "vacuous"}
     assert verdicts.count("vacuous") < 10
+
+
+def test_a_cotangent_of_other_sizes_has_to_be_refused():
+    case = parse("resize.backward:n2c2_i3x4_o5x6")
+    given = operands(case)
+    variants = wrong_inputs(case.call, given)
+    assert {what for what, _ in variants} == {
+        *(f"dy has {how} {axis}" for how in ("smaller", "larger") for axis in "nchw"),
+        *("dy lacks an axis", "dy has an axis more", "dy is None"),
+    }
+    torch = pytest.importorskip("convref.backends.torch").backend.raw
+    assert trial(case, torch) is None
