@@ -14,9 +14,19 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from convref import AvgPoolProblem, ConvProblem, Numerics, ResizeProblem
+from convref import (
+    AvgPoolProblem,
+    BatchNormProblem,
+    ConvProblem,
+    GeluProblem,
+    GroupNormProblem,
+    LayerNormProblem,
+    Numerics,
+    ResizeProblem,
+)
 from convref.judge import bound, reference
 from convref.line import parse
+from convref.oracle.activation import VALUES
 from convref.problem import AdaptiveAxis
 
 INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"
@@ -210,6 +220,48 @@ def resize_kernels() -> Any:
     return fig
 
 
+def norm_blocks() -> Any:
+    """Show which elements of two images of four channels share a mean with the first one."""
+    problems = (
+        ("batch norm", BatchNormProblem(n=2, c=4, input=(3,))),
+        ("group norm, 2 groups", GroupNormProblem(n=2, c=4, input=(3,), groups=2)),
+        ("layer norm", LayerNormProblem(n=2, c=4, input=(3,))),
+    )
+    fig, panels = plt.subplots(1, 3, figsize=(8.4, 2.2))
+    for ax, (title, problem) in zip(panels, problems, strict=True):
+        view, over = problem.blocks.image, problem.blocks.statistics
+        shared = np.zeros(view, bool)
+        shared[tuple(slice(None) if axis in over else 0 for axis in range(4))] = True
+        shared = shared.reshape(problem.shape("x"))
+        for n in range(problem.n):
+            for c in range(problem.c):
+                colors = [REAL if hit else PAD for hit in shared[n, c]]
+                cells(ax, -c, [""] * 3, colors, 4.0 * n)
+            ax.text(4.0 * n + 1, 0.8, f"$n={n}$", ha="center")
+        for c in range(problem.c):
+            ax.text(-0.8, -c, f"$c={c}$", ha="right", va="center")
+        ax.set_title(title, fontsize=9)
+        plain(ax)
+    fig.tight_layout()
+    return fig
+
+
+def activation_curves() -> Any:
+    """Show the smooth activations with their first two derivatives."""
+    x = np.linspace(-5, 5, 401)
+    ops = ("sigmoid", "tanh", "silu", "gelu", "hardswish")
+    fig, panels = plt.subplots(1, 3, figsize=(8.4, 2.6), sharex=True)
+    problem = GeluProblem(n=1, c=1, input=(x.size,))
+    for order, (ax, title) in enumerate(zip(panels, ("$f$", "$f'$", "$f''$"), strict=True)):
+        for op in ops:
+            ax.plot(x, VALUES[op][order](x, problem), lw=1, label=op)
+        ax.set_title(title, fontsize=9)
+    panels[0].set_ylim(-1.2, 3)
+    panels[0].legend(fontsize=7, frameon=False)
+    fig.tight_layout()
+    return fig
+
+
 FIGURES = {
     "conv_windows": windows,
     "conv_gather_scatter": gather_and_scatter,
@@ -218,6 +270,8 @@ FIGURES = {
     "pool_adaptive": adaptive_windows,
     "resize_positions": resize_positions,
     "resize_kernels": resize_kernels,
+    "norm_blocks": norm_blocks,
+    "activation_curves": activation_curves,
 }
 
 
