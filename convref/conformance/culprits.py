@@ -18,6 +18,7 @@ from .shrink import Shrunk, shrink, weight
 from .worker import Task
 
 SHRINK_SECONDS = 30.0  # for one failure
+TOTAL_SECONDS = 150.0  # for all: later ones are told as they were found
 PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
 ASKED = 50  # findings of an arm that are tried without it
 
@@ -55,26 +56,42 @@ def culprits(
     watch : callable
         Told what is being shrunk.
     """
-    kinds: dict[tuple[str, ...], list[Finding]] = {}
+    kinds: Kinds = {}
     for finding in _without_arm(engine, list(dict.fromkeys(findings))):
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
+    ends = time.monotonic() + TOTAL_SECONDS
     merged: dict[tuple[str, ...], Failure] = {}
-    for kind, alike in kinds.items():
-        alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
-        spread, seen = max(1, len(alike) // PER_KIND), len(alike)
-        for finding in alike[::spread][:PER_KIND]:
-            watch(f"shrinking {shorten(finding.line, 70)}")
-            if _is_nonsense(finding):
-                key, failure = kind, _failure(engine, finding)
-            else:
-                found, last = _shrunk(engine, finding, known)
-                key = (*cause(finding.verdict, found), last.arm)
-                failure = _failure(engine, last, found.needs, found.independent, finding.line)
-            merged.setdefault(key, failure)
-            merged[key] = replace(merged[key], seen=merged[key].seen + seen)
-            seen = 0
+    for turn, kind, finding, seen in _turns(kinds):
+        late = time.monotonic() > ends
+        if late and turn:
+            break
+        watch(f"shrinking {shorten(finding.line, 70)}")
+        if late or _is_nonsense(finding):
+            key, failure = kind, _failure(engine, finding)
+        else:
+            found, last = _shrunk(engine, finding, known)
+            key = (*cause(finding.verdict, found), last.arm)
+            failure = _failure(engine, last, found.needs, found.independent, finding.line)
+        merged.setdefault(key, failure)
+        merged[key] = replace(merged[key], seen=merged[key].seen + seen)
     return sorted(merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line))
+
+
+Kinds = dict[tuple[str, ...], list[Finding]]
+
+
+def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
+    """Yield (turn, kind, finding, findings it stands for): one of each kind, the worst first."""
+    for alike in kinds.values():
+        alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
+    order = sorted(kinds, key=lambda kind: -VERDICTS.index(kind[0]))
+    for turn in range(PER_KIND):
+        for kind in order:
+            alike = kinds[kind]
+            chosen = alike[:: max(1, len(alike) // PER_KIND)]
+            if turn < len(chosen):
+                yield turn, kind, chosen[turn], 0 if turn else len(alike)
 
 
 def _without_arm(engine: Engine, findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -283,6 +283,15 @@ def test_a_wrong_form_of_every_arm_is_reported_without_one(hostile):
     assert (failure.arm, failure.seen) == ("plain", 2)
 
 
+def test_what_there_is_no_time_to_shrink_is_told_as_it_was_found(hostile, monkeypatch):
+    monkeypatch.setattr("convref.conformance.culprits.TOTAL_SECONDS", -1.0)
+    with Engine(f"{hostile}:strided") as engine:
+        engine.start()
+        found = run_lines(engine, [BAD, f"{BAD}:seed=2", f"{BAD}:seed=3:dt=f64"])
+        (failure,) = culprits(engine, found)
+    assert (failure.line, failure.needs, failure.seen) == (BAD, (), 3)
+
+
 def test_arms_can_be_chosen(hostile, tmp_path):
     outcome = campaign.run(_armed(hostile, tmp_path, arms=("variable",)))
     assert set(outcome.tally.arms) == {"variable"}
