@@ -655,12 +655,14 @@ def layer_norm(
 
     Parameters
     ----------
-    input : (*lead, *normalized_shape) array
+    input : array
+        Its shape ends in `normalized_shape`.
     normalized_shape : int or tuple of int
-    weight, bias : (*normalized_shape) array, optional
+    weight, bias : array, optional
+        Of shape `normalized_shape`.
     eps : float
     return_statistics : bool
-        Return (output, mean, rstd), the last two (*lead).
+        Return (output, mean, rstd), the last two without the last axes.
     backend
         As in `batch_norm_statistics`.
 
