@@ -18,7 +18,8 @@ try:
 except ImportError as error:
     raise missing_extra("triton", error) from None
 
-from . import aot, gpu, inspection, interpreted
+from . import aot, gpu, inspection, interpreted, norm
+from .builder import NEW
 from .epilogue import ACTIVATIONS
 from .geometry import Tensor, operands
 from .launch import Plan
@@ -68,24 +69,28 @@ class TritonBackend:
         )
 
     def fused(self, call: Call, epilogue: str) -> Callable[..., Any] | None:
-        """Return a function of x, w, b (and a residual z) for an epilogue, None for an unknown one.
+        """Return a function of the operands (and a residual z), None for an unknown epilogue.
 
         Parameters
         ----------
         call : Call
-            fprop, not transposed, with a bias.
+            fprop of a convolution, not transposed, with a bias; or of a batch norm, of which the
+            function returns y alone, and to which no residual is added.
         epilogue : str
             An activation of `convref_triton.epilogue.ACTIVATIONS`; with "add_" before it, z is
             added first.
         """
         added = epilogue.startswith("add_")
         fusion = Fusion(residual="z" if added else "", activation=epilogue.removeprefix("add_"))
-        if fusion.activation not in ACTIVATIONS or (call.op, call.pass_) != ("conv", "fprop"):
+        known = ("conv",) if added else ("conv", *norm.OPS)
+        fits = call.op in known and call.pass_ == "fprop"
+        if fusion.activation not in ACTIVATIONS or not fits:
             return None
 
-        def run(x: Any, w: Any, b: Any, z: Any = None) -> Any:
-            given = {"x": x, "w": w, "b": b} | ({"z": z} if added else {})
-            return like(self._run(call, given, None, fusion)["y"], x)
+        def run(*arrays: Any) -> Any:
+            named = zip((*call.roles, "z") if added else call.roles, arrays)
+            given = {role: array for role, array in named if array is not None}
+            return like(self._run(call, given, None, fusion)["y"], arrays[0])
 
         return run
 
@@ -98,7 +103,8 @@ class TritonBackend:
             tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
         facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
         made = _plan(call, facts, choice, fusion)
-        return gpu.run(made, tensors) if on_card else interpreted.run(made, tensors)
+        found = gpu.run(made, tensors) if on_card else interpreted.run(made, tensors)
+        return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
 
     def compile_all(
         self, arch: str, jobs: int, calls: Iterable[Call], *, every: bool = False

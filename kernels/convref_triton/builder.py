@@ -12,6 +12,8 @@ from convref.case import Call
 from .geometry import ITEMSIZE, Tensor
 from .launch import Buffer, Copy, Launch, Plan, Slot
 
+NEW = ".new"  # ends the name of a result whose role an operand has too
+
 
 def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of a dense tensor whose axes lie in `order`, outermost first.

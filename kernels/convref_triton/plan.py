@@ -22,6 +22,7 @@ from . import (
     flat,
     gather,
     measured,
+    norm,
     pool,
     split,
     tma,
@@ -69,6 +70,8 @@ OPS = ("conv", "unfold", "fold")
 class Family(Protocol):
     """What a module offers that plans whole calls of its ops, not one result at a time."""
 
+    OPS: tuple[str, ...]
+
     def refusal(self, call: Call) -> str | None:
         """Return why the family does not compute a call of its ops, None if it does."""
 
@@ -79,7 +82,7 @@ class Family(Protocol):
         """Add what computes the call to its builder."""
 
 
-FAMILIES: dict[str, Family] = dict.fromkeys(pool.OPS, pool)
+FAMILIES: dict[str, Family] = {op: family for family in (pool, norm) for op in family.OPS}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,194 @@
+"""Batch norm: every tile, views, statistics that are hard to find, what is compiled."""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convref.arrays import to_torch
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.judge import judge
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import aot, interpreted, norm
+from convref_triton.backend import backend
+from convref_triton.geometry import Tensor
+from convref_triton.geometry import operands as lying
+from convref_triton.inspection import inspect
+from convref_triton.launch import Copy, Launch
+from convref_triton.layouts import accesses
+from convref_triton.plan import offered, plan
+from convref_triton.specialise import specialise
+
+CASES = cases(
+    ops=norm.OPS,
+    passes=("fprop", "backward"),
+    dtypes=("f32", "bf16", "f16"),
+    max_elements=400,
+    max_macs=4_000,
+)
+
+
+def verdict(case, **options):
+    arrays = operands(case)
+    found = backend.run(case.call, *arrays, **options)
+    zero_mean = case.fill == "normal"
+    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
+
+
+@given(CASES, st.integers(0, 2**16))
+def test_every_tile_is_right(case, pick):
+    assert backend.supports(case.call) is None
+    choices = backend.configurations(case.call)
+    assert verdict(case, configuration=choices[pick % len(choices)])
+
+
+LINES = (
+    "batch_norm.fprop:n3c5_i9x8:dt=f32:fill=normal",
+    "batch_norm.fprop:n2c64_i40x13:dt=bf16:mem=nhwc:fill=normal",  # splits that end in an image
+    "batch_norm.fprop:n5c3_i300:dt=f32:fill=positive",  # a whole step and a short one an image
+    "batch_norm.fprop:n2c16_i3x4x5:bias=0:weight=0:mom=0.9:dt=f16:mem=nhwc:fill=normal",
+    "batch_norm.fprop:n4c1_i1x1:dt=f32:fill=wide",
+    "batch_norm.fprop:n3c6_i5x4:dt=bf16:mem=x.cwhn,w.step2c,rvar.step2c:fill=normal",
+    "batch_norm.backward:n3c5_i9x8:dt=f32:fill=normal",
+    "batch_norm.backward:n2c32_i30x9:dt=bf16:mem=nhwc:fill=normal",
+    "batch_norm.backward:n2c6_i9x5:weight=0:mask=001:dt=f16:mem=dy.nhwc:fill=normal",
+    "batch_norm.dgrad:n2c6_i9x5:dt=f32:mem=x.step2w,dy.expandn:fill=normal",
+    "batch_norm_eval.fprop:n3c24_i9x8:dt=bf16:mem=nhwc:fill=normal",
+    "batch_norm_eval.fprop:n0c3_i4x4:dt=f32",
+    "batch_norm_eval.backward:n3c24_i9x8:dt=f32:mem=nhwc:fill=normal",
+    "batch_norm_eval.backward:n0c3_i4x4:dt=f32",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_views_and_shapes(line):
+    case = parse(line)
+    for choice in backend.configurations(case.call):
+        assert verdict(case, configuration=choice)
+
+
+def test_a_mean_far_from_zero_costs_the_variance_nothing():
+    """Offsets of 2^14 on deviations of 1/8: sums of squares in float32 would lose all of them."""
+    call = parse("batch_norm.fprop:n8c4_i16x32").call
+    torch.manual_seed(0)
+    x = torch.randn(8, 4, 16, 32).mul(0.125).add(2.0**14)
+    w, b, old, var = torch.ones(4), torch.zeros(4), torch.zeros(4), torch.ones(4)
+    results = backend.run(call, x, w, b, old, var)
+    given = [t.numpy() for t in (x, w, b, old, var)]
+    assert judge(call, given, [t.numpy() for t in results], backend.numerics(call))
+    exact = x.double().var((0, 2, 3), correction=0).add(1e-5).rsqrt()
+    near = (results[2].double() / exact - 1).abs().max().item()
+    assert near < 2.0**-24 * call.problem.products("rstd")
+
+
+def test_results_repeat_in_any_order_of_programs():
+    call = parse("batch_norm.backward:n4c3_i64x33:dt=f32").call
+    torch.manual_seed(0)
+    tensors = {
+        role: torch.rand(call.problem.shape(role)) for role in ("dy", "x", "w", "mean", "rstd")
+    }
+    known = {r: Tensor(r, tuple(t.shape), t.stride(), "f32") for r, t in tensors.items()}
+    made = plan(call, known)
+    assert any(s.grid[0] > 1 for s in made.steps if isinstance(s, Launch))
+    first, second = (interpreted.run(made, tensors, seed=seed) for seed in (0, 1))
+    assert all(torch.equal(first[role], second[role]) for role in ("dx", "dw", "db"))
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize("line", [LINES[0], LINES[10]])
+def test_a_fused_activation_is_that_of_the_result(line, activation):
+    """Sums are rounded once: to the activation of y, not of a y that was rounded before."""
+    case = parse(line.split(":fill")[0].replace("bf16", "f32") + ":fill=normal")
+    arrays = [None if a is None else to_torch(a) for a in operands(case)]
+    y = backend.run(case.call, *arrays)[0]
+    got = backend.fused(case.call, activation)(*arrays)
+    want = getattr(torch.nn.functional, activation)(y.double())
+    few = 2.0**-24 * 8 * want.abs().clamp(min=2.0**-100)
+    assert ((got.double() - want).abs() <= few).all()
+    if activation == "relu":
+        arrays[0] = arrays[0].clone().fill_(torch.nan)
+        assert backend.fused(case.call, "relu")(*arrays).isnan().all()
+
+
+def test_a_batch_norm_adds_no_residual():
+    assert backend.fused(parse(LINES[0]).call, "add_relu") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("batch_norm.jvp:n2c3_i4", "no kernel for batch_norm.jvp: there are some for fprop"),
+        ("batch_norm.fprop:n2c65536_i4", "more than 65535 channels"),
+        ("batch_norm.fprop:n2048c2_i1024x1024", "2**31 pixels or more"),
+    ],
+)
+def test_what_is_refused_says_why(line, reason):
+    assert backend.supports(parse(line).call).startswith(reason)
+
+
+STATIC = [
+    f"{op}.{pass_}:n32c{c}_i{size}x{size}"
+    for op in norm.OPS
+    for pass_ in ("fprop", "backward")
+    for c, size in ((64, 56), (24, 28))
+]
+
+
+def held(line, arch, every):
+    """Hold what the compiler makes of a line to what every configuration must have."""
+    call = parse(line).call
+    for choice in offered(call, lying(call)) if every else (None,):
+        for step in plan(call, lying(call), choice, arch=arch).steps:
+            compiled = aot.compile(specialise(step), arch)
+            assert inspect(compiled).spills == 0
+            for access in accesses(compiled.asm["ttgir"]):
+                if len(access.shape) > 1 and step.kernel not in (norm.settle, norm.total):
+                    assert access.vector >= 16, f"{line}: {choice}: {access}"
+                    assert access.coalesced or access.row >= 32
+
+
+@pytest.mark.parametrize("line", [STATIC[0], STATIC[2]])
+@pytest.mark.parametrize("memory", ["nhwc", ""])
+def test_elements_move_16_bytes_at_a_time(line, memory):
+    held(f"{line}:dt=bf16" + (f":mem={memory}" if memory else ""), "sm_90", every=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
+    reason="some 400 compilations: HYPOTHESIS_PROFILE=nightly",
+)
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("keys", ["dt=bf16:mem=nhwc", "dt=f16", "dt=f32:mem=nhwc", "dt=f32"])
+@pytest.mark.parametrize("line", STATIC)
+def test_no_configuration_spills(line, keys, arch):
+    held(f"{line}:{keys}", arch, every=True)
+
+
+@pytest.mark.parametrize("memory", [":mem=nhwc", ""])
+@pytest.mark.parametrize("line", ["batch_norm.fprop:n8c64", "batch_norm.backward:n8c64"])
+def test_an_unseen_shape_compiles_nothing(line, memory):
+    keys, choice = [], None
+    for extents in ("56x56", "24x40"):
+        call = parse(f"{line}_i{extents}:dt=bf16{memory}").call
+        choice = choice or offered(call, lying(call))[0]
+        made = plan(call, lying(call), choice)
+        keys.append([specialise(step).key for step in made.steps])
+        assert not any(isinstance(step, Copy) for step in made.steps)
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize("line", LINES)
+def test_on_a_gpu(line):
+    case = parse(line)
+    on_card = tuple(replace(spec, device="cuda") for spec in case.call.specs)
+    assert verdict(replace(case, call=replace(case.call, specs=on_card)))
