@@ -157,6 +157,10 @@ EXAMPLES = {
     "xla-48713-transposed": ("conv.fprop:n1c8k1_i20_f3_p7,1:t=1:seed=1",),
     "xla-48713-gradients": ("conv.wgrad:n8c8k1_i20_f3_p-5,1:seed=1",),
     "xla-48713-padded-gradients": ("conv.dgrad:n1c1k8_i20_f3_p7,1:seed=1",),
+    "xla-cropped-image": (
+        "conv.fprop:n1c17k1_i1x1_f1x1_p1,-1x0,0",
+        "conv.fprop:n1c32k1_i2x25_f1x1_s3x2_p1,-2x0,0_d2",
+    ),
     "jax-grouped-wgrad-nonfinite": ("conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",),
     "jax-grouped-second-order-nonfinite": (
         "conv.double_backward:n1c2k4g2_i10x35_f4x1:dt=f64:tan=w:mask=100:fill=inf:seed=63630",
