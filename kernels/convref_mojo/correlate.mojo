@@ -14,8 +14,10 @@ from numbers import Address, Table, at, clear, copy, lanes, load, size, store, w
 from tile import MR, NV, PITCH, UNFINISHED, multiply
 from windows import WORDS, Source, Tap, Window, Windows, lay_rows, lay_windows, split
 
-comptime PIECE = 256
+comptime PIECE = 128
 """Windows that are packed at a time."""
+comptime TURN = 8
+"""Windows whose rows are packed side by side: what they read is then read from end to end."""
 comptime TILES = 16
 """Tiles of rows in a block at most."""
 comptime PANELS = 8
@@ -52,7 +54,7 @@ def plan_correlate[T: DType](mut p: Correlate):
     p.tiles = parts(tiles, p.row_blocks)
     p.panels = parts(panels, p.column_blocks)
     p.units = p.windows.groups * p.row_blocks * p.column_blocks
-    var numbers = p.tiles * PIECE * PITCH + PIECE * width + p.tiles * p.panels * MR * width
+    var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
     p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8
 
 
@@ -64,8 +66,8 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     ref w = p.windows
     var a = at[A](scratch)
     var b = a.unsafe_offset(p.tiles * PIECE * PITCH)
-    var sums = b.unsafe_offset(PIECE * width)
-    var numbers = p.tiles * PIECE * PITCH + PIECE * width + p.tiles * p.panels * MR * width
+    var sums = b.unsafe_offset(p.panels * PIECE * width)
+    var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
     var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=scratch + numbers * size[A]())
     for unit in range(low, high):
         var rest, column_block = split(unit, p.column_blocks)
@@ -81,17 +83,16 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
             var count = min(PIECE, w.windows() - begin)
             lay_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
             pack_small[T](p, group * p.rows + first, rows, table, count, a)
+            pack_big[T](w, group, table, count, left, columns, b)
             for panel in range(parts(columns, width)):
-                var here = min(width, columns - panel * width)
-                var vectors = (here + W - 1) // W
-                var k = left + panel * width
-                lay_rows[T](w, group, table, count, k, here, b, vectors * W)
+                var vectors = (min(width, columns - panel * width) + W - 1) // W
+                var of_columns = b.unsafe_offset(panel * PIECE * width)
                 for tile in range(parts(rows, MR)):
                     var of_tile = sums.unsafe_offset((panel * p.tiles + tile) * MR * width)
                     var packed = a.unsafe_offset(tile * PIECE * PITCH)
                     var tall = min(MR, rows - tile * MR)
                     multiply[A, 1, PITCH](
-                        packed, b, of_tile, tall, vectors, count, begin == 0, UNFINISHED
+                        packed, of_columns, of_tile, tall, vectors, count, begin == 0, UNFINISHED
                     )
             begin += count
             if begin >= w.windows():
@@ -100,6 +101,37 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
             var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
             var at_column = left + panel * width
             write[T](p, group, first, rows, at_column, min(width, w.depth() - at_column), of_panel)
+
+
+@always_inline
+def pack_big[
+    T: DType
+](
+    w: Windows,
+    group: Int,
+    table: Pointer[Window, MutAnyOrigin],
+    count: Int,
+    left: Int,
+    columns: Int,
+    b: Address[wide[T]],
+):
+    """Pack what windows read: (panel, window, column)."""
+    comptime W = lanes[wide[T]]()
+    comptime width = NV * W
+    for turn in range(0, count, TURN):
+        for panel in range(parts(columns, width)):
+            var here = min(width, columns - panel * width)
+            var pitch = (here + W - 1) // W * W
+            lay_rows[T](
+                w,
+                group,
+                table.unsafe_offset(turn),
+                min(TURN, count - turn),
+                left + panel * width,
+                here,
+                b.unsafe_offset(panel * PIECE * width + turn * pitch),
+                pitch,
+            )
 
 
 @always_inline

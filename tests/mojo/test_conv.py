@@ -35,7 +35,7 @@ def test_nothing_beside_the_results_is_written(case):
 
 
 # Sizes around which something is cut into blocks: depth at 1536 and 64, rows at 16 tiles, columns
-# at 8 panels, windows at 256, and the vectors and tiles of either instruction set.
+# at 8 panels, windows at 8 and 128, and the vectors and tiles of either instruction set.
 BLOCKS = (
     "conv.fprop:n1c171k33_i12_f9:mem=nwc",
     "conv.fprop:n1c64k257_i2x3_f5x5_p2:mem=nhwc",
