@@ -17,6 +17,8 @@ try:
 except ImportError as error:
     raise missing_extra("onnx", error) from None
 
+from . import _onnxruntime_resize as _resize
+
 OPSET, IR_VERSION = 13, 8  # old enough for every release since 1.8; neither op changed
 TYPES = {
     "f16": onnx.TensorProto.FLOAT16,
@@ -42,6 +44,8 @@ class OnnxRuntimeBackend:
 
     def supports(self, call: Call) -> str | None:
         """Return None, or why ONNX or its CPU provider has no such node."""
+        if call.op == "resize" and {spec.device for spec in call.specs} == {"cpu"}:
+            return _resize.supports(call)
         if call.op != "conv" or call.pass_ != "fprop":
             return "ONNX Runtime computes the forward pass of conv"
         problem = call.conv
@@ -73,13 +77,15 @@ class OnnxRuntimeBackend:
             level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.graph_optimization_level = level
         session = onnxruntime.InferenceSession(
-            model(call).SerializeToString(), options, providers=["CPUExecutionProvider"]
+            (_resize.model if call.op == "resize" else model)(call).SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
         )
         return tuple(like(result, template) for result in session.run(None, feeds))
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: docs/judge.md says where each number comes from."""
-        return Numerics("rn32")
+        return Numerics("rn32" if call.dtype in ("f16", "bf16", "f32") else "exact")
 
     def fingerprint(self) -> dict[str, str]:
         """Return the version and the provider."""

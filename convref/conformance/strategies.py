@@ -269,6 +269,7 @@ def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     dtype, memory, tangents = tape.choose(dtypes), tape.choose(_MEMORY), tape.choose(_TANGENTS)
+    problem = families.fitted(problem, dtype)
     if op != "conv" or pass_ not in ("jvp", "double_backward"):
         tangents = None
     elif tangents and isinstance(problem, ConvProblem) and not problem.bias:

@@ -16,7 +16,7 @@ from . import norm as _norm
 from . import pool as _pool
 from . import resize as _resize
 from . import unfold as _unfold
-from ._resize_errors import displacement, magnitude, reached
+from ._resize_errors import displacement, magnitude, position_error, reached
 from ._windows import Array, Results, first_reads
 from .conv import (
     conv_bgrad,
@@ -44,6 +44,7 @@ __all__ = [
     "fold",
     "holder",
     "magnitudes",
+    "position_error",
     "reached",
     "unfold",
 ]

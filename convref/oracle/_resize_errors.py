@@ -48,7 +48,7 @@ def moduli(axis: ResizeAxis, t: float) -> float:
     return abs(a) * (t**3 + 5 * t**2 + 8 * t + 4)
 
 
-def shift(axis: ResizeAxis, p: int, u: float) -> float:
+def position_error(axis: ResizeAxis, p: int, u: float) -> float:
     """Return by how much the position of output p may be off."""
     about = abs(float(axis.position(p)))
     if axis.coord in ("half_pixel_symmetric", "tf_crop_and_resize"):  # sums that may cancel
@@ -64,7 +64,7 @@ def weight_errors(axis: ResizeAxis, p: int, u: float, kept: float = 0.0) -> Erro
     """
     if not axis.radius:
         return ()
-    moved, x = shift(axis, p, u), float(axis.position(p))
+    moved, x = position_error(axis, p, u), float(axis.position(p))
     if axis.coord == "tf_crop_and_resize" and min(abs(x), abs(x - axis.size + 1)) <= moved:
         return tuple((i, 1.0) for i, _ in rows(axis)[p]) or ((round(x) % axis.size, 1.0),)
     stretch = float(axis.stretch)

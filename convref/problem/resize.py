@@ -173,6 +173,7 @@ def _is_dyadic(axis: ResizeAxis) -> bool:
     positions = [axis.position(p) for p in range(axis.out)]
     grain = max(x.denominator for x in positions)
     numbers = [*positions, *weights, axis.step, Fraction(axis.a)]
+    numbers += [1 / axis.step] if axis.step else []  # some divide by the scale
     if not all(_is_power(number.denominator) for number in numbers):
         return False
     room = 48 * 4 * Fraction(axis.a).denominator * grain**3 if axis.mode == "cubic" else 1

@@ -32,6 +32,15 @@ UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT, **norm.UNFIT, **activation.UN
 # op -> mistakes by name, each with where it can be made; by default those of convolution.
 MUTATIONS = dict.fromkeys(FINISH, GENERAL)
 
+# op -> fitted(problem, dtype): another problem where numbers of that type have no such result.
+FITTED: dict[str, Callable[[Any, str], Problem]] = {**resize.FITTED}
+
+
+def fitted(problem: Problem, dtype: str) -> Problem:
+    """Return the problem, or one like it that numbers of type `dtype` have."""
+    op = problem.ops[0]
+    return FITTED[op](problem, dtype) if op in FITTED and problem.refuses(dtype) else problem
+
 
 def finish(tape: Any, op: str, sizes: dict[str, Any], max_elements: int) -> Problem:
     """Return the problem of `op` on drawn windows; `tape` decides what they leave open."""

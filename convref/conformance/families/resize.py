@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import floor, prod
 from typing import Any
 
@@ -59,4 +60,11 @@ def _unusual(tape: Any, rank: int) -> dict[str, Any]:
     }
 
 
+def _copying(problem: ResizeProblem, dtype: str) -> Problem:
+    """Return the problem in mode nearest, the one that integers have."""
+    near = problem.near if problem.near != "float32" else "floor"
+    return replace(problem, mode="nearest", near=near, antialias=False)
+
+
 FINISH = {"resize": _resize}
+FITTED = {"resize": _copying}
