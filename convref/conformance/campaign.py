@@ -171,7 +171,8 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
             if settings.shrinks:
                 _convict(engine, outcome, log, watch)
         except KeyboardInterrupt:
-            outcome.stopped = "interrupted; the same command goes on from the log"
+            goes_on = "; the same command goes on from the log" if settings.log else ""
+            outcome.stopped = f"interrupted{goes_on}"
         outcome.tally.fingerprint = engine.fingerprint
         outcome.elapsed = time.monotonic() - began
         log.write("end", elapsed=outcome.elapsed, fingerprint=engine.fingerprint)

@@ -66,8 +66,9 @@ def _rate(outcome: Outcome) -> str:
     tally = outcome.tally
     speed = tally.examples / outcome.elapsed if outcome.elapsed else 0.0
     bad = {v: tally.count(v) for v in VERDICTS if v not in HARMLESS}
-    words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or "[green]all right[/]"
-    return f"{tally.examples:,} examples, {speed:,.0f}/s, {words}"
+    good = "[green]all right[/]" if tally.examples else "no answer yet"
+    words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or good
+    return f"{tally.examples:,} examples, {speed:,.{int(speed < 10)}f}/s, {words}"
 
 
 def show(outcome: Outcome, console: Console) -> None:
