@@ -299,7 +299,8 @@ def marked(step: Step) -> None:
     """Run the tests that are marked `gpu`: graphs of every op, more than 2**31 elements."""
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    command += ["--durations=5", str(root / "tests" / "triton")]
+    folders = ("triton", "mojo")
+    command += ["--durations=5", *(str(root / "tests" / folder) for folder in folders)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=root)
     said = found.stdout.strip().splitlines()[-12:]
     step.add("marked", status=found.returncode, said=said)

@@ -3,15 +3,20 @@
 import ctypes
 import re
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 
 from convref import UnsupportedError, parse
+from convref.arrays import to_torch
+from convref.case import Case
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
+from convref_bench.properties import OnCuda
 from convref_driver import stub
 from convref_mojo import cuda, emit
 from convref_ptx import Fault
@@ -172,6 +177,34 @@ def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     assert line.endswith(bytes(g).hex())
 
 
+def test_tensors_go_to_the_driver_as_they_lie(driver, monkeypatch):
+    torch = pytest.importorskip("torch")
+    device, loaded = cuda.Device(), cuda.loaded
+    device.device, device.missing = "cpu", lambda: None
+    stream = SimpleNamespace(cuda_stream=0x42)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(cuda, "loaded", lambda *key: loaded(*key, driver))
+    call = parse("conv.backward:n2c8k16_i5x6_f3_s2_p1:dt=bf16").call
+    dy, x, w = (to_torch(a) for a in operands(Case(call)))
+    x = x.contiguous(memory_format=torch.channels_last)
+    driver.layout([8, 8])
+    driver.log()
+    dx, dw, db = cuda.GpuBackend("test", device).run(call, dy, x, w)
+    assert dx.is_contiguous(memory_format=torch.channels_last)
+    assert (dx.shape, dw.shape, db.shape) == (x.shape, w.shape, (16,))
+    lines = [line for line in driver.log() if line.startswith("launch")]
+    assert len(lines) == 4 + 1 + 1  # the classes of dx
+    assert all("stream 0x42" in line for line in lines)
+    pointers = [(dx, dy)] * 4 + [(dw, x), (db, dy)]
+    for line, pair in zip(lines, pointers):
+        for word, tensor in zip(line.split()[-2:], pair):
+            address = int.from_bytes(bytes.fromhex(word.partition("@")[2]), "little")
+            # The class of a stride begins some elements after the tensor.
+            assert 0 <= address - tensor.data_ptr() < 2 * tensor.numel()
+
+
 REFUSED = {
     "conv.jvp:n1c1k1_i3_f2": r"no conv.jvp kernel",
     "max_pool.fprop:n1c1_i3_f2": r"no max_pool.fprop kernel",
@@ -189,6 +222,15 @@ def test_what_it_cannot_do_has_a_reason(line, reason):
     assert re.search(reason, cuda.interpreted.supports(call))
     with pytest.raises(UnsupportedError, match=reason):
         cuda.interpreted.run(call, *(None,) * len(call.roles))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("line", LINES)
+def test_a_gpu_computes_what_the_oracle_does(line):
+    if (reason := cuda.backend.runner.missing()) is not None:
+        pytest.skip(reason)
+    found = examine(parse(f"{line}:dev=cuda"), OnCuda(cuda.backend), repeat=True)
+    assert (found.verdict, found.reason) == ("pass", "")
 
 
 def test_without_a_gpu_the_backend_says_so():
