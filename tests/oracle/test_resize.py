@@ -26,7 +26,7 @@ from convref.problem import ResizeProblem, passes
 from convref.problem.sampling import rows
 
 EXACT = ["int", "ramp", "ties", "impulse", "ones"]
-SMALL = {"max_elements": 100, "max_macs": 300}
+SMALL = {"max_elements": 40, "max_macs": 100}
 EXAMPLES = max(100, settings.default.max_examples)
 HALF = Fraction(1, 2)
 
