@@ -137,6 +137,12 @@ EXAMPLES = {
     "torch-bf16-conv3d-transposed": (
         "conv.dgrad:n1c1k1_i1x1x1_f3x2x3_p1x0x0:t=1:dt=bf16:mem=w.idhwo:fill=ones",
     ),
+    "torch-group-norm-mask": ("group_norm.bgrad:n1c1_i2x1:mem=x.nhwc:fill=ones",),
+    "torch-batch-norm-grad-order": ("batch_norm.wgrad:n2c2_i1x2:mem=dy.hnwc",),
+    "torch-group-norm-jvp-order": ("group_norm.jvp:n1c2_i1x2:mem=x.nhwc:fill=ones",),
+    "torch-batch-norm-f16-second": (
+        "batch_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
+    ),
     "torch-bf16-nonfinite": (
         "conv.dgrad:n1c27k3g3_i2_f1_s2_p3,0_d4:flip=1:dt=bf16:fill=inf:seed=44768",
         "conv.backward:n2c4k64g2_i31_f7_d3:dt=bf16:mem=dy.wcn,x.nwc:fill=inf:seed=62007",
