@@ -19,7 +19,7 @@ LAST = (  # channels lie side by side: a vector or two of 16 bytes a thread
     *(Tile(64, 16, 1, 4, 1), Tile(128, 8, 1, 4, 1), Tile(8, 64, 1, 4, 1), Tile(16, 32, 1, 4, 1)),
 )
 FIRST = (  # pixels lie side by side
-    *(Tile(512, 1, 1, 4, 1), Tile(128, 4, 1, 4, 1), Tile(256, 1, 1, 4, 1), Tile(128, 1, 1, 4, 1)),
+    *(Tile(256, 1, 1, 4, 1), Tile(128, 4, 1, 4, 1), Tile(512, 1, 1, 4, 1), Tile(128, 1, 1, 4, 1)),
 )
 
 

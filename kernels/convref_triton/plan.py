@@ -24,6 +24,7 @@ from . import (
     measured,
     norm,
     pool,
+    resize,
     split,
     tma,
     unfold,
@@ -82,7 +83,7 @@ class Family(Protocol):
         """Add what computes the call to its builder."""
 
 
-FAMILIES: dict[str, Family] = {op: family for family in (pool, norm) for op in family.OPS}
+FAMILIES: dict[str, Family] = {op: family for family in (pool, norm, resize) for op in family.OPS}
 
 
 @dataclass(frozen=True)

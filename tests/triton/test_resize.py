@@ -1,0 +1,180 @@
+"""Resizing: every tile, positions that the sizes and that a scale give, what is compiled."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.judge import judge
+from convref.line import parse
+from convref.problem import ResizeProblem
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import aot, images, resize
+from convref_triton.backend import backend
+from convref_triton.geometry import operands as lying
+from convref_triton.inspection import inspect
+from convref_triton.layouts import accesses
+from convref_triton.plan import offered, plan
+from convref_triton.specialise import specialise
+
+CASES = cases(ops=resize.OPS, dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=3_000)
+FEW = settings(max_examples=settings.default.max_examples // 4)
+
+
+def verdict(case, **options):
+    arrays = operands(case)
+    found = backend.run(case.call, *arrays, **options)
+    zero_mean = case.fill == "normal"
+    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
+
+
+@given(CASES, st.integers(0, 2**16))
+def test_every_tile_is_right(case, pick):
+    assume(backend.supports(case.call) is None)
+    choices = backend.configurations(case.call)
+    assert verdict(case, configuration=choices[pick % len(choices)])
+
+
+LINES = (
+    "resize.fprop:n2c3_i4x5_o8x7:dt=f32:fill=normal",
+    "resize.fprop:n2c8_i9x7_o4x13:coord=align_corners:dt=bf16:mem=nhwc:fill=inf",
+    "resize.fprop:n2c5_i6_o17:coord=asymmetric:dt=f16:mem=x.step2w:fill=nan",
+    "resize.fprop:n1c3_i3x4x5_o6x7x2:dt=bf16:fill=normal",
+    "resize.fprop:n1c1_i1x1_o3x1:coord=pytorch_half_pixel:dt=f32",
+    "resize.fprop:n2c3_i10_o25:scale=2.5:dt=f32:fill=normal",
+    "resize.fprop:n2c3_i10x7_o7x19:coord=asymmetric:scale=0.7x2.75:dt=f32:fill=normal",
+    "resize.fprop:n2c3_i10x7_o7x19:mode=nearest:scale=0.7x2.75:dt=f32:fill=normal",
+    "resize.jvp:n2c16_i5x7_o10x14:mode=nearest:coord=asymmetric:dt=bf16:mem=nhwc",
+    "resize.double_backward:n2c3_i4x5_o9x10:mode=nearest:dt=f16",
+    "resize.backward:n2c3_i4x5_o8x10:dt=f32:fill=normal",
+    "resize.backward:n2c16_i9x4_o4x13:dt=bf16:mem=nhwc:fill=normal",
+    "resize.backward:n2c3_i17_o6:coord=align_corners:dt=f32:fill=inf",
+    "resize.backward:n1c3_i3x4x5_o6x7x2:dt=f16:fill=normal",
+    "resize.backward:n2c3_i10_o25:scale=2.5:dt=f32:fill=normal",
+    "resize.backward:n2c3_i3_o40:dt=f32:fill=normal",  # more outputs a position than are unrolled
+    "resize.backward:n2c3_i10x7_o7x19:mode=nearest:scale=0.7x2.75:dt=f32:fill=normal",
+    "resize.backward:n2c8_i5x7_o10x14:mode=nearest:coord=asymmetric:dt=bf16:mem=nhwc",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_positions_of_all_kinds(line):
+    case = parse(line)
+    for choice in backend.configurations(case.call):
+        assert verdict(case, configuration=choice)
+
+
+def test_a_weight_of_zero_reads_nothing():
+    """Where an output lies on a position, infinity beside it must not become NaN."""
+    for pass_ in ("fprop", "backward"):
+        call = parse(f"resize.{pass_}:n1c2_i3x4_o5x7:coord=align_corners").call
+        infinite = torch.full(call.problem.shape(call.roles[0]), torch.inf)
+        assert backend.run(call, infinite)[0].isposinf().all()
+
+
+@FEW
+@given(CASES)
+def test_64_bit_offsets(case):
+    assume(backend.supports(case.call) is None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "LIMIT", 1)
+        assert verdict(case)
+
+
+COORDS = st.sampled_from(resize.EXACT)
+
+
+@given(st.integers(1, 90), st.integers(1, 90), COORDS, st.booleans())
+def test_the_host_knows_who_reads_a_position(size, out, coord, nearest):
+    """No output that reads a position may lie outside of the few that are asked."""
+    mode = "nearest" if nearest else "linear"
+    assume(not nearest or coord in ("half_pixel", "asymmetric"))
+    problem = ResizeProblem(n=1, c=1, input=(size,), output=(out,), mode=mode, coord=coord)
+    (axis,) = problem.axes
+    ratio, before, count = resize.readers(axis, resize.kind(problem), resize.half(problem))
+    begin = np.floor(np.arange(size, dtype=np.float32) * np.float32(ratio)).astype(int) - before
+    for p in range(out):
+        for i, _ in axis.row(p):
+            assert begin[i] <= p < begin[i] + count
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ("mode=cubic", "no kernel for mode=cubic: there are some for nearest, linear"),
+        ("mode=area", "no kernel for mode=area"),
+        ("aa=1", "no kernel for antialias"),
+        ("xo=1", "no kernel for antialias or exclude"),
+        ("mode=nearest:near=floor", "no kernel for near=floor"),
+        ("coord=half_pixel_symmetric", "no kernel for coord=half_pixel_symmetric"),
+        ("coord=pytorch_half_pixel:scale=2", "no kernel for coord=pytorch_half_pixel"),
+        ("scale=1e9", "a scale that makes 2**30 outputs"),
+    ],
+)
+def test_what_is_refused_says_why(keys, reason):
+    assert backend.supports(parse(f"resize.fprop:n1c1_i4_o8:{keys}").call).startswith(reason)
+
+
+STATIC = [
+    f"resize.{pass_}:n8c{c}_i40x40_o80x80{keys}"
+    for pass_ in ("fprop", "backward")
+    for c in (128, 24)
+    for keys in ("", ":coord=align_corners", ":mode=nearest:coord=asymmetric", ":scale=2")
+]
+
+
+def held(line, arch, every):
+    """Hold what the compiler makes of a line to what every configuration must have."""
+    call = parse(line).call
+    for choice in offered(call, lying(call)) if every else (None,):
+        for step in plan(call, lying(call), choice, arch=arch).steps:
+            compiled = aot.compile(specialise(step), arch)
+            assert inspect(compiled).spills == 0
+            for access in accesses(compiled.asm["ttgir"]):
+                if "nhwc" in line:
+                    assert access.vector >= 16, f"{line}: {choice}: {access}"
+                    assert access.axis == 1
+
+
+@pytest.mark.parametrize("line", [STATIC[0], STATIC[8], STATIC[10]])
+def test_channels_move_16_bytes_at_a_time(line):
+    held(f"{line}:dt=bf16:mem=nhwc", "sm_90", every=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
+    reason="some 500 compilations: HYPOTHESIS_PROFILE=nightly",
+)
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("keys", ["dt=bf16:mem=nhwc", "dt=f16", "dt=f32:mem=nhwc", "dt=f32"])
+@pytest.mark.parametrize("line", STATIC)
+def test_no_configuration_spills(line, keys, arch):
+    held(f"{line}:{keys}", arch, every=True)
+
+
+@pytest.mark.parametrize("pass_", ["fprop", "backward"])
+def test_an_unseen_shape_compiles_nothing(pass_):
+    keys, choice = set(), None
+    for sizes in ("n8c64_i40x40_o80x80", "n3c192_i13x52_o26x104"):
+        call = parse(f"resize.{pass_}:{sizes}:dt=bf16:mem=nhwc").call
+        choice = choice or offered(call, lying(call))[0]
+        keys |= {specialise(step).key for step in plan(call, lying(call), choice).steps}
+    assert len(keys) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize("line", LINES)
+def test_on_a_gpu(line):
+    case = parse(line)
+    on_card = tuple(replace(spec, device="cuda") for spec in case.call.specs)
+    assert verdict(replace(case, call=replace(case.call, specs=on_card)))
