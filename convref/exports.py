@@ -640,8 +640,14 @@ def _window_pass(call: Call) -> tuple[bool, str, str]:
     return unfolds, call.signature.operands[0], call.signature.results[0]
 
 
-def to_torch(case: Case) -> str:
+def to_torch(case: Case, *, threads: int = 0) -> str:
     """Return a Python program that computes the case with PyTorch alone and prints the results.
+
+    Parameters
+    ----------
+    case : Case
+    threads : int
+        How many threads the program asks for; 0 leaves that to PyTorch.
 
     Raises
     ------
@@ -674,6 +680,7 @@ def to_torch(case: Case) -> str:
     _refuse("PyTorch", call, _NAMES)
     snippet = _Snippet(case, "PyTorch")
     imports = ["import torch", "import torch.nn.functional as F"]
+    imports += ["", f"torch.set_num_threads({threads})"] if threads else []
     if call.specs[0].device == "cuda":
         allow = call.math == "tf32"
         imports += ["", f"torch.backends.cudnn.allow_tf32 = {allow}"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..backends import PLAIN, Arm
 from ..errors import ConvrefError, message, missing_extra, shorten
-from .examine import Finding
+from .examine import WITH_THREADS, Finding
 from .worker import TOGETHER, Report, Task, WriteAhead, main
 
 try:
@@ -314,9 +314,11 @@ class Engine:
         if task is not None and note == TOGETHER:
             worker.task = replace(task, together=False)  # to see which of them it was
         elif task is not None:
-            if note:  # the line itself is valid: what was wrong with the operands belongs to it
-                reason = f"{note}: {reason}"
-            tier = "form" if note else ""
+            tier = ""
+            if note == WITH_THREADS:
+                reason = f"{reason}, {note}"
+            elif note:  # the line itself is valid: what was wrong with the operands belongs to it
+                reason, tier = f"{note}: {reason}", "form"
             finding = Finding(line, verdict, tier, reason, arm=task.arm.name)
             report = Report(
                 index, index, Counter({(*_cell(line), verdict, finding.tier): 1}), [finding]

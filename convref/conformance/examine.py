@@ -40,6 +40,7 @@ VERDICTS = (
 HARMLESS = ("pass", "unsupported", "known", "vacuous")
 ZERO_MEAN = ("normal",)
 THREADS = 3  # not a divisor of many extents
+WITH_THREADS = f"with {THREADS} threads"
 FRESH_SEEDS = 5  # repetitions that a statistical suspicion has to survive
 
 
@@ -81,7 +82,14 @@ class Finding:
         return asdict(self)
 
 
-def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool = False) -> Finding:
+def examine(
+    case: Case,
+    backend: Backend,
+    *,
+    repeat: bool = False,
+    mutate: bool = False,
+    announce: Callable[[str], None] = lambda note: None,
+) -> Finding:
     """Return the Finding of one example.
 
     Parameters
@@ -93,6 +101,8 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool 
         Run twice and compare the bits; run with more threads, if the backend can, and judge.
     mutate : bool
         Ask whether wrong kernels would have passed too; if all would, the verdict is "vacuous".
+    announce : callable
+        Told `WITH_THREADS` before more threads compute, and an empty text after.
 
     Examples
     --------
@@ -112,7 +122,9 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool 
     try:
         results = _results(compute, call, given)
         again = _results(compute, call, given) if repeat else results
+        announce(WITH_THREADS if repeat else "")
         other = _threaded(backend, compute, call, given) if repeat else None
+        announce("")
     except Exception as error:  # whatever a stranger's code raises is a finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Finding(line, "rejects-valid", reason=shorten(text, 300))
@@ -132,7 +144,7 @@ def examine(case: Case, backend: Backend, *, repeat: bool = False, mutate: bool 
     if verdict and not isinstance(again, str) and not _same_bits(results, again):
         return Finding(line, "nondeterministic", reason="two runs differ in their bits")
     if verdict and other is not None and (reason := _convicted(other, ref, numerics)):
-        reason = f"right with one thread; with {THREADS} threads {reason}"
+        reason = f"right with one thread; {WITH_THREADS} {reason}"
         return Finding(line, "nondeterministic", reason=reason)
     if verdict and mutate and _is_vacuous(ref, numerics):
         return Finding(line, "vacuous", reason="no mutation of the oracle would be noticed")

@@ -26,7 +26,7 @@ from ..errors import ConvrefError, UnsupportedError, message, missing_extra, sho
 from ..judge import reference
 from ..line import parse
 from .campaign import Failure, Outcome
-from .examine import HARMLESS, VERDICTS, Finding
+from .examine import HARMLESS, THREADS, VERDICTS, WITH_THREADS, Finding
 from .operands import operands
 
 try:
@@ -351,19 +351,22 @@ def _card(failure: Failure, backend: str, pictures: str) -> dict[str, Any]:
         picture, element = error_picture(failure.line, pictures)
     return {
         "failure": failure,
-        "snippet": _snippet(failure.line, backend),
+        "snippet": _snippet(failure, backend),
         "picture": picture,
         "element": element,
     }
 
 
-def _snippet(line: str, backend: str) -> str:
+def _snippet(failure: Failure, backend: str) -> str:
     """Return the case as a program of the framework at fault, or why there is none."""
-    case = parse(line)
+    case = parse(failure.line)
+    threads = THREADS if WITH_THREADS in failure.reason else 0
     if case.call.memory() > MAX_SNIPPET:
         return "# too large to be written out; convref run has --snippet"
     try:
-        return (exports.to_jax if backend.startswith("jax") else exports.to_torch)(case)
+        if backend.startswith("jax"):
+            return exports.to_jax(case)
+        return exports.to_torch(case, threads=threads)
     except (UnsupportedError, ConvrefError) as error:
         return f"# {' '.join(str(error).split())}"
 

@@ -258,20 +258,26 @@ def _cell(case: Case) -> tuple[str, str, str]:
     return case.call.op, case.call.pass_, case.call.dtype
 
 
+def _silent(what: str) -> None:
+    """Announce nothing."""
+
+
 def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: bool) -> Finding:
     """Examine a case; an exit that a backend asks for counts as a crash."""
     repeat = given or index % REPEAT_EVERY == 0
     mutate = not given and index % MUTATE_EVERY == MUTATE_EVERY - 1
     note = ""
+
+    def announce(what: str) -> None:
+        nonlocal note
+        note = f"{what}: " if what else ""
+        wal.write(index, str(case), what)
+
     try:
-        finding = examine(case, backend, repeat=repeat, mutate=mutate)
+        finding = examine(
+            case, backend, repeat=repeat, mutate=mutate, announce=announce if repeat else _silent
+        )
         if finding.verdict == "pass" and not given and index % REJECT_EVERY == REJECT_EVERY // 2:
-
-            def announce(what: str) -> None:
-                nonlocal note
-                note = f"{what}: "
-                wal.write(index, str(case), what)
-
             finding = trial(case, backend, announce) or finding
         return finding
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:

@@ -125,6 +125,13 @@ class Threaded(Right):
     def run(self, call, *operands):
         return tuple(r + r.dtype.type(self.count > 1) for r in super().run(call, *operands))
 
+class ThreadedCrash(Threaded):
+    """Dies with more than one thread."""
+    def run(self, call, *operands):
+        if self.count > 1:
+            ctypes.string_at(0)
+        return super().run(call, *operands)
+
 class Outside(Right):
     """Writes its results where it is told, and one element beside, or leaves one out."""
     def __init__(self, at):
@@ -142,7 +149,7 @@ class Outside(Right):
 
 many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
 armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
-shapeless = Shapeless()
+shapeless, threaded_crash = Shapeless(), ThreadedCrash()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()

@@ -319,6 +319,15 @@ def test_threads_that_change_a_result_are_nondeterministic(hostile):
     assert "with 3 threads" in found.reason
 
 
+def test_a_death_in_several_threads_says_so(hostile):
+    with Engine(f"{hostile}:threaded_crash") as engine:
+        (found,) = run_lines(engine, [GOOD])
+        (failure,) = culprits(engine, [found])
+    assert (found.verdict, found.tier) == ("crash", "")
+    assert found.reason == failure.reason == "SIGSEGV, with 3 threads"
+    assert failure.line == "conv.fprop:n1c1k1_i1_f1:fill=ones"
+
+
 OUTSIDE = {"before": "before its start", "after": "after its end", "unwritten": "is nan"}
 
 

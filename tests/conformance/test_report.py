@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -231,6 +232,13 @@ def test_an_outcome_gives_the_same_page_as_its_log():
     assert not found.good
     for text in (LINE, "stride &gt;= 2", "import torch", "1 wrong", "y is off"):
         assert text in page
+
+
+def test_the_program_of_a_failure_with_threads_asks_for_them():
+    found = report.summary(outcome("crash", backend="torch"))
+    assert "set_num_threads" not in report.html(found)
+    found.failures[0] = replace(found.failures[0], reason="SIGSEGV, with 3 threads")
+    assert "torch.set_num_threads(3)" in report.html(found)
 
 
 WRONG = """
