@@ -31,7 +31,7 @@ _PLANS = 4096
 
 
 class TritonBackend:
-    """Computes convolutions with hand-written kernels.
+    """Computes convolutions, pools, norms and resizing with hand-written kernels.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class TritonBackend:
         Parameters
         ----------
         call : Call
-            fprop of a convolution, not transposed, with a bias; or of a batch norm, of which the
+            fprop of a convolution, not transposed, with a bias; or of a norm, of which the
             function returns y alone, and to which no residual is added.
         epilogue : str
             An activation of `convref_triton.epilogue.ACTIVATIONS`; with "add_" before it, z is

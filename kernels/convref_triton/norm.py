@@ -1,9 +1,11 @@
-"""Batch norm: statistics of each channel in one reading, then one pass over the image.
+"""Batch and group norm: statistics in one reading, then one pass over the image.
 
 mean[c], M2[c]  = mean and sum of squares about it over n and i of x[n, c, i],  var = M2 / m
 y[n, c, i]      = act((x - mean) rstd w + b),   rstd = 1 / sqrt(var + eps),   z = (x - mean) rstd
 dw[c], db[c]    = sum over n and i of dy z, of dy
 dx[n, c, i]     = w rstd (dy - db / m - z dw / m);   w rstd dy where statistics were given
+
+Of group norm, sums of the channels of each image are merged further, by `group`.
 
 A tensor is seen as (images, channels, pixels) with one stride each; what cannot be is copied. A
 step is BM pixels of one image, and a split so many steps of BN channels. Each lane of it updates
@@ -20,17 +22,19 @@ import triton
 import triton.language as tl
 
 from convref.case import Call
-from convref.problem import BatchNormProblem
+from convref.problem import FrozenNormProblem, GroupNormProblem
 
-from . import images
-from .builder import NEW, Builder, is_channels_last, slot, vector
+from . import group, images
+from .builder import NEW, Builder, dense, is_channels_last, slot, vector
 from .epilogue import activate
 from .geometry import LIMIT, Tensor, merge
+from .group import merged
 from .launch import Buffer, Launch
 from .table import PER_SM, SMS, Tile
 from .task import UNFUSED, Fusion
 
-RUNTIME = ["L", "C", "per", "steps", "total", "x_n", "x_l", "x_c", "v_n", "v_l", "v_c"]
+RUNTIME = ["L", "C", "per", "steps", "total", "pieces", "groups", "width"]
+RUNTIME += ["x_n", "x_l", "x_c", "v_n", "v_l", "v_c"]
 NUMBERS = ["splits", "channels", "count", "eps", "share", "unbiased"]
 # Pixels and channels of a step, for sums and for what is written; as many a thread as it holds.
 SUMS_LAST = (Tile(32, 64, 1, 4, 1), Tile(64, 32, 1, 4, 1), Tile(128, 16, 1, 4, 1))
@@ -40,20 +44,22 @@ SPLIT_STEPS = 4  # of a split at least
 
 
 @triton.jit
-def merged(mean, m2, count, mean_2, m2_2, count_2):
-    """Return (mean, M2, count) of two sets as one."""
-    total = count + count_2
-    share = tl.where(total > 0, count_2 / total, 0.0)
-    apart = mean_2 - mean
-    return mean + apart * share, m2 + m2_2 + apart * apart * count * share, total
-
-
-@triton.jit
 def at_step(s, per, l_step, n_step, VEC: tl.constexpr, BM: tl.constexpr):
     """Return the first pixel of step s, and its offset."""
     n = s // per
     first = (s - n * per) * BM
     return first, n.to(tl.int64) * n_step * VEC[0] + first.to(tl.int64) * l_step
+
+
+@triton.jit
+def portion(steps, total, pieces):
+    """Return the image, first step and end of a program, one of the `pieces` of `total` steps.
+
+    Where statistics are of all images, they are one.
+    """
+    image = tl.program_id(0) // pieces
+    begin = image * total + (tl.program_id(0) - image * pieces) * steps
+    return image, begin, tl.minimum(begin + steps, (image + 1) * total)
 
 
 @triton.jit
@@ -68,16 +74,15 @@ def tile_of(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def moments(
-    x, parts, L, C, per, steps, total, x_n, x_l, x_c, v_n, v_l, v_c,
+    x, parts, L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c,
     UNIT: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Store (mean, M2, count) of BN channels over a split: parts (splits, 3, C)."""
     i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    split, known = tl.program_id(0), (c < C)[None, :]
+    known = (c < C)[None, :]
     x += tl.program_id(1).to(tl.int64) * BN * x_c
     tile = (i * x_l)[:, None] + (tl.arange(0, BN) * x_c)[None, :]
-    begin = split * steps
-    end = tl.minimum(begin + steps, total)
+    _, begin, end = portion(steps, total, pieces)
     mean, m2 = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     whole = tl.zeros((), tl.int32)  # steps in which every lane had a value
     short = i < (L - (per - 1) * BM)  # lanes that have one in an image's last step too
@@ -93,7 +98,7 @@ def moments(
     count = tl.where(short, tl.maximum(end - begin, 0), whole).to(tl.float32)
     count = count[:, None] + tl.zeros((BM, BN), tl.float32)
     mean, m2, count = tl.reduce((mean, m2, count), 0, merged)
-    to = parts + (split * 3) * C + c
+    to = parts + (tl.program_id(0) * 3) * C + c
     tl.store(to, mean, c < C)
     tl.store(to + C, m2, c < C)
     tl.store(to + 2 * C, count, c < C)
@@ -138,14 +143,17 @@ def statistics(mean, rstd, c, known, eps, GIVEN: tl.constexpr):
 
 @triton.jit(do_not_specialize=RUNTIME + ["eps"])
 def normalise(
-    x, w, b, mean, rstd, y, L, C, per, steps, total, x_n, x_l, x_c, v_n, v_l, v_c, eps,
+    x, w, b, mean, rstd, y,
+    L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
     UNIT: tl.constexpr, VEC: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Write y of BN channels and some steps."""
     v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
     i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    m, r = statistics(mean, rstd, c, c < C, eps, GIVEN)
+    image, begin, end = portion(steps, total, pieces)
+    k = image * groups + c // width  # of statistics
+    m, r = statistics(mean, rstd, k, c < C, eps, GIVEN)
     if w is not None:
         w = tl.load(w + c, c < C, other=0.0).to(tl.float32)[None, :]
     if b is not None:
@@ -153,8 +161,7 @@ def normalise(
     x += tl.program_id(1).to(tl.int64) * BN * x_c
     y += tl.program_id(1).to(tl.int64) * BN * v_c
     columns = tl.arange(0, BN)
-    begin = tl.program_id(0) * steps
-    for s in range(begin, tl.minimum(begin + steps, total)):
+    for s in range(begin, end):
         first, far = at_step(s, per, x_l, x_n, VEC, BM)
         on = (first + i < L)[:, None] & (c < C)[None, :]
         value = tl.load(x + far + ((i * x_l)[:, None] + (columns * x_c)[None, :]), on, other=0.0)
@@ -170,19 +177,21 @@ def normalise(
 
 @triton.jit(do_not_specialize=RUNTIME + ["eps"])
 def cosums(
-    dy, x, mean, rstd, parts, L, C, per, steps, total, x_n, x_l, x_c, v_n, v_l, v_c, eps,
+    dy, x, mean, rstd, parts,
+    L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
     UNIT: tl.constexpr, VEC: tl.constexpr, GIVEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Store the sums of dy z and of dy of BN channels over a split: parts (splits, 2, C)."""
     v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
     i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    m, r = statistics(mean, rstd, c, c < C, eps, GIVEN)
+    image, begin, end = portion(steps, total, pieces)
+    k = image * groups + c // width  # of statistics
+    m, r = statistics(mean, rstd, k, c < C, eps, GIVEN)
     x += tl.program_id(1).to(tl.int64) * BN * x_c
     dy += tl.program_id(1).to(tl.int64) * BN * v_c
-    columns, split = tl.arange(0, BN), tl.program_id(0)
-    begin = split * steps
+    columns = tl.arange(0, BN)
     with_z, plain = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
-    for s in range(begin, tl.minimum(begin + steps, total)):
+    for s in range(begin, end):
         first, far = at_step(s, per, x_l, x_n, VEC, BM)
         on = (first + i < L)[:, None] & (c < C)[None, :]
         value = tl.load(x + far + ((i * x_l)[:, None] + (columns * x_c)[None, :]), on, other=0.0)
@@ -191,7 +200,7 @@ def cosums(
         g = g.to(tl.float32)
         plain += g
         with_z += tl.where(on, g * ((value.to(tl.float32) - m) * r), 0.0)
-    to = parts + (split * 2) * C + c
+    to = parts + (tl.program_id(0) * 2) * C + c
     tl.store(to, tl.sum(with_z, 0), c < C)
     tl.store(to + C, tl.sum(plain, 0), c < C)
 
@@ -215,33 +224,40 @@ def total(parts, sums, dw, db, splits, channels, BM: tl.constexpr, BN: tl.conste
         tl.store(db + c, p.to(db.dtype.element_ty), c < channels)
 
 
-@triton.jit(do_not_specialize=RUNTIME + ["eps", "y_n", "y_l", "y_c", "count"])
+@triton.jit(do_not_specialize=RUNTIME + ["eps", "y_n", "y_l", "y_c", "count", "apart"])
 def dgrad(
-    dy, x, w, mean, rstd, sums, dx, L, C, per, steps, total, x_n, x_l, x_c, v_n, v_l, v_c, eps,
-    y_n, y_l, y_c, count,
-    UNIT: tl.constexpr, VEC: tl.constexpr, GIVEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    dy, x, w, mean, rstd, sums, dx,
+    L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
+    y_n, y_l, y_c, count, apart,
+    UNIT: tl.constexpr, VEC: tl.constexpr, GIVEN: tl.constexpr, GROUPED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Write dx of BN channels and some steps."""
     v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
     y_l, y_c = 1 if UNIT[0] else y_l * VEC[0], 1 if UNIT[1] else y_c * VEC[0]
     i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    m, r = statistics(mean, rstd, c, c < C, eps, GIVEN)
+    image, begin, end = portion(steps, total, pieces)
+    k = image * groups + c // width  # of statistics
+    m, r = statistics(mean, rstd, k, c < C, eps, GIVEN)
     if not GIVEN:
-        along = tl.load(sums + c, c < C, other=0.0)[None, :] / count
-        level = tl.load(sums + C + c, c < C, other=0.0)[None, :] / count
+        along = tl.load(sums + k, c < C, other=0.0)[None, :] / count
+        level = tl.load(sums + apart + k, c < C, other=0.0)[None, :] / count
         x += tl.program_id(1).to(tl.int64) * BN * x_c
     factor = r
     if w is not None:
-        factor = r * tl.load(w + c, c < C, other=0.0).to(tl.float32)[None, :]
+        w = tl.load(w + c, c < C, other=0.0).to(tl.float32)[None, :]
+        if not GROUPED:
+            factor = r * w
     dy += tl.program_id(1).to(tl.int64) * BN * v_c
     dx += tl.program_id(1).to(tl.int64) * BN * y_c
     columns = tl.arange(0, BN)
-    begin = tl.program_id(0) * steps
-    for s in range(begin, tl.minimum(begin + steps, total)):
+    for s in range(begin, end):
         first, far = at_step(s, per, v_l, v_n, VEC, BM)
         on = (first + i < L)[:, None] & (c < C)[None, :]
         g = tl.load(dy + far + ((i * v_l)[:, None] + (columns * v_c)[None, :]), on, other=0.0)
         g = g.to(tl.float32)
+        if GROUPED and w is not None:  # sums are over channels of other weights too
+            g *= w
         if not GIVEN:
             first, far = at_step(s, per, x_l, x_n, VEC, BM)
             at = x + far + ((i * x_l)[:, None] + (columns * x_c)[None, :])
@@ -264,6 +280,8 @@ class View(NamedTuple):
         Whether pixels lie side by side in all tensors, and whether channels do.
     vec : tuple of int
         What strides count, and vectors of pixels and of channels.
+    sections, groups, width : int
+        Images that have statistics of their own; of how many groups each, of how many channels.
     """
 
     n: int
@@ -272,6 +290,9 @@ class View(NamedTuple):
     steps: dict[str, tuple[int, ...]]
     unit: tuple[bool, bool]
     vec: tuple[int, int, int]
+    sections: int = 1
+    groups: int = 1
+    width: int = 1
 
 
 def flat(
@@ -288,9 +309,13 @@ def flat(
     found = merge(*tensors)
     assert found is not None  # dense tensors are one axis of pixels
     n, rank, pixels, strides = found
+    problem = builder.call.problem
+    grouped = isinstance(problem, GroupNormProblem)
     count, length = (1, n) if rank == 0 else (n, pixels[2])
+    if grouped:
+        count, length = first.shape[0], prod(first.shape[2:])
     steps = {
-        tensor.role: (strides[2 * k] if rank else 0, strides[2 * k + 1], tensor.steps[1])
+        tensor.role: (tensor.steps[0] if count > 1 else 0, strides[2 * k + 1], tensor.steps[1])
         for k, tensor in enumerate(tensors)
     }
     c = first.shape[1]
@@ -303,7 +328,8 @@ def flat(
         for role, s in steps.items()
     }
     long = vector(first.dtype, length) if unit[0] else 1
-    return View(count, c, length, steps, unit, (vec, long, vector(first.dtype, c))), tensors
+    shape = (count, problem.groups, c // problem.groups) if grouped else (1, 1, 1)
+    return View(count, c, length, steps, unit, (vec, long, vector(first.dtype, c)), *shape), tensors
 
 
 def _side(tensor: Tensor) -> bool:
@@ -315,14 +341,16 @@ def _far(tensor: Tensor) -> bool:
     return 1024 * max(map(abs, tensor.steps[1:])) >= LIMIT
 
 
-OPS = ("batch_norm", "batch_norm_eval")
+OPS = ("batch_norm", "batch_norm_eval", "group_norm")
 MOST = 65_535  # programs along y of a grid
 
 
 def refusal(call: Call) -> str | None:
-    """Return why no kernel computes a batch norm, None if one does."""
+    """Return why no kernel computes a norm, None if one does."""
     if call.pass_ not in ("fprop", "backward"):
         return f"no kernel for {call.op}.{call.pass_}: there are some for fprop, backward"
+    if call.op == "group_norm" and call.problem.n * call.problem.c * SMS * PER_SM >= LIMIT:
+        return "too many images for the sums of each channel"
     if call.problem.n * prod(call.problem.input) >= LIMIT - 2 * MOST:
         return "2**31 pixels or more"
     return f"more than {MOST} channels" if call.problem.c > MOST else None
@@ -331,8 +359,8 @@ def refusal(call: Call) -> str | None:
 def tiles(builder: Builder) -> tuple[Tile, ...]:
     """Return the rows of the table for a call, the one to take first."""
     x = builder.tensors["x"]
-    last = is_channels_last(x)
-    offered = images.wide_enough(SUMS_LAST, x.dtype) if last else SUMS_FIRST
+    last = is_channels_last(x) and builder.call.op != "group_norm"
+    offered = images.wide_enough(SUMS_LAST, x.dtype) if is_channels_last(x) else SUMS_FIRST
     pixels = x.shape[0] * prod(x.shape[2:]) if last else prod(x.shape[2:])
     times = 1 if last else x.shape[0]
     return images.ranked(
@@ -352,7 +380,7 @@ def _add_fprop(builder: Builder, tile: Tile, fusion: Fusion) -> None:
     """Add the statistics, which are sums over splits that `settle` merges, and `normalise`."""
     call, x = builder.call, builder.tensors["x"]
     y = images.result(builder, "y", x)
-    trains = isinstance(call.problem, BatchNormProblem)
+    trains = not isinstance(call.problem, FrozenNormProblem)
     mean, rstd = (_vector(builder, role) for role in ("rmean", "rvar"))
     made = {role: _new_vector(builder, role) for role in call.wanted[1:]}
     if not prod(y.shape):
@@ -360,11 +388,13 @@ def _add_fprop(builder: Builder, tile: Tile, fusion: Fusion) -> None:
     view, (x, y) = flat(builder, [x], [y])
     if trains:
         splits = _splits(view, tile)
-        _parts(builder, 3 * splits)
-        builder.steps += [
-            _launch(moments, view, {"x": x, "parts": _PARTS}, tile, splits),
-            _settle(call, view, (mean, rstd), made, splits),
-        ]
+        _parts(builder, 3 * splits * view.sections)
+        builder.steps.append(_launch(moments, view, {"x": x, "parts": _PARTS}, tile, splits))
+        if mean is None:
+            tensors = {"parts": _PARTS, "mean": made["mean"], "rstd": made["rstd"]}
+            builder.steps.append(_of_groups(call, view, tensors, splits))
+        else:
+            builder.steps.append(_settle(call, view, (mean, rstd), made, splits))
         mean, rstd = made["mean"], made["rstd"]
     operands = {"x": x, "w": _vector(builder, "w"), "b": _vector(builder, "b"), "y": y}
     operands |= {"mean": mean, "rstd": rstd}
@@ -377,7 +407,7 @@ def _add_fprop(builder: Builder, tile: Tile, fusion: Fusion) -> None:
 def _add_backward(builder: Builder, tile: Tile) -> None:
     """Add the sums over dy, with and without z, and dx made of them."""
     call, x = builder.call, builder.tensors["x"]
-    trains = isinstance(call.problem, BatchNormProblem)
+    trains = not isinstance(call.problem, FrozenNormProblem)
     made = {role: _new_vector(builder, role) for role in ("dw", "db") if role in call.wanted}
     if "dx" in call.wanted:
         made["dx"] = images.result(builder, "dx", x)
@@ -390,24 +420,43 @@ def _add_backward(builder: Builder, tile: Tile) -> None:
     view, (x, dy, *dx) = flat(builder, [x, builder.tensors["dy"]], results)
     given = {"mean": mean, "rstd": rstd, "dy": dy, "x": x}
     extra = {"GIVEN": not trains}
-    sums = Tensor("sums", (2, view.c), (view.c, 1), "f32")
     if trains or "dw" in made or "db" in made:
-        splits = _splits(view, tile)
-        _parts(builder, 2 * splits)
-        builder.buffers[sums.role] = Buffer(sums.shape, sums.strides, "f32")
-        operands = given | {"parts": _PARTS}
-        builder.steps += [
-            _launch(cosums, view, operands, tile, splits, (x, dy), call, extra),
-            _total(view, made, sums, splits),
-        ]
-    if dx and prod(dx[0].shape):
-        operands = given | {"w": _vector(builder, "w"), "dx": dx[0]}
-        operands["sums"] = sums if trains else None
-        operands["x"] = x if trains else None
+        splits = _splits(view, tile) if prod(x.shape) else 0
+        _parts(builder, max(2 * splits * view.sections, 1))
+        if splits:
+            operands = given | {"parts": _PARTS}
+            builder.steps.append(
+                _launch(cosums, view, operands, tile, splits, (x, dy), call, extra)
+            )
+        builder.steps.append(_total(builder, view, made, splits * view.sections))
+    if dx and prod(x.shape):
+        operands = given | {"w": _vector(builder, "w"), "dx": dx[0], "sums": None}
+        grouped = isinstance(call.problem, GroupNormProblem)
+        if not trains:
+            operands["x"] = None
+        elif grouped:
+            operands["sums"] = _sums(builder, "group sums", view.sections * view.groups)
+            tensors = {"parts": _PARTS, "w": operands["w"], "sums": operands["sums"]}
+            builder.steps.append(_of_groups(call, view, tensors, splits))
+        else:
+            operands["sums"] = _sums(builder, "sums", view.c)
+        extra["GROUPED"] = grouped
         programs = _programs(view, tile)
         builder.steps.append(
             _launch(dgrad, view, operands, tile, programs, (x, dy, dx[0]), call, extra)
         )
+
+
+def _sums(builder: Builder, name: str, size: int) -> Tensor:
+    """Return sums of dy z and of dy, allocated once."""
+    made = Tensor(name, (2, size), (size, 1), "f32")
+    builder.buffers[name] = Buffer(made.shape, made.strides, made.dtype)
+    return made
+
+
+def _of_groups(call: Call, view: View, tensors: dict[str, Tensor | None], splits: int) -> Launch:
+    sizes = (view.sections, splits, view.c, view.width)
+    return group.launch(tensors, sizes, call.problem.eps, call.problem.count)
 
 
 _PARTS = Tensor("parts", (1,), (1,), "f32")
@@ -419,30 +468,31 @@ def _parts(builder: Builder, rows: int) -> None:
 
 
 def _vector(builder: Builder, role: str) -> Tensor | None:
-    """Return an operand of one element a channel, side by side."""
+    """Return an operand of one element a channel or a group, side by side."""
     found = builder.tensors.get(role)
-    if found is None or found.strides == (1,) or found.shape[0] < 2:
+    order = tuple(range(len(found.shape))) if found else ()
+    if found is None or found.strides == dense(found.shape, order) or prod(found.shape) < 2:
         return found
-    return builder.copied(found, (0,))
+    return builder.copied(found, order)
 
 
 def _new_vector(builder: Builder, role: str) -> Tensor:
     """Return a result of one element a channel; its name differs from any operand's."""
     shape, dtype = builder.call.problem.shape(role), builder.call.dtype_of(role)
     name = f"{role}{NEW}" if role in builder.tensors else role
-    return builder.new(name, shape, (0,), dtype)
+    return builder.new(name, shape, tuple(range(len(shape))), dtype)
 
 
 def _steps(view: View, tile: Tile) -> tuple[int, int]:
-    """Return the steps of one image, at least 1, and of all."""
+    """Return the steps of one image, at least 1, and of all that have statistics in common."""
     per = max(-(-view.l // tile.bm), 1)
-    return per, per * view.n
+    return per, per if view.sections == view.n else per * view.n
 
 
 def _splits(view: View, tile: Tile) -> int:
     """Return into how many parts to cut a sum: about as many as fill a card, none of them empty."""
     _, count = _steps(view, tile)
-    wanted = max(SMS * PER_SM // -(-view.c // tile.bn), 1)
+    wanted = max(SMS * PER_SM // (-(-view.c // tile.bn) * max(view.sections, 1)), 1)
     splits = max(min(wanted, count // SPLIT_STEPS), 1)
     return -(-count // -(-count // splits)) if count else 1
 
@@ -451,7 +501,7 @@ def _programs(view: View, tile: Tile) -> int:
     """Return into how many parts to cut what is written: of four steps where there are many."""
     _, count = _steps(view, tile)
     enough = 2 * SMS * PER_SM
-    steps = max(min(count * -(-view.c // tile.bn) // enough, 4), 1)
+    steps = max(min(count * view.sections * -(-view.c // tile.bn) // enough, 4), 1)
     return -(-count // steps)
 
 
@@ -491,6 +541,9 @@ def _launch(
         "per": per,
         "steps": -(-count // splits),
         "total": count,
+        "pieces": splits,
+        "groups": view.groups,
+        "width": view.width,
     }
     tensors = along or (operands["x"],)
     for letter, tensor in zip("xvy", (*tensors, tensors[-1], tensors[-1])):
@@ -498,6 +551,8 @@ def _launch(
         numbers |= {f"{letter}_{axis}": step for axis, step in zip("nlc", steps)}
     if call is not None:
         numbers |= {"eps": call.problem.eps, "count": float(call.problem.count)}
+        sums = operands.get("sums")
+        numbers["apart"] = sums.shape[1] if sums else 0
     slots = {name: slot(tensor) for name, tensor in operands.items()}
     names = set(kernel.arg_names)
     given = {name: found for name, found in slots.items() if found and name in names}
@@ -505,7 +560,7 @@ def _launch(
     constants = {"UNIT": view.unit, "VEC": view.vec, "BM": tile.bm, "BN": tile.bn} | (extra or {})
     return Launch(
         kernel,
-        (splits, -(-view.c // tile.bn), 1),
+        (splits * view.sections, -(-view.c // tile.bn), 1),
         given | {name: value for name, value in numbers.items() if name in names},
         absent | constants,
         tile.warps,
@@ -538,8 +593,9 @@ def _settle(
     )
 
 
-def _total(view: View, made: dict[str, Tensor], sums: Tensor, splits: int) -> Launch:
+def _total(builder: Builder, view: View, made: dict[str, Tensor], splits: int) -> Launch:
     """Return the launch that adds up the splits of `cosums`."""
+    sums = _sums(builder, "sums", view.c)
     tensors = {"dw": made.get("dw"), "db": made.get("db")}
     slots = {"parts": slot(_PARTS), "sums": slot(sums)}
     slots |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}

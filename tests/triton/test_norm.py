@@ -1,4 +1,4 @@
-"""Batch norm: every tile, views, statistics that are hard to find, what is compiled."""
+"""Batch and group norm: every tile, views, statistics that are hard to find, what is compiled."""
 
 import os
 from dataclasses import replace
@@ -16,7 +16,7 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import aot, interpreted, norm
+from convref_triton import aot, group, interpreted, norm
 from convref_triton.backend import backend
 from convref_triton.geometry import Tensor
 from convref_triton.geometry import operands as lying
@@ -64,6 +64,15 @@ LINES = (
     "batch_norm_eval.fprop:n0c3_i4x4:dt=f32",
     "batch_norm_eval.backward:n3c24_i9x8:dt=f32:mem=nhwc:fill=normal",
     "batch_norm_eval.backward:n0c3_i4x4:dt=f32",
+    "group_norm.fprop:n3c6g2_i9x8:dt=f32:fill=normal",
+    "group_norm.fprop:n2c40g4_i40x9:dt=bf16:mem=nhwc:fill=normal",
+    "group_norm.fprop:n2c6g6_i300:weight=0:dt=f32:mem=b.step2c:fill=positive",  # one channel each
+    "group_norm.fprop:n2c9g1_i3x4x5:bias=0:dt=f16:fill=normal",
+    "group_norm.fprop:n0c6g2_i4x4:dt=f32",
+    "group_norm.backward:n3c6g2_i9x8:dt=f32:mem=mean.ng,dy.nhwc:fill=normal",
+    "group_norm.backward:n2c40g4_i40x9:dt=bf16:mem=nhwc:fill=normal",
+    "group_norm.backward:n2c6g6_i300:weight=0:mask=101:dt=f32:fill=normal",
+    "group_norm.backward:n0c6g2_i4x4:dt=f32",
 )
 
 
@@ -102,7 +111,7 @@ def test_results_repeat_in_any_order_of_programs():
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
-@pytest.mark.parametrize("line", [LINES[0], LINES[10]])
+@pytest.mark.parametrize("line", [LINES[0], LINES[10], LINES[14]])
 def test_a_fused_activation_is_that_of_the_result(line, activation):
     """Sums are rounded once: to the activation of y, not of a y that was rounded before."""
     case = parse(line.split(":fill")[0].replace("bf16", "f32") + ":fill=normal")
@@ -134,11 +143,12 @@ def test_what_is_refused_says_why(line, reason):
 
 
 STATIC = [
-    f"{op}.{pass_}:n32c{c}_i{size}x{size}"
+    f"{op}.{pass_}:n32c{c}{'g8' if op == 'group_norm' else ''}_i{size}x{size}"
     for op in norm.OPS
     for pass_ in ("fprop", "backward")
     for c, size in ((64, 56), (24, 28))
 ]
+MERGES = (norm.settle, norm.total, group.settle_groups, group.total_groups)
 
 
 def held(line, arch, every):
@@ -149,12 +159,12 @@ def held(line, arch, every):
             compiled = aot.compile(specialise(step), arch)
             assert inspect(compiled).spills == 0
             for access in accesses(compiled.asm["ttgir"]):
-                if len(access.shape) > 1 and step.kernel not in (norm.settle, norm.total):
+                if len(access.shape) > 1 and step.kernel not in MERGES:
                     assert access.vector >= 16, f"{line}: {choice}: {access}"
                     assert access.coalesced or access.row >= 32
 
 
-@pytest.mark.parametrize("line", [STATIC[0], STATIC[2]])
+@pytest.mark.parametrize("line", [STATIC[0], STATIC[2], STATIC[10]])
 @pytest.mark.parametrize("memory", ["nhwc", ""])
 def test_elements_move_16_bytes_at_a_time(line, memory):
     held(f"{line}:dt=bf16" + (f":mem={memory}" if memory else ""), "sm_90", every=False)
@@ -173,7 +183,7 @@ def test_no_configuration_spills(line, keys, arch):
 
 
 @pytest.mark.parametrize("memory", [":mem=nhwc", ""])
-@pytest.mark.parametrize("line", ["batch_norm.fprop:n8c64", "batch_norm.backward:n8c64"])
+@pytest.mark.parametrize("line", ["batch_norm.fprop:n8c64", "group_norm.backward:n8c64g8"])
 def test_an_unseen_shape_compiles_nothing(line, memory):
     keys, choice = [], None
     for extents in ("56x56", "24x40"):
