@@ -18,7 +18,7 @@ from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref_bench.properties import OnCuda
 from convref_driver import stub
-from convref_mojo import cuda, emit
+from convref_mojo import cuda, emit, launches
 from convref_ptx import Fault
 from convref_ptx import parse as parse_ptx
 
@@ -95,13 +95,13 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
 
 def test_the_struct_is_that_of_the_source():
     source = (emit.SOURCES / "geometry.mojo").read_text("utf-8")
-    for mirrored in (cuda.GpuLine, cuda.Place, cuda.GpuFilter, cuda.Geometry):
+    for mirrored in (launches.GpuLine, launches.Place, launches.GpuFilter, launches.Geometry):
         body = re.search(rf"^struct {mirrored.__name__}\(.*?(?=^\S)", source, re.M | re.S)[0]
         fields = re.findall(r"^    var (\w+): (\w+)", body, re.M)
-        kinds = [(n, "Int32" if k is cuda.Int32 else k.__name__) for n, k in mirrored._fields_]
+        kinds = [(n, "Int32" if k is launches.Int32 else k.__name__) for n, k in mirrored._fields_]
         assert kinds == fields
     sizes = {parse_ptx(text).parameters[-1].size for text in emit.texts().values()}
-    assert sizes == {ctypes.sizeof(cuda.Geometry)}
+    assert sizes == {ctypes.sizeof(launches.Geometry)}
 
 
 # What a slip makes of the text of a kernel, and how it shows.
@@ -167,9 +167,9 @@ def driver(tmp_path_factory):
 def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1
-    driver.layout([8] * pointers + [ctypes.sizeof(cuda.Geometry)])
+    driver.layout([8] * pointers + [ctypes.sizeof(launches.Geometry)])
     driver.log()
-    g = cuda.Geometry(3, 1, 4)
+    g = launches.Geometry(3, 1, 4)
     g.filter.x = -7
     kernel.launch((5, 2), [*range(1, pointers + 1), bytes(g)], stream=0x99)
     (line,) = [line for line in driver.log() if line.startswith("launch")]
