@@ -167,7 +167,11 @@ EXAMPLES = {
         "conv.fprop:n1c17k1_i1x1_f1x1_p1,-1x0,0",
         "conv.fprop:n1c32k1_i2x25_f1x1_s3x2_p1,-2x0,0_d2",
     ),
-    "jax-grouped-wgrad-nonfinite": ("conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",),
+    "jax-grouped-nonfinite": ("conv.fprop:n1c2k2g2_i1_f1:dt=f64:fill=nan",),
+    "jax-grouped-wgrad-nonfinite": (
+        "conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",
+        "conv.wgrad:n1c4k2g2_i5_f1_d2:fill=nan:seed=34338",
+    ),
     "jax-grouped-second-order-nonfinite": (
         "conv.double_backward:n1c2k4g2_i10x35_f4x1:dt=f64:tan=w:mask=100:fill=inf:seed=63630",
     ),
