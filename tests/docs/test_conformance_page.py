@@ -71,8 +71,11 @@ def test_every_verdict_is_explained():
     assert {name for row in table for name in row.split(", ")} == set(VERDICTS)
 
 
+LINE = r"`([a-z_]+\.[a-z_]+:[^`]+)`"
+
+
 def test_every_known_bug_is_on_the_page_with_a_line_in_its_region():
-    cases = [parse(line) for line in re.findall(r"`(conv\.[^`]+)`", BUGS)]
+    cases = [parse(line) for line in re.findall(LINE, BUGS)]
     for region in shipped():
         family = region.id.removesuffix("-x").removesuffix("-w").removesuffix("-b")
         assert family in BUGS or any(region.id.startswith(t) for t in ("xla-48713",))
@@ -81,7 +84,7 @@ def test_every_known_bug_is_on_the_page_with_a_line_in_its_region():
             assert any(region.contains(case, f) for case in cases for f in facts), region.id
 
 
-def test_every_line_on_the_page_is_in_a_known_region():
+def test_every_convolution_on_the_page_is_in_a_known_region():
     for line in re.findall(r"`(conv\.[^`]+)`", BUGS):
         facts = [{"onednn": switch} for switch in ("on", "off")]
         assert any(r.contains(parse(line), f) for r in shipped() for f in facts), line
