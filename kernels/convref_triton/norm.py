@@ -338,7 +338,10 @@ def _side(tensor: Tensor) -> bool:
 
 def _far(tensor: Tensor) -> bool:
     """Return whether a tile of any row of the table may span 2**31 elements."""
-    return 1024 * max(map(abs, tensor.steps[1:])) >= LIMIT
+    _, c, *spatial = map(abs, tensor.steps)
+    rows = (*SUMS_LAST, *SUMS_FIRST)
+    bm, bn = max(tile.bm for tile in rows), max(tile.bn for tile in rows)
+    return max(bm * min(filter(None, spatial), default=0), bn * c) >= LIMIT
 
 
 OPS = ("batch_norm", "batch_norm_eval", "group_norm")

@@ -195,6 +195,14 @@ def test_an_unseen_shape_compiles_nothing(line, memory):
     assert keys[0] == keys[1]
 
 
+@pytest.mark.parametrize("line", ["batch_norm.fprop:n4c64", "group_norm.backward:n4c64g8"])
+def test_a_large_image_is_not_copied(line):
+    """A tile of it spans far less than 2**31 elements, wherever its channels lie."""
+    for memory in ("", ":mem=nhwc"):
+        call = parse(f"{line}_i2048x2048:dt=bf16{memory}").call
+        assert not any(isinstance(step, Copy) for step in plan(call, lying(call)).steps)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 @pytest.mark.parametrize("line", LINES)
