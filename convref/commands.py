@@ -193,7 +193,7 @@ def _lines(path: Path) -> tuple[str, ...]:
         lines = [line.strip() for line in _text(path).splitlines()]
         kept = tuple(line for line in lines if line and not line.startswith("#"))
     for line in kept:
-        parse(line)
+        _affordable(parse(line))
     if not kept:
         raise ConvrefError(message("check", f"{path} holds no case, needs at least one line"))
     return kept
@@ -284,7 +284,7 @@ def _affordable(case: Case) -> Case:
     need = case.call.memory()
     if need > MAX_MEMORY:
         raise ConvrefError(
-            message("run", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
+            message("line", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
         )
     return case
 
