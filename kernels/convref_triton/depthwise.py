@@ -193,7 +193,7 @@ def admits(task: Task) -> str | None:
     shape = task.geometry
     if shape.big_channels != 1 or shape.small_channels > table.MOST_MULTIPLIER:
         return "not depthwise"
-    if not task.pairs:
+    if not (task.pairs and shape.small_channels):
         return "no products"
     if task.kind == "scatter" and (shape.stride != (1, 1, 1) or shape.small_channels > 1):
         return "an adjoint that strides or sums over channels"

@@ -68,6 +68,7 @@ LINES = {
     "conv.fprop:n1c2k2g2_i20x20_f31x31_p15:mem=nhwc": "direct",
     "conv.dgrad:n1c8k8g8_i9x7_f5x5_s3x2_p2:mem=nhwc:dt=f16": "direct",
     "conv.dgrad:n1c8k16g8_i6x5_f3x3_p1:fill=nan": "direct",
+    "conv.dgrad:n2c4k0g4_i4x4_f3x3_p1": "direct",
     "conv.wgrad:n2c8k8g8_i14x9_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "direct_wgrad",
     "conv.wgrad:n2c3k3g3_i13x9_f9x7_p4:dt=bf16": "direct_wgrad",
     "conv.wgrad:n2c8k4g4_i9x12_f3x3_s2_d1x2_p1:fill=inf": "direct_wgrad",
