@@ -28,6 +28,7 @@ except ImportError as error:
 POLL_SECONDS = 0.1
 FORK_SAFE = ("numpy", "loops", "torch")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PATIENCE = 4  # limits of time for a process that got less than half of a processor
 START_SECONDS = 120.0  # importing a framework on a busy machine
 
 
@@ -110,7 +111,7 @@ class Worker:
         self.ready = False
         self.task: Task | None = None
         self.next = 0
-        self.running, self.since = -1, time.monotonic()
+        self.running, self.since, self.spent = -1, time.monotonic(), 0.0
         self.start()
 
     def start(self) -> None:
@@ -151,10 +152,12 @@ class Worker:
         """Return why the process must end now, or an empty text."""
         index, _ = self.wal.read()
         if index != self.running:
-            self.running, self.since = index, time.monotonic()
+            self.running, self.since, self.spent = index, time.monotonic(), self._processor_time()
         elapsed = time.monotonic() - self.since
         if self.task is not None and self.running >= 0 and elapsed > limits.seconds:
-            return f"no answer in {limits.seconds:g} s"
+            busy = self._processor_time() - self.spent > limits.seconds / 2
+            if busy or elapsed > PATIENCE * limits.seconds:
+                return f"no answer in {limits.seconds:g} s"
         if not self.ready and elapsed > START_SECONDS:
             return f"backend did not load in {START_SECONDS:g} s"
         with contextlib.suppress(psutil.Error):
@@ -162,6 +165,12 @@ class Worker:
             if used > limits.memory:
                 return f"resident memory is {used >> 20} MiB, limit {limits.memory >> 20} MiB"
         return ""
+
+    def _processor_time(self) -> float:
+        with contextlib.suppress(psutil.Error):
+            used = psutil.Process(self.process.pid).cpu_times()
+            return float(used.user + used.system)
+        return 0.0
 
     def obituary(self) -> str:
         """Return how the process ended, with the end of what it wrote."""

@@ -26,6 +26,13 @@ class Hang(Right):
             time.sleep(0.01)
         return super().run(call, *operands)
 
+class Spin(Right):
+    """Computes for ever on stride 3."""
+    def run(self, call, *operands):
+        while 3 in call.problem.stride:
+            pass
+        return super().run(call, *operands)
+
 class Exit(Right):
     """Asks the interpreter to end on stride 3."""
     def run(self, call, *operands):
@@ -149,7 +156,7 @@ class Outside(Right):
 
 many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
 armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
-shapeless, threaded_crash = Shapeless(), ThreadedCrash()
+shapeless, threaded_crash, spin = Shapeless(), ThreadedCrash(), Spin()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()

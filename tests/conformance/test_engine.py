@@ -28,6 +28,7 @@ LINES = (
 VERDICTS = [  # object, limits, verdict of BAD, text in its reason
     ("crash", Limits(), "crash", "SIGSEGV"),
     ("hang", Limits(seconds=1.0), "hang", "no answer in 1 s"),
+    ("spin", Limits(seconds=1.0), "hang", "no answer in 1 s"),
     ("leaver", Limits(), "crash", "SystemExit(7)"),
     ("leak", Limits(memory=600 << 20), "crash", "resident memory"),
 ]
