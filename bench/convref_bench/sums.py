@@ -5,7 +5,7 @@ They judge results too large for the oracle, and the oracle checks them on slice
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -61,8 +61,23 @@ def _taps(problem: ConvProblem) -> Any:
         yield (..., *r), (..., *steps)
 
 
-def _padding(problem: ConvProblem) -> list[int]:
-    return [size for axis in reversed(problem.axes) for size in (axis.lo, axis.hi)]
+def _pads(problem: ConvProblem) -> list[tuple[int, int]]:
+    return [(axis.lo, axis.hi) for axis in problem.axes]
+
+
+def padded(tensor: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the last axes with zeros around, or cropped, perhaps by all that there is.
+
+    >>> padded(torch.ones(1, 3), [(-5, 4)]), padded(torch.ones(1, 2), [(1, -1)])
+    (tensor([[0., 0.]]), tensor([[0., 1.]]))
+    """
+    head, sizes = tensor.shape[: -len(pads)], tensor.shape[-len(pads) :]
+    grown = tensor.new_zeros(*head, *(lo + n + hi for n, (lo, hi) in zip(sizes, pads)))
+    kept = [(max(0, -lo), min(n, n + hi)) for n, (lo, hi) in zip(sizes, pads)]
+    if all(start < stop for start, stop in kept):
+        moved = (slice(i + lo, j + lo) for (i, j), (lo, _) in zip(kept, pads))
+        grown[(..., *moved)] = tensor[(..., *(slice(i, j) for i, j in kept))]
+    return grown
 
 
 def evaluate(call: Call, *operands: Tensor) -> Tensor:
@@ -94,29 +109,29 @@ def _split(tensor: Tensor, axis: int, g: int) -> Tensor:
 
 def _gather(big: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
     g, extents = problem.groups, [axis.small for axis in problem.axes]
-    padded = _split(F.pad(big, _padding(problem)), 1, g)
+    wide = _split(padded(big, _pads(problem)), 1, g)
     small = big.new_zeros(problem.n, g, w.shape[0] // g, *extents)
     for r, at in _taps(problem):
-        small += torch.einsum("ngc...,gkc->ngk...", padded[at], _split(w, 0, g)[r])
+        small += torch.einsum("ngc...,gkc->ngk...", wide[at], _split(w, 0, g)[r])
     return small.flatten(1, 2)
 
 
 def _scatter(small: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
     g, extents = problem.groups, [axis.big for axis in problem.axes]
     big = small.new_zeros(problem.n, w.shape[1] * g, *extents)
-    padded = F.pad(big, _padding(problem))
-    grouped, small = _split(padded, 1, g), _split(small, 1, g)
+    wide = padded(big, _pads(problem))
+    grouped, small = _split(wide, 1, g), _split(small, 1, g)
     for r, at in _taps(problem):
         grouped[at] += torch.einsum("ngk...,gkc->ngc...", small, _split(w, 0, g)[r])
-    return F.pad(padded, [-size for size in _padding(problem)])
+    return padded(wide, [(-lo, -hi) for lo, hi in _pads(problem)])
 
 
 def _correlate(small: Tensor, big: Tensor, problem: ConvProblem) -> Tensor:
     g = problem.groups
-    padded = _split(F.pad(big, _padding(problem)), 1, g)
+    wide = _split(padded(big, _pads(problem)), 1, g)
     small, dw = _split(small, 1, g), _split(big.new_zeros(problem.shape("w")), 0, g)
     for r, at in _taps(problem):
-        dw[r] = torch.einsum("ngcp,ngkp->gkc", padded[at].flatten(3), small.flatten(3))
+        dw[r] = torch.einsum("ngcp,ngkp->gkc", wide[at].flatten(3), small.flatten(3))
     return dw.flatten(0, 1)
 
 

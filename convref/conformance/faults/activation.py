@@ -151,7 +151,11 @@ ROWS = (
         "the maximum of PTX and of C, in which the number wins over NaN",
         "relu.fprop:n1c1_i1:fill=nan",
         _of("relu", passes=("fprop", "jvp")),
-        swapped(formulas, OUTPUTS={**formulas.OUTPUTS, "relu": _number_wins}),
+        swapped(
+            formulas,
+            _relu=_number_wins,
+            OUTPUTS={**formulas.OUTPUTS, "relu": _number_wins},
+        ),
     ),
     ActivationFault(
         "relu_passes_at_zero",
