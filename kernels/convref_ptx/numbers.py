@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -75,8 +77,21 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     high, low = two_product(a, b)
     th, tl = two_sum(c, low)
     vh, vl = two_sum(high, th)
-    exact = vh + to_odd(*two_sum(tl, vl))
-    return np.where(np.isfinite(exact), exact, a * b + c)
+    exact = np.asarray(vh + to_odd(*two_sum(tl, vl)))
+    split = np.isfinite(exact)
+    found = np.where(split, exact, a * b + c)
+    for i in zip(*np.nonzero(~split & np.isfinite(a) & np.isfinite(b) & np.isfinite(c))):
+        found[i] = _fma_of_large(float(a[i]), float(b[i]), float(c[i]))
+    return found
+
+
+def _fma_of_large(a: float, b: float, c: float) -> float:
+    """Return a * b + c rounded once where halves of a factor, or the product, overflow."""
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def divided(a: Array, b: Array) -> Array:

@@ -190,11 +190,12 @@ def test_a_full_disk_costs_the_log_only(hostile, tmp_path):
 
 
 PARENT = """
-import sys
+import signal, sys
 from pathlib import Path
 from convref.conformance import campaign
 from convref.conformance.generate import Axes
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     campaign.run(campaign.Settings(
         "hostile:strided", Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=60),
         seconds=60, jobs=2, log=Path(sys.argv[1])))

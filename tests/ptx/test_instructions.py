@@ -269,6 +269,15 @@ def test_products_and_sums_round_once(bits):
     assert checked > COUNT // 2
 
 
+def test_a_product_near_the_largest_number_cancels_exactly():
+    a, b = np.array([np.finfo("f8").max]), np.array([1 - 2.0**-53])
+    c = -(a * b)
+    got = run("fma.rn.f64 y, x0, x1, x2;", [np.resize(n, COUNT).view("u8") for n in (a, b, c)], 64)
+    exact = Fraction(a[0]) * Fraction(b[0]) + Fraction(c[0])
+    assert exact != 0
+    assert set(got.view("f8")) == {float(exact)}
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_minimum_and_maximum_pass_numbers_over_nan(bits):
     a, b = floats(bits), floats(bits)
