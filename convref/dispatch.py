@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from .arrays import Facts, facts
@@ -55,6 +56,11 @@ class Plan:
     call: Call
     backend: Backend
     candidates: tuple[Candidate, ...]
+
+    def bound(self) -> Callable[..., tuple[Any, ...]]:
+        """Return the function of the operands that computes the call, all else settled."""
+        bind = getattr(self.backend, "bind", None)
+        return bind(self.call) if bind else partial(self.backend.run, self.call)
 
     def __str__(self) -> str:
         rows = (

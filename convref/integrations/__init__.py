@@ -1,0 +1,1 @@
+"""Frameworks that call convref: each a folder, imported only by name."""

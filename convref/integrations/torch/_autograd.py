@@ -1,0 +1,312 @@
+"""Derivatives of every op, both ways and twice, from the passes that the tables name.
+
+What an op computes is f(x, w, b); its backward pass is the gradient of <dy, f>. The matrix of
+second derivatives of that number is symmetric, so the tangent of a backward pass, and the gradient
+of a jvp, are rows of double_backward with the tangents in place of ddx, ddw and ddb.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ...errors import UnsupportedError, message
+from ...problem import INDICES, STATISTICS
+from ._kernels import How, Tensors, argument, compute
+from ._table import ROWS, Pass
+
+_PRIMALS = ("x", "w", "b")
+_KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
+
+
+# What autocast makes of the operands: "low" is the type that it was entered with.
+AUTOCAST = {
+    "conv": "low",
+    **dict.fromkeys(("group_norm", "layer_norm"), "float32"),
+    **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), "float32"),
+}
+_PLAIN = (Tensor, torch.nn.Parameter)
+_BATCHED = torch._C._parse_dispatch_key("Batched")
+
+
+def invoke(how: How, *operands: Tensor | None) -> Tensors:
+    """Return the results of a pass by role, None where masked off, recorded where they must be."""
+    if torch.compiler.is_compiling():
+        return _through_dispatcher(how, operands)
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        operands = cast(how.row, operands)
+    if torch._C._functorch.peek_interpreter_stack() is not None or is_recorded(operands):
+        return recorded(how, operands)
+    return below(how, operands)
+
+
+def recorded(how: How, operands: Tensors) -> Tensors:
+    """Return the results of a pass, with what is needed to differentiate them."""
+    found = FUNCTIONS[how.row.pass_].apply(how, *operands)
+    named = dict(zip(how.wanted, found if isinstance(found, tuple) else (found,)))
+    return tuple(named.get(role) for role in how.row.signature.results)
+
+
+def below(how: How, operands: Tensors) -> Tensors:
+    """Return the results of a pass, recorded by nobody."""
+    if _is_plain(how.row.pass_, operands):
+        return compute(how, operands)
+    with torch._C._AutoDispatchBelowAutograd():
+        return _through_dispatcher(how, operands)
+
+
+def cast(row: Pass, operands: Tensors) -> Tensors:
+    """Return the operands as autocast, where it is on for their device, wants them."""
+    rule = AUTOCAST.get(row.op) if row.pass_ == "fprop" else None
+    device = next(t.device.type for t in operands if t is not None)
+    if rule is None or not torch.is_autocast_enabled(device):
+        return operands
+    dtype = torch.get_autocast_dtype(device) if rule == "low" else torch.float32
+    castable = (torch.float16, torch.bfloat16, torch.float32)
+    return tuple(t.to(dtype) if t is not None and t.dtype in castable else t for t in operands)
+
+
+def is_recorded(operands: Tensors) -> bool:
+    """Return whether reverse or forward mode has to know of these operands."""
+    if torch.is_grad_enabled():
+        for tensor in operands:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return bool(forward_ad._current_level >= 0)
+
+
+def _is_plain(pass_: str, operands: Tensors) -> bool:
+    """Return whether nobody between here and the kernel wants to see the call."""
+    for tensor in operands:
+        if tensor is not None and (
+            type(tensor) not in _PLAIN
+            # what autograd.grad(is_grads_batched=True) hands a backward pass has no other sign
+            or (pass_ != "fprop" and torch._C._dispatch_keys(tensor).has(_BATCHED))
+        ):
+            return False
+    return not torch._C._len_torch_dispatch_stack()
+
+
+def _through_dispatcher(how: How, operands: Tensors) -> Tensors:
+    found = getattr(torch.ops.convref, how.row.name)(*operands, *how.arguments)
+    if isinstance(found, Tensor):
+        return (found,)
+    return tuple(r if on else None for r, on in zip(found, how.mask or (True,) * len(found)))
+
+
+def _step(how: How, pass_: str, mask: tuple[bool, ...] = (), input: Any = ()) -> How:
+    """Return how another pass of the same op is told."""
+    return How(ROWS[how.row.op, pass_], how.attributes, mask, tuple(input), how.backend)
+
+
+def _run(
+    how: How, pass_: str, given: dict[str, Any], wanted: tuple[str, ...] = ()
+) -> dict[str, Tensor | None]:
+    """Return the results of another pass by role; `given` may hold more than it takes."""
+    row = ROWS[how.row.op, pass_]
+    if any(r in _KEPT and given.get(r) is None for r in row.signature.operands):
+        given = {**given, **_kept(how, given)}
+    mask = tuple(r in wanted for r in row.signature.results) if row.signature.maskable else ()
+    found = invoke(
+        _step(how, pass_, mask, given.get("input", ())),
+        *(given.get(role) for role in row.signature.operands),
+    )
+    return dict(zip(row.signature.results, found))
+
+
+def _kept(how: How, given: dict[str, Any]) -> dict[str, Tensor | None]:
+    """Return what the forward pass would have kept for a derivative that did not see it."""
+    running = {role: given["x"].new_zeros(given["x"].shape[1]) for role in ("rmean", "rvar")}
+    found = _run(how, "fprop", {**running, **given})
+    return {role: found[role] for role in _KEPT if role in found}
+
+
+def _added(*terms: Tensor | None) -> Tensor | None:
+    present = [t for t in terms if t is not None]
+    return sum(present[1:], present[0]) if present else None
+
+
+def _refuse(row: Pass, roles: list[str], what: str) -> None:
+    if roles:
+        names = " and ".join(map(argument, roles))
+        where = f"{row.op}.{row.pass_}"
+        raise UnsupportedError(message(where, f"{names} has no {what}, needs none"))
+
+
+class _Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """What all passes share: operands are kept, and a batch of calls is one call or a loop."""
+
+    @staticmethod
+    def forward(how: How, *operands: Tensor | None) -> Any:
+        found = tuple(
+            r for r in below(how, operands) if r is not None
+        )  # no gaps: autograd has none
+        return found[0] if len(found) == 1 else found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        how, *operands = inputs
+        roles = how.row.signature.operands
+        ctx.how = how
+        ctx.set_materialize_grads(False)
+        ctx.save_for_forward(*operands)
+        ctx.save_for_backward(*operands)
+        ctx.roles = roles
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.shapes = [t.shape for t in outputs]
+        constant = (*INDICES, *STATISTICS)
+        ctx.mark_non_differentiable(*(t for r, t in zip(how.wanted, outputs) if r in constant))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], how: How, *operands: Tensor | None) -> Any:
+        from ._batches import batched  # which calls `invoke` in turn
+
+        found = batched(how, operands, in_dims[1:], info.batch_size)
+        found = tuple(r for r in found if r is not None)
+        return (found, (0,) * len(found)) if len(found) > 1 else (found[0], 0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
+        raise UnsupportedError(message(where, "its gradient is a third derivative: not there"))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
+        raise UnsupportedError(message(where, "its tangent is a derivative too high: not there"))
+
+
+def _given(ctx: Any, forward: bool = False) -> dict[str, Tensor | None]:
+    saved = ctx.saved_for_forward if forward else ctx.saved_tensors
+    return dict(zip(ctx.roles, saved))
+
+
+def _needed(ctx: Any) -> list[str]:
+    return [role for role, on in zip(ctx.roles, ctx.needs_input_grad[1:]) if on]
+
+
+def _in_order(ctx: Any, found: dict[str, Tensor | None]) -> tuple[Any, ...]:
+    """Return the gradients as autograd wants them: one for each argument."""
+    return (None, *(found.get(role) for role in ctx.roles))
+
+
+class _Fprop(_Recorded):
+    """y = f(x, w, b): its gradient is backward, its tangent jvp."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _Recorded.setup_context(ctx, inputs, output)
+        how, *operands = inputs
+        outputs = output if isinstance(output, tuple) else (output,)
+        known = dict(zip(ctx.roles, operands)) | dict(zip(how.row.signature.results, outputs))
+        backward = ROWS[how.row.op, "backward"].signature
+        ctx.kept = [role for role in backward.operands if role in known]
+        ctx.input = tuple(known["x"].shape[2:])
+        ctx.save_for_backward(*(known[role] for role in ctx.kept))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        needed = _needed(ctx)
+        _refuse(ctx.how.row, [r for r in needed if r not in _differentiated(ctx.how)], "gradient")
+        if grads[0] is None:
+            return (None,) * (1 + len(ctx.roles))
+        given: dict[str, Any] = dict(zip(ctx.kept, ctx.saved_tensors))
+        given |= {"dy": grads[0], "input": ctx.input}
+        found = _run(ctx.how, "backward", given, tuple(f"d{r}" for r in needed))
+        return _in_order(ctx, {r: found.get(f"d{r}") for r in needed})
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
+        given: dict[str, Any] = _given(ctx, forward=True)
+        moved = {r: t for r, t in zip(ctx.roles, tangents) if t is not None}
+        _refuse(ctx.how.row, [r for r in moved if r not in _differentiated(ctx.how)], "tangent")
+        given |= {f"{r}_dot": t for r, t in moved.items()} | {"input": ctx.input}
+        y_dot = _run(ctx.how, "jvp", given)["y_dot"]
+        results = ctx.how.row.signature.results
+        return y_dot if len(results) == 1 else (y_dot, *(None,) * (len(results) - 1))
+
+
+def _differentiated(how: How) -> list[str]:
+    """Return the operands of fprop that have a gradient."""
+    results = ROWS[how.row.op, "backward"].signature.results
+    return [role.removeprefix("d") for role in results]
+
+
+class _Backward(_Recorded):
+    """(dx, dw, db): the gradient is double_backward, the tangent its mirror."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        how, given = ctx.how, dict[str, Any](_given(ctx))
+        outer = {f"d{r}": g for r, g in zip(how.wanted, grads) if g is not None}
+        if not outer:
+            return (None,) * (1 + len(ctx.roles))
+        second = ROWS[how.row.op, "double_backward"].signature
+        results = {"dy": "ddy", "x": "dx", "w": "dw"}
+        needed = {r: results[r] for r in _needed(ctx) if results.get(r) in second.results}
+        found = _run(how, "double_backward", _full(how, given, outer), tuple(needed.values()))
+        return _in_order(ctx, {role: found.get(result) for role, result in needed.items()})
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
+        how, given = ctx.how, dict[str, Any](_given(ctx, forward=True))
+        given["input"] = how.input
+        moved = dict(zip(ctx.roles, tangents))
+        linear, curved = {}, {}
+        if moved.get("dy") is not None:
+            linear = _run(how, "backward", {**given, "dy": moved["dy"]}, how.wanted)
+        outer = {f"dd{r}": moved.get(r) for r in ("x", "w") if moved.get(r) is not None}
+        second = ROWS[how.row.op, "double_backward"].signature
+        if outer and "dx" in second.results:
+            rows = tuple(r for r in how.wanted if r in second.results)
+            curved = _run(how, "double_backward", _full(how, given, outer), rows)
+        template = next(t for t in tangents if t is not None)
+        sums = [_added(linear.get(r), curved.get(r)) for r in how.wanted]
+        found = tuple(template.new_zeros(n) if t is None else t for t, n in zip(sums, ctx.shapes))
+        return found if len(found) > 1 else found[0]
+
+
+def _full(how: How, given: dict[str, Any], outer: dict[str, Any]) -> dict[str, Any]:
+    """Return the operands of double_backward; where nothing comes in for x, zeros do."""
+    if how.row.op != "conv" and outer.get("ddx") is None and given.get("x") is not None:
+        outer = {**outer, "ddx": torch.zeros_like(given["x"])}
+    return {**given, **outer}
+
+
+class _Jvp(_Recorded):
+    """y_dot: linear in the tangents, and in x and w as double_backward says."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        how, given, needed = ctx.how, dict[str, Any](_given(ctx)), _needed(ctx)
+        dots = {r: f"d{r.removesuffix('_dot')}" for r in needed if r.endswith("_dot")}
+        rows = {r: f"d{r}" for r in needed if r in _PRIMALS}
+        if "x_dot" in given:
+            given["input"] = tuple(given["x_dot"].shape[2:])
+        linear: dict[str, Any] = {}
+        curved: dict[str, Any] = {}
+        below: dict[str, Any] = {}
+        dy = grads[-1]
+        if dy is not None and dots:
+            linear = _run(how, "backward", {**given, "dy": dy}, tuple(dots.values()))
+        second = ROWS[how.row.op, "double_backward"].signature.results
+        if dy is not None and (wanted := tuple(r for r in rows.values() if r in second)):
+            outer = {f"dd{r}": given.get(f"{r}_dot") for r in _PRIMALS}
+            operands = {**_full(how, given, outer), "dy": dy}
+            curved = _run(how, "double_backward", operands, wanted)
+        if len(grads) > 1 and grads[0] is not None and rows:
+            below = _run(how, "backward", {**given, "dy": grads[0]}, tuple(rows.values()))
+        found = {role: linear[result] for role, result in dots.items() if linear}
+        found |= {role: _added(curved.get(r), below.get(r)) for role, r in rows.items()}
+        return _in_order(ctx, found)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "fprop": _Fprop,
+    "backward": _Backward,
+    "jvp": _Jvp,
+    "double_backward": _Recorded,
+}

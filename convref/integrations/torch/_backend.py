@@ -1,0 +1,42 @@
+"""Which backend computes: per call, else as `use_backend` says, else "auto"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+_current: ContextVar[str] = ContextVar("convref_backend", default="auto")
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Let the backend called `name` compute what names none itself.
+
+    A compiled function keeps the one that it was compiled under.
+
+    Examples
+    --------
+    >>> with use_backend("numpy"):
+    ...     chosen(None)
+    'numpy'
+    """
+    token = _current.set(name)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def chosen(backend: str | None) -> str:
+    """Return the backend of a call."""
+    return _now() if backend is None else backend
+
+
+def _current_name() -> str:
+    return _current.get()
+
+
+_now: Callable[[], str] = torch.compiler.assume_constant_result(_current_name)

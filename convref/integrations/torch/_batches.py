@@ -1,0 +1,57 @@
+"""vmap of every pass: one call with the batch folded into N where images are alone, else a loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._autograd import invoke
+from ._kernels import How, Tensors
+
+
+def batched(how: How, operands: Tensors, in_dims: tuple[int | None, ...], size: int) -> Tensors:
+    """Return the results of `size` calls by role, stacked along axis 0.
+
+    Parameters
+    ----------
+    how : How
+    operands : tuple of tensors
+        By role.
+    in_dims : tuple of int or None
+        The axis along which each operand is a batch of operands.
+    size : int
+        How many calls there are.
+    """
+    leading = tuple(
+        t if t is None or dim is None else t.movedim(dim, 0) for t, dim in zip(operands, in_dims)
+    )
+    roles = how.row.signature.operands
+    moved = [role for role, dim in zip(roles, in_dims) if dim is not None]
+    alone = size > 0 and all(map(how.row.has_batch, (*how.wanted, *moved)))
+    return (_folded if alone else _looped)(how, leading, in_dims, size)
+
+
+def _folded(how: How, leading: Tensors, in_dims: tuple[Any, ...], size: int) -> Tensors:
+    flat = []
+    for role, tensor, dim in zip(how.row.signature.operands, leading, in_dims):
+        if tensor is not None and how.row.has_batch(role):
+            wide = tensor if dim is not None else tensor.expand(size, *tensor.shape)
+            tensor = wide.flatten(0, 1)
+        flat.append(tensor)
+    found = invoke(how, *flat)
+    return tuple(None if r is None else r.unflatten(0, (size, r.shape[0] // size)) for r in found)
+
+
+def _looped(how: How, leading: Tensors, in_dims: tuple[Any, ...], size: int) -> Tensors:
+    def one(i: int) -> Tensors:
+        pairs = zip(leading, in_dims)
+        return invoke(how, *(t if t is None or dim is None else t[i] for t, dim in pairs))
+
+    if not size:  # one call of zeros has the shapes
+        leading = tuple(
+            t if t is None or dim is None else t.new_zeros((1, *t.shape[1:]))
+            for t, dim in zip(leading, in_dims)
+        )
+    calls = [one(i) for i in range(max(size, 1))]
+    return tuple(None if r[0] is None else torch.stack(r)[:size] for r in zip(*calls))

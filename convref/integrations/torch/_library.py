@@ -1,0 +1,102 @@
+"""The custom ops: `torch.ops.convref.convolution`, `convolution_backward` and all the others.
+
+Each is defined once, by the row of `_table.ROWS`: a kernel for tensors with data, one for tensors
+without (compilation), the rules of autocast, vmap and autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ._autograd import cast, is_recorded, recorded
+from ._batches import batched
+from ._kernels import How, Tensors, compute, empty
+from ._table import ROWS, Pass
+
+NAMESPACE = "convref"
+
+_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
+_library = torch.library.Library(NAMESPACE, "DEF")
+
+
+def _split(row: Pass, arguments: tuple[Any, ...]) -> tuple[Tensors, How]:
+    count = len(row.signature.operands)
+    return arguments[:count], How.of(row, arguments[count:])
+
+
+def _filled(found: Tensors, template: Tensors) -> Any:
+    """Return results as a schema wants them: an empty tensor for each that is masked off."""
+    if len(found) == 1:
+        return found[0]
+    like = next(t for t in template if t is not None)
+    return tuple(like.new_empty(0) if r is None else r for r in found)
+
+
+def _kernel(row: Pass) -> Callable[..., Any]:
+    def kernel(*arguments: Any) -> Any:
+        operands, how = _split(row, arguments)
+        # a backend may take derivatives by autograd, which is switched off behind the dispatcher
+        with torch._C._SetExcludeDispatchKeyGuard(_AUTOGRAD, False):
+            return _filled(compute(how, operands), operands)
+
+    return kernel
+
+
+def _fake(row: Pass) -> Callable[..., Any]:
+    def fake(*arguments: Any) -> Any:
+        operands, how = _split(row, arguments)
+        return _filled(empty(how, operands), operands)
+
+    return fake
+
+
+def _autograd(row: Pass, op: Any) -> Callable[..., Any]:
+    def autograd(*arguments: Any) -> Any:
+        operands, how = _split(row, arguments)
+        if is_recorded(operands):
+            return _filled(recorded(how, operands), operands)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*arguments)
+
+    return autograd
+
+
+def _vmap(row: Pass) -> Callable[..., Any]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> Any:
+        operands, how = _split(row, arguments)
+        found = batched(how, operands, in_dims[: len(operands)], info.batch_size)
+        dims = tuple(None if r is None else 0 for r in found)
+        return _filled(found, operands), dims if len(dims) > 1 else dims[0]
+
+    return vmap
+
+
+def _autocast(row: Pass, op: Any, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def autocast(*arguments: Any) -> Any:
+        count = len(row.signature.operands)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return op(*cast(row, arguments[:count]), *arguments[count:])
+
+    return autocast
+
+
+def _define(row: Pass) -> None:
+    _library.define(row.schema)
+    qualified = f"{NAMESPACE}::{row.name}"
+    op = getattr(torch.ops.convref, row.name).default
+    _library.impl(row.name, _kernel(row), "CPU")
+    _library.impl(row.name, _kernel(row), "CUDA")
+    torch.library.register_fake(qualified, _fake(row), lib=_library)
+    _library.impl(row.name, _autograd(row, op), "Autograd")
+    torch.library.register_vmap(qualified, _vmap(row), lib=_library)
+    for key in ("AutocastCPU", "AutocastCUDA"):
+        _library.impl(row.name, _autocast(row, op, key), key)
+
+
+for _row in ROWS.values():
+    _define(_row)
