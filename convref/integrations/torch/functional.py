@@ -388,13 +388,18 @@ def _pointwise(op: str, input: Tensor, attributes: tuple[Any, ...], backend: str
     return y.reshape(input.shape) if flat else y
 
 
-def _written(input: Tensor, found: Tensor, inplace: bool) -> Tensor:
-    return input.copy_(found) if inplace else found
+def _overwriting(
+    op: str, input: Tensor, attributes: tuple[Any, ...], inplace: bool, backend: str | None
+) -> Tensor:
+    if not inplace:
+        return _pointwise(op, input, attributes, backend)
+    before = input.clone() if torch.is_grad_enabled() else input  # what derivatives will read
+    return input.copy_(_pointwise(op, before, attributes, backend))
 
 
 def relu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor:
     """Return the larger of 0 and each element; NaN stays."""
-    return _written(input, _pointwise("relu", input, (), backend), inplace)
+    return _overwriting("relu", input, (), inplace, backend)
 
 
 def leaky_relu(
@@ -405,13 +410,12 @@ def leaky_relu(
     backend: str | None = None,
 ) -> Tensor:
     """Return x where it is positive, else `negative_slope` times x."""
-    found = _pointwise("leaky_relu", input, (float(negative_slope),), backend)
-    return _written(input, found, inplace)
+    return _overwriting("leaky_relu", input, (float(negative_slope),), inplace, backend)
 
 
 def silu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor:
     """Return x / (1 + exp(-x)) of each element."""
-    return _written(input, _pointwise("silu", input, (), backend), inplace)
+    return _overwriting("silu", input, (), inplace, backend)
 
 
 def gelu(input: Tensor, approximate: str = "none", *, backend: str | None = None) -> Tensor:
@@ -421,7 +425,7 @@ def gelu(input: Tensor, approximate: str = "none", *, backend: str | None = None
 
 def hardswish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor:
     """Return x min(max(x + 3, 0), 6) / 6 of each element."""
-    return _written(input, _pointwise("hardswish", input, (), backend), inplace)
+    return _overwriting("hardswish", input, (), inplace, backend)
 
 
 def sigmoid(input: Tensor, *, backend: str | None = None) -> Tensor:
@@ -436,6 +440,8 @@ def tanh(input: Tensor, *, backend: str | None = None) -> Tensor:
 
 def _along(op: str, input: Tensor, dim: int, dtype: Any, backend: str | None) -> Tensor:
     x = input if dtype is None else input.to(dtype)
+    if dim is None:
+        raise ConvrefError(message(f"{op}.fprop", "dim is None, needs an axis"))
     axis = dim + x.ndim if dim < 0 else dim
     if not 0 <= axis < max(x.ndim, 1):
         what = f"dim is {dim}, needs {-x.ndim} to {x.ndim - 1}"
