@@ -13,6 +13,7 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from ..problem import Problem
+from ._blocks import in_blocks
 from ._norm_errors import FIRST_ORDER, unit
 from ._windows import Array, Results
 from .activation import (
@@ -21,7 +22,6 @@ from .activation import (
     along,
     constant,
     density,
-    in_blocks,
     logistic,
     normal,
     softmax,

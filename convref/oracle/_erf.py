@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ._blocks import chosen
 from ._windows import Array
 
 _NEAR = (
@@ -87,7 +88,7 @@ def erf(x: Array) -> Array:
     near = small * _polynomial(_NEAR, small * small)
     z = np.clip(np.abs(x), 1.0, 6.5)  # where 1 - erf is a quarter of an ulp of 1
     far = 1 - np.exp(-z * z) * _polynomial(_FAR, (z - 3) / (z + 3)) / (z + 3)
-    return np.where(np.abs(x) < 1, near, np.copysign(far, x))
+    return chosen(np.abs(x) < 1, near, np.copysign(far, x))
 
 
 def erfc(x: Array) -> Array:
@@ -102,4 +103,4 @@ def erfc(x: Array) -> Array:
     far = gauss(z) * _polynomial(_FAR, (z - 3) / (z + 3)) / (z + 3)
     small = np.clip(x, -1.0, 1.0)
     middle = 1 - small * _polynomial(_NEAR, small * small)
-    return np.where(np.abs(x) < 0.5, middle, np.where(x < 0, 2 - far, far))
+    return chosen(np.abs(x) < 0.5, middle, chosen(x < 0, 2 - far, far))

@@ -120,7 +120,24 @@ def _adaptive_reads(axis: AdaptiveAxis) -> Reads:
     p = np.arange(axis.small)
     start, stop = axis.bounds(p)
     by_tap = ((p[start + r < stop], (start + r)[start + r < stop]) for r in range(axis.taps))
-    return tuple((windows, positions) for windows, positions in by_tap if len(windows))
+    return tuple((_sliced(windows), _sliced(at)) for windows, at in by_tap if len(windows))
+
+
+def _sliced(index: Array) -> Any:
+    """Return the slice that does what an index does, where there is one: views are not copied.
+
+    One element that is read again and again is a slice of length 1, which broadcasts.
+
+    Examples
+    --------
+    >>> _sliced(np.array([1, 3, 5])), _sliced(np.array([2, 2])), _sliced(np.array([0, 1, 3]))
+    (slice(1, 6, 2), slice(2, 3, 1), array([0, 1, 3]))
+    """
+    first, last = int(index[0]), int(index[-1])
+    step = int(index[1]) - first if len(index) > 1 else 0
+    if step < 0 or not (index == first + step * np.arange(len(index))).all():
+        return index
+    return slice(first, last + 1, max(step, 1))
 
 
 def first_reads(axis: Window) -> Array:

@@ -21,10 +21,10 @@ import numpy as np
 from ..case import Call
 from ..errors import ConvrefError, message
 from ..problem import Problem
+from ._blocks import chosen, in_blocks, zeroed
 from ._erf import erfc, gauss
 from ._windows import Array, Results
 
-BLOCK = 1 << 13  # elements that stay in a cache while several steps go over them
 SATURATED = 40.0  # beyond, every slope here is 0 or 1 in float64, and powers of x are not needed
 CUBIC = 0.044715
 
@@ -74,7 +74,8 @@ def logistic(x: Array) -> tuple[Array, Array]:
     with np.errstate(over="ignore", invalid="ignore"):  # 1 / (1 + inf) is 0, as it should be
         e = exp(-x)
         s = 1 / (1 + e)
-        return s, np.where(x < 0, 1 - s, e * s)
+        e *= s
+        return s, e if x.dtype == object else np.fmin(e, 1, out=e)  # inf * 0 is 1 here
 
 
 def _sigmoid(x: Array, problem: Problem) -> Array:
@@ -168,18 +169,20 @@ def _sixth(x: Array) -> Array:
 
 
 def _hardswish(x: Array, problem: Problem) -> Array:
-    return _sixth(x * np.clip(x + 3, 0, 6))
+    y = x + 3
+    np.clip(y, 0, 6, out=y)
+    y *= x
+    return _sixth(y)
 
 
 def _hardswish_slope(x: Array, problem: Problem) -> Array:
     inside = _sixth(2 * x + 3)
-    return np.where(x <= -3, constant(0, x), np.where(x >= 3, constant(1, x), inside))
+    return zeroed(x <= -3, chosen(x >= 3, constant(1, x), inside))
 
 
 def _hardswish_bend(x: Array, problem: Problem) -> Array:
     third = 2 * _sixth(np.ones_like(x))
-    flat = np.where(abs(x) >= 3, constant(0, x), third)
-    return np.where(x == x, flat, x)
+    return chosen(x != x, x, zeroed(abs(x) >= 3, third))
 
 
 def _relu(x: Array, problem: Problem) -> Array:
@@ -187,7 +190,10 @@ def _relu(x: Array, problem: Problem) -> Array:
 
 
 def _leaky(x: Array, problem: Problem) -> Array:
-    return np.where(x > 0, x, x * constant(problem.slope, x))
+    scaled = x * constant(problem.slope, x)
+    if 0 < problem.slope <= 1:
+        return np.maximum(x, scaled)
+    return chosen(x > 0, x, scaled)
 
 
 VALUES: dict[str, tuple[Callable[..., Array], ...]] = {
@@ -202,7 +208,7 @@ OUTPUTS = {**{op: rows[0] for op, rows in VALUES.items()}, "relu": _relu, "leaky
 
 def passed(slope: Array, v: Array) -> Array:
     """Return slope times v, and 0 where the slope is 0, even of an infinity."""
-    return np.where(slope == 0, constant(0, v), slope * v)
+    return zeroed(slope == 0, slope * v)
 
 
 def along(op: str, x: Array, v: Array, problem: Problem) -> Array:
@@ -216,25 +222,12 @@ def along(op: str, x: Array, v: Array, problem: Problem) -> Array:
     array([[[ 0.,  0., inf]]])
     """
     if op == "relu":
-        return np.where(x <= 0, v.dtype.type(0) if v.dtype != object else 0, v)
+        return zeroed(x <= 0, v)
     if op == "leaky_relu":
-        return np.where(x > 0, v, v * constant(problem.slope, v))
+        return chosen(x > 0, v, v * constant(problem.slope, v))
     if op == "hardswish":
         return passed(_hardswish_slope(x, problem), v)
     return VALUES[op][1](x, problem) * v
-
-
-def in_blocks(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Return function(*arrays) of one shape, a block of elements at a time."""
-    first = arrays[0]
-    if first.size <= BLOCK:
-        return function(*arrays)
-    flat = [a.reshape(-1) for a in arrays]
-    result = np.empty(first.size, first.dtype)
-    for start in range(0, first.size, BLOCK):
-        part = slice(start, start + BLOCK)
-        result[part] = function(*(a[part] for a in flat))
-    return result.reshape(first.shape)
 
 
 def _value(call: Call, x: Array) -> Array:

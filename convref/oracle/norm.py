@@ -22,6 +22,7 @@ import numpy as np
 
 from ..case import Call
 from ..problem import FrozenNormProblem, Problem
+from ._blocks import in_groups
 from ._windows import Array, Results
 
 
@@ -107,9 +108,11 @@ def projected(v: Array, z: Array, problem: Problem) -> Array:
     """
     if isinstance(problem, FrozenNormProblem):
         return v
-    along = z * mean_of(v * z, problem)
+    along = v * z
+    share = mean_of(along, problem)
+    np.multiply(z, share, out=along)
     along += mean_of(v, problem)
-    return v - along
+    return np.subtract(v, along, out=along)
 
 
 def gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
@@ -117,9 +120,14 @@ def gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     return projected(g, z, problem) * rstd
 
 
+def shared(v: Array, problem: Problem) -> Array:
+    """Return v summed over all elements that share a weight, those axes kept as 1."""
+    return v.sum(axis=problem.blocks.repeated, keepdims=True)
+
+
 def per_weight(v: Array, problem: Problem) -> Array:
     """Return v summed over all elements that share a weight."""
-    return v.sum(axis=problem.blocks.repeated, keepdims=True).reshape(problem.shape("w"))
+    return shared(v, problem).reshape(problem.shape("w"))
 
 
 def curvature(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
@@ -153,15 +161,15 @@ def running(old: Array, new: Array, problem: Problem, unbiased: bool = False) ->
     return (1 - share) * old + share * new
 
 
-def _moments(call: Call, x: Array) -> tuple[Array, Array, Array]:
+def _moments(problem: Problem, x: Array) -> tuple[Array, Array, Array]:
     """Return (mean, var, rstd) of an image."""
-    mean, var = statistics(x, call.problem)
-    return mean, var, reciprocal_root(plus_eps(var, call.problem))
+    mean, var = statistics(x, problem)
+    return mean, var, reciprocal_root(plus_eps(var, problem))
 
 
 def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) -> Results:
     problem = call.problem
-    mean, var, rstd = _moments(call, image(x, problem))
+    mean, var, rstd = _moments(problem, image(x, problem))
     z = normalised(image(x, problem), mean, rstd)
     y = affine(z, weights(w, problem), weights(b, problem)).reshape(x.shape)
     mean, var, rstd = (s.reshape(problem.shape("mean")) for s in (mean, var, rstd))
@@ -175,35 +183,19 @@ def _frozen_fprop(
     call: Call, x: Array, w: Array | None, b: Array | None, mean: Array, var: Array
 ) -> Results:
     problem = call.problem
-    z, _ = _frozen(call, x, mean, var)
+    z, _ = _normal(problem, image(x, problem), kept(mean, problem), kept(var, problem))
     return (affine(z, weights(w, problem), weights(b, problem)).reshape(x.shape),)
 
 
-def _frozen(call: Call, x: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-    """Return (z, rstd) where the statistics are given as mean and variance."""
-    problem = call.problem
-    rstd = kept(reciprocal_root(plus_eps(var, problem)), problem)
-    return normalised(image(x, problem), kept(mean, problem), rstd), rstd
-
-
-def _saved(call: Call, x: Array, mean: Array, rstd: Array) -> tuple[Array, Array]:
-    """Return (z, rstd) where the statistics are those that fprop returned."""
-    problem = call.problem
-    rstd = kept(rstd, problem)
-    return normalised(image(x, problem), kept(mean, problem), rstd), rstd
-
-
-def _found(call: Call, x: Array) -> tuple[Array, Array]:
-    """Return (z, rstd) where the statistics are those of x."""
-    mean, _, rstd = _moments(call, image(x, call.problem))
-    return normalised(image(x, call.problem), mean, rstd), rstd
-
-
-def _normal(call: Call, x: Array, *given: Array) -> tuple[Array, Array]:
-    """Return (z, rstd) with the statistics that the pass has."""
-    if isinstance(call.problem, FrozenNormProblem):
-        return _frozen(call, x, *given)
-    return _saved(call, x, *given) if given else _found(call, x)
+def _normal(problem: Problem, x: Array, *given: Array) -> tuple[Array, Array]:
+    """Return (z, rstd), of statistics given as mean and variance, saved by fprop, or found."""
+    if isinstance(problem, FrozenNormProblem):
+        mean, rstd = given[0], reciprocal_root(plus_eps(given[1], problem))
+    elif given:
+        mean, rstd = given
+    else:
+        mean, _, rstd = _moments(problem, x)
+    return normalised(x, mean, rstd), rstd
 
 
 def _scaled(v: Array, w: Array | None) -> Array:
@@ -212,16 +204,19 @@ def _scaled(v: Array, w: Array | None) -> Array:
 
 def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
     problem, mask = call.problem, call.mask
-    z, rstd = _normal(call, x, *given)
-    dy = image(dy, problem)
-    dx = dw = db = None
-    if mask[0]:
-        dx = gradient(_scaled(dy, weights(w, problem)), z, rstd, problem).reshape(x.shape)
-    if mask[1]:
-        dw = per_weight(dy * z, problem)
-    if mask[2]:
-        db = per_weight(dy, problem)
-    return dx, dw, db
+
+    def of(dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
+        z, rstd = _normal(problem, x, *given)
+        return (
+            gradient(_scaled(dy, w), z, rstd, problem) if mask[0] else None,
+            shared(dy * z, problem) if mask[1] else None,
+            shared(dy, problem) if mask[2] else None,
+        )
+
+    images = image(dy, problem), image(x, problem), weights(w, problem)
+    found = in_groups(of, *images, *(kept(s, problem) for s in given))
+    shapes = x.shape, problem.shape("w"), problem.shape("b")
+    return tuple(None if f is None else f.reshape(shape) for f, shape in zip(found, shapes))
 
 
 def _tangent(
@@ -238,7 +233,7 @@ def _tangent(
 
 def _jvp(call: Call, x: Array, w: Array | None, b: Array | None, *rest: Any) -> Results:
     problem, given, dots = call.problem, rest[:-3], rest[-3:]
-    z, rstd = _normal(call, x, *given)
+    z, rstd = _normal(problem, image(x, problem), *(kept(s, problem) for s in given))
     y_dot = _tangent(problem, z, rstd, w, dots)
     y = affine(z, weights(w, problem), weights(b, problem))
     return y.reshape(x.shape), y_dot.reshape(x.shape)
@@ -255,7 +250,7 @@ def _double_backward(
     *given: Array,
 ) -> Results:
     problem, mask = call.problem, call.mask
-    z, rstd = _normal(call, x, *given)
+    z, rstd = _normal(problem, image(x, problem), *(kept(s, problem) for s in given))
     v, g = image(ddx, problem), image(dy, problem)
     ddy = dx = dw = None
     if mask[0]:
