@@ -156,13 +156,14 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     conv.fprop:n1c1k1_i3_f3
       * numpy: computes NumPy arrays exactly
     """
-    made = _chosen(call, backend, kind)
+    made = choose(call, backend, kind)
     if prepare := getattr(made.backend, "prepare", None):
         prepare(call)
     return made
 
 
-def _chosen(call: Call, backend: str, kind: str) -> Plan:
+def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
+    """Return the Plan of `call`, as `plan` does, and let nobody prepare anything."""
     if not isinstance(call, Call):
         what = f"call is a {type(call).__name__}, needs a Call (a Case has one: case.call)"
         raise ConvrefError(message("plan", what))
@@ -252,7 +253,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     (None, None, array([6.]))
     """
     if not isinstance(call, Call):
-        _chosen(call, backend, "numpy")  # raises
+        choose(call, backend, "numpy")  # raises
     where = f"{call.op}.{call.pass_}"
     if len(operands) != len(call.roles):
         raise ConvrefError(
@@ -262,7 +263,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     kinds = {fact.kind for fact in found if fact is not None}
     if len(kinds) > 1:
         raise ConvrefError(message(where, f"operands are {' and '.join(sorted(kinds))}, needs one"))
-    return _chosen(call, backend, kinds.pop()).backend.run(call, *operands)
+    return choose(call, backend, kinds.pop()).backend.run(call, *operands)
 
 
 def _checked(where: str, call: Call, role: str, operand: Any) -> Facts | None:
@@ -292,7 +293,7 @@ def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
     conv.fprop: no backend for abacus on cpu (conv.fprop:n1c1k1_i3_f3)
     """
     try:
-        made = _chosen(call, backend, kind)
+        made = choose(call, backend, kind)
     except UnsupportedError as error:
         return str(error)
     describe = getattr(made.backend, "describe", None)

@@ -18,7 +18,10 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 del _torch
-from . import functional  # noqa: E402
+from . import functional, nn  # noqa: E402
 from ._backend import use_backend  # noqa: E402
+from .convert import convert, revert  # noqa: E402
+from .explain import explain  # noqa: E402
+from .fuse import fuse  # noqa: E402
 
-__all__ = ["functional", "use_backend"]
+__all__ = ["convert", "explain", "functional", "fuse", "nn", "revert", "use_backend"]

@@ -1,0 +1,177 @@
+"""Layers that torch.nn has not: a convolution with the norm and the activation after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import ConvrefError, message, shorten
+from . import _layers
+from . import functional as F
+from ._arguments import pads, per_axis
+from ._folding import folded, in_one_kernel
+from ._layers import MODULE, RANKS, uses_batch
+
+ACTIVATIONS: dict[str, Callable[[], Any]] = {
+    "relu": _layers.ReLU,
+    "leaky_relu": _layers.LeakyReLU,
+    "silu": _layers.SiLU,
+    "gelu": _layers.GELU,
+    "hardswish": _layers.Hardswish,
+    "sigmoid": _layers.Sigmoid,
+    "tanh": _layers.Tanh,
+    "identity": torch.nn.Identity,
+}
+_EPILOGUES = {"ReLU": "relu", "SiLU": "silu", "GELU": "gelu", "Hardswish": "hardswish"}
+
+
+def activation_of(given: Any) -> Any:
+    """Return a module from an activation's name, or the module that was given."""
+    if isinstance(given, torch.nn.Module):
+        return given
+    if given not in ACTIVATIONS:
+        what = f"activation is {shorten(repr(given))}, needs a module or {', '.join(ACTIVATIONS)}"
+        raise ConvrefError(message("conv_bn_act", what))
+    return ACTIVATIONS[given]()
+
+
+def epilogue_of(activation: Any) -> str:
+    """Return how a backend's `fused` calls an activation; empty if it knows none such."""
+    exact = getattr(activation, "approximate", "none") == "none"
+    return _EPILOGUES.get(type(activation).__name__, "") if exact else ""
+
+
+def _in_one(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any) -> Any:
+    """Return the activated convolution by one kernel, None where there is none."""
+    epilogue = epilogue_of(activation)
+    rank = len(conv.kernel_size)
+    fits = conv.padding_mode == "zeros" and not conv.transposed and input.ndim == rank + 2
+    if not (epilogue and fits) or bias is None:
+        return None
+    space = {"input": input.shape[2:], "filter": conv.kernel_size}
+    sides = pads(conv.padding, rank, stride=conv.stride, dilation=conv.dilation, **space)
+    rest = (conv.groups, False, per_axis(0, rank), False, "ieee")
+    attributes = (conv.stride, sides, conv.dilation, *rest)
+    return in_one_kernel(attributes, epilogue, conv.backend, input, weight, bias)
+
+
+def _activated(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any) -> Any:
+    """Return what the geometry of `conv` and an activation make of other parameters."""
+    y = _in_one(conv, activation, input, weight, bias)
+    if y is not None:
+        return y
+    if not conv.transposed:
+        return activation(conv._conv_forward(input, weight, bias))
+    compute = getattr(F, f"conv_transpose{len(conv.kernel_size)}d")
+    geometry = (conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation)
+    return activation(compute(input, weight, bias, *geometry, backend=conv.backend))
+
+
+class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
+    """A convolution without bias, a batch norm, an activation: one of its ranks 1, 2 and 3.
+
+    In training the three follow each other. In evaluation the norm is folded into the filter at
+    each call, so that the parameters stay what they are and have gradients; `fuse` does it once.
+    The state_dict has ``conv.weight`` and ``bn.*``.
+
+    Parameters
+    ----------
+    in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        As in torch.nn.Conv2d.
+    activation : str or Module
+        A name of `ACTIVATIONS`, or what computes it.
+    eps, momentum
+        As in torch.nn.BatchNorm2d.
+    padding_mode, device, dtype
+        As in torch.nn.Conv2d.
+    backend : str, optional
+        As in `functional`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> block = ConvBNAct2d(3, 8, 3, padding=1, activation="silu").eval()
+    >>> block(torch.ones(1, 3, 5, 5)).shape
+    torch.Size([1, 8, 5, 5])
+    """
+
+    rank: int
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        *,
+        activation: Any = "relu",
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+        backend: str | None = None,
+    ) -> None:
+        super().__init__()
+        conv = getattr(_layers, f"Conv{self.rank}d")
+        norm = getattr(_layers, f"BatchNorm{self.rank}d")
+        made: dict[str, Any] = {"device": device, "dtype": dtype, "backend": backend}
+        geometry = (kernel_size, stride, padding, dilation, groups)
+        filter = {"bias": False, "padding_mode": padding_mode}
+        self.conv = conv(in_channels, out_channels, *geometry, **filter, **made)
+        self.bn = norm(out_channels, eps, momentum, **made)
+        self.act = activation_of(activation)
+        if isinstance(self.act, _layers.Layer) and backend is not None:
+            self.act.backend = backend
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return activation(norm(convolution(input)))."""
+        if uses_batch(self.bn):
+            y: Tensor = self.act(self.bn(self.conv(input)))
+        else:
+            y = _activated(self.conv, self.act, input, *folded(self.conv, self.bn))
+        return y
+
+
+class ConvAct:
+    """What `fuse` makes: a convolution, transposed or not, and the activation after it.
+
+    A subclass of the convolution; the activation is its attribute ``act``.
+    """
+
+    act: Any
+
+    def forward(self, input: Tensor, output_size: Any = None) -> Any:
+        """Return activation(convolution(input))."""
+        if output_size is not None:
+            return self.act(super().forward(input, output_size))  # type: ignore[misc]
+        return _activated(self, self.act, input, self.weight, self.bias)  # type: ignore[attr-defined]
+
+
+def _of_rank(kind: type, name: str, *bases: Any, **more: Any) -> Any:
+    made = {"__module__": MODULE, "__qualname__": name, "__doc__": kind.__doc__}
+    return type(name, (kind, *bases), {**made, **more})
+
+
+ConvBNAct1d, ConvBNAct2d, ConvBNAct3d = (
+    _of_rank(ConvBNAct, f"ConvBNAct{rank}d", rank=rank) for rank in RANKS
+)
+ConvAct1d, ConvAct2d, ConvAct3d = (
+    _of_rank(ConvAct, f"ConvAct{rank}d", getattr(_layers, f"Conv{rank}d")) for rank in RANKS
+)
+ConvTransposeAct1d, ConvTransposeAct2d, ConvTransposeAct3d = (
+    _of_rank(ConvAct, f"ConvTransposeAct{rank}d", getattr(_layers, f"ConvTranspose{rank}d"))
+    for rank in RANKS
+)
+
+OWN: tuple[Any, ...] = (ConvBNAct, ConvAct)  # what torch.nn has not
+
+__all__ = [
+    f"{kind}{rank}d" for kind in ("ConvBNAct", "ConvAct", "ConvTransposeAct") for rank in RANKS
+]

@@ -1,0 +1,96 @@
+"""A convolution, a batch norm with fixed statistics and an activation as one convolution.
+
+With s = w_bn / sqrt(var + eps), the norm of conv(x, w) + b is conv(x, w s) + (b - mean) s + b_bn.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import dispatch
+from ._autograd import _is_plain, is_recorded
+from ._backend import chosen
+from ._kernels import How, call_of, formats
+from ._table import ROWS
+
+MAX_PLANS = 1024
+_plans: OrderedDict[Any, Any] = OrderedDict()
+_Kernel = Callable[..., Tensor]
+
+
+def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of the one convolution that `conv` and then `norm` are.
+
+    Parameters
+    ----------
+    conv, norm : Module
+        A convolution, transposed or not, and a batch norm of its outputs, with the statistics that
+        it has: those of a batch are no part of this.
+
+    Returns
+    -------
+    weight, bias : Tensor
+        In the dtype of the convolution's weight; computed in float32 at least.
+    """
+    dtype = conv.weight.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    scale = (norm.running_var.to(wide) + norm.eps).rsqrt()  # (K,)
+    if norm.weight is not None:
+        scale = scale * norm.weight.to(wide)
+    mean = norm.running_mean.to(wide)
+    shift = -mean if conv.bias is None else conv.bias.to(wide) - mean
+    bias = shift * scale if norm.bias is None else shift * scale + norm.bias.to(wide)
+    weight = conv.weight.to(wide)
+    if conv.transposed:  # (C, K / G, *filter): the filters of a group lie in its rows
+        grouped = weight.unflatten(0, (conv.groups, -1))  # (G, C / G, K / G, *filter)
+        scales = scale.view(conv.groups, 1, -1, *(1,) * (weight.ndim - 2))
+        weight = (grouped * scales).flatten(0, 1)
+    else:
+        weight = weight * scale.view(-1, *(1,) * (weight.ndim - 1))
+    return weight.to(dtype), bias.to(dtype)
+
+
+def in_one_kernel(
+    attributes: tuple[Any, ...],
+    activation: str,
+    backend: str | None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor | None:
+    """Return the activation of a convolution, or None unless the chosen backend fuses the two.
+
+    It does where nothing is recorded for derivatives, compiled, cast or batched: a call of the
+    backend's own, ``fused(call, activation)``.
+    """
+    operands = (x, weight, bias)
+    if (
+        torch.compiler.is_compiling()
+        or torch.is_autocast_enabled(x.device.type)
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or is_recorded(operands)
+        or not _is_plain("fprop", operands)
+    ):
+        return None
+    how = How(ROWS["conv", "fprop"], attributes, (), (), chosen(backend))
+    layouts = [(t.shape, t.stride(), t.dtype, t.device) for t in operands]
+    key = (attributes, how.backend, activation, *layouts)
+    if key not in _plans:
+        _plans[key] = _planned(how, activation, operands)
+        if len(_plans) > MAX_PLANS:
+            _plans.popitem(last=False)
+    kernel, layout = _plans[key]
+    return None if kernel is None else kernel(*operands).contiguous(memory_format=layout)
+
+
+def _planned(
+    how: How, activation: str, operands: tuple[Tensor, ...]
+) -> tuple[_Kernel | None, torch.memory_format]:
+    call = call_of(how, operands)
+    fused = getattr(dispatch.plan(call, how.backend, "torch").backend, "fused", None)
+    return fused(call, activation) if fused else None, formats(how.row, operands)[0]

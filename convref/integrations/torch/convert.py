@@ -1,0 +1,175 @@
+"""Let convref compute the layers of a model that was written with torch.nn, and undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ._blocks import OWN
+from ._layers import LAYERS
+from ._report import table
+
+_OURS = {layer: base for base, layer in LAYERS.items()}
+_IN_MODULE = {
+    "torch.ao.": "quantized: convref has no quantized layers",
+    "torch.nn.quantized.": "quantized: convref has no quantized layers",
+    "torch.jit.": "compiled by torch.jit: its layers cannot be swapped",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one layer: its name in the model, its class, and why it is as it is."""
+
+    name: str
+    layer: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a pass over a model changed, and what it left.
+
+    Parameters
+    ----------
+    title : str
+        What was done.
+    changed, left : tuple of Row
+        In the order of the model.
+    """
+
+    title: str
+    changed: tuple[Row, ...]
+    left: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        rows = [(r.name or "(the model)", r.layer, r.why) for r in (*self.changed, *self.left)]
+        title = f"{self.title}: {len(self.changed)}, left: {len(self.left)}"
+        return table(title, ("name", "layer", "what"), rows)
+
+
+def convert(model: Any, backend: str | None = None) -> Report:
+    """Let convref compute every layer of `model` that it has, in place.
+
+    A layer stays the object that it is, with its parameters, hooks and training flag: only its
+    class changes, to the subclass in `nn` of the same name. Calls to torch.nn.functional in a
+    `forward` stay PyTorch's; `explain` shows them. Wrap a model in DistributedDataParallel,
+    fully_shard or torch.compile after this.
+
+    Parameters
+    ----------
+    model : Module
+    backend : str, optional
+        Which backend the layers name; None for that of `use_backend`. Layers of convref's that are
+        there already are given it too.
+
+    Returns
+    -------
+    Report
+        What was swapped, what was left, and why.
+
+    Examples
+    --------
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ELU())
+    >>> print(convert(model))
+    converted: 1, left: 1
+    name  layer   what
+    0     Conv2d  computed by convref
+    1     ELU     convref has no such layer
+    """
+
+    def swap(module: Any) -> None:
+        module.__class__ = LAYERS.get(type(module), type(module))
+        module.backend = backend
+
+    how = "computed by convref" if backend is None else f"computed by convref on {backend}"
+    return _each("converted", model, swap, why_left, how)
+
+
+def revert(model: Any) -> Report:
+    """Give the layers of `model` back to torch.nn, in place: what `convert` did, undone.
+
+    What convref alone has, `nn.ConvBNAct2d` and its like, stays.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3))
+    >>> _ = convert(model)
+    >>> print(revert(model))
+    reverted: 1, left: 0
+    name  layer   what
+    0     Conv2d  computed by torch.nn
+    >>> type(model[0]) is torch.nn.Conv2d
+    True
+    """
+
+    def swap(module: Any) -> None:
+        module.__class__ = _OURS[type(module)]
+        del module.backend
+
+    kept = {part for block in model.modules() if isinstance(block, OWN) for part in block.modules()}
+
+    def why(module: Any) -> str | None:
+        if module in kept:
+            return "part of what convref alone has"
+        return None if type(module) in _OURS else "no layer of convref's"
+
+    return _each("reverted", model, swap, why, "computed by torch.nn")
+
+
+def _each(
+    title: str,
+    model: Any,
+    swap: Callable[[Any], None],
+    why: Callable[[Any], str | None],
+    how: str,
+) -> Report:
+    changed, left = [], []
+    for name, module in list(model.named_modules()):
+        reason = why(module)
+        layer = type(module).__name__
+        if reason is None:
+            swap(module)
+            changed.append(Row(name, layer, how))
+        elif is_layer(module):
+            left.append(Row(name, layer, reason))
+    return Report(title, tuple(changed), tuple(left))
+
+
+def is_layer(module: Any) -> bool:
+    """Return whether a module computes something itself, rather than letting others do it."""
+    return not any(module.children()) or isinstance(module, tuple(LAYERS))
+
+
+def why_left(module: Any) -> str | None:
+    """Return why convref does not compute a layer, or None if it can."""
+    kind = type(module)
+    if "forward" in vars(module):
+        return "its forward was replaced on the object"
+    if kind in LAYERS or kind in _OURS:
+        return _refusal(module)
+    for prefix, reason in _IN_MODULE.items():
+        if kind.__module__.startswith(prefix):
+            return reason
+    if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
+        return "lazy: it has no sizes before its first input"
+    if torch.nn.utils.parametrize.is_parametrized(module):
+        return "parametrized: its class is made for its parametrizations"
+    base = next((b for b in kind.__mro__[1:] if b in LAYERS), None)
+    if base is not None:
+        return f"a subclass of {base.__name__}, which may compute something else"
+    return "convref has no such layer"
+
+
+def _refusal(module: Any) -> str | None:
+    """Return what a layer's own arguments ask for that convref does not do."""
+    if isinstance(module, (torch.nn.Softmax, torch.nn.LogSoftmax)) and module.dim is None:
+        return "dim is None: PyTorch guesses one"
+    return None

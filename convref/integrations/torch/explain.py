@@ -1,0 +1,188 @@
+"""Which backend computes each layer of a model, and why; nothing is computed to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ... import dispatch
+from ...errors import ConvrefError, UnsupportedError
+from ._blocks import OWN, epilogue_of
+from ._kernels import How, call_of
+from ._library import NAMESPACE
+from ._report import show, table
+from ._table import ROWS
+from .convert import is_layer, why_left
+
+_BY_NAME = {row.name: row for row in ROWS.values()}
+_HEADER = ("layer", "class", "line", "backend", "why")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call that a model makes.
+
+    Parameters
+    ----------
+    layer, kind : str
+        Name of the module that makes it, and its class.
+    line : str
+        The call as a case line; empty for what is not convref's.
+    backend : str
+        Who computes it: a backend, or "torch.nn".
+    why : str
+        What was considered, and the reason; for kernels, which of them and its tile.
+    """
+
+    layer: str
+    kind: str
+    line: str
+    backend: str
+    why: str
+
+
+class Explanation(tuple[Row, ...]):
+    """The rows in the order of the calls; its text is a table."""
+
+    def __str__(self) -> str:
+        return table(_title(self), _HEADER, _cells(self))
+
+
+def _title(rows: tuple[Row, ...]) -> str:
+    return f"{len(rows)} calls, {sum(bool(row.line) for row in rows)} of them convref's"
+
+
+def _cells(rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
+    return [(r.layer or "(the model)", r.kind, r.line, r.backend, r.why) for r in rows]
+
+
+def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
+    """Print, and return, what computes each layer of `model` for such inputs, and why.
+
+    The model runs on tensors without data: nothing is computed, no statistics move, no memory is
+    taken. A `forward` that looks at values cannot be explained so.
+
+    Parameters
+    ----------
+    model : Module
+    *inputs
+        What the model is called with.
+    verbose : bool
+        Print the table, with rich where it is installed.
+
+    Returns
+    -------
+    Explanation
+        A tuple of `Row`.
+
+    Examples
+    --------
+    >>> from convref.integrations.torch import nn
+    >>> model = torch.nn.Sequential(nn.Conv2d(1, 2, 3, backend="numpy"), torch.nn.ELU())
+    >>> for row in explain(model, torch.ones(1, 1, 5, 5), verbose=False):
+    ...     print(row.layer, row.line, row.backend, row.why, sep=" | ")
+    0 | conv.fprop:n1c1k2_i5x5_f3x3 | numpy | named by the caller
+    1 |  | torch.nn | convref has no such layer
+    """
+    watched = _Watched(model)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        fakes = {name: mode.from_tensor(t) for name, t in state.items()}
+        given = _pytree.tree_map_only(torch.Tensor, mode.from_tensor, inputs)
+        with torch.no_grad(), watched:
+            torch.func.functional_call(model, fakes, given)
+    found = Explanation(watched.rows)
+    if verbose:
+        show(_title(found), _HEADER, _cells(found))
+    return found
+
+
+class _Watched(TorchDispatchMode):  # type: ignore[misc]
+    """Sees the ops that the modules of a model call, each in the innermost one."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.rows: list[Row] = []
+        self.inside: list[tuple[str, Any]] = []
+        self.calls = self.before = 0  # since the last module was entered
+
+    def __enter__(self) -> Any:
+        self.hooks = [
+            hook
+            for name, module in self.model.named_modules()
+            for hook in (
+                module.register_forward_pre_hook(self._entering(name)),
+                module.register_forward_hook(self._leaving, always_call=True),
+            )
+        ]
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for hook in self.hooks:
+            hook.remove()
+
+    def _entering(self, name: str) -> Any:
+        def enter(module: Any, _: Any) -> None:
+            self.inside.append((name, module))
+            self.calls, self.before = 0, len(self.rows)
+
+        return enter
+
+    def _leaving(self, module: Any, *_: Any) -> None:
+        name, _ = self.inside.pop()
+        if self.calls and is_layer(module) and len(self.rows) == self.before:
+            why = why_left(module) or "its class is torch.nn's: convert(model) swaps it"
+            self.rows.append(Row(name, type(module).__name__, "", "torch.nn", why))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Note a call, and let it go on."""
+        self.calls += 1
+        name, module = self.inside[-1] if self.inside else ("", self.model)
+        namespace, _, op = func._schema.name.partition("::")
+        if namespace == NAMESPACE:
+            row = _BY_NAME[op]
+            count = len(row.signature.operands)
+            self.rows.append(_chosen(name, module, How.of(row, args[count:]), args[:count]))
+        elif op.strip("_").startswith(_OF_A_CNN) and not is_layer(module):
+            why = "called in a forward: convert(model) swaps layers only"
+            self.rows.append(Row(name, type(module).__name__, "", f"torch: {op}", why))
+        return func(*args, **(kwargs or {}))
+
+
+# How ATen's ops of a CNN begin, below autograd.
+_OF_A_CNN = (
+    *("convolution", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"),
+    *("max_unpool", "native_batch_norm", "native_group_norm", "native_layer_norm", "upsample"),
+    *("relu", "leaky_relu", "silu", "gelu", "hardswish", "sigmoid", "tanh"),
+    *("softmax", "log_softmax"),
+)
+
+
+def _chosen(name: str, module: Any, how: How, operands: Any) -> Row:
+    kind = type(module).__name__
+    try:
+        call = call_of(how, tuple(operands))
+    except ConvrefError as error:
+        return Row(name, kind, how.row.name, "none", str(error))
+    try:
+        made = dispatch.choose(call, how.backend, "torch")
+    except UnsupportedError as error:
+        return Row(name, kind, str(call), "none", str(error))
+    place = next(i for i, c in enumerate(made.candidates) if c.chosen)
+    reasons = [f"{c.name}: {c.reason}" for c in made.candidates[:place]]
+    reasons.append(made.candidates[place].reason)
+    if describe := getattr(made.backend, "describe", None):
+        reasons.append(describe(call))
+    fused = getattr(made.backend, "fused", None)
+    if fused and isinstance(module, OWN) and (epilogue := epilogue_of(module.act)):
+        reasons.append(f"{epilogue} in the same kernel where nothing is recorded")
+    return Row(name, kind, str(call), made.backend.name, "; ".join(reasons))

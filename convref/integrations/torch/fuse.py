@@ -1,0 +1,223 @@
+"""Fold batch norms into the convolutions before them, and let these compute the activation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import copy
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from ...errors import ConvrefError, message, shorten
+from . import _blocks, _layers
+from ._blocks import ACTIVATIONS, OWN, ConvAct, ConvBNAct
+from ._folding import folded
+from ._layers import LAYERS, Layer, uses_batch
+from .convert import Report, Row, convert, why_left
+
+_CONVS = ("Conv", "ConvTranspose")
+_RANKED = {
+    getattr(torch.nn, f"{kind}{rank}d"): (kind, rank) for kind in _CONVS for rank in _layers.RANKS
+}
+_NORMS = tuple(getattr(torch.nn, f"BatchNorm{rank}d") for rank in _layers.RANKS)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_POINTWISE = tuple(getattr(torch.nn, layer.__name__) for layer in ACTIVATIONS.values())
+
+
+class _Chain(NamedTuple):
+    """Layers that follow each other, by name: a convolution first; and why they must stay."""
+
+    names: tuple[str, ...]
+    why: str
+
+
+class _Tracer(fx.Tracer):  # type: ignore[misc]
+    """Traces a model down to its layers, and around what does not trace."""
+
+    def __init__(self, opaque: dict[Any, str]) -> None:
+        super().__init__()
+        self.opaque = opaque
+
+    def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+        """Return whether to look no further into `m`."""
+        ours = isinstance(m, (Layer, ConvBNAct))
+        return ours or m in self.opaque or super().is_leaf_module(m, module_qualified_name)
+
+
+def fuse(model: Any, backend: str | None = None) -> Report:
+    """Replace each convolution, its batch norm and its activation by one layer, in place.
+
+    For evaluation: the parameters of the norm become part of the filter, once and for all. Where a
+    backend fuses the activation too, the new layer is one kernel. Chains are found by
+    `torch.fx`; around modules that it cannot trace, inside of each. Copy the model before
+    (`copy.deepcopy`) to keep the parts.
+
+    Parameters
+    ----------
+    model : Module
+        In evaluation: ``model.eval()``.
+    backend : str, optional
+        Which backend the new layers name; None for that of the convolution.
+
+    Returns
+    -------
+    Report
+        What was fused; and each convolution or norm that was left, and why.
+
+    Raises
+    ------
+    ConvrefError
+        If the model is training.
+
+    Examples
+    --------
+    >>> from torch.nn import BatchNorm2d, Conv2d, ReLU, Sequential
+    >>> model = Sequential(Conv2d(1, 2, 3), BatchNorm2d(2), ReLU()).eval()
+    >>> print(fuse(model))
+    fused: 1, left: 0
+    name  layer      what
+    0     ConvAct2d  0 (Conv2d) + 1 (BatchNorm2d) + 2 (ReLU)
+    """
+    if model.training:
+        raise ConvrefError(message("fuse", "the model is training, needs eval()"))
+    opaque: dict[Any, str] = {}
+    changed: list[Row] = []
+    reasons: dict[str, str] = {}
+    names = Counter(id(m) for _, m in model.named_modules(remove_duplicate=False))
+    for path, graph in _graphs(model, "", opaque):
+        for chain in _chains(model, path, graph):
+            parts = [(name, model.get_submodule(name)) for name in chain.names]
+            why = chain.why or next(filter(None, (_why_kept(m, names) for _, m in parts)), None)
+            if why is None:
+                changed.append(_replace(model, parts, backend))
+            else:
+                reasons |= dict.fromkeys(chain.names, why)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, ConvBNAct):
+            why = _why_kept(module, names) or _why_kept(module.bn, names)
+            why = why or ("" if name else "it is the model itself")
+            if why:
+                reasons[f"{name}.bn"] = reasons[f"{name}.conv"] = why
+            else:
+                changed.append(_merge(model, name, module, backend))
+    return Report("fused", tuple(changed), tuple(_left(model, reasons, opaque)))
+
+
+def _graphs(module: Any, path: str, opaque: dict[Any, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the graphs that trace: of the module, or of what is in it and then around that."""
+    try:
+        yield path, _Tracer(opaque).trace(module)
+        return
+    except Exception as error:  # whatever a stranger's forward does with what is no tensor
+        why = f"does not trace: {shorten(str(error).splitlines()[0])}"
+    for name, child in module.named_children():
+        if not isinstance(child, ConvBNAct) and next(child.children(), None) is not None:
+            yield from _graphs(child, f"{path}{name}.", opaque)
+    try:
+        yield path, _Tracer(opaque).trace(module)
+    except Exception:  # its own forward, then
+        opaque[module] = why
+
+
+def _chains(model: Any, path: str, graph: Any) -> Iterator[_Chain]:
+    """Yield each convolution of a graph with the norm and the activation that alone use it."""
+    calls = Counter(node.target for node in graph.nodes if node.op == "call_module")
+    read = {n.target.rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
+    for node in graph.nodes:
+        if node.op != "call_module" or not _is(model, path + node.target, tuple(_RANKED)):
+            continue
+        nodes = [node]
+        for kinds in (_NORMS, _POINTWISE):
+            users = [n for n in nodes[-1].users if n.op == "call_module" and calls[n.target] == 1]
+            if len(users) == len(nodes[-1].users) == 1 and _is(
+                model, path + users[0].target, kinds
+            ):
+                nodes += users
+        targets = [n.target for n in nodes]
+        why = ""
+        if calls[node.target] > 1:
+            why = "called more than once"
+        elif read & set(targets):
+            why = "its parameters are used elsewhere too"
+        elif len(nodes) == 1:
+            why = "no batch norm and no activation of its own right after it"
+        yield _Chain(tuple(path + target for target in targets), why)
+
+
+def _is(model: Any, name: str, kinds: tuple[Any, ...]) -> bool:
+    """Return whether a layer is of these torch.nn classes, or convref's of the same names."""
+    kind = type(model.get_submodule(name))
+    return kind in kinds or (issubclass(kind, Layer) and kind.__mro__[2] in kinds)
+
+
+def _why_kept(module: Any, names: Counter[int]) -> str:
+    """Return why a module cannot give way to another that computes the same, if it cannot."""
+    if names[id(module)] > 1:
+        return "it has several names in the model"
+    if any(getattr(module, hooks) for hooks in _HOOKS):
+        return "it has hooks"
+    if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and uses_batch(module):
+        return "it normalises with the statistics of the batch"
+    return "" if isinstance(module, OWN) else why_left(module) or ""
+
+
+def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> Row:
+    """Put one layer where the convolution is, and nothing where the others are."""
+    norm = next((m for _, m in parts if isinstance(m, _NORMS)), None)
+    activation = next((m for _, m in parts[1:] if m is not norm), None)
+    (name, conv), *others = parts
+    made = _merged(conv, norm, activation, backend)
+    _put(model, name, made)
+    for other, _ in others:
+        _put(model, other, torch.nn.Identity())
+    what = " + ".join(f"{name} ({type(module).__name__})" for name, module in parts)
+    return Row(name, type(made).__name__, what)
+
+
+def _merge(model: Any, name: str, block: Any, backend: str | None) -> Row:
+    made = _merged(block.conv, block.bn, block.act, backend)
+    _put(model, name, made)
+    return Row(name, type(made).__name__, f"{type(block).__name__}, its norm folded once")
+
+
+def _put(model: Any, name: str, module: Any) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
+
+
+def _merged(conv: Any, norm: Any, activation: Any, backend: str | None) -> Any:
+    """Return the one layer that computes what the three did."""
+    kind, rank = next(found for base, found in _RANKED.items() if isinstance(conv, base))
+    extra = {"output_padding": conv.output_padding} if conv.transposed else {}
+    with torch.no_grad():
+        weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
+    made = getattr(_blocks, f"{kind}Act{rank}d")(
+        *(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding),
+        dilation=conv.dilation,
+        groups=conv.groups,
+        bias=bias is not None,
+        padding_mode=conv.padding_mode,
+        device="meta",  # initialises nothing, draws no random number
+        backend=getattr(conv, "backend", None) if backend is None else backend,
+        **extra,
+    )
+    made.weight = torch.nn.Parameter(weight, conv.weight.requires_grad)
+    made.bias = None if bias is None else torch.nn.Parameter(bias, conv.weight.requires_grad)
+    made.act = torch.nn.Identity() if activation is None else copy(activation)
+    if type(made.act) in LAYERS:
+        convert(made.act, made.backend)
+    return made.eval()
+
+
+def _left(model: Any, reasons: dict[str, str], opaque: dict[Any, str]) -> Iterator[Row]:
+    """Yield the convolutions and norms that stayed."""
+    around = {name: opaque[module] for name, module in model.named_modules() if module in opaque}
+    for name, module in model.named_modules():
+        norm = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+        if isinstance(module, ConvAct) or not (norm or isinstance(module, tuple(_RANKED))):
+            continue
+        inside = (why for outer, why in around.items() if not outer or name.startswith(f"{outer}."))
+        none = "no convolution of its own right before it" if norm else "nothing to fold into it"
+        yield Row(name, type(module).__name__, reasons.get(name) or next(inside, none))
