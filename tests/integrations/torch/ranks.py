@@ -1,0 +1,287 @@
+"""What each of several processes checks; test_distributed.py starts them and reads what they say.
+
+    python ranks.py RANK SIZE FOLDER
+
+Data are small integers, so that sums come out the same in any order: every comparison is exact.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
+
+from convref.integrations.torch import functional as F
+
+TIMEOUT = timedelta(seconds=120)
+WHOLE, BATCH, CHANNEL = Replicate(), Shard(0), Shard(1)
+
+
+def integers(*shape, seed=0):
+    """Return the same small integers on every rank."""
+    made = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randint(-3, 4, shape, generator=made).float()
+
+
+def held(function, tensors, placements, mesh, local=True):
+    """Hold `function` and its gradients on shares to the same on whole tensors, bit for bit.
+
+    `local`: the result must come of what each rank has, without a message.
+    """
+    shares = [
+        distribute_tensor(t, mesh, p if isinstance(p, list) else [p]).requires_grad_()
+        for t, p in zip(tensors, placements, strict=True)
+    ]
+    whole = [t.clone().requires_grad_() for t in tensors]
+    with CommDebugMode() as messages:
+        found = function(*shares)
+    assert not local or not messages.get_total_counts(), messages.get_comm_counts()
+    wanted = function(*whole)
+    same(found, wanted)
+    dy = integers(*wanted.shape, seed=1)
+    grads = torch.autograd.grad(found, shares, distribute_tensor(dy, mesh, [WHOLE] * mesh.ndim))
+    for got, want in zip(grads, torch.autograd.grad(wanted, whole, dy), strict=True):
+        same(got, want)
+    return found
+
+
+def same(found, wanted):
+    """Compare a tensor in shares with a whole one."""
+    assert found.shape == wanted.shape, (found.shape, wanted.shape)
+    whole = found.full_tensor()
+    assert torch.equal(whole, wanted), f"{(whole != wanted).sum()} of {wanted.numel()} differ"
+
+
+def convolutions(mesh):
+    """Cut by images, by channels out, by channels in: every rank, transposed or not."""
+    functions = {1: (F.conv1d, F.conv_transpose1d), 2: (F.conv2d, F.conv_transpose2d)}
+    functions[3] = (F.conv3d, F.conv_transpose3d)
+    for (rank, stride), transposed in product(((1, 2), (2, 1), (2, 2), (3, 2)), (False, True)):
+        x, w = integers(8, 4, *[6] * rank), integers(4, 4, *[3] * rank)
+        out, into = (Shard(1), Shard(0)) if transposed else (Shard(0), Shard(1))
+
+        def function(x, w, b=None, rank=rank, stride=stride, transposed=transposed):
+            return functions[rank][transposed](x, w, b, stride, 1)
+
+        for placements, expected in (
+            ((BATCH, WHOLE), BATCH),
+            ((WHOLE, out), CHANNEL),
+            ((CHANNEL, into), Partial()),
+        ):
+            assert held(function, (x, w), placements, mesh).placements == (expected,)
+        b = integers(4)
+        assert held(function, (x, w, b), (BATCH, WHOLE, WHOLE), mesh).placements == (BATCH,)
+        assert held(function, (x, w, b), (WHOLE, out, Shard(0)), mesh).placements == (CHANNEL,)
+
+
+def convolutions_that_must_move(mesh):
+    """With groups, or a bias that partial sums would add too often, something is moved first."""
+    x, w, b = integers(4, 8, 5, 5), integers(8, 8, 3, 3), integers(8)
+    held(lambda x, w, b: F.conv2d(x, w, b), (x, w, b), (CHANNEL, CHANNEL, WHOLE), mesh, False)
+    for placements in ((BATCH, WHOLE), (CHANNEL, Shard(0)), (WHOLE, Shard(0))):
+        narrow = (x, w[:, :4].contiguous())
+        held(lambda x, w: F.conv2d(x, w, groups=2), narrow, placements, mesh, False)
+    for count in (1, 3, 5):  # too few images for all, and not the same number for each
+        held(
+            lambda x, w: F.conv2d(x, w),
+            (x[:1].expand(count, -1, -1, -1), w),
+            (BATCH, WHOLE),
+            mesh,
+            False,
+        )
+
+
+def second_derivatives(mesh):
+    """The gradient of a gradient, which is convolution_double_backward."""
+    x, w = integers(4, 4, 5, 5), integers(4, 4, 3, 3)
+    for placements in ((BATCH, WHOLE), (WHOLE, Shard(0)), (CHANNEL, CHANNEL)):
+
+        def penalty(x, w):
+            (dx,) = torch.autograd.grad(F.conv2d(x, w).square().sum(), x, create_graph=True)
+            return dx
+
+        held(penalty, (x, w), placements, mesh, local=False)
+
+
+def channelwise(mesh):
+    """Pools, resizing and activations: by images and by channels, nothing moves."""
+    x = integers(4, 8, 8, 8)
+    functions = (
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.adaptive_avg_pool2d(x, 4),
+        lambda x: F.adaptive_max_pool2d(x, 3),
+        lambda x: F.interpolate(x, scale_factor=2.0),
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        F.relu,
+        F.leaky_relu,
+        F.silu,
+        F.gelu,
+        F.hardswish,
+        F.sigmoid,
+        F.tanh,
+    )
+    for function, placement in product(functions, (BATCH, CHANNEL)):
+        assert held(function, (x,), (placement,), mesh).placements == (placement,)
+
+
+def norms(mesh):
+    """Batch norm by channels, and by images where its statistics are given."""
+    x, channel = integers(4, 8, 4, 4), Shard(0)
+    w, b, mean = (integers(8, seed=i) for i in range(3))
+    var = torch.full((8,), 4.0)
+
+    def training(x, w, b):
+        return F.batch_norm(x, None, None, w, b, training=True, eps=0.0)
+
+    held(training, (x, w, b), (CHANNEL, channel, channel), mesh)
+
+    def evaluation(where):
+        shares = [distribute_tensor(t, mesh, [where]) for t in (mean, var)]
+
+        def function(x, w, b):
+            given = shares if hasattr(x, "placements") else (mean, var)
+            return F.batch_norm(x, *given, w, b, eps=0.0)
+
+        return function
+
+    held(evaluation(channel), (x, w, b), (CHANNEL, channel, channel), mesh)
+    held(evaluation(WHOLE), (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
+    x = x.sign() + 0.5  # the sums below are exact if each group has mean 0 and variance 1
+    x = torch.cat((x.sign(), -x.sign()), 3)
+    for groups in (2, 8):
+
+        def grouped(x, w, b, groups=groups):
+            return F.group_norm(x, groups, w, b, eps=0.0)
+
+        held(grouped, (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
+
+
+def a_pair_of_layers(mesh):
+    """Channels out of one layer are channels in of the next: one sum at the end is all."""
+    x, w1, w2 = integers(2, 3, 6, 6), integers(8, 3, 3, 3), integers(4, 8, 3, 3)
+
+    def network(x, w1, w2):
+        return F.conv2d(F.relu(F.conv2d(x, w1)), w2)
+
+    found = held(network, (x, w1, w2), (WHOLE, Shard(0), Shard(1)), mesh)
+    assert found.placements == (Partial(),)
+    with CommDebugMode() as messages:
+        found.redistribute(placements=[WHOLE])
+    assert messages.get_total_counts() == 1
+
+
+def a_mesh_of_two_axes(mesh):
+    """Images along one axis, channels along the other."""
+    size = mesh.size()
+    wide = init_device_mesh("cpu", (2, size // 2))
+    x, w = integers(4, 4, 5, 5), integers(4, 4, 3, 3)
+    found = held(F.conv2d, (x, w), ([BATCH, WHOLE], [WHOLE, BATCH]), wide)
+    assert found.placements == (BATCH, CHANNEL)
+
+
+class Network(torch.nn.Module):
+    """Convolutions, activation, pools and resizing, whose numbers stay integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Parameter(integers(8, 3, 3, 3))
+        self.bias = torch.nn.Parameter(integers(8))
+        self.second = torch.nn.Parameter(integers(4, 8, 3, 3))
+        self.double()
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(F.conv2d(x, self.first, self.bias, padding=1)), 2)
+        return F.conv2d(F.interpolate(x, scale_factor=2.0), self.second, padding="same")
+
+
+def trained(network, x, steps=2):
+    """Take steps of descent; the rate is a power of two, so that float64 rounds nothing."""
+    descent = torch.optim.SGD(network.parameters(), lr=2.0**-10)
+    for _ in range(steps):
+        descent.zero_grad()
+        y = network(x)
+        y.backward(y.detach().floor().remainder(8))
+        descent.step()
+    return dict(network.named_parameters())
+
+
+def _expected(x, size):
+    """Return the parameters after the same steps on all images at once, gradients averaged."""
+    network = Network()
+    for parameter in network.parameters():
+        parameter.register_hook(lambda grad: grad / size)
+    return trained(network, x)
+
+
+def data_parallel(mesh):
+    """DistributedDataParallel: each rank its images, gradients averaged."""
+    rank, size = mesh.get_rank(), mesh.size()
+    x = integers(2 * size, 3, 8, 8).double()
+    ours = torch.nn.parallel.DistributedDataParallel(Network())
+    found = trained(ours, x.chunk(size)[rank])
+    for name, want in _expected(x, size).items():
+        assert torch.equal(found[f"module.{name}"], want), name
+
+
+def fully_sharded(mesh):
+    """FSDP2: each rank a share of the parameters besides."""
+    from torch.distributed.fsdp import fully_shard
+
+    rank, size = mesh.get_rank(), mesh.size()
+    x = integers(2 * size, 3, 8, 8).double()
+    network = Network()
+    fully_shard(network, mesh=mesh)
+    found = trained(network, x.chunk(size)[rank])
+    for name, want in _expected(x, size).items():
+        assert torch.equal(found[name].full_tensor(), want), name
+
+
+CHECKS = {
+    check.__name__: check
+    for check in (
+        convolutions,
+        convolutions_that_must_move,
+        second_derivatives,
+        channelwise,
+        norms,
+        a_pair_of_layers,
+        a_mesh_of_two_axes,
+        data_parallel,
+        fully_sharded,
+    )
+}
+
+
+def main(rank: int, size: int, folder: Path) -> None:
+    """Run every check and write what went wrong, by name."""
+    from convref.integrations.torch.sharding import register_shardings
+
+    torch.set_num_threads(1)
+    store = f"file://{folder / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    register_shardings()
+    mesh, said = init_device_mesh("cpu", (size,)), {}
+    for name, check in CHECKS.items():
+        try:
+            check(mesh)
+            said[name] = ""
+        except Exception:
+            said[name] = traceback.format_exc()
+            break  # the others may be waiting for a message that never comes
+        finally:
+            (folder / f"{rank}.json").write_text(json.dumps(said))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,85 @@
+"""Two and four processes compute with shares of tensors; one process with whole ones says what."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+SCRIPT = Path(__file__).with_name("ranks.py")
+TIMEOUT_S = 240
+CHECKS = (
+    "convolutions",
+    "convolutions_that_must_move",
+    "second_derivatives",
+    "channelwise",
+    "norms",
+    "a_pair_of_layers",
+    "a_mesh_of_two_axes",
+    "data_parallel",
+    "fully_sharded",
+)
+
+
+@pytest.fixture(scope="module", params=(2, 4))
+def said(request, tmp_path_factory):
+    """Return what each of the processes said of each check."""
+    size, folder = request.param, tmp_path_factory.mktemp("ranks")
+    threads = {**os.environ, "OMP_NUM_THREADS": "1"}
+    logs = [(folder / f"{rank}.log").open("w") for rank in range(size)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), str(size), str(folder)],
+            env=threads,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        for rank, log in enumerate(logs)
+    ]
+    try:
+        for child in children:
+            child.wait(TIMEOUT_S)
+    finally:
+        for child, log in zip(children, logs):
+            child.kill()
+            child.wait()
+            log.close()
+    names = [log.name for log in logs]
+    assert not any(c.returncode for c in children), "\n".join(Path(n).read_text() for n in names)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_shares_compute_what_whole_tensors_do(said, check):
+    for rank, found in enumerate(said):
+        assert check in found, f"rank {rank} did not get that far: {found}"
+        assert not found[check], f"rank {rank}: {found[check]}"
+
+
+def test_every_check_is_listed():
+    spec = importlib.util.spec_from_file_location("ranks", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert tuple(module.CHECKS) == CHECKS
+
+
+def test_importing_convref_registers_no_rule():
+    code = (
+        "import sys, convref.integrations.torch\n"
+        "assert 'convref.integrations.torch.sharding' not in sys.modules\n"
+        "import convref.integrations.torch.sharding\n"
+        "from torch.distributed.tensor import DTensor\n"
+        "known = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs\n"
+        "assert not [op for op in known if op.namespace == 'convref']\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
