@@ -23,19 +23,20 @@ ACTIVATIONS: dict[str, Callable[[], Any]] = {
     "hardswish": _layers.Hardswish,
     "sigmoid": _layers.Sigmoid,
     "tanh": _layers.Tanh,
-    "identity": torch.nn.Identity,
 }
 _EPILOGUES = {"ReLU": "relu", "SiLU": "silu", "GELU": "gelu", "Hardswish": "hardswish"}
 
 
-def activation_of(given: Any) -> Any:
-    """Return a module from an activation's name, or the module that was given."""
+def activation_of(given: Any, backend: str | None) -> Any:
+    """Return a module from an activation's name, or the module that was given as it is."""
     if isinstance(given, torch.nn.Module):
         return given
     if given not in ACTIVATIONS:
         what = f"activation is {shorten(repr(given))}, needs a module or {', '.join(ACTIVATIONS)}"
         raise ConvrefError(message("conv_bn_act", what))
-    return ACTIVATIONS[given]()
+    made = ACTIVATIONS[given]()
+    made.backend = backend
+    return made
 
 
 def epilogue_of(activation: Any) -> str:
@@ -82,13 +83,13 @@ class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
     in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         As in torch.nn.Conv2d.
     activation : str or Module
-        A name of `ACTIVATIONS`, or what computes it.
+        A name of `ACTIVATIONS`, or what computes it: torch.nn.Identity() for none.
     eps, momentum
         As in torch.nn.BatchNorm2d.
     padding_mode, device, dtype
         As in torch.nn.Conv2d.
     backend : str, optional
-        As in `functional`.
+        As in `functional`; the activation is given it if it is a name.
 
     Examples
     --------
@@ -126,9 +127,7 @@ class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
         filter = {"bias": False, "padding_mode": padding_mode}
         self.conv = conv(in_channels, out_channels, *geometry, **filter, **made)
         self.bn = norm(out_channels, eps, momentum, **made)
-        self.act = activation_of(activation)
-        if isinstance(self.act, _layers.Layer) and backend is not None:
-            self.act.backend = backend
+        self.act = activation_of(activation, backend)
 
     def forward(self, input: Tensor) -> Tensor:
         """Return activation(norm(convolution(input)))."""
@@ -172,6 +171,6 @@ ConvTransposeAct1d, ConvTransposeAct2d, ConvTransposeAct3d = (
 
 OWN: tuple[Any, ...] = (ConvBNAct, ConvAct)  # what torch.nn has not
 
-__all__ = [
+__all__ = ["ACTIVATIONS"] + [
     f"{kind}{rank}d" for kind in ("ConvBNAct", "ConvAct", "ConvTransposeAct") for rank in RANKS
 ]

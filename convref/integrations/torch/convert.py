@@ -172,4 +172,9 @@ def _refusal(module: Any) -> str | None:
     """Return what a layer's own arguments ask for that convref does not do."""
     if isinstance(module, (torch.nn.Softmax, torch.nn.LogSoftmax)) and module.dim is None:
         return "dim is None: PyTorch guesses one"
+    if type(module).__name__.startswith("LPPool"):
+        if module.norm_type % 2:
+            return "PyTorch sums powers of signed values, convref of absolute ones"
+        if module.ceil_mode:
+            return "PyTorch fills windows that are cut at the end with their mean"
     return None
