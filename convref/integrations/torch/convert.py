@@ -151,13 +151,13 @@ def is_layer(module: Any) -> bool:
 def why_left(module: Any) -> str | None:
     """Return why convref does not compute a layer, or None if it can."""
     kind = type(module)
+    for prefix, reason in _IN_MODULE.items():
+        if kind.__module__.startswith(prefix):
+            return reason
     if "forward" in vars(module):
         return "its forward was replaced on the object"
     if kind in LAYERS or kind in _OURS:
         return _refusal(module)
-    for prefix, reason in _IN_MODULE.items():
-        if kind.__module__.startswith(prefix):
-            return reason
     if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
         return "lazy: it has no sizes before its first input"
     if torch.nn.utils.parametrize.is_parametrized(module):
