@@ -112,18 +112,23 @@ def weights(call: Call) -> float:
 
 
 def _forward(problem: Any, x: Tensor) -> Tensor:
-    rank, output = problem.rank, list(problem.output)
     if problem.mode == "area":
-        pooled: Tensor = getattr(F, f"adaptive_avg_pool{rank}d")(x, output)
+        pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
         return pooled
-    scales = problem.scale or (None,) * rank
+    name, arguments = kernel(problem)
+    return _aten(name)(x, list(problem.output), *arguments)
+
+
+def kernel(problem: Any) -> tuple[str, tuple[Any, ...]]:
+    """Return the name of ATen's kernel, and what it is told beside the sizes."""
+    scales = problem.scale or (None,) * problem.rank
     if problem.mode == "nearest":
-        return _aten(_NEAREST[problem.coord].format(rank))(x, output, *scales)
+        return _NEAREST[problem.coord].format(problem.rank), scales
     if problem.antialias:
         name = _ANTIALIAS[problem.mode]
     else:
-        name = "upsample_bicubic2d" if problem.mode == "cubic" else _LINEAR[rank]
-    return _aten(name)(x, output, problem.coord == "align_corners", *scales)
+        name = "upsample_bicubic2d" if problem.mode == "cubic" else _LINEAR[problem.rank]
+    return name, (problem.coord == "align_corners", *scales)
 
 
 def _aten(name: str) -> Any:

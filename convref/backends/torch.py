@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 from threading import RLock
 from typing import Any
@@ -29,6 +30,7 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 from . import _torch_activation, _torch_norm, _torch_pool, _torch_resize
+from ._torch_direct import direct
 
 # Ops other than convolution, each with the module that knows how torch computes it.
 FAMILIES: dict[str, Any] = {
@@ -109,6 +111,27 @@ class TorchBackend:
                 results = run(call, *tensors)
         return tuple(None if r is None else like(r, template) for r in results)
 
+    def bind(self, call: Call) -> Callable[..., tuple[Any, ...]]:
+        """Return the function of tensors that computes the call and records nothing.
+
+        Operands are tensors on the call's device that autograd does not follow.
+        """
+        run = direct(call) if self.rules and self.onednn else None
+        if run is None:
+            return partial(self.run, call)
+        if call.op != "conv" or (call.dtype != "f32" and call.specs[0].device == "cpu"):
+            return run  # no flag has a say
+        math, onednn = call.math, self.onednn
+        usual = _usual(call)
+
+        def guarded(*operands: Tensor | None) -> tuple[Any, ...]:
+            if usual():
+                return run(*operands)
+            with _flags(math, onednn):
+                return run(*operands)
+
+        return guarded
+
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: docs/judge.md says where each number comes from."""
         if call.dtype in ("i8", "i16", "i32", "i64", "u8"):
@@ -173,6 +196,21 @@ def _stages(call: Call) -> int:
         "ddy": 2 * y + 3,
     }
     return max((by_role[role] for role in call.wanted), default=0)
+
+
+def _usual(call: Call) -> Callable[[], bool]:
+    """Return whether the process's flags already are what the call wants: cheap to ask."""
+    read = torch._C._get_fp32_precision_getter
+    wanted = MATH[call.math]
+    if call.specs[0].device == "cpu":
+        fine = (wanted, "none") if wanted == "ieee" else (wanted,)  # nothing said: nothing lost
+        return lambda: read("mkldnn", "conv") in fine and read("mkldnn", "matmul") in fine
+    matmul = torch.backends.cuda.matmul
+    return lambda: (
+        read("cuda", "conv") == read("cuda", "matmul") == wanted
+        and not matmul.allow_fp16_reduced_precision_reduction
+        and not matmul.allow_bf16_reduced_precision_reduction
+    )
 
 
 _ONE_AT_A_TIME = RLock()  # the flags belong to the process

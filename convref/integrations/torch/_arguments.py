@@ -6,13 +6,31 @@ behind it, where the Problem is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import floor
 from typing import Any
+
+import torch
 
 from ...api._arguments import padding_of
 from ...api.resize import MODES, PILLOW_A
 from ...errors import ConvrefError, message, shorten
+
+
+@lru_cache(maxsize=4096, typed=True)  # 1, 1.0 and True are not the same stride
+def _remembered(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
+    return function(*arguments)
+
+
+def remembered(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
+    """Return what `function` makes of arguments that it may have seen before."""
+    if torch.compiler.is_compiling():
+        return function(*arguments)
+    try:
+        return _remembered(function, *arguments)
+    except TypeError:  # a list cannot be remembered
+        return function(*arguments)
 
 
 def per_axis(value: Any, rank: int) -> tuple[Any, ...]:

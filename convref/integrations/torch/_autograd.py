@@ -7,6 +7,7 @@ of a jvp, are rows of double_backward with the tangents in place of ddx, ddw and
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -177,6 +178,10 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     def jvp(ctx: Any, *tangents: Any) -> Any:
         where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
         raise UnsupportedError(message(where, "its tangent is a derivative too high: not there"))
+
+
+# Function.apply asks for the signature at every call, and finding it out costs more than the call
+_Recorded.forward.__signature__ = signature(_Recorded.forward)  # type: ignore[attr-defined]
 
 
 def _given(ctx: Any, forward: bool = False) -> dict[str, Tensor | None]:

@@ -116,10 +116,13 @@ def compute(how: How, operands: Tensors) -> Tensors:
             _plans.popitem(last=False)
     if planned.missing:
         operands = _completed(planned, operands)
+    found = planned.run(*operands)
+    if len(found) == 1:
+        return (found[0].contiguous(memory_format=planned.formats[0]),)
     return tuple(
         [
             None if result is None else result.contiguous(memory_format=layout)
-            for result, layout in zip(planned.run(*operands), planned.formats)
+            for result, layout in zip(found, planned.formats)
         ]
     )
 

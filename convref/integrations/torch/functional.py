@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...errors import ConvrefError, message
 from . import _library
-from ._arguments import adaptive, pads, per_axis, sampling, unpooled, windows
+from ._arguments import adaptive, pads, per_axis, remembered, sampling, unpooled, windows
 from ._autograd import invoke
 from ._backend import chosen
 from ._kernels import How, Tensors
@@ -67,22 +67,44 @@ def _convolve(
     backend: str | None,
 ) -> Tensor:
     x, alone = _image("conv", rank, input)
-    strides, dilations = per_axis(stride, rank), per_axis(dilation, rank)
-    if transposed and isinstance(padding, str) and padding != "valid":
-        what = f"padding is {padding!r}, needs numbers or 'valid'"
-        raise ConvrefError(message("conv.fprop", what))
-    sides = pads(
-        *(padding, rank),
-        input=x.shape[2:],
-        filter=weight.shape[2:],
-        stride=strides,
-        dilation=dilations,
-    )
-    extra = per_axis(output_padding, rank)
-    attributes = (strides, sides, dilations, groups, transposed, extra, flip, math)
+    given = (rank, stride, padding, dilation, groups, transposed, output_padding, flip, math)
+    if isinstance(padding, str):
+        attributes = _worded(x, weight, *given)
+    else:
+        attributes = remembered(_attributes, *given)
     (y,) = _call("conv", attributes, backend, x, weight, bias)
     assert y is not None
     return y[0] if alone else y
+
+
+def _attributes(
+    rank: int,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    transposed: bool,
+    output_padding: Any,
+    flip: bool,
+    math: str,
+) -> tuple[Any, ...]:
+    extra = per_axis(output_padding, rank)
+    strides, dilations = per_axis(stride, rank), per_axis(dilation, rank)
+    return (strides, pads(padding, rank), dilations, groups, transposed, extra, flip, math)
+
+
+def _worded(
+    x: Tensor, weight: Tensor, rank: int, stride: Any, padding: str, dilation: Any, *rest: Any
+) -> tuple[Any, ...]:
+    """Return the attributes where a word says the padding."""
+    if rest[1] and padding != "valid":
+        what = f"padding is {padding!r}, needs numbers or 'valid'"
+        raise ConvrefError(message("conv.fprop", what))
+    strides, dilations = per_axis(stride, rank), per_axis(dilation, rank)
+    geometry = {"input": x.shape[2:], "filter": weight.shape[2:]}
+    sides = pads(padding, rank, stride=strides, dilation=dilations, **geometry)
+    pairs = tuple(zip(sides[::2], sides[1::2]))
+    return _attributes(rank, strides, pairs, dilations, *rest)
 
 
 def _conv(rank: int) -> Callable[..., Tensor]:

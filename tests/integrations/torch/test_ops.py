@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*:DeprecationWarning"
 OPS = sorted({op for op, _ in ROWS})
 DERIVED = [op for op in OPS if (op, "backward") in ROWS]
 SMALL = {"max_elements": 24, "max_macs": 200, "empty": False}
-EXAMPLES = max(4, settings.default.max_examples // 10)
+EXAMPLES = max(3, settings.default.max_examples // 20)
 BACKEND = "numpy"  # the oracle: what is tested is the way to it
 
 
