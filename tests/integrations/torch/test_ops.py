@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from convref.arrays import to_torch  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
+from convref.errors import UnsupportedError  # noqa: E402
 from convref.integrations.torch._autograd import invoke  # noqa: E402
 from convref.integrations.torch._kernels import How, call_of, compute, empty  # noqa: E402
 from convref.integrations.torch._table import ROWS  # noqa: E402
@@ -132,3 +133,88 @@ def test_opcheck(op):
         torch.library.opcheck(name.default, (*tensors, *how.arguments))
 
     campaign(check, op, None, only=is_finite)
+
+
+@pytest.mark.parametrize("op", DERIVED)
+def test_vmap_is_a_loop(op):
+    """With any of the operands batched, along any axis: bit for bit what a loop gives."""
+
+    def check(case):
+        how, tensors = told(case, "loops")  # which add in one order, whatever the batch
+        place = case.seed % 3
+        moved = [i for i, t in enumerate(tensors) if t is not None and (i + case.seed) % 4]
+        if not moved:
+            moved = [next(i for i, t in enumerate(tensors) if t is not None)]
+        dims = [min(place, tensors[i].ndim) for i in moved]
+        stacks = [torch.stack([tensors[i], tensors[i].flip(0)], dim) for i, dim in zip(moved, dims)]
+
+        def function(*values):
+            given = list(tensors)
+            for i, value in zip(moved, values):
+                given[i] = value
+            return tuple(r for r in invoke(how, *given) if r is not None)
+
+        found = torch.func.vmap(function, in_dims=tuple(dims))(*stacks)
+        each = [function(*(t.select(dim, i) for t, dim in zip(stacks, dims))) for i in range(2)]
+        for result, parts in zip(found, zip(*each), strict=True):
+            torch.testing.assert_close(result, torch.stack(parts), rtol=0, atol=0, equal_nan=True)
+
+    campaign(check, op, None)
+
+
+@pytest.mark.parametrize("op", DERIVED)
+def test_modes_of_torch_func_agree(op):
+    """Forward and reverse mode give the same numbers, and so do both orders of the two."""
+
+    def check(case):
+        function, values = differentiable(*told(case))
+        primals = tuple(v.detach() for v in values)
+        tangents = tuple(torch.full_like(p, 0.5) for p in primals)
+        y, y_dot = torch.func.jvp(function, primals, tangents)
+        _, pull = torch.func.vjp(function, *primals)
+        assert_near(y_dot.sum(), inner(pull(torch.ones_like(y)), tangents))
+
+        def loss(*moved):
+            return function(*moved).square().sum()
+
+        def slope(*moved):
+            return torch.func.jvp(loss, moved, tangents)[1]
+
+        every = tuple(range(len(primals)))
+        forward_over_reverse = torch.func.jvp(torch.func.grad(loss, every), primals, tangents)[1]
+        reverse_over_forward = torch.func.grad(slope, every)(*primals)
+        for one, other in zip(forward_over_reverse, reverse_over_forward, strict=True):
+            assert_near(one, other)
+
+    campaign(check, op, only=is_finite)
+
+
+def inner(left, right):
+    return sum((one * other).sum() for one, other in zip(left, right, strict=True))
+
+
+def assert_near(one, other):
+    torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_what_has_no_derivative_says_so():
+    x, ones = torch.randn(2, 3, 4, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    how = How(ROWS["batch_norm_eval", "fprop"], (1e-5,), backend=BACKEND)
+
+    def by_variance(variance):
+        return invoke(how, x, ones, ones, ones, variance)[0]
+
+    with pytest.raises(UnsupportedError, match="running_var has no tangent"):
+        torch.func.jvp(by_variance, (ones,), (ones,))
+    with pytest.raises(UnsupportedError, match="running_var has no gradient"):
+        by_variance(ones.clone().requires_grad_()).sum().backward()
+
+
+def test_a_third_derivative_is_refused():
+    how = How(ROWS["silu", "fprop"], (), backend=BACKEND)
+    x = torch.randn(1, 1, 3, dtype=torch.float64, requires_grad=True)
+    (y,) = invoke(how, x)
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+    with pytest.raises(UnsupportedError, match="third derivative"):
+        second.sum().backward()
