@@ -15,7 +15,7 @@ from .. import dtypes
 from ..backends import Backend
 from ..case import Call, Case, axis_letters
 from ..errors import shorten
-from ..problem import BASE_ROLE
+from ..problem import BASE_ROLE, GROUPS
 from .examine import Finding
 from .operands import operands
 
@@ -30,6 +30,9 @@ _FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
 _ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
 # Ops whose one operand meets sizes that the call alone names: adapters hand those on.
 _CHECKED = {("resize", "backward"): {"dy"}}
+# Ops whose operands share extents by name. Whoever finds the statistics again reads none.
+_SHARING = (*GROUPS["norm"], *GROUPS["activation"])
+_UNREAD = ("mean", "rstd")
 _OTHER_DTYPE = {"f64": "f32", "c64": "c128", "c128": "c64"}
 
 
@@ -56,15 +59,50 @@ def wrong_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
     >>> [what for what, _ in wrong_inputs(case.call, operands(case))][:3]
     ['x has smaller c', 'x has larger c', 'x has another dtype']
     """
+    if call.op in _SHARING:
+        return _of_shared(call, given, seed) if all(call.problem.shape("x")) else []
     checked = (call.op, call.pass_) in _CHECKED
     if not checked and (call.op != "conv" or not call.problem.macs("y")):
         return []  # no work needs no look at the operands
     found: list[Named] = []
-    for at, role in enumerate(call.roles):
-        array = given[at]
+    for role, array in zip(call.roles, given):
         if array is not None and role in _contradictable(call):
             for what, wrong in _variants(call, role, array, seed):
-                found.append((f"{role} {what}", (*given[:at], wrong, *given[at + 1 :])))
+                found.append((f"{role} {what}", _with(call, given, role, wrong)))
+    return found
+
+
+def _with(call: Call, given: Operands, role: str, array: Array | None) -> Operands:
+    return tuple(array if name == role else a for name, a in zip(call.roles, given))
+
+
+def _of_shared(call: Call, given: Operands, seed: int) -> list[Named]:
+    """Return the variants of a norm or an activation: an extent that another operand has too.
+
+    A target may besides name no class; on a CUDA device that ends the process by design.
+    """
+    found: list[Named] = []
+    for role, letters in _shared_letters(call).items():
+        array = given[call.roles.index(role)]
+        assert array is not None
+        variants = list(_resized(call, role, array, letters, seed))
+        if role == "target" and call.specs[0].device == "cpu":
+            variants.append(("names a class too many", np.full_like(array, call.problem.c)))
+        for what, wrong in variants:
+            found.append((f"{role} {what}", _with(call, given, role, wrong)))
+    return found
+
+
+def _shared_letters(call: Call) -> dict[str, str]:
+    """Return, by role, the axes that a wanted result meets in another operand as well."""
+    found: dict[str, str] = {}
+    left_out = (*_UNREAD, *_ADDED_OUTSIDE)
+    for result in call.wanted:
+        read = [r for r in call.terms(result).reads if call.is_present(r) and r not in left_out]
+        for role in read:
+            others = {axis for r in read if r != role for axis in axis_letters(call.problem, r)}
+            shared = set(found.get(role, "")) | (others & set(axis_letters(call.problem, role)))
+            found[role] = "".join(sorted(shared))
     return found
 
 
@@ -84,15 +122,7 @@ def _contradictable(call: Call) -> set[str]:
 
 def _variants(call: Call, role: str, array: Array, seed: int) -> Iterator[tuple[str, Array | None]]:
     """Yield what is wrong with one operand, and the operand."""
-    for axis, letter in enumerate(axis_letters(call.problem, role)):
-        if letter in _FIXED[BASE_ROLE[role]]:
-            size = array.shape[axis]
-            if size > 1:
-                smaller = max(1, size - 1 - seed % 3)
-                yield f"has smaller {letter}", np.take(array, range(smaller), axis)
-            if size:
-                larger = [i % size for i in range(size + 1 + seed % 3)]
-                yield f"has larger {letter}", np.take(array, larger, axis)
+    yield from _resized(call, role, array, _FIXED[BASE_ROLE[role]], seed)
     other = dtypes.numpy_dtype(_OTHER_DTYPE.get(call.dtype, "f64"))
     if array.dtype.kind not in "O" and call.op == "conv":  # autograd casts a cotangent
         with np.errstate(all="ignore"):
@@ -101,6 +131,20 @@ def _variants(call: Call, role: str, array: Array, seed: int) -> Iterator[tuple[
     yield "has an axis more", array[..., None]
     if role != "b":
         yield "is None", None
+
+
+def _resized(
+    call: Call, role: str, array: Array, letters: str, seed: int
+) -> Iterator[tuple[str, Array | None]]:
+    """Yield the operand with one of its extents made smaller or larger."""
+    for axis, letter in enumerate(axis_letters(call.problem, role)):
+        size = array.shape[axis]
+        if letter in letters and size > 1:
+            smaller = max(1, size - 1 - seed % 3)
+            yield f"has smaller {letter}", np.take(array, range(smaller), axis)
+        if letter in letters and size:
+            larger = [i % size for i in range(size + 1 + seed % 3)]
+            yield f"has larger {letter}", np.take(array, larger, axis)
 
 
 def trial(

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from hypothesis import given
+from hypothesis.strategies import one_of
 
 from convref.conformance import campaign, worker
 from convref.conformance.generate import Axes
@@ -15,6 +16,7 @@ from convref.conformance.worker import REJECT_EVERY, WriteAhead
 from convref.dispatch import load, run
 from convref.errors import ConvrefError
 from convref.line import parse
+from convref.problem import GROUPS
 
 BACKWARD = "conv.backward:n2c4k6g2_i5x4_f3x2_s2x1_p1"
 
@@ -93,7 +95,15 @@ def test_a_bias_of_another_length():
 
 @pytest.mark.parametrize(
     "line",
-    ["conv.bgrad:n1c1k1_i2_f1", "conv.fprop:n0c1k1_i2_f1", "unfold.fprop:n1c1_i2_f1"],
+    [
+        "conv.bgrad:n1c1k1_i2_f1",
+        "conv.fprop:n0c1k1_i2_f1",
+        "unfold.fprop:n1c1_i2_f1",
+        "silu.fprop:n1c2_i2",
+        "relu.backward:n0c2_i2",
+        "group_norm.bgrad:n1c2_i3",
+        "group_norm.fprop:n1c2_i3:weight=0:bias=0",
+    ],
 )
 def test_nothing_where_nothing_contradicts(line):
     assert names(line) == []
@@ -103,7 +113,38 @@ def test_what_no_result_needs_may_be_anything():
     assert {what.partition(" ")[0] for what in names("conv.wgrad:n1c1k1_i2_f1")} == {"dy", "x"}
 
 
-@given(cases())
+def test_operands_that_share_an_extent_contradict_each_other():
+    found = set(names("batch_norm.dgrad:n2c3_i4x5"))
+    both = {
+        f"{role} has {how} {axis}"
+        for role in ("dy", "x")
+        for how in ("smaller", "larger")
+        for axis in "nchw"
+    }
+    assert found == both | {"w has smaller c", "w has larger c"}
+    assert set(names("layer_norm.fprop:n2c3_i4:bias=0")) == {
+        f"{role} has {how} {axis}"
+        for role in "xw"
+        for how in ("smaller", "larger")
+        for axis in "cw"
+    }
+    # a frozen norm multiplies dy by numbers of its channels alone, whatever its other extents
+    assert set(names("batch_norm_eval.dgrad:n2c3_i4:weight=0")) == {
+        f"{role} has {how} c" for role in ("dy", "rvar") for how in ("smaller", "larger")
+    }
+
+
+def test_a_target_may_name_no_class():
+    found = names("cross_entropy.backward:n2c3_i4:red=none")
+    assert "target names a class too many" in found
+    assert {"target has larger n", "dy has smaller w", "x has larger w"} <= set(found)
+    assert not any("class" in what for what in names("cross_entropy.fprop:n2c3_i4:dev=cuda"))
+
+
+SHARING = GROUPS["norm"] + GROUPS["activation"]
+
+
+@given(one_of(cases(), cases(SHARING, max_elements=200)))
 def test_each_variant_is_wrong_in_one_operand_and_dispatch_refuses_it(case):
     right = operands(case)
     for what, wrong in wrong_inputs(case.call, right, case.seed):
