@@ -24,7 +24,7 @@ def contiguous(call: Call, operands: tuple[Any, ...]) -> list[Array | None]:
     """
     arrays = [None if a is None else np.asarray(to_numpy(a), order="C") for a in operands]
     for role, array in zip(call.roles, arrays, strict=True):
-        need = (call.problem.shape(role), call.dtype) if call.is_present(role) else None
+        need = (call.problem.shape(role), call.dtype_of(role)) if call.is_present(role) else None
         got = None if array is None else (array.shape, code_of(array.dtype))
         if got != need:
             where = f"{call.op}.{call.pass_}"

@@ -1,5 +1,7 @@
 """JAX as a backend: `lax.conv_general_dilated` on the CPU, its derivatives by JAX's own rules.
 
+Pools, norms, activations and resizing are in `_jax_ops`.
+
 JAX arrays have no strides, so the memory order of an operand is not part of what is called.
 """
 
@@ -28,6 +30,8 @@ try:
 except ImportError as error:
     raise missing_extra("jax", error) from None
 
+from . import _jax_ops as _ops
+
 DTYPES = ("f16", "bf16", "f32", "f64", "c64", "c128", *INTEGERS)
 CACHED = 256  # compiled programs that are kept; each is some hundred kilobytes
 
@@ -42,7 +46,7 @@ QUICK = {
 
 
 class JaxBackend:
-    """Computes convolutions with XLA on the CPU, each call as one compiled program.
+    """Computes calls with XLA on the CPU, each as one compiled program.
 
     Parameters
     ----------
@@ -72,12 +76,12 @@ class JaxBackend:
         """Return None, or why JAX has no such convolution."""
         if call.dtype not in DTYPES:
             return f"JAX has no dtype for {call.dtype}"
-        if call.op != "conv":
-            return "only conv is called here"
         if call.math != "ieee":
             return f"the CPU has no math={call.math}"
         if {spec.device for spec in call.specs} != {"cpu"}:
             return "only the CPU is called here"
+        if call.op != "conv":
+            return _ops.supports(call)
         if call.pass_ == "fprop":
             return None
         if call.dtype in INTEGERS:
@@ -112,7 +116,7 @@ class JaxBackend:
                 jax.clear_caches()
 
             def compute(arrays: list[list[Any]]) -> list[tuple[Any, ...]]:
-                return [_PASSES[call.pass_](call, *given) for call, given in zip(calls, arrays)]
+                return [_compute(call, *given) for call, given in zip(calls, arrays)]
 
             self._last = calls, jax.jit(compute, compiler_options=self._accepted)
         return self._last[1]
@@ -131,6 +135,8 @@ class JaxBackend:
         """Return the declared model: docs/judge.md says where each number comes from."""
         if call.dtype in INTEGERS:
             return Numerics("exact")
+        if call.op != "conv":
+            return _ops.numerics(call)
         if call.dtype in COMPLEX:  # three real convolutions of sums
             return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0, ftz=True)
         model = "rn64" if call.dtype == "f64" else "rn32"
@@ -236,6 +242,10 @@ def _double_backward(call: Call, *operands: Any) -> tuple[Any, ...]:
     if carried:
         results = jax.vjp(first, *point)[1](tuple(outer[i] for i in carried))
     return tuple(r if on else None for r, on in zip(results, call.mask))
+
+
+def _compute(call: Call, *operands: Any) -> tuple[Any, ...]:
+    return _PASSES[call.pass_](call, *operands) if call.op == "conv" else _ops.run(call, *operands)
 
 
 _PASSES: dict[str, Callable[..., tuple[Any, ...]]] = {

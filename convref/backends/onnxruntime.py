@@ -1,4 +1,7 @@
-"""ONNX Runtime as a backend: Conv and ConvTranspose, one node a model, on its CPU provider."""
+"""ONNX Runtime as a backend: one node a model, forward, on its CPU provider.
+
+Conv and ConvTranspose are here, Resize and the other ops in modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ try:
 except ImportError as error:
     raise missing_extra("onnx", error) from None
 
+from . import _onnxruntime_ops as _ops
 from . import _onnxruntime_resize as _resize
 
 OPSET, IR_VERSION = 13, 8  # old enough for every release since 1.8; neither op changed
@@ -30,7 +34,7 @@ KERNELS = {"Conv": ("f16", "f32"), "ConvTranspose": ("f32",)}  # dtypes of the C
 
 
 class OnnxRuntimeBackend:
-    """Computes forward convolutions with ONNX Runtime's CPU execution provider.
+    """Computes forward passes with ONNX Runtime's CPU execution provider.
 
     Parameters
     ----------
@@ -44,9 +48,11 @@ class OnnxRuntimeBackend:
 
     def supports(self, call: Call) -> str | None:
         """Return None, or why ONNX or its CPU provider has no such node."""
-        if call.op == "resize" and {spec.device for spec in call.specs} == {"cpu"}:
-            return _resize.supports(call)
-        if call.op != "conv" or call.pass_ != "fprop":
+        if {spec.device for spec in call.specs} != {"cpu"}:
+            return "only the CPU is called here"
+        if call.op != "conv":
+            return (_resize if call.op == "resize" else _ops).supports(call)
+        if call.pass_ != "fprop":
             return "ONNX Runtime computes the forward pass of conv"
         problem = call.conv
         node = "ConvTranspose" if problem.transposed else "Conv"
@@ -54,8 +60,6 @@ class OnnxRuntimeBackend:
             return f"the CPU provider has no {node} for {call.dtype}"
         if call.math != "ieee":
             return f"the CPU has no math={call.math}"
-        if {spec.device for spec in call.specs} != {"cpu"}:
-            return "only the CPU is called here"
         if problem.flip:
             return "ONNX has no flipped convolution"
         if min(edge for pair in problem.padding for edge in pair) < 0:
@@ -76,16 +80,17 @@ class OnnxRuntimeBackend:
         if not self.optimized:
             level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.graph_optimization_level = level
+        build = {"conv": model, "resize": _resize.model}.get(call.op, _ops.model)
         session = onnxruntime.InferenceSession(
-            (_resize.model if call.op == "resize" else model)(call).SerializeToString(),
-            options,
-            providers=["CPUExecutionProvider"],
+            build(call).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        return tuple(like(result, template) for result in session.run(None, feeds))
+        found = _ops.finished(call, session.run(None, feeds))
+        return tuple(like(result, template) for result in found)
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: docs/judge.md says where each number comes from."""
-        return Numerics("rn32" if call.dtype in ("f16", "bf16", "f32") else "exact")
+        models = {"f64": "rn64", "f16": "rn32", "bf16": "rn32", "f32": "rn32"}
+        return Numerics(models.get(call.dtype, "exact"))
 
     def fingerprint(self) -> dict[str, str]:
         """Return the version and the provider."""

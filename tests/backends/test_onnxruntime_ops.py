@@ -1,0 +1,88 @@
+"""ONNX Runtime's pools, norms and activations: held to the oracle, but for what is known."""
+
+from collections import Counter
+
+import pytest
+
+from convref import parse
+from convref.conformance.examine import examine
+from convref.conformance.generate import Axes, chunk_cases
+
+module = pytest.importorskip(
+    "convref.backends.onnxruntime", reason="needs onnx and onnxruntime", exc_type=ImportError
+)
+backend = module.backend
+
+CALLED = (
+    "max_pool",
+    "avg_pool",
+    "lp_pool",
+    "batch_norm_eval",
+    "layer_norm",
+    "group_norm",
+    "relu",
+    "leaky_relu",
+    "gelu",
+    "tanh",
+    "softmax",
+    "log_softmax",
+)
+
+
+@pytest.mark.parametrize("op", CALLED)
+def test_forward_is_right(op):
+    fills = ("int", "ties", "normal", "wide")
+    axes = Axes(8, (op,), ("fprop",), ("f32", "f64"), fills, size=60)
+    seen: Counter[str] = Counter()
+    for case in chunk_cases(axes, 0):
+        if backend.supports(case.call) is None:
+            found = examine(case, backend)
+            assert found.verdict in ("pass", "vacuous"), f"{case}: {found.reason}"
+            seen[found.verdict] += 1
+    assert seen["pass"] >= 8, seen
+
+
+RIGHT = (
+    "max_pool.fprop:n2c3_i9x7_f3x2_s2x1_p1,0x0,1_d1x2:ceil=1:fill=ties",
+    "max_pool.fprop:n2c3_i9x7x2_f3x2x1_s2x1x1:dt=u8",
+    "avg_pool.fprop:n1c2_i9x7_f3x3_s2_p1:ceil=1:cip=0:fill=normal",
+    "avg_pool.fprop:n1c2_i9x7_f3x2_s2_p1,2x1,0:fill=normal",
+    "lp_pool.fprop:n1c2_i9x7_f3x2_s2:norm=3:fill=normal",
+    "adaptive_avg_pool.fprop:n2c3_i7x6_o1x1:fill=normal",
+    "group_norm.fprop:n2c4g4_i5x3:bias=0:fill=normal",
+    "group_norm.fprop:n2c4g2_i5x3:weight=0:fill=normal",
+    "batch_norm_eval.fprop:n2c4_i5:eps=0.5:dt=f64:fill=normal",
+    "layer_norm.fprop:n2c4_i5x2:weight=0:bias=0:fill=normal",
+    "relu.fprop:n2c4_i5:dt=i8",
+    "gelu.fprop:n2c4_i5:approx=tanh:fill=normal",
+    "log_softmax.fprop:n2c4_i5x3:dim=2:fill=normal",
+)
+
+
+@pytest.mark.parametrize("line", RIGHT)
+def test_the_same_function_under_other_conventions(line):
+    assert backend.supports(parse(line).call) is None
+    found = examine(parse(line), backend, repeat=True)
+    assert (found.verdict, found.reason) == ("pass", "")
+
+
+REFUSED = {
+    "silu.fprop:n1c1_i4": "opset 22 has no silu",
+    "relu.jvp:n1c1_i4": "the forward pass of relu",
+    "relu.fprop:n1c1_i4:dt=u8": "no relu for u8",
+    "layer_norm.fprop:n1c2_i4:dt=f64": "no layer_norm for f64",
+    "batch_norm_eval.fprop:n1c2_i4:dt=f64": "epsilon in float32",
+    "hardswish.fprop:n1c2_i4": "adds a half to a sixth",
+    "max_pool.fprop:n1c1_i4_f2_p2": "less than the filter",
+    "max_pool.fprop:n1c1_i1_f2_p1_d2": "reads no element",
+    "avg_pool.fprop:n1c1_i4_f2:div=3": "no number of the caller's",
+    "lp_pool.fprop:n1c1_i4_f2:norm=1.5": "whole norms",
+    "adaptive_avg_pool.fprop:n1c1_i4_o2": "to one element",
+    "tanh.fprop:n1c0_i4": "without elements",
+    "tanh.fprop:n1c1_i4:dev=cuda": "only the CPU",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), REFUSED.items())
+def test_what_it_has_not_has_a_reason(line, reason):
+    assert reason in (backend.supports(parse(line).call) or "")
