@@ -118,13 +118,19 @@ def compute(how: How, operands: Tensors) -> Tensors:
         operands = _completed(planned, operands)
     found = planned.run(*operands)
     if len(found) == 1:
-        return (found[0].contiguous(memory_format=planned.formats[0]),)
+        return (_laid(found[0], planned.formats[0]),)
     return tuple(
         [
-            None if result is None else result.contiguous(memory_format=layout)
+            None if result is None else _laid(result, layout)
             for result, layout in zip(found, planned.formats)
         ]
     )
+
+
+def _laid(result: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return a result that lies as it should, and is no view: autograd lets nobody write to one."""
+    found = result.contiguous(memory_format=layout)
+    return found.data if found._is_view() else found
 
 
 def _completed(planned: _Planned, operands: Tensors) -> Tensors:

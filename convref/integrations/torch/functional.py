@@ -376,7 +376,7 @@ def group_norm(
     """Return `input` normalised over each image and group of channels."""
     x, widened = _wide(input, weight)
     y, *_ = _call("group_norm", (eps, num_groups), backend, x, weight, bias)
-    return _narrow(y, input, widened)
+    return _narrow(y, input, widened and not torch.is_autocast_enabled(input.device.type))
 
 
 def layer_norm(
@@ -400,7 +400,8 @@ def layer_norm(
     y, *_ = _call("layer_norm", (eps,), backend, x, *flat)
     assert y is not None
     found = y.reshape(input.shape)
-    return found.to(input.dtype) if widened else found
+    narrow = widened and not torch.is_autocast_enabled(input.device.type)
+    return found.to(input.dtype) if narrow else found
 
 
 def _pointwise(op: str, input: Tensor, attributes: tuple[Any, ...], backend: str | None) -> Tensor:
