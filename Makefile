@@ -11,7 +11,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 EXTRAS_check := report,torch
-EXTRAS_test := test,torch,jax,onnx
+EXTRAS_test := test,torch,jax,onnx,examples
 EXTRAS_lint := lint,test
 EXTRAS_docs := docs
 EXTRAS_bench := bench,torch

@@ -1,0 +1,111 @@
+"""The calls of convref's ops that a program makes: what went in, what came out, and is it right?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ... import dispatch, dtypes
+from ...arrays import to_numpy
+from ...case import Call
+from ...judge import Reference, Verdict, judge, reference
+from . import _library
+from ._kernels import How, Tensors, call_of
+from ._table import ROWS
+
+Arrays = tuple[np.ndarray[Any, Any] | None, ...]
+
+_BY_NAME = {row.name: row for row in ROWS.values()}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One call.
+
+    Parameters
+    ----------
+    call : Call
+        Its text is the line that repeats it.
+    backend : str
+        The name of what computed it.
+    operands, results : tuple of (ndarray or None)
+        By role, copies.
+    """
+
+    call: Call
+    backend: str
+    operands: Arrays
+    results: Arrays
+
+    @cached_property
+    def reference(self) -> Reference:
+        """Return what is right, from the oracle."""
+        return reference(self.call, self.operands)
+
+    def verdict(self, results: Arrays | None = None, backend: str | None = None) -> Verdict:
+        """Return the judge's verdict on these results, or on those of somebody else.
+
+        Parameters
+        ----------
+        results : tuple of (ndarray or None), optional
+            By role; by default what was seen.
+        backend : str, optional
+            Whose arithmetic is allowed for; by default that of what computed them.
+        """
+        numerics = dispatch.load(backend or self.backend).numerics(self.call)
+        given = self.results if results is None else results
+        return judge(self.call, self.operands, given, numerics, ref=self.reference)
+
+
+class Calls(TorchDispatchMode):  # type: ignore[misc]
+    """A context that keeps every call of convref's ops made in it, forward and backward.
+
+    Examples
+    --------
+    >>> from convref.integrations.torch import functional
+    >>> x = torch.ones(1, 1, 3, requires_grad=True)
+    >>> with Calls() as calls:
+    ...     functional.conv1d(x, torch.ones(1, 1, 2)).sum().backward()
+    >>> for one in calls.seen:
+    ...     print(one.call, one.verdict().kind)
+    conv.fprop:n1c1k1_i3_f2:bias=0 pass
+    conv.dgrad:n1c1k1_i3_f2:mem=dy.expandw pass
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Seen] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = op(*args, **(kwargs or {}))
+        if op.namespace == _library.NAMESPACE:
+            self.seen.append(_seen(op, args, found))
+        return found
+
+
+def _seen(op: Any, arguments: tuple[Any, ...], found: Any) -> Seen:
+    row = _BY_NAME[op._schema.name.partition("::")[2]]
+    count = len(row.signature.operands)
+    operands, how = arguments[:count], How.of(row, arguments[count:])
+    call = call_of(how, operands)
+    results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+    by_role = zip(call.signature.results, results)
+    wanted = tuple(r if role in call.wanted else None for role, r in by_role)
+    plan = dispatch.plan(call, how.backend, "torch")
+    given = [
+        np.zeros(call.problem.shape(role), dtypes.numpy_dtype(call.dtype_of(role)))
+        if array is None and call.is_present(role)  # a tangent that nobody gave
+        else array
+        for role, array in zip(call.roles, _arrays(operands))
+    ]
+    return Seen(call, plan.backend.name, tuple(given), _arrays(wanted))
+
+
+def _arrays(tensors: Tensors) -> Arrays:
+    """Return copies: a program may write over its tensors later."""
+    return tuple(None if t is None else np.array(to_numpy(t.detach())) for t in tensors)
