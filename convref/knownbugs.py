@@ -8,8 +8,9 @@ BACKEND is a backend's name; with ``.raw`` behind it only the court's view of it
 convref's own edge rules do not protect. A TERM is ``FIELD OP LITERAL`` with OP out of
 ``= != < <= > >= in``; a call lies in the region if all of them hold. Nothing is evaluated.
 
-    op pass dt math         texts, as in the line
+    op pass dt math mode coord      texts, as in the line; "" where an op has none
     rank t flip bias g n c k cg kg      numbers; cg and kg are channels in a group
+    aa dim                  numbers: antialias, the axis of a softmax; 0 and -1 where there is none
     i s d f o op lo hi ...  one number per axis, asked as any.s, all.s, w.s, h.s or d.s
     want.dx given.b_dot     whether a result is asked for, or an operand is there: 0 or 1
     order.x expand.x        text: axes from outermost to innermost or "plain"; axes of stride 0
@@ -57,6 +58,8 @@ _TEXTS: dict[str, Callable[[Call], str]] = {
     "pass": lambda call: call.pass_,
     "dt": lambda call: call.dtype,
     "math": lambda call: call.math,
+    "mode": lambda call: getattr(call.problem, "mode", ""),
+    "coord": lambda call: getattr(call.problem, "coord", ""),
 }
 _NUMBERS: dict[str, Callable[[Call], int]] = {
     "rank": lambda call: call.problem.rank,
@@ -69,6 +72,8 @@ _NUMBERS: dict[str, Callable[[Call], int]] = {
     "t": lambda call: int(getattr(call.problem, "transposed", False)),
     "flip": lambda call: int(getattr(call.problem, "flip", False)),
     "bias": lambda call: int(getattr(call.problem, "bias", False)),
+    "aa": lambda call: int(getattr(call.problem, "antialias", False)),
+    "dim": lambda call: getattr(call.problem, "dim", -1),
 }
 # One number per axis: sizes as in the line, and what follows from them.
 _AXIS: dict[str, Callable[[Call, int, Axis], int]] = {
@@ -87,6 +92,9 @@ _AXIS: dict[str, Callable[[Call, int, Axis], int]] = {
     # windows, or taps of some window, that lie wholly in padding
     "empty_windows": lambda call, a, axis: axis.small - len(_reading(axis)),
     "empty_taps": lambda call, a, axis: axis.small * axis.taps - axis.real_taps,
+    # how many outputs an input has, 0 if not a whole number; and whether a scale says otherwise
+    "ratio": lambda call, a, axis: _ratio(call, a),
+    "rescaled": lambda call, a, axis: int(_rescaled(call, a)),
 }
 _LETTERS = ("d", "h", "w")
 _SCOPES = ("any", "all", *_LETTERS)
@@ -94,6 +102,16 @@ _SCOPES = ("any", "all", *_LETTERS)
 
 def _groups(call: Call) -> int:
     return call.problem.groups if isinstance(call.problem, ConvProblem) else 1
+
+
+def _ratio(call: Call, a: int) -> int:
+    whole, rest = divmod(call.problem.output[a], max(1, call.problem.input[a]))
+    return 0 if rest else whole
+
+
+def _rescaled(call: Call, a: int) -> bool:
+    scale = getattr(call.problem, "scale", ())
+    return bool(scale) and scale[a] != call.problem.output[a] / call.problem.input[a]
 
 
 def _span(axis: Axis) -> int:

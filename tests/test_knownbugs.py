@@ -46,10 +46,27 @@ LINE = (
         ("order.any != plain", True),
         ("fill = int", True),
         ("fp.cpu = AVX512", False),
+        ("aa = 0, dim = -1, any.rescaled = 0", True),
+        ("mode = linear", False),
     ],
 )
 def test_each_field_is_read(terms, inside):
     assert contains(terms, LINE) is inside
+
+
+@pytest.mark.parametrize(
+    ("terms", "inside"),
+    [
+        ("mode = nearest, coord = asymmetric, aa = 0", True),
+        ("h.ratio = 1, w.ratio = 2", True),
+        ("any.rescaled = 1, any.ratio = 1", False),  # the axis that has its own scale doubles
+        ("any.rescaled = 1, any.ratio = 2", True),
+    ],
+)
+def test_fields_of_a_resize(terms, inside):
+    line = "resize.fprop:n1c1_i4x3_o4x6:mode=nearest:coord=asymmetric:scale=1.0x2.1"
+    assert contains(terms, line) is inside
+    assert contains("w.ratio = 0", line.replace("x6", "x5"))
 
 
 def test_windows_in_padding_are_counted():
@@ -143,6 +160,27 @@ EXAMPLES = {
     "torch-batch-norm-f16-second": (
         "batch_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
     ),
+    "torch-frozen-norm-order": ("batch_norm_eval.dgrad:n1c2_i1x2:mem=x.nwch:seed=2",),
+    "torch-frozen-norm-mean": ("batch_norm_eval.wgrad:n1c2_i1:mem=rmean.step3c",),
+    "torch-frozen-norm-variance": ("batch_norm_eval.dgrad:n1c2_i1:mem=rvar.step3c:fill=ones",),
+    "torch-gelu-infinity": (
+        "gelu.fprop:n1c1_i32:fill=inf",
+        "gelu.jvp:n1c1_i32:dt=bf16:fill=inf",
+    ),
+    "torch-hardswish-jvp-nan": ("hardswish.jvp:n1c1_i1:fill=nan",),
+    "torch-f16-second-order": (
+        "silu.double_backward:n1c2_i6:dt=f16:mask=10:fill=wide:seed=19895",
+        "cross_entropy.jvp:n1c2_i4:weight=1:dt=f16:fill=wide:seed=14804",
+    ),
+    "torch-resize-antialias-column": ("resize.fprop:n1c1_i3x1_o2x1:aa=1:xo=1",),
+    "torch-resize-antialias-corners": (
+        "resize.fprop:n1c1_i5x5_o3x3:coord=align_corners:aa=1:xo=1",
+    ),
+    "torch-resize-scale": ("resize.backward:n1c2_i3_o3:scale=1.2:dt=f64:seed=23775",),
+    "torch-resize-nearest-scale": (
+        "resize.fprop:n1c1_i4x1_o4x1:mode=nearest:coord=asymmetric:scale=1.2x1.2",
+        "resize.backward:n1c1_i4_o8:mode=nearest:coord=asymmetric:scale=2.1",
+    ),
     "torch-bf16-nonfinite": (
         "conv.dgrad:n1c27k3g3_i2_f1_s2_p3,0_d4:flip=1:dt=bf16:fill=inf:seed=44768",
         "conv.backward:n2c4k64g2_i31_f7_d3:dt=bf16:mem=dy.wcn,x.nwc:fill=inf:seed=62007",
@@ -167,6 +205,20 @@ EXAMPLES = {
         "conv.fprop:n1c17k1_i1x1_f1x1_p1,-1x0,0",
         "conv.fprop:n1c32k1_i2x25_f1x1_s3x2_p1,-2x0,0_d2",
     ),
+    "xla-simplifier": ("conv.fprop:n1c1k1_i6x1_f2x3_s2x1_p1x0_d1x2:t=1",),
+    "xla-simplifier-gradients": ("conv.dgrad:n1c1k1_i9x12_f3x2_s2_p1_d4x1",),
+    "jax-copy-subnormal": ("relu.jvp:n1c1_i1:fill=subnormal",),
+    "jax-relu-nan": ("relu.double_backward:n3c1_i1x6x2:dt=f16:fill=nan:seed=65225",),
+    "jax-max-pool-kinds": (
+        "max_pool.jvp:n1c2_i5_f1:dt=f16:fill=inf:seed=22746",
+        "max_pool.jvp:n1c2_i3_f2:fill=negzero:seed=11282",
+    ),
+    "jax-resize-nonfinite": ("resize.jvp:n1c1_i4_o1:fill=nan",),
+    "jax-f16-overflow": (
+        "gelu.backward:n1c16_i15x13:approx=tanh:dt=f16:fill=wide:seed=42136",
+        "silu.backward:n1c5_i1x2:dt=f16:fill=wide:seed=13041",
+    ),
+    "jax-tanh-second": ("tanh.double_backward:n1c1_i1:mask=01:fill=normal:seed=422",),
     "jax-grouped-nonfinite": ("conv.fprop:n1c2k2g2_i1_f1:dt=f64:fill=nan",),
     "jax-grouped-wgrad-nonfinite": (
         "conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",
@@ -179,6 +231,18 @@ EXAMPLES = {
         "conv.double_backward:n1c1k1_i4_f3_s2_p1,2:mask=011:fill=inf:seed=54513",
     ),
     "onnxruntime-c0": ("conv.fprop:n5c0k1_i2_f3_p1,0",),
+    "onnxruntime-sigmoid": (
+        "sigmoid.fprop:n1c1_i1:seed=14671",
+        "sigmoid.fprop:n3c1_i4x3:dt=f64:seed=32676",
+    ),
+    "onnxruntime-log-softmax-nonfinite": ("log_softmax.fprop:n1c1_i2:dim=2:dt=f64:fill=inf",),
+    "onnxruntime-max-pool-nan": ("max_pool.fprop:n1c1_i2_f2:fill=nan:seed=41948",),
+    "onnxruntime-resize-kept-frame": (
+        "resize.fprop:n1c1_i4_o4:mode=nearest:coord=tf_crop_and_resize:near=round_prefer_floor:roi=0.25,0.75",
+    ),
+    "onnxruntime-resize-kept-scale": (
+        "resize.fprop:n1c1_i4x2_o4x1:mode=cubic:aa=1:xo=1:scale=1.2x0.5",
+    ),
 }
 NATIVE = {"torch-wgrad-order-native": "convref.backends.torch:without_onednn"}
 
