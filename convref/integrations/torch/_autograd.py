@@ -23,12 +23,17 @@ _PRIMALS = ("x", "w", "b")
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
 
 
-# What autocast makes of the operands: "low" is the type that it was entered with.
-AUTOCAST = {
-    "conv": "low",
-    **dict.fromkeys(("group_norm", "layer_norm"), "float32"),
-    **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), "float32"),
+# What autocast makes of the operands, by device: "low" is the type that it was entered with.
+AUTOCAST: dict[str, dict[str, str]] = {
+    "cpu": {"conv": "low", "cross_entropy": "float32"},
+    "cuda": {
+        "conv": "low",
+        **dict.fromkeys(("group_norm", "layer_norm"), "float32"),
+        **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), "float32"),
+    },
 }
+_AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _BATCHED = torch._C._parse_dispatch_key("Batched")
 
@@ -39,6 +44,14 @@ def invoke(how: How, *operands: Tensor | None) -> Tensors:
         return _through_dispatcher(how, operands)
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         operands = cast(how.row, operands)
+        with torch._C._ExcludeDispatchKeyGuard(
+            _AUTOCAST_KEYS
+        ):  # a backend's ops are not cast again
+            return _invoked(how, operands)
+    return _invoked(how, operands)
+
+
+def _invoked(how: How, operands: Tensors) -> Tensors:
     if torch._C._functorch.peek_interpreter_stack() is not None or is_recorded(operands):
         return recorded(how, operands)
     return below(how, operands)
@@ -59,11 +72,17 @@ def below(how: How, operands: Tensors) -> Tensors:
         return _through_dispatcher(how, operands)
 
 
+def rule_of(op: str, device: str) -> str | None:
+    """Return what autocast, where it is on for a device, does to an op's operands."""
+    rule = AUTOCAST.get(device, {}).get(op)
+    return rule if rule and torch.is_autocast_enabled(device) else None
+
+
 def cast(row: Pass, operands: Tensors) -> Tensors:
     """Return the operands as autocast, where it is on for their device, wants them."""
-    rule = AUTOCAST.get(row.op) if row.pass_ == "fprop" else None
     device = next(t.device.type for t in operands if t is not None)
-    if rule is None or not torch.is_autocast_enabled(device):
+    rule = rule_of(row.op, device) if row.pass_ == "fprop" else None
+    if rule is None:
         return operands
     dtype = torch.get_autocast_dtype(device) if rule == "low" else torch.float32
     castable = (torch.float16, torch.bfloat16, torch.float32)

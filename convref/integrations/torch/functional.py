@@ -24,7 +24,7 @@ from torch import Tensor
 from ...errors import ConvrefError, message
 from . import _library
 from ._arguments import adaptive, pads, per_axis, remembered, sampling, unpooled, windows
-from ._autograd import invoke
+from ._autograd import invoke, rule_of
 from ._backend import chosen
 from ._kernels import How, Tensors
 from ._table import ROWS
@@ -376,7 +376,7 @@ def group_norm(
     """Return `input` normalised over each image and group of channels."""
     x, widened = _wide(input, weight)
     y, *_ = _call("group_norm", (eps, num_groups), backend, x, weight, bias)
-    return _narrow(y, input, widened and not torch.is_autocast_enabled(input.device.type))
+    return _narrow(y, input, widened and rule_of("group_norm", input.device.type) is None)
 
 
 def layer_norm(
@@ -400,7 +400,7 @@ def layer_norm(
     y, *_ = _call("layer_norm", (eps,), backend, x, *flat)
     assert y is not None
     found = y.reshape(input.shape)
-    narrow = widened and not torch.is_autocast_enabled(input.device.type)
+    narrow = widened and rule_of("layer_norm", input.device.type) is None
     return found.to(input.dtype) if narrow else found
 
 

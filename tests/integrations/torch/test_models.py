@@ -1,0 +1,280 @@
+"""Models of convref's layers in PyTorch's own machinery: compilers, transforms, AMP, threads."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+psutil = pytest.importorskip("psutil", reason="psutil is not installed")
+
+from torch.func import functional_call, grad, jvp, vmap  # noqa: E402
+
+from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
+from convref.integrations.torch import functional, nn, revert, use_backend  # noqa: E402
+
+# torch scripts its own rules of forward mode
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+
+class Net(torch.nn.Module):
+    """Every kind of layer once, small."""
+
+    def __init__(self, **made):
+        super().__init__()
+        self.stem = nn.ConvBNAct2d(3, 8, 3, 2, 1, activation="silu", **made)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=4, **made)
+        self.norm, self.act = nn.BatchNorm2d(8, **made), nn.Hardswish(inplace=True)
+        self.wide = nn.ConvTranspose2d(8, 6, 2, 2, **made)
+        self.group, self.up = nn.GroupNorm(2, 6, **made), nn.Upsample(scale_factor=2)
+        self.mean, self.flat = nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        self.head = torch.nn.Linear(6, 5, **made)
+
+    def features(self, x):
+        y = self.act(self.norm(self.deep(self.pool(self.stem(x)))))
+        return self.up(self.group(self.wide(y)))
+
+    def forward(self, x):
+        return self.head(self.flat(self.mean(self.features(x))))
+
+
+def batch(n=2, size=16, **made):
+    generator = torch.Generator().manual_seed(n)
+    return torch.randn(n, 3, size, size, generator=generator, **made)
+
+
+def network(training=False, **made):
+    torch.manual_seed(0)
+    return Net(**made).train(training)
+
+
+def gradients(model, y):
+    loss = nn.CrossEntropyLoss()(y, torch.arange(len(y)) % 5)
+    return torch.autograd.grad(loss, tuple(model.parameters()))
+
+
+@pytest.fixture
+def fresh():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_compiled_whole_for_any_batch_size(training, fresh):
+    plain, model = (network(training, dtype=torch.float64) for _ in range(2))
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n in (2, 3, 5):
+        x = batch(n, dtype=torch.float64)
+        with torch._dynamo.config.patch(error_on_recompile=n > 2):
+            y, wanted = compiled(x), plain(x)
+        assert torch.equal(y, wanted)
+        assert all(map(torch.equal, gradients(model, y), gradients(plain, wanted)))
+    assert all(map(torch.equal, model.buffers(), plain.buffers()))
+
+
+def test_compiled_with_a_running_mean_of_all_batches(fresh):
+    plain = nn.BatchNorm2d(3, momentum=None)
+    compiled = torch.compile(copy.deepcopy(plain), fullgraph=True, backend="aot_eager")
+    for n in (2, 3):
+        assert torch.equal(compiled(batch(n)), plain(batch(n)))
+    assert all(map(torch.equal, compiled.buffers(), plain.buffers()))
+
+
+def test_exported_with_a_batch_size_left_open():
+    model = network()
+    dynamic = {"x": {0: torch.export.Dim("n", min=2, max=64)}}
+    exported = torch.export.export(model, (batch(),), dynamic_shapes=dynamic)
+    ops = {str(node.target) for node in exported.graph.nodes}
+    assert {"convref.convolution.default", "convref.max_pool.default"} <= ops
+    assert not any("aten.convolution" in op or "aten.conv" in op for op in ops)
+    for n in (2, 7):
+        assert torch.equal(exported.module()(batch(n)), model(batch(n)))
+
+
+def test_gradients_of_a_function():
+    model = network(dtype=torch.float64)
+    parameters = dict(model.named_parameters())
+    x = batch(dtype=torch.float64)
+    target = torch.arange(2)
+
+    def loss(parameters, x, target):
+        return functional.cross_entropy(functional_call(model, parameters, (x,)), target)
+
+    wanted = torch.autograd.grad(loss(parameters, x, target), tuple(parameters.values()))
+    found = grad(loss)(parameters, x, target)
+    assert all(map(torch.equal, found.values(), wanted))
+    each = vmap(grad(loss), (None, 0, 0))(parameters, x[:, None], target[:, None])
+    apart = [grad(loss)(parameters, x[i : i + 1], target[i : i + 1]) for i in range(2)]
+    for name, stacked in each.items():
+        # every sum is over the same products, in an order of its own
+        scale = torch.stack([g[name] for g in apart]).abs().amax().clamp(min=1)
+        assert (stacked - torch.stack([g[name] for g in apart])).abs().max() <= 2**-40 * scale
+
+
+def test_tangents_of_a_model():
+    model = network(dtype=torch.float64)
+    x = batch(1, dtype=torch.float64)
+    y, y_dot = jvp(model, (x,), (torch.ones_like(x),))
+    assert torch.equal(y, model(x))
+    leaf = x.clone().requires_grad_()
+    rows = [torch.autograd.grad(e, leaf, retain_graph=True)[0].sum() for e in model(leaf)[0]]
+    assert y_dot.abs().max() > 0
+    assert (y_dot[0] - torch.stack(rows)).abs().max() <= 2**-40 * y_dot.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_channels_last_stays(rank):
+    layout = (torch.channels_last, torch.channels_last_3d)[rank - 2]
+    kinds = (f"Conv{rank}d", f"BatchNorm{rank}d", f"MaxPool{rank}d", f"ConvTranspose{rank}d")
+    conv, norm, pool, wide = (getattr(nn, kind) for kind in kinds)
+    layers = [
+        conv(3, 4, 3, padding=1),
+        norm(4),
+        nn.SiLU(),
+        pool(2),
+        wide(4, 4, 2, 2),
+        nn.Upsample(7),
+    ]
+    model = torch.nn.Sequential(*layers, getattr(nn, f"ConvBNAct{rank}d")(4, 2, 1))
+    x = torch.randn(2, 3, *(6,) * rank)
+    for training in (True, False):
+        wanted = model.train(training)(x)
+        last = copy.deepcopy(model).to(memory_format=layout)
+        y = x.to(memory_format=layout).requires_grad_()
+        source = y
+        for layer in last:
+            y = layer(y)
+            assert y.is_contiguous(memory_format=layout), layer
+        assert y.shape == wanted.shape
+        (dx,) = torch.autograd.grad(y.sum(), source)
+        assert dx.is_contiguous(memory_format=layout)
+
+
+def output_types(model):
+    """Return the type that each layer gives under autocast, in the order of the calls."""
+    seen = []
+    for layer in model.modules():
+        layer.register_forward_hook(
+            lambda module, i, o: seen.append((type(module).__name__, o.dtype))
+        )
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.CrossEntropyLoss()(model(batch()), torch.arange(2))
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+    return seen
+
+
+def test_autocast_gives_every_layer_the_type_that_torch_does():
+    ours = network(training=True)
+    ours.stem = torch.nn.Sequential(*ours.stem.children())
+    theirs = copy.deepcopy(ours)
+    revert(theirs)
+    assert output_types(ours) == output_types(theirs)
+
+
+@pytest.fixture
+def one_thread():
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(count)
+
+
+def resident():
+    return psutil.Process().memory_info().rss
+
+
+def test_a_thousand_steps_keep_nothing(one_thread):
+    model = torch.nn.Sequential(
+        nn.ConvBNAct1d(4, 8, 3, activation="silu"),
+        nn.BatchNorm1d(8, momentum=None),
+        nn.MaxPool1d(2),
+    )
+    head = nn.Conv1d(8, 2, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], 1e-3)
+    x, target = torch.ones(4, 4, 258), torch.ones(4, 128, dtype=torch.long)  # 16 kB an image of 4
+
+    def steps(count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            nn.CrossEntropyLoss()(model(x), target).backward()
+            optimizer.step()
+        gc.collect()
+        return len(gc.get_objects()), sys.getallocatedblocks(), resident()
+
+    before, after = steps(100), steps(1_000)
+    objects, blocks, memory = (new - old for new, old in zip(after, before))
+    assert objects < 100  # of Python's: not one for ten steps
+    assert blocks < 1_000  # not one a step
+    assert memory < 1_000 * x.nbytes // 2  # of any kind: not one image for two steps
+
+
+def test_four_threads_compute_the_same():
+    model = network(dtype=torch.float64)
+    images = [batch(n, dtype=torch.float64) for n in (1, 2, 3, 4)]
+    backends = ("torch", "numpy", "torch", "numpy")
+
+    def run(i):
+        with use_backend(backends[i]):
+            y = model(images[i])
+            return [y, *torch.autograd.grad(y.sum(), tuple(model.parameters()))]
+
+    wanted = [run(i) for i in range(4)]
+    found, errors = {}, []
+
+    def work(i):
+        try:
+            for _ in range(3):
+                found[i] = run(i)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert all(torch.equal(a, b) for i in range(4) for a, b in zip(found[i], wanted[i]))
+
+
+IMAGE = torch.ones(1, 2, 4, 4)
+ERRORS = (
+    (lambda: nn.Conv2d(2, 2, 3)(IMAGE.half()), ConvrefError, "weight has dtype f32, needs f16"),
+    (lambda: nn.Conv2d(3, 2, 3)(IMAGE), ConvrefError, "needs"),
+    (lambda: nn.Conv2d(2, 2, 3)(IMAGE.bool()), ConvrefError, "input has dtype bool, needs one of"),
+    (lambda: nn.Conv2d(2, 2, 3)(IMAGE[0, 0]), ConvrefError, "input has 2 axes, needs 4"),
+    (lambda: nn.Conv2d(2, 2, 9)(IMAGE), ConvrefError, "needs at least 1"),
+    (lambda: nn.Conv2d(2, 2, 3)(IMAGE.numpy()), (ConvrefError, AttributeError), "ndarray"),
+    (lambda: nn.Conv2d(2, 2, 3)(IMAGE.to_sparse()), ConvrefError, "layout sparse_coo"),
+    (lambda: nn.Conv2d(2, 2, 3)(IMAGE.to("meta")), ConvrefError, "device"),
+    (lambda: nn.BatchNorm2d(2)(IMAGE[:, :, :1, :1]), ConvrefError, "needs at least 2 in training"),
+    (lambda: nn.BatchNorm2d(3)(IMAGE), ConvrefError, "needs"),
+    (lambda: nn.BatchNorm2d(2)(IMAGE[0]), ValueError, "expected 4D input"),
+    (lambda: nn.BatchNorm2d(2)(IMAGE.double()), ConvrefError, "has dtype f32, needs f64"),
+    (lambda: nn.MaxPool2d(2, stride=0)(IMAGE), ConvrefError, "stride H is 0"),
+    (lambda: nn.MaxUnpool2d(2)(IMAGE, IMAGE), ConvrefError, "indices has dtype f32, needs i64"),
+    (lambda: nn.Upsample(scale_factor=2, mode="trilinear")(IMAGE), ConvrefError, "mode is"),
+    (lambda: nn.Softmax()(IMAGE), ConvrefError, "dim is None, needs an axis"),
+    (lambda: nn.Softmax(4)(IMAGE), ConvrefError, "dim is 4, needs -4 to 3"),
+    (lambda: nn.LayerNorm(3)(IMAGE), ConvrefError, r"needs \(3,\) at its end"),
+    (lambda: nn.CrossEntropyLoss()(IMAGE, IMAGE), ConvrefError, "needs 1 to 5 and one less"),
+    (lambda: nn.ReLU(backend="nobody")(IMAGE), ConvrefError, "'nobody' is unknown"),
+    (lambda: nn.ReLU(backend=7)(IMAGE), ConvrefError, "backend is 7, needs a name"),
+    (lambda: nn.SiLU(backend="triton")(IMAGE), UnsupportedError, "no kernel for silu"),
+)
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), ERRORS, ids=[text for *_, text in ERRORS])
+def test_a_wrong_call_is_told_what_is_wrong(call, kind, text):
+    if "silu" in text:
+        pytest.importorskip("triton", reason="triton is not installed")
+    with pytest.raises(kind, match=text):
+        call()
