@@ -11,21 +11,15 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-from convref import dispatch  # noqa: E402
 from convref.arrays import to_numpy  # noqa: E402
 from convref.errors import ConvrefError  # noqa: E402
 from convref.integrations.torch import fuse, nn  # noqa: E402
-from convref.integrations.torch._kernels import How, call_of  # noqa: E402
 from convref.integrations.torch._layers import LAYERS  # noqa: E402
-from convref.integrations.torch._table import ROWS  # noqa: E402
-from convref.judge import judge  # noqa: E402
+from convref.integrations.torch.recording import Calls  # noqa: E402
 
 # torch says that an even filter takes a copy
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
 
-BY_NAME = {row.name: row for row in ROWS.values()}
 
 RANKS = (1, 2, 3)
 SMALL = settings(max_examples=max(8, settings.default.max_examples // 8), phases=[Phase.generate])
@@ -198,26 +192,6 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
 EXACT = ("Conv", "MaxPool", "AdaptiveMaxPool", "ReLU", "LeakyReLU", "UpsamplingNearest")
 
 
-class Watch(TorchDispatchMode):
-    """Keeps each call of convref's ops: how, its operands, its results."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        namespace, _, op = func._schema.name.partition("::")
-        if namespace != "convref":
-            return func(*args, **(kwargs or {}))
-        row = BY_NAME[op]
-        count = len(row.signature.operands)
-        operands = tuple(None if t is None else t.clone() for t in args[:count])
-        found = func(*args, **(kwargs or {}))
-        results = found if isinstance(found, tuple) else (found,)
-        self.seen.append((How.of(row, args[count:]), operands, results))
-        return found
-
-
 def integers(shape, seed):
     made = torch.Generator().manual_seed(seed)
     return torch.randint(-4, 5, tuple(shape), generator=made).double()
@@ -263,21 +237,18 @@ def assert_same(theirs, ours):
             assert torch.equal(mine, their), role
 
 
-def assert_judged(seen, results):
-    """Hold results, by role, to the bound of the calls that make them."""
-    judged = set()
-    for how, operands, own in seen:
-        call = call_of(how, operands)
-        roles = call.signature.results
-        given = [results.get(r) if r in call.wanted else None for r in roles]
-        given = [o if g is None else g.detach().reshape(o.shape) for g, o in zip(given, own)]
-        judged |= {r for r in roles if results.get(r) is not None}
-        arrays = [None if t is None else to_numpy(t) for t in operands]
-        found = [to_numpy(t) if r in call.wanted else None for r, t in zip(roles, given)]
-        numerics = dispatch.load("torch").numerics(call)
-        verdict = judge(call, arrays, found, numerics)
-        assert verdict, f"{verdict.reason} ({call})"
-    return judged
+def judged(seen, results):
+    """Hold results, by role, to the bound of the calls that make them; return what was held."""
+    held = set()
+    for one in seen:
+        roles = one.call.signature.results
+        given = [results.get(r) if r in one.call.wanted else None for r in roles]
+        held |= {r for r, t in zip(roles, given) if t is not None}
+        pairs = zip(one.results, given)
+        found = [o if t is None else to_numpy(t).reshape(o.shape) for o, t in pairs]
+        verdict = one.verdict(tuple(found), "torch")
+        assert verdict, f"{verdict.reason} ({one.call})"
+    return held
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
@@ -294,14 +265,14 @@ def test_a_layer_is_torch_nns(name):
         if exact:
             assert_same(results(theirs, x), results(ours, x))
         else:
-            with Watch() as watch:
+            with Calls() as calls:
                 results(ours, x)
             their = results(theirs, x)
             wanted = {role for role, t in their.items() if t is not None}
             averaged = {"rmean", "rvar"} if told.get("momentum", 1) is None else set()
             for role in averaged:
                 their[role] = None
-            assert assert_judged(watch.seen, their) >= wanted - averaged
+            assert judged(calls.seen, their) >= wanted - averaged
 
     check()
 
@@ -352,9 +323,9 @@ def test_cross_entropy(shape, reduction, smoothing, weighted):
     lead, rest = shape[: len(shape) > 1], shape[2:]
     target = integers([*lead, *rest], 3).long() % classes
     theirs, ours = (module.CrossEntropyLoss(**told).double() for module in (torch.nn, nn))
-    with Watch() as watch:
+    with Calls() as calls:
         results(ours, integers(shape, 2), target)
-    assert assert_judged(watch.seen, results(theirs, integers(shape, 2), target)) >= {"y", "dx"}
+    assert judged(calls.seen, results(theirs, integers(shape, 2), target)) >= {"y", "dx"}
 
 
 @pytest.mark.parametrize("momentum", [None, 0.25])
@@ -374,11 +345,9 @@ def test_running_statistics_of_many_steps(momentum, tracked):
     for their, mine in zip(theirs.buffers(), ours.buffers()):
         assert (their - mine).abs().max() <= 2 * (count + 5) * steps * unit * largest
     x = integers([2, 3, 4, 4], 99)
-    with Watch() as watch:
+    with Calls() as calls:
         ours.eval()(x)
-    assert [how.row.op for how, *_ in watch.seen] == [
-        "batch_norm_eval" if tracked else "batch_norm"
-    ]
+    assert [one.call.op for one in calls.seen] == ["batch_norm_eval" if tracked else "batch_norm"]
 
 
 def test_statistics_that_are_no_longer_tracked_stay():
@@ -443,9 +412,9 @@ def test_a_block_is_one_kernel_where_the_backend_has_it(kind, activation):
             y = block(x)
     assert asked == [activation]
     assert y.shape == (1, 4, 5, 5)
-    with Watch() as watch:
+    with Calls() as calls:
         block(x)
-    assert [how.row.op for how, *_ in watch.seen] == ["conv", activation]
+    assert [one.call.op for one in calls.seen] == ["conv", activation]
 
 
 def test_an_unknown_activation_is_named():
