@@ -228,7 +228,7 @@ def formats(row: Pass, operands: Tensors) -> tuple[torch.memory_format, ...]:
 
 def _format(tensor: Tensor) -> torch.memory_format:
     last = _CHANNELS_LAST.get(tensor.ndim)
-    if last is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=last):
+    if last is None or tensor.is_contiguous() or tensor.stride(1) != 1:  # a slice of channels too
         return torch.contiguous_format
     return last
 

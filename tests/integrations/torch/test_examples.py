@@ -194,3 +194,19 @@ def test_the_compiled_network_computes_the_same(example):
             images = x[:batch].clone()  # a view would be one more thing to compile for
             for got, want in zip(step(compiled, images), step(network, images), strict=True):
                 assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("mode", ["conv", "pool", "norm", "silu"])
+def test_what_is_made_of_half_the_channels_lies_channels_last(mode):
+    whole = torch.randn(2, 8, 5, 5).contiguous(memory_format=torch.channels_last)
+    layers = {
+        "conv": nn.Conv2d(4, 6, 3, padding=1),
+        "pool": nn.MaxPool2d(3, 1, 1),
+        "norm": nn.BatchNorm2d(4),
+        "silu": nn.SiLU(),
+    }
+    half = whole.chunk(2, 1)[1].detach().requires_grad_()
+    y = layers[mode](half)
+    (dx,) = torch.autograd.grad(y, half, torch.ones_like(y))
+    for tensor in (y, dx):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
