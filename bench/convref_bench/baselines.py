@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,11 +18,11 @@ from torch import Tensor
 
 from convref import dispatch
 from convref.arrays import torch_dtype
+from convref.backends._torch_direct import direct
 from convref.case import Call
 from convref.errors import ConvrefError, message
 from convref.judge import Numerics
 
-from .aten import Geometry, direct, geometry, is_symmetric
 from .points import configured, layout_of
 from .sums import ACTIVATIONS
 
@@ -108,20 +109,42 @@ def arm(name: str, call: Call) -> Arm:
         raise Absent(reason)
     shown = {"math": call.math, "deterministic": deterministic, "benchmark_limit": 0}
     run = direct(call) if base in TORCH else None
-    run = run or results_of(backend, call, **options)
-    return Arm(run, backend.numerics(call), shown, layout)
+    run = run or partial(backend.run, call, **options)
+    return Arm(results_of(run, call), backend.numerics(call), shown, layout)
 
 
-def results_of(backend: Any, call: Call, **options: Any) -> Callable[..., Results]:
-    """Return what computes the wanted results from the present operands, one alone as it is."""
+def results_of(compute: Callable[..., Any], call: Call) -> Callable[..., Results]:
+    """Return what computes the wanted results from the present operands, one alone as it is.
+
+    `compute` takes all operands by role and returns all results.
+    """
     slots = [call.signature.results.index(role) for role in call.wanted]
-    absent = (None,) * sum(not call.is_present(role) for role in call.roles)
+    places = [i for i, role in enumerate(call.roles) if call.is_present(role)]
+    count = len(call.roles)
 
     def run(*given: Tensor) -> Results:
-        found = backend.run(call, *given, *absent, **options)
+        operands: list[Tensor | None] = [None] * count
+        for place, tensor in zip(places, given):
+            operands[place] = tensor
+        found = compute(*operands)
         return found[slots[0]] if len(slots) == 1 else tuple(found[slot] for slot in slots)
 
     return run
+
+
+Geometry = tuple[list[int], list[int], list[int], int]
+
+
+def geometry(call: Call) -> Geometry:
+    """Return stride, padding, dilation and groups of a convolution padded alike at both ends."""
+    problem = call.conv
+    padding = [lo for lo, _ in problem.padding]
+    return list(problem.stride), padding, list(problem.dilation), problem.groups
+
+
+def is_symmetric(call: Call) -> bool:
+    """Return whether ATen takes the padding of a convolution as it is."""
+    return all(lo == hi >= 0 for lo, hi in call.conv.padding) and not call.conv.flip
 
 
 @contextmanager

@@ -62,11 +62,11 @@ class CpuPlace:
 
 def _aten(call: Call, given: Sequence[Any]) -> Work:
     """Return ATen's own call on the operands, as users make it, where there is one."""
-    from .aten import direct
+    from convref.backends._torch_direct import direct
 
     if (run := direct(call)) is None:
         return partial(dispatch.load("torch").run, call, *given)
-    return partial(run, *(to_torch(array) for array in given if array is not None))
+    return partial(run, *(None if array is None else to_torch(array) for array in given))
 
 
 def place_of(device: str, beside: bool = True) -> Place:

@@ -150,8 +150,8 @@ def _resize_backward(call: Call) -> Run:
 
 
 def _batch_norm(call: Call) -> Run | None:
-    if call.dtype in ("f16", "bf16"):
-        return None  # ATen wants parameters in float32 there
+    if _is_mixed(call):
+        return None
     problem, forward = call.problem, aten._native_batch_norm_legit_functional.default
     momentum, eps = problem.momentum, problem.eps
 
@@ -167,7 +167,7 @@ def _dense(vector: Tensor | None) -> Tensor | None:
 
 
 def _batch_norm_backward(call: Call) -> Run | None:
-    if call.dtype in ("f16", "bf16"):
+    if _is_mixed(call):
         return None
     backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
 
@@ -193,7 +193,7 @@ def _alike(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _batch_norm_eval(call: Call) -> Run | None:
-    if call.dtype in ("f16", "bf16"):
+    if _is_mixed(call):
         return None
     forward, eps = torch.batch_norm, call.problem.eps
 
@@ -204,7 +204,7 @@ def _batch_norm_eval(call: Call) -> Run | None:
 
 
 def _batch_norm_eval_backward(call: Call) -> Run | None:
-    if call.dtype in ("f16", "bf16"):
+    if _is_mixed(call):
         return None
     backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
 
@@ -218,6 +218,67 @@ def _batch_norm_eval_backward(call: Call) -> Run | None:
 def _wanted(found: Results, mask: list[bool]) -> Results:
     """Return results with None where ATen may give anything."""
     return tuple(result if on else None for result, on in zip(found, mask))
+
+
+def _group_norm(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    problem, forward = call.problem, aten.native_group_norm.default
+    sizes = problem.n, problem.c, prod(problem.input), problem.groups, problem.eps
+
+    def run(x: Tensor, *vectors: Tensor | None) -> Results:
+        y, mean, rstd = forward(x.contiguous(), *map(_dense, vectors), *sizes)
+        return y, mean, rstd
+
+    return run
+
+
+def _group_norm_backward(call: Call) -> Run | None:
+    if _is_mixed(call) or not call.problem.weight:
+        return None  # without a weight ATen gives no dw
+    problem, backward = call.problem, aten.native_group_norm_backward.default
+    sizes, mask = (problem.n, problem.c, prod(problem.input), problem.groups), [*call.mask]
+
+    def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
+        w, mean, rstd = map(_dense, vectors)
+        found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, mask)
+        return _wanted(found, mask)
+
+    return run
+
+
+def _layer_norm(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    problem, forward = call.problem, aten.native_layer_norm.default
+    shape, eps = list(problem.shape("w")), problem.eps
+    kept = problem.shape("mean")
+
+    def run(x: Tensor, *weights: Tensor | None) -> Results:
+        y, mean, rstd = forward(x, shape, *map(_dense, weights), eps)
+        return y, mean.reshape(kept), rstd.reshape(kept)
+
+    return run
+
+
+def _layer_norm_backward(call: Call) -> Run | None:
+    if _is_mixed(call) or not call.problem.weight:
+        return None  # without a weight ATen gives no dw
+    problem, backward = call.problem, aten.native_layer_norm_backward.default
+    shape, mask = list(problem.shape("w")), [*call.mask]
+    each = (problem.n, *(1,) * len(shape))
+
+    def run(dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor) -> Results:
+        saved = mean.reshape(each), rstd.reshape(each)
+        w = w.contiguous()
+        return _wanted(backward(*_alike(dy, x), shape, *saved, w, w, mask), mask)
+
+    return run
+
+
+def _is_mixed(call: Call) -> bool:
+    """Return whether ATen wants parameters in another type than the data have."""
+    return call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
 
 
 def _pointwise(call: Call) -> Run:
@@ -272,6 +333,10 @@ _ROWS: dict[tuple[str, str], Callable[[Call], Run | None]] = {
     ("resize", "backward"): _resize_backward,
     ("batch_norm", "fprop"): _batch_norm,
     ("batch_norm", "backward"): _batch_norm_backward,
+    ("group_norm", "fprop"): _group_norm,
+    ("group_norm", "backward"): _group_norm_backward,
+    ("layer_norm", "fprop"): _layer_norm,
+    ("layer_norm", "backward"): _layer_norm_backward,
     ("batch_norm_eval", "fprop"): _batch_norm_eval,
     ("batch_norm_eval", "backward"): _batch_norm_eval_backward,
     **{(op, "fprop"): _pointwise for op in _SLOPES},
