@@ -192,7 +192,7 @@ def _relu(x: Array, problem: Problem) -> Array:
 def _leaky(x: Array, problem: Problem) -> Array:
     scaled = x * constant(problem.slope, x)
     if 0 < problem.slope <= 1:
-        return np.maximum(x, scaled)
+        return np.maximum(x, scaled, out=scaled)
     return chosen(x > 0, x, scaled)
 
 
@@ -231,8 +231,8 @@ def along(op: str, x: Array, v: Array, problem: Problem) -> Array:
 
 
 def _value(call: Call, x: Array) -> Array:
-    if call.op == "relu":
-        return _relu(x, call.problem)
+    if call.op in ("relu", "leaky_relu"):  # so few steps that blocks cost more than they save
+        return OUTPUTS[call.op](x, call.problem)
     return in_blocks(lambda part: OUTPUTS[call.op](part, call.problem), x)
 
 
