@@ -196,7 +196,7 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
     assert list(steps.STEPS) == [
         *("versions", "compile", "truncation", "peaks", "flat-loop", "cudnn"),
         *("canary", "properties", "marked", "anchors", "fused", "tuner", "suites"),
-        *("others", "cudnn-rest", "sanitizer"),
+        *("others", "training", "cudnn-rest", "sanitizer"),
     ]
     assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
 

@@ -20,6 +20,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "compiled": ("backend",),
     "properties": ("backend", "chunk"),
     "sanitizer": ("backend",),
+    "training": ("network", "size", "batch", "dtype", "arm"),
     "step": ("step",),
     "point": ("line", "arm"),
     "refused": ("line", "arm", "configuration"),

@@ -36,6 +36,7 @@ OTHERS = tuple(op for op in FAMILY if op not in ("conv", "unfold", "fold"))  # o
 ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad of ResNet-50
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
+TRAINED = ((640, 16), (320, 64))  # height and width of images, and how many
 JOBS = 16  # processes that compile
 TOGETHER = 12  # calls of which all configurations are compiled before the first is timed
 
@@ -286,6 +287,22 @@ def others(step: Step) -> None:
     time_points(step, calls, (*ours(), *REFERENCE))
 
 
+def training(step: Step) -> None:
+    """Time training steps of YOLO11n in bf16, channels last: torch.nn's layers, and converted."""
+    import torch
+
+    from . import training
+    from .cuda import Cuda
+
+    if training.network() is None:
+        raise Absent(f"no {training.NETWORK.name} beside the package")
+    for size, batch in TRAINED:
+        setting = training.Setting("cuda", torch.bfloat16, size, batch)
+        for row in training.rows(Cuda(), setting, ("auto", *ours())):
+            step.add(**row)
+        step.check_time()
+
+
 def properties(step: Step) -> None:
     """Hold every kernel to the oracle on a fixed list of small problems of many sizes."""
     from . import properties
@@ -299,7 +316,7 @@ def marked(step: Step) -> None:
     """Run the tests that are marked `gpu`: graphs of every op, more than 2**31 elements."""
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    folders = ("triton", "mojo")
+    folders = ("triton", "mojo", "integrations")
     command += ["--durations=5", *(str(root / "tests" / folder) for folder in folders)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=root)
     said = found.stdout.strip().splitlines()[-12:]
@@ -362,6 +379,7 @@ STEPS: dict[str, Callable[[Step], None]] = {
     "tuner": tuner,
     "suites": suites,
     "others": others,
+    "training": training,
     "cudnn-rest": cudnn_rest,
     "sanitizer": sanitizer,
 }

@@ -32,7 +32,7 @@ class Seen:
     call : Call
         Its text is the line that repeats it.
     backend : str
-        The name of what computed it.
+        What computed it: a name, or "package.module:object".
     operands, results : tuple of (ndarray or None)
         By role, copies.
     """
@@ -103,7 +103,8 @@ def _seen(op: Any, arguments: tuple[Any, ...], found: Any) -> Seen:
         else array
         for role, array in zip(call.roles, _arrays(operands))
     ]
-    return Seen(call, plan.backend.name, tuple(given), _arrays(wanted))
+    name = plan.backend.name if how.backend == "auto" else how.backend
+    return Seen(call, name, tuple(given), _arrays(wanted))
 
 
 def _arrays(tensors: Tensors) -> Arrays:
