@@ -238,10 +238,11 @@ def _group_norm_backward(call: Call) -> Run | None:
         return None  # without a weight ATen gives no dw
     problem, backward = call.problem, aten.native_group_norm_backward.default
     sizes, mask = (problem.n, problem.c, prod(problem.input), problem.groups), [*call.mask]
+    asked = [True, *mask[1:]]  # without dx some of its loops end in a segmentation fault
 
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
         w, mean, rstd = map(_dense, vectors)
-        found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, mask)
+        found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, asked)
         return _wanted(found, mask)
 
     return run

@@ -194,7 +194,9 @@ def inner(left, right):
 
 
 def assert_near(one, other):
-    torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    """Compare half of the digits: two ways round an expression differ in the last, bugs in all."""
+    limit = torch.finfo(one.dtype).eps ** 0.5 * (1 + other.abs())
+    assert ((one - other).abs() <= limit).all()
 
 
 def test_what_has_no_derivative_says_so():
