@@ -58,6 +58,8 @@ def _unlike_max(call: Call) -> str | None:
         return "JAX takes no second derivative of max pooling with given indices"
     if set(call.problem.dilation) != {1}:
         return "JAX does not differentiate a dilated maximum"
+    if call.pass_ == "backward" and any(min(axis.lo, axis.hi) < 0 for axis in call.problem.axes):
+        return "JAX's gradient of a maximum refuses a crop"
     return None
 
 

@@ -75,6 +75,7 @@ def test_the_same_function_under_other_conventions(line):
 REFUSED = {
     "max_pool.fprop:n1c1_i4_f2": "returns no indices",
     "max_pool.backward:n1c1_i4_f2_d2": "does not differentiate a dilated maximum",
+    "max_pool.backward:n1c1_i5_f2_p-1,0": "refuses a crop",
     "max_pool.double_backward:n1c1_i4_f2": "no second derivative",
     "avg_pool.fprop:n1c1_i5_f2_p0,-1:ceil=1": "ends beyond it",
     "lp_pool.fprop:n1c1_i4_f2": "no lp_pool",
