@@ -228,6 +228,10 @@ class _Fprop(_Recorded):
         known = dict(zip(ctx.roles, operands)) | dict(zip(how.row.signature.results, outputs))
         backward = ROWS[how.row.op, "backward"].signature
         ctx.kept = [role for role in backward.operands if role in known]
+        tangent = ROWS[how.row.op, "jvp"].signature.operands
+        ctx.save_for_forward(  # what no derivative reads is not held until the graph goes
+            *(t if role in tangent else None for role, t in zip(ctx.roles, operands))
+        )
         ctx.input = tuple(known["x"].shape[2:])
         ctx.save_for_backward(*(known[role] for role in ctx.kept))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import fields
 
 import pytest
@@ -220,3 +222,16 @@ def test_a_third_derivative_is_refused():
     (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
     with pytest.raises(UnsupportedError, match="third derivative"):
         second.sum().backward()
+
+
+def test_a_graph_holds_nothing_that_no_derivative_reads():
+    x = torch.ones(1, 1, 4, dtype=torch.float64, requires_grad=True)
+    middle = x * 2
+    held = weakref.ref(middle)
+    how = How(ROWS["avg_pool", "fprop"], ((2,), (2,), (0, 0), (1,), False, True, 0))
+    (y,) = invoke(how, middle)
+    del middle
+    gc.collect()
+    assert held() is None
+    y.sum().backward()
+    assert x.grad.tolist() == [[[1.0] * 4]]
