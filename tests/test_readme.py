@@ -14,7 +14,7 @@ README = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="
 
 
 def test_the_program_prints_its_comments():
-    program, judged = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    program, judged, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     told = [line.split("# ", 1)[1] for line in program.splitlines() if "# " in line]
     printed, names = io.StringIO(), {}
     with contextlib.redirect_stdout(printed):
@@ -25,6 +25,17 @@ def test_the_program_prints_its_comments():
     names["my_dx_dw_db"] = names["dx"] + np.float32(1), names["dw"], names["db"]
     with pytest.raises(AssertionError, match=r"conv\.backward:"):
         exec(judged, names)
+
+
+def test_the_model_is_converted_whole_and_trains():
+    pytest.importorskip("torch", reason="torch is not installed")
+    *_, program = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    printed, names = io.StringIO(), {}
+    with contextlib.redirect_stdout(printed):
+        exec(program, names)
+    layers = list(names["model"])
+    assert all(type(layer).__module__.startswith("convref.") for layer in layers), printed
+    assert all(parameter.grad is not None for parameter in names["model"].parameters())
 
 
 def test_every_case_line_parses():
