@@ -176,7 +176,7 @@ def mean(rows: Sequence[Record], arm: str) -> float:
 
 def main(ops: Sequence[str]) -> int:
     """Time the ops, or all of them; print the oracle's time over torch's."""
-    print(f"{'op':36}{'pass':10}{'1 thread':>9}{'2 threads':>10}{'+ forward':>10}   each shape")
+    print(f"{'op':39}{'pass':10}{'1 thread':>9}{'2 threads':>10}{'+ forward':>10}   each shape")
     all_rows: list[Record] = []
     for op, keys, problems in ROWS:
         if ops and op not in ops:
@@ -190,9 +190,9 @@ def main(ops: Sequence[str]) -> int:
             each = " ".join(f"{mean([row], 'torch'):.2f}" for row in mine)
             one, two = (mean(mine, arm) for arm in ("torch", "torch2"))
             again = f"{mean(mine, 'again'):10.2f}" if "again_ms" in mine[0] else " " * 10
-            print(f"{f'{op} {keys}':36}{pass_:10}{one:9.2f}{two:10.2f}{again}   {each}", flush=True)
-        print(f"{'':36}{'both':10}{mean(rows, 'torch'):9.2f}{mean(rows, 'torch2'):10.2f}")
-    print(f"{'all':46}{mean(all_rows, 'torch'):9.2f}{mean(all_rows, 'torch2'):10.2f}")
+            print(f"{f'{op} {keys}':39}{pass_:10}{one:9.2f}{two:10.2f}{again}   {each}", flush=True)
+        print(f"{'':39}{'both':10}{mean(rows, 'torch'):9.2f}{mean(rows, 'torch2'):10.2f}")
+    print(f"{'all':49}{mean(all_rows, 'torch'):9.2f}{mean(all_rows, 'torch2'):10.2f}")
     return 0
 
 
