@@ -191,7 +191,7 @@ def main(make: Callable[[], nn.Module], text: str, argv: Sequence[str] | None = 
     worst = max(checked, key=lambda row: max(row.ours, row.theirs))
     reached = max(worst.ours, worst.theirs)
     console.print(f"{len(checked)} passes within their bounds; nearest to it, at {reached:.3f}:")
-    console.print(f"  {worst.name}: {worst.line}", markup=False)
+    console.print(f"  {worst.name}: {worst.line}", markup=False, soft_wrap=True)
     console.print(f"{sum(row.same for row in checked)} are torch.nn's bit for bit")
     console.print(f"the gradients of the whole networks are {apart:.1e} of their length apart")
     if given.out is not None:

@@ -120,6 +120,8 @@ def channelwise(mesh):
         lambda x: F.avg_pool2d(x, 2),
         lambda x: F.adaptive_avg_pool2d(x, 4),
         lambda x: F.adaptive_max_pool2d(x, 3),
+        lambda x: F.lp_pool2d(x, 2.0, 2),
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
         lambda x: F.interpolate(x, scale_factor=2.0),
         lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
         F.relu,
@@ -144,6 +146,13 @@ def norms(mesh):
         return F.batch_norm(x, None, None, w, b, training=True, eps=0.0)
 
     held(training, (x, w, b), (CHANNEL, channel, channel), mesh)
+    held(training, (x, w, b), (BATCH, WHOLE, WHOLE), mesh, False)  # in shares, but one batch
+    running = mean.clone(), var.clone()
+    shares = [distribute_tensor(t, mesh, [channel]) for t in running]
+    F.batch_norm(x, *running, training=True)
+    F.batch_norm(distribute_tensor(x, mesh, [CHANNEL]), *shares, training=True)
+    for found, wanted in zip(shares, running, strict=True):
+        same(found, wanted)
 
     def evaluation(where):
         shares = [distribute_tensor(t, mesh, [where]) for t in (mean, var)]
@@ -164,6 +173,26 @@ def norms(mesh):
             return F.group_norm(x, groups, w, b, eps=0.0)
 
         held(grouped, (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
+
+
+def image_by_image(mesh):
+    """What mixes the channels of an image: by images; a loss is computed from all of them."""
+    x = integers(4, 8, 4, 4)
+    for function in (
+        lambda x: F.softmax(x, 1),
+        lambda x: F.log_softmax(x, 1),
+        lambda x: F.layer_norm(x, (8, 4, 4)),
+    ):
+        assert held(function, (x,), (BATCH,), mesh).placements == (BATCH,)
+    classes = torch.arange(4) % 3
+
+    def loss(logits):
+        given = classes
+        if hasattr(logits, "placements"):
+            given = distribute_tensor(classes, mesh, [BATCH])
+        return F.cross_entropy(logits, given, reduction="none")
+
+    held(loss, (integers(4, 3),), (BATCH,), mesh, local=False)
 
 
 def a_pair_of_layers(mesh):
@@ -254,6 +283,7 @@ CHECKS = {
         second_derivatives,
         channelwise,
         norms,
+        image_by_image,
         a_pair_of_layers,
         a_mesh_of_two_axes,
         data_parallel,

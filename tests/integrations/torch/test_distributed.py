@@ -23,6 +23,7 @@ CHECKS = (
     "second_derivatives",
     "channelwise",
     "norms",
+    "image_by_image",
     "a_pair_of_layers",
     "a_mesh_of_two_axes",
     "data_parallel",
