@@ -44,9 +44,7 @@ def invoke(how: How, *operands: Tensor | None) -> Tensors:
         return _through_dispatcher(how, operands)
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         operands = cast(how.row, operands)
-        with torch._C._ExcludeDispatchKeyGuard(
-            _AUTOCAST_KEYS
-        ):  # a backend's ops are not cast again
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):  # a backend's ops are not cast
             return _invoked(how, operands)
     return _invoked(how, operands)
 
