@@ -77,24 +77,26 @@ def in_groups(
     >>> in_groups(lambda x: (x.sum(axis=0, keepdims=True),), np.ones((2, 200_000)))[0].sum().item()
     400000.0
     """
-    first = images[0]
-    assert first is not None
-    groups = first.shape[1]
-    step = max(1, GROUP * groups // max(1, first.size))
+    image = images[0]
+    assert image is not None
+    groups = image.shape[1]
+    step = max(1, GROUP * groups // max(1, image.size))
     if step >= groups:
         return function(*images)
     wholes: list[Array | None] = []
     for start in range(0, groups, step):
         part = slice(start, start + step)
         found = function(*(None if a is None else a[:, part] for a in images))
-        wholes = wholes or [_widened(f, groups) for f in found]
+        wholes = wholes or [_widened(f, groups, step) for f in found]
         for whole, f in zip(wholes, found, strict=True):
-            if whole is not None:
-                whole[:, part] = f
+            if whole is not None and f is not None:
+                first = start * (whole.shape[1] // groups)
+                whole[:, first : first + f.shape[1]] = f
     return wholes
 
 
-def _widened(part: Array | None, groups: int) -> Array | None:
+def _widened(part: Array | None, groups: int, step: int) -> Array | None:
+    """Return room for all groups where `part` is that of `step`, one or more rows for each."""
     if part is None:
         return None
-    return np.empty((part.shape[0], groups, *part.shape[2:]), part.dtype)
+    return np.empty((part.shape[0], part.shape[1] // step * groups, *part.shape[2:]), part.dtype)

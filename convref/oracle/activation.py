@@ -84,7 +84,7 @@ def _sigmoid(x: Array, problem: Problem) -> Array:
     with np.errstate(over="ignore"):
         s = np.exp(-x)
         s += 1
-        return np.reciprocal(s, out=s)
+        return np.divide(1, s, out=s)
 
 
 def _sigmoid_slope(x: Array, problem: Problem) -> Array:

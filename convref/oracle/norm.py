@@ -120,14 +120,10 @@ def gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     return projected(g, z, problem) * rstd
 
 
-def shared(v: Array, problem: Problem) -> Array:
-    """Return v summed over all elements that share a weight, those axes kept as 1."""
-    return v.sum(axis=problem.blocks.repeated, keepdims=True)
-
-
 def per_weight(v: Array, problem: Problem) -> Array:
-    """Return v summed over all elements that share a weight."""
-    return shared(v, problem).reshape(problem.shape("w"))
+    """Return v, all groups of it or some, summed over all elements that share a weight."""
+    sums = v.sum(axis=problem.blocks.repeated, keepdims=True)
+    return sums.reshape(sums.shape[1] * sums.shape[2], *problem.shape("w")[1:])
 
 
 def curvature(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
@@ -209,8 +205,8 @@ def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -
         z, rstd = _normal(problem, x, *given)
         return (
             gradient(_scaled(dy, w), z, rstd, problem) if mask[0] else None,
-            shared(dy * z, problem) if mask[1] else None,
-            shared(dy, problem) if mask[2] else None,
+            per_weight(dy * z, problem)[None] if mask[1] else None,
+            per_weight(dy, problem)[None] if mask[2] else None,
         )
 
     images = image(dy, problem), image(x, problem), weights(w, problem)
