@@ -11,8 +11,7 @@ from torch import Tensor
 from ...errors import ConvrefError, message, shorten
 from . import _layers
 from . import functional as F
-from ._arguments import pads, per_axis
-from ._folding import folded, in_one_kernel
+from ._folding import folded, in_one_kernel, may_fuse
 from ._layers import MODULE, RANKS, uses_batch
 
 ACTIVATIONS: dict[str, Callable[[], Any]] = {
@@ -48,14 +47,13 @@ def epilogue_of(activation: Any) -> str:
 def _in_one(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any) -> Any:
     """Return the activated convolution by one kernel, None where there is none."""
     epilogue = epilogue_of(activation)
-    rank = len(conv.kernel_size)
-    fits = conv.padding_mode == "zeros" and not conv.transposed and input.ndim == rank + 2
-    if not (epilogue and fits) or bias is None:
+    if not epilogue or bias is None or not may_fuse(conv.backend, input.device.type):
         return None
-    space = {"input": input.shape[2:], "filter": conv.kernel_size}
-    sides = pads(conv.padding, rank, stride=conv.stride, dilation=conv.dilation, **space)
-    rest = (conv.groups, False, per_axis(0, rank), False, "ieee")
-    attributes = (conv.stride, sides, conv.dilation, *rest)
+    rank = len(conv.kernel_size)
+    if conv.padding_mode != "zeros" or conv.transposed or input.ndim != rank + 2:
+        return None
+    geometry = (conv.stride, conv.padding, conv.dilation, conv.groups)
+    attributes = F._geometry(rank, input, weight, *geometry, False, 0, False, "ieee")
     return in_one_kernel(attributes, epilogue, conv.backend, input, weight, bias)
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ... import dispatch
+from ...errors import MissingExtraError
 from ._autograd import _is_plain, is_recorded
 from ._backend import chosen
 from ._kernels import How, call_of, formats
@@ -55,6 +58,24 @@ def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     return weight.to(dtype), bias.to(dtype)
 
 
+def may_fuse(backend: str | None, device: str) -> bool:
+    """Return whether a backend that a call may end up with has a kernel with an activation."""
+    return not torch.compiler.is_compiling() and _has_fused(chosen(backend), device)
+
+
+@cache
+def _has_fused(backend: str, device: str) -> bool:
+    candidates: tuple[str, ...] = (backend,)
+    if backend == "auto":
+        listed = dispatch.AUTO.get(("torch", device), ())
+        candidates = tuple(name for name in listed if name in dispatch.names())
+    for name in candidates:
+        with suppress(MissingExtraError):  # the call itself will say so
+            if hasattr(dispatch.load(name), "fused"):
+                return True
+    return False
+
+
 def in_one_kernel(
     attributes: tuple[Any, ...],
     activation: str,
@@ -65,13 +86,12 @@ def in_one_kernel(
 ) -> Tensor | None:
     """Return the activation of a convolution, or None unless the chosen backend fuses the two.
 
-    It does where nothing is recorded for derivatives, compiled, cast or batched: a call of the
-    backend's own, ``fused(call, activation)``.
+    It does where nothing is recorded for derivatives, cast or batched: a call of the backend's
+    own, ``fused(call, activation)``.
     """
     operands = (x, weight, bias)
     if (
-        torch.compiler.is_compiling()
-        or torch.is_autocast_enabled(x.device.type)
+        torch.is_autocast_enabled(x.device.type)
         or torch._C._functorch.peek_interpreter_stack() is not None
         or is_recorded(operands)
         or not _is_plain("fprop", operands)

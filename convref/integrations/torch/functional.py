@@ -67,14 +67,20 @@ def _convolve(
     backend: str | None,
 ) -> Tensor:
     x, alone = _image("conv", rank, input)
-    given = (rank, stride, padding, dilation, groups, transposed, output_padding, flip, math)
-    if isinstance(padding, str):
-        attributes = _worded(x, weight, *given)
-    else:
-        attributes = remembered(_attributes, *given)
+    given = (stride, padding, dilation, groups, transposed, output_padding, flip, math)
+    attributes = _geometry(rank, x, weight, *given)
     (y,) = _call("conv", attributes, backend, x, weight, bias)
     assert y is not None
     return y[0] if alone else y
+
+
+def _geometry(
+    rank: int, x: Tensor, weight: Tensor, stride: Any, padding: Any, *rest: Any
+) -> tuple[Any, ...]:
+    """Return the attributes of a convolution; `rest` is in the order of `_attributes`."""
+    if isinstance(padding, str):
+        return _worded(x, weight, rank, stride, padding, *rest)
+    return remembered(_attributes, rank, stride, padding, *rest)
 
 
 def _attributes(
