@@ -252,4 +252,3 @@ _KERNELS = {
     "leaky_relu": ("f32",),
     "gelu": ("f32",),
 }
-OPS = tuple(_NODES)
