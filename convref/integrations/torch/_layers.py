@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import torch
@@ -32,12 +33,21 @@ class Layer:
 
 def _layer(name: str, **methods: Callable[..., Any]) -> Any:
     """Return torch.nn's layer of that name, with the methods that compute replaced."""
-    text = f"torch.nn.{name} computed by convref; ``backend`` is a keyword more."
-    return type(
-        name,
-        (Layer, getattr(torch.nn, name)),
-        {"__module__": MODULE, "__qualname__": name, "__doc__": text, **methods},
-    )
+    base = getattr(torch.nn, name)
+    said = {
+        "__module__": MODULE,
+        "__qualname__": name,
+        "__doc__": f"torch.nn.{name} computed by convref; ``backend`` is a keyword more.",
+        "__signature__": _with_backend(signature(base)),
+    }
+    return type(name, (Layer, base), {**said, **methods})
+
+
+def _with_backend(of: Signature) -> Signature:
+    backend = Parameter("backend", Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+    listed = [*of.parameters.values()]
+    place = len(listed) - any(p.kind is Parameter.VAR_KEYWORD for p in listed)
+    return of.replace(parameters=[*listed[:place], backend, *listed[place:]])
 
 
 def _told(name: str, function: str, *attributes: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ._blocks import OWN
-from ._layers import LAYERS
+from ._layers import LAYERS, Layer
 from ._report import table
 
 _OURS = {layer: base for base, layer in LAYERS.items()}
@@ -145,7 +145,8 @@ def _each(
 
 def is_layer(module: Any) -> bool:
     """Return whether a module computes something itself, rather than letting others do it."""
-    return not any(module.children()) or isinstance(module, tuple(LAYERS))
+    alone = next(module.children(), None) is None and not isinstance(module, torch.nn.Identity)
+    return alone or isinstance(module, tuple(LAYERS))
 
 
 def why_left(module: Any) -> str | None:
@@ -156,7 +157,7 @@ def why_left(module: Any) -> str | None:
             return reason
     if "forward" in vars(module):
         return "its forward was replaced on the object"
-    if kind in LAYERS or kind in _OURS:
+    if kind in LAYERS or isinstance(module, Layer):
         return _refusal(module)
     if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
         return "lazy: it has no sizes before its first input"

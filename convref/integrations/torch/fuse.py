@@ -99,7 +99,7 @@ def fuse(model: Any, backend: str | None = None) -> Report:
             why = _why_kept(module, names) or _why_kept(module.bn, names)
             why = why or ("" if name else "it is the model itself")
             if why:
-                reasons[f"{name}.bn"] = reasons[f"{name}.conv"] = why
+                reasons |= {f"{name}.{part}".lstrip("."): why for part in ("conv", "bn")}
             else:
                 changed.append(_merge(model, name, module, backend))
     return Report("fused", tuple(changed), tuple(_left(model, reasons, opaque)))

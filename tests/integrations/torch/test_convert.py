@@ -196,6 +196,9 @@ def test_a_backend_can_be_named_again():
     convert(model, "numpy")
     convert(model, "loops")
     assert model[0][0].backend == "loops"
+    fuse(model)
+    convert(model, "numpy")
+    assert {row.backend for row in told(model, IMAGE)} == {"numpy"}
     block = T.Sequential(nn.ConvBNAct1d(1, 1, 1))
     assert len(convert(block, "numpy").changed) == 3
     assert [row.why for row in revert(block).left] == ["part of what convref alone has"] * 3
@@ -293,6 +296,11 @@ def test_a_module_of_two_names_is_not_fused():
     model = T.Sequential(T.Sequential(conv, T.BatchNorm2d(4)), Branching(T.Identity())).eval()
     model[1].conv = conv
     assert fuse(model).left[0].why == "it has several names in the model"
+
+
+def test_a_block_alone_is_not_fused():
+    report = fuse(nn.ConvBNAct1d(1, 1, 1).eval())
+    assert [row.why for row in report.left] == ["it is the model itself"] * 2
 
 
 def test_a_model_in_training_is_not_fused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from inspect import Parameter, signature
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -275,6 +276,14 @@ def test_a_layer_is_torch_nns(name):
             assert judged(calls.seen, their) >= wanted - averaged
 
     check()
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=lambda layer: layer.__name__)
+def test_a_constructor_is_torch_nns_with_a_backend(layer):
+    ours, theirs = signature(layer), signature(getattr(torch.nn, layer.__name__))
+    assert ours.parameters["backend"].kind is Parameter.KEYWORD_ONLY
+    kept = [p for name, p in ours.parameters.items() if name != "backend"]
+    assert kept == [*theirs.parameters.values()]
 
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=lambda layer: layer.__name__)
