@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
+from convref.integrations.torch import convert
 from convref.integrations.torch import functional as F
 
 TIMEOUT = timedelta(seconds=120)
@@ -218,45 +219,45 @@ def a_mesh_of_two_axes(mesh):
     assert found.placements == (BATCH, CHANNEL)
 
 
-class Network(torch.nn.Module):
-    """Convolutions, activation, pools and resizing, whose numbers stay integers."""
+def network():
+    """Return a model that was written with torch.nn and converted; its numbers are integers."""
+    made = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Upsample(scale_factor=2.0),
+        torch.nn.Conv2d(8, 4, 3, padding="same", bias=False),
+    ).double()
+    for parameter in made.parameters():
+        parameter.data.copy_(integers(*parameter.shape))
+    assert len(convert(made).changed) == len(made)
+    return made
 
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Parameter(integers(8, 3, 3, 3))
-        self.bias = torch.nn.Parameter(integers(8))
-        self.second = torch.nn.Parameter(integers(4, 8, 3, 3))
-        self.double()
 
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(F.conv2d(x, self.first, self.bias, padding=1)), 2)
-        return F.conv2d(F.interpolate(x, scale_factor=2.0), self.second, padding="same")
-
-
-def trained(network, x, steps=2):
+def trained(model, x, steps=2):
     """Take steps of descent; the rate is a power of two, so that float64 rounds nothing."""
-    descent = torch.optim.SGD(network.parameters(), lr=2.0**-10)
+    descent = torch.optim.SGD(model.parameters(), lr=2.0**-10)
     for _ in range(steps):
         descent.zero_grad()
-        y = network(x)
+        y = model(x)
         y.backward(y.detach().floor().remainder(8))
         descent.step()
-    return dict(network.named_parameters())
+    return dict(model.named_parameters())
 
 
 def _expected(x, size):
     """Return the parameters after the same steps on all images at once, gradients averaged."""
-    network = Network()
-    for parameter in network.parameters():
+    model = network()
+    for parameter in model.parameters():
         parameter.register_hook(lambda grad: grad / size)
-    return trained(network, x)
+    return trained(model, x)
 
 
 def data_parallel(mesh):
     """DistributedDataParallel: each rank its images, gradients averaged."""
     rank, size = mesh.get_rank(), mesh.size()
     x = integers(2 * size, 3, 8, 8).double()
-    ours = torch.nn.parallel.DistributedDataParallel(Network())
+    ours = torch.nn.parallel.DistributedDataParallel(network())
     found = trained(ours, x.chunk(size)[rank])
     for name, want in _expected(x, size).items():
         assert torch.equal(found[f"module.{name}"], want), name
@@ -268,9 +269,10 @@ def fully_sharded(mesh):
 
     rank, size = mesh.get_rank(), mesh.size()
     x = integers(2 * size, 3, 8, 8).double()
-    network = Network()
-    fully_shard(network, mesh=mesh)
-    found = trained(network, x.chunk(size)[rank])
+    model = network()
+    for part in (model[0], model[-1], model):
+        fully_shard(part, mesh=mesh)
+    found = trained(model, x.chunk(size)[rank])
     for name, want in _expected(x, size).items():
         assert torch.equal(found[name].full_tensor(), want), name
 
