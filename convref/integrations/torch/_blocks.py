@@ -74,6 +74,7 @@ class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
 
     In training the three follow each other. In evaluation the norm is folded into the filter at
     each call, so that the parameters stay what they are and have gradients; `fuse` does it once.
+    Hooks of the convolution and the norm run in training only.
     The state_dict has ``conv.weight`` and ``bn.*``.
 
     Parameters

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ... import dispatch
 from ._blocks import OWN
 from ._layers import LAYERS, Layer
 from ._report import table
@@ -71,6 +72,11 @@ def convert(model: Any, backend: str | None = None) -> Report:
     Report
         What was swapped, what was left, and why.
 
+    Raises
+    ------
+    ConvrefError
+        If there is no such backend.
+
     Examples
     --------
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ELU())
@@ -80,6 +86,9 @@ def convert(model: Any, backend: str | None = None) -> Report:
     0     Conv2d  computed by convref
     1     ELU     convref has no such layer
     """
+
+    if isinstance(backend, str) and backend != "auto":
+        dispatch.load(backend)  # raises here rather than in the first forward
 
     def swap(module: Any) -> None:
         module.__class__ = LAYERS.get(type(module), type(module))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import sys
 from math import expm1, log1p
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -20,6 +22,7 @@ from convref.integrations.torch._layers import LAYERS  # noqa: E402
 from convref.line import parse  # noqa: E402
 
 T = torch.nn
+EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 FEW = settings(max_examples=max(6, settings.default.max_examples // 8), phases=[Phase.generate])
 UNIT = 2.0**-53
 
@@ -191,6 +194,13 @@ def test_a_lazy_layer_is_swapped_once_it_has_sizes():
     assert type(model[0]) is nn.Conv2d
 
 
+def test_an_unknown_backend_changes_nothing():
+    model = network()
+    with pytest.raises(ConvrefError, match="'nobody' is unknown"):
+        convert(model, "nobody")
+    assert type(model[0][0]) is T.Conv2d
+
+
 def test_a_backend_can_be_named_again():
     model = network()
     convert(model, "numpy")
@@ -218,6 +228,23 @@ def test_a_fused_model_computes_the_same(converted):
     assert report.changed[0].why == "0.0 (Conv2d) + 0.1 (BatchNorm2d) + 0.2 (LeakyReLU)"
     assert {row.backend for row in told(model, IMAGE) if row.kind.startswith("Conv")} == {"numpy"}
     assert torch.equal(pickle.loads(pickle.dumps(model))(IMAGE), wanted)
+
+
+@pytest.mark.parametrize(
+    ("script", "network", "norms"),
+    [("yolo11n", "YOLO11n", 81), ("resnet", "ResNet50", 53), ("mobilenet", "MobileNetV3", 46)],
+)
+def test_every_norm_of_a_real_network_is_folded(script, network, norms, monkeypatch):
+    if not EXAMPLES.exists():
+        pytest.skip("docs/examples is not there: it is no part of an installed package")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delitem(sys.modules, script, raising=False)
+    with torch.device("meta"):
+        model = getattr(importlib.import_module(script), network)().eval()
+    report = fuse(model)
+    assert sum("BatchNorm2d" in row.why for row in report.changed) == norms
+    assert not any(isinstance(module, T.BatchNorm2d) for module in model.modules())
+    assert all(row.layer == "Conv2d" for row in report.left)
 
 
 def test_what_does_not_trace_is_fused_inside_and_around():
