@@ -86,7 +86,6 @@ def convert(model: Any, backend: str | None = None) -> Report:
     0     Conv2d  computed by convref
     1     ELU     convref has no such layer
     """
-
     if isinstance(backend, str) and backend != "auto":
         dispatch.load(backend)  # raises here rather than in the first forward
 
