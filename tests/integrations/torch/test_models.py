@@ -15,7 +15,7 @@ psutil = pytest.importorskip("psutil", reason="psutil is not installed")
 from torch.func import functional_call, grad, jvp, vmap  # noqa: E402
 
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
-from convref.integrations.torch import functional, nn, revert, use_backend  # noqa: E402
+from convref.integrations.torch import nn, revert, use_backend  # noqa: E402
 
 # torch scripts its own rules of forward mode
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
@@ -97,35 +97,62 @@ def test_exported_with_a_batch_size_left_open():
         assert torch.equal(exported.module()(batch(n)), model(batch(n)))
 
 
-def test_gradients_of_a_function():
-    model = network(dtype=torch.float64)
-    parameters = dict(model.named_parameters())
-    x = batch(dtype=torch.float64)
-    target = torch.arange(2)
-
-    def loss(parameters, x, target):
-        return functional.cross_entropy(functional_call(model, parameters, (x,)), target)
-
-    wanted = torch.autograd.grad(loss(parameters, x, target), tuple(parameters.values()))
-    found = grad(loss)(parameters, x, target)
-    assert all(map(torch.equal, found.values(), wanted))
-    each = vmap(grad(loss), (None, 0, 0))(parameters, x[:, None], target[:, None])
-    apart = [grad(loss)(parameters, x[i : i + 1], target[i : i + 1]) for i in range(2)]
-    for name, stacked in each.items():
-        # every sum is over the same products, in an order of its own
-        scale = torch.stack([g[name] for g in apart]).abs().amax().clamp(min=1)
-        assert (stacked - torch.stack([g[name] for g in apart])).abs().max() <= 2**-40 * scale
+def integers(n, size=8):
+    return batch(n, size, dtype=torch.float64).mul(3).round()
 
 
-def test_tangents_of_a_model():
-    model = network(dtype=torch.float64)
-    x = batch(1, dtype=torch.float64)
-    y, y_dot = jvp(model, (x,), (torch.ones_like(x),))
-    assert torch.equal(y, model(x))
+@pytest.fixture
+def exact():
+    """Return a model of which sums and products of small integers are exact in any order."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        *(nn.ConvBNAct2d(3, 4, 3, 2, 1), nn.MaxPool2d(3, 2, 1)),
+        *(nn.Conv2d(4, 4, 3, padding=1, groups=2), nn.ReLU(inplace=True)),
+        *(nn.ConvTranspose2d(4, 2, 2, 2), nn.Upsample(scale_factor=2), nn.AvgPool2d(4)),
+    ).double()
+    for parameter in model.parameters():
+        parameter.data.mul_(4).round_()
+    norm = model[0].bn
+    norm.eps = 2.0**-10
+    norm.running_var.fill_(4.0 - norm.eps)  # divides by 2
+    return model.eval()
+
+
+def test_gradients_of_a_function(exact):
+    parameters = dict(exact.named_parameters())
+    x = integers(3)
+
+    def loss(parameters, x):
+        return functional_call(exact, parameters, (x,)).square().sum()
+
+    def apart(x):
+        return torch.autograd.grad(loss(parameters, x), tuple(parameters.values()))
+
+    assert all(map(torch.equal, grad(loss)(parameters, x).values(), apart(x)))
+    each = vmap(grad(loss), (None, 0))(parameters, x[:, None])
+    wanted = map(torch.stack, zip(*(apart(x[i : i + 1]) for i in range(len(x)))))
+    assert all(map(torch.equal, each.values(), wanted))
+    assert any(g.any() for g in each.values())
+
+
+def test_tangents_of_a_model(exact):
+    x, x_dot = integers(1), integers(2)[1:]
+    y, y_dot = jvp(exact, (x,), (x_dot,))
+    assert torch.equal(y, exact(x))
+    assert y_dot.any()
     leaf = x.clone().requires_grad_()
-    rows = [torch.autograd.grad(e, leaf, retain_graph=True)[0].sum() for e in model(leaf)[0]]
-    assert y_dot.abs().max() > 0
-    assert (y_dot[0] - torch.stack(rows)).abs().max() <= 2**-40 * y_dot.abs().max().clamp(min=1)
+    rows = [torch.autograd.grad(e, leaf, retain_graph=True)[0] for e in exact(leaf).flatten()]
+    assert torch.equal(y_dot.flatten(), torch.stack([(row * x_dot).sum() for row in rows]))
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(1, 2), nn.LayerNorm(4), nn.BatchNorm2d(2).eval()])
+def test_what_follows_a_norm_may_write_over_it(norm):
+    x = torch.arange(32.0).reshape(1, 2, 4, 4).requires_grad_()
+    found = []
+    for inplace in (False, True):
+        model = torch.nn.Sequential(norm, nn.ReLU(inplace=inplace))
+        found.append([*torch.autograd.grad(model(x).sum(), x), *jvp(model, (x,), (x,))])
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("rank", [2, 3])
