@@ -273,7 +273,7 @@ class _Backward(_Recorded):
         second = ROWS[how.row.op, "double_backward"].signature
         results = {"dy": "ddy", "x": "dx", "w": "dw"}
         needed = {r: results[r] for r in _needed(ctx) if results.get(r) in second.results}
-        found = _run(how, "double_backward", _full(how, given, outer), tuple(needed.values()))
+        found = _run(how, "double_backward", {**given, **outer}, tuple(needed.values()))
         return _in_order(ctx, {role: found.get(result) for role, result in needed.items()})
 
     @staticmethod
@@ -288,18 +288,11 @@ class _Backward(_Recorded):
         second = ROWS[how.row.op, "double_backward"].signature
         if outer and "dx" in second.results:
             rows = tuple(r for r in how.wanted if r in second.results)
-            curved = _run(how, "double_backward", _full(how, given, outer), rows)
+            curved = _run(how, "double_backward", {**given, **outer}, rows)
         template = next(t for t in tangents if t is not None)
         sums = [_added(linear.get(r), curved.get(r)) for r in how.wanted]
         found = tuple(template.new_zeros(n) if t is None else t for t, n in zip(sums, ctx.shapes))
         return found if len(found) > 1 else found[0]
-
-
-def _full(how: How, given: dict[str, Any], outer: dict[str, Any]) -> dict[str, Any]:
-    """Return the operands of double_backward; where nothing comes in for x, zeros do."""
-    if how.row.op != "conv" and outer.get("ddx") is None and given.get("x") is not None:
-        outer = {**outer, "ddx": torch.zeros_like(given["x"])}
-    return {**given, **outer}
 
 
 class _Jvp(_Recorded):
@@ -310,7 +303,7 @@ class _Jvp(_Recorded):
         how, given, needed = ctx.how, dict[str, Any](_given(ctx)), _needed(ctx)
         dots = {r: f"d{r.removesuffix('_dot')}" for r in needed if r.endswith("_dot")}
         rows = {r: f"d{r}" for r in needed if r in _PRIMALS}
-        if "x_dot" in given:
+        if given.get("x_dot") is not None:
             given["input"] = tuple(given["x_dot"].shape[2:])
         linear: dict[str, Any] = {}
         curved: dict[str, Any] = {}
@@ -321,7 +314,7 @@ class _Jvp(_Recorded):
         second = ROWS[how.row.op, "double_backward"].signature.results
         if dy is not None and (wanted := tuple(r for r in rows.values() if r in second)):
             outer = {f"dd{r}": given.get(f"{r}_dot") for r in _PRIMALS}
-            operands = {**_full(how, given, outer), "dy": dy}
+            operands = {**given, **outer, "dy": dy}
             curved = _run(how, "double_backward", operands, wanted)
         if len(grads) > 1 and grads[0] is not None and rows:
             below = _run(how, "backward", {**given, "dy": grads[0]}, tuple(rows.values()))

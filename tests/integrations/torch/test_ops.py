@@ -191,6 +191,31 @@ def test_modes_of_torch_func_agree(op):
     campaign(check, op, only=is_finite)
 
 
+@pytest.mark.parametrize("op", DERIVED)
+def test_both_results_of_a_jvp_have_gradients(op):
+    def check(case):
+        how, tensors = told(case)
+        results = ROWS[op, "backward"].signature.results
+        roles = how.row.signature.operands
+        moved = [
+            i
+            for i, role in enumerate(roles)
+            if f"d{role.removesuffix('_dot')}" in results and tensors[i] is not None
+        ]
+
+        def function(*values):
+            given = list(tensors)
+            for i, value in zip(moved, values):
+                given[i] = value
+            return invoke(how, *given)
+
+        assert torch.autograd.gradcheck(
+            function, tuple(tensors[i].clone().requires_grad_() for i in moved)
+        )
+
+    campaign(check, op, ["jvp"], only=is_finite)
+
+
 def inner(left, right):
     return sum((one * other).sum() for one, other in zip(left, right, strict=True))
 
