@@ -21,7 +21,7 @@ import triton.language as tl
 from convref.case import Call
 from convref.problem import ResizeAxis, ResizeProblem
 
-from . import images
+from . import images, table
 from .builder import Builder, slot, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Tensor, Three
@@ -271,8 +271,10 @@ def _roles(call: Call) -> tuple[str, str]:
 
 def tiles(builder: Builder) -> tuple[Tile, ...]:
     """Return the rows of the table for a call, the one to take first."""
-    read, made = _roles(builder.call)
-    return images.tiles(images.lying(builder, made, builder.tensors[read]))
+    call, (read, made) = builder.call, _roles(builder.call)
+    rows = images.tiles(images.lying(builder, made, builder.tensors[read]))
+    taps = prod(unrolled(images.three(count for _, _, count in gathered(call))))
+    return tuple(t for t in rows if taps * t.bm * t.bn <= table.MOST_READ * t.warps * 32) or rows
 
 
 def add(builder: Builder, tile: Tile, fusion: Fusion = UNFUSED) -> None:
@@ -284,6 +286,22 @@ def add(builder: Builder, tile: Tile, fusion: Fusion = UNFUSED) -> None:
         builder.steps.append(launch(builder.call, source, made, tile))
 
 
+def gathered(call: Call) -> list[tuple[float, int, int]]:
+    """Return for each of three axes which outputs may read an input; forward reads its own."""
+    problem = call.problem
+    assert isinstance(problem, ResizeProblem)
+    alone = (0.0, 0, 1)
+    if call.pass_ != "backward":
+        return [alone] * 3
+    how, shift = kind(problem), half(problem)
+    return [alone] * (3 - problem.rank) + [readers(axis, how, shift) for axis in problem.axes]
+
+
+def unrolled(reach: Three) -> Three:
+    """Return how many outputs of each axis are read one beside the other, zeros for a loop."""
+    return reach if prod(reach) <= UNROLLED else (0, 0, 0)
+
+
 def launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
     """Return the launch that samples an image, or gives back to it what was sampled."""
     problem = call.problem
@@ -292,8 +310,7 @@ def launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
     small, big = images.three(problem.output), images.three(problem.input)
     own, other = (big, small) if back else (small, big)
     rules = (Rule(0, 0, 1, 1.0),) * (3 - problem.rank) + tuple(map(rule, problem.axes))
-    found = [(0.0, 0, 1)] * (3 - problem.rank)
-    found += [readers(a, how, shift) if back else (0.0, 0, 1) for a in problem.axes]
+    found = gathered(call)
     (x_vec, x_steps), (y_vec, y_steps) = (images.moves(t, call.dtype) for t in (source, made))
     vec = x_vec, y_vec, vector(call.dtype, problem.c)
     rows = problem.n * prod(own)
@@ -301,7 +318,6 @@ def launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
     numbers += tuple(number for column in zip(*rules) for number in column)
     numbers += tuple(number for column in zip(*found) for number in column)
     numbers += (*images.magics(own), *images.magics(r.den for r in rules), *x_steps, *y_steps)
-    reach: Three = images.three(count for _, _, count in found)
     return Launch(
         resize_back if back else resize,
         (-(-rows // tile.bm) * -(-problem.c // tile.bn), 1, 1),
@@ -310,7 +326,7 @@ def launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
             "RANK": problem.rank,
             "KIND": how,
             "HALF": shift,
-            "REACH": reach if prod(reach) <= UNROLLED else (0, 0, 0),
+            "REACH": unrolled(images.three(count for _, _, count in found)),
             "UNIT": (x_steps[-1] == 1, y_steps[-1] == 1),
             "VEC": vec,
             "WIDE": images.is_wide((source, made), tile.bm, prod(own)),

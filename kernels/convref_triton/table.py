@@ -123,6 +123,7 @@ MOST_ROWS = 8  # of taps that a walk keeps sums of
 MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was read
 MOST_DIRECT = 8  # channels a group on either side for which no product of matrices is filled
 MOST_MULTIPLIER = 8  # results of one channel for which a product of matrices gains nothing
+MOST_READ = 64  # values that a thread has on the way at a time
 MOST_HELD = 190  # registers of a thread for filter, sums and what is read
 PER_SM = 4  # programs that a multiprocessor runs at a time
 
