@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -248,6 +249,9 @@ def run(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "torch",
     snippet: Annotated[str, typer.Option(help="Print a program of torch or jax instead.")] = "",
+    threads: Annotated[
+        int, typer.Option(help="Threads that a program of torch asks for; 0 leaves it to torch.")
+    ] = 1,
     limit: Annotated[float, typer.Option(help="Seconds it may take.")] = 60.0,
 ) -> None:
     """Run one line in a worker process and judge it."""
@@ -255,7 +259,7 @@ def run(
     if snippet:
         from . import exports
 
-        writers = {"torch": exports.to_torch, "jax": exports.to_jax}
+        writers = {"torch": partial(exports.to_torch, threads=threads), "jax": exports.to_jax}
         if snippet not in writers:
             raise ConvrefError(message("run", f"--snippet is {snippet!r}, needs torch or jax"))
         typer.echo(writers[snippet](case))

@@ -120,6 +120,15 @@ def test_run_prints_a_snippet():
     assert "convref." not in output
 
 
+@pytest.mark.parametrize(
+    ("given", "told"), [((), 1), (("--threads", "3"), 3), (("--threads", "0"), 0)]
+)
+def test_a_program_asks_for_the_threads_that_a_worker_has(given, told):
+    _, output = run("run", LINE, "--snippet", "torch", *given)
+    assert (f"torch.set_num_threads({told})" in output) == bool(told)
+    assert told or "set_num_threads" not in output
+
+
 def test_explain_shows_sizes_costs_and_candidates():
     status, output = run("explain", LINE, "--kind", "numpy")
     assert status == 0

@@ -360,7 +360,7 @@ def _card(failure: Failure, backend: str, pictures: str) -> dict[str, Any]:
 def _snippet(failure: Failure, backend: str) -> str:
     """Return the case as a program of the framework at fault, or why there is none."""
     case = parse(failure.line)
-    threads = THREADS if WITH_THREADS in failure.reason else 0
+    threads = THREADS if WITH_THREADS in failure.reason else 1  # as a worker has
     if case.call.memory() > MAX_SNIPPET:
         return "# too large to be written out; convref run has --snippet"
     try:

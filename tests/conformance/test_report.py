@@ -234,9 +234,9 @@ def test_an_outcome_gives_the_same_page_as_its_log():
         assert text in page
 
 
-def test_the_program_of_a_failure_with_threads_asks_for_them():
+def test_the_program_of_a_failure_asks_for_the_threads_that_it_had():
     found = report.summary(outcome("crash", backend="torch"))
-    assert "set_num_threads" not in report.html(found)
+    assert "torch.set_num_threads(1)" in report.html(found)
     found.failures[0] = replace(found.failures[0], reason="SIGSEGV, with 3 threads")
     assert "torch.set_num_threads(3)" in report.html(found)
 
