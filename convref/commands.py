@@ -259,7 +259,8 @@ def run(
     if snippet:
         from . import exports
 
-        writers = {"torch": partial(exports.to_torch, threads=threads), "jax": exports.to_jax}
+        torch = partial(exports.to_torch, threads=threads)
+        writers: dict[str, Callable[[Case], str]] = {"torch": torch, "jax": exports.to_jax}
         if snippet not in writers:
             raise ConvrefError(message("run", f"--snippet is {snippet!r}, needs torch or jax"))
         typer.echo(writers[snippet](case))
