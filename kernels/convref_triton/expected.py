@@ -94,6 +94,11 @@ REASONS: tuple[tuple[str, str, Callable[[Specimen], bool]], ...] = (
     ("loads", "a row for shorter vectors", lambda s: _constant("RUN")(s) in (1, 2, 4)),
     ("loads", "a group of few channels is a short vector", lambda s: "grouped" in s.name),
     ("loads", "a group of one channel has no vector", lambda s: "depthwise" in s.name),
+    (
+        "loads",
+        "32-bit operands are multiplied along the sum only, and lie across it",
+        lambda s: _number(s).startswith("tf32") and ("dgrad" in s.name or "wgrad" in s.name),
+    ),
     ("pipeline", "two products go into one sum", lambda s: s.launch.kernel.__name__ == "dual"),
     ("pipeline", "the parts are split in registers", lambda s: _number(s) == "tf32x3"),
     (
