@@ -268,7 +268,9 @@ def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _
     op, pass_, fixed = tape.choose(table)
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
-    dtype, memory, tangents = tape.choose(dtypes), tape.choose(_MEMORY), tape.choose(_TANGENTS)
+    had = [dtype for dtype in dtypes if problem.refuses(dtype) is None]  # silu has no integers
+    dtype = tape.choose(had or dtypes)
+    memory, tangents = tape.choose(_MEMORY), tape.choose(_TANGENTS)
     problem = families.fitted(problem, dtype)
     if op != "conv" or pass_ not in ("jvp", "double_backward"):
         tangents = None

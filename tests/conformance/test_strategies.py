@@ -164,6 +164,12 @@ def test_filters_are_kept(case):
     assert ":mem=" not in str(case)
 
 
+@given(cases(["max_pool", "silu"], dtypes=["u8", "c64", "f32"], max_elements=200))
+def test_an_op_has_only_the_dtypes_that_it_has(case):
+    assert case.call.problem.refuses(case.call.dtype) is None
+    assert case.call.dtype != "c64"
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(ConvrefError, match="needs some of backward, bgrad, dgrad"):
         calls(passes=["sideways"])
