@@ -236,6 +236,7 @@ SHORT: dict[tuple[str, str], tuple[Tile, ...]] = {
         ("flat", kind): tuple(tile for tile in FLAT_NARROW if tile.bn < 256)
         for kind in ("f16", "bf16")
     },
+    ("flat", "ieee"): FLAT_IEEE[1:],
     ("flat", "tf32x3"): FLAT_TF32[1:],
     ("wgrad", "tf32"): (TF32[0], *TF32[2:]),
     ("wgrad", "tf32x3"): TF32[2:],
