@@ -194,7 +194,7 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("gather", "bf16"): NARROW,
     ("gather", "ieee"): IEEE,
     ("gather", "tf32"): TF32,
-    ("gather", "tf32x3"): TF32[1:],
+    ("gather", "tf32x3"): (Tile(128, 64, 32, 8, 4), *TF32[2:]),  # four warps would spill
     **{("tma", kind): BOXES for kind in ("f16", "bf16")},
     **{("dual", kind): DUAL_NARROW for kind in ("f16", "bf16")},
     ("dual", "ieee"): IEEE[1:],
