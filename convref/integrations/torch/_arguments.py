@@ -52,7 +52,6 @@ def pads(value: Any, rank: int, **geometry: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def windows(
-    where: str,
     input: Sequence[Any],
     kernel_size: Any,
     stride: Any,

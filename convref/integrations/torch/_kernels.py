@@ -14,7 +14,7 @@ from ...api._arguments import ARGUMENT, spec_of
 from ...arrays import Facts, facts
 from ...case import Call, Spec
 from ...errors import ConvrefError, message
-from ...problem import BASE_ROLE
+from ...problem import BASE_ROLE, INDICES, STATISTICS
 from ._table import Pass
 
 Tensors = tuple[Tensor | None, ...]
@@ -92,7 +92,7 @@ class _Planned:
         self.run = dispatch.plan(call, how.backend, "torch").bound()
         given = zip(call.roles, operands)
         self.missing = tuple(
-            (i, role, call.problem.shape(role))
+            (i, call.problem.shape(role))
             for i, (role, tensor) in enumerate(given)
             if tensor is None and call.is_present(role)
         )
@@ -137,7 +137,7 @@ def _completed(planned: _Planned, operands: Tensors) -> Tensors:
     """Return the operands with zeros for tangents that a formula wants and nobody gave."""
     template = next(t for t in operands if t is not None and t.is_floating_point())
     listed = list(operands)
-    for i, _, shape in planned.missing:
+    for i, shape in planned.missing:
         listed[i] = template.new_zeros(shape)
     return tuple(listed)
 
@@ -241,7 +241,7 @@ def empty(how: How, operands: Tensors) -> Tensors:
     sizes = row.sizes({role: t.shape for role, t in given.items()}, fields, how.input)
     lead = next(t for t in given.values() if t.is_floating_point() or len(given) == 1)
     statistic = torch.float32 if lead.dtype in (torch.float16, torch.bfloat16) else lead.dtype
-    dtypes = {"indices": torch.int64, **dict.fromkeys(("mean", "rstd", "rmean", "rvar"), statistic)}
+    dtypes = dict.fromkeys(INDICES, torch.int64) | dict.fromkeys(STATISTICS, statistic)
     wanted = how.mask or (True,) * len(row.signature.results)
     return tuple(
         torch.empty(

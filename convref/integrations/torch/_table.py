@@ -208,3 +208,4 @@ _OUTPUT = {
 ROWS: dict[tuple[str, str], Pass] = {
     key: Pass(*key) for key in SIGNATURE if key[0] not in _LEFT_OUT
 }
+BY_NAME: dict[str, Pass] = {row.name: row for row in ROWS.values()}  # of the custom op

@@ -16,10 +16,9 @@ from ._blocks import OWN, epilogue_of
 from ._kernels import How, call_of
 from ._library import NAMESPACE
 from ._report import show, table
-from ._table import ROWS
+from ._table import BY_NAME
 from .convert import is_layer, why_left
 
-_BY_NAME = {row.name: row for row in ROWS.values()}
 _HEADER = ("layer", "class", "line", "backend", "why")
 
 
@@ -149,7 +148,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
         name, module = self.inside[-1] if self.inside else ("", self.model)
         namespace, _, op = func._schema.name.partition("::")
         if namespace == NAMESPACE:
-            row = _BY_NAME[op]
+            row = BY_NAME[op]
             count = len(row.signature.operands)
             self.rows.append(_chosen(name, module, How.of(row, args[count:]), args[:count]))
         elif op.strip("_").startswith(_OF_A_CNN) and not is_layer(module):

@@ -179,7 +179,7 @@ def _max_pool(rank: int) -> Callable[..., Any]:
     ) -> Any:
         x, alone = _image("max_pool", rank, input)
         space = x.shape[2:]
-        attributes = windows("max_pool", space, kernel_size, stride, padding, dilation, ceil_mode)
+        attributes = windows(space, kernel_size, stride, padding, dilation, ceil_mode)
         found = _call("max_pool", attributes, backend, x)
         return _with_indices(found, alone, return_indices)
 
@@ -207,7 +207,7 @@ def _avg_pool(rank: int) -> Callable[..., Tensor]:
         if divisor_override == 0:
             what = "divisor_override is 0, needs another integer or None"
             raise ConvrefError(message("avg_pool.fprop", what))
-        shape = windows("avg_pool", x.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
+        shape = windows(x.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
         attributes = (*shape, count_include_pad, divisor_override or 0)
         (y,) = _call("avg_pool", attributes, backend, x)
         assert y is not None
@@ -227,7 +227,7 @@ def _lp_pool(rank: int) -> Callable[..., Tensor]:
         backend: str | None = None,
     ) -> Tensor:
         x, alone = _image("lp_pool", rank, input)
-        shape = windows("lp_pool", x.shape[2:], kernel_size, stride, 0, 1, ceil_mode)
+        shape = windows(x.shape[2:], kernel_size, stride, 0, 1, ceil_mode)
         (y,) = _call("lp_pool", (*shape, float(norm_type)), backend, x)
         assert y is not None
         return y[0] if alone else y

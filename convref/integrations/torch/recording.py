@@ -16,11 +16,9 @@ from ...case import Call
 from ...judge import Reference, Verdict, judge, reference
 from . import _library
 from ._kernels import How, Tensors, call_of
-from ._table import ROWS
+from ._table import BY_NAME
 
 Arrays = tuple[np.ndarray[Any, Any] | None, ...]
-
-_BY_NAME = {row.name: row for row in ROWS.values()}
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Calls(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _seen(op: Any, arguments: tuple[Any, ...], found: Any) -> Seen:
-    row = _BY_NAME[op._schema.name.partition("::")[2]]
+    row = BY_NAME[op._schema.name.partition("::")[2]]
     count = len(row.signature.operands)
     operands, how = arguments[:count], How.of(row, arguments[count:])
     call = call_of(how, operands)
