@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from math import prod
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -33,6 +34,7 @@ from .task import PLAIN, Epilogue, Pairs, Task
 SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
 BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
 RUNTIME = f"{SIZES} {BOXES} y_n y_g y_d y_h y_w y_c".split()
+TENSORS = ["x", "w", "x_2", "w_2", "y", "bias", "scale", "shift", "residual"]
 Four = tuple[int, int, int, int]
 
 
@@ -47,6 +49,28 @@ def box_of(x, n, d, h, w, c, RANK: tl.constexpr, BN: tl.constexpr, BK: tl.conste
         return x.load([n, h, w, c]).reshape((BN, BK)).T
     else:
         return x.load([n, d, h, w, c]).reshape((BN, BK)).T
+
+
+@triton.jit
+def corner(
+    box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    RANK: tl.constexpr, BOX: tl.constexpr,
+):  # fmt: skip
+    """Return (n, o, p, q) of the first pixel of a box of a row-major index."""
+    n, o, p, q = pixel(
+        box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
+    )
+    return n * BOX[0], o * BOX[1], p * BOX[2], q * BOX[3]
+
+
+@triton.jit
+def in_image(i, n, o, p, q, N, O, P, Q, y_n, y_d, y_h, y_w, BOX: tl.constexpr):
+    """Return the offsets from image n of pixels i of the box at (n, o, p, q), and which exist."""
+    in_w, rest = i % BOX[3], i // BOX[3]
+    in_h, rest = rest % BOX[2], rest // BOX[2]
+    in_d, in_n = rest % BOX[1], rest // BOX[1]
+    real = (n + in_n < N) & (o + in_d < O) & (p + in_h < P) & (q + in_w < Q)
+    return in_n * y_n + (o + in_d) * y_d + (p + in_h) * y_h + (q + in_w) * y_w, real
 
 
 @triton.jit
@@ -100,10 +124,10 @@ def tma(
 
     box, tile = tile_of(tl.program_id(0), boxes, tl.cdiv(K, BM), BAND)
     group = tl.program_id(1)
-    n, o, p, q = pixel(
-        box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
-    )
-    n, o, p, q = n * BOX[0], o * BOX[1], p * BOX[2], q * BOX[3]
+    n, o, p, q = corner(
+        box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, BOX,
+    )  # fmt: skip
     d, h, v = o - lo_d, p - lo_h, q - lo_w
     row, column = group * w_row + tile * BM, w_first + group * w_column
 
@@ -117,15 +141,11 @@ def tma(
         )
 
     i = tl.arange(0, BN)  # (BN,)
-    in_w, rest = i % BOX[3], i // BOX[3]
-    in_h, rest = rest % BOX[2], rest // BOX[2]
-    in_d, in_n = rest % BOX[1], rest // BOX[1]
+    pixels, real = in_image(i, n, o, p, q, N, O, P, Q, y_n, y_d, y_h, y_w, BOX)
     outs = tile * BM + tl.arange(0, BM)  # (BM,)
     known = outs < K
-    real = (n + in_n < N) & (o + in_d < O) & (p + in_h < P) & (q + in_w < Q)
     inside = real[:, None] & known[None, :]
     to_y = n * image_y + group * group_y
-    pixels = in_n * y_n + (o + in_d) * y_d + (p + in_h) * y_h + (q + in_w) * y_w
     y_tile = to_y + (pixels[:, None] + (outs * y_c)[None, :])
     out = finish(
         acc.T, bias, scale, shift, residual, group * K + outs, known, y_tile, inside, ACTIVATION
@@ -157,7 +177,7 @@ def admits(task: Task) -> str | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.tiles("tma", task.dtype, task.math)
+    return table.tiles("tma", task.dtype, task.math, task.arch)
 
 
 def choose(task: Task) -> Tile:
@@ -195,6 +215,16 @@ def in_boxes(pixels: Four, box: Four) -> Four:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    pairs, y = laid(task), task.result()
+    stored = task.stored(y)
+    epilogue, scatter = task.epilogue(stored), task.kind == "scatter"
+    made = launch(task.geometry, pairs, stored, scatter, tile, epilogue)
+    task.builder.steps.append(made)
+    task.finish(stored, y)
+
+
+def laid(task: Task) -> Pairs:
+    """Return the pairs of a task as tensor maps need them, copied where they lie otherwise."""
     scatter, c, last = task.kind == "scatter", task.channels[0], channels_last(task.geometry.rank)
     xs, copied = [x for x, _ in task.pairs], task.builder.copied
     if not all(map(is_mapped, xs)) or len({x.steps for x in xs}) > 1:
@@ -203,12 +233,7 @@ def plan(task: Task, tile: Tile) -> None:
     whole = -(-c // BK) * BK  # several groups have whole blocks anyway
     size = whole * task.geometry.groups if scatter else whole
     ws = [w if is_packed(w, order, size) else copied(w, order, {axis: size}) for _, w in task.pairs]
-    y = task.result()
-    stored = task.stored(y)
-    epilogue = task.epilogue(stored)
-    made = launch(task.geometry, tuple(zip(xs, ws)), stored, scatter, tile, epilogue)
-    task.builder.steps.append(made)
-    task.finish(stored, y)
+    return tuple(zip(xs, ws))
 
 
 def is_mapped(x: Tensor) -> bool:
@@ -250,6 +275,32 @@ def launch(
         Rows are channels, columns pixels.
     epilogue : Epilogue
     """
+    arguments, constants = given(geometry, pairs, y, scatter, tile.bn, tile.bm, tile.bk, epilogue)
+    k = geometry.big_channels if scatter else geometry.small_channels
+    return Launch(
+        tma,
+        (arguments["boxes"] * -(-k // tile.bm), geometry.groups, 1),
+        arguments,
+        constants | {"BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "BAND": tile.band},
+        tile.warps,
+        tile.stages,
+    )
+
+
+def given(
+    geometry: Geometry,
+    pairs: Pairs,
+    y: Tensor,
+    scatter: bool,
+    pixels: int,
+    channels: int,
+    depth: int,
+    epilogue: Epilogue = PLAIN,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
+
+    Those of tiles are left to the kernel; `depth` is how many channels a block has.
+    """
     x, w = pairs[0]
     sides = (geometry.big, geometry.big_channels), (geometry.small, geometry.small_channels)
     (read, c), (written, k) = sides[::-1] if scatter else sides
@@ -259,13 +310,13 @@ def launch(
     if geometry.pointwise and (one := merge(x, y)):
         images, rank, written, (x_n, x_w, y_n, y_w) = one
         read, x_pixel, y_pixel = written, [0, 0, x_w], [0, 0, y_w]
-    pixels = (images, *written)
-    box = best_box(tile.bn, pixels, rank)
-    x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, tile.bk), rank)
+    sizes = (images, *written)
+    box = best_box(pixels, sizes, rank)
+    x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank)
     tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
-    w_map = ((filters, geometry.taps * tap), (geometry.taps * tap, 1), (tile.bm, tile.bk))
-    maps = dict(zip(("x", "w", "x_2", "w_2"), (t for pair in pairs for t in pair)))
-    arguments = {
+    w_map = ((filters, geometry.taps * tap), (geometry.taps * tap, 1), (channels, depth))
+    maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
+    arguments: dict[str, Any] = {
         name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
     }
     tensors = {"y": y, **epilogue._asdict()}
@@ -274,42 +325,23 @@ def launch(
     vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
     los = (-lo for lo in geometry.lo) if scatter else geometry.lo
     w_place = ((geometry.taps - 1) * tap, -tap) if geometry.flip else (0, tap)
-    boxes = in_boxes(pixels, box)
+    w_group = (0, c) if scatter else (k, 0)
+    boxes = in_boxes(sizes, box)
     y_steps = (step // vec[0] for step in (y_n, y_c * k, *y_pixel))
-    numbers = (
-        *pixels,
-        c,
-        k // vec[1],
-        *los,
-        *w_place,
-        *((0, c) if scatter else (k, 0)),
-        prod(boxes),
-        *boxes[1:],
-    )
+    numbers = (*sizes, c, k // vec[1], *los, *w_place, *w_group, prod(boxes), *boxes[1:])
     numbers = (*numbers, *(v for n in boxes[1:] for v in divisor(n)), *y_steps, y_c)
-    return Launch(
-        tma,
-        (prod(boxes) * -(-k // tile.bm), geometry.groups, 1),
-        arguments | dict(zip(RUNTIME, numbers)),
-        {name: None for name in tma.arg_names[:9] if name not in arguments}
-        | {
-            "RANK": rank,
-            "TAPS": geometry.filter,
-            "MOVE": tuple(-d for d in geometry.dilation) if scatter else geometry.dilation,
-            "PAIRS": len(pairs),
-            "BOX": box,
-            "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
-            "UNIT": y_c == 1,
-            "VEC": vec,
-            "BM": tile.bm,
-            "BN": tile.bn,
-            "BK": tile.bk,
-            "BAND": tile.band,
-            "ACTIVATION": activation,
-        },
-        tile.warps,
-        tile.stages,
-    )
+    constants = {name: None for name in TENSORS if name not in arguments} | {
+        "RANK": rank,
+        "TAPS": geometry.filter,
+        "MOVE": tuple(-d for d in geometry.dilation) if scatter else geometry.dilation,
+        "PAIRS": len(pairs),
+        "BOX": box,
+        "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
+        "UNIT": y_c == 1,
+        "VEC": vec,
+        "ACTIVATION": activation,
+    }
+    return arguments | dict(zip(RUNTIME, numbers)), constants
 
 
 def mapped(
