@@ -43,12 +43,13 @@ NUMBERS = {
 
 
 class Specimen(NamedTuple):
-    """A launch of one choice for a line that stands for its class."""
+    """A launch of one choice, on an architecture, for a line that stands for its class."""
 
     name: str
     line: str
     choice: Choice
     launch: Launch
+    arch: str
 
     @property
     def specialisation(self) -> Specialisation:
@@ -80,7 +81,7 @@ def specimens(
             made = plan(call, operands(call), choice, arch=arch)
             for step in made.steps:
                 if isinstance(step, Launch):
-                    yield Specimen(name, line, choice, step)
+                    yield Specimen(name, line, choice, step, arch)
 
 
 def choices_of(call: Call, arch: str = ARCH) -> list[Choice]:

@@ -207,7 +207,9 @@ def admits(task: Task) -> str | None:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the rows of the table that serve a task: those whose elements registers hold."""
     last = all(is_channels_last(x) for x, _ in task.pairs)
-    rows = table.tiles("depthwise last" if last else "depthwise first", task.dtype, "ieee")
+    rows = table.tiles(
+        "depthwise last" if last else "depthwise first", task.dtype, "ieee", task.arch
+    )
     unit = task.geometry.stride[2] == task.geometry.dilation[2] == 1
     return tuple(
         row for row in rows if (unit or row.side == 1) and held(task, row) <= table.MOST_HELD

@@ -124,7 +124,7 @@ def admits(task: Task) -> str | None:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the rows of the table that serve a task."""
     last = all(is_channels_last(x) for x, _ in task.pairs)
-    return table.tiles("direct last" if last else "direct first", task.dtype, "ieee")
+    return table.tiles("direct last" if last else "direct first", task.dtype, "ieee", task.arch)
 
 
 def choose(task: Task) -> Tile:

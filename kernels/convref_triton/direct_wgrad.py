@@ -136,7 +136,7 @@ def admits(task: Task) -> str | None:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the rows of the table that serve a task."""
     last = all(is_channels_last(x) for pair in task.pairs for x in pair)
-    return table.tiles("wgrad last" if last else "wgrad first", task.dtype, "ieee")
+    return table.tiles("wgrad last" if last else "wgrad first", task.dtype, "ieee", task.arch)
 
 
 def choose(task: Task) -> Tile:

@@ -131,7 +131,7 @@ def tangent(task: Task) -> Task | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.tiles("dual", task.dtype, task.math, task.width)
+    return table.tiles("dual", task.dtype, task.math, task.arch, task.width)
 
 
 def choose(task: Task) -> Tile:

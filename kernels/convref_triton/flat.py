@@ -148,7 +148,7 @@ def admits(task: Task) -> str | None:
     step = geometry.step if task.kind == "scatter" else (1, 1, 1)
     if any(taps % s for taps, s in zip(geometry.filter, step)):
         return "classes of pixels meet different numbers of taps"
-    deep = max(tile.bk for tile in table.tiles("flat", task.dtype, task.math))
+    deep = max(tile.bk for tile in table.tiles("flat", task.dtype, task.math, task.arch))
     taps = geometry.taps // prod(step)
     if -(-taps * c // deep) >= taps * -(-c // deep):
         return f"{c} channels fill blocks of {deep}"
@@ -157,7 +157,7 @@ def admits(task: Task) -> str | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task: channels of one group alone can be rounded up."""
-    rows = table.tiles("flat", task.dtype, task.math, task.width)
+    rows = table.tiles("flat", task.dtype, task.math, task.arch, task.width)
     alone, c = task.geometry.groups == 1, task.channels[0]
     return tuple(tile for tile in rows if alone or c % tile.run == 0)
 

@@ -277,7 +277,7 @@ def admits(task: Task) -> str | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.tiles("gather", task.dtype, task.math, task.width)
+    return table.tiles("gather", task.dtype, task.math, task.arch, task.width)
 
 
 def choose(task: Task) -> Tile:

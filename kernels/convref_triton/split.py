@@ -35,7 +35,7 @@ def admits(task: Task) -> str | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles with which there is something to cut."""
-    rows = table.tiles("split", task.dtype, task.math)
+    rows = table.tiles("split", task.dtype, task.math, task.arch)
     return tuple(tile for tile in rows if splits(task, tile) > 1)
 
 

@@ -2,40 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Tile(NamedTuple):
-    """A row of the table.
-
-    Parameters
-    ----------
-    bm, bn, bk : int
-        Rows, columns and depth of a tile.
-    warps, stages : int
-        Options of the compiler.
-    band : int
-        Rows of tiles that share columns while they are in the L2 cache.
-    run : int
-        Channels that have to lie side by side, as one vector.
-    side : int
-        Columns of pixels that one element of a row stands for.
-    """
-
-    bm: int
-    bn: int
-    bk: int
-    warps: int = 4
-    stages: int = 3
-    band: int = 8
-    run: int = 1
-    side: int = 1
-
-    def __str__(self) -> str:
-        run = f" run{self.run}" if self.run > 1 else ""
-        side = f" x{self.side}" if self.side > 1 else ""
-        return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}{run}{side}"
-
+from .archs import fitted
+from .tile import Tile as Tile
 
 NARROW = (  # 16-bit operands
     Tile(128, 128, 64, 8, 4),
@@ -249,14 +217,18 @@ TOTAL = (  # pixels, or vectors of them, and channels of a block
 )
 
 
-def tiles(kernel: str, dtype: str, math: str, width: int = 16) -> tuple[Tile, ...]:
+def tiles(kernel: str, dtype: str, math: str, arch: str, width: int = 16) -> tuple[Tile, ...]:
     """Return the rows for a kernel, best guess first where sizes are large.
 
     `width`: bytes of the vectors that the operands share.
     """
-    key = kernel, math if dtype == "f32" else dtype
-    found = SHORT.get(key, TILES[key]) if width < 8 else TILES[key]
-    return tuple(tile for tile in found if width == 16 or tile.bm <= TALLEST.get(kernel, tile.bm))
+    kind = math if dtype == "f32" else dtype
+    found = TILES[kernel, kind]
+    if width < 8:
+        found = SHORT.get((kernel, kind), found)
+    if width < 16:
+        found = tuple(tile for tile in found if tile.bm <= TALLEST.get(kernel, tile.bm))
+    return fitted(found, kernel, kind, arch, width)
 
 
 def held(tile: Tile) -> int:

@@ -128,7 +128,7 @@ def admits(task: Task) -> str | None:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the rows of the table that serve a task."""
     last = task.kind == "unfold" and is_channels_last(task.added)
-    return table.tiles("unfold last" if last else task.kind, task.dtype, "ieee")
+    return table.tiles("unfold last" if last else task.kind, task.dtype, "ieee", task.arch)
 
 
 def choose(task: Task) -> Tile:

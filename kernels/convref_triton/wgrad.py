@@ -128,7 +128,7 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task: channels of one group alone can be rounded up."""
     shape = task.geometry
     alone, sizes = shape.groups == 1, (shape.small_channels, shape.big_channels)
-    rows = table.tiles("wgrad", task.dtype, task.math, task.width)
+    rows = table.tiles("wgrad", task.dtype, task.math, task.arch, task.width)
     return tuple(t for t in rows if alone or not any(size % t.run for size in sizes))
 
 
