@@ -125,7 +125,7 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     names = list(specialisation.signature)
     constants = {(names.index(name),): value for name, value in specialisation.constants.items()}
     signature = dict(specialisation.signature)
-    source = ASTSource(kernel, signature, constants, dict(specialisation.attributes))
+    source = _language(kernel)(kernel, signature, constants, dict(specialisation.attributes))
     hits: list[bool] = []
     start = time.perf_counter()
     with triton.knobs.compilation.scope(), _caught() as said:
@@ -142,6 +142,15 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     seconds = time.perf_counter() - start
     metadata = made.metadata._asdict()
     return Compiled(specialisation, arch, made.name, dict(made.asm), metadata, seconds, any(hits))
+
+
+def _language(kernel: Any) -> type[ASTSource]:
+    """Return what reads a kernel's source: Triton's front end or Gluon's."""
+    if not kernel.is_gluon():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource
 
 
 @contextlib.contextmanager

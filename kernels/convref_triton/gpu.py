@@ -354,7 +354,7 @@ def _expanded(kind: str, has_maps: bool) -> tuple[str, ...]:
     if not kind.startswith("tensordesc"):
         return (PARAMETERS[kind],)
     # As Triton takes a descriptor apart: a map, or the tensor and how it is padded; its geometry.
-    rank = kind.count(",") + 1
+    rank = kind.partition("]")[0].count(",") + 1
     head = ("tensormap",) if has_maps else ("ptr", *("i64",) * (2 * rank), "bool")
     return (*head, *("i32",) * rank, *("i64",) * rank)
 

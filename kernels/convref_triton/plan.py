@@ -24,6 +24,7 @@ from . import (
     measured,
     norm,
     pool,
+    race,
     resize,
     split,
     tma,
@@ -171,9 +172,14 @@ def _of_family(builder: Builder) -> list[Choice]:
 
 def choices(task: Task) -> Iterator[Choice]:
     """Yield everything that computes a task, the preferred kernel first."""
-    for kernel in KERNELS[task.kind]:
+    for kernel in _kernels(task):
         if kernel.admits(task) is None:
             yield from (_choice(kernel, tile) for tile in kernel.tiles(task))
+
+
+def _kernels(task: Task) -> tuple[Kernel, ...]:
+    """Return the kernels of a task, those that only a measurement chooses last."""
+    return (*KERNELS[task.kind], *race.KERNELS.get(task.kind, ()))
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
@@ -209,11 +215,13 @@ def _known(
 
 def _expected(task: Task) -> tuple[Choice, str]:
     """Return the heuristic's choice, and why kernels that are preferred do not admit the task."""
+    raced = race.KERNELS.get(task.kind, ())
+    others = [f"no {_name(k)}: {k.admits(task) or race.UNMEASURED}" for k in raced]
     passed = ["heuristic"]
     for kernel in KERNELS[task.kind]:
         reason = kernel.admits(task)
         if reason is None:
-            return _choice(kernel, kernel.choose(task)), "; ".join(passed)
+            return _choice(kernel, kernel.choose(task)), "; ".join(passed + others)
         passed.append(f"no {_name(kernel)}: {reason}")
     raise AssertionError(f"no kernel takes every {task.kind}")
 
@@ -231,7 +239,7 @@ def _source(kernel: Kernel | Family) -> str:
 
 
 def _named(task: Task, name: str) -> Kernel:
-    return next(kernel for kernel in KERNELS[task.kind] if _name(kernel) == name)
+    return next(kernel for kernel in _kernels(task) if _name(kernel) == name)
 
 
 def _name(kernel: Kernel | Family) -> str:

@@ -153,7 +153,8 @@ def _of_value(kernel: Any, parameter: Any, value: Any) -> tuple[str, bool]:
         return "fp32", False
     if isinstance(value, Descriptor):
         block = ", ".join(map(str, value.block))
-        return f"tensordesc<{_type(kernel, parameter, value.slot)}[{block}]>", False
+        layout = f",{_layout(value)!r}" if kernel.is_gluon() else ""
+        return f"tensordesc<{_type(kernel, parameter, value.slot)}[{block}]{layout}>", False
     if isinstance(value, Slot):
         kind = ("*k" if parameter.is_const else "*") + _type(kernel, parameter, value)
         return kind, marks and value.aligned
@@ -163,6 +164,14 @@ def _of_value(kernel: Any, parameter: Any, value: Any) -> tuple[str, bool]:
     if value == 1 and not free:
         return "constexpr", False
     return _width(kernel, parameter, value), marks and value % 16 == 0
+
+
+def _layout(box: Descriptor) -> Any:
+    """Return how a box lies in shared memory: what Triton finds by itself, and Gluon is told."""
+    from triton.experimental.gluon import language as gl
+
+    kind = gl.dtype(TRITON_TYPES[box.slot.dtype])
+    return gl.NVMMASharedLayout.get_default_for(list(box.block), kind)
 
 
 def _type(kernel: Any, parameter: Any, slot: Slot) -> str:

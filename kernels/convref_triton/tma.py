@@ -15,6 +15,7 @@ hold what other groups and pixels are made of, and are not stored.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -182,18 +183,19 @@ def tiles(task: Task) -> tuple[Tile, ...]:
 
 def choose(task: Task) -> Tile:
     """Return the tile that the heuristic expects to be the fastest, waste of boxes included."""
+    return min(tiles(task), key=lambda tile: time(task, tile, tile.bn, tile.bm))
+
+
+def time(task: Task, tile: Tile, pixels: int, channels: int) -> float:
+    """Return how long a task takes on tiles of so many pixels and channels: an estimate."""
     geometry = task.geometry
     written = geometry.big if task.kind == "scatter" else geometry.small
-    rank, pixels = geometry.rank, (geometry.n, *written)
+    rank, sizes = geometry.rank, (geometry.n, *written)
     if geometry.pointwise:
-        rank, pixels = 0, (prod(pixels), 1, 1, 1)
-
-    def time(tile: Tile) -> float:
-        boxes = prod(in_boxes(pixels, best_box(tile.bn, pixels, rank)))
-        count = boxes * -(-task.channels[1] // tile.bm) * geometry.groups
-        return -(-count // table.SMS) * tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
-
-    return min(tiles(task), key=time)
+        rank, sizes = 0, (prod(sizes), 1, 1, 1)
+    boxes = prod(in_boxes(sizes, best_box(pixels, sizes, rank)))
+    count = boxes * -(-task.channels[1] // channels) * geometry.groups
+    return -(-count // table.SMS) * tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
 
 
 def best_box(size: int, pixels: Four, rank: int) -> Four:
@@ -215,11 +217,15 @@ def in_boxes(pixels: Four, box: Four) -> Four:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    add(task, tile, launch)
+
+
+def add(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
+    """Add what computes a task with a kernel that reads boxes, whose `launch` is given."""
     pairs, y = laid(task), task.result()
     stored = task.stored(y)
     epilogue, scatter = task.epilogue(stored), task.kind == "scatter"
-    made = launch(task.geometry, pairs, stored, scatter, tile, epilogue)
-    task.builder.steps.append(made)
+    task.builder.steps.append(launch(task.geometry, pairs, stored, scatter, tile, epilogue))
     task.finish(stored, y)
 
 

@@ -1,0 +1,248 @@
+"""The product of `tma` by warps of two kinds: one loads, two groups multiply, tile after tile.
+
+y[n, k, p] = sum over taps r and channels c of x[n, c, p + r * dilation - lo] w[k, c, r]
+
+Rows are a box of pixels and columns output channels, both read from shared memory where tensor maps
+put them. A program stays on its multiprocessor and takes every so-manieth tile; what it loads runs
+ahead of what it multiplies, across tiles. What `tma` says of padding and strangers holds here too.
+"""
+
+from __future__ import annotations
+
+from triton import language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma as maps
+
+from . import ring, table, tma
+from .epilogue import finish
+from .gather import strides, unit
+from .geometry import Geometry, Tensor
+from .index import tile_of
+from .launch import Launch
+from .ring import PART, closed, in_parts, opened, product, taken
+from .table import Tile
+from .task import PLAIN, Epilogue, Pairs, Task
+from .tma import corner, in_image
+
+RUNTIME = [*tma.RUNTIME, "groups"]
+
+
+@gluon.jit
+def place(tile, boxes, columns, BAND: gl.constexpr):
+    """Return (group, box, column) of a tile."""
+    group = tile // (boxes * columns)
+    box, column = tile_of(tile - group * (boxes * columns), boxes, columns, BAND)
+    return group, box, column
+
+
+@gluon.jit
+def load_box(x, n, d, h, v, c, came, block, RANK: gl.constexpr):
+    """Start to load the box of x at (n, d, h, v, c)."""
+    if RANK == 0:
+        maps.async_copy_global_to_shared(x, [n, c], came, block)
+    elif RANK == 1:
+        maps.async_copy_global_to_shared(x, [n, v, c], came, block)
+    elif RANK == 2:
+        maps.async_copy_global_to_shared(x, [n, h, v, c], came, block)
+    else:
+        maps.async_copy_global_to_shared(x, [n, d, h, v, c], came, block)
+
+
+@gluon.jit
+def load_tile(
+    x, w, ring_of, count, n, d, h, v, channel, row, column, tap, C,
+    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr,
+    BK: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load the blocks of a tile's taps and channels; return the count of the next one."""
+    xs, ws, full, free = ring_of
+    BYTES: gl.constexpr = x.block_type.nbytes + w.block_type.nbytes
+    for t in range(TAPS[0]):
+        for r in range(TAPS[1]):
+            for s in range(TAPS[2]):
+                for c in range(0, C, BK):
+                    slot, came = taken(full, free, count, BYTES, STAGES)
+                    load_box(
+                        x, n, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2], channel + c,
+                        came, xs.index(slot), RANK,
+                    )  # fmt: skip
+                    maps.async_copy_global_to_shared(w, [row, column + c], came, ws.index(slot))
+                    count += 1
+                column += tap
+    return count
+
+
+@gluon.jit
+def load(
+    tensors, ring_of, tiles, boxes, columns, magic, lo, w_place, C,
+    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, PAIRS: gl.constexpr,
+    BOX: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
+    x, w, x_2, w_2 = tensors
+    w_first, w_tap, w_row, w_column = w_place
+    count = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        group, box, column = place(tile, boxes, columns, BAND)
+        n, o, p, q = corner(box, *magic, RANK, BOX)
+        d, h, v = o - lo[0], p - lo[1], q - lo[2]
+        row, first = group * w_row + column * BN, w_first + group * w_column
+        count = load_tile(
+            x, w, ring_of, count, n, d, h, v, group * C, row, first, w_tap, C,
+            RANK, TAPS, MOVE, BK, STAGES,
+        )  # fmt: skip
+        if PAIRS == 2:
+            count = load_tile(
+                x_2, w_2, ring_of, count, n, d, h, v, group * C, row, first, w_tap, C,
+                RANK, TAPS, MOVE, BK, STAGES,
+            )  # fmt: skip
+
+
+@gluon.jit
+def multiply(
+    tensors, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
+    WHICH: gl.constexpr, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
+    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Compute a group's tiles, or its rows of all tiles, in parts of PART columns."""
+    y, bias, scale, shift, residual = tensors
+    # Strides come in vectors, here too: what a product is divided by is not passed on to a group.
+    y_n, y_g, y_d, y_h, y_w, y_c = y_steps
+    image_y, group_y = y_n.to(gl.int64) * VEC[0], y_g.to(gl.int64) * VEC[0]
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
+    y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
+    ROWS: gl.constexpr = BM // READERS
+    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    OUT: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    turn = 0 if READERS > 1 else WHICH
+    programs, count = gl.num_programs(0), turn * steps
+    for tile in range(gl.program_id(0) + turn * programs, tiles, TURNS * programs):
+        acc = product(*ring_of, count, steps, FIRST, ROWS, BM, BN, BK, False, STAGES)
+        count += TURNS * steps
+        group, box, column = place(tile, boxes, columns, BAND)
+        n, o, p, q = corner(box, *magic, RANK, BOX)
+        i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+        pixels, real = in_image(i, n, o, p, q, *sizes, y_n, y_d, y_h, y_w, BOX)
+        to_y = n * image_y + group * group_y
+        parts = in_parts(acc, BN // PART)
+        for part in gl.static_range(BN // PART):
+            outs = column * BN + part * PART + gl.arange(0, PART, gl.SliceLayout(0, OUT))
+            known = outs < K
+            inside = real[:, None] & known[None, :]
+            y_tile = to_y + (pixels[:, None] + (outs * y_c)[None, :])
+            out = finish(
+                gl.convert_layout(parts[part], OUT), bias, scale, shift, residual,
+                group * K + outs, known, y_tile, inside, ACTIVATION,
+            )  # fmt: skip
+            gl.store(y + y_tile, out.to(y.dtype.element_ty), inside)
+
+
+@gluon.jit(do_not_specialize=RUNTIME)
+def gluon_fprop(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    N, O, P, Q, C, K, lo_d, lo_h, lo_w, w_first, w_tap, w_row, w_column,
+    boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    y_n, y_g, y_d, y_h, y_w, y_c, groups,
+    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, PAIRS: gl.constexpr,
+    BOX: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
+    ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Compute every so-manieth tile of y, (BM pixels, BN channels), from (x, w) and (x_2, w_2)."""
+    xs = gl.allocate_shared_memory(x.dtype, [STAGES] + x.block_type.shape, x.layout)
+    ws = gl.allocate_shared_memory(w.dtype, [STAGES] + w.block_type.shape, w.layout)
+    full, free = opened(STAGES, READERS)
+    ring_of = (xs, ws, full, free)
+    magic = (
+        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
+    )  # fmt: skip
+    columns = tl.cdiv(K * VEC[1], BN)
+    tiles = boxes * columns * groups
+    steps = PAIRS * TAPS[0] * TAPS[1] * TAPS[2] * tl.cdiv(C, BK)
+    results, sizes = (y, bias, scale, shift, residual), (N, O, P, Q)
+    y_steps = (y_n, y_g, y_d, y_h, y_w, y_c)
+    gl.warp_specialize(
+        [
+            (multiply, (
+                results, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
+                gl.constexpr(0), READERS, RANK, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND,
+                STAGES, ACTIVATION,
+            )),
+            (multiply, (
+                results, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
+                gl.constexpr(1), READERS, RANK, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND,
+                STAGES, ACTIVATION,
+            )),
+            (load, (
+                (x, w, x_2, w_2), ring_of, tiles, boxes, columns, magic, (lo_d, lo_h, lo_w),
+                (w_first, w_tap, w_row, w_column), C,
+                RANK, TAPS, MOVE, PAIRS, BOX, BN, BK, BAND, STAGES,
+            )),
+        ],
+        [4, 1],
+        REGISTERS,
+    )  # fmt: skip
+    closed(full, free, STAGES)
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why warps of two kinds do not compute a task."""
+    if task.builder.call.specs[0].device != "cuda":
+        return "the interpreter has no Gluon"
+    if not task.arch.startswith("sm_9"):
+        return f"{task.arch} has no warp groups that multiply"
+    return tma.admits(task)
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return table.tiles("gluon_fprop", task.dtype, task.math, task.arch)
+
+
+def choose(task: Task) -> Tile:
+    """Return the tile that the heuristic expects to be the fastest, waste of boxes included."""
+    return min(tiles(task), key=lambda tile: tma.time(task, tile, tile.bm, tile.bn))
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    tma.add(task, tile, launch)
+
+
+def launch(
+    geometry: Geometry,
+    pairs: Pairs,
+    y: Tensor,
+    scatter: bool,
+    tile: Tile,
+    epilogue: Epilogue = PLAIN,
+) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here."""
+    arguments, constants = tma.given(
+        geometry, pairs, y, scatter, tile.bm, tile.bn, tile.bk, epilogue
+    )
+    k = geometry.big_channels if scatter else geometry.small_channels
+    count = arguments["boxes"] * -(-k // tile.bn) * geometry.groups
+    return Launch(
+        gluon_fprop,
+        (min(count, table.SMS), 1, 1),
+        arguments | {"groups": geometry.groups},
+        constants
+        | {
+            "BM": tile.bm,
+            "BN": tile.bn,
+            "BK": tile.bk,
+            "BAND": tile.band,
+            "STAGES": tile.stages,
+            "READERS": ring.readers(tile.bm, tile.bn),
+            "REGISTERS": ring.REGISTERS,
+        },
+        tile.warps,
+        tile.stages,
+    )

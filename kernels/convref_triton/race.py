@@ -1,0 +1,20 @@
+"""Kernels that only a measurement chooses: in Gluon, whose language changes with every Triton.
+
+They are offered to a tuner on a card that runs them, and taken for a call where that found them
+faster. A Triton that has another Gluon has none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+
+WRITTEN_FOR = "3.6."  # how the version of Triton begins
+UNMEASURED = "taken only where it was measured to be the fastest"
+
+KERNELS: dict[str, tuple[Any, ...]] = {}
+if triton.__version__.startswith(WRITTEN_FOR):
+    from . import gluon_fprop
+
+    KERNELS = {"gather": (gluon_fprop,), "scatter": (gluon_fprop,)}

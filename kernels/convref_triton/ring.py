@@ -1,0 +1,133 @@
+"""A ring of blocks in shared memory: one warp fills it, two warp groups multiply what lies there.
+
+Block `count` lies in slot count % STAGES, count // STAGES blocks after the first one there. A slot
+has two barriers: `full` completes when all bytes of a block have come, `free` when its readers are
+done with it, and a wait names the parity of the completion that it is for.
+
+A tile whose sums are too many for one group is shared: each group has half of its rows, and a
+block has two readers. Else groups take tiles in turn, and one stores while the other multiplies.
+"""
+
+from __future__ import annotations
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+GROUPS = 2  # warp groups that multiply
+WARPS = 4  # of a group
+MOST_SUMS = 128 * 128  # of a group: as many registers of a thread as leave room for the rest
+REGISTERS = (232, 40)  # of a thread of a group, of the warp that loads
+PART = gl.constexpr(64)  # columns of sums that a group stores at a time
+
+
+def readers(rows: int, columns: int) -> int:
+    """Return how many groups share a tile."""
+    return 1 if rows * columns <= MOST_SUMS else GROUPS
+
+
+@triton.jit
+def slot_of(count, STAGES: gl.constexpr):
+    """Return where a block lies."""
+    return count % STAGES
+
+
+@triton.jit
+def parity_of(count, STAGES: gl.constexpr):
+    """Return the parity of the completion of `full` by which a block has come."""
+    return count // STAGES & 1
+
+
+@triton.jit
+def freed(count, STAGES: gl.constexpr):
+    """Return the parity of the completion of `free` that a block needs; the first need none.
+
+    Before a barrier has completed once, a wait for the odd parity is over.
+    """
+    return parity_of(count, STAGES) ^ 1
+
+
+@gluon.jit
+def opened(STAGES: gl.constexpr, READERS: gl.constexpr):
+    """Return the barriers (full, free) of a ring."""
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(STAGES):
+        mbarrier.init(full.index(slot), count=1)
+        mbarrier.init(free.index(slot), count=READERS)
+    fence_async_shared()
+    return full, free
+
+
+@gluon.jit
+def closed(full, free, STAGES: gl.constexpr):
+    """Give the barriers' memory back; all groups have returned."""
+    for slot in gl.static_range(STAGES):
+        mbarrier.invalidate(full.index(slot))
+        mbarrier.invalidate(free.index(slot))
+
+
+@gluon.jit
+def taken(full, free, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
+    """Return (slot, barrier) for the block that is to be loaded next, when its slot is free."""
+    slot = slot_of(count, STAGES)
+    mbarrier.wait(free.index(slot), freed(count, STAGES))
+    came = full.index(slot)
+    mbarrier.expect(came, BYTES)
+    return slot, came
+
+
+@gluon.jit
+def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, TURN: gl.constexpr):
+    """Return a block as (ROWS, DEPTH); with TURN its rows lie side by side."""
+    if TURN:
+        return block.reshape((DEPTH, ROWS)).permute((1, 0))
+    else:
+        return block.reshape((ROWS, DEPTH))
+
+
+@gluon.jit
+def product(
+    left, right, full, free, count, steps,
+    FIRST: gl.constexpr, ROWS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    TURN: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Return the sum of left right^T over blocks count, ... : ROWS rows from FIRST.
+
+    One product stays in flight, so that a block is given back one step after it was read.
+    """
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
+    slot, parity = slot_of(count, STAGES), parity_of(count, STAGES)
+    before = slot
+    for step in range(steps):
+        mbarrier.wait(full.index(slot), parity)
+        a = matrix(left.index(slot), BM, BK, TURN).slice(FIRST, ROWS)
+        b = matrix(right.index(slot), BN, BK, TURN).permute((1, 0))
+        acc = warpgroup_mma(a, b, acc, is_async=True)
+        acc = warpgroup_mma_wait(1, deps=[acc])
+        mbarrier.arrive(free.index(before), pred=step > 0)
+        before = slot
+        slot += 1
+        if slot == STAGES:
+            slot = 0
+            parity ^= 1
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(free.index(before))
+    return acc
+
+
+@gluon.jit
+def in_parts(acc, COUNT: gl.constexpr):
+    """Return a tile's columns in so many parts, without moving them between threads."""
+    if COUNT == 1:
+        return (acc,)
+    else:
+        halves = acc.reshape((acc.shape[0], 2, acc.shape[1] // 2)).permute((0, 2, 1)).split()
+        return in_parts(halves[0], COUNT // 2) + in_parts(halves[1], COUNT // 2)
