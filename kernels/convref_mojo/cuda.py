@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from math import prod
 from typing import Any, Protocol
@@ -15,13 +16,15 @@ from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.problem import BASE_ROLE
 
-from . import emit
+from . import emit, pool, pool_launches
 from .backend import checked, result
 from .launches import THREADS, TILE, Array, Launch, launches
 
 DTYPES = ("f32", "f64", "bf16")
 SPAN = 2**31  # elements, from which on 32-bit offsets do not reach
 BROADEST = 65535  # blocks along y
+NOWHERE = -(2**62)  # no index
+EXACT = 2**24  # integers up to which float32 holds each
 
 
 class Runner(Protocol):
@@ -41,12 +44,12 @@ class Runner(Protocol):
     def facts(self, role: str, array: Any) -> Array:
         """Return what launches need to know of an array."""
 
-    def run(self, launch: Launch, arrays: dict[str, Any], written: str) -> None:
+    def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
         """Run one launch."""
 
 
 class GpuBackend:
-    """Computes fprop and backward of convolutions with the GPU kernels.
+    """Computes convolutions and pools with the GPU kernels.
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ class GpuBackend:
 
     def supports(self, call: Call) -> str | None:
         """Return None, or what is missing: a kernel, a dtype, a device or the PTX."""
-        if call.op != "conv" or call.pass_ not in ("fprop", "backward"):
+        if call.op != "conv" and call.op not in pool.OPS:
             return f"no {call.op}.{call.pass_} kernel for the GPU"
         if call.dtype not in DTYPES:
             return f"no kernel for {call.dtype}, only for {', '.join(DTYPES)}"
@@ -79,9 +82,8 @@ class GpuBackend:
             return f"only the device {self.runner.device} is served"
         if max(prod(call.problem.shape(role)) for role in (*call.roles, *call.wanted)) >= SPAN:
             return "offsets have 32 bits, an array has 2**31 elements or more"
-        if call.problem.groups * -(-max(call.problem.c, call.problem.k) // TILE) > BROADEST:
-            return f"more than {BROADEST} tiles of channels"
-        return self.runner.missing() or emit.missing()
+        found = _too_many_tiles(call) if call.op == "conv" else _too_large_windows(call)
+        return found or self.runner.missing() or emit.missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role.
@@ -103,13 +105,19 @@ class GpuBackend:
         if max(array.reach for array in arrays.values()) >= SPAN:
             what = "offsets have 32 bits, an array reaches over 2**31 elements or more"
             raise UnsupportedError(message(self.name, what, call))
-        for launch in launches(call, arrays, self.kinds):
-            self.runner.run(launch, given | results, launch.pointers[0][0])
+        for launch in self._launches(call, arrays):
+            self.runner.run(launch, given | results)
         return tuple(results.get(role) for role in call.signature.results)
+
+    def _launches(self, call: Call, arrays: dict[str, Array]) -> Iterable[Launch]:
+        if call.op == "conv":
+            return launches(call, arrays, self.kinds)
+        empty = all(prod(arrays[role].shape) == 0 for role in call.wanted)
+        return () if empty else (pool_launches.launch(call, arrays),)
 
     def numerics(self, call: Call) -> Numerics:
         """Return the model: tensor-core sums in float32 for bfloat16, else sums that round."""
-        if call.dtype == "bf16" and "mma" in self.kinds:
+        if call.op == "conv" and call.dtype == "bf16" and "mma" in self.kinds:
             return Numerics("mma32")
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
@@ -118,6 +126,19 @@ class GpuBackend:
         if (reason := self.runner.missing() or emit.missing()) is not None:
             return {"missing": reason}
         return {"sources": emit.source_hash(), "compiler": emit.version() or ""}
+
+
+def _too_many_tiles(call: Call) -> str | None:
+    tiles = call.problem.groups * -(-max(call.problem.c, call.problem.k) // TILE)
+    return f"more than {BROADEST} tiles of channels" if tiles > BROADEST else None
+
+
+def _too_large_windows(call: Call) -> str | None:
+    if pool_launches.largest(call.problem) >= SPAN:
+        return "positions have 32 bits, a window reaches over 2**31 or more"
+    if pool_launches.taps(call.problem) >= EXACT:
+        return "a divisor of 2**24 or more"
+    return None
 
 
 class Interpreter:
@@ -137,9 +158,9 @@ class Interpreter:
         return checked(call, role, operand).copy(order="K")  # type: ignore[union-attr]
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
-        """Return NaN in memory for a result."""
+        """Return memory for a result, full of what no result is."""
         out = result(call, role, given)
-        out.fill(np.nan)
+        out.fill(NOWHERE if role == "indices" else np.nan)
         return out
 
     def facts(self, role: str, array: Any) -> Array:
@@ -149,7 +170,7 @@ class Interpreter:
         )
         return Array(role, array.shape, strides, True)
 
-    def run(self, launch: Launch, arrays: dict[str, Any], written: str) -> None:
+    def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
         """Run one launch, each with another order of warps."""
         from convref_ptx import Buffer
         from convref_ptx import launch as run
@@ -160,7 +181,7 @@ class Interpreter:
                 arguments.append(None)
                 continue
             flat = _flat(arrays[role])
-            arguments.append(Buffer(flat, role == written, at * flat.itemsize))
+            arguments.append(Buffer(flat, role in launch.written, at * flat.itemsize))
         self.seed += 1
         run(
             _program(self.arch, launch.kernel),
@@ -202,7 +223,7 @@ class Device:
     def dense(self, call: Call, role: str, operand: Any) -> Any:
         """Return the operand, checked: strides are arguments of the kernels."""
         got = tuple(operand.shape), str(operand.dtype).removeprefix("torch.")
-        need = call.problem.shape(role), _torch_name(call.dtype)
+        need = call.problem.shape(role), _torch_name(call.dtype_of(role))
         if got != need:
             where = f"{call.op}.{call.pass_}"
             raise UnsupportedError(message(where, f"{role} is {got}, needs {need}", call))
@@ -218,22 +239,23 @@ class Device:
         last = images and len(shape) in (4, 5) and images[0].stride(1) == 1
         formats = {4: torch.channels_last, 5: torch.channels_last_3d}
         layout = formats[len(shape)] if last else torch.contiguous_format
-        return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
+        dtype = getattr(torch, _torch_name(call.dtype_of(role)))
+        return torch.empty(shape, dtype=dtype, device=like.device, memory_format=layout)
 
     def facts(self, role: str, array: Any) -> Array:
         """Return what launches need to know of an array."""
         strides = tuple(0 if n == 1 else s for n, s in zip(array.shape, array.stride()))
         return Array(role, tuple(array.shape), strides, array.data_ptr() % 16 == 0)
 
-    def run(self, launch: Launch, arrays: dict[str, Any], written: str) -> None:
+    def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
         """Run one launch on the current stream of the result's device."""
         import torch
 
-        out = arrays[written]
+        out = arrays[launch.pointers[0][0]]
         major, minor = torch.cuda.get_device_capability(out.device)
         arch = "sm_90a" if (major, minor) == (9, 0) else "sm_80"
         addresses = [
-            arrays[role].data_ptr() + at * out.element_size() if role else 0
+            arrays[role].data_ptr() + at * arrays[role].element_size() if role else 0
             for role, at in launch.pointers
         ]
         with torch.cuda.device(out.device):

@@ -1,4 +1,4 @@
-"""A call as launches of the GPU kernels: which kernel, arrays and geometry, all of it data.
+"""A convolution as launches of the GPU kernels: which kernel, arrays and geometry, all of it data.
 
 Nothing here knows where they run: cuda.py gives them to the CUDA driver, or to an interpreter.
 """
@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from convref.case import Call
-from convref.problem import BASE_ROLE, Axis, ConvProblem
+from convref.problem import BASE_ROLE, ConvProblem
 
 from .geometry import Line, axes, gathered, lattices
 from .memory import Strides, channel, spatial
@@ -22,21 +22,24 @@ VECTOR = 8  # numbers that product.mojo loads at once
 Int32 = ctypes.c_int32
 
 
-def _struct(name: str, *fields: Any) -> Any:
+def struct(name: str, *fields: Any) -> Any:
     """Return a struct of gpu/geometry.mojo; a field is an int32, or (name, struct)."""
     pairs = [field if isinstance(field, tuple) else (field, Int32) for field in fields]
     return type(name, (ctypes.Structure,), {"_fields_": pairs})
 
 
-GpuLine = _struct("Line", "count", "size", "step", "taps", "shift", "pace")
-Place = _struct("Place", *"nczyx")
-GpuFilter = _struct("Filter", "group", "channel", "result", *"zyx")
-Geometry = _struct(
+GpuLine = struct("Line", "count", "size", "step", "taps", "shift", "pace")
+Place = struct("Place", *"nczyx")
+GpuFilter = struct("Filter", "group", "channel", "result", *"zyx")
+Geometry = struct(
     "Geometry",
     *("images", "groups", "channels", "results", "biased", "bias"),
     *((axis, GpuLine) for axis in "zyx"),
     *((side, Place) for side in ("big", "small")),
     ("filter", GpuFilter),
+    "pairs",
+    ("second_big", Place),
+    ("second_filter", GpuFilter),
 )
 
 
@@ -54,22 +57,37 @@ class Array(NamedTuple):
         return sum(abs(s) * (n - 1) for n, s in zip(self.shape, self.strides))
 
 
+Pointer = tuple[str, int]
+NULL: Pointer = "", 0
+
+
 class Launch(NamedTuple):
-    """One launch: a kernel, its pointers as (role, elements from its start), and its geometry."""
+    """One launch: a kernel, its pointers as (role, elements from its start), and its geometry.
+
+    The first `results` pointers are those that are written.
+    """
 
     kernel: str
     grid: tuple[int, int]
-    pointers: tuple[tuple[str, int], ...]
+    pointers: tuple[Pointer, ...]
     geometry: Any
+    results: int = 1
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Return the roles that the kernel writes."""
+        return frozenset(role for role, _ in self.pointers[: self.results])
 
 
 class Sum(NamedTuple):
-    """The operands of a sum over windows (gather) or of a filter gradient (correlate)."""
+    """The arrays of a sum over windows (gather) or of a filter gradient (correlate).
 
-    big: Array
-    small: Array
-    filter: Array
-    bias: Array | None
+    `pairs` has what the windows slide over and the filter, of each term; absent arrays are None.
+    """
+
+    pairs: tuple[tuple[Array | None, Array], ...]
+    small: Array | None
+    bias: Array | None = None
 
 
 def _line(line: Line) -> Any:
@@ -93,19 +111,31 @@ def _filter(
     return GpuFilter(group, summed, results, *steps), start
 
 
+def place(array: Array | None, paces: Sequence[int] = (1, 1, 1)) -> Any:
+    """Return the strides of an array, of its axes from one multiple of a pace to the next."""
+    if array is None:
+        return Place()
+    steps = (pace * stride for pace, stride in zip(paces, spatial(array.strides)))
+    return Place(array.strides[0], channel(array.strides, array.shape[1]), *steps)
+
+
 def _geometry(
-    problem: ConvProblem, lines: Sequence[Line], channels: int, results: int, arrays: Sum
-) -> Any:
-    g = Geometry(problem.n, problem.groups, channels, results)
+    problem: ConvProblem, lines: Sequence[Line], scatter: bool, arrays: Sum
+) -> tuple[Any, list[int]]:
+    """Return the struct of a launch, and where in each filter the first tap that is read lies."""
+    g = Geometry(problem.n, problem.groups, *_sides(problem, scatter), pairs=len(arrays.pairs))
     for axis, line in zip("zyx", lines):
         setattr(g, axis, _line(line))
-    big, small = arrays.big, arrays.small
-    g.big = Place(big.strides[0], channel(big.strides, big.shape[1]), *spatial(big.strides))
-    paces = (line.pace * stride for line, stride in zip(lines, spatial(small.strides)))
-    g.small = Place(small.strides[0], channel(small.strides, small.shape[1]), *paces)
+    g.small = place(arrays.small, [line.pace for line in lines])
+    starts = []
+    for prefix, (big, w) in zip(("", "second_"), arrays.pairs):
+        strides, at = _filter(problem, lines, w, scatter)
+        setattr(g, f"{prefix}big", place(big))
+        setattr(g, f"{prefix}filter", strides)
+        starts.append(at)
     if arrays.bias is not None:
         g.biased, g.bias = 1, arrays.bias.strides[0]
-    return g
+    return g, starts
 
 
 def _sides(problem: ConvProblem, scatter: bool) -> tuple[int, int]:
@@ -118,65 +148,64 @@ def _sum_launches(
     problem: ConvProblem, scatter: bool, dtype: str, arrays: Sum, kinds: Sequence[str]
 ) -> Iterator[Launch]:
     """Yield a launch for each lattice of windows; `small` is the result."""
-    channels, results = _sides(problem, scatter)
+    out, bias = arrays.small, _pointer(arrays.bias)
+    assert out is not None
     for lines in lattices(problem, scatter):
-        g = _geometry(problem, lines, channels, results, arrays)
-        g.filter, at = _filter(problem, lines, arrays.filter, scatter)
-        start = sum(
-            line.start * stride for line, stride in zip(lines, spatial(arrays.small.strides))
-        )
+        g, starts = _geometry(problem, lines, scatter, arrays)
+        start = sum(line.start * stride for line, stride in zip(lines, spatial(out.strides)))
         windows = problem.n * prod(line.count for line in lines)
-        bias = ("", 0) if arrays.bias is None else (arrays.bias.role, 0)
-        pointers = (
-            (arrays.small.role, start),
-            (arrays.big.role, 0),
-            (arrays.filter.role, at),
-            bias,
-        )
-        if dtype == "bf16" and "mma" in kinds:
-            name = f"gather_mma_{_vectors(arrays, g, at)}"
-            tiles = problem.groups * -(-results // TILE)
-            yield Launch(name, (-(-windows // TILE), tiles), pointers, g)
+        pairs = [(_pointer(big), _pointer(w, at)) for (big, w), at in zip(arrays.pairs, starts)]
+        if dtype == "bf16" and "mma" in kinds and len(pairs) == 1:
+            name = f"gather_mma_{_vectors(arrays.pairs[0], g, starts[0])}"
+            grid = -(-windows // TILE), problem.groups * -(-g.results // TILE)
+            yield Launch(name, grid, (_pointer(out, start), *pairs[0], bias), g)
         else:
-            threads = windows * problem.groups * results
+            first, second = (*pairs, (NULL, NULL), (NULL, NULL))[:2]
+            pointers = _pointer(out, start), *first, bias, *second
+            threads = windows * problem.groups * g.results
             yield Launch(f"gather_{dtype}", (-(-threads // THREADS), 1), pointers, g)
 
 
-def _vectors(arrays: Sum, g: Any, at: int) -> str:
+def _pointer(array: Array | None, at: int = 0) -> Pointer:
+    return NULL if array is None else (array.role, at)
+
+
+def _vectors(pair: tuple[Any, Array], g: Any, at: int) -> str:
     """Return which of the widths of loads both operands admit."""
 
     def admits(array: Array, inner: int, others: Sequence[int]) -> bool:
         whole = all(n % VECTOR == 0 for n in (*others, g.channels))
         return array.aligned and inner == 1 and whole
 
-    big = admits(arrays.big, g.big.c, (g.big.n, g.big.z, g.big.y, g.big.x))
+    big = admits(pair[0], g.big.c, (g.big.n, g.big.z, g.big.y, g.big.x))
     f = g.filter
-    w = admits(arrays.filter, f.channel, (f.group, f.result, f.z, f.y, f.x, at))
+    w = admits(pair[1], f.channel, (f.group, f.result, f.z, f.y, f.x, at))
     return "v8f8" if big and w else "v8f1" if big else "v1f1"
 
 
 def _correlate_launch(
     problem: ConvProblem, dtype: str, arrays: Sum, kinds: Sequence[str]
 ) -> Launch:
+    """Return the launch of a filter gradient; without operands it is a sum over no images."""
     lines = tuple(map(gathered, axes(problem)))
-    channels, results = _sides(problem, False)
-    g = _geometry(problem, lines, channels, results, arrays)
-    g.filter, at = _filter(problem, lines, arrays.filter, False)
-    columns = channels * prod(len(line.taps) for line in lines)
-    pointers = (arrays.filter.role, at), (arrays.big.role, 0), (arrays.small.role, 0)
+    ((big, out),) = arrays.pairs
+    g, (at,) = _geometry(problem, lines, False, arrays)
+    if arrays.small is None:
+        g.images = 0
+    columns = g.channels * prod(len(line.taps) for line in lines)
+    pointers = _pointer(out, at), _pointer(big), _pointer(arrays.small)
     if dtype == "bf16" and "mma" in kinds:
-        tiles = problem.groups * -(-results // TILE)
+        tiles = problem.groups * -(-g.results // TILE)
         return Launch("correlate_mma", (-(-columns // TILE), tiles), pointers, g)
-    threads = problem.groups * results * columns
+    threads = problem.groups * g.results * columns
     return Launch(f"correlate_{dtype}", (-(-threads // THREADS), 1), pointers, g)
 
 
 def _total_launch(problem: ConvProblem, dtype: str, b: Array, dy: Array) -> Launch:
-    lines = [gathered(Axis(size, size, 1, 1, 1, 0, 0)) for size in dy.shape[2:]]
-    lines = [gathered(Axis(1, 1, 1, 1, 1, 0, 0))] * (3 - len(lines)) + lines
-    g = _geometry(problem, lines, 1, 1, Sum(dy, dy, b, None))
-    g.bias = b.strides[0]
-    return Launch(f"total_{dtype}", (problem.k, 1), ((b.role, 0), (dy.role, 0)), g)
+    g = Geometry(problem.n, bias=b.strides[0], small=place(dy))
+    for axis, size in zip("zyx", (1,) * (5 - len(dy.shape)) + dy.shape[2:]):
+        setattr(g, axis, GpuLine(count=size))
+    return Launch(f"total_{dtype}", (problem.k, 1), (_pointer(b), _pointer(dy)), g)
 
 
 def launches(call: Call, arrays: dict[str, Array], kinds: Sequence[str]) -> Iterator[Launch]:
@@ -193,18 +222,16 @@ def launches(call: Call, arrays: dict[str, Array], kinds: Sequence[str]) -> Iter
     problem = call.conv
     for role in call.wanted:
         out, terms, base = arrays[role], call.terms(role), BASE_ROLE[role]
+        pairs = tuple((arrays[first], arrays[second]) for first, second in terms.products)
         if prod(out.shape) == 0:
             continue
         if base == "b":
             yield _total_launch(problem, call.dtype, out, arrays[terms.added[0]])
-            continue
-        ((first, second),) = terms.products
-        if base == "w":
+        elif base == "w":
+            first, second = pairs[0] if pairs else (None, None)
             small, big = (second, first) if problem.transposed else (first, second)
-            sides = Sum(arrays[big], arrays[small], out, None)
-            yield _correlate_launch(problem, call.dtype, sides, kinds)
+            yield _correlate_launch(problem, call.dtype, Sum(((big, out),), small), kinds)
         else:
             scatter = problem.transposed == (base == "y")
             bias = arrays[terms.added[0]] if terms.added else None
-            sides = Sum(arrays[first], out, arrays[second], bias)
-            yield from _sum_launches(problem, scatter, call.dtype, sides, kinds)
+            yield from _sum_launches(problem, scatter, call.dtype, Sum(pairs, out, bias), kinds)

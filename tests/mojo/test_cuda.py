@@ -18,7 +18,7 @@ from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref_bench.properties import OnCuda
 from convref_driver import stub
-from convref_mojo import cuda, emit, launches
+from convref_mojo import cuda, emit, launches, pool, pool_launches
 from convref_ptx import Fault
 from convref_ptx import parse as parse_ptx
 
@@ -27,13 +27,21 @@ if (REASON := emit.missing()) is not None:
 
 ARMS = (cuda.interpreted, cuda.interpreted_sm_80, cuda.interpreted_direct)
 KERNELS = sorted(emit.texts())
-KINDS = ("gather", "correlate", "total")
+KINDS = ("gather", "correlate", "total", *pool_launches.PLACES)
+SMALL = {"dtypes": cuda.DTYPES, "max_elements": 900, "max_macs": 9_000}
 
 
 @settings(max_examples=max(20, settings().max_examples // 4))
-@given(cases(passes=("fprop", "backward"), dtypes=cuda.DTYPES, max_elements=900, max_macs=9_000))
+@given(cases(**SMALL))
 def test_any_case_is_right(case):
     for backend in ARMS if case.call.dtype == "bf16" else ARMS[:1]:
+        found = examine(case, backend)
+        assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+@given(cases(ops=pool.OPS, **SMALL))
+def test_any_pool_is_right(case):
+    for backend in ARMS[:2] if case.call.dtype == "bf16" else ARMS[:1]:
         found = examine(case, backend)
         assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
@@ -50,11 +58,35 @@ LINES = (
     "conv.backward:n1c3k4_i4x5x3_f2_p1:flip=1",
     "conv.backward:n1c3k4_i40_f3_s2:dt=f64:fill=normal",
     "conv.bgrad:n3c1k5_i9x7_f1",
+    "conv.jvp:n1c8k9_i5x6_f3_p1:dt=bf16:mem=x.nhwc:fill=normal",
+    "conv.jvp:n1c3k4_i5x4x6_f3_s2_p1:t=1:tan=x",
+    "conv.jvp:n1c3k4_i7_f3:tan=b",
+    "conv.double_backward:n2c12k8g2_i5x6_f3x2_s2_p1,0x1,2_d1x2:mem=ddx.nhwc:fill=normal",
+    "conv.double_backward:n1c3k4_i5x6_f3:dt=f64:tan=b",
+)
+# Windows that meet, that meet nothing, that are cut off; each rule of what wins.
+POOLS = (
+    "max_pool.fprop:n2c5_i5x6_f3x2_s2x1_p1,0x1,1:mem=nhwc:fill=ties",
+    "max_pool.fprop:n1c3_i5x7x6_f2x3x2_p1_d2x1x1:ceil=1:dt=bf16:fill=nan",
+    "max_pool.fprop:n1c2_i5x6_f3x2_p-1,0x0,-2:dt=f64",
+    "max_pool.fprop:n1c2_i3_f1_p2",
+    "max_pool.backward:n2c5_i7x6_f3_s1_p1:dt=bf16:mem=nhwc",
+    "max_pool.backward:n2c2_i9_f3_s2_p1_d2:dt=f64",
+    "max_pool.jvp:n1c4_i5x6_f3_s2_p1:mem=x.nhwc:fill=normal",
+    "max_pool.double_backward:n1c4_i5x6_f3_s2_p1:mem=nhwc:fill=normal",
+    "avg_pool.fprop:n2c3_i5x6_f2x4_s2_p1:ceil=1:cip=0:mem=nhwc:fill=normal",
+    "avg_pool.fprop:n1c4_i9x10_f2x4_p-1,2x0,0:dt=bf16:mem=nhwc:fill=normal",
+    "avg_pool.backward:n2c3_i5x6_f2x4_s2_p1_d2x1:ceil=1:mem=nhwc:fill=normal",
+    "avg_pool.backward:n1c3_i4x5x6_f2x2x4_s1x2x2_p1:div=-2:dt=bf16:fill=normal",
+    "adaptive_avg_pool.fprop:n2c3_i7x5_o3x8:fill=normal",
+    "adaptive_avg_pool.backward:n2c3_i7x5_o3x8:dt=f64:mem=nhwc:fill=normal",
+    "adaptive_max_pool.jvp:n2c3_i7x5_o3x8:mem=nhwc:fill=ties",
+    "adaptive_max_pool.backward:n1c5_i7_o16",
 )
 
 
 @pytest.mark.parametrize("backend", ARMS, ids=lambda backend: backend.name)
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", LINES + POOLS)
 def test_tiles_meet_without_a_seam(line, backend):
     found = examine(parse(line), backend)
     assert (found.verdict, found.reason) == ("pass", "")
@@ -65,12 +97,12 @@ def test_every_kernel_is_run_by_these_lines(monkeypatch):
     monkeypatch.setattr(
         cuda.Interpreter, "run", lambda self, launch, *_: seen.add((self.arch, launch.kernel))
     )
-    for case in map(parse, LINES):
+    for case in map(parse, LINES + POOLS):
         for backend in ARMS:
             backend.run(case.call, *operands(case))
-    of_other_types = {("sm_80", f"{kind}_{t}") for kind in KINDS for t in ("f32", "f64")}
-    of_other_types |= {("sm_90a", f"{kind}_bf16") for kind in KINDS}
-    assert set(KERNELS) - seen <= of_other_types
+    kinds = {(arch, name.rpartition("_")[0]) for arch, name in seen}
+    assert {(arch, kind) for arch in emit.ARCHES for kind in KINDS} <= kinds
+    assert {key for key in KERNELS if "mma" in key[1]} <= seen
 
 
 def ptxas():
@@ -90,18 +122,31 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     assert re.search(r"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", done.stderr)
     assert text.count("mma.sync.aligned.m16n8k16") == (16 if "mma" in name else 0)
     registers = int(re.search(r"Used (\d+) registers", done.stderr)[1])
-    assert registers <= (128 if "mma" in name else 40)  # four blocks of 128 threads, or twelve
+    blocks = 4 if "mma" in name else 8 if name.startswith(("placed", "spread")) else 12
+    assert registers <= 65536 // (128 * blocks)
 
 
-def test_the_struct_is_that_of_the_source():
-    source = (emit.SOURCES / "geometry.mojo").read_text("utf-8")
-    for mirrored in (launches.GpuLine, launches.Place, launches.GpuFilter, launches.Geometry):
+STRUCTS = {
+    "geometry": (launches.GpuLine, launches.Place, launches.GpuFilter, launches.Geometry),
+    "pool": (pool_launches.Slide, pool_launches.Pool),
+}
+
+
+@pytest.mark.parametrize("file", STRUCTS)
+def test_the_struct_is_that_of_the_source(file):
+    source = (emit.SOURCES / f"{file}.mojo").read_text("utf-8")
+    for mirrored in STRUCTS[file]:
         body = re.search(rf"^struct {mirrored.__name__}\(.*?(?=^\S)", source, re.M | re.S)[0]
         fields = re.findall(r"^    var (\w+): (\w+)", body, re.M)
         kinds = [(n, "Int32" if k is launches.Int32 else k.__name__) for n, k in mirrored._fields_]
         assert kinds == fields
-    sizes = {parse_ptx(text).parameters[-1].size for text in emit.texts().values()}
-    assert sizes == {ctypes.sizeof(launches.Geometry)}
+
+
+@pytest.mark.parametrize(("arch", "name"), KERNELS)
+def test_a_kernel_takes_a_struct_of_its_size(arch, name):
+    of_pool = name.rpartition("_")[0] in pool_launches.PLACES
+    struct = pool_launches.Pool if of_pool else launches.Geometry
+    assert parse_ptx(emit.texts()[arch, name]).parameters[-1].size == ctypes.sizeof(struct)
 
 
 # What a slip makes of the text of a kernel, and how it shows.
@@ -131,11 +176,10 @@ SLIPS = {
 }
 
 
-def slipped(monkeypatch, name):
-    pattern, text, _ = SLIPS[name]
+def slipped(monkeypatch, kernels, pattern, text):
     changed = {}
     for key in KERNELS:
-        if key[0] == "sm_90a" and "gather_mma" in key[1]:
+        if key[0] == "sm_90a" and kernels in key[1]:
             changed[key], count = re.subn(pattern, text, emit.texts()[key])
             assert count, "the slip names what is no more"
     monkeypatch.setattr(cuda, "_program", lambda *key: parse_ptx(changed[key]))
@@ -143,8 +187,9 @@ def slipped(monkeypatch, name):
 
 @pytest.mark.parametrize("name", SLIPS)
 def test_a_slip_is_found_out(name, monkeypatch):
-    slipped(monkeypatch, name)
-    how, found = SLIPS[name][2], set()
+    pattern, text, how = SLIPS[name]
+    slipped(monkeypatch, "gather_mma", pattern, text)
+    found = set()
     for line in LINES[:3]:
         case = parse(line)
         try:
@@ -153,6 +198,47 @@ def test_a_slip_is_found_out(name, monkeypatch):
         except Fault as fault:
             found.add("race" if "race" in str(fault) else "fault")
     assert how in found
+
+
+# The kernel, what stands in its text, what a slip makes of it.
+POOL_SLIPS = {
+    "an equal wins": ("maxima", r"setp\.([gl])tu\.", r"setp.\1eu."),
+    "a NaN loses": ("maxima", r"setp\.([gl])tu\.", r"setp.\1t."),
+    "after a NaN a number wins": ("maxima", r"(0[fd])7F.(0+),", r"\g<1>000\2,"),
+    "nothing has index 0": ("maxima", r"mov\.b64 (\t%rd\d+), -1;", r"mov.b64 \1, 0;"),
+    "another index is looked for": ("placed", r"setp\.ne\.b64", "setp.eq.b64"),
+}
+
+
+@pytest.mark.parametrize("name", POOL_SLIPS)
+def test_a_slip_in_a_pool_is_found_out(name, monkeypatch):
+    kernel, pattern, text = POOL_SLIPS[name]
+    slipped(monkeypatch, kernel, pattern, text)
+    lines = [line for line in POOLS if _kernel(line) == kernel]
+    assert set(verdicts(lines)) - {"pass"}
+
+
+@pytest.mark.parametrize("field", [name for name, _ in pool_launches.Slide._fields_])
+def test_every_field_of_an_axis_matters(field, monkeypatch):
+    right = pool_launches.slide
+
+    def wrong(*given):
+        axis = right(*given)
+        setattr(axis, field, getattr(axis, field) + 1)
+        return axis
+
+    monkeypatch.setattr(pool_launches, "slide", wrong)
+    assert set(verdicts(POOLS)) - {"pass"}
+
+
+def _kernel(line):
+    case = parse(line)
+    kind = "max" if "max" in case.call.op else "avg"
+    return pool_launches.SERVES[kind, case.call.pass_].split()[0]
+
+
+def verdicts(lines):
+    return [examine(parse(line), cuda.interpreted).verdict for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +263,9 @@ def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     assert line.endswith(bytes(g).hex())
 
 
-def test_tensors_go_to_the_driver_as_they_lie(driver, monkeypatch):
+@pytest.fixture
+def device(driver, monkeypatch):
+    """Return where tensors of the CPU go to the stand-in for the driver."""
     torch = pytest.importorskip("torch")
     device, loaded = cuda.Device(), cuda.loaded
     device.device, device.missing = "cpu", lambda: None
@@ -186,6 +274,11 @@ def test_tensors_go_to_the_driver_as_they_lie(driver, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     monkeypatch.setattr(cuda, "loaded", lambda *key: loaded(*key, driver))
+    return device
+
+
+def test_tensors_go_to_the_driver_as_they_lie(driver, device):
+    torch = pytest.importorskip("torch")
     call = parse("conv.backward:n2c8k16_i5x6_f3_s2_p1:dt=bf16").call
     dy, x, w = (to_torch(a) for a in operands(Case(call)))
     x = x.contiguous(memory_format=torch.channels_last)
@@ -205,9 +298,26 @@ def test_tensors_go_to_the_driver_as_they_lie(driver, monkeypatch):
             assert 0 <= address - tensor.data_ptr() < 2 * tensor.numel()
 
 
+def test_a_pool_writes_tensors_of_two_types(driver, device):
+    torch = pytest.importorskip("torch")
+    call = parse("max_pool.fprop:n2c8_i5x6_f3_s2_p1:dt=bf16").call
+    (x,) = (to_torch(a) for a in operands(Case(call)))
+    driver.layout([8] * 5 + [ctypes.sizeof(pool_launches.Pool)])
+    driver.log()
+    y, indices = cuda.GpuBackend("test", device).run(call, x)
+    assert (y.dtype, indices.dtype) == (torch.bfloat16, torch.int64)
+    assert y.shape == indices.shape == (2, 8, 3, 3)
+    (line,) = [line for line in driver.log() if line.startswith("launch")]
+    *words, _ = line.split()[-6:]
+    given = [int.from_bytes(bytes.fromhex(w.partition("@")[2]), "little") for w in words]
+    assert given == [y.data_ptr(), indices.data_ptr(), 0, x.data_ptr(), 0]
+
+
 REFUSED = {
-    "conv.jvp:n1c1k1_i3_f2": r"no conv.jvp kernel",
-    "max_pool.fprop:n1c1_i3_f2": r"no max_pool.fprop kernel",
+    "lp_pool.fprop:n1c1_i3_f2": r"no lp_pool.fprop kernel",
+    "batch_norm.fprop:n2c1_i3": r"no batch_norm.fprop kernel",
+    "avg_pool.fprop:n1c1_i3_f2:div=16777216": r"a divisor of 2\*\*24",
+    "adaptive_avg_pool.fprop:n1c1_i99999_o99999": "positions have 32 bits",
     "conv.fprop:n1c1k1_i3_f2:dt=f16": "no kernel for f16",
     "conv.fprop:n1c1k1_i3_f2:math=tf32": "no math=tf32",
     "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the device cpu",
@@ -225,7 +335,7 @@ def test_what_it_cannot_do_has_a_reason(line, reason):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", LINES + POOLS)
 def test_a_gpu_computes_what_the_oracle_does(line):
     if (reason := cuda.backend.runner.missing()) is not None:
         pytest.skip(reason)

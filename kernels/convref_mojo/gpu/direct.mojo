@@ -6,7 +6,7 @@ from max.gpu.sync import barrier
 from std.memory import stack_allocation
 from std.memory.address_space import AddressSpace
 
-from geometry import Geometry, read_at, split, tap_of, window_of
+from geometry import Geometry, Window, read_at, split, tap_of, window_of
 
 comptime Numbers[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
 comptime wide[T: DType]: DType = DType.float32 if T == DType.bfloat16 else T
@@ -15,18 +15,20 @@ comptime wide[T: DType]: DType = DType.float32 if T == DType.bfloat16 else T
 comptime THREADS = 128
 
 
-@__name("convref_gather")
-def gather[T: DType](small: Numbers[T], big: Numbers[T], w: Numbers[T], bias: Numbers[T], g: Geometry):
-    """Write small[n, j, k] = sum over taps r, channels c of big[n, j * step + shift[r], c] w[k, c, r]."""
-    comptime A = wide[T]
-    var index = Int32(block_idx.x) * Int32(block_dim.x) + Int32(thread_idx.x)
-    var columns = g.groups * g.results
-    if index >= g.windows() * columns:
-        return
-    var row, column = split(index, columns)
-    var window = window_of(g, row)
+@always_inline
+def along_window[
+    T: DType
+](
+    big: Numbers[T],
+    w: Numbers[T],
+    g: Geometry,
+    window: Window,
+    column: Int32,
+    sum: Scalar[wide[T]],
+) -> Scalar[wide[T]]:
+    """Return `sum` and what a window's taps and channels add to it."""
     var group, k = split(column, g.results)
-    var sum = Scalar[A](0)
+    var found = sum
     for t in range(g.taps()):
         var tap = tap_of(g, t)
         var read = read_at(g, window, tap)
@@ -34,8 +36,37 @@ def gather[T: DType](small: Numbers[T], big: Numbers[T], w: Numbers[T], bias: Nu
             var x = read + group * g.channels * g.big.c
             var v = group * g.filter.group + k * g.filter.result + tap.place(g.filter)
             for c in range(g.channels):
-                var value = big[unsafe_offset=Int(x + c * g.big.c)].cast[A]()
-                sum = value.fma(w[unsafe_offset=Int(v + c * g.filter.channel)].cast[A](), sum)
+                var value = big[unsafe_offset=Int(x + c * g.big.c)].cast[wide[T]]()
+                var factor = w[unsafe_offset=Int(v + c * g.filter.channel)].cast[wide[T]]()
+                found = value.fma(factor, found)
+    return found
+
+
+@__name("convref_gather")
+def gather[
+    T: DType
+](
+    small: Numbers[T],
+    big: Numbers[T],
+    w: Numbers[T],
+    bias: Numbers[T],
+    second_big: Numbers[T],
+    second_w: Numbers[T],
+    g: Geometry,
+):
+    """Write small[n, j, k] = sum over pairs, taps r, channels c of big[n, j * step + shift[r], c] w[k, c, r]."""
+    comptime A = wide[T]
+    var index = Int32(block_idx.x) * Int32(block_dim.x) + Int32(thread_idx.x)
+    var columns = g.groups * g.results
+    if index >= g.windows() * columns:
+        return
+    var row, column = split(index, columns)
+    var window = window_of(g, row)
+    var sum = Scalar[A](0)
+    if g.pairs > 0:
+        sum = along_window[T](big, w, g, window, column, sum)
+    if g.pairs > 1:
+        sum = along_window[T](second_big, second_w, g.of_second(), window, column, sum)
     if g.biased != 0:
         sum += bias[unsafe_offset=Int(column * g.bias)].cast[A]()
     small[unsafe_offset=Int(window.place(g.small) + column * g.small.c)] = sum.cast[T]()

@@ -67,6 +67,17 @@ struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
     var big: Place
     var small: Place
     var filter: Filter
+    var pairs: Int32  # of big and filter in a sum; none leaves the bias
+    var second_big: Place
+    var second_filter: Filter
+
+    @always_inline
+    def of_second(self) -> Self:
+        """Return the geometry of the second pair."""
+        var g = self
+        g.big = self.second_big
+        g.filter = self.second_filter
+        return g
 
     @always_inline
     def windows(self) -> Int32:
