@@ -5,7 +5,7 @@ import pytest
 from convref.case import Case
 from convref.conformance.operands import operands
 from convref.line import parse
-from convref_bench import network, options, suite
+from convref_bench import mojo_speed, network, options, records, suite
 from convref_bench.timing import Stop
 from convref_mojo.backend import backend
 
@@ -54,3 +54,34 @@ def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
     assert network.run(*words, 1) == 0
     assert seen == [(1, 1)]
     assert (backend.count, torch.get_num_threads()) == (None, before)
+
+
+def test_the_speed_of_a_suite_is_a_ratio_a_layer_and_pass(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("torch")
+    layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
+    monkeypatch.setattr(suite, "load", lambda name: layers)
+    out = tmp_path / "x.jsonl"
+    assert mojo_speed.run("resnet50", "fp64", 1, out, QUICK) == 0
+    head, row, means = capsys.readouterr().out.splitlines()
+    assert head.split()[-3:] == ["fprop", "dgrad", "wgrad"]
+    assert row.split()[0] == "conv:nNc4k8_i5x5_f3x3_p1:bias=0"
+    assert row.split()[1:] == means.split()[-3:]
+    found, broken = records.read(out)
+    assert ([r["what"] for r in found], broken) == (["machine"] + ["point"] * 6, [])
+    assert all(r.get("line", "dt=f64").count("dt=f64") == 1 for r in found)
+
+
+def test_a_wrong_result_has_no_ratio_and_is_counted(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
+    monkeypatch.setattr(suite, "load", lambda name: layers)
+    right = backend.run
+    monkeypatch.setattr(
+        type(backend),
+        "run",
+        lambda self, *given: tuple(None if a is None else a + 1 for a in right(*given)),
+    )
+    assert mojo_speed.run("resnet50", "fp32", 1, stop=QUICK) == 3
+    said = capsys.readouterr().out
+    assert said.count("mojo refused") == 3
+    assert "nan" not in said
