@@ -24,7 +24,7 @@ array([0, 2, 4, 6], dtype=int32)
 """
 
 from .fault import Fault
-from .machine import Buffer, launch
+from .machine import Buffer, TensorMap, launch
 from .program import Program, parse
 
-__all__ = ["Buffer", "Fault", "Program", "launch", "parse"]
+__all__ = ["Buffer", "Fault", "Program", "TensorMap", "launch", "parse"]

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from . import numbers, operations
+from . import arithmetic, matrices, numbers, operations  # noqa: F401
+from .copies import Barrier, Groups, Load, TensorMap
 from .fault import Fault
 from .memory import Array, Buffer, Global, Shared
-from .program import Instruction, Program, packed
+from .program import PARAMETERS, Instruction, Program, packed
 
 WARP = 32
 TOGETHER = 4096  # threads that are one vector
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
-RUNNING, WAITING, DONE = 0, 1, 2
+NAMED = 16  # barriers of a block
+RUNNING, WAITING, ASLEEP, DONE = range(4)
 
-__all__ = ["Buffer", "Machine", "launch"]
+__all__ = ["Buffer", "Machine", "TensorMap", "launch"]
 
 
 def launch(
     program: Program,
     grid: Sequence[int],
     threads: Sequence[int],
-    arguments: Sequence[Buffer | bytes | None],
+    arguments: Sequence[Buffer | TensorMap | bytes | None],
     seed: int = 0,
+    late: bool = False,
+    shared: int = 0,
 ) -> None:
     """Run a kernel on buffers.
 
@@ -35,10 +40,14 @@ def launch(
     program : Program
     grid, threads : sequence of int
         Blocks, and threads of a block, along x, y, z.
-    arguments : sequence of Buffer, bytes or None
-        One per parameter: a pointer, any other value packed, or a null pointer.
+    arguments : sequence of Buffer, TensorMap, bytes or None
+        One per parameter: a pointer, a tensor map, any other value packed, or a null pointer.
     seed : int
         Of the order of warps and blocks.
+    late : bool
+        Whether what is asynchronous happens when somebody cannot go on without it, and not at once.
+    shared : int
+        Bytes of dynamic shared memory.
 
     Raises
     ------
@@ -49,21 +58,26 @@ def launch(
     size, rng = tx * ty * tz, np.random.default_rng(seed)
     if program.max_threads and size > program.max_threads:
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
-    buffers = [value for value in arguments if isinstance(value, Buffer)]
-    memory = Global(buffers)
-    addresses = iter(a + b.offset for a, b in zip(memory.addresses, buffers))
+    lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
+    memory = Global(list({id(a): a for a in lying if isinstance(a, Buffer)}.values()))
     values = [
-        value
-        if isinstance(value, bytes)
-        else (0 if value is None else next(addresses)).to_bytes(8, "little")
-        for value in arguments
+        a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
+        for a in arguments
     ]
     parameters = packed(program, values)
+    maps = {
+        PARAMETERS + p.offset: a
+        for p, a in zip(program.parameters, arguments)
+        if isinstance(a, TensorMap)
+    }
     order = rng.permutation(gx * gy * gz)
     step = max(1, TOGETHER // size)
     for i in range(0, len(order), step):
         blocks = order[i : i + step]
-        Machine(program, (gx, gy, gz), (tx, ty, tz), blocks, parameters, memory, rng).run()
+        machine = Machine(program, (gx, gy, gz), (tx, ty, tz), blocks, parameters, memory, rng)
+        machine.late, machine.maps = late, maps
+        machine.share(shared)
+        machine.run()
     memory.write_back()
 
 
@@ -76,8 +90,9 @@ class Machine:
         Patterns of each register, for all threads; all bits set before it is written.
     block, warp, thread : ndarray of int64
         Of each lane: its block among these, its warp among all, its thread among all.
-    epoch : ndarray of int64
-        Barriers that each block has passed.
+    fragments : dict of str to int
+        Registers of asynchronous products, which are the rows of `flying` and `changed`: whether
+        a product has not been waited for, and whether the thread wrote since its last fence.
     """
 
     def __init__(
@@ -99,12 +114,22 @@ class Machine:
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
         self.thread = np.repeat(blocks, size) * size + within
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
-        self.epoch = np.zeros(len(blocks), np.int64)
-        self.shared = Shared(len(blocks), program.shared_bytes)
+        self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
+        self.late, self.maps = False, dict[int, TensorMap]()
         self.registers: dict[str, Array] = {}
         self.special = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
-        self.code = [(operations.decoded(i), i) for i in program.code]
+        self.code = [(*operations.decoded(i), i) for i in program.code]
+        self.groups = {kind: Groups(self.count) for kind in ("copy", "bulk", "product")}
+        self.barriers: dict[int, Barrier] = {}  # by their place
+        self.loads: list[Load] = []
+        self.fragments = matrices.fragments(program.code)
+        self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
         self._steps = 0
+        self._nudged: dict[int, bytes] = {}
+
+    def share(self, dynamic: int) -> None:
+        """Set up the shared memory of all blocks."""
+        self.shared = Shared(self.program.shared_bytes + dynamic, self.block, self.warp)
 
     def run(self) -> None:
         """Run all threads to their end."""
@@ -114,6 +139,9 @@ class Machine:
                 for group in (first[self.warp], ~first[self.warp]):
                     self._advance(group)
                 self._release()
+        left = self.groups["bulk"].pending or self.groups["product"].pending or self.loads
+        if left:
+            raise Fault(f"{left[0].text}: the kernel ends without waiting for it")
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or is done, those behind first."""
@@ -134,49 +162,101 @@ class Machine:
         while pc == begin or pc not in leaders:
             if pc >= len(self.code):
                 raise Fault(f"{self.program.name}: runs past its end")
-            operation, instruction = self.code[pc]
+            operation, parts, instruction = self.code[pc]
             chosen = self._guarded(instruction, lanes)
             pc += 1
-            if operation is operations.CONTROL:
+            if parts:
                 self.pc[lanes] = pc
-                self._control(instruction, lanes, chosen)
-                return
             if len(chosen):
                 operation(self, instruction, chosen)
+            if parts:
+                return
         self.pc[lanes] = pc
 
     def _guarded(self, instruction: Instruction, lanes: Array) -> Array:
         if not instruction.predicate:
             return lanes
-        return lanes[
+        chosen = lanes[
             self.read(instruction, instruction.predicate, "pred", lanes) != instruction.negated
         ]
-
-    def _control(self, instruction: Instruction, lanes: Array, chosen: Array) -> None:
-        op = instruction.op
-        if op in ("bra", "bra.uni"):
-            if op == "bra.uni" and 0 < len(chosen) < len(lanes):
-                raise Fault(f"{instruction.text}: threads disagree")
-            self.pc[chosen] = self.program.labels[str(instruction.operands[0])]
-        elif op in ("ret", "exit"):
-            self.state[chosen] = DONE
-        elif instruction.operands != (0,):
-            raise Fault(f"{instruction.text}: only barrier 0 of all threads is known")
-        else:
-            self.state[chosen] = WAITING
+        if instruction.op == "bra.uni" and 0 < len(chosen) < len(lanes):
+            raise Fault(f"{instruction.text}: threads disagree")
+        return chosen
 
     def _release(self) -> None:
-        """Let the blocks go on whose threads all wait at one barrier, or are done."""
-        for block in np.unique(self.block[self.state == WAITING]):
-            there = np.flatnonzero((self.block == block) & (self.state == WAITING))
-            if len(np.unique(self.pc[there])) > 1:
-                raise Fault(f"{self.program.name}: threads wait at different barriers")
-            self.epoch[block] += 1
-            self.state[there] = RUNNING
+        """Let go on who may, at barriers that are full and phases that are complete."""
+        waiting = np.flatnonzero(self.state == WAITING)
+        key = self.block[waiting] * NAMED + self.at[waiting]
+        alive = np.bincount(self.block[self.state != DONE], minlength=int(self.block[-1]) + 1)
+        need = np.where(self.need[waiting], self.need[waiting], alive[self.block[waiting]])
+        there = np.bincount(key, minlength=1)[key]
+        if (there > need).any():
+            raise Fault(f"{self.program.name}: more threads at a barrier than it was given")
+        if len(full := waiting[there == need]):
+            self._meet(full, key[there == need])
+        asleep = np.flatnonzero(self.state == ASLEEP)
+        for place in np.unique(self.at[asleep]):
+            lanes = asleep[self.at[asleep] == place]
+            self._wake(lanes[self.barriers[int(place)].passed(self.need[lanes])])
+        still = np.setdiff1d(self.block[self.state != DONE], self.block[self.state == RUNNING])
+        for block in still:
+            self._unlock(int(block))
+
+    def wait(self, lanes: Array, which: Array, count: Array) -> None:
+        """Let threads wait at a barrier of the block for `count` of them, 0 for all."""
+        if (which >= NAMED).any() or (count % WARP).any():
+            raise Fault(f"{self.program.name}: no such barrier, or no whole warps")
+        self.state[lanes], self.at[lanes], self.need[lanes] = WAITING, which, count
+
+    def sleep(self, lanes: Array) -> None:
+        """Let threads wait for the phase `need` of the barrier `at`."""
+        self.state[lanes] = ASLEEP
+
+    def leave(self, lanes: Array) -> None:
+        """End threads."""
+        self.state[lanes] = DONE
+
+    def _meet(self, lanes: Array, key: Array) -> None:
+        warps = np.unique(key * self.count + self.warp[lanes])
+        if len(np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])) != len(warps):
+            raise Fault(f"{self.program.name}: threads of a warp wait at different barriers")
+        starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
+        self.shared.meet(warps % self.count, starts)
+        self._wake(lanes)
+
+    def _wake(self, lanes: Array) -> None:
+        self.state[lanes] = RUNNING
+        for block in np.unique(self.block[lanes]):
+            self._nudged.pop(int(block), None)
+
+    def _unlock(self, block: int) -> None:
+        """Do what a block cannot go on without: a copy, then a wait that ends in vain."""
+        lanes = np.flatnonzero((self.block == block) & (self.state != DONE))
+        asleep = lanes[self.state[lanes] == ASLEEP]
+        awaited = [load for load in self.loads if load.place in self.at[asleep]]
+        if awaited:
+            load = awaited[self.rng.integers(len(awaited))]
+            self.loads.remove(load)
+            load.finish()
+            return
+        stand = self.pc[lanes].tobytes()
+        if not len(asleep) or self._nudged.get(block) == stand:
+            raise Fault(f"{self.program.name}: all threads wait; {self._standing(lanes)}")
+        self._nudged[block] = stand
+        self.state[asleep] = RUNNING
+
+    def _standing(self, lanes: Array) -> str:
+        stand = sorted({(int(self.pc[n]) - 1, int(self.warp[n])) for n in lanes})
+        return "; ".join(
+            f"{self.code[pc][-1].text}: warps {[warp % self.shared.width for _, warp in those]}"
+            for pc, those in groupby(stand, lambda pair: pair[0])
+        )
 
     def read(self, instruction: Instruction, operand: Any, kind: str, lanes: Array) -> Array:
         """Return an operand as numbers of a type."""
         if kind == "pred":
+            if isinstance(operand, int):
+                return np.array([operand != 0])
             return self._register(instruction, operand)[lanes]
         bits = numbers.BITS[numbers.width(kind)]
         if isinstance(operand, int):
@@ -185,6 +265,8 @@ class Machine:
             pattern = self.special[operand][lanes].astype(bits)
         else:
             pattern = self._register(instruction, operand)[lanes]
+            if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
+                raise Fault(f"{instruction.text}: {operand} has not been waited for")
         if pattern.dtype != bits:
             raise Fault(f"{instruction.text}: {operand} has not {numbers.width(kind)} bits")
         return numbers.seen(pattern, kind)
@@ -194,19 +276,27 @@ class Machine:
             raise Fault(f"{instruction.text}: {name} is read before it is written")
         return self.registers[name]
 
+    def held(self, instruction: Instruction, register: str) -> Array:
+        """Return the patterns of a register that is about to be written."""
+        if register not in self.registers:
+            width = self.program.width(register)
+            if width is None:
+                raise Fault(f"{instruction.text}: {register} is not declared")
+            self.registers[register] = np.full(self.count, -1).astype(numbers.BITS[width])
+        return self.registers[register]
+
     def write(self, instruction: Instruction, register: Any, value: Array, lanes: Array) -> None:
         """Set a register; "_" stands for none."""
         if register == "_":
             return
-        if register not in self.registers:
-            prefix = register.rstrip("0123456789")
-            if prefix not in self.program.registers:
-                raise Fault(f"{instruction.text}: {register} is not declared")
-            bits = numbers.BITS[self.program.registers[prefix]]
-            self.registers[register] = np.full(self.count, -1).astype(bits)
-        held = self.registers[register]
+        held = self.held(instruction, register)
         if held.dtype.itemsize != value.dtype.itemsize:
             raise Fault(f"{instruction.text}: {register} has not {8 * value.itemsize} bits")
+        if register in self.fragments:
+            row = self.fragments[register]
+            if self.flying[row, lanes].any():
+                raise Fault(f"{instruction.text}: {register} has not been waited for")
+            self.changed[row, lanes] = True
         held[lanes] = value.view(held.dtype)
 
 

@@ -14,7 +14,8 @@ Array = np.ndarray[Any, Any]
 BASE = 1 << 32  # address of the first buffer
 GAP = 4096  # bytes of nothing between two buffers
 CELL = 2  # bytes: the smallest access in whose races we are interested
-NOBODY, MANY = -1, -2
+NOBODY = -1
+BUSY = 1 << 30  # later than every clock: asynchronous, and not waited for
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class Global:
             here = slice(address - BASE, address - BASE + buffer.array.nbytes)
             self.bytes[here] = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
             self.region[here] = i + 1
+
+    def pointer(self, value: Buffer | None) -> bytes:
+        """Return the address of where a buffer points, packed; null for none."""
+        where = 0
+        if value is not None:
+            at = next(i for i, buffer in enumerate(self.buffers) if buffer is value)
+            where = self.addresses[at] + value.offset
+        return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
         """Copy the writable buffers into their arrays."""
@@ -112,53 +121,109 @@ class Global:
 
 
 class Shared:
-    """The shared memory of some blocks; stamps of who touched what since the last barrier.
+    """The shared memory of some blocks; of each warp a clock that says what it has seen.
 
-    Threads of a warp are taken to run together; between warps only a barrier orders accesses.
+    A warp counts what it releases to others (barriers, arrivals). A row of `clock` has a column for
+    each warp of its block, up to where it has been seen, and a last one for copies of the engine.
+    Who touches what was touched later than it has seen races. Threads of a warp are taken to run
+    together.
     """
 
-    def __init__(self, blocks: int, size: int) -> None:
+    def __init__(self, size: int, block: Array, warp: Array) -> None:
         self.size = -(-max(size, 16) // 16) * 16
+        self.block, self.warp = block, warp  # of each lane
+        blocks, warps = int(block[-1]) + 1, int(warp[-1]) + 1
+        self.width = warps // blocks
+        self.clock = np.zeros((warps, self.width + 1), np.int32)
+        self.tick(np.arange(warps))
         self.bytes = np.full(blocks * self.size, 0xFF, np.uint8)
         cells = blocks * self.size // CELL
-        self.written, self.read = np.full(cells, -1, np.int64), np.full(cells, -1, np.int64)
-        self.writer, self.reader = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+        self.written, self.writer = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
+        self.read = np.zeros((self.width, cells), np.int32)
+        self.copies = 0  # of the engine, that are over
+        self.unfenced = np.zeros(cells, bool)  # written by threads, not yet shown to the engine
 
-    def _places(self, text: str, address: Array, size: int, block: Array) -> Array:
+    def tick(self, warps: Array) -> None:
+        """Let what these warps do from now on be later than what they have released."""
+        self.clock[warps, warps % self.width] += 1
+
+    def now(self, lanes: Array) -> Array:
+        """Return how far the warps of some lanes have counted."""
+        return self.clock[self.warp[lanes], self.warp[lanes] % self.width]
+
+    def meet(self, warps: Array, starts: Array) -> None:
+        """Let warps see each other that lie between two starts."""
+        all_seen = np.maximum.reduceat(self.clock[warps], starts, axis=0)
+        self.clock[warps] = np.repeat(all_seen, np.diff(starts, append=len(warps)), axis=0)
+        self.tick(warps)
+
+    def fence(self, lanes: Array) -> None:
+        """Show the engine what threads wrote, as far as these warps have seen it."""
+        for lane in lanes[np.unique(self.warp[lanes], return_index=True)[1]]:
+            cells = np.flatnonzero(self.unfenced)
+            cells = cells[cells * CELL // self.size == self.block[lane]]
+            seen = self.clock[self.warp[lane]][self.writer[cells]] >= self.written[cells]
+            self.unfenced[cells[seen]] = False
+
+    def places(self, text: str, address: Array, size: int, lanes: Array) -> Array:
+        """Return the places in `bytes` of accesses by lanes."""
         if (address.astype(np.uint64) > np.uint64(self.size - size)).any():
             raise Fault(f"{text}: outside of shared memory")
         if (address % size).any():
             raise Fault(f"{text}: an address is no multiple of {size}")
-        return address.astype(np.int64) + block * self.size
+        return address.astype(np.int64) + self.block[lanes] * self.size
 
-    @staticmethod
-    def _cells(place: Array, size: int) -> Array:
-        return (place[:, None] // CELL + np.arange(max(1, size // CELL))).T
+    def look(
+        self, text: str, cells: Array, lanes: Array, write: bool, same: Array | bool = False
+    ) -> None:
+        """Stop where cells are touched that another has touched unseen.
 
-    def load(
-        self, text: str, address: Array, size: int, bits: Any, block: Array, warp: Array, now: Array
-    ) -> Array:
-        """Return what stands at addresses; `now` counts the barriers of each lane's block."""
-        place = self._places(text, address, size, block)
-        for cell in self._cells(place, size):
-            if ((self.written[cell] == now) & (self.writer[cell] != warp)).any():
-                raise Fault(f"{text}: race, another warp wrote there since the last barrier")
-            again = (self.read[cell] == now) & (self.reader[cell] != warp)
-            self.reader[cell] = warp
-            self.reader[cell[again | (self.reader[cell] != warp)]] = MANY
-            self.read[cell] = now
+        Two may write if it is the `same`.
+        """
+        view = self.clock[self.warp[lanes]]
+        written = self.written[cells]
+        unseen = view[np.arange(len(lanes)), self.writer[cells]] < written
+        if (unseen & ~(same & (written != BUSY))).any():
+            if (written == BUSY).any():
+                raise Fault(f"{text}: an asynchronous copy there has not been waited for")
+            raise Fault(f"{text}: race, another warp wrote there since the last barrier")
+        if write:
+            read = self.read[:, cells]
+            if (read > view[:, :-1].T).any():
+                if (read == BUSY).any():
+                    raise Fault(f"{text}: race, it is still read there asynchronously")
+                raise Fault(f"{text}: race, another warp read there since the last barrier")
+
+    def own(self, cells: Array, lanes: Array, when: Array | int) -> None:
+        """Note that lanes write cells, each warp its own."""
+        self.written[cells], self.writer[cells] = when, self.warp[lanes] % self.width
+
+    def load(self, text: str, address: Array, size: int, bits: Any, lanes: Array) -> Array:
+        """Return what stands at addresses, as patterns of type `bits`."""
+        place = self.places(text, address, size, lanes)
+        cells, who = spread(place, size, lanes)
+        self.look(text, cells, who, False)
+        self.read[self.warp[who] % self.width, cells] = self.now(who)
         return self.bytes.view(bits)[place // size]
 
-    def store(
-        self, text: str, address: Array, value: Array, block: Array, warp: Array, now: Array
-    ) -> None:
+    def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
         """Write patterns to addresses."""
         size = value.dtype.itemsize
-        place = self._places(text, address, size, block)
-        for cell in self._cells(place, size):
-            wrote = (self.written[cell] == now) & (self.writer[cell] != warp)
-            readers = (self.read[cell] == now) & (self.reader[cell] != warp)
-            self.written[cell], self.writer[cell] = now, warp
-            if (wrote | readers | (self.writer[cell] != warp)).any():
-                raise Fault(f"{text}: race, another warp was there since the last barrier")
-        self.bytes.view(value.dtype)[place // size] = value
+        place = self.places(text, address, size, lanes)
+        cells, who = spread(place, size, lanes)
+        memory, word = self.bytes.view(value.dtype), place // size
+        same = np.repeat(memory[word] == value, len(cells) // len(word))
+        self.look(text, cells, who, True, same)
+        self.own(cells, who, self.now(who))
+        self.unfenced[cells] = True
+        memory[word] = value
+        if (memory[word] != value).any():
+            raise Fault(f"{text}: race, two threads write to one place")
+
+
+def spread(place: Array, size: int, lanes: Array) -> tuple[Array, Array]:
+    """Return the cells that accesses of `size` bytes cover, and their lanes."""
+    count = max(1, size // CELL)
+    if count == 1:
+        return place // CELL, lanes
+    return (place[:, None] // CELL + np.arange(count)).ravel(), np.repeat(lanes, count)

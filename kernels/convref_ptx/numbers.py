@@ -14,6 +14,7 @@ Array = np.ndarray[Any, Any]
 TYPES: dict[str, Any] = {
     **{f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}"
        for kind in "sub" for bits in (8, 16, 32, 64)},
+    "f16": "f2",
     "f32": "f4",
     "f64": "f8",
 }  # fmt: skip
@@ -41,6 +42,13 @@ def rounded_bf16(value: Array) -> Array:
     bits = value.view(np.uint32).astype(np.uint64)
     nearest = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
     return np.where(np.isnan(value), np.uint64(0x7FFF), nearest).astype(np.uint16)
+
+
+def rounded(value: Array, to: str) -> Array:
+    """Return the patterns of float32 rounded to a type of 16 bits."""
+    if to == "bf16":
+        return rounded_bf16(value)
+    return np.where(np.isnan(value), np.uint16(0x7FFF), value.astype(np.float16).view(np.uint16))
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -95,7 +103,9 @@ def _fma_of_large(a: float, b: float, c: float) -> float:
 
 
 def divided(a: Array, b: Array) -> Array:
-    """Return integer quotients cut toward zero; no divisor is zero."""
+    """Return integer quotients cut toward zero."""
+    if (b == 0).any():
+        raise ZeroDivisionError("divides by zero")
     if a.dtype.kind == "u":
         return a // b
     magnitudes = (np.abs(n.astype(np.int64)).view(np.uint64) for n in (a, b))
@@ -111,6 +121,19 @@ def shifted(a: Array, count: Array, right: bool) -> Array:
     over = count.view(np.uint32) >= bits
     sign = np.where(a < 0, -1, 0).astype(a.dtype) if right and a.dtype.kind == "i" else a * 0
     return np.where(over, sign, once)
+
+
+def field(a: Array, start: Array, length: Array) -> Array:
+    """Return bits of a from `start` on; beyond them zeros, or of signed numbers the last bit."""
+    bits, low, count = a.dtype.itemsize * 8, start & np.uint32(0xFF), length & np.uint32(0xFF)
+    ones = np.full(a.shape, -1, f"i{a.itemsize}").view(f"u{a.itemsize}")
+    inside = ~shifted(ones, count, False) & shifted(ones, low, True)
+    found = shifted(a.view(ones.dtype), low, True) & inside
+    if a.dtype.kind == "u":
+        return found
+    last = np.minimum(low.astype(np.int64) + count - 1, bits - 1)
+    sign = (count > 0) & (a.astype(np.int64) >> np.maximum(last, 0) & 1 == 1)
+    return np.where(sign, found | ~inside, found)
 
 
 def larger(a: Array, b: Array, up: bool) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import numbers
 from .fault import Fault
-from .program import Instruction
+from .program import PARAMETERS, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -20,37 +20,38 @@ Array = np.ndarray[Any, Any]
 Operation = Callable[["Machine", Instruction, Array], None]
 
 WARP = 32
-_TABLE: list[tuple[re.Pattern[str], Callable[..., None]]] = []
+_TABLE: list[tuple[re.Pattern[str], Callable[..., None], bool]] = []
 
 
-def CONTROL(machine: Machine, instruction: Instruction, lanes: Array) -> None:
-    """Stand for branches, barriers and ends, which the machine does itself."""
-    raise AssertionError
+def operation(
+    pattern: str, parts: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function for opcodes; what the pattern's groups match are its arguments.
 
-
-def _operation(pattern: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function for opcodes; what the pattern's groups match are its arguments."""
+    After one that `parts` threads, they are looked for anew.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        _TABLE.append((re.compile(pattern), function))
+        _TABLE.append((re.compile(pattern), function, parts))
         return function
 
     return register
 
 
+def _with(function: Callable[..., None], words: tuple[str, ...]) -> Operation:
+    return lambda machine, i, lanes: function(machine, i, lanes, *words)
+
+
 @cache
-def _found(op: str) -> Operation:
-    if op in ("bra", "bra.uni", "ret", "exit", "bar.sync"):
-        return CONTROL
-    for pattern, function in _TABLE:
+def _found(op: str) -> tuple[Operation, bool]:
+    for pattern, function, parts in _TABLE:
         if match := pattern.fullmatch(op):
-            words = match.groups()
-            return lambda machine, i, lanes: function(machine, i, lanes, *words)
+            return _with(function, match.groups()), parts
     raise Fault(f"{op}: no instruction that is known")
 
 
-def decoded(instruction: Instruction) -> Operation:
-    """Return what an instruction does.
+def decoded(instruction: Instruction) -> tuple[Operation, bool]:
+    """Return what an instruction does, and whether it parts threads.
 
     Raises
     ------
@@ -60,161 +61,73 @@ def decoded(instruction: Instruction) -> Operation:
     return _found(instruction.op)
 
 
-_INTEGER = "[su](?:16|32|64)"
+@operation(r"bra(?:\.uni)?", parts=True)
+def _branch(m: Machine, i: Instruction, lanes: Array) -> None:
+    m.pc[lanes] = m.program.labels[str(i.operands[0])]
 
 
-@_operation(rf"(add|sub|min|max|div|rem)\.({_INTEGER})")
-@_operation(r"(and|or|xor)\.(b(?:16|32|64))")
-@_operation(r"(add|sub|mul)(?:\.rn)?\.(f32|f64)")
-@_operation(r"(min|max)\.(f32|f64)")
-@_operation(rf"(mul)\.lo\.({_INTEGER})")
-def _binary(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, *given = i.operands
-    a, b = (m.read(i, word, kind, lanes) for word in given)
-    if name in ("div", "rem") and (b == 0).any():
-        raise Fault(f"{i.text}: divides by zero")
-    m.write(i, to, numbers.BINARY[name](a, b).astype(a.dtype), lanes)
+@operation(r"brx\.idx(?:\.uni)?", parts=True)
+def _branch_by(m: Machine, i: Instruction, lanes: Array) -> None:
+    which, table = i.operands
+    to = np.array([m.program.labels[label] for label in m.program.tables[str(table)]])
+    m.pc[lanes] = to[m.read(i, which, "u32", lanes)]
 
 
-@_operation(r"(and|or|xor)\.pred")
-def _logical(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
-    to, *given = i.operands
-    a, b = (m.read(i, word, "pred", lanes) for word in given)
-    m.write(i, to, numbers.BINARY[name](a, b), lanes)
+@operation(r"ret|exit", parts=True)
+def _end(m: Machine, i: Instruction, lanes: Array) -> None:
+    m.leave(lanes)
 
 
-@_operation(r"not\.pred")
-def _not(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.write(i, i.operands[0], ~m.read(i, i.operands[1], "pred", lanes), lanes)
+@operation(r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", parts=True)
+def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
+    which, count = (*i.operands, 0)[:2]
+    numbers_ = (m.read(i, word, "u32", lanes).astype(np.int64) for word in (which, count))
+    m.wait(lanes, *numbers_)
 
 
-@_operation(r"(neg|abs|not)\.([sbf](?:16|32|64))")
-def _unary(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    a = m.read(i, i.operands[1], kind, lanes)
-    value = {"neg": np.negative, "abs": np.abs, "not": np.invert}[name](a)
-    m.write(i, i.operands[0], value, lanes)
+@operation(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync|griddepcontrol\.\w+")
+@operation(r"fence\.mbarrier_init\.release\.cluster|prefetch\.tensormap")
+def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
+    """Pass: threads of a warp run together, and registers are as many as are named."""
 
 
-@_operation(r"mul\.wide\.([su](?:16|32))")
-def _wide(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, *given = i.operands
-    a, b = (m.read(i, word, kind, lanes) for word in given)
-    wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
-    m.write(i, to, a.astype(wide) * b.astype(wide), lanes)
+@operation(r"elect\.sync")
+def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
+    to, members = i.operands
+    if members != -1:
+        raise Fault(f"{i.text}: only whole warps are known")
+    register, _, predicate = str(to).partition("|")
+    first = whole_warps(m, i, lanes)[:, 0]
+    m.write(i, register, np.zeros(len(lanes), np.uint32), lanes)
+    m.write(i, predicate, np.isin(lanes, first), lanes)
 
 
-@_operation(r"mul\.hi\.([su]32)")
-def _high(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, *given = i.operands
-    a, b = (m.read(i, word, kind, lanes) for word in given)
-    wide = np.dtype(f"{a.dtype.kind}8")
-    m.write(i, to, (a.astype(wide) * b.astype(wide) >> 32).astype(a.dtype), lanes)
+@operation(r"ld\.param(?:::entry)?\.([subf](?:16|32|64))")
+def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
+    to, (base, offset) = i.operands  # type: ignore[misc]
+    at, size = base + offset - PARAMETERS, numbers.width(kind) // 8
+    if not any(p.offset <= at <= p.offset + p.size - size for p in m.program.parameters):
+        raise Fault(f"{i.text}: outside of the parameter")
+    pattern = np.frombuffer(m.parameters, numbers.BITS[8 * size], 1, at)
+    _loaded(m, i, to, pattern, kind, lanes)
 
 
-@_operation(rf"mad\.lo\.({_INTEGER})")
-def _mad(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, *given = i.operands
-    a, b, c = (m.read(i, word, kind, lanes) for word in given)
-    m.write(i, to, a * b + c, lanes)
-
-
-@_operation(r"fma\.rn\.(f32|f64)")
-def _fma(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, *given = i.operands
-    a, b, c = np.broadcast_arrays(*(m.read(i, word, kind, lanes) for word in given))
-    m.write(i, to, numbers.fma(a.copy(), b.copy(), c.copy()), lanes)
-
-
-@_operation(r"(sh[lr])\.([bus](?:16|32|64))")
-def _shift(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, a, count = i.operands
-    value, by = m.read(i, a, kind, lanes), m.read(i, count, "u32", lanes)
-    m.write(i, to, numbers.shifted(*np.broadcast_arrays(value, by), name == "shr"), lanes)
-
-
-@_operation(rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER}|b16|b32|b64)")
-@_operation(r"setp\.(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)\.(f32|f64)")
-def _compare(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, *given = i.operands
-    a, b = (m.read(i, word, kind, lanes) for word in given)
-    m.write(i, to, numbers.COMPARE[name](a, b), lanes)
-
-
-@_operation(r"selp\.([subf](?:16|32|64))")
-def _select(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, a, b, predicate = i.operands
-    first, second = (m.read(i, word, kind, lanes) for word in (a, b))
-    m.write(i, to, np.where(m.read(i, predicate, "pred", lanes), first, second), lanes)
-
-
-@_operation(r"mov\.([subf](?:16|32|64))")
-def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, a = i.operands
-    bits = f"b{numbers.width(kind)}"
-    if isinstance(a, tuple):
-        parts = [m.read(i, w, f"b{numbers.width(kind) // len(a)}", lanes) for w in a]
-        joined = np.stack(np.broadcast_arrays(*parts), -1)
-        m.write(
-            i, to, np.ascontiguousarray(joined).view(numbers.BITS[numbers.width(kind)])[:, 0], lanes
+def _loaded(m: Machine, i: Instruction, to: Any, value: Array, kind: str, lanes: Array) -> None:
+    """Write what was loaded to a register, which may be wider."""
+    held = m.held(i, to) if to != "_" else value
+    if held.itemsize > value.itemsize:
+        value = value.view(numbers.TYPES[kind]).astype(
+            f"{'i' if kind[0] == 's' else 'u'}{held.itemsize}"
         )
-    elif isinstance(to, tuple):
-        whole = np.ascontiguousarray(m.read(i, a, bits, lanes))[:, None]
-        parts = whole.view(numbers.BITS[numbers.width(kind) // len(to)])
-        for part, word in enumerate(to):
-            m.write(i, word, parts[:, part], lanes)
-    else:
-        m.write(i, to, m.read(i, a, bits, lanes), lanes)
-
-
-@_operation(r"mov\.pred")
-def _move_predicate(m: Machine, i: Instruction, lanes: Array) -> None:
-    to, a = i.operands
-    value = np.array([a != 0]) if isinstance(a, int) else m.read(i, a, "pred", lanes)
     m.write(i, to, value, lanes)
 
 
-@_operation(r"cvta\.(?:to\.)?global\.u64")
-def _address(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.write(i, i.operands[0], m.read(i, i.operands[1], "b64", lanes), lanes)
-
-
-@_operation(r"cvt\.([su](?:16|32|64))\.([su](?:16|32|64))")
-@_operation(r"cvt\.(f64)\.(f32)")
-@_operation(r"cvt\.rn\.(f32)\.(f64)")
-@_operation(r"cvt\.rn\.(f32|f64)\.([su](?:32|64))")
-def _convert(m: Machine, i: Instruction, lanes: Array, to: str, kind: str) -> None:
-    value = m.read(i, i.operands[1], kind, lanes)
-    m.write(i, i.operands[0], value.astype(numbers.TYPES[to]), lanes)
-
-
-@_operation(r"cvt\.f32\.bf16")
-def _widen(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.write(i, i.operands[0], m.read(i, i.operands[1], "bf16", lanes), lanes)
-
-
-@_operation(r"cvt\.rn\.bf16\.f32")
-def _narrow(m: Machine, i: Instruction, lanes: Array) -> None:
-    value = m.read(i, i.operands[1], "f32", lanes)
-    m.write(i, i.operands[0], numbers.rounded_bf16(value), lanes)
-
-
-@_operation(r"ld\.param(?:::entry)?\.([subf](?:16|32|64))")
-def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, (name, offset) = i.operands  # type: ignore[misc]
-    found = next((p for p in m.program.parameters if p.name == name), None)
-    size = numbers.width(kind) // 8
-    if found is None or not 0 <= offset <= found.size - size:
-        raise Fault(f"{i.text}: outside of the parameter")
-    pattern = np.frombuffer(m.parameters, numbers.BITS[8 * size], 1, found.offset + offset)
-    m.write(i, to, pattern, lanes)
-
-
-def _addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
+def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     """Return the addresses of an access, of 32 bits in shared memory where the base has."""
     base, offset = operand
     if isinstance(base, int):
         return np.full(len(lanes), base + offset, np.int64)
-    wide = m.program.registers[base.rstrip("0123456789")] == 64
+    wide = m.program.width(base) == 64
     found = m.read(i, base, "s64" if wide else "s32", lanes).astype(np.int64)
     return found + offset
 
@@ -228,47 +141,46 @@ def _vector(i: Instruction, operand: Any, count: str | None, address: Array, siz
     return words
 
 
-@_operation(r"ld\.(global|shared)(?:\.nc)?(?:\.v([24]))?\.([subf](?:16|32|64))")
+@operation(r"ld\.(global|shared)(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     to, operand = i.operands
     size = numbers.width(kind) // 8
-    address = _addresses(m, i, operand, lanes)
+    address = addresses(m, i, operand, lanes)
     for part, word in enumerate(_vector(i, to, count, address, size)):
         here, bits = address + part * size, numbers.BITS[8 * size]
         if space == "global":
             value = m.memory.load(i.text, here, size, bits, m.thread[lanes])
         else:
-            where = m.block[lanes], m.warp[lanes], m.epoch[m.block[lanes]]
-            value = m.shared.load(i.text, here, size, bits, *where)
-        m.write(i, word, value, lanes)
+            value = m.shared.load(i.text, here, size, bits, lanes)
+        _loaded(m, i, word, value, kind, lanes)
 
 
-@_operation(r"st\.(global|shared)(?:\.v([24]))?\.([subf](?:16|32|64))")
+@operation(r"st\.(global|shared)(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     operand, from_ = i.operands
     size = numbers.width(kind) // 8
-    address = _addresses(m, i, operand, lanes)
+    address = addresses(m, i, operand, lanes)
     for part, word in enumerate(_vector(i, from_, count, address, size)):
-        value = m.read(i, word, f"b{8 * size}", lanes)
+        wide = 8 * size if isinstance(word, int) else m.program.width(str(word)) or 8 * size
+        value = m.read(i, word, f"b{max(wide, 8 * size)}", lanes).astype(numbers.BITS[8 * size])
         value, here = np.broadcast_to(value, lanes.shape), address + part * size
         if space == "global":
             m.memory.store(i.text, here, value, m.thread[lanes])
         else:
-            where = m.block[lanes], m.warp[lanes], m.epoch[m.block[lanes]]
-            m.shared.store(i.text, here, value, *where)
+            m.shared.store(i.text, here, value, lanes)
 
 
-@_operation(r"(atom|red)(?:\.relaxed|\.monotonic)?(?:\.gpu|\.sys)?\.global\.add\.([suf](?:32|64))")
+@operation(r"(atom|red)(?:\.relaxed|\.monotonic)?(?:\.gpu|\.sys)?\.global\.add\.([suf](?:32|64))")
 def _atomic(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     operand, from_ = i.operands[-2:]
     value = np.broadcast_to(m.read(i, from_, kind, lanes), lanes.shape)
     order = m.rng.permutation(len(lanes))
-    before = m.memory.add(i.text, _addresses(m, i, operand, lanes), value, order)
+    before = m.memory.add(i.text, addresses(m, i, operand, lanes), value, order)
     if name == "atom":
         m.write(i, i.operands[0], before, lanes)
 
 
-def _whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
+def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     """Return lanes as (warp, 32), or stop where threads of a warp are missing."""
     if len(lanes) % WARP or (np.diff(lanes.reshape(-1, WARP), axis=1) != 1).any():
         raise Fault(f"{i.text}: threads of a warp are missing")
@@ -277,10 +189,10 @@ def _whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     return lanes.reshape(-1, WARP)
 
 
-@_operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
+@operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     to, a, b, c, members = i.operands
-    warps = _whole_warps(m, i, lanes)
+    warps = whole_warps(m, i, lanes)
     if (m.read(i, members, "u32", lanes) != 0xFFFFFFFF).any():
         raise Fault(f"{i.text}: only whole warps are known")
     lane = np.tile(np.arange(WARP), len(warps))
@@ -301,34 +213,3 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     m.write(i, register, moved, lanes)
     if predicate:
         m.write(i, predicate, inside, lanes)
-
-
-_FRAGMENT = np.arange(WARP) // 4, np.arange(WARP) % 4  # row (or column) and pair of each lane
-
-
-@_operation(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32")
-def _multiply(m: Machine, i: Instruction, lanes: Array) -> None:
-    """Add a product of 16x16 and 16x8 with one rounding; the hardware may round more often."""
-    to, left, right, sums = i.operands
-    warps = _whole_warps(m, i, lanes)
-    g, t = _FRAGMENT
-    a, b = np.zeros((len(warps), 16, 16)), np.zeros((len(warps), 16, 8))
-    c = np.zeros((len(warps), 16, 8))
-    for r, word in enumerate(left):  # type: ignore[arg-type]
-        for half, value in enumerate(_halves(m, i, word, lanes, warps.shape)):
-            a[:, g + 8 * (r % 2), 2 * t + half + 8 * (r // 2)] = value
-    for r, word in enumerate(right):  # type: ignore[arg-type]
-        for half, value in enumerate(_halves(m, i, word, lanes, warps.shape)):
-            b[:, 2 * t + half + 8 * r, g] = value
-    for r, word in enumerate(sums):  # type: ignore[arg-type]
-        value = np.broadcast_to(m.read(i, word, "f32", lanes), lanes.shape)
-        c[:, g + 8 * (r // 2), 2 * t + r % 2] = value.reshape(warps.shape)
-    found = (np.matmul(a, b) + c).astype(np.float32)
-    for r, word in enumerate(to):  # type: ignore[arg-type]
-        m.write(i, word, found[:, g + 8 * (r // 2), 2 * t + r % 2].ravel(), lanes)
-
-
-def _halves(m: Machine, i: Instruction, word: Any, lanes: Array, shape: Any) -> list[Array]:
-    """Return the two bf16 of a register, the lower half first."""
-    bits = np.broadcast_to(m.read(i, word, "b32", lanes), lanes.shape).reshape(shape)
-    return [(bits << np.uint32(16)).view("f4"), (bits & np.uint32(0xFFFF0000)).view("f4")]

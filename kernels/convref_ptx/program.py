@@ -11,6 +11,8 @@ from typing import NamedTuple
 from .fault import Fault
 
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
+TOLD = 120  # characters of an instruction in a message
+PARAMETERS = 1 << 40  # address of the first parameter
 SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
@@ -31,7 +33,7 @@ class Instruction(NamedTuple):
         The opcode with all its suffixes.
     operands : tuple
         Registers, special registers, labels and variables as text, immediates as int, vectors as
-        tuples, addresses as (base, offset) in a list.
+        tuples, addresses as [base, offset] or, in a tensor map, [base, offset, coordinates].
     predicate : str
         The register that guards it, empty for none.
     negated : bool
@@ -57,21 +59,29 @@ class Program:
     shared_bytes: int = 0
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def leaders(self) -> frozenset[int]:
         """Return where a branch may lead to."""
-        return frozenset(self.labels.values())
+        named = {str(i.operands[0]) for i in self.code if i.op.startswith("bra")}
+        named.update(*self.tables.values())
+        return frozenset(at for label, at in self.labels.items() if label in named)
+
+    def width(self, register: str) -> int | None:
+        """Return the bits of a register, None if it is not declared."""
+        return self.registers.get(register, self.registers.get(register.rstrip("0123456789")))
 
 
-_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{(.*)\}", re.DOTALL)
+_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
 _PARAMETER = re.compile(
-    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w)(\d+)\s+(?:\.ptr\s+(?:\.align\s+\d+\s+)?)?"
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w)(\d+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?"
     r"([\w$]+)(?:\[(\d+)\])?"
 )
-_SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]")
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(%\w+)<(\d+)>")
-_GUARD = re.compile(r"@(!?)(%p\d+)\s+")
+_SHARED = re.compile(r"(?:\.extern\s+)?\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]")
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)")
+_GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
+_BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 
 
 def parse(text: str) -> Program:
@@ -82,16 +92,18 @@ def parse(text: str) -> Program:
     Fault
         If a declaration or an operand is of a form that is not known.
     """
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*|/\*.*?\*/|(?m:^\s*\.(?:loc|file)\b[^\n]*)", "", text, flags=re.DOTALL)
     found = _ENTRY.search(text)
     if found is None:
         raise Fault("no .visible .entry")
-    name, parameters, directives, body = found.groups()
+    name, parameters, directives = found.groups()
     program = Program(name, _parameters(parameters))
-    if bound := re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives):
+    if bound := _BOUND.search(directives):
         x, y, z = (int(n or 1) for n in bound.groups())
         program.max_threads = x * y * z
-    for statement in _statements(body):
+    for outside in _SHARED.finditer(text, 0, found.start()):
+        _share(program, outside)
+    for statement in _statements(text[found.end() :]):
         _add(program, statement)
     return program
 
@@ -111,10 +123,46 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def _statements(body: str) -> list[str]:
-    """Return declarations, instructions and labels, one each."""
-    body = re.sub(r"(?<![:\w$])([$\w]+):(?!:)", r"\1:;", body)
-    return [" ".join(part.split()) for part in body.split(";") if part.strip()]
+def _statements(text: str) -> list[str]:
+    """Return declarations, instructions and labels of a body, one each.
+
+    What is declared in a scope of its own gets a name of its own.
+    """
+    text = re.sub(r"(?<![:\w$])([$\w]+):(?!:)", r"\1:;", text)
+    text = re.sub(r"(?<=[;:{}])\s*([{}])", r"\1;", f";{text}")
+    found: list[tuple[str, tuple[int, ...]]] = []
+    names: dict[str, list[int]] = {}
+    scopes: tuple[int, ...] = (0,)
+    for number, part in enumerate(text.split(";"), 1):
+        statement = " ".join(part.split())
+        if statement == "{":
+            scopes = (*scopes, number)
+        elif statement == "}":
+            scopes = scopes[:-1]
+            if not scopes:
+                break
+        elif statement:
+            found.append((statement, scopes))
+            if scopes[-1] and (own := re.fullmatch(r"\.reg \.\w+ ([\w$]+)|([\w$]+):", statement)):
+                names.setdefault(own[1] or own[2], []).append(scopes[-1])
+    if not names:
+        return [statement for statement, _ in found]
+    word = re.compile(rf"(?<![%\w$.])({'|'.join(map(re.escape, names))})(?![\w$])")
+
+    def renamed(statement: str, scopes: tuple[int, ...]) -> str:
+        def own(match: re.Match[str]) -> str:
+            inner = [scope for scope in scopes if scope in names[match[1]]]
+            return f"{match[1]}${inner[-1]}" if inner else match[1]
+
+        return word.sub(own, statement)
+
+    return [renamed(*pair) for pair in found]
+
+
+def _share(program: Program, match: re.Match[str]) -> None:
+    align, size = int(match[1]), int(match[3] or 0)
+    program.shared[match[2]] = start = -(-program.shared_bytes // align) * align
+    program.shared_bytes = start + size
 
 
 def _add(program: Program, statement: str) -> None:
@@ -124,16 +172,18 @@ def _add(program: Program, statement: str) -> None:
         match = _REGISTERS.fullmatch(statement)
         if match is None or match[1] not in WIDTHS:
             raise Fault(f"{statement}: no form of register that is known")
-        program.registers[match[2]] = WIDTHS[match[1]]
+        for word in match[2].split(","):
+            program.registers[word.partition("<")[0].strip()] = WIDTHS[match[1]]
     elif statement.startswith(".shared"):
         match = _SHARED.fullmatch(statement)
         if match is None:
             raise Fault(f"{statement}: no form of shared memory that is known")
-        align, size = int(match[1]), int(match[3])
-        program.shared[match[2]] = start = -(-program.shared_bytes // align) * align
-        program.shared_bytes = start + size
+        _share(program, match)
+    elif statement.startswith(".branchtargets"):
+        words = statement.removeprefix(".branchtargets").split(",")
+        program.tables[next(reversed(program.labels))] = tuple(word.strip() for word in words)
     elif statement.startswith("."):
-        if not statement.startswith((".pragma ", ".loc ")):
+        if not statement.startswith(".pragma "):
             raise Fault(f"{statement}: no directive that is known")
     else:
         program.code.append(_instruction(program, statement))
@@ -144,24 +194,34 @@ def _instruction(program: Program, text: str) -> Instruction:
     rest = text[guard.end() :] if guard else text
     op, _, words = rest.partition(" ")
     operands = tuple(_operand(program, word) for word in _split(words))
-    return Instruction(op, operands, guard[2] if guard else "", bool(guard and guard[1]), text)
+    told = text if len(text) < TOLD else f"{text[:TOLD]}..."
+    return Instruction(op, operands, guard[2] if guard else "", bool(guard and guard[1]), told)
 
 
 def _split(words: str) -> list[str]:
-    """Split at commas that stand outside of braces."""
-    return [word.strip() for word in re.split(r",(?![^{]*\})", words) if word.strip()]
+    """Split at commas that stand outside of brackets and braces."""
+    found = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|[^,])+", words)
+    return [word.strip() for word in found if word.strip()]
 
 
 def _operand(program: Program, word: str) -> object:
     if word.startswith("{"):
         return tuple(_operand(program, item) for item in _split(word[1:-1]))
     if word.startswith("["):
-        base, _, offset = word[1:-1].partition("+")
-        return [_operand(program, base), int(offset or 0)]
-    if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)", word):
-        return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word, 0)
+        place, *more = (item for item in _split(word[1:-1]))
+        base, _, offset = place.partition("+")
+        return [
+            _operand(program, base.strip()),
+            int(offset or 0),
+            *(_operand(program, m) for m in more),
+        ]
+    if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)U?", word):
+        return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word.rstrip("U"), 0)
     if word in program.shared:
         return program.shared[word]
+    for parameter in program.parameters:
+        if parameter.name == word:
+            return PARAMETERS + parameter.offset
     if re.fullmatch(r"[%$\w.|]+", word):
         return word
     raise Fault(f"{word}: no form of operand that is known")

@@ -1,0 +1,119 @@
+"""Instructions that make one number of a thread out of others: a row of a table each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import numbers
+from .fault import Fault
+from .numbers import Array
+from .operations import operation
+from .program import Instruction
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_INTEGER = "[su](?:16|32|64)"
+_WORD = "[subf](?:16|32|64)"
+_SHORT = "bf16|f16"
+
+
+def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
+    return numbers.BINARY[name](a, b).astype(a.dtype)
+
+
+def _wide(kind: str, a: Array, b: Array) -> Array:
+    wide = np.dtype(f"{kind[0].replace('s', 'i')}{2 * a.itemsize}")
+    return a.astype(wide) * b.astype(wide)
+
+
+def _two(kind: str, upper: Array, lower: Array) -> Array:
+    high, low = (numbers.rounded(a, kind).astype(np.uint32) for a in (upper, lower))
+    return high << np.uint32(16) | low
+
+
+# (opcodes, types of the operands, function); both others are told what the opcode's groups match.
+ROWS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
+    (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
+    (r"(and|or|xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
+    (r"(add|sub|mul)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
+    (r"(min|max)\.(f32|f64)", "{1} {1}", _binary),
+    (rf"(mul)\.lo\.({_INTEGER})", "{1} {1}", _binary),
+    (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
+    (r"neg\.([sf](?:16|32|64))", "{0}", lambda kind, a: -a),
+    (r"abs\.([sf](?:16|32|64))", "{0}", lambda kind, a: np.abs(a)),
+    (r"mul\.wide\.([su](?:16|32))", "{0} {0}", _wide),
+    (r"mad\.wide\.([su])16", "{0}16 {0}16 {0}32", lambda kind, a, b, c: _wide(kind, a, b) + c),
+    (r"mad\.wide\.([su])32", "{0}32 {0}32 {0}64", lambda kind, a, b, c: _wide(kind, a, b) + c),
+    (r"mul\.hi\.([su]32)", "{0} {0}", lambda kind, a, b: (_wide(kind, a, b) >> 32).astype(a.dtype)),
+    (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
+    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*map(np.copy, abc))),
+    (
+        r"(shl|shr)\.([bus](?:16|32|64))",
+        "{1} u32",
+        lambda name, kind, a, count: numbers.shifted(a, count, name == "shr"),
+    ),
+    (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
+    (
+        rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER}|b16|b32|b64)",
+        "{1} {1}",
+        lambda name, kind, a, b: numbers.COMPARE[name](a, b),
+    ),
+    (
+        r"setp\.(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)\.(f32|f64)",
+        "{1} {1}",
+        lambda name, kind, a, b: numbers.COMPARE[name](a, b),
+    ),
+    (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
+    (r"mov\.pred", "pred", lambda a: a),
+    (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
+    (
+        rf"cvt\.({_INTEGER})\.({_INTEGER})",
+        "{1}",
+        lambda to, kind, a: a.astype(numbers.TYPES[to]),
+    ),
+    (r"cvt\.f64\.f32", "f32", lambda a: a.astype(np.float64)),
+    (r"cvt\.rn\.f32\.f64", "f64", lambda a: a.astype(np.float32)),
+    (
+        r"cvt\.rn\.(f32|f64)\.([su](?:32|64))",
+        "{1}",
+        lambda to, kind, a: a.astype(numbers.TYPES[to]),
+    ),
+    (rf"cvt\.f32\.({_SHORT})", "{0}", lambda kind, a: a.astype(np.float32)),
+    (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),
+    (rf"cvt\.rn\.({_SHORT})x2\.f32", "f32 f32", _two),
+)
+
+
+def _add(pattern: str, kinds: str, function: Callable[..., Array]) -> None:
+    @operation(pattern)
+    def run(m: Machine, i: Instruction, lanes: Array, *groups: str) -> None:
+        to, *given = i.operands
+        read = (m.read(i, *pair, lanes) for pair in zip(given, kinds.format(*groups).split()))
+        try:
+            m.write(i, to, function(*groups, *np.broadcast_arrays(*read)), lanes)
+        except ZeroDivisionError as error:
+            raise Fault(f"{i.text}: {error}") from None
+
+
+for _row in ROWS:
+    _add(*_row)
+
+
+@operation(rf"mov\.({_WORD})")
+def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
+    """Copy a register; several make one, the first its lower part, or one makes several."""
+    to, a = i.operands
+    width = numbers.width(kind)
+
+    def part(words: Any) -> str:
+        return f"b{width // (len(words) if isinstance(words, tuple) else 1)}"
+
+    read = [m.read(i, w, part(a), lanes) for w in (a if isinstance(a, tuple) else (a,))]
+    whole = np.stack(np.broadcast_arrays(*read), -1)
+    parts = whole.view(numbers.BITS[numbers.width(part(to))])
+    for n, word in enumerate(to if isinstance(to, tuple) else (to,)):
+        m.write(i, word, parts[:, n], lanes)

@@ -1,0 +1,351 @@
+"""Asynchronous copies, in groups that threads wait for or counted by barriers in shared memory.
+
+What is asynchronous is claimed when it is issued: whoever touches it before a wait for it stops
+the run. It happens at once, or as late as a wait allows (`Machine.late`), with NaN until then.
+After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous copy", "Tensors" and
+"Parallel Synchronization and Communication Instructions: mbarrier".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .fault import Fault
+from .memory import BUSY, CELL, Array, Buffer, spread
+from .operations import addresses, operation
+from .program import Instruction
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+NOTHING = 0xFF  # bytes of a NaN, in every type
+
+
+class Pending(NamedTuple):
+    """Asynchronous work: a row of `data` for each of some threads, which come first in it."""
+
+    text: str
+    group: Array
+    data: tuple[Array, ...]
+    claim: Callable[..., None]
+    finish: Callable[..., None]
+
+
+class Groups:
+    """The asynchronous work of one kind, in groups that each thread commits and waits for."""
+
+    def __init__(self, count: int) -> None:
+        self.committed, self.pending = np.zeros(count, np.int64), list[Pending]()
+
+    def add(self, text: str, data: tuple[Array, ...], claim: Any, finish: Any) -> None:
+        """Begin work for the threads data[0]."""
+        claim(*data)
+        self.pending.append(Pending(text, self.committed[data[0]], data, claim, finish))
+
+    def wait(self, lanes: Array, left: int) -> None:
+        """Finish the work of some threads but for their `left` latest groups."""
+        limit = np.full(len(self.committed), -1)
+        limit[lanes] = self.committed[lanes] - left
+        begun, self.pending = self.pending, []
+        for work in begun:
+            over = work.group < limit[work.data[0]]
+            if over.any():
+                work.finish(*(a[over] for a in work.data))
+            if not over.all():
+                rest = tuple(a[~over] for a in work.data)
+                self.pending.append(work._replace(group=work.group[~over], data=rest))
+        for work in self.pending:  # one place may be read by work that is over and work that is not
+            work.claim(*work.data)
+
+
+_KIND = {"cp.async": "copy", "cp.async.bulk": "bulk", "wgmma": "product"}
+
+
+@operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")
+def _commit(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
+    m.groups[_KIND[name]].committed[lanes] += 1
+
+
+@operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.wait_group(?:\.read|\.sync\.aligned)?")
+def _wait(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
+    m.groups[_KIND[name]].wait(lanes, int(i.operands[0]))  # type: ignore[call-overload]
+
+
+@operation(r"cp\.async\.wait_all")
+def _wait_all(m: Machine, i: Instruction, lanes: Array) -> None:
+    m.groups["copy"].committed[lanes] += 1
+    m.groups["copy"].wait(lanes, 0)
+
+
+@operation(r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::\d+B)?")
+def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
+    to, from_, size, *more = i.operands
+    if size not in ((16,) if cache == "cg" else (4, 8, 16)):
+        raise Fault(f"{i.text}: copies of {size} bytes are not known")
+    real = np.full(len(lanes), size)
+    if more and m.program.width(str(more[0])) == 1:
+        real = np.where(m.read(i, more[0], "pred", lanes), 0, size)
+    elif more:
+        real = np.broadcast_to(m.read(i, more[0], "u32", lanes), lanes.shape).astype(np.int64)
+    if (real > size).any() or (real % CELL).any():
+        raise Fault(f"{i.text}: a source of {real.max()} bytes")
+    source = addresses(m, i, from_, lanes)
+    if (source % size).any():
+        raise Fault(f"{i.text}: an address is no multiple of {size}")
+    place = m.shared.places(i.text, addresses(m, i, to, lanes), int(size), lanes)
+    cells, who = spread(place, int(size), lanes)
+    m.shared.look(i.text, cells, who, True)
+
+    if len(np.unique(cells)) < len(cells):
+        raise Fault(f"{i.text}: race, two threads write to one place")
+
+    def claim(lanes: Array, place: Array, source: Array, real: Array) -> None:
+        cells, who = spread(place, int(size), lanes)
+        m.shared.own(cells, who, BUSY)
+
+    def move(lanes: Array, place: Array, source: Array, real: Array) -> None:
+        cells, who = spread(place, int(size), lanes)
+        word = np.tile(np.arange(0, int(size), CELL), len(lanes))
+        there = word < np.repeat(real, int(size) // CELL)
+        values, here = np.zeros(len(cells), np.uint16), np.repeat(source, int(size) // CELL) + word
+        values[there] = m.memory.load(i.text, here[there], CELL, np.uint16, m.thread[who[there]])
+        m.shared.bytes.view(np.uint16)[cells] = values
+
+    def finish(lanes: Array, *rest: Array) -> None:
+        if m.late:
+            move(lanes, *rest)
+        cells, who = spread(rest[0], int(size), lanes)
+        m.shared.own(cells, who, m.shared.now(who))
+
+    m.shared.unfenced[cells] = False
+    if m.late:
+        m.shared.bytes.view(np.uint16)[cells] = NOTHING << 8 | NOTHING
+    else:
+        move(lanes, place, source, real)
+    m.groups["copy"].add(i.text, (lanes, place, source, real), claim, finish)
+
+
+class Barrier:
+    """An mbarrier: arrivals and bytes that are missing in its phase, and what a phase has seen."""
+
+    def __init__(self, count: int, columns: int) -> None:
+        self.count = self.missing = count
+        self.bytes = self.phase = 0
+        self.clock, self.seen = np.zeros((2, columns), np.int32)
+
+    def settle(self) -> None:
+        """Begin the next phase once nothing is missing."""
+        if self.missing == 0 and self.bytes == 0:
+            self.phase, self.missing, self.seen = self.phase + 1, self.count, self.clock.copy()
+
+    def passed(self, parity: Array) -> Array:
+        """Return whether the phase of a parity is over."""
+        return (self.phase - parity) % 2 == 1
+
+
+def _places(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
+    return m.shared.places(i.text, addresses(m, i, operand, lanes), 8, lanes)
+
+
+def _barriers(
+    m: Machine, i: Instruction, operand: Any, lanes: Array
+) -> Iterator[tuple[int, Barrier, Array]]:
+    """Yield each barrier that lanes name, its place, and which of the lanes those are."""
+    m.shared.load(i.text, addresses(m, i, operand, lanes), 8, np.uint64, lanes)
+    places = _places(m, i, operand, lanes)
+    for place in map(int, np.unique(places)):
+        if place not in m.barriers:
+            raise Fault(f"{i.text}: no mbarrier has been initialised there")
+        yield place, m.barriers[place], places == place
+
+
+@operation(r"mbarrier\.(init|inval)\.shared(?:::cta)?\.b64")
+def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
+    at, *count = i.operands
+    m.shared.store(i.text, addresses(m, i, at, lanes), np.zeros(len(lanes), np.uint64), lanes)
+    for n, place in enumerate(map(int, _places(m, i, at, lanes))):
+        if (place in m.barriers) == (name == "init"):
+            raise Fault(f"{i.text}: {'an' if name == 'init' else 'no'} mbarrier is there")
+        if name == "init":
+            arrivals = np.broadcast_to(m.read(i, count[0], "u32", lanes), lanes.shape)[n]
+            m.barriers[place] = Barrier(int(arrivals), m.shared.width + 1)
+        else:
+            del m.barriers[place]
+
+
+@operation(r"mbarrier\.(arrive|arrive\.expect_tx|expect_tx)(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64")
+def _arrive(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
+    operands = i.operands if name == "expect_tx" else i.operands[1:]
+    at, more = operands[0], operands[1] if len(operands) > 1 else 1
+    if name != "expect_tx" and i.operands[0] != "_":
+        raise Fault(f"{i.text}: the state of an mbarrier is not known")
+    given = np.broadcast_to(m.read(i, more, "u32", lanes), lanes.shape).astype(np.int64)
+    for _, barrier, mine in _barriers(m, i, at, lanes):
+        if name != "arrive":
+            barrier.bytes += int(given[mine].sum())
+        if name != "expect_tx":
+            warps = np.unique(m.warp[lanes[mine]])
+            barrier.clock = np.maximum(barrier.clock, m.shared.clock[warps].max(0))
+            m.shared.tick(warps)
+            barrier.missing -= int(given[mine].sum()) if name == "arrive" else int(mine.sum())
+        if barrier.missing < 0:
+            raise Fault(f"{i.text}: more arrivals than the mbarrier was initialised with")
+        barrier.settle()
+
+
+@operation(r"mbarrier\.(?:try|test)_wait\.parity(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64", parts=True)
+def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
+    """Answer whether a phase is over; who hears no sleeps until it is, or until others need it."""
+    to, at, parity = i.operands[:3]
+    wanted = np.broadcast_to(m.read(i, parity, "u32", lanes), lanes.shape).astype(np.int64) & 1
+    over = np.zeros(len(lanes), bool)
+    for place, barrier, mine in _barriers(m, i, at, lanes):
+        over[mine] = barrier.passed(wanted[mine])
+        warps = np.unique(m.warp[lanes[mine & over]])
+        m.shared.clock[warps] = np.maximum(m.shared.clock[warps], barrier.seen)
+        m.at[lanes[mine]] = place
+    m.write(i, to, over, lanes)
+    m.need[lanes] = wanted
+    m.sleep(lanes[~over])
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """How the copy engine sees a buffer, as `convref_driver.encode` is told.
+
+    Parameters
+    ----------
+    buffer : Buffer
+        Its array has the type of the elements.
+    shape, strides, box : tuple of int
+        In elements, one to five of each; the last stride is 1.
+    swizzle : int
+        0 none, 1, 2, 3 for spans of 32, 64, 128 bytes.
+    """
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+def scattered(address: Array, span: int) -> Array:
+    """Return where 16 bytes lie among the banks, after "Tensors: Swizzling Modes".
+
+    Their place in a line of `span` bytes is changed by the number of the 128 bytes they lie in.
+    """
+    return address ^ ((address >> 7) & (span // 16 - 1)) << 4
+
+
+class _Box(NamedTuple):
+    """The elements of one copy: cells in shared memory, places in global memory, which exist."""
+
+    bits: Any
+    place: Array
+    cells: Array
+    address: Array
+    inside: Array
+
+
+def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared: Any) -> _Box:
+    base, offset, coordinates = tensor
+    known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
+    if known is None or not rank == len(known.shape) == len(coordinates):
+        raise Fault(f"{i.text}: no tensor map of {rank} axes there")
+    size, span = known.buffer.array.itemsize, 16 << known.swizzle
+    if known.box[-1] * size % 16 or (known.swizzle and known.box[-1] * size > span):
+        raise Fault(f"{i.text}: a box {known.box} does not fit into lines of {span} bytes")
+    start = [int(m.read(i, c, "s32", lane)[0]) for c in coordinates][::-1]
+    grid: Sequence[Array] = np.indices(known.box).reshape(rank, -1)
+    position = [grid[axis] + start[axis] for axis in range(rank)]
+    inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
+    address = size * sum(p * s for p, s in zip(position, known.strides))
+    address += int.from_bytes(m.memory.pointer(known.buffer), "little")
+    first = addresses(m, i, shared, lane)
+    if (first % 128).any():
+        raise Fault(f"{i.text}: an address is no multiple of 128")
+    line = first[0] + size * np.arange(prod(known.box))
+    place = m.shared.places(i.text, scattered(line, span), size, np.repeat(lane, len(line)))
+    bits = np.dtype(f"u{size}")
+    return _Box(bits, place // size, spread(place, size, place)[0], address, inside)
+
+
+class Load:
+    """A box on its way into shared memory, which a barrier counts."""
+
+    def __init__(self, m: Machine, text: str, lane: int, box: _Box, place: int) -> None:
+        self.m, self.text, self.lane, self.box, self.place = m, text, lane, box, place
+        m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
+        m.shared.unfenced[box.cells] = False
+        m.shared.bytes.view(box.bits)[box.place] = np.iinfo(box.bits).max
+
+    def finish(self) -> None:
+        """Write the box and tell the barrier, through whose phase alone it is seen."""
+        m, (bits, place, cells, address, inside) = self.m, self.box
+        who = np.full(int(inside.sum()), m.thread[self.lane])
+        value = np.zeros(len(place), bits)
+        value[inside] = m.memory.load(self.text, address[inside], bits.itemsize, bits, who)
+        m.shared.bytes.view(bits)[place] = value
+        m.shared.copies += 1
+        m.shared.written[cells] = m.shared.copies
+        if self.place not in m.barriers:
+            raise Fault(f"{self.text}: its mbarrier is no more")
+        barrier = m.barriers[self.place]
+        barrier.clock[-1] = m.shared.copies
+        barrier.bytes -= value.nbytes
+        barrier.settle()
+
+
+@operation(
+    r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?"
+    r"\.mbarrier::complete_tx::bytes"
+)
+def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
+    to, tensor, barrier = i.operands
+    for lane in lanes[:, None]:
+        box = _box(m, i, lane, int(rank), tensor, to)
+        m.shared.look(i.text, box.cells, np.repeat(lane, len(box.cells)), True)
+        ((place, _, _),) = _barriers(m, i, barrier, lane)
+        load = Load(m, i.text, int(lane[0]), box, place)
+        if m.late:
+            m.loads.append(load)
+        else:
+            load.finish()
+
+
+@operation(r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group")
+def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
+    tensor, from_ = i.operands
+    for lane in lanes[:, None]:
+        box, column = _box(m, i, lane, int(rank), tensor, from_), m.warp[lane] % m.shared.width
+        m.shared.look(i.text, box.cells, np.repeat(lane, len(box.cells)), False)
+        if m.shared.unfenced[box.cells].any():
+            raise Fault(f"{i.text}: reads what threads wrote, without a fence.proxy.async")
+
+        def claim(lane: Array, box: _Box = box, column: Array = column) -> None:
+            m.shared.read[column, box.cells] = BUSY
+
+        def move(lane: Array, box: _Box = box) -> None:
+            value = m.shared.bytes.view(box.bits)[box.place][box.inside]
+            who = np.full(len(value), m.thread[lane[0]])
+            m.memory.store(i.text, box.address[box.inside], value, who)
+
+        def finish(lane: Array, box: _Box = box, column: Array = column, move: Any = move) -> None:
+            if m.late:
+                move(lane)
+            m.shared.read[column, box.cells] = m.shared.now(lane)
+
+        if not m.late:
+            move(lane)
+        m.groups["bulk"].add(i.text, (lane,), claim, finish)
+
+
+@operation(r"fence\.proxy\.async(?:\.shared::cta)?")
+def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
+    m.shared.fence(lanes)

@@ -1,0 +1,210 @@
+"""Products of matrices that a warp or four of them hold in pieces, and moves of such pieces.
+
+After the PTX manual, "Warp Level Matrix Instructions" and "Asynchronous Warpgroup Level Matrix
+Instructions". A product is rounded once where the hardware may round more often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import numbers
+from .fault import Fault
+from .memory import BUSY, Array, spread
+from .operations import WARP, addresses, operation, whole_warps
+from .program import Instruction
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_G, _T = np.arange(WARP) // 4, np.arange(WARP) % 4  # row (or column) and place in it of each lane
+_SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
+
+
+def _numbers(words: Array, kind: str) -> Array:
+    """Return patterns as float64; of tf32 the bits that are multiplied."""
+    if kind == "tf32":
+        words, kind = words & np.uint32(0xFFFFE000), "f32"
+    return numbers.seen(words, kind).astype(np.float64)
+
+
+def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> Array:
+    """Return registers as (register, warp, 32)."""
+    read = [np.broadcast_to(m.read(i, name, "b32", lanes), lanes.shape) for name in names]
+    return np.stack(read).reshape(len(names), -1, WARP)
+
+
+def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows: int) -> Array:
+    """Return the (warp, rows, depth) that registers hold: rows lie 8 apart, then depth."""
+    words = np.ascontiguousarray(_words(m, i, names, lanes))
+    each = 1 if kind == "tf32" else 2
+    values = _numbers(words.view(f"u{4 // each}"), kind).reshape(
+        -1, rows // 8, *words.shape[1:], each
+    )
+    whole = np.zeros((words.shape[1], rows, 4 * each * len(values)))
+    for k, half in enumerate(values):
+        for row, value in enumerate(half):
+            for e in range(each):
+                whole[:, _G + 8 * row, each * _T + e + 4 * each * k] = value[..., e]
+    return whole
+
+
+def _sums(words: Array) -> Array:
+    """Return the (warp, 16, columns) of float32 that registers of (register, warp, 32) hold."""
+    tiles = words.reshape(-1, 2, 2, words.shape[1], 8, 4)  # (tile, half, e, warp, g, t)
+    return tiles.transpose(3, 1, 4, 0, 5, 2).reshape(words.shape[1], 16, -1).view(np.float32)
+
+
+def _registers(sums: Array) -> Array:
+    """Return (register, lane) of (warp, 16, columns): the inverse of `_sums`."""
+    tiles = sums.astype(np.float32).reshape(len(sums), 2, 8, -1, 4, 2)
+    return tiles.transpose(3, 1, 5, 0, 2, 4).reshape(-1, len(sums) * WARP)
+
+
+@operation(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(bf16|f16)\.\1\.f32")
+@operation(r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.(tf32)\.tf32\.f32")
+def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
+    to, left, right, sums = i.operands
+    whole_warps(m, i, lanes)
+    a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
+    found = np.matmul(a, b.swapaxes(1, 2)) + _sums(_words(m, i, sums, lanes))
+    for word, value in zip(to, _registers(found), strict=True):  # type: ignore[call-overload]
+        m.write(i, word, value, lanes)
+
+
+@operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
+def _move_matrices(
+    m: Machine, i: Instruction, lanes: Array, name: str, count: str, transposed: str | None
+) -> None:
+    """Move 8x8 matrices: lane n of eight has the address of row n, the lanes hold two each."""
+    names, place = i.operands if name == "ld" else i.operands[::-1]
+    names = names if isinstance(names, tuple) else (names,)
+    warps, number = whole_warps(m, i, lanes), int(count)
+    line = addresses(m, i, place, lanes).reshape(warps.shape)[:, : 8 * number]
+    if (line % 16).any() or len(names) != number:
+        raise Fault(f"{i.text}: an address is no multiple of 16, or registers are missing")
+    place = (line[..., None] + np.arange(0, 16, 2)).ravel()
+    who = np.repeat(warps[:, : 8 * number].ravel(), 8)
+    if name == "ld":
+        found = m.shared.load(i.text, place, 2, np.uint16, who).reshape(-1, number, 8, 8)
+        found = np.ascontiguousarray(found.swapaxes(2, 3) if transposed else found)
+        for n, word in enumerate(names):
+            m.write(i, word, found[:, n].reshape(-1, WARP, 2).view(np.uint32).ravel(), lanes)
+    else:
+        words = np.ascontiguousarray(_words(m, i, names, lanes).swapaxes(0, 1))
+        held = words.view(np.uint16).reshape(-1, number, 8, 8)
+        held = held.swapaxes(2, 3) if transposed else held
+        m.shared.store(i.text, place, held.ravel(), who)
+
+
+def fragments(code: Sequence[Instruction]) -> dict[str, int]:
+    """Return a number for each register that is a fragment of an asynchronous product."""
+    found = [i.operands[:2] for i in code if i.op.startswith("wgmma.mma_async")]
+    names = [name for pair in found for part in pair if isinstance(part, tuple) for name in part]
+    return {name: n for n, name in enumerate(dict.fromkeys(names))}
+
+
+@operation(r"wgmma\.fence\.sync\.aligned")
+def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
+    m.changed[:, lanes] = False
+
+
+def _described(
+    m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, shape: Any, across: bool
+) -> Array:
+    """Return the cells (warp, row, depth * cells of an element) of a matrix in shared memory.
+
+    `rows` is where each warp begins; "Asynchronous wgmma: Shared Memory Matrix Layout" and
+    "Strides" say how rows of 8, and 16 bytes of a row, lie; `across` is rows side by side.
+    """
+    count, depth, size = shape
+    found = m.read(i, word, "u64", warps.ravel()).reshape(-1, WARP)
+    if (found != found[:, :1]).any() or (found >> np.uint64(49) & np.uint64(7)).any():
+        raise Fault(f"{i.text}: threads disagree, or a base offset that is not known")
+    start, lead, stride = (
+        ((found[:, :1, None] >> np.uint64(n) & np.uint64(0x3FFF)) << np.uint64(4)).astype(np.int64)
+        for n in (0, 16, 32)
+    )
+    span = _SPANS[found[:, :1, None] >> np.uint64(62)]
+    x, y, unit = rows[:, None, None] + np.arange(count)[:, None], np.arange(depth), 16 // size
+    if across:
+        line = np.where(span == 16, unit, span // size)
+        far, near = (np.where(span == 16, *pair) for pair in ((stride, lead), (lead, stride)))
+        address = x % line * size + x // line * far + y % 8 * span + y // 8 * near
+    else:
+        step = np.where(span == 16, lead, 16)
+        address = x % 8 * span + x // 8 * stride + y // unit * step + y % unit * size
+    address = start + address
+    address ^= ((address >> 7) & (span // 16 - 1)) << 4
+    who = np.repeat(warps[:, 0], count * depth)
+    place = m.shared.places(i.text, address.ravel(), size, who)
+    return spread(place, size, who)[0].reshape(len(warps), count, -1)
+
+
+@operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
+def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, kind: str) -> None:
+    """Let each warp of four begin its 16 rows of a product, which it has to wait for."""
+    to, left, right, scale, *signs = i.operands
+    warps, columns, size = whole_warps(m, i, lanes), int(n), 4 if kind == "tf32" else 2
+    if int(k) * size != 32 or len(to) != columns // 2 or tuple(signs[:2]) != (1, 1):  # type: ignore[arg-type]
+        raise Fault(f"{i.text}: a form that is not known")
+    *turned, across = (bool(sign) for sign in (0, 0, *signs[2:]))
+    names = [*to, *(left if isinstance(left, tuple) else ())]  # type: ignore[misc]
+    for name in names:
+        m.held(i, name)
+    rows = np.array([m.fragments[name] for name in names])
+    if m.changed[np.ix_(rows, lanes)].any():
+        raise Fault(f"{i.text}: a register was written since the last wgmma.fence")
+    first = m.warp[warps[:, 0]] % m.shared.width % 4 * 16
+    if isinstance(left, tuple):
+        held = m.flying[:, lanes].copy()
+        m.flying[np.ix_([m.fragments[name] for name in left], lanes)] = False
+        a = _piece(m, i, left, lanes, kind, 16)
+        m.flying[:, lanes] = held
+        cells = np.zeros((len(warps), 0, 0), np.int64)
+    else:
+        a = np.zeros((len(warps), 0, 0))
+        cells = _described(m, i, left, warps, first, (16, int(k), size), turned[-1])
+    others = _described(m, i, right, warps, 0 * first, (columns, int(k), size), across)
+    add = m.read(i, scale, "pred", lanes)
+    for part in (cells, others):
+        who = np.repeat(warps[:, 0], part[0].size)
+        m.shared.look(i.text, part.ravel(), who, False)
+        if m.shared.unfenced[part].any():
+            raise Fault(f"{i.text}: reads what threads wrote, without a fence.proxy.async")
+
+    def until(when: Any, warps: Array, *parts: Array) -> None:
+        column = m.warp[warps[:, 0]] % m.shared.width
+        for part in parts:
+            m.shared.read[column[:, None, None], part] = when
+
+    def claim(lane: Array, warps: Array, cells: Array, others: Array, a: Array, add: Array) -> None:
+        until(BUSY, warps, cells, others)
+        m.flying[np.ix_(rows, warps.ravel())] = True
+
+    def move(lane: Array, warps: Array, cells: Array, others: Array, a: Array, add: Array) -> None:
+        def stored(part: Array) -> Array:
+            return _numbers(m.shared.bytes.view(np.uint16)[part].view(f"u{size}"), kind)
+
+        here = warps.ravel()
+        words = np.stack([m.registers[name][here] for name in to])  # type: ignore[union-attr]
+        sums = np.where(add[:, None, None], _sums(words.reshape(len(words), -1, WARP)), 0)
+        with_left = a if a.shape[1] else stored(cells)
+        found = np.matmul(with_left, stored(others).swapaxes(1, 2)) + sums
+        for name, value in zip(to, _registers(found)):  # type: ignore[call-overload]
+            m.registers[name][here] = value.view(np.uint32)
+
+    def finish(lane: Array, warps: Array, cells: Array, others: Array, *rest: Array) -> None:
+        if m.late:
+            move(lane, warps, cells, others, *rest)
+        until(m.shared.now(warps[:, 0])[:, None, None], warps, cells, others)
+        m.flying[np.ix_(rows, warps.ravel())] = False
+
+    add = np.broadcast_to(add, lanes.shape).reshape(warps.shape)[:, 0]
+    work = warps[:, 0], warps, cells, others, a, add
+    if not m.late:
+        move(*work)
+    m.groups["product"].add(i.text, work, claim, finish)

@@ -1,0 +1,77 @@
+"""A Plan on CPU tensors: its launches by the PTX that a GPU would be given, read by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from convref_driver.manifest import pack
+from convref_ptx import Buffer, TensorMap, launch, parse
+
+from . import aot, gpu
+from .interpreted import copy, poisoned
+from .launch import Copy, Descriptor, Launch, Plan, Slot
+from .specialise import specialise
+
+PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def run(
+    plan: Plan,
+    operands: Mapping[str, torch.Tensor],
+    seed: int = 0,
+    late: bool = False,
+    arch: str = "sm_90",
+) -> dict[str, torch.Tensor]:
+    """Return every buffer of `plan` by name, results among them.
+
+    Parameters
+    ----------
+    plan : Plan
+    operands : mapping of str to torch.Tensor
+        By role, on the CPU.
+    seed : int
+        Of the order in which warps and programs run.
+    late : bool
+        Whether what is asynchronous happens as late as it may.
+    arch : str
+        What the kernels are compiled for.
+    """
+    tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
+    buffers = {role: _buffer(t, role in plan.buffers) for role, t in tensors.items()}
+    for step in plan.steps:
+        if isinstance(step, Copy):
+            copy(tensors[step.source], tensors[step.target])
+        else:
+            execute(step, aot.compile(specialise(step), arch), buffers, seed, late)
+    return {name: tensors[name] for name in plan.buffers}
+
+
+def _buffer(tensor: torch.Tensor, writable: bool) -> Buffer:
+    """Return the memory of a tensor as patterns of its elements' size."""
+    span = 1 + sum(s * (n - 1) for n, s in zip(tensor.shape, tensor.stride()))
+    flat = tensor.as_strided((span if tensor.numel() else 0,), (1,))
+    patterns = flat.view(PATTERNS[flat.element_size()]).numpy()
+    return Buffer(patterns.view(f"u{flat.element_size()}"), writable)
+
+
+def execute(
+    step: Launch, compiled: aot.Compiled, buffers: Mapping[str, Buffer], seed: int, late: bool
+) -> None:
+    """Run one launch on the buffers of its slots."""
+    manifest = gpu.manifest(compiled)
+    told = iter(compiled.metadata["tensordesc_meta"] or ())
+    arguments: list[Any] = []
+    for kind, value in zip(manifest.parameters, gpu.arguments(compiled, step)):
+        if isinstance(value, Descriptor):
+            lies = value.shape, value.strides, value.block, next(told)["swizzle"]
+            arguments.append(TensorMap(buffers[value.slot.role], *lies))
+        elif isinstance(value, Slot):
+            arguments.append(buffers[value.role])
+        else:
+            arguments.append(None if kind == "ptr" else pack(manifest.name, kind, value))
+    arguments += [None] * len(manifest.scratch)
+    program = parse(compiled.asm["ptx"])
+    launch(program, step.grid, manifest.threads, arguments, seed, late, manifest.shared)
