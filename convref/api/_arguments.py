@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Facts, facts
-from ..case import SPATIAL, Call, Spec, axis_letters
+from ..case import SPATIAL, Call, Spec, axis_letters, role_dtype
 from ..errors import ConvrefError, message, shorten
 from ..problem import (
     BASE_ROLE,
@@ -354,6 +354,50 @@ def _same_sizes(where: str, call: Call, role: str, got: tuple[int, ...]) -> None
             raise ConvrefError(
                 message(where, f"{ARGUMENT[role]} has {axis}={have}, needs {need}", call)
             )
+
+
+def lying(
+    where: str,
+    call: Call,
+    role: str,
+    name: str,
+    fact: Facts | None,
+    lead: Facts,
+    axes: Sequence[int] | None = None,
+) -> Spec:
+    """Check one array against its problem and the array that leads; return how it lies in memory.
+
+    Parameters
+    ----------
+    where : str
+        What an error begins with.
+    call : Call
+    role : str
+    name : str
+        What the user calls the array.
+    fact : Facts or None
+        Of an absent operand.
+    lead : Facts
+        Whose kind, type and device the others have.
+    axes : sequence of int, optional
+        The user's axis of each of the formula's; the same ones where none are given.
+    """
+    if fact is None:
+        return Spec(lead.dtype, device=lead.device)
+    needs = call.problem.shape(role)
+    axes = axes if axes and len(fact.shape) == len(needs) else range(len(fact.shape))
+    shape = tuple(fact.shape[axis] for axis in axes)
+    for what, got, need in (
+        ("shape", shape, needs),
+        ("kind", fact.kind, lead.kind),
+        ("dtype", fact.dtype, role_dtype(role, lead.dtype)),
+        ("device", fact.device, lead.device),
+    ):
+        if got != need:
+            raise ConvrefError(message(where, f"{name} has {what} {got}, needs {need}", call))
+    strides = tuple(fact.strides[axis] for axis in axes)
+    assert len(axis_letters(call.problem, role)) == len(shape)
+    return replace(spec_of(call, role, shape, strides, fact.dtype), device=fact.device)
 
 
 def spec_of(

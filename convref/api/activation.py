@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ..arrays import Facts, facts
-from ..case import Call, Spec, axis_letters, role_dtype
+from ..arrays import facts
+from ..case import Call, Spec
 from ..errors import ConvrefError, message, shorten
 from ..problem import (
     RANKS,
@@ -28,7 +28,7 @@ from ..problem import (
     integer,
     items,
 )
-from ._arguments import ARGUMENT, Layout, Prepared, is_bool, spec_of
+from ._arguments import ARGUMENT, Layout, Prepared, is_bool, lying
 from ._images import one
 from ._run import compute
 
@@ -113,7 +113,7 @@ def prepare_activation(
     n, c, *space = x.shape
     problem = _BUILD[op](*arguments, n=n, c=c, input=tuple(space))
     call = Call(op, pass_, problem, _mask(where, mask, op, pass_), specs=(Spec("f64"),))
-    specs = tuple(_checked(where, call, role, found.get(role), x) for role in roles)
+    specs = tuple(lying(where, call, role, _argument(role), found.get(role), x) for role in roles)
     layout = Layout(tuple(range(len(x.shape))), ())
     return Prepared(replace(call, specs=specs), layout, False, True)
 
@@ -126,24 +126,6 @@ def _mask(where: str, mask: Any, op: str, pass_: str) -> tuple[bool, ...]:
         what = f"output_mask is {shorten(repr(mask))}, needs 2 bools"
         raise ConvrefError(message(where, what))
     return tuple(map(bool, bits))
-
-
-def _checked(where: str, call: Call, role: str, fact: Facts | None, x: Facts) -> Spec:
-    """Check one array against the problem and the input; return how it lies in memory."""
-    if fact is None:
-        return Spec(x.dtype, device=x.device)
-    for name, got, need in (
-        ("shape", fact.shape, call.problem.shape(role)),
-        ("kind", fact.kind, x.kind),
-        ("dtype", fact.dtype, role_dtype(role, x.dtype)),
-        ("device", fact.device, x.device),
-    ):
-        if got != need:
-            what = f"{_argument(role)} has {name} {got}, needs {need}"
-            raise ConvrefError(message(where, what, call))
-    assert len(axis_letters(call.problem, role)) == len(fact.shape)
-    spec = spec_of(call, role, fact.shape, fact.strides, fact.dtype)
-    return replace(spec, device=fact.device)
 
 
 def _shape(where: str, array: Any, name: str = "input") -> Sizes:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..arrays import Facts, facts, like
-from ..case import Call, Spec, axis_letters, role_dtype
+from ..arrays import facts, like
+from ..case import Call, Spec, role_dtype
 from ..errors import ConvrefError, message, shorten
 from ..problem import (
     BASE_ROLE,
@@ -22,7 +22,7 @@ from ..problem import (
     integer,
     items,
 )
-from ._arguments import ARGUMENT, Layout, Prepared, is_bool, spec_of
+from ._arguments import ARGUMENT, Layout, Prepared, is_bool, lying
 from ._images import flag, image_layout
 from ._run import compute
 
@@ -103,7 +103,10 @@ def prepare_norm(
     given = {"weight": "w" in found, "bias": "b" in found or "ddb" in found}
     problem = _BUILD[op](n, c, tuple(space), given, *arguments)  # type: ignore[operator]
     call = Call(op, pass_, problem, _mask(where, mask, op, pass_), specs=(Spec("f64"),))
-    specs = [_checked(where, call, role, found.get(role), found["x"], order) for role in roles]
+    specs = [
+        lying(where, call, role, _argument(role), found.get(role), found["x"], order.axes(role))
+        for role in roles
+    ]
     identity = order.data == tuple(range(rank + 2))
     return Prepared(replace(call, specs=tuple(specs)), order, False, identity)
 
@@ -116,30 +119,6 @@ def _mask(where: str, mask: Any, op: str, pass_: str) -> tuple[bool, ...]:
         what = f"output_mask is {shorten(repr(mask))}, needs 3 bools"
         raise ConvrefError(message(where, what))
     return tuple(map(bool, bits))
-
-
-def _checked(
-    where: str, call: Call, role: str, fact: Facts | None, x: Facts, order: Layout
-) -> Spec:
-    """Check one array against the problem and the input; return how it lies in memory."""
-    if fact is None:
-        return Spec(x.dtype, device=x.device)
-    image = BASE_ROLE[role] in _IMAGES
-    axes = order.data if image else tuple(range(len(fact.shape)))
-    needs = call.problem.shape(role)
-    shape = tuple(fact.shape[a] for a in axes) if len(fact.shape) == len(needs) else fact.shape
-    for name, got, need in (
-        ("shape", shape, needs),
-        ("kind", fact.kind, x.kind),
-        ("dtype", fact.dtype, role_dtype(role, x.dtype)),
-        ("device", fact.device, x.device),
-    ):
-        if got != need:
-            what = f"{_argument(role)} has {name} {got}, needs {need}"
-            raise ConvrefError(message(where, what, call))
-    strides = tuple(fact.strides[a] for a in axes)
-    assert len(axis_letters(call.problem, role)) == len(shape)
-    return replace(spec_of(call, role, shape, strides, fact.dtype), device=fact.device)
 
 
 def _run(

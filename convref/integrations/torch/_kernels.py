@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import dispatch
-from ...api._arguments import ARGUMENT, spec_of
+from ...api._arguments import ARGUMENT, lying
 from ...arrays import Facts, facts
 from ...case import Call, Spec
 from ...errors import ConvrefError, message
@@ -160,7 +160,7 @@ def call_of(how: How, operands: Tensors) -> Call:
         tangents = "".join(BASE_ROLE[role] for role in carried)
     lead = next(fact for fact in found.values() if fact.dtype != "i64" or len(found) == 1)
     call = Call(row.op, row.pass_, problem, how.mask, tangents, (Spec(lead.dtype),), math)
-    specs = [_checked(where, call, role, found.get(role), lead) for role in call.roles]
+    specs = [lying(where, call, role, argument(role), found.get(role), lead) for role in call.roles]
     return replace(call, specs=tuple(specs))
 
 
@@ -191,22 +191,6 @@ def argument(role: str) -> str:
     """Return how users call a role, in messages."""
     names = {"rmean": "running_mean", "rvar": "running_var", "target": "target"}
     return names.get(role) or ARGUMENT.get(role, role)
-
-
-def _checked(where: str, call: Call, role: str, fact: Facts | None, lead: Facts) -> Spec:
-    """Check one tensor against the problem and the first one; return how it lies in memory."""
-    if fact is None:
-        return Spec(lead.dtype, device=lead.device)
-    for name, got, need in (
-        ("shape", fact.shape, call.problem.shape(role)),
-        ("dtype", fact.dtype, call.dtype_of(role)),
-        ("device", fact.device, lead.device),
-    ):
-        if got != need:
-            what = f"{argument(role)} has {name} {got}, needs {need}"
-            raise ConvrefError(message(where, what, call))
-    spec = spec_of(call, role, fact.shape, fact.strides, fact.dtype)
-    return replace(spec, device=fact.device)
 
 
 def formats(row: Pass, operands: Tensors) -> tuple[torch.memory_format, ...]:
