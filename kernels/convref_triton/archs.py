@@ -82,6 +82,8 @@ CHANGES = (
         Change("sm_8", kernel, ("tf32x3",), Tile(bm, 64, 32, 4, 4), _ALWAYS, Tile(bm, 64, 32, 8, 4))
         for kernel, bm in (("gather", 64), ("wgrad", 64), ("wgrad", 128))
     ),
+    Change("gfx", "wgrad", _16_BIT, Tile(128, 256, 64, 8, 3, run=8), 8, None),
+    Change("gfx", "wgrad", _16_BIT, Tile(256, 128, 64, 8, 3, run=8), 8, None),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from convref.arrays import like, to_torch
 from convref.backends import Inspected
 from convref.case import Call
-from convref.errors import missing_extra
+from convref.errors import UnsupportedError, message, missing_extra
 from convref.judge import Numerics
 
 try:
@@ -137,6 +137,8 @@ class TritonBackend:
 
     def inspect(self, call: Call, arch: str) -> list[Inspected]:
         """Return each kernel of a call, compiled for an architecture such as "sm_90"."""
+        if reason := refusal(call, arch):
+            raise UnsupportedError(message(f"{call.op}.{call.pass_}", reason, call))
         return inspection.shown(plan(call, operands(call), arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:

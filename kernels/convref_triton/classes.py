@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import NamedTuple
 
 from convref.case import Call
@@ -10,7 +11,7 @@ from convref.line import parse
 
 from .geometry import operands
 from .launch import Launch
-from .plan import Choice, offered, plan
+from .plan import Choice, offered, plan, refusal
 from .specialise import Specialisation, specialise
 from .task import ARCH
 
@@ -22,17 +23,30 @@ SIZES = {
     "ones": "n1c1k1_i1x1",
     "wide": "n2c128k128_i6000x6000",
 }
-SHAPES = {
-    "fprop": ("fprop", "f3x3_p1"),
-    "fprop_1x1": ("fprop", "f1x1"),
-    "jvp": ("jvp", "f3x3_p1"),
-    "dgrad": ("dgrad", "f3x3_p1"),
-    "dgrad_s2": ("dgrad", "f3x3_s2_p1"),
-    "wgrad": ("wgrad", "f3x3_p1"),
-    "bgrad": ("bgrad", "f1x1"),
-}
 GROUPED = {"by_16": "n8c128k128g128_i28x28", "by_8": "n8c72k72g72_i28x28"}
 FOURS = {"by_16": "n8c128k128g32_i28x28", "by_8": "n8c72k72g18_i28x28"}
+KINDS = {"": SIZES, "depthwise ": GROUPED, "grouped ": FOURS}
+DEEP = {  # few results, each of a long sum, which is cut into parts
+    "by_16": "n1c2048k128_i7x7",
+    "by_8": "n1c2040k104_i7x7",
+    "odd": "n1c2047k35_i7x7",
+    "wide": "n1c262144k1024_i7x7",
+}
+COLUMNS = {size: text.replace("k128", "").replace("k104", "") for size, text in SIZES.items()}
+COLUMNS |= {"odd": "n3c67_i29x13", "ones": "n1c1_i1x1"}
+# By name: the sizes of each kind of groups, and a line.
+SHAPES = {
+    "fprop": (KINDS, "conv.fprop:{}_f3x3_p1"),
+    "fprop_1x1": (KINDS, "conv.fprop:{}_f1x1"),
+    "fprop_deep": ({"": DEEP}, "conv.fprop:{}_f3x3_p1"),
+    "jvp": (KINDS, "conv.jvp:{}_f3x3_p1"),
+    "dgrad": (KINDS, "conv.dgrad:{}_f3x3_p1"),
+    "dgrad_s2": (KINDS, "conv.dgrad:{}_f3x3_s2_p1"),
+    "wgrad": (KINDS, "conv.wgrad:{}_f3x3_p1"),
+    "bgrad": (KINDS, "conv.bgrad:{}_f1x1"),
+    "unfold": ({"": COLUMNS}, "unfold.fprop:{}_f3x3_p1"),
+    "fold": ({"": COLUMNS}, "fold.fprop:{}_f3x3_s2_p1"),
+}
 NUMBERS = {
     "bf16": "dt=bf16",
     "f16": "dt=f16",
@@ -61,22 +75,26 @@ def lines(
     sizes: Iterable[str] = SIZES, numbers: Iterable[str] = NUMBERS
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, line) of every shape and kind of groups in these sizes and types."""
-    for size in sizes:
-        for shape, (pass_, geometry) in SHAPES.items():
-            for kind, table in (("", SIZES), ("depthwise ", GROUPED), ("grouped ", FOURS)):
-                if size in table:
-                    for number in numbers:
-                        keys = ":".join(filter(None, (NUMBERS[number], "mem=nhwc")))
-                        line = f"conv.{pass_}:{table[size]}_{geometry}:{keys}"
-                        yield f"{kind}{shape} {size} {number}", line
+    for size, (shape, (kinds, line)), number in product(sizes, SHAPES.items(), numbers):
+        if "math" in NUMBERS[number] and "conv" not in line:
+            continue  # nothing is multiplied
+        keys = "".join(f":{key}" for key in (NUMBERS[number], "mem=nhwc") if key)
+        for kind, table in kinds.items():
+            if size in table:
+                yield f"{kind}{shape} {size} {number}", line.format(table[size]) + keys
 
 
 def specimens(
     named: Iterable[tuple[str, str]], *, every: bool, arch: str = ARCH
 ) -> Iterator[Specimen]:
-    """Yield the launches of lines, of the table's choice or of every choice that there is."""
+    """Yield the launches of lines, of the table's choice or of every choice that there is.
+
+    Lines that the architecture refuses are passed over.
+    """
     for name, line in named:
         call = parse(line).call
+        if refusal(call, arch):
+            continue
         for choice in choices_of(call, arch) if every else (None,):
             made = plan(call, operands(call), choice, arch=arch)
             for step in made.steps:

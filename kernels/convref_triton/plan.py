@@ -250,14 +250,16 @@ MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
 MOST = 65_535  # programs along y and z of a grid
 
 
-def refusal(call: Call) -> str | None:
-    """Return why no kernel computes `call`, None if one does."""
+def refusal(call: Call, arch: str = ARCH) -> str | None:
+    """Return why no kernel computes `call` on an architecture, None if one does."""
     if call.op not in (*OPS, *FAMILIES):
         return f"no kernel for {call.op}: there are some for {', '.join((*OPS, *FAMILIES))}"
     if call.dtype not in ITEMSIZE:
         return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
     if call.math not in MATHS.get(call.dtype, ("ieee",)):
         return f"math={call.math} is for f32"
+    if call.math == "tf32x3" and arch.startswith("gfx"):
+        return f"math=tf32x3: Triton does not make one product of three on {arch}"
     if call.op in FAMILIES:
         return FAMILIES[call.op].refusal(call)
     shape = geometry(call.windows)

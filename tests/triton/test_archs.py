@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convref.errors import UnsupportedError
+from convref.line import parse
+
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton import archs, classes, expected, table
+from convref_triton.backend import backend
+from convref_triton.plan import refusal
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942")
 PRODUCTS = sorted(key for key in table.TILES if key[0] in archs.PRODUCTS)
@@ -62,3 +67,10 @@ def test_a_block_has_less_shared_memory_on_a_desktop(arch):
     assert any(specimen.choice.tile[:3] == (128, 128, 64) for specimen in specimens)
     for specimen, made in expected.inspected(specimens, arch):
         assert made.shared <= 99 * 1024, specimen.choice
+
+
+def test_what_a_compiler_does_not_have_is_refused():
+    call = parse("conv.fprop:n1c8k8_i4x4_f3x3:math=tf32x3").call
+    with pytest.raises(UnsupportedError, match="tf32x3: Triton does not make .* gfx942"):
+        backend.inspect(call, "gfx942")
+    assert refusal(call, "sm_80") is None
