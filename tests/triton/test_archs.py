@@ -71,6 +71,6 @@ def test_a_block_has_less_shared_memory_on_a_desktop(arch):
 
 def test_what_a_compiler_does_not_have_is_refused():
     call = parse("conv.fprop:n1c8k8_i4x4_f3x3:math=tf32x3").call
-    with pytest.raises(UnsupportedError, match="tf32x3: Triton does not make .* gfx942"):
+    with pytest.raises(UnsupportedError, match="tf32x3: Triton does not make"):
         backend.inspect(call, "gfx942")
     assert refusal(call, "sm_80") is None
