@@ -15,6 +15,8 @@ SHARED = (
     ("gfx950", 160 * 1024),
     ("gfx", 64 * 1024),
 )
+# Where products read registers, the pipeline keeps one stage less in shared memory.
+IN_REGISTERS = ("gfx", "sm_8", "sm_12")
 PRODUCTS = {"gather": 1, "flat": 1, "split": 1, "wgrad": 1, "tma": 1, "dual": 2}  # of a step
 
 
@@ -114,9 +116,10 @@ def fitted(
 
 
 def _staged(tile: Tile, kernel: str, kind: str, arch: str) -> Tile | None:
-    """Return a row with no more stages than fit, None if none do; on AMD one is in registers."""
+    """Return a row with no more stages than fit, None if none do."""
     if kernel not in PRODUCTS:
         return tile
     size = 2 if kind in _16_BIT else 4
     held = shared(arch) // ((tile.bm + tile.bn) * tile.bk * size * PRODUCTS[kernel])
-    return tile._replace(stages=min(tile.stages, held + arch.startswith("gfx"))) if held else None
+    most = held + arch.startswith(IN_REGISTERS)
+    return tile._replace(stages=min(tile.stages, most)) if held else None

@@ -22,7 +22,7 @@ def test_the_stages_of_every_row_fit(key, arch, width):
     kernel, kind = key
     for tile in archs.fitted(table.TILES[key], kernel, kind, arch, width):
         step = (tile.bm + tile.bn) * tile.bk * (2 if kind in ("f16", "bf16") else 4)
-        in_registers = arch.startswith("gfx")
+        in_registers = arch.startswith(archs.IN_REGISTERS)
         assert (tile.stages - in_registers) * step * archs.PRODUCTS[kernel] <= archs.shared(arch)
         assert tile.stages >= 1 + in_registers
 
