@@ -25,6 +25,10 @@ def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
     return numbers.BINARY[name](a, b).astype(a.dtype)
 
 
+def _compared(name: str, kind: str, a: Array, b: Array) -> Array:
+    return numbers.COMPARE[name](a, b)
+
+
 def _wide(kind: str, a: Array, b: Array) -> Array:
     wide = np.dtype(f"{kind[0].replace('s', 'i')}{2 * a.itemsize}")
     return a.astype(wide) * b.astype(wide)
@@ -51,22 +55,12 @@ ROWS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
     (r"mul\.hi\.([su]32)", "{0} {0}", lambda kind, a, b: (_wide(kind, a, b) >> 32).astype(a.dtype)),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*map(np.copy, abc))),
-    (
-        r"(shl|shr)\.([bus](?:16|32|64))",
-        "{1} u32",
-        lambda name, kind, a, count: numbers.shifted(a, count, name == "shr"),
-    ),
+    (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),
+    (r"shr\.([bus](?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, True)),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
-    (
-        rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER}|b16|b32|b64)",
-        "{1} {1}",
-        lambda name, kind, a, b: numbers.COMPARE[name](a, b),
-    ),
-    (
-        r"setp\.(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)\.(f32|f64)",
-        "{1} {1}",
-        lambda name, kind, a, b: numbers.COMPARE[name](a, b),
-    ),
+    (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", _compared),
+    (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", _compared),
+    (rf"setp\.({'|'.join(numbers.COMPARE)})\.(f32|f64)", "{1} {1}", _compared),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (r"mov\.pred", "pred", lambda a: a),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),

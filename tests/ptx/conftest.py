@@ -1,0 +1,128 @@
+"""Where a micro-test's PTX runs: in the interpreter, or on a GPU, which confirms what is expected.
+
+A GPU's run writes what it has confirmed, and the digest of what it computed, to bench/results.
+"""
+
+import hashlib
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convref_ptx import Buffer, TensorMap, launch, parse
+
+GOLDEN = Path(__file__).parents[2] / "bench" / "results" / "ptx.json"
+CONFIRMED = json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}
+RAN = {}  # name of a test: (digest of its PTX, digest of what a GPU computed)
+BODIES = {}  # of the tests that have run, by their file
+HEADER = ".version 8.3\n.target sm_90a\n.address_size 64\n"
+
+
+def digest(*parts):
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
+def on_gpu(text, grid, threads, arguments, shared):
+    """Run a kernel on the machine's GPU, on copies of the buffers that come back."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("needs a CUDA device of sm_90")
+    from convref_driver import Manifest, driver, encode, load
+
+    torch.zeros(1, device="cuda")  # makes the context
+    held = {}
+
+    def place(buffer):
+        if id(buffer) not in held:
+            flat = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
+            held[id(buffer)] = buffer, torch.from_numpy(flat.copy()).cuda()
+        return held[id(buffer)][1].data_ptr() + buffer.offset
+
+    def packed(value):
+        if not isinstance(value, TensorMap):
+            return place(value) if isinstance(value, Buffer) else value or 0
+        kind = f"u{8 * value.buffer.array.itemsize}"
+        lies = value.shape, value.strides, value.box, value.swizzle
+        return encode(driver(), kind, place(value.buffer), *lies)
+
+    program, values = parse(text), [packed(value) for value in arguments]
+    kinds = {8: "ptr", 128: "tensormap"}
+    parameters = tuple(kinds.get(p.size, f"bytes{p.size}") for p in program.parameters)
+    manifest = Manifest(program.name, parameters, (*threads, 1, 1)[:3], shared)
+    with load(text.encode(), manifest) as kernel:
+        kernel.launch(grid, values)
+        torch.cuda.synchronize()
+    for buffer, tensor in held.values():
+        if buffer.writable:
+            back = tensor.cpu().numpy().view(buffer.array.dtype)
+            buffer.array[...] = back.reshape(buffer.array.shape)
+
+
+def executor(request):
+    """Return what runs (body of a module, grid, threads, arguments, shared) where asked."""
+
+    def execute(body, grid, threads, arguments, shared=0):
+        text, name = HEADER + body, request.node.name.replace("gpu", "")
+        if request.param != "gpu":
+            BODIES.setdefault(request.path, []).append(body)
+            late = request.param == "late"
+            launch(parse(text), grid, threads, arguments, late=late, shared=shared)
+            return
+        on_gpu(text, grid, threads, arguments, shared)
+        results = [a.array.tobytes() for a in arguments if isinstance(a, Buffer) and a.writable]
+        before = RAN.get(name, ("", ""))
+        RAN[name] = tuple(
+            digest(b.encode(), *p) for b, p in zip(before, ([text.encode()], results))
+        )
+
+    return execute
+
+
+ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)
+
+
+@pytest.fixture(params=["numpy", ON_GPU])
+def execute(request):
+    """Return what runs the PTX of something that has no moments."""
+    return executor(request)
+
+
+@pytest.fixture(params=["early", "late", ON_GPU])
+def execute_later(request):
+    """Return what runs the PTX of something asynchronous, at its earliest and latest moment."""
+    return executor(request)
+
+
+@pytest.fixture
+def assemble(request, tmp_path):
+    """Return what tells the errors of ptxas about every body that this file's tests have run."""
+    path = Path(pytest.importorskip("triton").__file__).parent / "backends/nvidia/bin/ptxas"
+    if not path.exists():
+        pytest.skip("this triton came without ptxas")
+    bodies = enumerate(dict.fromkeys(BODIES.get(request.path, ())))
+    texts = (re.sub(r"\bf(_\d)?\b", rf"f{n}\1", body) for n, body in bodies)
+    (tmp_path / "all.ptx").write_text(HEADER + "\n".join(texts), "utf-8")
+
+    def run():
+        words = [path, "-arch=sm_90a", "-o", tmp_path / "all.cubin", tmp_path / "all.ptx"]
+        return subprocess.run(words, capture_output=True, text=True, check=False).stderr
+
+    return run
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Keep what a GPU has confirmed, if every test was right."""
+    if RAN and exitstatus == 0:
+        GOLDEN.write_text(json.dumps(CONFIRMED | RAN, indent=0, sort_keys=True) + "\n", "utf-8")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many instructions no GPU has confirmed."""
+    terminalreporter.write_line(
+        f"PTX micro-tests that a GPU has confirmed: {len(CONFIRMED | RAN)}, kept in bench/results"
+        if CONFIRMED or RAN
+        else "PTX micro-tests: their expected values are unconfirmed, no GPU has run them"
+    )
