@@ -66,7 +66,8 @@ def execute(
     arguments: list[Any] = []
     for kind, value in zip(manifest.parameters, gpu.arguments(compiled, step)):
         if isinstance(value, Descriptor):
-            lies = value.shape, value.strides, value.block, next(told)["swizzle"]
+            box = next(told)  # a box that is wider than its lines is read in several
+            lies = value.shape, value.strides, tuple(box["block_size"]), box["swizzle"]
             arguments.append(TensorMap(buffers[value.slot.role], *lies))
         elif isinstance(value, Slot):
             arguments.append(buffers[value.role])

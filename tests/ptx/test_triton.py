@@ -1,0 +1,121 @@
+"""The PTX that Triton makes of our kernels, run by the interpreter, against the oracle.
+
+Triton's compiler wrote the barriers, swizzles and descriptors here: that results are exact says
+that the interpreter and a compiler whose kernels run on GPUs read the manual alike.
+"""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from convref.arrays import like
+from convref.conformance.operands import operands
+from convref.judge import judge
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import forced
+
+from convref_ptx import Fault
+from convref_ptx import parse as parse_ptx
+from convref_triton import emulated, gather, gluon_fprop, gluon_wgrad, tma, wgrad
+from convref_triton.backend import backend
+from convref_triton.builder import Builder
+from convref_triton.geometry import geometry
+from convref_triton.task import Task
+
+# (kernel, which of its tiles, call): copies of threads, boxes, warps of two kinds, every product.
+CASES = (
+    (gather, 0, "conv.fprop:n2c72k80_i5x6_f3x2_p1,0x2,1_d2x1:dt=bf16:mem=nhwc"),
+    (gather, -1, "conv.fprop:n1c72k40_i5x6_f3_s2_p1:dt=f16:mem=nhwc"),
+    (gather, 0, "conv.fprop:n1c72k80_i5x6_f3_p1:mem=nhwc:math=tf32"),
+    (gather, 0, "conv.dgrad:n1c40k72_i5x6_f3_s2_p1:dt=bf16:mem=nhwc"),
+    (wgrad, 0, "conv.wgrad:n1c72k80_i5x6_f3_p1:dt=bf16:mem=nhwc"),
+    (wgrad, 0, "conv.wgrad:n1c24k40_i5x6_f3_p1:mem=nhwc:math=tf32"),
+    (tma, -1, "conv.fprop:n2c8k64_i3x4x5_f2x3x1_p1:flip=1:dt=f16"),
+    (tma, 1, "conv.dgrad:n2c70k64_i5x6_f3x3_p1,0x0,2_d1x2:dt=bf16:mem=nhwc"),
+    (gluon_fprop, -1, "conv.fprop:n3c72k65_i17x13_f3x1:dt=bf16:mem=nhwc"),
+    (gluon_fprop, 2, "conv.dgrad:n1c160k128g2_i5x6_f3x3_p1:flip=1:dt=bf16"),
+    (gluon_wgrad, -1, "conv.wgrad:n2c64k128_i8x8_f3_p1:dt=bf16:mem=nhwc"),
+    (gluon_wgrad, 0, "conv.wgrad:n2c64k128_i8x8_f1_p0:dt=f16:mem=nhwc"),
+)
+IDS = [f"{kernel.__name__.rpartition('.')[2]}-{line}" for kernel, _, line in CASES]
+
+
+def planned(kernel, pick, case):
+    """Return the plan for the first result of a call, on one tile, as for a GPU of sm_90."""
+    call = case.call
+    tensors, known = forced.facts(call, operands(case))
+    on_card = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
+    builder = Builder(on_card, known)
+    task = Task(builder, geometry(call.conv), call.wanted[0], arch="sm_90")
+    assert kernel.admits(task) is None
+    rows = kernel.tiles(task)
+    kernel.plan(task, rows[pick % len(rows)])
+    return builder.plan(), tensors
+
+
+def verdict(case, plan, tensors, late, seed=0):
+    """Return the judge's verdict on what the PTX of a plan computes."""
+    found, given = emulated.run(plan, tensors, seed, late), operands(case)
+    results = tuple(
+        like(found[role], given[0]) if role in found else None
+        for role in case.call.signature.results
+    )
+    return judge(case.call, given, results, backend.numerics(case.call))
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_its_ptx_is_right_at_either_moment(case):
+    kernel, pick, line = case
+    case = parse(line)
+    made, tensors = planned(kernel, pick, case)
+    for late in (False, True):
+        told = verdict(case, made, tensors, late)
+        assert (told.kind, told.reason) == ("pass", "")
+
+
+def more(by):
+    return lambda match: f"{match[1]}{int(match[2]) + by}"
+
+
+# (case, what stands in its PTX, what a slip makes of it, how it shows).
+SLIPS = {
+    "copies are used too early": (0, r"(cp\.async\.wait_group\s+)([1-9])", more(2), "waited for"),
+    "copies do not wait for products": (0, r"(wgmma\.wait_group\S+\s+)(1)", more(3), "still read"),
+    "half of the bytes": (6, r"(expect_tx\S+ _, \[%r\d+\], )(\d+)", more(-64), "all threads wait"),
+    "nobody waits for boxes": (8, r"@!complete bra\.uni waitLoop;", "", "waited for|race"),
+    "boxes lie in another order": (6, r"(\b)(46116862933052948\d\d)", more(1 << 62), "wrong"),
+    "places are not given back": (
+        8,
+        r"@%p\d+ mbarrier\.arrive\.shared[^;]*;",
+        "",
+        "all threads wait",
+    ),
+    "sums lie in another order": (6, r"(stmatrix\S+)\.trans", r"\1", "wrong"),
+    "sums are used too early": (10, r"(wgmma\.wait_group\S+\s+)(0)", more(1), "waited for"),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_found_out(name, monkeypatch):
+    which, pattern, wrong, how = SLIPS[name]
+    kernel, pick, line = CASES[which]
+    case = parse(line)
+    made, tensors = planned(kernel, pick, case)
+
+    def slipped(text):
+        changed, count = re.subn(pattern, wrong, text)
+        assert count, "the slip names what is no more"
+        return parse_ptx(changed)
+
+    monkeypatch.setattr(emulated, "parse", slipped)
+    shown = []
+    for late in (False, True):
+        try:
+            shown.append(verdict(case, made, tensors, late).kind)
+        except Fault as fault:
+            shown.append(str(fault))
+    assert any(re.search(how, told) for told in shown), shown
