@@ -89,7 +89,7 @@ SLIPS = {
     "nobody waits for boxes": (8, r"@!complete bra\.uni waitLoop;", "", "waited for|race"),
     "boxes lie in another order": (6, r"(\b)(46116862933052948\d\d)", more(1 << 62), "wrong"),
     "places are not given back": (
-        8,
+        9,
         r"@%p\d+ mbarrier\.arrive\.shared[^;]*;",
         "",
         "all threads wait",
