@@ -56,7 +56,7 @@ def load_tile(
     BK: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Load the blocks of a tile's taps and channels; return the count of the next one."""
-    xs, ws, full, free = ring_of
+    xs, ws, full, free, _ = ring_of
     BYTES: gl.constexpr = x.block_type.nbytes + w.block_type.nbytes
     for t in range(TAPS[0]):
         for r in range(TAPS[1]):
@@ -119,11 +119,11 @@ def multiply(
     FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
     TURNS: gl.constexpr = 1 if READERS > 1 else 2
     OUT: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
-    turn = 0 if READERS > 1 else WHICH
-    programs, count = gl.num_programs(0), turn * steps
-    for tile in range(gl.program_id(0) + turn * programs, tiles, TURNS * programs):
-        acc = product(*ring_of, count, steps, FIRST, ROWS, BM, BN, BK, False, STAGES)
-        count += TURNS * steps
+    begin: gl.constexpr = 0 if READERS > 1 else WHICH
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
+        tile = program + turn * programs
+        acc = product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, False, STAGES)
         group, box, column = place(tile, boxes, columns, BAND)
         n, o, p, q = corner(box, *magic, RANK, BOX)
         i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
@@ -157,8 +157,8 @@ def gluon_fprop(
     """Compute every so-manieth tile of y, (BM pixels, BN channels), from (x, w) and (x_2, w_2)."""
     xs = gl.allocate_shared_memory(x.dtype, [STAGES] + x.block_type.shape, x.layout)
     ws = gl.allocate_shared_memory(w.dtype, [STAGES] + w.block_type.shape, w.layout)
-    full, free = opened(STAGES, READERS)
-    ring_of = (xs, ws, full, free)
+    full, free, order = opened(STAGES, READERS)
+    ring_of = (xs, ws, full, free, order)
     magic = (
         boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
     )  # fmt: skip
@@ -188,16 +188,12 @@ def gluon_fprop(
         [4, 1],
         REGISTERS,
     )  # fmt: skip
-    closed(full, free, STAGES)
+    closed(full, free, order, STAGES)
 
 
 def admits(task: Task) -> str | None:
     """Return None, or why warps of two kinds do not compute a task."""
-    if task.builder.call.specs[0].device != "cuda":
-        return "the interpreter has no Gluon"
-    if not task.arch.startswith("sm_9"):
-        return f"{task.arch} has no warp groups that multiply"
-    return tma.admits(task)
+    return ring.refusal(task) or tma.admits(task)
 
 
 def tiles(task: Task) -> tuple[Tile, ...]:

@@ -15,6 +15,10 @@ UNMEASURED = "taken only where it was measured to be the fastest"
 
 KERNELS: dict[str, tuple[Any, ...]] = {}
 if triton.__version__.startswith(WRITTEN_FOR):
-    from . import gluon_fprop
+    from . import gluon_fprop, gluon_wgrad
 
-    KERNELS = {"gather": (gluon_fprop,), "scatter": (gluon_fprop,)}
+    KERNELS = {
+        "gather": (gluon_fprop,),
+        "scatter": (gluon_fprop,),
+        "correlate": (gluon_wgrad,),
+    }

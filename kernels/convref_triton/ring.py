@@ -10,6 +10,8 @@ block has two readers. Else groups take tiles in turn, and one stores while the 
 
 from __future__ import annotations
 
+from math import prod
+
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -20,11 +22,27 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .geometry import ITEMSIZE
+from .task import Task
+
 GROUPS = 2  # warp groups that multiply
 WARPS = 4  # of a group
 MOST_SUMS = 128 * 128  # of a group: as many registers of a thread as leave room for the rest
 REGISTERS = (232, 40)  # of a thread of a group, of the warp that loads
 PART = gl.constexpr(64)  # columns of sums that a group stores at a time
+
+
+def refusal(task: Task) -> str | None:
+    """Return why a task is not computed by warps of two kinds, for all that it is made of."""
+    if task.builder.call.specs[0].device != "cuda":
+        return "the interpreter has no Gluon"
+    if not task.arch.startswith("sm_9"):
+        return f"{task.arch} has no warp groups that multiply"
+    if ITEMSIZE[task.dtype] != 2:
+        return f"{task.dtype} is not a type of 16 bits"
+    if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
+        return "no products"
+    return None
 
 
 def readers(rows: int, columns: int) -> int:
@@ -35,13 +53,13 @@ def readers(rows: int, columns: int) -> int:
 @triton.jit
 def slot_of(count, STAGES: gl.constexpr):
     """Return where a block lies."""
-    return count % STAGES
+    return (count.to(gl.uint32) % STAGES).to(gl.int32)
 
 
 @triton.jit
 def parity_of(count, STAGES: gl.constexpr):
     """Return the parity of the completion of `full` by which a block has come."""
-    return count // STAGES & 1
+    return (count.to(gl.uint32) // STAGES % 2).to(gl.int32)
 
 
 @triton.jit
@@ -55,22 +73,29 @@ def freed(count, STAGES: gl.constexpr):
 
 @gluon.jit
 def opened(STAGES: gl.constexpr, READERS: gl.constexpr):
-    """Return the barriers (full, free) of a ring."""
+    """Return the barriers (full, free, order) of a ring; the last one of `free` is of no slot."""
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES + 1, 1], mbarrier.MBarrierLayout())
+    order = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(STAGES):
         mbarrier.init(full.index(slot), count=1)
+    for slot in gl.static_range(STAGES + 1):
         mbarrier.init(free.index(slot), count=READERS)
+    for group in gl.static_range(2):
+        mbarrier.init(order.index(group), count=1)
     fence_async_shared()
-    return full, free
+    return full, free, order
 
 
 @gluon.jit
-def closed(full, free, STAGES: gl.constexpr):
+def closed(full, free, order, STAGES: gl.constexpr):
     """Give the barriers' memory back; all groups have returned."""
     for slot in gl.static_range(STAGES):
         mbarrier.invalidate(full.index(slot))
+    for slot in gl.static_range(STAGES + 1):
         mbarrier.invalidate(free.index(slot))
+    for group in gl.static_range(2):
+        mbarrier.invalidate(order.index(group))
 
 
 @gluon.jit
@@ -94,32 +119,36 @@ def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, TURN: gl.constexpr):
 
 @gluon.jit
 def product(
-    left, right, full, free, count, steps,
-    FIRST: gl.constexpr, ROWS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    TURN: gl.constexpr, STAGES: gl.constexpr,
+    left, right, full, free, order, turn, steps,
+    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, TURN: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Return the sum of left right^T over blocks count, ... : ROWS rows from FIRST.
+    """Return a group's rows of the sum of left right^T over the blocks of a turn of the program.
 
-    One product stays in flight, so that a block is given back one step after it was read.
+    One product stays in flight, so that a block is given back one step after it was read. Groups
+    that take turns begin when the other one has seen all its blocks: who waited for a completion
+    before the last but one has passed would take that for it, which has the same parity.
     """
+    ROWS: gl.constexpr = BM // READERS
+    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    if READERS == 1:
+        mbarrier.wait(order.index(WHICH), turn // 2 + WHICH + 1 & 1)
     acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
-    slot, parity = slot_of(count, STAGES), parity_of(count, STAGES)
-    before = slot
-    for step in range(steps):
-        mbarrier.wait(full.index(slot), parity)
+    given = free.index(STAGES)  # in the first step there is nothing to give back
+    for block in range(turn * steps, (turn + 1) * steps):
+        slot = slot_of(block, STAGES)
+        mbarrier.wait(full.index(slot), parity_of(block, STAGES))
         a = matrix(left.index(slot), BM, BK, TURN).slice(FIRST, ROWS)
         b = matrix(right.index(slot), BN, BK, TURN).permute((1, 0))
         acc = warpgroup_mma(a, b, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=[acc])
-        mbarrier.arrive(free.index(before), pred=step > 0)
-        before = slot
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            parity ^= 1
+        mbarrier.arrive(given)
+        given = free.index(slot)
+    if READERS == 1:
+        mbarrier.arrive(order.index(1 - WHICH))
     acc = warpgroup_mma_wait(0, deps=[acc])
-    mbarrier.arrive(free.index(before))
+    mbarrier.arrive(given)
     return acc
 
 

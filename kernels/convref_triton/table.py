@@ -145,11 +145,12 @@ BOXES = (  # rows are channels, columns pixels
     Tile(128, 64, 64, 4, 4),
     Tile(64, 64, 64, 4, 4),
 )
-# Pixels and channels of warp groups that multiply what one warp loads: all of shared memory is full.
+# Warp groups multiply what one warp loads, as far ahead as shared memory is large: rows are pixels
+# of a forward product and channels of a filter's, columns channels.
 GLUON = (
     Tile(128, 256, 64, 4, 4),
     Tile(256, 128, 64, 4, 4),
-    Tile(128, 128, 64, 4, 6),
+    Tile(128, 128, 64, 4, 4),
     Tile(128, 64, 64, 4, 8),
 )
 # Edges (d, h, w) that boxes of pixels may have, by rank; the rest of a box is images. Each pair of
@@ -172,6 +173,7 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("gather", "tf32x3"): (Tile(128, 64, 32, 8, 4), *TF32[2:]),  # four warps would spill
     **{("tma", kind): BOXES for kind in ("f16", "bf16")},
     **{("gluon_fprop", kind): GLUON for kind in ("f16", "bf16")},
+    **{("gluon_wgrad", kind): GLUON for kind in ("f16", "bf16")},
     **{("dual", kind): DUAL_NARROW for kind in ("f16", "bf16")},
     ("dual", "ieee"): IEEE[1:],
     **{("dual", kind): TF32[2:] for kind in ("tf32", "tf32x3")},

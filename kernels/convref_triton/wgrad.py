@@ -142,7 +142,7 @@ def cost(task: Task, tile: Tile) -> float:
     busy = _split(task, tile)[1]
     if task.dtype != "f32":
         busy *= table.WGRAD_SLOWER.get(tile.run, 1.0)
-    copied = [(t, channels) for t, channels in _sides(task) if not _fits(t, channels, tile)]
+    copied = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
     moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in copied)
     peak = _peak(task)
     moved *= ITEMSIZE[task.dtype]
@@ -151,20 +151,26 @@ def cost(task: Task, tile: Tile) -> float:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that make channels lie in vectors."""
-    pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in _sides(task))
+    pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
     w, (splits, _) = task.result(), _split(task, tile)
     target = stored = task.stored(w)
     if splits > 1:
-        shape, steps = (splits, *w.shape), (prod(w.shape), *stored.strides)
-        target = stored._replace(role=f"{w.role}.parts", dtype="f32")
-        task.builder.buffers[target.role] = Buffer(shape, steps, "f32")
+        target = parts(task, stored, splits)
     task.builder.steps.append(launch(task.geometry, pair, target, tile, splits, task.math))
     if splits > 1:
         task.builder.steps.append(reduce.launch(target.role, splits, stored))
     task.finish(stored, w)
 
 
-def _sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
+def parts(task: Task, stored: Tensor, splits: int) -> Tensor:
+    """Return the first of so many partial results, in float32 and one after the other."""
+    first = stored._replace(role=f"{task.role}.parts", dtype="f32")
+    shape, steps = (splits, *stored.shape), (prod(stored.shape), *stored.strides)
+    task.builder.buffers[first.role] = Buffer(shape, steps, "f32")
+    return first
+
+
+def sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
     """Return the small side and the big one, each with its channels per group; none may be."""
     pair = task.pairs[0] if task.pairs else ()
     if task.builder.call.conv.transposed:

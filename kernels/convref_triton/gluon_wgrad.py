@@ -1,0 +1,282 @@
+"""The correlation of `wgrad` by warps of two kinds: one loads, two groups multiply.
+
+dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p + r * dilation - lo]
+
+Rows are channels of the small side a, columns channels of the big side b for one tap, and a block
+is a box of pixels of both: b's box is a's, moved by the tap. Both lie in shared memory with their
+channels side by side, from where the products read them across. Each part of the boxes has sums of
+its own in a workspace, which `reduce` adds in a fixed order.
+
+A box may not reach beyond a's pixels, where a zero would meet what b has there; images beyond the
+last are zero on both sides, as are pixels where both sides have the same.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from triton import language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from . import reduce, ring, table, tma, wgrad
+from .builder import channels_last, slot, vector
+from .gather import strides, unit
+from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
+from .gluon_fprop import load_box
+from .index import divisor, tile_of
+from .launch import Descriptor, Launch
+from .ring import PART, closed, in_parts, opened, product, taken
+from .table import Tile
+from .task import Task
+from .tma import Four, corner, in_boxes, is_mapped, mapped
+
+SIZES = "K C items tiles steps groups lo_d lo_h lo_w"
+BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
+DEPTH = 64  # pixels of a block
+RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_c w_z".split()
+
+
+@gluon.jit
+def place(
+    item, tiles, groups, K, C,
+    TAPS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BAND: gl.constexpr,
+):  # fmt: skip
+    """Return (split, group, t, r, s, first row, first column) of a tile of a split."""
+    rest = item // tiles
+    split, group = rest // groups, rest % groups
+    across = tl.cdiv(C, BN)
+    row, column = tile_of(
+        item - rest * tiles, tl.cdiv(K, BM), across * (TAPS[0] * TAPS[1] * TAPS[2]), BAND
+    )
+    tap = column // across
+    t, r, s = tap // (TAPS[1] * TAPS[2]), tap // TAPS[2] % TAPS[1], tap % TAPS[2]
+    return split, group, t, r, s, row * BM, (column - tap * across) * BN
+
+
+@gluon.jit
+def load(
+    a, b, ring_of, items, tiles, groups, magic, lo, steps, K, C,
+    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, BOX: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BAND: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
+    left, right, full, free, _ = ring_of
+    BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes
+    count = 0
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
+        d, h, v = t * MOVE[0] - lo[0], r * MOVE[1] - lo[1], s * MOVE[2] - lo[2]
+        for box in range(split * steps, (split + 1) * steps):
+            n, o, p, q = corner(box, *magic, RANK, BOX)
+            at, came = taken(full, free, count, BYTES, STAGES)
+            load_box(a, n, o, p, q, group * K + k, came, left.index(at), RANK)
+            load_box(b, n, o + d, p + h, q + v, group * C + c, came, right.index(at), RANK)
+            count += 1
+
+
+@gluon.jit
+def multiply(
+    w, ring_of, items, tiles, groups, steps, w_place, K, C,
+    WHICH: gl.constexpr, READERS: gl.constexpr, TAPS: gl.constexpr,
+    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    STAGES: gl.constexpr,
+):  # fmt: skip
+    """Compute a group's tiles, or its rows of all tiles, in parts of PART columns."""
+    # Strides come in vectors, here too: what a product is divided by is not passed on to a group.
+    w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z = w_place
+    w_k, w_t, w_r, w_s = strides(w_k, w_t, w_r, w_s, VEC[0], WIDE)
+    w_0, w_g, w_z = w_0 * VEC[0], w_g * VEC[0], w_z.to(gl.int64) * VEC[0]
+    w_c, C = unit(w_c, UNIT, 1, WIDE), C * VEC[1]
+    ROWS: gl.constexpr = BM // READERS
+    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    LAST: gl.constexpr = 128 // w.dtype.element_ty.primitive_bitwidth  # of 16 bytes
+    OUT: gl.constexpr = gl.BlockedLayout([1, LAST], [LAST // 2, 64 // LAST], [4, 1], [1, 0])
+    begin: gl.constexpr = 0 if READERS > 1 else WHICH
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    for turn in range(begin, tl.cdiv(items - program, programs), TURNS):
+        item = program + turn * programs
+        acc = product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, True, STAGES)
+        split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
+        row = k + FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+        to_w = split * w_z + group.to(gl.int64) * w_g + w_0 + (t * w_t + r * w_r + s * w_s)
+        parts = in_parts(acc, BN // PART)
+        for part in gl.static_range(BN // PART):
+            column = c + part * PART + gl.arange(0, PART, gl.SliceLayout(0, OUT))
+            inside = (row < K)[:, None] & (column < C)[None, :]
+            w_tile = to_w + ((row * w_k)[:, None] + (column * w_c)[None, :])
+            out = gl.convert_layout(parts[part], OUT)
+            gl.store(w + w_tile, out.to(w.dtype.element_ty), inside)
+
+
+@gluon.jit(do_not_specialize=RUNTIME)
+def gluon_wgrad(
+    a, b, w,
+    K, C, items, tiles, steps, groups, lo_d, lo_h, lo_w,
+    boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z,
+    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, BOX: gl.constexpr,
+    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """Compute every so-manieth tile, (BM channels of a, BN channels of b) of a tap and a split."""
+    left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
+    right = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_type.shape, b.layout)
+    full, free, order = opened(STAGES, READERS)
+    ring_of = (left, right, full, free, order)
+    magic = (
+        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
+    )  # fmt: skip
+    w_place = (w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z)
+    gl.warp_specialize(
+        [
+            (multiply, (
+                w, ring_of, items, tiles, groups, steps, w_place, K, C,
+                gl.constexpr(0), READERS, TAPS, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES,
+            )),
+            (multiply, (
+                w, ring_of, items, tiles, groups, steps, w_place, K, C,
+                gl.constexpr(1), READERS, TAPS, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES,
+            )),
+            (load, (
+                a, b, ring_of, items, tiles, groups, magic, (lo_d, lo_h, lo_w), steps,
+                K, C * VEC[1], RANK, TAPS, MOVE, BOX, BM, BN, BAND, STAGES,
+            )),
+        ],
+        [4, 1],
+        REGISTERS,
+    )  # fmt: skip
+    closed(full, free, order, STAGES)
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why warps of two kinds do not compute a task."""
+    shape = task.geometry
+    channels = shape.small_channels, shape.big_channels
+    if reason := ring.refusal(task):
+        return reason
+    if shape.stride != (1, 1, 1):
+        return "boxes move with stride 1"
+    if min(channels) < PART.value or any(c * shape.groups % tma.VECTOR for c in channels):
+        return f"{channels} channels do not fill a tile, or rows of them do not start at 16 bytes"
+    if boxes_of(shape) is None:
+        return (
+            f"boxes that end with {shape.small[3 - shape.rank :]} pixels are more than half empty"
+        )
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return table.tiles("gluon_wgrad", task.dtype, task.math, task.arch)
+
+
+def choose(task: Task) -> Tile:
+    """Return the tile that the heuristic expects to be the fastest."""
+    return min(tiles(task), key=lambda tile: split(task, tile)[1])
+
+
+def split(task: Task, tile: Tile) -> tuple[int, float]:
+    """Return into how many parts to cut the boxes, and how long all takes: `table.split`."""
+    shape = task.geometry
+    _, pixels, box = boxes_of(shape)
+    depth, columns = prod(in_boxes(pixels, box)) * tile.bk, shape.big_channels * shape.taps
+    return table.split(tile, task.dtype, shape.small_channels, columns, depth, shape.groups)
+
+
+def boxes_of(geometry: Geometry) -> tuple[int, Four, Four] | None:
+    """Return (rank, pixels, box): boxes that end with the pixels and waste the fewest images.
+
+    None if more than half of what they hold would be waste. Where each pixel meets one other, all
+    are one axis, which both sides have the same end of.
+    """
+    pixels = (geometry.n, *geometry.small)
+    if geometry.pointwise:
+        return 0, (prod(pixels), 1, 1, 1), (DEPTH, 1, 1, 1)
+    shapes = [(DEPTH // prod(edges), *edges) for edges in table.EDGES[geometry.rank]]
+    fit = [
+        box
+        for box in shapes
+        if box[0] and not any(n % edge for n, edge in zip(pixels[1:], box[1:]))
+    ]
+    box = min(fit, key=lambda box: prod(in_boxes(pixels, box)))
+    few = prod(in_boxes(pixels, box)) * DEPTH <= 2 * prod(pixels)
+    return (geometry.rank, pixels, box) if few else None
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launches that compute a task, after copies that tensor maps describe."""
+    sides = [tensor for tensor, _ in wgrad.sides(task)]
+    one = not task.geometry.pointwise or merge(*sides)
+    if not one or not all(map(is_mapped, sides)):
+        last = channels_last(task.geometry.rank)
+        sides = [task.builder.copied(tensor, last) for tensor in sides]
+    w, (splits, _) = task.result(), split(task, tile)
+    stored = task.stored(w)
+    target = wgrad.parts(task, stored, splits) if splits > 1 else stored
+    task.builder.steps.append(launch(task.geometry, *sides, target, tile, splits))
+    if splits > 1:
+        task.builder.steps.append(reduce.launch(target.role, splits, stored))
+    task.finish(stored, w)
+
+
+def launch(
+    geometry: Geometry, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int = 1
+) -> Launch:
+    """Return the launch that computes w from the small side and the big one, or its partial sums.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    a, b : Tensor
+        Mapped; where each pixel meets one other, `merge` makes one axis of their pixels.
+    w : Tensor
+        Dense; with splits the first of as many that follow one another.
+    tile : Tile
+        Rows are channels of a, columns of b.
+    splits : int
+        As `split` has it.
+    """
+    rank, pixels, box = boxes_of(geometry)
+    (a_n, _, *a_pixel), (b_n, _, *b_pixel), read = a.steps, b.steps, geometry.big
+    if geometry.pointwise:
+        _, _, _, (a_n, _, b_n, _) = merge(a, b)
+        a_pixel, b_pixel, read = [0, 0, 0], [0, 0, 0], (1, 1, 1)
+    a_map = mapped(pixels, (a_n, *a_pixel), a.shape[1], (*box, tile.bm), rank)
+    b_map = mapped((pixels[0], *read), (b_n, *b_pixel), b.shape[1], (*box, tile.bn), rank)
+    k, c, boxes = geometry.small_channels, geometry.big_channels, in_boxes(pixels, box)
+    tiles = -(-k // tile.bm) * geometry.taps * -(-c // tile.bn)
+    items = tiles * geometry.groups * splits
+    w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
+    size = prod(w.shape)
+    vec = vector(w.dtype, w_0, w_g, w_k, *w_taps, size), vector(w.dtype, c)
+    numbers = (k, c // vec[1], items, tiles, -(-prod(boxes) // splits), geometry.groups)
+    numbers += (*geometry.lo, *boxes[1:], *(v for n in boxes[1:] for v in divisor(n)))
+    numbers += (*(step // vec[0] for step in (w_0, w_g, w_k, *w_taps)), w_c, size // vec[0])
+    arguments = {"a": Descriptor(slot(a), *a_map), "b": Descriptor(slot(b), *b_map), "w": slot(w)}
+    return Launch(
+        gluon_wgrad,
+        (min(items, table.SMS), 1, 1),
+        arguments | dict(zip(RUNTIME, numbers)),
+        {
+            "RANK": rank,
+            "TAPS": geometry.filter,
+            "MOVE": geometry.dilation,
+            "BOX": box,
+            "WIDE": w.span >= LIMIT,
+            "UNIT": w_c == 1,
+            "VEC": vec,
+            "BM": tile.bm,
+            "BN": tile.bn,
+            "BK": tile.bk,
+            "BAND": tile.band,
+            "STAGES": tile.stages,
+            "READERS": ring.readers(tile.bm, tile.bn),
+            "REGISTERS": ring.REGISTERS,
+        },
+        tile.warps,
+        tile.stages,
+    )

@@ -1,0 +1,226 @@
+"""Kernels in Gluon: what the compiler makes of them, how they are launched, when they are taken."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+
+import triton
+from test_gpu import device, stand_in  # noqa: F401
+from test_plan import card, records  # noqa: F401
+from test_specialise import TYPES
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime.jit import create_function_from_signature
+
+from convref_triton import aot, gpu, inspection, race, ring
+from convref_triton.geometry import operands
+from convref_triton.launch import Descriptor, Launch, Slot
+from convref_triton.plan import offered, plan
+from convref_triton.specialise import specialise
+
+pytestmark = pytest.mark.skipif(
+    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+)
+NAMES = sorted({k.__name__.rpartition(".")[2] for row in race.KERNELS.values() for k in row})
+SHARED = 227 * 1024  # bytes of a block
+# Instructions a step of these tiles, whatever else is asked of the kernel.
+MARKS, MARKED = {"gluon_fprop": 56, "gluon_wgrad": 60}, ((128, 128, 64), (128, 256, 64))
+
+LINES = {
+    "fprop by 16": "conv.fprop:n8c256k256_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc",
+    "fprop by 8": "conv.fprop:n8c72k104_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
+    "fprop wide": "conv.fprop:n2c128k128_i6000x6000_f3x3_p1:dt=bf16:mem=nhwc",
+    "dgrad by 16": "conv.dgrad:n8c256k256_i28x28_f3x3_p1:dt=f16:mem=nhwc",
+    "dgrad by 8": "conv.dgrad:n8c72k104_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
+    "1x1": "conv.fprop:n8c256k256_i28x28_f1x1:dt=f16:mem=nhwc",
+    "1d": "conv.fprop:n8c64k128_i900_f5_p2,3_d2:dt=bf16:mem=nhwc",
+    "3d": "conv.fprop:n2c64k128_i9x12x13_f3x3x3_p1:dt=f16:mem=nhwc",
+    "groups": "conv.fprop:n8c256k256g2_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
+    "jvp": "conv.jvp:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
+    "wgrad by 16": "conv.wgrad:n8c256k256_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
+    "wgrad by 8": "conv.wgrad:n8c72k104_i28x28_f3x3_p1:dt=f16:mem=nhwc",
+    "wgrad 1x1": "conv.wgrad:n8c256k64_i56x56_f1x1:dt=bf16:mem=nhwc",
+    "wgrad wide": "conv.wgrad:n1c32768k32776_i8x8_f3x3_p1:dt=bf16:mem=nhwc",
+}
+EACH = ("fprop by 16", "wgrad by 16")  # on every tile; one for others
+
+
+def rows(name):
+    """Return the call of a line, and the choices to look at: all of a few lines, some of others."""
+    call = on_card(LINES[name])
+    found = raced(call)
+    return call, found if name in EACH else found[len(name) % len(found) :][:1]
+
+
+def on_card(line):
+    """Return the call of a line whose operands lie on a GPU."""
+    return parse(f"{line}:dev=cuda").call
+
+
+def raced(call, arch="sm_90"):
+    """Return the choices for a call that are written in Gluon."""
+    return [c for c in offered(call, operands(call), arch) if c.kernel in NAMES]
+
+
+def launch_of(call, choice):
+    """Return the launch of a choice."""
+    steps = plan(call, operands(call), choice).steps
+    return next(s for s in steps if isinstance(s, Launch) and s.kernel.__name__ == choice.kernel)
+
+
+def steps(compiled):
+    """Return how many instructions there are in each loop around products, one a warp group."""
+    code = inspection.parse_sass(inspection.sass(compiled))
+    found = [i.position for i in code if inspection.sass_mma(i)]
+    around = [body for body in inspection.loops(code) if any(at in body for at in found)]
+    return [len(body) for body in around if not any(other < body for other in around)]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_every_row_is_in_the_strong_form(name):
+    call, found = rows(name)
+    assert found
+    for choice in found:
+        compiled = aot.compile(specialise(launch_of(call, choice)), "sm_90")
+        found = inspection.inspect(compiled)
+        assert (found.operands, found.spills) == ("SS", 0), choice
+        assert found.wait >= 1
+        assert found.shared <= SHARED
+        assert set(found.stores) <= {"STG 16", "STG 8"}
+        assert any("TMA" in load for load in found.loads)
+        assert all(load.startswith("TMA") or load == "LDG 16" for load in found.loads)
+        assert all("wgmma" in product for product in found.mma)
+        assert len(steps(compiled)) == ring.GROUPS
+        if choice.tile[:3] in MARKED:
+            assert max(steps(compiled)) <= MARKS[choice.kernel], choice
+
+
+def test_odd_channels_of_the_result_spill_nothing_either():
+    call = on_card("conv.fprop:n2c64k65_i30_f3:dt=f16:mem=nhwc")
+    choice = raced(call)[0]
+    found = inspection.inspect(aot.compile(specialise(launch_of(call, choice)), "sm_90"))
+    assert (found.operands, found.spills) == ("SS", 0)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_launch_is_specialised_as_triton_does_it(name):
+    call, found = rows(name)
+    for choice in found:
+        launch = launch_of(call, choice)
+        ours, kernel = specialise(launch), launch.kernel
+        backend = make_backend(GPUTarget("cuda", 90, 32))
+        bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+        given = launch.constants | {n: argument(v) for n, v in launch.arguments.items()}
+        options = {"num_warps": launch.warps, "num_stages": launch.stages}
+        bound, specialization, rest = bind(**given, **options)
+        _, signature, constants, attributes = kernel._pack_args(
+            backend, {**rest}, bound, specialization, rest
+        )
+        assert ours.signature == signature
+        assert repr(list(ours.constants.values())) == repr(list(constants.values()))
+        assert ours.attributes == {p: m for p, m in attributes.items() if m and p not in constants}
+
+
+def argument(value):
+    """Return what Triton's launcher takes for an argument of a launch."""
+    if isinstance(value, Slot):
+        return torch.empty(64, dtype=TYPES[value.dtype])
+    if not isinstance(value, Descriptor):
+        return value
+    kind = {"bf16": gl.bfloat16, "f16": gl.float16}[value.slot.dtype]
+    layout = gl.NVMMASharedLayout.get_default_for(list(value.block), kind)
+    base = torch.empty(64, dtype=TYPES[value.slot.dtype])
+    return TensorDescriptor(base, list(value.shape), list(value.strides), list(value.block), layout)
+
+
+def encoded(box):
+    """Return how the driver is told of a tensor map: innermost axis first, lines of 128 bytes."""
+    sizes, (_, *steps) = box.shape[::-1], box.strides[::-1]
+    edges = (min(box.block[-1], 64), *box.block[-2::-1])
+    return (
+        f"dim {' '.join(map(str, sizes))} strides {' '.join(str(2 * step) for step in steps)} "
+        f"box {' '.join(f'{edge}/1' for edge in edges)} 0 3 2 0"
+    )
+
+
+@pytest.mark.parametrize("name", ["fprop by 8", "dgrad by 16", "1x1", "1d", "3d", "wgrad by 8"])
+def test_it_is_launched_through_the_driver(device, name):  # noqa: F811
+    call, found = rows(name)
+    for choice in found:
+        made = plan(call, operands(call), choice)
+        ready, launch = gpu.prepare(made, device), launch_of(call, choice)
+        lying = [operands(call)[role] for role in ready.roles]
+        given = [torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype]) for t in lying]
+        device.driver.log()
+        ready(given)
+        log = device.driver.log()
+        threads = 32 * (ring.GROUPS * ring.WARPS + 4)  # the warp that loads takes a group's place
+        assert sum(f" block {threads} 1 1 " in line for line in log) == 1
+        maps = [line for line in log if line.startswith("map ")]
+        boxes = [v for v in launch.arguments.values() if isinstance(v, Descriptor)]
+        assert len(maps) == len(boxes) > 0
+        for line, box in zip(maps, boxes):
+            assert line.endswith(encoded(box))
+
+
+LINE = LINES["fprop by 16"]
+
+
+def test_the_heuristic_never_takes_one_and_says_why():
+    for line in LINES.values():
+        call = on_card(line)
+        made = plan(call, operands(call))
+        kernels = {s.kernel.__name__ for s in made.steps if isinstance(s, Launch)}
+        assert not kernels & set(NAMES)
+        assert race.UNMEASURED in made.reason
+
+
+def test_a_measured_row_takes_one(card):  # noqa: F811
+    call = on_card(LINE)
+    choice = raced(call)[0]
+    name = card(records(choice, 1.0, 2.0, line=str(call)))
+    assert plan(call, operands(call), card=name).reason == f"y: {choice} (measured)"
+
+
+@pytest.mark.parametrize(
+    ("line", "arch", "reason"),
+    [
+        (f"{LINE}:dev=cuda", "sm_80", "sm_80 has no warp groups that multiply"),
+        (f"{LINE}:dev=cuda", "sm_100", "sm_100 has no warp groups that multiply"),
+        (LINE, "sm_90", "the interpreter has no Gluon"),
+    ],
+)
+def test_where_none_is_offered(line, arch, reason):
+    call = parse(line).call
+    assert raced(call, arch) == []
+    assert f"no gluon_fprop: {reason}" in plan(call, operands(call), arch=arch).reason
+
+
+def test_another_triton_has_none_of_them():
+    """The package is whole without Gluon, whatever has become of that."""
+    code = """
+import sys, triton
+triton.__version__ = "3.9.0"
+sys.modules["triton.experimental.gluon"] = None
+from convref.line import parse
+from convref_triton import race
+from convref_triton.backend import backend
+assert race.KERNELS == {}
+print(backend.describe(parse(sys.argv[1]).call))
+"""
+    command = [sys.executable, "-c", code, LINE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "y: tma" in done.stdout
+    assert "gluon" not in done.stdout
