@@ -2,17 +2,18 @@
 
     dst[n, j, k] = sum over sources, taps r, channels c of src[n, j * step + shift[r], c] w[k, c, r] + b[k]
 
-Rows are windows, columns are result channels, depth is source x tap x channel. The filter is packed
-once per call into panels of columns; rows are packed a block at a time, which also widens them, lays
-any strides side by side and puts zeros where a tap falls outside. Blocks are sized so that a
-block of rows and one panel stay in the second-level cache.
+Rows are windows, columns are result channels, depth is source x tap x channel. Rows are packed a
+block at a time, which also widens them, lays any strides side by side and puts zeros where a tap
+falls outside; the filter is packed into panels of columns, once per call, or where all rows are one
+block each piece of a panel when its turn has come. Blocks are sized so that a block of rows and one
+panel stay in the second-level cache.
 """
 
 from std.memory import stack_allocation
 
 from numbers import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
 from tile import CHUNK, MR, NV, UNFINISHED, multiply
-from windows import WORDS, Window, Windows, lay_rows, lay_windows, split
+from windows import WORDS, Tap, Window, Windows, lay_rows, lay_windows, split
 
 comptime DEEP = 24 * CHUNK
 """Depth of a block at most."""
@@ -52,7 +53,7 @@ struct Gather(ImplicitlyCopyable):
     var panels: Int  # address of the packed filter
     var wanted: Int  # units that there should be at least
 
-    var panels_bytes: Int
+    var panels_bytes: Int  # 0 where panels are packed when they are needed
     var panels_units: Int
     var scratch_bytes: Int  # of each thread
     var units: Int
@@ -84,6 +85,9 @@ def plan_gather[T: DType](mut g: Gather):
     var rows = g.windows.windows()
     var all_tiles = (rows + MR - 1) // MR
     var most = max(1, CACHED // (MR * g.deep * size[A]()))
+    if most < all_tiles <= TILES:  # all can be one block, if it is less deep
+        g.deep = CACHED // (MR * all_tiles * size[A]()) // CHUNK * CHUNK
+        most = all_tiles
     g.tiles = max(1, min(TILES, min(most, all_tiles)))
     var panels = g.panels_per_group(width)
     g.column_blocks = (panels + PANELS - 1) // PANELS
@@ -92,8 +96,8 @@ def plan_gather[T: DType](mut g: Gather):
     g.row_blocks = parts(all_tiles, g.tiles)
     g.units = g.windows.groups * g.row_blocks * g.column_blocks
     g.panels_units = g.windows.groups * panels
-    g.panels_bytes = g.panels_units * depth * width * size[A]()
-    var numbers = g.tiles * MR * g.deep + g.tiles * PANELS * MR * width
+    g.panels_bytes = g.panels_units * depth * width * size[A]() if g.row_blocks > 1 else 0
+    var numbers = g.tiles * MR * g.deep + g.tiles * PANELS * MR * width + g.deep * width
     g.scratch_bytes = numbers * size[A]() + g.tiles * MR * WORDS * 8
 
 
@@ -101,29 +105,38 @@ def pack_filter[T: DType](g: Gather, low: Int, high: Int):
     """Write panels `low` to `high` of the packed filter: (group, panel, depth, column)."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
-    ref w = g.windows
-    var depth = w.depth()
+    var depth = g.windows.depth()
     var panels = g.panels_per_group(width)
     for unit in range(low, high):
         var group, panel = split(unit, panels)
-        var to = at[A](g.panels).unsafe_offset(unit * depth * width)
-        var columns = min(width, g.results - panel * width)
-        var line = lanes[A]() if columns <= lanes[A]() else width
-        for source in range(w.sources):
-            ref filter = g.first if source == 0 else g.second
-            var from_ = at[T](filter.data).unsafe_offset(
-                group * filter.group + panel * width * filter.result
-            )
-            var offsets = Table(unsafe_from_address=filter.taps)
-            for t in range(w.taps_z):
-                for r in range(w.taps_y):
-                    for s in range(w.taps_x):
-                        var tap = offsets[unsafe_offset=t]
-                        tap += offsets[unsafe_offset=w.taps_z + r]
-                        tap += offsets[unsafe_offset=w.taps_z + w.taps_y + s]
-                        var start = from_.unsafe_offset(tap)
-                        lay[T](to, start, filter.channel, filter.result, w.channels, columns, line)
-                        to = to.unsafe_offset(w.channels * line)
+        pack_panel[T](g, group, panel, 0, depth, at[A](g.panels).unsafe_offset(unit * depth * width))
+
+
+def pack_panel[
+    T: DType
+](g: Gather, group: Int, panel: Int, begin: Int, length: Int, start: Address[wide[T]]):
+    """Write depths `begin` to `begin + length` of a panel: (depth, column)."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    comptime width = NV * W
+    ref w = g.windows
+    var columns = min(width, g.results - panel * width)
+    var line = W if columns <= W else width
+    var to = start
+    var done = 0
+    while done < length:
+        var tap = Tap(w, begin + done)
+        ref filter = g.first if tap.source == 0 else g.second
+        var offsets = Table(unsafe_from_address=filter.taps)
+        var from_ = group * filter.group + panel * width * filter.result + tap.c * filter.channel
+        from_ += offsets[unsafe_offset=tap.t]
+        from_ += offsets[unsafe_offset=w.taps_z + tap.r]
+        from_ += offsets[unsafe_offset=w.taps_z + w.taps_y + tap.s]
+        var rows = min(w.channels - tap.c, length - done)
+        var first = at[T](filter.data).unsafe_offset(from_)
+        lay[T](to, first, filter.channel, filter.result, rows, columns, line)
+        to = to.unsafe_offset(rows * line)
+        done += rows
 
 
 @always_inline
@@ -162,8 +175,9 @@ def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
     ref w = g.windows
     var a = at[A](scratch)
     var c = a.unsafe_offset(g.tiles * MR * g.deep)
+    var own = c.unsafe_offset(g.tiles * PANELS * MR * width)
     var table = Pointer[Window, MutAnyOrigin](
-        unsafe_from_address=scratch + (g.tiles * MR * g.deep + g.tiles * PANELS * MR * width) * size[A]()
+        unsafe_from_address=Int(own.unsafe_offset(g.deep * width))
     )
     var depth = w.depth()
     var panels = g.panels_per_group(width)
@@ -182,9 +196,13 @@ def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
             for p in range(column_block * PANELS, min(panels, (column_block + 1) * PANELS)):
                 var columns = min(width, g.results - p * width)
                 var vectors = (columns + W - 1) // W
-                var b = at[A](g.panels).unsafe_offset(
-                    (group * panels + p) * depth * width + begin * vectors * W
-                )
+                var b = own
+                if g.panels_bytes == 0:
+                    pack_panel[T](g, group, p, begin, length, own)
+                else:
+                    b = at[A](g.panels).unsafe_offset(
+                        (group * panels + p) * depth * width + begin * vectors * W
+                    )
                 for tile in range((rows + MR - 1) // MR):
                     var here = min(MR, rows - tile * MR)
                     var sums = c.unsafe_offset(

@@ -16,12 +16,14 @@ LINES = (
     "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc",
     "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2",
     "conv.fprop:n1c70k33_i9x8_f5_p2:mem=nhwc:fill=normal",
+    "conv.fprop:n1c70k33_i16x16_f5_p2:mem=nhwc",  # rows that are no single block
+    "conv.fprop:n1c70k300_i4x5_f5_p2:mem=nhwc",  # and that are one, times many columns
     "conv.backward:n2c33k20_i9x10_f3x2_s2x1_p1,0x1,2_d1x2:mem=nhwc",
     "conv.backward:n1c18k35_i9x40_f3x2_p1:flip=1",
     "conv.backward:n1c20k20g20_i8x9_f3_p1:mem=nhwc",  # four windows end at the edge
     "conv.jvp:n1c9k7_i5x4x6_f3_p1:t=1:dt=bf16",
     "conv.wgrad:n3c17k16_i12x11_f3_p1:mem=nhwc:dt=bf16:fill=normal",
-    "conv.fprop:n1c4k40_i5x6_f3_p1:fill=ties:dt=bf16",
+    "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
     "max_pool.fprop:n1c17_i9x8_f3_p1:mem=nhwc:fill=nan",
@@ -104,6 +106,8 @@ SLIPS = (
     ("gather.mojo", "begin * vectors * W", "begin * width"),
     ("gather.mojo", "clear[wide[T]](there.unsafe_offset(columns), line - columns)", "pass"),
     ("gather.mojo", "columns == vectors * W", "True"),
+    ("gather.mojo", "Tap(w, begin + done)", "Tap(w, done)"),
+    ("gather.mojo", "+ tap.c * filter.channel", ""),
     ("correlate.mojo", "begin == 0, UNFINISHED", "True, UNFINISHED"),
     ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
     (
