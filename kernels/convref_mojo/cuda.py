@@ -171,8 +171,14 @@ class Interpreter:
         return Array(role, array.shape, strides, True)
 
     def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
-        """Run one launch, each with another order of warps."""
-        from convref_ptx import Buffer
+        """Run one launch, each with another order of warps, at either moment of its copies.
+
+        Raises
+        ------
+        convref_ptx.Fault
+            If the kernel does something forbidden, or the moment changes a result.
+        """
+        from convref_ptx import Buffer, Fault
         from convref_ptx import launch as run
 
         arguments: list[Any] = []
@@ -182,14 +188,14 @@ class Interpreter:
                 continue
             flat = _flat(arrays[role])
             arguments.append(Buffer(flat, role in launch.written, at * flat.itemsize))
-        self.seed += 1
-        run(
-            _program(self.arch, launch.kernel),
-            launch.grid,
-            (THREADS,),
-            [*arguments, bytes(launch.geometry)],
-            self.seed,
-        )
+        program, seen = _program(self.arch, launch.kernel), set()
+        for late in (False, True) if program.asynchronous else (False,):
+            self.seed += 1
+            given = [*arguments, bytes(launch.geometry)]
+            run(program, launch.grid, (THREADS,), given, self.seed, late)
+            seen.add(b"".join(a.array.tobytes() for a in arguments if a and a.writable))
+        if len(seen) > 1:
+            raise Fault(f"{launch.kernel}: results depend on when copies happen")
 
 
 @cache

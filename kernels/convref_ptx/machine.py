@@ -119,6 +119,8 @@ class Machine:
         self.registers: dict[str, Array] = {}
         self.special = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
         self.code = [(*operations.decoded(i), i) for i in program.code]
+        together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
+        self.together = [*together, False]
         self.groups = {kind: Groups(self.count) for kind in ("copy", "bulk", "product")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
@@ -149,19 +151,38 @@ class Machine:
             active = np.flatnonzero(group & (self.state == RUNNING))
             if not len(active):
                 return
-            at = self.pc[active]
-            lanes = active[at == at.min()]
-            self._stretch(lanes, int(at.min()))
+            lanes = self._next(active)
+            self._stretch(lanes, int(self.pc[lanes[0]]))
             self._steps += 1
             if self._steps > ENDLESS:
                 raise Fault(f"{self.program.name}: does not end")
 
+    def _next(self, active: Array) -> Array:
+        """Return the threads furthest behind that can go on without the rest of their warps."""
+        at = self.pc[active]
+        for pc in np.unique(at):
+            lanes = active[at == pc]
+            if self.together[pc]:
+                lanes = lanes[self._whole(lanes)]
+            if len(lanes):
+                return lanes
+        return active[at == at.min()]
+
+    def _whole(self, lanes: Array) -> Array:
+        """Return for each of some threads whether no other of its warp is missing."""
+        warps = self.warp[lanes]
+        alive = np.bincount(self.warp[self.state != DONE], minlength=warps.max() + 1)
+        return np.bincount(warps)[warps] == alive[warps]
+
     def _stretch(self, lanes: Array, pc: int) -> None:
         """Run lanes that stand at one instruction up to where they may part or meet others."""
         begin, leaders = pc, self.program.leaders
+        whole = len(lanes) == self.count or bool(self._whole(lanes).all())
         while pc == begin or pc not in leaders:
             if pc >= len(self.code):
                 raise Fault(f"{self.program.name}: runs past its end")
+            if self.together[pc] and not whole and pc != begin:
+                break
             operation, parts, instruction = self.code[pc]
             chosen = self._guarded(instruction, lanes)
             pc += 1

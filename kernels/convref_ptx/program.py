@@ -68,6 +68,11 @@ class Program:
         named.update(*self.tables.values())
         return frozenset(at for label, at in self.labels.items() if label in named)
 
+    @cached_property
+    def asynchronous(self) -> bool:
+        """Return whether there is anything in it that happens later."""
+        return any(i.op.startswith(("cp.async", "wgmma")) for i in self.code)
+
     def width(self, register: str) -> int | None:
         """Return the bits of a register, None if it is not declared."""
         return self.registers.get(register, self.registers.get(register.rstrip("0123456789")))

@@ -121,6 +121,8 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", done.stderr)
     assert text.count("mma.sync.aligned.m16n8k16") == (16 if "mma" in name else 0)
+    copies = {"gather_mma_v8f8": 4, "gather_mma_v8f1": 2}.get(name, 0)
+    assert text.count("cp.async.cg.shared.global") == copies
     registers = int(re.search(r"Used (\d+) registers", done.stderr)[1])
     blocks = 4 if "mma" in name else 8 if name.startswith(("placed", "spread")) else 12
     assert registers <= 65536 // (128 * blocks)
@@ -173,15 +175,27 @@ SLIPS = {
         r"mov.b32 {_, \1}, \2;",
         "wrong",
     ),
+    "copies are used too early": (
+        r"cp\.async\.wait_group \t2;",
+        "cp.async.wait_group 3;",
+        "awaited",
+    ),
+    "copies are not committed": (r"cp\.async\.commit_group;", "", "awaited"),
+    "what is outside is copied": (
+        r"(cp\.async\.cg\S+\s+\[%r\d+\], \[%rd\d+\], 16), %r\d+;",
+        r"\1;",
+        "wrong",
+    ),
 }
 
 
 def slipped(monkeypatch, kernels, pattern, text):
-    changed = {}
+    changed, total = dict(emit.texts()), 0
     for key in KERNELS:
         if key[0] == "sm_90a" and kernels in key[1]:
-            changed[key], count = re.subn(pattern, text, emit.texts()[key])
-            assert count, "the slip names what is no more"
+            changed[key], count = re.subn(pattern, text, changed[key])
+            total += count
+    assert total, "the slip names what is no more"
     monkeypatch.setattr(cuda, "_program", lambda *key: parse_ptx(changed[key]))
 
 
@@ -196,7 +210,8 @@ def test_a_slip_is_found_out(name, monkeypatch):
             cuda.interpreted.run(case.call, *operands(case))
             found.add(examine(case, cuda.interpreted).verdict)
         except Fault as fault:
-            found.add("race" if "race" in str(fault) else "fault")
+            told = {"race": "race", "waited for": "awaited"}
+            found.add(next((kind for words, kind in told.items() if words in str(fault)), "fault"))
     assert how in found
 
 

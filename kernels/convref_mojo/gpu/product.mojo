@@ -2,11 +2,13 @@
 
 A block of four warps makes a tile of ROWS x COLUMNS sums; both operands go through shared memory,
 DEEP of the reduction at a time. There rows lie PITCH apart, so that the eight rows that a fragment
-reads lie in different banks.
+reads lie in different banks. A gather lays the next steps there while it multiplies one: 16 bytes
+that lie side by side are copied asynchronously, three steps ahead, zeros where nothing is read.
 """
 
 from max.gpu import MAX_THREADS_PER_BLOCK_METADATA, block_idx, thread_idx
 from max.gpu.compute.mma import mma
+from max.gpu.memory import async_copy, async_copy_commit_group, async_copy_wait_group
 from max.gpu.sync import barrier
 from std.memory import stack_allocation
 from std.memory.address_space import AddressSpace
@@ -20,11 +22,13 @@ comptime ROWS = 64
 comptime COLUMNS = 64
 comptime DEEP = 32
 comptime PITCH = DEEP + 8
+comptime WIDE = 8  # numbers that are copied asynchronously
 comptime THREADS = 128
 comptime TALL = 2  # fragments of 16 rows in the 32 of a warp
 comptime BROAD = 4  # fragments of 8 columns in the 32 of a warp
 
 comptime Shared = Pointer[BFloat16, MutUntrackedOrigin, address_space=AddressSpace.SHARED]
+comptime Windows = Pointer[Window, MutUntrackedOrigin]
 comptime Sums = Pointer[SIMD[DType.float32, 4], MutUntrackedOrigin]
 
 
@@ -85,8 +89,9 @@ def gather_mma[
 
     Rows are windows, columns results, and the reduction is (tap, channel).
     """
-    var a = stack_allocation[ROWS * PITCH, BFloat16, address_space=AddressSpace.SHARED, alignment=16]()
-    var b = stack_allocation[COLUMNS * PITCH, BFloat16, address_space=AddressSpace.SHARED, alignment=16]()
+    comptime STEPS = 4 if V == WIDE else 2
+    var a = stack_allocation[STEPS * ROWS * PITCH, BFloat16, address_space=AddressSpace.SHARED, alignment=16]()
+    var b = stack_allocation[STEPS * COLUMNS * PITCH, BFloat16, address_space=AddressSpace.SHARED, alignment=16]()
     var sums = stack_allocation[TALL * BROAD, SIMD[DType.float32, 4]]()
     cleared(sums)
     var first = Int32(block_idx.x) * ROWS
@@ -94,14 +99,24 @@ def gather_mma[
     var group, tile = split(Int32(block_idx.y), tiles)
     var left = tile * COLUMNS
     var depth = g.taps() * g.channels
-    var begin = Int32(0)
-    while begin < depth:
-        lay_windows[V](a, big, g, group, first, begin, depth)
-        lay_filter[F](b, w, g, group, left, begin, depth)
-        barrier()
-        multiply(a, b, sums)
-        barrier()
-        begin += DEEP
+    var rows = stack_allocation[ROWS * DEEP // (WIDE * THREADS), Window]()
+    comptime if V == WIDE:
+        comptime for i in range(ROWS * DEEP // (WIDE * THREADS)):
+            var line = Int32(thread_idx.x) // (DEEP // WIDE) + Int32(i * THREADS * WIDE // DEEP)
+            rows[unsafe_offset=i] = window_of(g, first + line)
+    for step in range(Int32(1 - STEPS), (depth + DEEP - 1) // DEEP):
+        if step >= 0:
+            async_copy_wait_group(Int32(STEPS - 2))
+            barrier()  # all have this step, and are done with the one whose place is laid anew
+        var ahead = step + Int32(STEPS - 1)
+        if ahead * DEEP < depth:
+            var place = Int(ahead % Int32(STEPS))
+            lay_windows[V](a.unsafe_offset(place * ROWS * PITCH), big, g, rows, group, first, ahead * DEEP)
+            lay_filter[F](b.unsafe_offset(place * COLUMNS * PITCH), w, g, group, left, ahead * DEEP)
+        async_copy_commit_group()
+        if step >= 0:
+            var place = Int(step % Int32(STEPS))
+            multiply(a.unsafe_offset(place * ROWS * PITCH), b.unsafe_offset(place * COLUMNS * PITCH), sums)
     comptime for i in range(TALL):
         comptime for j in range(BROAD):
             comptime for e in range(4):
@@ -118,36 +133,53 @@ def gather_mma[
 @always_inline
 def lay_windows[
     V: Int
-](a: Shared, big: Numbers[T], g: Geometry, group: Int32, first: Int32, begin: Int32, depth: Int32):
-    """Write the rows of ROWS windows, V numbers at a time; zeros where nothing is read."""
-    comptime for i in range(ROWS * DEEP // (V * THREADS)):
-        var row, u = split(Int32(thread_idx.x) + Int32(i * THREADS), Int32(DEEP // V))
-        var values = SIMD[T, V](0)
-        var window = first + row
-        if window < g.windows() and begin + u * Int32(V) < depth:
-            var t, c = split(begin + u * Int32(V), g.channels)
-            var read = read_at(g, window_of(g, window), tap_of(g, t))
-            if read >= 0:
-                var here = read + (group * g.channels + c) * g.big.c
-                values = big.unsafe_offset(Int(here)).unsafe_load[width=V, alignment=2 * V]()
-        a.unsafe_offset(Int(row * PITCH + u * Int32(V))).unsafe_store[width=V, alignment=2 * V](values)
+](a: Shared, big: Numbers[T], g: Geometry, rows: Windows, group: Int32, first: Int32, begin: Int32):
+    """Lay the rows of ROWS windows, V numbers at a time."""
+    comptime LINE = DEEP // V
+    var row, u = split(Int32(thread_idx.x), Int32(LINE))
+    var t, c = split(begin + u * Int32(V), g.channels)
+    var tap = tap_of(g, t)
+    comptime for i in range(ROWS * LINE // THREADS):
+        var line = row + Int32(i * THREADS // LINE)
+        var read = Int32(-1)
+        if t < g.taps() and first + line < g.windows():
+            comptime if V == WIDE:
+                read = read_at(g, rows[unsafe_offset=i], tap)
+            else:
+                read = read_at(g, window_of(g, first + line), tap)
+        var there = read + (group * g.channels + c) * g.big.c
+        put[V](a.unsafe_offset(Int(line * PITCH + u * Int32(V))), big, there, read >= 0)
 
 
 @always_inline
 def lay_filter[
     F: Int
-](b: Shared, w: Numbers[T], g: Geometry, group: Int32, left: Int32, begin: Int32, depth: Int32):
-    """Write the filters of COLUMNS results, F numbers at a time."""
-    comptime for i in range(COLUMNS * DEEP // (F * THREADS)):
-        var column, u = split(Int32(thread_idx.x) + Int32(i * THREADS), Int32(DEEP // F))
-        var values = SIMD[T, F](0)
-        var k = left + column
-        if k < g.results and begin + u * Int32(F) < depth:
-            var t, c = split(begin + u * Int32(F), g.channels)
-            var here = group * g.filter.group + k * g.filter.result + c * g.filter.channel
-            here += tap_of(g, t).place(g.filter)
-            values = w.unsafe_offset(Int(here)).unsafe_load[width=F, alignment=2 * F]()
-        b.unsafe_offset(Int(column * PITCH + u * Int32(F))).unsafe_store[width=F, alignment=2 * F](values)
+](b: Shared, w: Numbers[T], g: Geometry, group: Int32, left: Int32, begin: Int32):
+    """Lay the filters of COLUMNS results, F numbers at a time."""
+    comptime LINE = DEEP // F
+    var column, u = split(Int32(thread_idx.x), Int32(LINE))
+    var t, c = split(begin + u * Int32(F), g.channels)
+    var here = group * g.filter.group + c * g.filter.channel + tap_of(g, t).place(g.filter)
+    comptime for i in range(COLUMNS * LINE // THREADS):
+        var line = column + Int32(i * THREADS // LINE)
+        var there = here + (left + line) * g.filter.result
+        var real = t < g.taps() and left + line < g.results
+        put[F](b.unsafe_offset(Int(line * PITCH + u * Int32(F))), w, there, real)
+
+
+@always_inline
+def put[V: Int](to: Shared, numbers: Numbers[T], at: Int32, real: Bool):
+    """Write V numbers to shared memory, or zeros; a wide copy is waited for later."""
+    comptime if V == WIDE:
+        var source = numbers.unsafe_offset(Int(at) if real else 0)
+        async_copy[2 * V, fill=BFloat16(0)](
+            source.unsafe_address_space_cast[AddressSpace.GLOBAL](), to, Int32(2 * V) if real else 0
+        )
+    else:
+        var values = SIMD[T, V](0)
+        if real:
+            values = numbers.unsafe_offset(Int(at)).unsafe_load[width=V, alignment=2 * V]()
+        to.unsafe_store[width=V, alignment=2 * V](values)
 
 
 @__name("convref_correlate_mma")
