@@ -1,0 +1,192 @@
+"""What the kernels in Gluon compute: the PTX that a GPU would be given, run by the interpreter.
+
+A program gets several tiles where there are few multiprocessors, so that the ring of blocks goes
+round, tiles begin in any slot of it, and warp groups take turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from convref.arrays import like
+from convref.case import Call, Case, Spec
+from convref.conformance.operands import operands as arrays_of
+from convref.judge import judge
+from convref.line import parse
+from convref.problem import ConvProblem
+
+pytest.importorskip("triton", reason="triton is not installed")
+pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+
+import triton
+from forced import facts
+from test_tma import wide_cases
+
+from convref_triton import emulated, gluon_fprop, gluon_wgrad, race, table
+from convref_triton.backend import backend
+from convref_triton.builder import Builder
+from convref_triton.geometry import geometry
+from convref_triton.task import UNFUSED, Fusion, Task
+
+pytestmark = pytest.mark.skipif(
+    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+)
+FEW = settings(max_examples=max(settings.default.max_examples // 20, 2))
+
+
+def planned(call, known, pick, fusion=UNFUSED):
+    """Return the plan for each result of a call that a kernel in Gluon admits, and those."""
+    on_card = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
+    builder, admitted = Builder(on_card, known), []
+    for role in call.wanted:
+        task = Task(builder, geometry(call.conv), role, fusion)
+        for kernel in race.KERNELS.get(task.kind, ()):
+            if kernel.admits(task) is None:
+                rows = kernel.tiles(task)
+                kernel.plan(task, rows[pick % len(rows)])
+                admitted.append(role)
+    return builder.plan(), admitted
+
+
+def run(call, arrays, pick=0, seed=0, late=False):
+    """Return (results by role, roles that were admitted)."""
+    tensors, known = facts(call, arrays)
+    plan, admitted = planned(call, known, pick)
+    return emulated.run(plan, tensors, seed, late), admitted
+
+
+def holds(case, pick=0, seed=0, late=False):
+    """Judge a case by what a kernel in Gluon makes of its one result."""
+    arrays = arrays_of(case)
+    found, admitted = run(case.call, arrays, pick, seed, late)
+    assert admitted == list(case.call.wanted)
+    template = next(a for a in arrays if a is not None)
+    results = tuple(
+        like(found[role], template) if role in found else None
+        for role in case.call.signature.results
+    )
+    assert judge(case.call, arrays, results, backend.numerics(case.call))
+
+
+LINES = (
+    "conv.fprop:n2c72k80_i9x10_f3x2_p1,0x2,1_d2x1:dt=f16:mem=nhwc:fill=int",
+    "conv.fprop:n2c8k130_i3x4x5_f2x3x1_p1:flip=1:dt=bf16:fill=int",
+    "conv.fprop:n3c72k65_i15x15_f1x1:dt=bf16:mem=x.nhwc.step2h,w.ohwi:fill=int",
+    "conv.fprop:n1c128k160g2_i5x6_f3x1_p1:flip=1:dt=bf16:fill=int",
+    "conv.dgrad:n2c130k64_i9x10_f3x3_p1,0x0,2_d1x2:dt=bf16:mem=nhwc:fill=int",
+    "conv.jvp:n2c64k70_i90_f4_p-1,3:dt=bf16:fill=int",
+    "conv.wgrad:n3c72k136_i8x12_f3x2_p1,1x1,0:dt=bf16:mem=nhwc:fill=int",
+    "conv.wgrad:n5c80k64_i9x7_f1x1:dt=f16:mem=nhwc:fill=int",
+    "conv.wgrad:n6c128k144g2_i2x4x4_f1x1x3_p0,0x0,0x2,0:flip=1:dt=bf16:fill=int",
+    "conv.wgrad:n70c64k64_i8_f3_p1:t=1:dt=f16:mem=nhwc:fill=int",
+)
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_tile_after_tile(monkeypatch, number):
+    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
+
+
+@FEW
+@given(wide_cases(), st.integers(0, 99), st.integers(1, 3), st.booleans())
+def test_what_is_admitted_is_right(case, pick, sms, late):
+    assume(all(map(prod, (case.call.problem.shape(role) for role in case.call.wanted))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "SMS", sms)
+        holds(case, pick, pick, late)
+
+
+@st.composite
+def filters(draw):
+    """Draw cases of a filter's cotangent, whose boxes end with the pixels."""
+    rank = draw(st.integers(1, 3))
+    rows = [edges for edges in table.EDGES[rank] if prod(edges) <= gluon_wgrad.DEPTH]
+    edges = draw(st.sampled_from(rows))[3 - rank :]
+    output = [edge * draw(st.integers(1, 2)) for edge in edges]
+    taps = draw(st.lists(st.integers(1, 3 if rank == 1 else 2), min_size=rank, max_size=rank))
+    lo = draw(st.lists(st.integers(-1, 2), min_size=rank, max_size=rank))
+    dilation = draw(st.lists(st.integers(1, 2), min_size=rank, max_size=rank))
+    reach = [(t - 1) * d for t, d in zip(taps, dilation)]
+    hi = [max(0, r - low) for r, low in zip(reach, lo)]
+    sizes = [o + r - low - high for o, r, low, high in zip(output, reach, lo, hi)]
+    assume(min(sizes) > 0)
+    images = gluon_wgrad.DEPTH // prod(edges) + draw(st.integers(0, 3))
+    c, k = (draw(st.sampled_from([64, 72, 136])) for _ in range(2))
+    problem = ConvProblem(
+        n=images,
+        c=c,
+        k=k,
+        input=tuple(sizes),
+        filter=tuple(taps),
+        padding=tuple(zip(lo, hi)),
+        dilation=tuple(dilation),
+    )
+    call = Call("conv", "backward", problem, (False, True, False))
+    dtype = draw(st.sampled_from(["bf16", "f16"]))
+    call = replace(call, specs=tuple(Spec(dtype) for _ in call.roles))
+    return Case(call, draw(st.sampled_from(["int", "normal", "inf"])), draw(st.integers(0, 99)))
+
+
+@FEW
+@given(filters(), st.integers(0, 99), st.integers(1, 3), st.booleans())
+def test_cotangents_of_filters_are_right(case, pick, sms, late):
+    assert gluon_wgrad.boxes_of(geometry(case.call.conv)) is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "SMS", sms)
+        holds(case, pick, pick, late)
+
+
+def test_bits_repeat_whatever_runs_first(monkeypatch):
+    """Three parts of five boxes: the last one has a box that is not there."""
+    monkeypatch.setattr(gluon_wgrad, "split", lambda task, tile: (3, 0.0))
+    case = parse("conv.wgrad:n20c64k64_i4x4_f1x3_p0x1:dt=bf16:mem=nhwc:fill=normal")
+    holds(case, 3)
+    arrays = arrays_of(case)
+    found = [run(case.call, arrays, 3, seed, late)[0] for seed, late in ((0, False), (1, True))]
+    assert found[0]["dw.parts"].shape[0] == 3
+    for name in ("dw", "dw.parts"):
+        assert torch.equal(*(results[name] for results in found))
+
+
+def test_infinities_stay_where_they_are_read():
+    """Another group's channels, and pixels of b beyond the last of a."""
+    case = parse("conv.fprop:n2c128k128g2_i3x5_f1x3:bias=0:dt=bf16:mem=nhwc:fill=int")
+    x, w, b = arrays_of(case)
+    x, w = (array.copy() for array in (x, w))
+    x[1, 64:], w[64:, :, 0, 1] = np.inf, np.inf
+    y = run(case.call, (x, w, b), 2)[0]["y"].float().numpy()
+    assert np.isfinite(y[:, :64]).all()
+    assert not np.isfinite(y[:, 64:]).any()
+    case = parse("conv.wgrad:n9c64k64_i4x6_f3x3:dt=bf16:mem=nhwc:fill=int")
+    dy, x = arrays_of(case)[:2]
+    x = x.copy()
+    x[:, :, 0, 0] = np.inf  # which the tap (0, 0) alone meets
+    found, admitted = run(case.call, (np.abs(dy) + 1, np.abs(x), *arrays_of(case)[2:]), 3)
+    assert admitted == ["dw"]
+    dw = found["dw"].float().numpy()
+    assert np.isposinf(dw[:, :, 0, 0]).all()
+    assert np.isfinite(dw).sum() == dw.size - dw[:, :, 0, 0].size
+
+
+def test_what_follows_the_sums():
+    case = parse("conv.fprop:n2c8k72_i9x9_f1x1:dt=bf16:mem=nhwc:fill=int")
+    tensors, known = facts(case.call, arrays_of(case))
+    z = torch.randint(-9, 10, (2, 72, 9, 9)).bfloat16().to(memory_format=torch.channels_last)
+    known["z"] = known["x"]._replace(role="z", shape=tuple(z.shape), strides=z.stride())
+    plan, _ = planned(case.call, known, 0, Fusion(residual="z"))
+    found = emulated.run(plan, {**tensors, "z": z})["y"]
+    x, w, b = (tensors[role].double() for role in ("x", "w", "b"))
+    sums = torch.nn.functional.conv2d(x, w, b) + z.double()
+    assert torch.equal(found, sums.bfloat16())
+
+
+def test_there_are_tiles_that_groups_share_and_tiles_that_they_take_in_turn():
+    assert {gluon_fprop.ring.readers(tile.bm, tile.bn) for tile in table.GLUON} == {1, 2}
