@@ -328,6 +328,7 @@ def inspect(
     arch: Annotated[str, typer.Option(help="sm_90, sm_80, gfx942 or the like.")] = "sm_90",
     asm: Annotated[str, typer.Option(help="Print ptx, sass, ttgir ... instead.")] = "",
     backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "triton",
+    kernel: Annotated[str, typer.Option(help="How another choice of kernel and tile begins.")] = "",
 ) -> None:
     """Show what the compiler makes of each kernel of a line; no GPU is needed."""
     found = getattr(dispatch.load(backend), "inspect", None)
@@ -335,7 +336,7 @@ def inspect(
     reason = dispatch.load(backend).supports(call) if found else "it has no code to show"
     if found is None or reason is not None:
         raise UnsupportedError(message("inspect", f"{backend}: {reason}", call))
-    for title, facts, texts in found(call, arch):
+    for title, facts, texts in found(call, arch, kernel) if kernel else found(call, arch):
         if asm:
             if asm not in texts:
                 has = ", ".join(sorted(texts))

@@ -78,7 +78,8 @@ class Backend(Protocol):
     - ``prepare(call)``, which compiles and loads what the first `run` of such a call would;
       `convref.dispatch.plan` calls it;
     - ``inspect(call, arch)``, which returns an `Inspected` for each kernel of a call, compiled for
-      an architecture such as "sm_90". `convref inspect` calls it.
+      an architecture such as "sm_90". `convref inspect` calls it, with the beginning of a choice's
+      name as a third argument if it is asked for one.
     """
 
     name: str

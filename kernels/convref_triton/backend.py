@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from convref.arrays import like, to_torch
 from convref.backends import Inspected
 from convref.case import Call
-from convref.errors import UnsupportedError, message, missing_extra
+from convref.errors import ConvrefError, UnsupportedError, message, missing_extra, shorten
 from convref.judge import Numerics
 
 try:
@@ -135,11 +136,20 @@ class TritonBackend:
             facts = tuple(operands(call).values())
             gpu.prepare(_plan(call, facts, None, UNFUSED), gpu.cuda(torch.cuda.current_device()))
 
-    def inspect(self, call: Call, arch: str) -> list[Inspected]:
-        """Return each kernel of a call, compiled for an architecture such as "sm_90"."""
+    def inspect(self, call: Call, arch: str, kernel: str = "") -> list[Inspected]:
+        """Return each kernel of a call on a card, compiled for an architecture such as "sm_90".
+
+        The first choice whose name begins with `kernel` is taken instead of the table's.
+        """
         if reason := refusal(call, arch):
             raise UnsupportedError(message(f"{call.op}.{call.pass_}", reason, call))
-        return inspection.shown(plan(call, operands(call), arch=arch), arch)
+        there = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
+        known = {str(choice): choice for choice in offered(there, operands(there), arch)}
+        taken = next((known[name] for name in known if kernel and name.startswith(kernel)), None)
+        if kernel and taken is None:
+            what = f"{shorten(repr(kernel))} begins no choice, needs one of {', '.join(known)}"
+            raise ConvrefError(message("inspect", what, call))
+        return inspection.shown(plan(there, operands(there), taken, arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` can be asked to take for a call."""

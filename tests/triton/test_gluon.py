@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from convref.errors import ConvrefError
 from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -24,6 +25,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
 from convref_triton import aot, gpu, inspection, race, ring
+from convref_triton.backend import backend
 from convref_triton.geometry import operands
 from convref_triton.launch import Descriptor, Launch, Slot
 from convref_triton.plan import offered, plan
@@ -119,13 +121,13 @@ def test_a_launch_is_specialised_as_triton_does_it(name):
     for choice in found:
         launch = launch_of(call, choice)
         ours, kernel = specialise(launch), launch.kernel
-        backend = make_backend(GPUTarget("cuda", 90, 32))
-        bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+        target = make_backend(GPUTarget("cuda", 90, 32))
+        bind = create_function_from_signature(kernel.signature, kernel.params, target)
         given = launch.constants | {n: argument(v) for n, v in launch.arguments.items()}
         options = {"num_warps": launch.warps, "num_stages": launch.stages}
         bound, specialization, rest = bind(**given, **options)
         _, signature, constants, attributes = kernel._pack_args(
-            backend, {**rest}, bound, specialization, rest
+            target, {**rest}, bound, specialization, rest
         )
         assert ours.signature == signature
         assert repr(list(ours.constants.values())) == repr(list(constants.values()))
@@ -207,12 +209,32 @@ def test_where_none_is_offered(line, arch, reason):
     assert f"no gluon_fprop: {reason}" in plan(call, operands(call), arch=arch).reason
 
 
+def test_a_tuner_on_a_card_is_offered_them(device, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(gpu, "cuda", lambda index: device)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for line in (LINE, LINES["dgrad by 8"], LINES["wgrad 1x1"]):
+        kernels = [choice.kernel for choice in backend.configurations(on_card(line))]
+        assert set(kernels) & set(NAMES)
+        assert kernels[0] not in NAMES
+    assert not {c.kernel for c in backend.configurations(parse(LINE).call)} & set(NAMES)
+
+
+def test_one_is_inspected_when_it_is_asked_for():
+    call = parse(LINE).call
+    (shown,) = backend.inspect(call, "sm_90", "gluon_fprop 128x128")
+    assert "wgmma m64n128k16 from SS" in shown.facts["products"]
+    assert shown.title.startswith("gluon_fprop, grid 98x1x1")
+    with pytest.raises(ConvrefError, match=r"inspect: 'glue' begins no choice, needs one of tma"):
+        backend.inspect(call, "sm_90", "glue")
+
+
 def test_another_triton_has_none_of_them():
     """The package is whole without Gluon, whatever has become of that."""
     code = """
 import sys, triton
 triton.__version__ = "3.9.0"
 sys.modules["triton.experimental.gluon"] = None
+from convref.errors import ConvrefError
 from convref.line import parse
 from convref_triton import race
 from convref_triton.backend import backend
