@@ -29,7 +29,7 @@ import triton
 from forced import facts
 from test_tma import wide_cases
 
-from convref_triton import emulated, gluon_fprop, gluon_wgrad, race, table
+from convref_triton import emulated, gluon_fprop, gluon_wgrad, race, table, tma
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import geometry
@@ -93,6 +93,13 @@ LINES = (
 def test_tile_after_tile(monkeypatch, number):
     monkeypatch.setattr(table, "SMS", 1 + number % 2)
     holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
+
+
+@pytest.mark.parametrize("number", [0, 6])
+def test_64_bit_offsets(monkeypatch, number):
+    for module in (tma, gluon_wgrad):
+        monkeypatch.setattr(module, "LIMIT", 1)
+    holds(parse(LINES[number]), 3)
 
 
 @FEW
