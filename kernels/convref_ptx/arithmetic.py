@@ -29,6 +29,14 @@ def _compared(name: str, kind: str, a: Array, b: Array) -> Array:
     return numbers.COMPARE[name](a, b)
 
 
+def _same(*arrays: Array) -> list[Array]:
+    return [a.copy() for a in np.broadcast_arrays(*arrays)]
+
+
+def _converted(to: str, kind: str, a: Array) -> Array:
+    return a.astype(numbers.TYPES[to])
+
+
 def _wide(kind: str, a: Array, b: Array) -> Array:
     wide = np.dtype(f"{kind[0].replace('s', 'i')}{2 * a.itemsize}")
     return a.astype(wide) * b.astype(wide)
@@ -40,7 +48,7 @@ def _two(kind: str, upper: Array, lower: Array) -> Array:
 
 
 # (opcodes, types of the operands, function); both others are told what the opcode's groups match.
-ROWS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
+ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
     (r"(and|or|xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
     (r"(add|sub|mul)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
@@ -54,7 +62,7 @@ ROWS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
     (r"mad\.wide\.([su])32", "{0}32 {0}32 {0}64", lambda kind, a, b, c: _wide(kind, a, b) + c),
     (r"mul\.hi\.([su]32)", "{0} {0}", lambda kind, a, b: (_wide(kind, a, b) >> 32).astype(a.dtype)),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
-    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*map(np.copy, abc))),
+    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*_same(*abc))),
     (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),
     (r"shr\.([bus](?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, True)),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
@@ -64,18 +72,10 @@ ROWS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (r"mov\.pred", "pred", lambda a: a),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
-    (
-        rf"cvt\.({_INTEGER})\.({_INTEGER})",
-        "{1}",
-        lambda to, kind, a: a.astype(numbers.TYPES[to]),
-    ),
-    (r"cvt\.f64\.f32", "f32", lambda a: a.astype(np.float64)),
-    (r"cvt\.rn\.f32\.f64", "f64", lambda a: a.astype(np.float32)),
-    (
-        r"cvt\.rn\.(f32|f64)\.([su](?:32|64))",
-        "{1}",
-        lambda to, kind, a: a.astype(numbers.TYPES[to]),
-    ),
+    (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
+    (r"cvt\.(f64)\.(f32)", "{1}", _converted),
+    (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
+    (r"cvt\.rn\.(f32|f64)\.([su](?:32|64))", "{1}", _converted),
     (rf"cvt\.f32\.({_SHORT})", "{0}", lambda kind, a: a.astype(np.float32)),
     (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),
     (rf"cvt\.rn\.({_SHORT})x2\.f32", "f32 f32", _two),
@@ -88,7 +88,7 @@ def _add(pattern: str, kinds: str, function: Callable[..., Array]) -> None:
         to, *given = i.operands
         read = (m.read(i, *pair, lanes) for pair in zip(given, kinds.format(*groups).split()))
         try:
-            m.write(i, to, function(*groups, *np.broadcast_arrays(*read)), lanes)
+            m.write(i, to, function(*groups, *read), lanes)
         except ZeroDivisionError as error:
             raise Fault(f"{i.text}: {error}") from None
 
@@ -108,6 +108,6 @@ def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
 
     read = [m.read(i, w, part(a), lanes) for w in (a if isinstance(a, tuple) else (a,))]
     whole = np.stack(np.broadcast_arrays(*read), -1)
-    parts = whole.view(numbers.BITS[numbers.width(part(to))])
+    parts: Array = whole.view(numbers.BITS[numbers.width(part(to))])
     for n, word in enumerate(to if isinstance(to, tuple) else (to,)):
         m.write(i, word, parts[:, n], lanes)

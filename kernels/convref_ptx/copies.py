@@ -8,7 +8,7 @@ After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,50 +17,77 @@ import numpy as np
 
 from .fault import Fault
 from .memory import BUSY, CELL, Array, Buffer, spread
-from .operations import addresses, operation
+from .operations import ASLEEP, WARP, addresses, operation
 from .program import Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-NOTHING = 0xFF  # bytes of a NaN, in every type
+NOTHING = 0xFFFF  # a cell of NaN, in every type
+NONE = np.zeros((1, 0), np.int64)  # no cells
 
 
-class Pending(NamedTuple):
-    """Asynchronous work: a row of `data` for each of some threads, which come first in it."""
+class Work(NamedTuple):
+    """Asynchronous work: a row for each of some threads."""
 
     text: str
-    group: Array
-    data: tuple[Array, ...]
-    claim: Callable[..., None]
-    finish: Callable[..., None]
+    lanes: Array  # the threads, or the first ones of warps
+    move: Callable[[Array], None]  # does it, for some of the rows
+    reads: Array = NONE  # cells of shared memory (row, cell)
+    writes: Array = NONE
+    sums: Array = NONE[0]  # rows of `Machine.flying`, which whole warps read or write
 
 
 class Groups:
-    """The asynchronous work of one kind, in groups that each thread commits and waits for."""
+    """The work of one kind, in groups that each thread commits and waits for."""
 
-    def __init__(self, count: int) -> None:
-        self.committed, self.pending = np.zeros(count, np.int64), list[Pending]()
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.committed = machine, np.zeros(machine.count, np.int64)
+        self.begun: list[tuple[Work, Array, Array]] = []  # with the groups and what is not over
 
-    def add(self, text: str, data: tuple[Array, ...], claim: Any, finish: Any) -> None:
-        """Begin work for the threads data[0]."""
-        claim(*data)
-        self.pending.append(Pending(text, self.committed[data[0]], data, claim, finish))
+    def begin(self, work: Work) -> None:
+        """Claim what the work touches, and do it unless that is for later."""
+        m, every = self.machine, np.ones(len(work.lanes), bool)
+        m.shared.look(work.text, work.reads, work.lanes, False)
+        m.shared.look(work.text, work.writes, work.lanes, True)
+        if m.shared.unfenced[work.reads].any():
+            raise Fault(f"{work.text}: reads what threads wrote, without a fence.proxy.async")
+        self._mark(work, every, BUSY)
+        m.shared.unfenced[work.writes] = False
+        if m.late:
+            m.shared.bytes.view(np.uint16)[work.writes] = NOTHING
+        else:
+            work.move(every)
+        self.begun.append((work, self.committed[work.lanes], every))
+
+    def _mark(self, work: Work, rows: Array, when: int | None) -> None:
+        """Let what some rows touch be touched at a time: BUSY, or None for now."""
+        shared, lanes = self.machine.shared, work.lanes[rows]
+        column, at = shared.column(lanes), shared.now(lanes) if when is None else when
+        at, column = np.broadcast_to(at, lanes.shape)[:, None], column[:, None]
+        if work.reads.size:
+            shared.read[column, work.reads[rows]] = at
+        if work.writes.size:
+            cells = work.writes[rows]
+            shared.written[cells], shared.writer[cells] = at, column
+        if work.sums.size:
+            threads = (lanes[:, None] + np.arange(WARP)).ravel()
+            self.machine.flying[np.ix_(work.sums, threads)] = when is not None
 
     def wait(self, lanes: Array, left: int) -> None:
-        """Finish the work of some threads but for their `left` latest groups."""
+        """Finish the work of some threads but for their `left` latest groups; -1 for all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
-        begun, self.pending = self.pending, []
-        for work in begun:
-            over = work.group < limit[work.data[0]]
-            if over.any():
-                work.finish(*(a[over] for a in work.data))
-            if not over.all():
-                rest = tuple(a[~over] for a in work.data)
-                self.pending.append(work._replace(group=work.group[~over], data=rest))
-        for work in self.pending:  # one place may be read by work that is over and work that is not
-            work.claim(*work.data)
+        begun, self.begun = self.begun, []
+        for work, group, rest in begun:
+            over = rest & (group < limit[work.lanes])
+            if over.any() and self.machine.late:
+                work.move(over)
+            self._mark(work, over, None)
+            if (rest & ~over).any():
+                self.begun.append((work, group, rest & ~over))
+        for work, _, rest in self.begun:  # one cell may be read by what is over and what is not
+            self._mark(work, rest, BUSY)
 
 
 _KIND = {"cp.async": "copy", "cp.async.bulk": "bulk", "wgmma": "product"}
@@ -72,14 +99,10 @@ def _commit(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.wait_group(?:\.read|\.sync\.aligned)?")
+@operation(r"(cp\.async)\.wait_all")
 def _wait(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
-    m.groups[_KIND[name]].wait(lanes, int(i.operands[0]))  # type: ignore[call-overload]
-
-
-@operation(r"cp\.async\.wait_all")
-def _wait_all(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.groups["copy"].committed[lanes] += 1
-    m.groups["copy"].wait(lanes, 0)
+    left = int(i.operands[0]) if i.operands else -1
+    m.groups[_KIND[name]].wait(lanes, left)
 
 
 @operation(r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::\d+B)?")
@@ -98,36 +121,19 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     if (source % size).any():
         raise Fault(f"{i.text}: an address is no multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), int(size), lanes)
-    cells, who = spread(place, int(size), lanes)
-    m.shared.look(i.text, cells, who, True)
-
-    if len(np.unique(cells)) < len(cells):
+    offset = np.arange(0, int(size), CELL)
+    cells = (place[:, None] + offset) // CELL
+    if len(np.unique(cells)) < cells.size:
         raise Fault(f"{i.text}: race, two threads write to one place")
 
-    def claim(lanes: Array, place: Array, source: Array, real: Array) -> None:
-        cells, who = spread(place, int(size), lanes)
-        m.shared.own(cells, who, BUSY)
+    def move(rows: Array) -> None:
+        there = offset < real[rows, None]
+        values, who = np.zeros(there.shape, np.uint16), np.nonzero(there)[0]
+        here, thread = (source[rows, None] + offset)[there], m.thread[lanes[rows]][who]
+        values[there] = m.memory.load(i.text, here, CELL, np.uint16, thread)
+        m.shared.bytes.view(np.uint16)[cells[rows]] = values
 
-    def move(lanes: Array, place: Array, source: Array, real: Array) -> None:
-        cells, who = spread(place, int(size), lanes)
-        word = np.tile(np.arange(0, int(size), CELL), len(lanes))
-        there = word < np.repeat(real, int(size) // CELL)
-        values, here = np.zeros(len(cells), np.uint16), np.repeat(source, int(size) // CELL) + word
-        values[there] = m.memory.load(i.text, here[there], CELL, np.uint16, m.thread[who[there]])
-        m.shared.bytes.view(np.uint16)[cells] = values
-
-    def finish(lanes: Array, *rest: Array) -> None:
-        if m.late:
-            move(lanes, *rest)
-        cells, who = spread(rest[0], int(size), lanes)
-        m.shared.own(cells, who, m.shared.now(who))
-
-    m.shared.unfenced[cells] = False
-    if m.late:
-        m.shared.bytes.view(np.uint16)[cells] = NOTHING << 8 | NOTHING
-    else:
-        move(lanes, place, source, real)
-    m.groups["copy"].add(i.text, (lanes, place, source, real), claim, finish)
+    m.groups["copy"].begin(Work(i.text, lanes, move, writes=cells))
 
 
 class Barrier:
@@ -148,16 +154,13 @@ class Barrier:
         return (self.phase - parity) % 2 == 1
 
 
-def _places(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
-    return m.shared.places(i.text, addresses(m, i, operand, lanes), 8, lanes)
-
-
 def _barriers(
     m: Machine, i: Instruction, operand: Any, lanes: Array
 ) -> Iterator[tuple[int, Barrier, Array]]:
     """Yield each barrier that lanes name, its place, and which of the lanes those are."""
-    m.shared.load(i.text, addresses(m, i, operand, lanes), 8, np.uint64, lanes)
-    places = _places(m, i, operand, lanes)
+    address = addresses(m, i, operand, lanes)
+    m.shared.load(i.text, address, 8, np.uint64, lanes)
+    places = m.shared.places(i.text, address, 8, lanes)
     for place in map(int, np.unique(places)):
         if place not in m.barriers:
             raise Fault(f"{i.text}: no mbarrier has been initialised there")
@@ -167,8 +170,9 @@ def _barriers(
 @operation(r"mbarrier\.(init|inval)\.shared(?:::cta)?\.b64")
 def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
     at, *count = i.operands
-    m.shared.store(i.text, addresses(m, i, at, lanes), np.zeros(len(lanes), np.uint64), lanes)
-    for n, place in enumerate(map(int, _places(m, i, at, lanes))):
+    address = addresses(m, i, at, lanes)
+    m.shared.store(i.text, address, np.zeros(len(lanes), np.uint64), lanes)
+    for n, place in enumerate(map(int, m.shared.places(i.text, address, 8, lanes))):
         if (place in m.barriers) == (name == "init"):
             raise Fault(f"{i.text}: {'an' if name == 'init' else 'no'} mbarrier is there")
         if name == "init":
@@ -211,7 +215,7 @@ def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
         m.at[lanes[mine]] = place
     m.write(i, to, over, lanes)
     m.need[lanes] = wanted
-    m.sleep(lanes[~over])
+    m.state[lanes[~over]] = ASLEEP
 
 
 @dataclass(frozen=True)
@@ -262,10 +266,10 @@ def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared
     if known.box[-1] * size % 16 or (known.swizzle and known.box[-1] * size > span):
         raise Fault(f"{i.text}: a box {known.box} does not fit into lines of {span} bytes")
     start = [int(m.read(i, c, "s32", lane)[0]) for c in coordinates][::-1]
-    grid: Sequence[Array] = np.indices(known.box).reshape(rank, -1)
+    grid: Array = np.indices(known.box).reshape(rank, -1)
     position = [grid[axis] + start[axis] for axis in range(rank)]
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
-    address = size * sum(p * s for p, s in zip(position, known.strides))
+    address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
     first = addresses(m, i, shared, lane)
     if (first % 128).any():
@@ -273,24 +277,24 @@ def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared
     line = first[0] + size * np.arange(prod(known.box))
     place = m.shared.places(i.text, scattered(line, span), size, np.repeat(lane, len(line)))
     bits = np.dtype(f"u{size}")
-    return _Box(bits, place // size, spread(place, size, place)[0], address, inside)
+    return _Box(bits, place // size, spread(place, size).ravel(), address, inside)
 
 
 class Load:
     """A box on its way into shared memory, which a barrier counts."""
 
-    def __init__(self, m: Machine, text: str, lane: int, box: _Box, place: int) -> None:
-        self.m, self.text, self.lane, self.box, self.place = m, text, lane, box, place
+    def __init__(self, m: Machine, text: str, lane: Array, box: _Box, place: int) -> None:
+        self.m, self.text, self.thread, self.box, self.place = m, text, m.thread[lane], box, place
+        m.shared.look(text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
         m.shared.unfenced[box.cells] = False
-        m.shared.bytes.view(box.bits)[box.place] = np.iinfo(box.bits).max
+        m.shared.bytes.view(np.uint16)[box.cells] = NOTHING
 
     def finish(self) -> None:
         """Write the box and tell the barrier, through whose phase alone it is seen."""
         m, (bits, place, cells, address, inside) = self.m, self.box
-        who = np.full(int(inside.sum()), m.thread[self.lane])
         value = np.zeros(len(place), bits)
-        value[inside] = m.memory.load(self.text, address[inside], bits.itemsize, bits, who)
+        value[inside] = m.memory.load(self.text, address[inside], bits.itemsize, bits, self.thread)
         m.shared.bytes.view(bits)[place] = value
         m.shared.copies += 1
         m.shared.written[cells] = m.shared.copies
@@ -309,10 +313,8 @@ class Load:
 def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     to, tensor, barrier = i.operands
     for lane in lanes[:, None]:
-        box = _box(m, i, lane, int(rank), tensor, to)
-        m.shared.look(i.text, box.cells, np.repeat(lane, len(box.cells)), True)
         ((place, _, _),) = _barriers(m, i, barrier, lane)
-        load = Load(m, i.text, int(lane[0]), box, place)
+        load = Load(m, i.text, lane, _box(m, i, lane, int(rank), tensor, to), place)
         if m.late:
             m.loads.append(load)
         else:
@@ -323,27 +325,14 @@ def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
 def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     tensor, from_ = i.operands
     for lane in lanes[:, None]:
-        box, column = _box(m, i, lane, int(rank), tensor, from_), m.warp[lane] % m.shared.width
-        m.shared.look(i.text, box.cells, np.repeat(lane, len(box.cells)), False)
-        if m.shared.unfenced[box.cells].any():
-            raise Fault(f"{i.text}: reads what threads wrote, without a fence.proxy.async")
+        box = _box(m, i, lane, int(rank), tensor, from_)
 
-        def claim(lane: Array, box: _Box = box, column: Array = column) -> None:
-            m.shared.read[column, box.cells] = BUSY
-
-        def move(lane: Array, box: _Box = box) -> None:
+        def move(_: Array, lane: Array = lane, box: _Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]
-            who = np.full(len(value), m.thread[lane[0]])
-            m.memory.store(i.text, box.address[box.inside], value, who)
+            thread = np.repeat(m.thread[lane], len(value))
+            m.memory.store(i.text, box.address[box.inside], value, thread)
 
-        def finish(lane: Array, box: _Box = box, column: Array = column, move: Any = move) -> None:
-            if m.late:
-                move(lane)
-            m.shared.read[column, box.cells] = m.shared.now(lane)
-
-        if not m.late:
-            move(lane)
-        m.groups["bulk"].add(i.text, (lane,), claim, finish)
+        m.groups["bulk"].begin(Work(i.text, lane, move, reads=box.cells[None]))
 
 
 @operation(r"fence\.proxy\.async(?:\.shared::cta)?")

@@ -13,13 +13,11 @@ from . import arithmetic, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Groups, Load, TensorMap
 from .fault import Fault
 from .memory import Array, Buffer, Global, Shared
+from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP
 from .program import PARAMETERS, Instruction, Program, packed
 
-WARP = 32
 TOGETHER = 4096  # threads that are one vector
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
-NAMED = 16  # barriers of a block
-RUNNING, WAITING, ASLEEP, DONE = range(4)
 
 __all__ = ["Buffer", "Machine", "TensorMap", "launch"]
 
@@ -76,7 +74,7 @@ def launch(
         blocks = order[i : i + step]
         machine = Machine(program, (gx, gy, gz), (tx, ty, tz), blocks, parameters, memory, rng)
         machine.late, machine.maps = late, maps
-        machine.share(shared)
+        machine.shared = Shared(program.shared_bytes + shared, machine.block, machine.warp)
         machine.run()
     memory.write_back()
 
@@ -116,22 +114,19 @@ class Machine:
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
         self.late, self.maps = False, dict[int, TensorMap]()
+        self.shared: Shared  # set before it runs
         self.registers: dict[str, Array] = {}
         self.special = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
-        self.code = [(*operations.decoded(i), i) for i in program.code]
+        self.code = [(*operations.decoded(i.op), i) for i in program.code]
         together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
         self.together = [*together, False]
-        self.groups = {kind: Groups(self.count) for kind in ("copy", "bulk", "product")}
+        self.groups = {kind: Groups(self) for kind in ("copy", "bulk", "product")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
         self.fragments = matrices.fragments(program.code)
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
         self._steps = 0
         self._nudged: dict[int, bytes] = {}
-
-    def share(self, dynamic: int) -> None:
-        """Set up the shared memory of all blocks."""
-        self.shared = Shared(self.program.shared_bytes + dynamic, self.block, self.warp)
 
     def run(self) -> None:
         """Run all threads to their end."""
@@ -141,9 +136,9 @@ class Machine:
                 for group in (first[self.warp], ~first[self.warp]):
                     self._advance(group)
                 self._release()
-        left = self.groups["bulk"].pending or self.groups["product"].pending or self.loads
-        if left:
-            raise Fault(f"{left[0].text}: the kernel ends without waiting for it")
+        left = [begun[0].text for kind in ("bulk", "product") for begun in self.groups[kind].begun]
+        for text in (*left, *(load.text for load in self.loads)):
+            raise Fault(f"{text}: the kernel ends without waiting for it")
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or is done, those behind first."""
@@ -223,20 +218,6 @@ class Machine:
         for block in still:
             self._unlock(int(block))
 
-    def wait(self, lanes: Array, which: Array, count: Array) -> None:
-        """Let threads wait at a barrier of the block for `count` of them, 0 for all."""
-        if (which >= NAMED).any() or (count % WARP).any():
-            raise Fault(f"{self.program.name}: no such barrier, or no whole warps")
-        self.state[lanes], self.at[lanes], self.need[lanes] = WAITING, which, count
-
-    def sleep(self, lanes: Array) -> None:
-        """Let threads wait for the phase `need` of the barrier `at`."""
-        self.state[lanes] = ASLEEP
-
-    def leave(self, lanes: Array) -> None:
-        """End threads."""
-        self.state[lanes] = DONE
-
     def _meet(self, lanes: Array, key: Array) -> None:
         warps = np.unique(key * self.count + self.warp[lanes])
         if len(np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])) != len(warps):
@@ -275,12 +256,10 @@ class Machine:
 
     def read(self, instruction: Instruction, operand: Any, kind: str, lanes: Array) -> Array:
         """Return an operand as numbers of a type."""
-        if kind == "pred":
-            if isinstance(operand, int):
-                return np.array([operand != 0])
-            return self._register(instruction, operand)[lanes]
         bits = numbers.BITS[numbers.width(kind)]
-        if isinstance(operand, int):
+        if isinstance(operand, int) and kind == "pred":
+            pattern = np.array([operand != 0])
+        elif isinstance(operand, int):
             pattern = np.array([operand & int(np.iinfo(bits).max)], bits)
         elif operand in self.special:
             pattern = self.special[operand][lanes].astype(bits)

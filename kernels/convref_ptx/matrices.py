@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import numbers
+from .copies import Work
 from .fault import Fault
-from .memory import BUSY, Array, spread
+from .memory import Array, spread
 from .operations import WARP, addresses, operation, whole_warps
 from .program import Instruction
 
@@ -71,7 +72,7 @@ def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     whole_warps(m, i, lanes)
     a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
     found = np.matmul(a, b.swapaxes(1, 2)) + _sums(_words(m, i, sums, lanes))
-    for word, value in zip(to, _registers(found), strict=True):  # type: ignore[call-overload]
+    for word, value in zip(to, _registers(found), strict=True):
         m.write(i, word, value, lanes)
 
 
@@ -141,7 +142,7 @@ def _described(
     address ^= ((address >> 7) & (span // 16 - 1)) << 4
     who = np.repeat(warps[:, 0], count * depth)
     place = m.shared.places(i.text, address.ravel(), size, who)
-    return spread(place, size, who)[0].reshape(len(warps), count, -1)
+    return spread(place, size).reshape(len(warps), count, -1)
 
 
 @operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
@@ -149,62 +150,37 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     """Let each warp of four begin its 16 rows of a product, which it has to wait for."""
     to, left, right, scale, *signs = i.operands
     warps, columns, size = whole_warps(m, i, lanes), int(n), 4 if kind == "tf32" else 2
-    if int(k) * size != 32 or len(to) != columns // 2 or tuple(signs[:2]) != (1, 1):  # type: ignore[arg-type]
+    if int(k) * size != 32 or len(to) != columns // 2 or tuple(signs[:2]) != (1, 1):
         raise Fault(f"{i.text}: a form that is not known")
     *turned, across = (bool(sign) for sign in (0, 0, *signs[2:]))
-    names = [*to, *(left if isinstance(left, tuple) else ())]  # type: ignore[misc]
+    names = [*to, *(left if isinstance(left, tuple) else ())]
     for name in names:
         m.held(i, name)
     rows = np.array([m.fragments[name] for name in names])
     if m.changed[np.ix_(rows, lanes)].any():
         raise Fault(f"{i.text}: a register was written since the last wgmma.fence")
-    first = m.warp[warps[:, 0]] % m.shared.width % 4 * 16
+    leaders, each = warps[:, 0], (len(warps), -1)
+    first, cells = m.shared.column(leaders) % 4 * 16, np.zeros((len(warps), 0, 0), np.int64)
     if isinstance(left, tuple):
-        held = m.flying[:, lanes].copy()
-        m.flying[np.ix_([m.fragments[name] for name in left], lanes)] = False
-        a = _piece(m, i, left, lanes, kind, 16)
-        m.flying[:, lanes] = held
-        cells = np.zeros((len(warps), 0, 0), np.int64)
+        flying, m.flying = m.flying, np.zeros_like(m.flying)  # another product may read them too
+        pieces = _piece(m, i, left, lanes, kind, 16)
+        m.flying = flying
     else:
-        a = np.zeros((len(warps), 0, 0))
         cells = _described(m, i, left, warps, first, (16, int(k), size), turned[-1])
     others = _described(m, i, right, warps, 0 * first, (columns, int(k), size), across)
-    add = m.read(i, scale, "pred", lanes)
-    for part in (cells, others):
-        who = np.repeat(warps[:, 0], part[0].size)
-        m.shared.look(i.text, part.ravel(), who, False)
-        if m.shared.unfenced[part].any():
-            raise Fault(f"{i.text}: reads what threads wrote, without a fence.proxy.async")
+    add = np.broadcast_to(m.read(i, scale, "pred", lanes), lanes.shape).reshape(warps.shape)
 
-    def until(when: Any, warps: Array, *parts: Array) -> None:
-        column = m.warp[warps[:, 0]] % m.shared.width
-        for part in parts:
-            m.shared.read[column[:, None, None], part] = when
+    def stored(part: Array) -> Array:
+        return _numbers(m.shared.bytes.view(np.uint16)[part].view(f"u{size}"), kind)
 
-    def claim(lane: Array, warps: Array, cells: Array, others: Array, a: Array, add: Array) -> None:
-        until(BUSY, warps, cells, others)
-        m.flying[np.ix_(rows, warps.ravel())] = True
-
-    def move(lane: Array, warps: Array, cells: Array, others: Array, a: Array, add: Array) -> None:
-        def stored(part: Array) -> Array:
-            return _numbers(m.shared.bytes.view(np.uint16)[part].view(f"u{size}"), kind)
-
-        here = warps.ravel()
-        words = np.stack([m.registers[name][here] for name in to])  # type: ignore[union-attr]
-        sums = np.where(add[:, None, None], _sums(words.reshape(len(words), -1, WARP)), 0)
-        with_left = a if a.shape[1] else stored(cells)
-        found = np.matmul(with_left, stored(others).swapaxes(1, 2)) + sums
-        for name, value in zip(to, _registers(found)):  # type: ignore[call-overload]
+    def move(over: Array) -> None:
+        here = warps[over].ravel()
+        words = np.stack([m.registers[name][here] for name in to])
+        sums = np.where(add[over, :1, None], _sums(words.reshape(len(words), -1, WARP)), 0)
+        a = stored(cells[over]) if cells.size else pieces[over]
+        found = np.matmul(a, stored(others[over]).swapaxes(1, 2)) + sums
+        for name, value in zip(to, _registers(found)):
             m.registers[name][here] = value.view(np.uint32)
 
-    def finish(lane: Array, warps: Array, cells: Array, others: Array, *rest: Array) -> None:
-        if m.late:
-            move(lane, warps, cells, others, *rest)
-        until(m.shared.now(warps[:, 0])[:, None, None], warps, cells, others)
-        m.flying[np.ix_(rows, warps.ravel())] = False
-
-    add = np.broadcast_to(add, lanes.shape).reshape(warps.shape)[:, 0]
-    work = warps[:, 0], warps, cells, others, a, add
-    if not m.late:
-        move(*work)
-    m.groups["product"].add(i.text, work, claim, finish)
+    reads = np.concatenate([cells.reshape(each), others.reshape(each)], 1)
+    m.groups["product"].begin(Work(i.text, leaders, move, reads=reads, sums=rows))

@@ -76,11 +76,8 @@ class Global:
         place = address.astype(np.int64) - BASE
         inside = (place >= 0) & (place + size <= len(self.bytes))
         safe = np.where(inside, place, 0)
-        inside &= self.region[safe] > 0
-        inside &= (
-            self.region[safe] == self.region[np.minimum(safe, len(self.bytes) - size) + size - 1]
-        )
-        if not inside.all():
+        last = self.region[np.minimum(safe + size, len(self.bytes)) - 1]
+        if not (inside & (last > 0) & (self.region[safe] == last)).all():
             raise Fault(f"{text}: outside of every buffer")
         if (place % size).any():
             raise Fault(f"{text}: an address is no multiple of {size}")
@@ -147,9 +144,13 @@ class Shared:
         """Let what these warps do from now on be later than what they have released."""
         self.clock[warps, warps % self.width] += 1
 
+    def column(self, lanes: Array) -> Array:
+        """Return the columns of the warps of some lanes."""
+        return self.warp[lanes] % self.width
+
     def now(self, lanes: Array) -> Array:
         """Return how far the warps of some lanes have counted."""
-        return self.clock[self.warp[lanes], self.warp[lanes] % self.width]
+        return self.clock[self.warp[lanes], self.column(lanes)]
 
     def meet(self, warps: Array, starts: Array) -> None:
         """Let warps see each other that lie between two starts."""
@@ -176,54 +177,47 @@ class Shared:
     def look(
         self, text: str, cells: Array, lanes: Array, write: bool, same: Array | bool = False
     ) -> None:
-        """Stop where cells are touched that another has touched unseen.
+        """Stop where cells (lane, cell) are touched that another has touched unseen.
 
-        Two may write if it is the `same`.
+        Two may write what is the `same`.
         """
-        view = self.clock[self.warp[lanes]]
-        written = self.written[cells]
-        unseen = view[np.arange(len(lanes)), self.writer[cells]] < written
-        if (unseen & ~(same & (written != BUSY))).any():
-            if (written == BUSY).any():
-                raise Fault(f"{text}: an asynchronous copy there has not been waited for")
+        view, written = self.clock[self.warp[lanes]], self.written[cells]
+        unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
+        if (unseen & (written == BUSY)).any():
+            raise Fault(f"{text}: an asynchronous copy there has not been waited for")
+        if (unseen & ~same).any():
             raise Fault(f"{text}: race, another warp wrote there since the last barrier")
-        if write:
-            read = self.read[:, cells]
-            if (read > view[:, :-1].T).any():
-                if (read == BUSY).any():
-                    raise Fault(f"{text}: race, it is still read there asynchronously")
-                raise Fault(f"{text}: race, another warp read there since the last barrier")
-
-    def own(self, cells: Array, lanes: Array, when: Array | int) -> None:
-        """Note that lanes write cells, each warp its own."""
-        self.written[cells], self.writer[cells] = when, self.warp[lanes] % self.width
+        read = self.read[:, cells] if write else np.zeros((0, *cells.shape))
+        unseen = read > view.T[: len(read), :, None]
+        if (unseen & (read == BUSY)).any():
+            raise Fault(f"{text}: race, it is still read there asynchronously")
+        if unseen.any():
+            raise Fault(f"{text}: race, another warp read there since the last barrier")
 
     def load(self, text: str, address: Array, size: int, bits: Any, lanes: Array) -> Array:
         """Return what stands at addresses, as patterns of type `bits`."""
         place = self.places(text, address, size, lanes)
-        cells, who = spread(place, size, lanes)
-        self.look(text, cells, who, False)
-        self.read[self.warp[who] % self.width, cells] = self.now(who)
+        cells = spread(place, size)
+        self.look(text, cells, lanes, False)
+        self.read[self.column(lanes)[:, None], cells] = self.now(lanes)[:, None]
         return self.bytes.view(bits)[place // size]
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
         """Write patterns to addresses."""
         size = value.dtype.itemsize
         place = self.places(text, address, size, lanes)
-        cells, who = spread(place, size, lanes)
-        memory, word = self.bytes.view(value.dtype), place // size
-        same = np.repeat(memory[word] == value, len(cells) // len(word))
-        self.look(text, cells, who, True, same)
-        self.own(cells, who, self.now(who))
+        memory, word, cells = self.bytes.view(value.dtype), place // size, spread(place, size)
+        self.look(text, cells, lanes, True, (memory[word] == value)[:, None])
+        self.written[cells], self.writer[cells] = (
+            self.now(lanes)[:, None],
+            self.column(lanes)[:, None],
+        )
         self.unfenced[cells] = True
         memory[word] = value
         if (memory[word] != value).any():
             raise Fault(f"{text}: race, two threads write to one place")
 
 
-def spread(place: Array, size: int, lanes: Array) -> tuple[Array, Array]:
-    """Return the cells that accesses of `size` bytes cover, and their lanes."""
-    count = max(1, size // CELL)
-    if count == 1:
-        return place // CELL, lanes
-    return (place[:, None] // CELL + np.arange(count)).ravel(), np.repeat(lanes, count)
+def spread(place: Array, size: int) -> Array:
+    """Return the cells (access, cell) that accesses of `size` bytes cover."""
+    return place[:, None] // CELL + np.arange(max(1, size // CELL))

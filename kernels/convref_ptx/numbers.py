@@ -22,33 +22,29 @@ BITS = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def width(kind: str) -> int:
-    """Return the bits of a type: "s32" has 32.
+    """Return the bits of a type: "s32" has 32, "pred" 1.
 
     >>> width("bf16")
     16
     """
-    return int(kind.lstrip("bsuf"))
+    return 1 if kind == "pred" else int(kind.lstrip("bsuf"))
 
 
 def seen(bits: Array, kind: str) -> Array:
     """Return a pattern as numbers of a type; bf16 as float32, which holds it exactly."""
+    if kind == "pred":
+        return bits
     if kind == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return bits.view(TYPES[kind])
 
 
-def rounded_bf16(value: Array) -> Array:
-    """Return the pattern of float32 rounded to bf16, to nearest even; NaN is canonical."""
+def rounded(value: Array, to: str) -> Array:
+    """Return the patterns of float32 rounded to 16 bits, to nearest even; NaN is canonical."""
     bits = value.view(np.uint32).astype(np.uint64)
     nearest = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
-    return np.where(np.isnan(value), np.uint64(0x7FFF), nearest).astype(np.uint16)
-
-
-def rounded(value: Array, to: str) -> Array:
-    """Return the patterns of float32 rounded to a type of 16 bits."""
-    if to == "bf16":
-        return rounded_bf16(value)
-    return np.where(np.isnan(value), np.uint16(0x7FFF), value.astype(np.float16).view(np.uint16))
+    found = nearest.astype(np.uint16) if to == "bf16" else value.astype(np.float16).view(np.uint16)
+    return np.where(np.isnan(value), np.uint16(0x7FFF), found)
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -136,12 +132,6 @@ def field(a: Array, start: Array, length: Array) -> Array:
     return np.where(sign, found | ~inside, found)
 
 
-def larger(a: Array, b: Array, up: bool) -> Array:
-    """Return the larger (or smaller) of two; of a number and NaN the number, as PTX has it."""
-    pick = np.fmax if up else np.fmin
-    return pick(a, b)
-
-
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -149,8 +139,8 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
-    "min": lambda a, b: larger(a, b, False),
-    "max": lambda a, b: larger(a, b, True),
+    "min": np.fmin,  # of a number and NaN the number
+    "max": np.fmax,
     "div": divided,
     "rem": lambda a, b: a - divided(a, b) * b,
 }

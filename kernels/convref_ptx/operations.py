@@ -20,12 +20,12 @@ Array = np.ndarray[Any, Any]
 Operation = Callable[["Machine", Instruction, Array], None]
 
 WARP = 32
+NAMED = 16  # barriers of a block
+RUNNING, WAITING, ASLEEP, DONE = range(4)
 _TABLE: list[tuple[re.Pattern[str], Callable[..., None], bool]] = []
 
 
-def operation(
-    pattern: str, parts: bool = False
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def operation(pattern: str, parts: bool = False) -> Callable[[Any], Any]:
     """Register a function for opcodes; what the pattern's groups match are its arguments.
 
     After one that `parts` threads, they are looked for anew.
@@ -43,22 +43,18 @@ def _with(function: Callable[..., None], words: tuple[str, ...]) -> Operation:
 
 
 @cache
-def _found(op: str) -> tuple[Operation, bool]:
-    for pattern, function, parts in _TABLE:
-        if match := pattern.fullmatch(op):
-            return _with(function, match.groups()), parts
-    raise Fault(f"{op}: no instruction that is known")
-
-
-def decoded(instruction: Instruction) -> tuple[Operation, bool]:
-    """Return what an instruction does, and whether it parts threads.
+def decoded(op: str) -> tuple[Operation, bool]:
+    """Return what an opcode does, and whether it parts threads.
 
     Raises
     ------
     Fault
         If it is not known.
     """
-    return _found(instruction.op)
+    for pattern, function, parts in _TABLE:
+        if match := pattern.fullmatch(op):
+            return _with(function, match.groups()), parts
+    raise Fault(f"{op}: no instruction that is known")
 
 
 @operation(r"bra(?:\.uni)?", parts=True)
@@ -75,14 +71,16 @@ def _branch_by(m: Machine, i: Instruction, lanes: Array) -> None:
 
 @operation(r"ret|exit", parts=True)
 def _end(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.leave(lanes)
+    m.state[lanes] = DONE
 
 
 @operation(r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", parts=True)
 def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
-    which, count = (*i.operands, 0)[:2]
-    numbers_ = (m.read(i, word, "u32", lanes).astype(np.int64) for word in (which, count))
-    m.wait(lanes, *numbers_)
+    """Wait at a barrier of the block for so many threads, 0 for all."""
+    which, count = (m.read(i, word, "u32", lanes) for word in (*i.operands, 0)[:2])
+    if (which >= NAMED).any() or (count % WARP).any():
+        raise Fault(f"{i.text}: no such barrier, or no whole warps")
+    m.state[lanes], m.at[lanes], m.need[lanes] = WAITING, which, count
 
 
 @operation(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync|griddepcontrol\.\w+")
@@ -104,11 +102,11 @@ def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
 
 @operation(r"ld\.param(?:::entry)?\.([subf](?:16|32|64))")
 def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, (base, offset) = i.operands  # type: ignore[misc]
+    to, (base, offset) = i.operands
     at, size = base + offset - PARAMETERS, numbers.width(kind) // 8
     if not any(p.offset <= at <= p.offset + p.size - size for p in m.program.parameters):
         raise Fault(f"{i.text}: outside of the parameter")
-    pattern = np.frombuffer(m.parameters, numbers.BITS[8 * size], 1, at)
+    pattern: Array = np.frombuffer(m.parameters, numbers.BITS[8 * size], 1, at)
     _loaded(m, i, to, pattern, kind, lanes)
 
 
@@ -127,9 +125,8 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     base, offset = operand
     if isinstance(base, int):
         return np.full(len(lanes), base + offset, np.int64)
-    wide = m.program.width(base) == 64
-    found = m.read(i, base, "s64" if wide else "s32", lanes).astype(np.int64)
-    return found + offset
+    kind = "s64" if m.program.width(base) == 64 else "s32"
+    return m.read(i, base, kind, lanes).astype(np.int64) + offset
 
 
 def _vector(i: Instruction, operand: Any, count: str | None, address: Array, size: int) -> Any:
@@ -162,8 +159,11 @@ def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kin
     address = addresses(m, i, operand, lanes)
     for part, word in enumerate(_vector(i, from_, count, address, size)):
         wide = 8 * size if isinstance(word, int) else m.program.width(str(word)) or 8 * size
-        value = m.read(i, word, f"b{max(wide, 8 * size)}", lanes).astype(numbers.BITS[8 * size])
-        value, here = np.broadcast_to(value, lanes.shape), address + part * size
+        read: Array = m.read(i, word, f"b{max(wide, 8 * size)}", lanes).astype(
+            numbers.BITS[8 * size]
+        )
+        value: Array = np.broadcast_to(read, lanes.shape)
+        here = address + part * size
         if space == "global":
             m.memory.store(i.text, here, value, m.thread[lanes])
         else:
@@ -182,9 +182,7 @@ def _atomic(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> N
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     """Return lanes as (warp, 32), or stop where threads of a warp are missing."""
-    if len(lanes) % WARP or (np.diff(lanes.reshape(-1, WARP), axis=1) != 1).any():
-        raise Fault(f"{i.text}: threads of a warp are missing")
-    if (m.lane[lanes[::WARP]] != 0).any():
+    if len(lanes) % WARP or (m.lane[lanes].reshape(-1, WARP) != np.arange(WARP)).any():
         raise Fault(f"{i.text}: threads of a warp are missing")
     return lanes.reshape(-1, WARP)
 

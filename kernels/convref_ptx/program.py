@@ -6,14 +6,13 @@ import re
 import struct
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .fault import Fault
 
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
 TOLD = 120  # characters of an instruction in a message
 PARAMETERS = 1 << 40  # address of the first parameter
-SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
 class Parameter(NamedTuple):
@@ -25,24 +24,15 @@ class Parameter(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction.
+    """One instruction; `text` is what messages show of it.
 
-    Parameters
-    ----------
-    op : str
-        The opcode with all its suffixes.
-    operands : tuple
-        Registers, special registers, labels and variables as text, immediates as int, vectors as
-        tuples, addresses as [base, offset] or, in a tensor map, [base, offset, coordinates].
-    predicate : str
-        The register that guards it, empty for none.
-    negated : bool
-    text : str
+    Operands are registers, special registers, labels and variables as text, immediates as int,
+    vectors as tuples, addresses as [base, offset] or, in a tensor map, [base, offset, coordinates].
     """
 
-    op: str
-    operands: tuple[object, ...]
-    predicate: str
+    op: str  # with all its suffixes
+    operands: tuple[Any, ...]
+    predicate: str  # the register that guards it, empty for none
     negated: bool
     text: str
 
@@ -108,7 +98,7 @@ def parse(text: str) -> Program:
         program.max_threads = x * y * z
     for outside in _SHARED.finditer(text, 0, found.start()):
         _share(program, outside)
-    for statement in _statements(text[found.end() :]):
+    for statement in _statements(_body(text[found.end() :])):
         _add(program, statement)
     return program
 
@@ -120,12 +110,21 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
         if match is None:
             raise Fault(f"{word}: no form of parameter that is known")
         align, _, bits, name, count = match.groups()
-        size = SIZES[bits] * int(count or 1)
-        step = int(align or SIZES[bits])
+        size, step = int(bits) // 8 * int(count or 1), int(align or int(bits) // 8)
         top = -(-top // step) * step
         found.append(Parameter(name, top, size))
         top += size
     return tuple(found)
+
+
+def _body(text: str) -> str:
+    """Return what stands before the brace that closes an entry."""
+    depth = 1
+    for brace in re.finditer(r"[{}]", text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return text[: brace.start()]
+    raise Fault("the entry does not end")
 
 
 def _statements(text: str) -> list[str]:
@@ -135,33 +134,19 @@ def _statements(text: str) -> list[str]:
     """
     text = re.sub(r"(?<![:\w$])([$\w]+):(?!:)", r"\1:;", text)
     text = re.sub(r"(?<=[;:{}])\s*([{}])", r"\1;", f";{text}")
-    found: list[tuple[str, tuple[int, ...]]] = []
-    names: dict[str, list[int]] = {}
-    scopes: tuple[int, ...] = (0,)
-    for number, part in enumerate(text.split(";"), 1):
-        statement = " ".join(part.split())
-        if statement == "{":
-            scopes = (*scopes, number)
-        elif statement == "}":
-            scopes = scopes[:-1]
-            if not scopes:
-                break
-        elif statement:
-            found.append((statement, scopes))
-            if scopes[-1] and (own := re.fullmatch(r"\.reg \.\w+ ([\w$]+)|([\w$]+):", statement)):
-                names.setdefault(own[1] or own[2], []).append(scopes[-1])
-    if not names:
-        return [statement for statement, _ in found]
-    word = re.compile(rf"(?<![%\w$.])({'|'.join(map(re.escape, names))})(?![\w$])")
+    inner = re.compile(r"(?<=;)\{;((?:(?!;\s*[{}];).)*;)\s*\};", re.DOTALL)
+    while inner.search(text):
+        text = inner.sub(_renamed, text)
+    return [" ".join(part.split()) for part in text.split(";") if part.strip()]
 
-    def renamed(statement: str, scopes: tuple[int, ...]) -> str:
-        def own(match: re.Match[str]) -> str:
-            inner = [scope for scope in scopes if scope in names[match[1]]]
-            return f"{match[1]}${inner[-1]}" if inner else match[1]
 
-        return word.sub(own, statement)
-
-    return [renamed(*pair) for pair in found]
+def _renamed(scope: re.Match[str]) -> str:
+    """Return the statements of a scope, with the place of the scope behind each of its names."""
+    body = f";{scope[1]}"
+    for name in re.findall(r"\.reg\s+\.\w+\s+([\w$]+);|(?<=;)\s*([\w$]+):;", body):
+        own = name[0] or name[1]
+        body = re.sub(rf"(?<![%\w$.]){re.escape(own)}(?![\w$])", f"{own}${scope.start()}", body)
+    return body
 
 
 def _share(program: Program, match: re.Match[str]) -> None:
@@ -209,17 +194,14 @@ def _split(words: str) -> list[str]:
     return [word.strip() for word in found if word.strip()]
 
 
-def _operand(program: Program, word: str) -> object:
+def _operand(program: Program, word: str) -> Any:
     if word.startswith("{"):
         return tuple(_operand(program, item) for item in _split(word[1:-1]))
     if word.startswith("["):
         place, *more = (item for item in _split(word[1:-1]))
         base, _, offset = place.partition("+")
-        return [
-            _operand(program, base.strip()),
-            int(offset or 0),
-            *(_operand(program, m) for m in more),
-        ]
+        inner = [_operand(program, item) for item in more]
+        return [_operand(program, base.strip()), int(offset or 0), *inner]
     if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)U?", word):
         return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word.rstrip("U"), 0)
     if word in program.shared:

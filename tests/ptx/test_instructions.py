@@ -599,4 +599,4 @@ def test_every_row_of_the_table_is_tested_here(request):
 
 def test_a_decoded_opcode_is_found_once():
     program = parse(".visible .entry f() { .reg .b32 %r<3>; add.s32 %r1, %r1, %r2; ret; }")
-    assert decoded(program.code[0]) is decoded(program.code[0])
+    assert decoded(program.code[0].op) is decoded(program.code[0].op)
