@@ -313,10 +313,10 @@ def properties(step: Step) -> None:
 
 
 def marked(step: Step) -> None:
-    """Run the tests that are marked `gpu`: graphs of every op, more than 2**31 elements."""
+    """Run the tests marked `gpu`: graphs of every op, over 2**31 elements, PTX micro-tests."""
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    folders = ("triton", "mojo", "integrations")
+    folders = ("triton", "mojo", "ptx", "integrations")
     command += ["--durations=5", *(str(root / "tests" / folder) for folder in folders)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=root)
     said = found.stdout.strip().splitlines()[-12:]

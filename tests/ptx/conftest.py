@@ -5,6 +5,7 @@ A GPU's run writes what it has confirmed, and the digest of what it computed, to
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -23,6 +24,11 @@ HEADER = ".version 8.3\n.target sm_90a\n.address_size 64\n"
 
 def digest(*parts):
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
+def plain(name):
+    """Return the name of a test without where it runs."""
+    return name.replace("gpu", "")
 
 
 def on_gpu(text, grid, threads, arguments, shared):
@@ -65,7 +71,7 @@ def executor(request):
     """Return what runs (body of a module, grid, threads, arguments, shared) where asked."""
 
     def execute(body, grid, threads, arguments, shared=0):
-        text, name = HEADER + body, request.node.name.replace("gpu", "")
+        text, name = HEADER + body, plain(request.node.name)
         if request.param != "gpu":
             BODIES.setdefault(request.path, []).append(body)
             late = request.param == "late"
@@ -113,10 +119,18 @@ def assemble(request, tmp_path):
     return run
 
 
-def pytest_sessionfinish(session, exitstatus):
-    """Keep what a GPU has confirmed, if every test was right."""
-    if RAN and exitstatus == 0:
-        GOLDEN.write_text(json.dumps(CONFIRMED | RAN, indent=0, sort_keys=True) + "\n", "utf-8")
+def pytest_runtest_logreport(report):
+    """Forget what a GPU computed wrongly."""
+    if report.failed:
+        RAN.pop(plain(report.nodeid.rpartition("::")[2]), None)
+
+
+def pytest_sessionfinish():
+    """Keep what a GPU has confirmed, beside other results and where `make gpu` wants them."""
+    folders = [GOLDEN.parent, *filter(None, [os.environ.get("OUT")])]
+    for folder in folders if RAN else ():
+        text = json.dumps(CONFIRMED | RAN, indent=0, sort_keys=True)
+        (Path(folder) / GOLDEN.name).write_text(text + "\n", "utf-8")
 
 
 def pytest_terminal_summary(terminalreporter):
