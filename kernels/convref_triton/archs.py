@@ -84,6 +84,8 @@ CHANGES = (
         Change("sm_8", kernel, ("tf32x3",), Tile(bm, 64, 32, 4, 4), _ALWAYS, Tile(bm, 64, 32, 8, 4))
         for kernel, bm in (("gather", 64), ("wgrad", 64), ("wgrad", 128))
     ),
+    Change("sm_8", "bgrad", _16_BIT, Tile(64, 64, 1, 4, 1), _ALWAYS, Tile(64, 64, 1, 8, 1)),
+    Change("sm_8", "unfold", _16_BIT, Tile(256, 2, 1), _ALWAYS, Tile(256, 2, 1, 8)),
     Change("gfx", "wgrad", _16_BIT, Tile(128, 256, 64, 8, 3, run=8), 8, None),
     Change("gfx", "wgrad", _16_BIT, Tile(256, 128, 64, 8, 3, run=8), 8, None),
 )

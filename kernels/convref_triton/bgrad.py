@@ -69,14 +69,14 @@ def admits(task: Task) -> str | None:
 
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.TOTAL
+    return table.tiles("bgrad", task.dtype, "ieee", task.arch)
 
 
 def choose(task: Task) -> Tile:
     """Return the tile whose lanes run along what lies side by side in memory."""
     dy = task.added
     last = dy.steps[1] == 1 and dy.shape[1] > 1
-    return table.TOTAL[0 if last else 1]
+    return tiles(task)[0 if last else 1]
 
 
 def plan(task: Task, tile: Tile) -> None:

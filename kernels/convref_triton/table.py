@@ -165,6 +165,10 @@ EDGES = {
 SLOWER = {("f16", 1): 8.4, ("bf16", 1): 8.4, ("f16", 4): 1.2, ("bf16", 4): 1.2}
 SLOWER |= {("ieee", 1): 1.3, ("tf32", 1): 4.0, ("tf32x3", 1): 2.5}
 
+TOTAL = (  # pixels, or vectors of them, and channels of a block
+    Tile(64, 64, 1, 4, 1),  # channels lie side by side
+    Tile(512, 1, 1, 4, 1),  # pixels do
+)
 TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("gather", "f16"): NARROW,
     ("gather", "bf16"): NARROW,
@@ -193,6 +197,7 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     **{("unfold", kind): UNFOLD for kind in ("f16", "bf16", "ieee")},
     **{("unfold last", kind): UNFOLD_LAST for kind in ("f16", "bf16", "ieee")},
     **{("fold", kind): FOLD for kind in ("f16", "bf16", "ieee")},
+    **{("bgrad", kind): TOTAL for kind in ("f16", "bf16", "ieee")},
     ("wgrad", "f16"): WGRAD_NARROW,
     ("wgrad", "bf16"): WGRAD_NARROW,
     ("wgrad", "ieee"): IEEE,
@@ -221,10 +226,6 @@ SHORT: dict[tuple[str, str], tuple[Tile, ...]] = {
 }
 TALLEST = {"gather": 128}  # rows of a tile by vectors of less than 16 bytes
 REDUCE = Tile(8, 128, 1, 4, 1)  # splits and elements of a block
-TOTAL = (  # pixels, or vectors of them, and channels of a block
-    Tile(64, 64, 1, 4, 1),  # channels lie side by side
-    Tile(512, 1, 1, 4, 1),  # pixels do
-)
 
 
 def tiles(kernel: str, dtype: str, math: str, arch: str, width: int = 16) -> tuple[Tile, ...]:
