@@ -1,8 +1,10 @@
 """Finding, building and keeping the library: with a compiler of our own making, so in no time."""
 
 import os
+import re
 import shutil
 import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +15,7 @@ from convref import UnsupportedError, parse
 from convref_mojo import build
 from convref_mojo.backend import MojoBackend
 
+HERE = Path(__file__).parent
 LINE = "conv.fprop:n1c1k1_i3_f2"
 V3 = "avx2 bmi1 bmi2 f16c fma movbe"
 V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -173,3 +176,41 @@ def test_building_for_a_wheel_names_each_variant(monkeypatch, tmp_path, capsys):
     assert [name.split("-")[-2] for name in names] == ["v3", "v4"]
     assert all("--target-cpu" in call for call in calls(tmp_path))
     assert [Path(line).name for line in sorted(capsys.readouterr().out.split())] == names
+
+
+# A plug-in of pytest for a process in which neither compiler nor prebuilt files are there.
+HIDDEN = """
+import importlib.metadata as metadata
+from pathlib import Path
+
+found = metadata.version
+
+def version(name):
+    if name in ("mojo-compiler", "max-core"):
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+
+metadata.version = version
+
+from convref_mojo import build, emit
+
+build.prebuilt = emit.prebuilt = lambda *_: Path(__file__).with_name("none")
+"""
+
+
+def test_without_mojo_the_tests_pass_and_say_why_they_are_skipped(tmp_path):
+    (tmp_path / "hidden.py").write_text(HIDDEN, "utf-8")
+    names = ("test_cuda.py", "test_norm.py", "test_structures.py")
+    words = ["-q", "-rs", "-p", "hidden", "-p", "no:cacheprovider"]
+    path = os.pathsep.join((str(tmp_path), *sys.path))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *map(str, map(HERE.joinpath, names))],
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert re.search(r"test_norm\.py.*pip install 'convref\[mojo\]'", done.stdout)
+    assert re.search(r"test_cuda\.py.*pip install 'convref\[mojo-gpu\]'", done.stdout)
