@@ -37,6 +37,7 @@ def encode(
     strides: Sequence[int],
     box: Sequence[int],
     swizzle: int = 0,
+    every: Sequence[int] = (),
 ) -> bytes:
     """Return the 128 bytes of a tensor map; positions outside the tensor read as zero.
 
@@ -51,6 +52,8 @@ def encode(
         In elements, one to five of each; the last stride is 1.
     swizzle : int
         0 none, 1, 2, 3 for spans of 32, 64, 128 bytes: what the kernel was compiled for.
+    every : sequence of int, optional
+        How far apart the elements of a box are along each axis, at most 8; the last one is 1.
 
     Raises
     ------
@@ -60,8 +63,9 @@ def encode(
         If the driver refuses the geometry; the message repeats it.
     """
     what = f"{dtype}{tuple(shape)} strides {tuple(strides)} box {tuple(box)} at {pointer:#x}"
-    rank = len(shape)
-    if dtype not in TYPES or not rank == len(strides) == len(box) or strides[-1] != 1:
+    rank, every = len(shape), tuple(every) or (1,) * len(shape)
+    equal = rank == len(strides) == len(box) == len(every)
+    if dtype not in TYPES or not equal or strides[-1] != 1:
         needs = f"needs equal lengths, a last stride of 1 and one of {', '.join(TYPES)}"
         raise ConvrefError(message("tensor map", f"{what}, {needs}"))
     code, size = TYPES[dtype]
@@ -76,8 +80,8 @@ def encode(
         pointer,
         (c_uint64 * rank)(*reversed(shape)),
         (c_uint64 * rank)(*reversed(steps)),  # the innermost one is left out
-        (c_uint32 * rank)(*reversed(box)),
-        (c_uint32 * rank)(*(1,) * rank),
+        (c_uint32 * rank)(*((n - 1) * e + 1 for n, e in zip(reversed(box), reversed(every)))),
+        (c_uint32 * rank)(*reversed(every)),
         0,
         swizzle,
         L2_PROMOTION_128B,

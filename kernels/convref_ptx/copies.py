@@ -230,6 +230,8 @@ class TensorMap:
         In elements, one to five of each; the last stride is 1.
     swizzle : int
         0 none, 1, 2, 3 for spans of 32, 64, 128 bytes.
+    every : tuple of int
+        How far apart the elements of a box are along each axis; empty for side by side.
     """
 
     buffer: Buffer
@@ -237,6 +239,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int = 0
+    every: tuple[int, ...] = ()
 
 
 def scattered(address: Array, span: int) -> Array:
@@ -267,7 +270,8 @@ def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared
         raise Fault(f"{i.text}: a box {known.box} does not fit into lines of {span} bytes")
     start = [int(m.read(i, c, "s32", lane)[0]) for c in coordinates][::-1]
     grid: Array = np.indices(known.box).reshape(rank, -1)
-    position = [grid[axis] + start[axis] for axis in range(rank)]
+    every = known.every or (1,) * rank
+    position = [grid[axis] * every[axis] + start[axis] for axis in range(rank)]
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")

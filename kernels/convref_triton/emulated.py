@@ -67,7 +67,7 @@ def execute(
     for kind, value in zip(manifest.parameters, gpu.arguments(compiled, step)):
         if isinstance(value, Descriptor):
             box = next(told)  # a box that is wider than its lines is read in several
-            lies = value.shape, value.strides, tuple(box["block_size"]), box["swizzle"]
+            lies = value.shape, value.strides, tuple(box["block_size"]), box["swizzle"], value.every
             arguments.append(TensorMap(buffers[value.slot.role], *lies))
         elif isinstance(value, Slot):
             arguments.append(buffers[value.role])

@@ -1,6 +1,6 @@
 """The product of `tma` by warps of two kinds: one loads, two groups multiply, tile after tile.
 
-y[n, k, p] = sum over taps r and channels c of x[n, c, p + r * dilation - lo] w[k, c, r]
+y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
 Rows are a box of pixels and columns output channels, both read from shared memory where tensor maps
 put them. A program stays on its multiprocessor and takes every so-manieth tile; what it loads runs
@@ -26,6 +26,7 @@ from .task import PLAIN, Epilogue, Pairs, Task
 from .tma import corner, in_image
 
 RUNTIME = [*tma.RUNTIME, "groups"]
+MOST_APART = 8  # pixels of a box, along an axis
 
 
 @gluon.jit
@@ -76,8 +77,8 @@ def load_tile(
 @gluon.jit
 def load(
     tensors, ring_of, tiles, boxes, columns, magic, lo, w_place, C,
-    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, PAIRS: gl.constexpr,
-    BOX: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
+    PAIRS: gl.constexpr, BOX: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr,
 ):  # fmt: skip
     """Load all blocks of a program's tiles, in the order in which they are multiplied."""
@@ -87,7 +88,7 @@ def load(
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         group, box, column = place(tile, boxes, columns, BAND)
         n, o, p, q = corner(box, *magic, RANK, BOX)
-        d, h, v = o - lo[0], p - lo[1], q - lo[2]
+        d, h, v = o * STRIDE[0] - lo[0], p * STRIDE[1] - lo[1], q * STRIDE[2] - lo[2]
         row, first = group * w_row + column * BN, w_first + group * w_column
         count = load_tile(
             x, w, ring_of, count, n, d, h, v, group * C, row, first, w_tap, C,
@@ -148,9 +149,9 @@ def gluon_fprop(
     N, O, P, Q, C, K, lo_d, lo_h, lo_w, w_first, w_tap, w_row, w_column,
     boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     y_n, y_g, y_d, y_h, y_w, y_c, groups,
-    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, PAIRS: gl.constexpr,
-    BOX: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
+    PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr,
+    VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):  # fmt: skip
@@ -182,7 +183,7 @@ def gluon_fprop(
             (load, (
                 (x, w, x_2, w_2), ring_of, tiles, boxes, columns, magic, (lo_d, lo_h, lo_w),
                 (w_first, w_tap, w_row, w_column), C,
-                RANK, TAPS, MOVE, PAIRS, BOX, BN, BK, BAND, STAGES,
+                RANK, TAPS, STRIDE, MOVE, PAIRS, BOX, BN, BK, BAND, STAGES,
             )),
         ],
         [4, 1],
@@ -193,7 +194,12 @@ def gluon_fprop(
 
 def admits(task: Task) -> str | None:
     """Return None, or why warps of two kinds do not compute a task."""
-    return ring.refusal(task) or tma.admits(task)
+    if reason := ring.refusal(task) or tma.unfit(task):
+        return reason
+    stride = task.geometry.stride
+    if max(stride) > (1 if task.kind == "scatter" else MOST_APART):
+        return f"boxes do not scatter, and hold pixels that are at most {MOST_APART} apart"
+    return None
 
 
 def tiles(task: Task) -> tuple[Tile, ...]:
@@ -231,6 +237,7 @@ def launch(
         arguments | {"groups": geometry.groups},
         constants
         | {
+            "STRIDE": geometry.stride,
             "BM": tile.bm,
             "BN": tile.bn,
             "BK": tile.bk,

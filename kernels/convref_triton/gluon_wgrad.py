@@ -1,6 +1,6 @@
 """The correlation of `wgrad` by warps of two kinds: one loads, two groups multiply.
 
-dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p + r * dilation - lo]
+dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p * stride + r * dilation - lo]
 
 Rows are channels of the small side a, columns channels of the big side b for one tap, and a block
 is a box of pixels of both: b's box is a's, moved by the tap. Both lie in shared memory with their
@@ -23,7 +23,7 @@ from . import reduce, ring, table, tma, wgrad
 from .builder import channels_last, slot, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
-from .gluon_fprop import load_box
+from .gluon_fprop import MOST_APART, load_box
 from .index import divisor, tile_of
 from .launch import Descriptor, Launch
 from .ring import PART, closed, in_parts, opened, product, taken
@@ -57,8 +57,9 @@ def place(
 @gluon.jit
 def load(
     a, b, ring_of, items, tiles, groups, magic, lo, steps, K, C,
-    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, BOX: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BAND: gl.constexpr, STAGES: gl.constexpr,
+    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
+    BOX: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BAND: gl.constexpr,
+    STAGES: gl.constexpr,
 ):  # fmt: skip
     """Load all blocks of a program's tiles, in the order in which they are multiplied."""
     left, right, full, free, _ = ring_of
@@ -71,7 +72,10 @@ def load(
             n, o, p, q = corner(box, *magic, RANK, BOX)
             at, came = taken(full, free, count, BYTES, STAGES)
             load_box(a, n, o, p, q, group * K + k, came, left.index(at), RANK)
-            load_box(b, n, o + d, p + h, q + v, group * C + c, came, right.index(at), RANK)
+            load_box(
+                b, n, o * STRIDE[0] + d, p * STRIDE[1] + h, q * STRIDE[2] + v, group * C + c,
+                came, right.index(at), RANK,
+            )  # fmt: skip
             count += 1
 
 
@@ -117,8 +121,8 @@ def gluon_wgrad(
     K, C, items, tiles, steps, groups, lo_d, lo_h, lo_w,
     boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z,
-    RANK: gl.constexpr, TAPS: gl.constexpr, MOVE: gl.constexpr, BOX: gl.constexpr,
-    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
+    BOX: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
@@ -143,7 +147,7 @@ def gluon_wgrad(
             )),
             (load, (
                 a, b, ring_of, items, tiles, groups, magic, (lo_d, lo_h, lo_w), steps,
-                K, C * VEC[1], RANK, TAPS, MOVE, BOX, BM, BN, BAND, STAGES,
+                K, C * VEC[1], RANK, TAPS, STRIDE, MOVE, BOX, BM, BN, BAND, STAGES,
             )),
         ],
         [4, 1],
@@ -158,8 +162,8 @@ def admits(task: Task) -> str | None:
     channels = shape.small_channels, shape.big_channels
     if reason := ring.refusal(task):
         return reason
-    if shape.stride != (1, 1, 1):
-        return "boxes move with stride 1"
+    if max(shape.stride) > MOST_APART:
+        return f"boxes hold pixels that are at most {MOST_APART} apart"
     if min(channels) < PART.value or any(c * shape.groups % tma.VECTOR for c in channels):
         return f"{channels} channels do not fill a tile, or rows of them do not start at 16 bytes"
     if boxes_of(shape) is None:
@@ -246,7 +250,8 @@ def launch(
         _, _, _, (a_n, _, b_n, _) = merge(a, b)
         a_pixel, b_pixel, read = [0, 0, 0], [0, 0, 0], (1, 1, 1)
     a_map = mapped(pixels, (a_n, *a_pixel), a.shape[1], (*box, tile.bm), rank)
-    b_map = mapped((pixels[0], *read), (b_n, *b_pixel), b.shape[1], (*box, tile.bn), rank)
+    b_box, stride = (*box, tile.bn), geometry.stride
+    b_map = mapped((pixels[0], *read), (b_n, *b_pixel), b.shape[1], b_box, rank, stride)
     k, c, boxes = geometry.small_channels, geometry.big_channels, in_boxes(pixels, box)
     tiles = -(-k // tile.bm) * geometry.taps * -(-c // tile.bn)
     items = tiles * geometry.groups * splits
@@ -264,6 +269,7 @@ def launch(
         {
             "RANK": rank,
             "TAPS": geometry.filter,
+            "STRIDE": geometry.stride,
             "MOVE": geometry.dilation,
             "BOX": box,
             "WIDE": w.span >= LIMIT,

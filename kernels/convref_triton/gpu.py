@@ -295,7 +295,7 @@ class _Loaded:
             if address not in kept:
                 if len(kept) >= KEPT:
                     kept.clear()
-                geometry = (value.shape, value.strides, box, swizzle)
+                geometry = (value.shape, value.strides, box, swizzle, value.every)
                 kept[address] = encode(self._device.driver, dtype, address, *geometry)
             return kept[address]
 

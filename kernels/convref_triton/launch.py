@@ -40,12 +40,15 @@ class Descriptor(NamedTuple):
         In elements; the last stride is 1, the others are multiples of 16 bytes.
     block : tuple of int
         The box.
+    every : tuple of int
+        How far apart the elements of a box are along each axis, at most 8; empty for side by side.
     """
 
     slot: Slot
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     block: tuple[int, ...]
+    every: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from . import table
 from .builder import channels_last, dense, slot, vector
 from .epilogue import finish
 from .gather import strides, unit
-from .geometry import ITEMSIZE, LIMIT, Geometry, Tensor, merge
+from .geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, merge
 from .index import divisor, pixel, tile_of
 from .launch import Descriptor, Launch
 from .table import Tile
@@ -160,13 +160,18 @@ VECTOR = 8
 
 def admits(task: Task) -> str | None:
     """Return None, or why boxes cannot compute a task."""
+    return unfit(task) or (
+        "boxes move with stride 1" if task.geometry.stride != (1, 1, 1) else None
+    )
+
+
+def unfit(task: Task) -> str | None:
+    """Return None, or why boxes cannot compute a task whatever its stride is."""
     geometry, (c, k) = task.geometry, task.channels
     if not re.fullmatch(r"sm_(9|1[0-9])[0-9]", task.arch):
         return f"{task.arch} has no tensor maps"
     if ITEMSIZE[task.dtype] != 2:
         return f"{task.dtype} is not a type of 16 bits"
-    if geometry.stride != (1, 1, 1):
-        return "boxes move with stride 1"
     if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
         return "no products"
     if k < 64:
@@ -193,19 +198,22 @@ def time(task: Task, tile: Tile, pixels: int, channels: int) -> float:
     rank, sizes = geometry.rank, (geometry.n, *written)
     if geometry.pointwise:
         rank, sizes = 0, (prod(sizes), 1, 1, 1)
-    boxes = prod(in_boxes(sizes, best_box(pixels, sizes, rank)))
+    boxes = prod(in_boxes(sizes, best_box(pixels, sizes, rank, geometry.stride)))
     count = boxes * -(-task.channels[1] // channels) * geometry.groups
     return -(-count // table.SMS) * tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
 
 
-def best_box(size: int, pixels: Four, rank: int) -> Four:
+def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> Four:
     """Return the box of `size` pixels of which the fewest cover (n, o, p, q), widest first.
+
+    With a stride a box reaches further, but not over more than 256 pixels along an axis.
 
     >>> best_box(128, (32, 1, 56, 56), 2), best_box(128, (32, 1, 14, 14), 2)
     ((1, 1, 8, 16), (32, 1, 2, 2))
     """
     shapes = [(size // prod(edges), *edges) for edges in table.EDGES[rank]]
-    fit = [box for box in shapes if 0 < box[0] <= 256]
+    near = [box for box in shapes if all((n - 1) * s < 256 for n, s in zip(box[1:], stride))]
+    fit = [box for box in near if 0 < box[0] <= 256]
     return min(fit, key=lambda box: prod(in_boxes(pixels, box)))
 
 
@@ -316,9 +324,9 @@ def given(
     if geometry.pointwise and (one := merge(x, y)):
         images, rank, written, (x_n, x_w, y_n, y_w) = one
         read, x_pixel, y_pixel = written, [0, 0, x_w], [0, 0, y_w]
-    sizes = (images, *written)
-    box = best_box(pixels, sizes, rank)
-    x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank)
+    sizes, stride = (images, *written), (1, 1, 1) if scatter else geometry.stride
+    box = best_box(pixels, sizes, rank, stride)
+    x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank, stride)
     tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
     w_map = ((filters, geometry.taps * tap), (geometry.taps * tap, 1), (channels, depth))
     maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
@@ -351,9 +359,14 @@ def given(
 
 
 def mapped(
-    sizes: Four, steps: Four, channels: int, box: tuple[int, ...], rank: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return (shape, strides, block) of a tensor map with `rank` spatial axes, channels last.
+    sizes: Four,
+    steps: Four,
+    channels: int,
+    box: tuple[int, ...],
+    rank: int,
+    stride: Three = (1, 1, 1),
+) -> tuple[tuple[int, ...], ...]:
+    """Return (shape, strides, block, every) of a map with `rank` spatial axes, channels last.
 
     An axis of size 1 gets a stride that nests as a map's have to.
     """
@@ -363,4 +376,6 @@ def mapped(
         strides_.insert(0, steps[axis] if sizes[axis] > 1 else extent)
         extent = strides_[0] * sizes[axis]
     shape = (*(sizes[axis] for axis in axes), channels)
-    return shape, tuple(strides_), (*(box[axis] for axis in axes), box[4])
+    block = (*(box[axis] for axis in axes), box[4])
+    every = () if stride == (1, 1, 1) else (1, *stride[3 - rank :], 1)
+    return shape, tuple(strides_), block, every

@@ -280,6 +280,15 @@ def test_a_tensor_map(driver):
     ]
 
 
+def test_a_tensor_map_of_pixels_that_lie_apart(driver):
+    """The driver counts what a box spans, and takes every so-manieth element of it."""
+    shape, strides, every = (3, 56, 57, 64), (4_000_000, 3648, 64, 1), (1, 2, 3, 1)
+    encode(driver, "bf16", 0x10000, shape, strides, (1, 8, 16, 64), 3, every)
+    assert driver.log()[0].endswith("box 64/1 46/3 15/2 1/1 0 3 2 0")
+    with pytest.raises(ConvrefError, match="needs equal lengths"):
+        encode(driver, "bf16", 0x10000, shape, strides, (1, 8, 16, 64), 3, every[1:])
+
+
 def test_a_tensor_map_that_the_driver_refuses(driver):
     driver.fail("cuTensorMapEncodeTiled", 1)
     with pytest.raises(CudaError, match=r"tensor map of f32\(8, 8\) strides \(8, 1\) box \(8, 8\)"):

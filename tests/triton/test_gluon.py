@@ -46,12 +46,14 @@ LINES = {
     "dgrad by 16": "conv.dgrad:n8c256k256_i28x28_f3x3_p1:dt=f16:mem=nhwc",
     "dgrad by 8": "conv.dgrad:n8c72k104_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
     "1x1": "conv.fprop:n8c256k256_i28x28_f1x1:dt=f16:mem=nhwc",
+    "strided": "conv.fprop:n8c128k128_i28x28_f3x3_s2_p1:dt=bf16:mem=nhwc",
     "1d": "conv.fprop:n8c64k128_i900_f5_p2,3_d2:dt=bf16:mem=nhwc",
     "3d": "conv.fprop:n2c64k128_i9x12x13_f3x3x3_p1:dt=f16:mem=nhwc",
     "groups": "conv.fprop:n8c256k256g2_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
     "jvp": "conv.jvp:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
     "wgrad by 16": "conv.wgrad:n8c256k256_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
     "wgrad by 8": "conv.wgrad:n8c72k104_i28x28_f3x3_p1:dt=f16:mem=nhwc",
+    "wgrad strided": "conv.wgrad:n8c128k256_i32x32_f3x3_s2_p1:dt=bf16:mem=nhwc",
     "wgrad 1x1": "conv.wgrad:n8c256k64_i56x56_f1x1:dt=bf16:mem=nhwc",
     "wgrad wide": "conv.wgrad:n1c32768k32776_i8x8_f3x3_p1:dt=bf16:mem=nhwc",
 }
@@ -149,14 +151,18 @@ def argument(value):
 def encoded(box):
     """Return how the driver is told of a tensor map: innermost axis first, lines of 128 bytes."""
     sizes, (_, *steps) = box.shape[::-1], box.strides[::-1]
-    edges = (min(box.block[-1], 64), *box.block[-2::-1])
+    every = (box.every or (1,) * len(sizes))[::-1]
+    spans = zip((min(box.block[-1], 64), *box.block[-2::-1]), every)
+    edges = [f"{(edge - 1) * step + 1}/{step}" for edge, step in spans]
     return (
         f"dim {' '.join(map(str, sizes))} strides {' '.join(str(2 * step) for step in steps)} "
-        f"box {' '.join(f'{edge}/1' for edge in edges)} 0 3 2 0"
+        f"box {' '.join(edges)} 0 3 2 0"
     )
 
 
-@pytest.mark.parametrize("name", ["fprop by 8", "dgrad by 16", "1x1", "1d", "3d", "wgrad by 8"])
+@pytest.mark.parametrize(
+    "name", ["fprop by 8", "dgrad by 16", "1x1", "strided", "3d", "wgrad strided"]
+)
 def test_it_is_launched_through_the_driver(device, name):  # noqa: F811
     call, found = rows(name)
     for choice in found:
@@ -201,6 +207,8 @@ def test_a_measured_row_takes_one(card):  # noqa: F811
         (f"{LINE}:dev=cuda", "sm_80", "sm_80 has no warp groups that multiply"),
         (f"{LINE}:dev=cuda", "sm_100", "sm_100 has no warp groups that multiply"),
         (LINE, "sm_90", "the interpreter has no Gluon"),
+        (f"{LINE.replace('p1', 's9_p1')}:dev=cuda", "sm_90", "boxes do not scatter, and hold"),
+        (f"{LINES['dgrad by 8'].replace('p1', 's2_p1')}:dev=cuda", "sm_90", "boxes do not scat"),
     ],
 )
 def test_where_none_is_offered(line, arch, reason):

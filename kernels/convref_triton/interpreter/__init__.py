@@ -28,7 +28,7 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from convref.errors import message
+from convref.errors import ConvrefError, message
 
 from ..launch import Descriptor, Launch, Slot
 from .builder import Builder
@@ -182,6 +182,8 @@ def _pointer(region: Region, element: Any) -> Any:
 
 
 def _descriptor(value: Descriptor, memory: Memory, twins: Twins) -> Any:
+    if value.every:
+        raise ConvrefError(message("interpreter", "reads boxes side by side, needs no `every`"))
     tensor = memory.regions[value.slot.role].tensor
     host = TensorDescriptor(tensor, list(value.shape), list(value.strides), list(value.block))
     return twins.semantic.make_tensor_descriptor(
