@@ -3,8 +3,8 @@
     dw[k, r, c] = sum over images and windows j of small[n, j, k] big[n, j * step + shift[r], c]
 
 Rows are channels of the small side, columns are tap x channel of the big side as in a row of
-windows, depth is the windows. The sums of a block stay in scratch memory until all windows are done,
-so that each result is summed in one order, whatever the blocks.
+windows, depth is the windows. The sums of a block stay in scratch memory until its last windows, whose tiles
+write results, so that each result is summed in one order, whatever the blocks.
 """
 
 from std.memory import stack_allocation
@@ -55,7 +55,7 @@ def plan_correlate[T: DType](mut p: Correlate):
     p.panels = parts(panels, p.column_blocks)
     p.units = p.windows.groups * p.row_blocks * p.column_blocks
     var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
-    p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8
+    p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8 + p.tiles * MR * 8
 
 
 def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
@@ -69,6 +69,9 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     var sums = b.unsafe_offset(p.panels * PIECE * width)
     var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
     var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=scratch + numbers * size[A]())
+    var distances = Table(unsafe_from_address=Int(table.unsafe_offset(PIECE)))
+    for i in range(p.tiles * MR):
+        distances[unsafe_offset=i] = i * p.dst.result
     for unit in range(low, high):
         var rest, column_block = split(unit, p.column_blocks)
         var group, row_block = split(rest, p.row_blocks)
@@ -81,26 +84,36 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
         var begin = 0
         while True:
             var count = min(PIECE, w.windows() - begin)
+            var fresh = begin == 0
             lay_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
             pack_small[T](p, group * p.rows + first, rows, table, count, a)
             pack_big[T](w, group, table, count, left, columns, b)
+            begin += count
             for panel in range(parts(columns, width)):
-                var vectors = (min(width, columns - panel * width) + W - 1) // W
+                var at_column = left + panel * width
+                var here = min(width, columns - panel * width)
+                var vectors = (here + W - 1) // W
+                var target = UNFINISHED
+                if begin >= w.windows() and T == A and here == vectors * W:
+                    var start, beside = place_of(p, at_column, here)
+                    if beside:
+                        start += group * p.dst.group + first * p.dst.result
+                        target.data = p.dst.data + start * size[T]()
+                        target.apart = 1
                 var of_columns = b.unsafe_offset(panel * PIECE * width)
+                var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
                 for tile in range(parts(rows, MR)):
-                    var of_tile = sums.unsafe_offset((panel * p.tiles + tile) * MR * width)
+                    var of_tile = of_panel.unsafe_offset(tile * MR * width)
                     var packed = a.unsafe_offset(tile * PIECE * PITCH)
                     var tall = min(MR, rows - tile * MR)
+                    target.places = Int(distances.unsafe_offset(tile * MR))
                     multiply[A, 1, PITCH](
-                        packed, of_columns, of_tile, tall, vectors, count, begin == 0, UNFINISHED
+                        packed, of_columns, of_tile, tall, vectors, count, fresh, target
                     )
-            begin += count
+                if begin >= w.windows() and target.data == 0:
+                    write[T](p, group, first, rows, at_column, here, of_panel)
             if begin >= w.windows():
                 break
-        for panel in range(parts(columns, width)):
-            var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
-            var at_column = left + panel * width
-            write[T](p, group, first, rows, at_column, min(width, w.depth() - at_column), of_panel)
 
 
 @always_inline
@@ -174,10 +187,9 @@ def write[
     comptime W = lanes[A]()
     comptime width = NV * W
     var offsets = stack_allocation[width, Int]()
-    var side_by_side = True
     for j in range(columns):
         offsets[unsafe_offset=j] = column(p, left + j)
-        side_by_side = side_by_side and offsets[unsafe_offset=j] == offsets[unsafe_offset=0] + j
+    var start, beside = place_of(p, left, columns)
     var line = (columns + W - 1) // W * W
     for i in range(rows):
         var tile, r = split(i, MR)
@@ -186,14 +198,23 @@ def write[
             group * p.dst.group + (first + i) * p.dst.result
         )
         var j = 0
-        if side_by_side:
-            var begin = to.unsafe_offset(offsets[unsafe_offset=0])
+        if beside:
+            var begin = to.unsafe_offset(start)
             while j + W <= columns:
                 store[T, W](begin.unsafe_offset(j), from_.unsafe_offset(j).unsafe_load[width=W]())
                 j += W
         while j < columns:
             store[T, 1](to.unsafe_offset(offsets[unsafe_offset=j]), from_[unsafe_offset=j])
             j += 1
+
+
+def place_of(p: Correlate, left: Int, columns: Int) -> Tuple[Int, Bool]:
+    """Return where columns from `left` on begin in a filter, and whether they lie side by side."""
+    var start = column(p, left)
+    var beside = True
+    for j in range(1, columns):
+        beside = beside and column(p, left + j) == start + j
+    return start, beside
 
 
 @always_inline

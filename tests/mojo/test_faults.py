@@ -23,6 +23,8 @@ LINES = (
     "conv.backward:n1c20k20g20_i8x9_f3_p1:mem=nhwc",  # four windows end at the edge
     "conv.jvp:n1c9k7_i5x4x6_f3_p1:t=1:dt=bf16",
     "conv.wgrad:n3c17k16_i12x11_f3_p1:mem=nhwc:dt=bf16:fill=normal",
+    "conv.wgrad:n2c32k20_i9x10_f3_p1:mem=nhwc",  # more windows than are packed at a time
+    "conv.wgrad:n1c32k300_i5x4_f1:mem=nhwc",  # more channels than a block has rows
     "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
@@ -108,7 +110,10 @@ SLIPS = (
     ("gather.mojo", "columns == vectors * W", "True"),
     ("gather.mojo", "Tap(w, begin + done)", "Tap(w, done)"),
     ("gather.mojo", "+ tap.c * filter.channel", ""),
-    ("correlate.mojo", "begin == 0, UNFINISHED", "True, UNFINISHED"),
+    ("correlate.mojo", "var fresh = begin == 0", "var fresh = True"),
+    ("correlate.mojo", "begin >= w.windows() and T == A", "T == A"),
+    ("correlate.mojo", "group * p.dst.group + first * p.dst.result\n", "group * p.dst.group\n"),
+    ("correlate.mojo", "== start + j", "!= 0"),
     ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
     (
         "depthwise.mojo",
