@@ -212,18 +212,27 @@ def _flat(array: Any) -> Any:
 
 
 class Device:
-    """Runs PTX on torch's CUDA tensors and its current stream."""
+    """Runs PTX on torch's CUDA tensors and its current stream.
+
+    Parameters
+    ----------
+    least : tuple of int
+        The oldest architecture whose PTX the kernels have.
+    """
 
     device = "cuda"
 
+    def __init__(self, least: tuple[int, int] = (8, 0)) -> None:
+        self.least = least
+
     def missing(self) -> str | None:
-        """Return None, or that there is no CUDA device of sm_80 or newer."""
+        """Return None, or that there is no CUDA device that is new enough."""
         try:
             import torch
         except ImportError:
             return "needs torch for its CUDA tensors"
-        if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
-            return "needs a CUDA device of sm_80 or newer"
+        if not torch.cuda.is_available() or torch.cuda.get_device_capability() < self.least:
+            return f"needs a CUDA device of sm_{self.least[0]}{self.least[1]} or newer"
         return None
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
@@ -295,6 +304,8 @@ def manifest(text: str) -> Any:
 
 interpreted_direct = GpuBackend("mojo.interpreted.direct", Interpreter("sm_80"), ("direct",))
 interpreted_sm_80 = GpuBackend("mojo.interpreted.sm_80", Interpreter("sm_80"))
+WARPGROUPS = ("wgmma", "mma", "direct")
+interpreted_wgmma = GpuBackend("mojo.interpreted.wgmma", Interpreter("sm_90a"), WARPGROUPS)
 interpreted = GpuBackend(
     "mojo.interpreted",
     Interpreter("sm_90a"),
@@ -302,6 +313,8 @@ interpreted = GpuBackend(
         PLAIN,
         Arm("direct", backend=f"{__name__}:interpreted_direct"),
         Arm("sm_80", backend=f"{__name__}:interpreted_sm_80"),
+        Arm("wgmma", backend=f"{__name__}:interpreted_wgmma"),
     ),
 )
 backend = GpuBackend("mojo.cuda", Device())
+wgmma = GpuBackend("mojo.cuda.wgmma", Device((9, 0)), WARPGROUPS)

@@ -156,7 +156,9 @@ def _sum_launches(
         windows = problem.n * prod(line.count for line in lines)
         pairs = [(_pointer(big), _pointer(w, at)) for (big, w), at in zip(arrays.pairs, starts)]
         if dtype == "bf16" and "mma" in kinds and len(pairs) == 1:
-            name = f"gather_mma_{_vectors(arrays.pairs[0], g, starts[0])}"
+            vectors = _vectors(arrays.pairs[0], g, starts[0])
+            wide = "wgmma" in kinds and vectors == "v8f8"
+            name = "gather_wgmma" if wide else f"gather_mma_{vectors}"
             grid = -(-windows // TILE), problem.groups * -(-g.results // TILE)
             yield Launch(name, grid, (_pointer(out, start), *pairs[0], bias), g)
         else:
@@ -217,7 +219,7 @@ def launches(call: Call, arrays: dict[str, Array], kinds: Sequence[str]) -> Iter
     arrays : dict of str to Array
         By role.
     kinds : sequence of str
-        Which kernels may be taken: "direct", and "mma" before it where it is there.
+        Which kernels may be taken: "direct", and before it "mma", and before that "wgmma".
     """
     problem = call.conv
     for role in call.wanted:

@@ -4,28 +4,34 @@ import ctypes
 import re
 import subprocess
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from convref import UnsupportedError, parse
 from convref.arrays import to_torch
-from convref.case import Case
+from convref.case import Call, Case, Spec, axis_letters, channels_last
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
-from convref.conformance.strategies import cases
+from convref.conformance.strategies import cases, problems
 from convref_bench.properties import OnCuda
 from convref_driver import stub
 from convref_mojo import cuda, emit, launches, pool, pool_launches
-from convref_ptx import Fault
 from convref_ptx import parse as parse_ptx
 
 if (REASON := emit.missing()) is not None:
     pytest.skip(REASON, allow_module_level=True)
 
-ARMS = (cuda.interpreted, cuda.interpreted_sm_80, cuda.interpreted_direct)
+ARMS = (
+    cuda.interpreted,
+    cuda.interpreted_sm_80,
+    cuda.interpreted_direct,
+    cuda.interpreted_wgmma,
+)
 KERNELS = sorted(emit.texts())
 KINDS = ("gather", "correlate", "total", *pool_launches.PLACES)
 SMALL = {"dtypes": cuda.DTYPES, "max_elements": 900, "max_macs": 9_000}
@@ -42,6 +48,31 @@ def test_any_case_is_right(case):
 @given(cases(ops=pool.OPS, **SMALL))
 def test_any_pool_is_right(case):
     for backend in ARMS[:2] if case.call.dtype == "bf16" else ARMS[:1]:
+        found = examine(case, backend)
+        assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
+
+
+@st.composite
+def wide_cases(draw):
+    """Draw convolutions of eights of channels, which lie side by side: these are copied."""
+    drawn = draw(problems(max_elements=60, max_macs=200, empty=False))
+    channels = st.sampled_from([8, 16, 24, 40, 64, 72, 136])
+    problem = replace(drawn, c=drawn.groups * draw(channels), k=drawn.groups * draw(channels))
+    backward = draw(st.booleans())
+    mask = (True, False, False) if backward else ()
+    plain = Call("conv", "backward" if backward else "fprop", problem, mask)
+    letters = {role: axis_letters(problem, role) for role in plain.roles}
+    orders = {role: channels_last(word) for role, word in letters.items()}
+    orders["w"] = letters["w"].replace(last := "o" if backward else "i", "") + last
+    call = replace(plain, specs=tuple(Spec("bf16", orders[role]) for role in plain.roles))
+    fill = draw(st.sampled_from(["int", "normal", "inf", "nan"]))
+    return Case(call, fill, draw(st.integers(0, 9)))
+
+
+@settings(max_examples=max(12, settings().max_examples // 8))
+@given(wide_cases())
+def test_any_case_of_wide_copies_is_right(case):
+    for backend in (cuda.interpreted, cuda.interpreted_wgmma):
         found = examine(case, backend)
         assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
@@ -120,8 +151,10 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", done.stderr)
-    assert text.count("mma.sync.aligned.m16n8k16") == (16 if "mma" in name else 0)
-    copies = {"gather_mma_v8f8": 4, "gather_mma_v8f1": 2}.get(name, 0)
+    assert text.count("mma.sync.aligned.m16n8k16") == (16 if "_mma" in name else 0)
+    assert text.count("wgmma.mma_async.sync.aligned.m64n64k16") == (4 if "wgmma" in name else 0)
+    assert "wgmma serialized" not in done.stderr.lower()
+    copies = {"gather_mma_v8f8": 4, "gather_mma_v8f1": 2, "gather_wgmma": 8}.get(name, 0)
     assert text.count("cp.async.cg.shared.global") == copies
     registers = int(re.search(r"Used (\d+) registers", done.stderr)[1])
     blocks = 4 if "mma" in name else 8 if name.startswith(("placed", "spread")) else 12
@@ -203,16 +236,44 @@ def slipped(monkeypatch, kernels, pattern, text):
 def test_a_slip_is_found_out(name, monkeypatch):
     pattern, text, how = SLIPS[name]
     slipped(monkeypatch, "gather_mma", pattern, text)
+    assert how in shown(cuda.interpreted, LINES[:3])
+
+
+TOLD = {"race": "race", "waited for": "awaited", "fence": "unfenced"}
+
+
+def shown(backend, lines):
+    """Return the verdicts on some lines, and of what kind the faults are."""
     found = set()
-    for line in LINES[:3]:
-        case = parse(line)
-        try:
-            cuda.interpreted.run(case.call, *operands(case))
-            found.add(examine(case, cuda.interpreted).verdict)
-        except Fault as fault:
-            told = {"race": "race", "waited for": "awaited"}
-            found.add(next((kind for words, kind in told.items() if words in str(fault)), "fault"))
-    assert how in found
+    for outcome in (examine(parse(line), backend) for line in lines):
+        faulty = outcome.reason.startswith("Fault")
+        kinds = (kind for words, kind in TOLD.items() if words in outcome.reason)
+        found.add(next(kinds, "fault") if faulty else outcome.verdict)
+    return found
+
+
+WGMMA_SLIPS = {
+    "sums are used too early": (r"wgmma\.wait_group\.sync\.aligned 0;", "", "awaited"),
+    "copies are used too early": (
+        r"cp\.async\.wait_group\s+1;",
+        "cp.async.wait_group 2;",
+        "awaited",
+    ),
+    "sums are not fenced": (r"wgmma\.fence\.sync\.aligned;", "", "unfenced"),
+    "a barrier is missing": (r"bar\.sync\s+0;", "", "race"),
+    "pieces are exchanged otherwise": (
+        r"\b46116862933\d+",
+        lambda code: str(int(code[0]) + (1 << 62)),  # as in spans of 64 bytes
+        "wrong",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WGMMA_SLIPS)
+def test_a_slip_between_warps_is_found_out(name, monkeypatch):
+    pattern, text, how = WGMMA_SLIPS[name]
+    slipped(monkeypatch, "gather_wgmma", pattern, text)
+    assert how in shown(cuda.interpreted_wgmma, LINES[:2])
 
 
 # The kernel, what stands in its text, what a slip makes of it.
@@ -350,11 +411,12 @@ def test_what_it_cannot_do_has_a_reason(line, reason):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("backend", [cuda.backend, cuda.wgmma], ids=lambda backend: backend.name)
 @pytest.mark.parametrize("line", LINES + POOLS)
-def test_a_gpu_computes_what_the_oracle_does(line):
-    if (reason := cuda.backend.runner.missing()) is not None:
+def test_a_gpu_computes_what_the_oracle_does(line, backend):
+    if (reason := backend.runner.missing()) is not None:
         pytest.skip(reason)
-    found = examine(parse(f"{line}:dev=cuda"), OnCuda(cuda.backend), repeat=True)
+    found = examine(parse(f"{line}:dev=cuda"), OnCuda(backend), repeat=True)
     assert (found.verdict, found.reason) == ("pass", "")
 
 

@@ -6,6 +6,7 @@ from std.compile import compile_info
 from direct import correlate, gather, total
 from pool import maxima, means, picked, returned
 from product import correlate_mma, gather_mma
+from warpgroup import gather_wgmma
 
 
 def show[Kind: TrivialRegisterPassable, //, kernel: Kind, arch: StaticString](*name: StaticString):
@@ -43,3 +44,4 @@ def emit[arch: StaticString]():
 def main():
     emit["sm_80"]()
     emit["sm_90a"]()
+    show[gather_wgmma, "sm_90a"]("gather_wgmma")

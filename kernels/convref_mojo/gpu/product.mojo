@@ -121,21 +121,42 @@ def gather_mma[
         comptime for j in range(BROAD):
             comptime for e in range(4):
                 var row, column = place_of(i, j, e)
-                if first + row < g.windows() and left + column < g.results:
-                    var k = group * g.results + left + column
-                    var sum = sums[unsafe_offset=i * BROAD + j][e]
-                    if g.biased != 0:
-                        sum += bias[unsafe_offset=Int(k * g.bias)].cast[DType.float32]()
-                    var to = window_of(g, first + row).place(g.small) + k * g.small.c
-                    small[unsafe_offset=Int(to)] = sum.cast[T]()
+                var sum = sums[unsafe_offset=i * BROAD + j][e]
+                finish(small, bias, g, group, first + row, left + column, sum)
+
+
+@always_inline
+def finish(
+    small: Numbers[T],
+    bias: Numbers[T],
+    g: Geometry,
+    group: Int32,
+    window: Int32,
+    result: Int32,
+    total: Float32,
+):
+    """Write one result, if it exists."""
+    if window < g.windows() and result < g.results:
+        var k = group * g.results + result
+        var sum = total
+        if g.biased != 0:
+            sum += bias[unsafe_offset=Int(k * g.bias)].cast[DType.float32]()
+        var to = window_of(g, window).place(g.small) + k * g.small.c
+        small[unsafe_offset=Int(to)] = sum.cast[T]()
+
+
+@always_inline
+def padded[V: Int](line: Int32, u: Int32) -> Int32:
+    """Return where the piece `u` of V numbers of a line lies: lines are PITCH apart."""
+    return line * PITCH + u * Int32(V)
 
 
 @always_inline
 def lay_windows[
-    V: Int
+    V: Int, deep: Int = DEEP, lies: def (Int32, Int32) thin -> Int32 = padded[V]
 ](a: Shared, big: Numbers[T], g: Geometry, rows: Windows, group: Int32, first: Int32, begin: Int32):
     """Lay the rows of ROWS windows, V numbers at a time."""
-    comptime LINE = DEEP // V
+    comptime LINE = deep // V
     var row, u = split(Int32(thread_idx.x), Int32(LINE))
     var t, c = split(begin + u * Int32(V), g.channels)
     var tap = tap_of(g, t)
@@ -148,15 +169,15 @@ def lay_windows[
             else:
                 read = read_at(g, window_of(g, first + line), tap)
         var there = read + (group * g.channels + c) * g.big.c
-        put[V](a.unsafe_offset(Int(line * PITCH + u * Int32(V))), big, there, read >= 0)
+        put[V](a.unsafe_offset(Int(lies(line, u))), big, there, read >= 0)
 
 
 @always_inline
 def lay_filter[
-    F: Int
+    F: Int, deep: Int = DEEP, lies: def (Int32, Int32) thin -> Int32 = padded[F]
 ](b: Shared, w: Numbers[T], g: Geometry, group: Int32, left: Int32, begin: Int32):
     """Lay the filters of COLUMNS results, F numbers at a time."""
-    comptime LINE = DEEP // F
+    comptime LINE = deep // F
     var column, u = split(Int32(thread_idx.x), Int32(LINE))
     var t, c = split(begin + u * Int32(F), g.channels)
     var here = group * g.filter.group + c * g.filter.channel + tap_of(g, t).place(g.filter)
@@ -164,7 +185,7 @@ def lay_filter[
         var line = column + Int32(i * THREADS // LINE)
         var there = here + (left + line) * g.filter.result
         var real = t < g.taps() and left + line < g.results
-        put[F](b.unsafe_offset(Int(line * PITCH + u * Int32(F))), w, there, real)
+        put[F](b.unsafe_offset(Int(lies(line, u))), w, there, real)
 
 
 @always_inline
