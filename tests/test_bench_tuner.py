@@ -8,7 +8,7 @@ import pytest
 from convref import dispatch
 from convref.errors import ConvrefError
 from convref_bench import __main__ as bench
-from convref_bench import records, refit, suite, tuner
+from convref_bench import records, refit, steps, suite, tuner
 from convref_bench.network import CpuPlace
 from convref_bench.points import configured
 from convref_bench.timing import Stop
@@ -76,6 +76,12 @@ def place(stub):
     return made
 
 
+class Unproven(dict):
+    """A configuration that no card has run."""
+
+    unproven = True
+
+
 LAYER = suite.Layer("conv:nNc4k4_i5x5_f3x3:bias=0", 3, "first")
 
 
@@ -107,6 +113,35 @@ def test_a_line_is_searched_once_until_the_sources_change(stub, tmp_path, monkey
     assert tuner.Search("stub", place(stub), out).add("net", LAYER, call) == []
     monkeypatch.setattr(tuner, "source_hash", lambda backend: "changed")
     assert tuner.Search("stub", place(stub), out).add("net", LAYER, call)
+
+
+def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    offered = [{"tile": 64}, Unproven(tile=128)]
+    monkeypatch.setattr(stub, "configurations", lambda call: offered)
+    out, call = tmp_path / "m.jsonl", LAYER.call("fprop", 1, "dt=f64")
+    for unproven, arms in ((False, {"stub@0"}), (True, {"stub@0", "stub@1"})):
+        for first in (True, False):
+            search = tuner.Search("stub", place(stub), out, unproven=unproven)
+            found = {row["arm"] for row in search.add("net", LAYER, call)}
+            assert {arm for arm in found if arm.startswith("stub")} == (arms if first else set())
+
+
+@pytest.mark.parametrize(
+    ("rows", "green"),
+    [
+        ([], False),
+        ([[]], True),
+        ([["FAILED tests/mojo/test_x.py::y - no"]], True),
+        ([["FAILED tests/triton/test_x.py::y - no"]], False),
+        ([["ERROR tests/triton/test_x.py"], []], True),
+    ],
+)
+def test_tests_on_a_card_are_green_if_they_ran_and_none_failed(tmp_path, rows, green):
+    for failed in rows:
+        row = {"what": "marked", "key": "k", "status": bool(failed), "said": [], "failed": failed}
+        records.append(tmp_path / "gpu.jsonl", row)
+    assert steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton") == green
 
 
 def test_configurations_are_arms_by_number(stub):

@@ -1,7 +1,8 @@
 """The tuner: every configuration of a backend on every line, judged first, losers kept too.
 
-A backend offers ``configurations(call)``, and ``run(call, *operands, configuration=one)``. What is
-written is the whole matrix, so that heuristics can be refitted where there is no such card.
+A backend offers ``configurations(call)``, and ``run(call, *operands, configuration=one)``; one that
+might hang, because no card has run it, is ``unproven``. What is written is the whole matrix, so
+that heuristics can be refitted where there is no such card.
 """
 
 from __future__ import annotations
@@ -88,13 +89,19 @@ class Search:
         JSON lines; what it holds of these sources is not timed again.
     key : str
         Written into every record.
+    unproven : bool
+        Whether configurations are timed that call themselves so.
     """
 
-    def __init__(self, backend: str, place: Place, out: Path, key: str = "") -> None:
-        self.backend, self.place, self.out = backend, place, out
+    def __init__(
+        self, backend: str, place: Place, out: Path, key: str = "", unproven: bool = True
+    ) -> None:
+        self.backend, self.place, self.out, self.unproven = backend, place, out, unproven
         self.sources = source_hash(dispatch.load(backend))
         self.head = {"backend": backend, "sources": self.sources, "key": key}
+        self.head |= {} if unproven else {"unproven": False}
         rows = [row for row in records.read(out)[0] if self.head.items() <= row.items()]
+        rows = [row for row in rows if row.get("unproven", True) == unproven]
         self.done = {row["line"] for row in rows if row.get("what") == "searched"}
         if not any(row.get("what") == "tuning" for row in rows):
             records.append(out, {"what": "tuning", **self.head, **machine()})
@@ -108,15 +115,19 @@ class Search:
         backend, _ = configured(self.backend, call)
         if self.has(call) or backend.supports(call) is not None:
             return []
-        offered = tuple(map(describe, backend.configurations(call)))
-        arms = [f"{self.backend}@{index}" for index in range(len(offered))]
+        every = tuple(backend.configurations(call))
+        arms = [
+            f"{self.backend}@{index}"
+            for index, one in enumerate(every)
+            if self.unproven or not getattr(one, "unproven", False)
+        ]
         same = f"torch.{layout_of(call)}"
         references = [arm for arm in self.place.references if arm != same]
         about = {"suite": network, "layer": layer.name, "times": layer.times, **self.head}
         found = []
         for row in point(self.place, call, [*arms, *references]):
             _, at, index = row["arm"].partition("@")
-            row |= {"configuration": offered[int(index)]} if at else {}
+            row |= {"configuration": describe(every[int(index)])} if at else {}
             row["what"] = {"point": "tuned"}.get(row["what"], row["what"])
             found.append({**about, **row})
             records.append(self.out, found[-1])

@@ -100,6 +100,11 @@ class Choice:
         """Return kernel and tile as a measured row names them."""
         return f"{self.kernel} {list(self.tile)}"
 
+    @property
+    def unproven(self) -> bool:
+        """Return whether only a measurement chooses the kernel, after its tests on that card."""
+        return any(_name(kernel) == self.kernel for row in race.KERNELS.values() for kernel in row)
+
     def __str__(self) -> str:
         return f"{self.kernel} {self.tile}"
 

@@ -38,7 +38,7 @@ from convref_triton.task import UNFUSED, Fusion, Task
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
-FEW = settings(max_examples=max(settings.default.max_examples // 20, 2))
+FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 
 def planned(call, known, pick, fusion=UNFUSED):
