@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 
 from convref import dispatch
+from convref.line import parse
 
 from . import network, options, records, suite
 from .cpu import SPIN_S, Cpu, machine, threads
@@ -25,6 +26,7 @@ from .timing import Stop, Work
 
 ARMS = ("mojo", "torch")
 RUNS = (("resnet50", "fp32"), ("yolo11n", "fp32"), ("resnet50", "fp64"))
+SIZE = 512
 STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
 
 
@@ -55,61 +57,79 @@ def layers(name: str, dtype: str, where: network.CpuPlace) -> Iterator[tuple[str
         yield layer.template, list(network.rows([layer], ARMS, where, suite.CONV, keys))
 
 
-def ratios(rows: Iterable[Record]) -> dict[str, float]:
-    """Return torch's fastest time over ours, by pass; passes that were not timed are left out.
+def ratios(rows: Iterable[Record]) -> Iterator[tuple[str, float]]:
+    """Yield each line and torch's fastest time over ours; those that one cannot do are left out.
 
     >>> line = "conv.fprop:n1c1k1_i3_f1"
-    >>> ratios({"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0)))
-    {'fprop': 1.5}
+    >>> rows = [{"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0))]
+    >>> list(ratios(rows))
+    [('conv.fprop:n1c1k1_i3_f1', 1.5)]
     """
     times: dict[str, dict[str, float]] = {}
     for row in rows:
-        pass_ = row["line"].partition(":")[0].partition(".")[2]
         if "low_ms" in row:
-            times.setdefault(pass_, {})[row["arm"]] = row["low_ms"]
-    return {p: of["torch"] / of["mojo"] for p, of in times.items() if len(of) == len(ARMS)}
+            times.setdefault(row["line"], {})[row["arm"]] = row["low_ms"]
+    for line, of in times.items():
+        if len(of) == len(ARMS):
+            yield line, of["torch"] / of["mojo"]
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the geometric mean.
+def shares(rows: Iterable[Record], arm: str, rate: float) -> Iterator[tuple[str, float]]:
+    """Yield each line and the operations a second of an arm, over `rate`."""
+    for row in rows:
+        if row["arm"] == arm and "low_ms" in row:
+            yield row["line"], parse(row["line"]).call.flop() / (row["low_ms"] / 1e3) / rate
 
-    >>> round(mean([0.5, 2.0]), 6)
-    1.0
+
+def means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the geometric mean by pass of what lines have.
+
+    >>> means([("conv.dgrad:n1c1k1_i3_f1", 2.0), ("conv.dgrad:n1c1k1_i4_f1", 8.0)])
+    {'dgrad': 4.0}
     """
-    return exp(sum(map(log, values)) / len(values))
+    logs: dict[str, list[float]] = {}
+    for line, value in values:
+        logs.setdefault(line.partition(":")[0].partition(".")[2], []).append(log(value))
+    return {pass_: round(exp(sum(found) / len(found)), 6) for pass_, found in logs.items()}
+
+
+def product_rate(dtype: str, device: Cpu) -> float:
+    """Return the flop/s of torch's product of square matrices: what dense layers may hope for."""
+    import torch
+
+    a = torch.ones(SIZE, SIZE, dtype={"fp32": torch.float32, "fp64": torch.float64}[dtype])
+    return 2 * SIZE**3 / min(device.sample(lambda: a @ a, 1, False) for _ in range(5))
 
 
 def run(name: str, dtype: str, count: int, out: Path | None = None, stop: Stop = STOP) -> int:
     """Print a row a layer and the geometric means, each layer once; return how many are refused."""
-    all_ratios: list[dict[str, float]] = []
-    refused = 0
-    print(f"{name} {dtype}, threads {count}: torch / mojo".ljust(44), *_right(suite.CONV))
+    found: list[Record] = []
+    rate = 0.0
+    _print(f"{name} {dtype}, threads {count}: torch / mojo", dict(zip(suite.CONV, suite.CONV)))
     if out:
         records.append(out, machine(count))
     with threads(count), dispatch.load("mojo").threads(count):  # type: ignore[attr-defined]
-        for template, rows in layers(name, dtype, place(count, stop)):
-            if out:
-                for row in rows:
+        where = place(count, stop)
+        for template, rows in layers(name, dtype, where):
+            found += rows
+            rate = max(rate, product_rate(dtype, where.device))
+            _print(f"  {template}", means(ratios(rows)))
+            for row in rows:
+                if out:
                     records.append(out, {**row, "suite": name})
-            found = ratios(rows)
-            print(f"  {template:42}", *_cells(found), flush=True)
-            all_ratios.append(found)
-            wrong = [row for row in rows if row["what"] != "point"]
-            refused += len(wrong)
-            for row in wrong:
-                print(f"    {row['arm']} {row['what']}: {row['why']}")
-    each = {p: [r[p] for r in all_ratios if p in r] for p in suite.CONV}
-    columns = {p: mean(values) for p, values in each.items() if values}
-    print(f"  geometric mean of {len(all_ratios)} layers".ljust(44), *_cells(columns), flush=True)
-    return refused
+                if row["what"] != "point":
+                    print(f"    {row['arm']} {row['what']}: {row['why']}")
+    _print("  geometric mean", means(ratios(found)))
+    for arm in ARMS:
+        text = f"  {arm}, of torch's {SIZE}x{SIZE} product at {rate / 1e9:.0f} GF/s"
+        _print(text, means(shares(found, arm, rate)))
+    return sum(row["what"] != "point" for row in found)
 
 
-def _cells(values: dict[str, float]) -> list[str]:
-    return _right(f"{values[p]:.2f}" if p in values else "-" for p in suite.CONV)
-
-
-def _right(words: Iterable[str]) -> list[str]:
-    return [f"{word:>6}" for word in words]
+def _print(text: str, cells: Mapping[str, float | str]) -> None:
+    words = (cells.get(pass_, "-") for pass_ in suite.CONV)
+    row = "".join(f"{word:>7}" if isinstance(word, str) else f"{word:7.2f}" for word in words)
+    print(f"{text:48}{row}", flush=True)
 
 
 def main(words: Sequence[str]) -> int:
