@@ -71,6 +71,12 @@ def freed(count, STAGES: gl.constexpr):
     return parity_of(count, STAGES) ^ 1
 
 
+@triton.jit
+def passed_on(turn, WHICH: gl.constexpr):
+    """Return the parity of the completion of `order` that a group's turn needs; the first none."""
+    return (turn // 2 + WHICH + 1) % 2
+
+
 @gluon.jit
 def opened(STAGES: gl.constexpr, READERS: gl.constexpr):
     """Return the barriers (full, free, order) of a ring; the last one of `free` is of no slot."""
@@ -109,9 +115,9 @@ def taken(full, free, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, TURN: gl.constexpr):
-    """Return a block as (ROWS, DEPTH); with TURN its rows lie side by side."""
-    if TURN:
+def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, ACROSS: gl.constexpr):
+    """Return a block as (ROWS, DEPTH); with ACROSS its rows lie side by side."""
+    if ACROSS:
         return block.reshape((DEPTH, ROWS)).permute((1, 0))
     else:
         return block.reshape((ROWS, DEPTH))
@@ -121,7 +127,7 @@ def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, TURN: gl.constexpr):
 def product(
     left, right, full, free, order, turn, steps,
     WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    BK: gl.constexpr, TURN: gl.constexpr, STAGES: gl.constexpr,
+    BK: gl.constexpr, ACROSS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Return a group's rows of the sum of left right^T over the blocks of a turn of the program.
 
@@ -133,14 +139,14 @@ def product(
     FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
     if READERS == 1:
-        mbarrier.wait(order.index(WHICH), turn // 2 + WHICH + 1 & 1)
+        mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
     acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
     given = free.index(STAGES)  # in the first step there is nothing to give back
     for block in range(turn * steps, (turn + 1) * steps):
         slot = slot_of(block, STAGES)
         mbarrier.wait(full.index(slot), parity_of(block, STAGES))
-        a = matrix(left.index(slot), BM, BK, TURN).slice(FIRST, ROWS)
-        b = matrix(right.index(slot), BN, BK, TURN).permute((1, 0))
+        a = matrix(left.index(slot), BM, BK, ACROSS).slice(FIRST, ROWS)
+        b = matrix(right.index(slot), BN, BK, ACROSS).permute((1, 0))
         acc = warpgroup_mma(a, b, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=[acc])
         mbarrier.arrive(given)

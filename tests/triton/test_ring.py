@@ -18,6 +18,7 @@ pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=Impo
 from convref_triton import ring
 
 SLOT, PARITY, FREED = ring.slot_of.fn, ring.parity_of.fn, ring.freed.fn
+PASSED_ON = ring.passed_on.fn
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,7 @@ def group(which, turns, steps, stages, readers, ordered):
     for turn in range(0 if readers > 1 else which, turns, 1 if readers > 1 else 2):
         before = None
         if readers == 1 and ordered:
-            yield "wait", f"order{which}", turn // 2 + which + 1 & 1
+            yield "wait", f"order{which}", PASSED_ON(turn, which)
         for block in range(turn * steps, (turn + 1) * steps):
             slot = SLOT(Word(block), stages)
             yield "wait", f"full{slot}", PARITY(Word(block), stages)
