@@ -174,15 +174,18 @@ def _pointer(array: Array | None, at: int = 0) -> Pointer:
 
 def _vectors(pair: tuple[Any, Array], g: Any, at: int) -> str:
     """Return which of the widths of loads both operands admit."""
-
-    def admits(array: Array, inner: int, others: Sequence[int]) -> bool:
-        whole = all(n % VECTOR == 0 for n in (*others, g.channels))
-        return array.aligned and inner == 1 and whole
-
-    big = admits(pair[0], g.big.c, (g.big.n, g.big.z, g.big.y, g.big.x))
-    f = g.filter
-    w = admits(pair[1], f.channel, (f.group, f.result, f.z, f.y, f.x, at))
+    big, f = _image_admits(pair[0], g.big, g.channels), g.filter
+    w = _admits(pair[1], f.channel, (f.group, f.result, f.z, f.y, f.x, at, g.channels))
     return "v8f8" if big and w else "v8f1" if big else "v1f1"
+
+
+def _admits(array: Array, inner: int, others: Sequence[int]) -> bool:
+    """Return whether an array is read VECTOR elements at a time, of which others are multiples."""
+    return array.aligned and inner == 1 and all(n % VECTOR == 0 for n in others)
+
+
+def _image_admits(array: Array, s: Any, channels: int) -> bool:
+    return _admits(array, s.c, (s.n, s.z, s.y, s.x, channels))
 
 
 def _correlate_launch(
@@ -197,8 +200,10 @@ def _correlate_launch(
     columns = g.channels * prod(len(line.taps) for line in lines)
     pointers = _pointer(out, at), _pointer(big), _pointer(arrays.small)
     if dtype == "bf16" and "mma" in kinds:
-        tiles = problem.groups * -(-g.results // TILE)
-        return Launch("correlate_mma", (-(-columns // TILE), tiles), pointers, g)
+        small = arrays.small is not None and _image_admits(arrays.small, g.small, g.results)
+        wide = small and _image_admits(big, g.big, g.channels)
+        grid = -(-columns // TILE), problem.groups * -(-g.results // TILE)
+        return Launch(f"correlate_mma_v{VECTOR if wide else 1}", grid, pointers, g)
     threads = problem.groups * g.results * columns
     return Launch(f"correlate_{dtype}", (-(-threads // THREADS), 1), pointers, g)
 

@@ -58,12 +58,11 @@ def wide_cases(draw):
     drawn = draw(problems(max_elements=60, max_macs=200, empty=False))
     channels = st.sampled_from([8, 16, 24, 40, 64, 72, 136])
     problem = replace(drawn, c=drawn.groups * draw(channels), k=drawn.groups * draw(channels))
-    backward = draw(st.booleans())
-    mask = (True, False, False) if backward else ()
-    plain = Call("conv", "backward" if backward else "fprop", problem, mask)
+    mask = draw(st.sampled_from([(), (True, False, False), (False, True, False)]))
+    plain = Call("conv", "backward" if mask else "fprop", problem, mask)
     letters = {role: axis_letters(problem, role) for role in plain.roles}
     orders = {role: channels_last(word) for role, word in letters.items()}
-    orders["w"] = letters["w"].replace(last := "o" if backward else "i", "") + last
+    orders["w"] = letters["w"].replace(last := "o" if any(mask) else "i", "") + last
     call = replace(plain, specs=tuple(Spec("bf16", orders[role]) for role in plain.roles))
     fill = draw(st.sampled_from(["int", "normal", "inf", "nan"]))
     return Case(call, fill, draw(st.integers(0, 9)))
@@ -85,6 +84,8 @@ LINES = (
     "conv.dgrad:n1c16k8_i9x8_f3_s2_p1:dt=bf16:mem=nhwc",
     "conv.backward:n2c12k8g2_i5x6_f3x2_s2_p1,0x1,2_d1x2:dt=bf16:mem=nhwc:fill=normal",
     "conv.wgrad:n2c9k70_i6x5_f3_p1:dt=bf16:mem=nhwc",
+    "conv.wgrad:n2c24k72_i6x5_f3_s2_p1:dt=bf16:mem=nhwc",
+    "conv.wgrad:n3c16k80g2_i7x6_f3x2_p1:t=1:dt=bf16:mem=nhwc:fill=normal",
     "conv.fprop:n2c8k3_i4x5_f3_s2_p1:t=1:op=1:dt=bf16:mem=nhwc",
     "conv.backward:n1c3k4_i4x5x3_f2_p1:flip=1",
     "conv.backward:n1c3k4_i40_f3_s2:dt=f64:fill=normal",
@@ -142,6 +143,9 @@ def ptxas():
     return path if path.exists() else pytest.skip("this triton came without ptxas")
 
 
+COPIES = {"gather_mma_v8f8": 4, "gather_mma_v8f1": 2, "gather_wgmma": 8, "correlate_mma_v8": 4}
+
+
 @pytest.mark.parametrize(("arch", "name"), KERNELS)
 def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     text = emit.texts()[arch, name]
@@ -154,8 +158,7 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     assert text.count("mma.sync.aligned.m16n8k16") == (16 if "_mma" in name else 0)
     assert text.count("wgmma.mma_async.sync.aligned.m64n64k16") == (4 if "wgmma" in name else 0)
     assert "wgmma serialized" not in done.stderr.lower()
-    copies = {"gather_mma_v8f8": 4, "gather_mma_v8f1": 2, "gather_wgmma": 8}.get(name, 0)
-    assert text.count("cp.async.cg.shared.global") == copies
+    assert text.count("cp.async.cg.shared.global") == COPIES.get(name, 0)
     registers = int(re.search(r"Used (\d+) registers", done.stderr)[1])
     blocks = 4 if "mma" in name else 8 if name.startswith(("placed", "spread")) else 12
     assert registers <= 65536 // (128 * blocks)
@@ -252,28 +255,37 @@ def shown(backend, lines):
     return found
 
 
-WGMMA_SLIPS = {
-    "sums are used too early": (r"wgmma\.wait_group\.sync\.aligned 0;", "", "awaited"),
-    "copies are used too early": (
-        r"cp\.async\.wait_group\s+1;",
-        "cp.async.wait_group 2;",
-        "awaited",
-    ),
-    "sums are not fenced": (r"wgmma\.fence\.sync\.aligned;", "", "unfenced"),
-    "a barrier is missing": (r"bar\.sync\s+0;", "", "race"),
-    "pieces are exchanged otherwise": (
-        r"\b46116862933\d+",
-        lambda code: str(int(code[0]) + (1 << 62)),  # as in spans of 64 bytes
-        "wrong",
-    ),
+OTHER_SLIPS = {
+    "gather_wgmma": {
+        "sums are used too early": (r"wgmma\.wait_group\.sync\.aligned 0;", "", "awaited"),
+        "copies are used too early": (r"(cp\.async\.wait_group\s+)1;", r"\g<1>2;", "awaited"),
+        "sums are not fenced": (r"wgmma\.fence\.sync\.aligned;", "", "unfenced"),
+        "a barrier is missing": (r"bar\.sync\s+0;", "", "race"),
+        "pieces are exchanged otherwise": (
+            r"\b46116862933\d+",
+            lambda code: str(int(code[0]) + (1 << 62)),  # as in spans of 64 bytes
+            "wrong",
+        ),
+    },
+    "correlate_mma_v8": {
+        "copies are used too early": (r"(cp\.async\.wait_group\s+)2;", r"\g<1>3;", "awaited"),
+        "a barrier is missing": (r"bar\.sync\s+0;", "", "race"),
+        "fragments are read along lines": (r"\.trans\b", "", "wrong"),
+    },
+}
+WIDE_LINES = {
+    "gather_wgmma": LINES[:2],
+    "correlate_mma_v8": ["conv.wgrad:n3c24k72_i7x6_f3_p1:dt=bf16:mem=nhwc"],
 }
 
 
-@pytest.mark.parametrize("name", WGMMA_SLIPS)
-def test_a_slip_between_warps_is_found_out(name, monkeypatch):
-    pattern, text, how = WGMMA_SLIPS[name]
-    slipped(monkeypatch, "gather_wgmma", pattern, text)
-    assert how in shown(cuda.interpreted_wgmma, LINES[:2])
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(kernel, name) for kernel in OTHER_SLIPS for name in OTHER_SLIPS[kernel]]
+)
+def test_a_slip_in_another_product_is_found_out(kernel, name, monkeypatch):
+    pattern, text, how = OTHER_SLIPS[kernel][name]
+    slipped(monkeypatch, kernel, pattern, text)
+    assert how in shown(cuda.interpreted_wgmma, WIDE_LINES[kernel])
 
 
 # The kernel, what stands in its text, what a slip makes of it.
@@ -325,7 +337,7 @@ def driver(tmp_path_factory):
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("name", ["gather_f32", "correlate_mma", "total_f64"])
+@pytest.mark.parametrize("name", ["gather_f32", "correlate_mma_v8", "total_f64"])
 def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1

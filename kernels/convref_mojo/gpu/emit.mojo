@@ -3,6 +3,7 @@
 from max.gpu.host import get_gpu_target
 from std.compile import compile_info
 
+from across import correlate_mma_v8
 from direct import correlate, gather, total
 from pool import maxima, means, picked, returned
 from product import correlate_mma, gather_mma
@@ -38,7 +39,8 @@ def emit[arch: StaticString]():
     show[gather_mma[8, 8], arch]("gather_mma_v8f8")
     show[gather_mma[8, 1], arch]("gather_mma_v8f1")
     show[gather_mma[1, 1], arch]("gather_mma_v1f1")
-    show[correlate_mma, arch]("correlate_mma")
+    show[correlate_mma_v8, arch]("correlate_mma_v8")
+    show[correlate_mma, arch]("correlate_mma_v1")
 
 
 def main():

@@ -240,12 +240,18 @@ def correlate_mma(w: Numbers[T], big: Numbers[T], small: Numbers[T], g: Geometry
         multiply(a, b, sums)
         barrier()
         begin += DEEP
+    placed(w, g, group, first, left, sums)
+
+
+@always_inline
+def placed(w: Numbers[T], g: Geometry, group: Int32, first: Int32, left: Int32, sums: Sums):
+    """Write this thread's elements of a tile of a filter, as far as they exist."""
     comptime for i in range(TALL):
         comptime for j in range(BROAD):
             comptime for e in range(4):
                 var row, column = place_of(i, j, e)
-                if first + row < g.results and left + column < depth:
-                    var here, channel = split(left + column, g.channels)
+                if first + row < g.results and left + column < g.taps() * g.channels:
+                    var t, c = split(left + column, g.channels)
                     var to = group * g.filter.group + (first + row) * g.filter.result
-                    to += tap_of(g, here).place(g.filter) + channel * g.filter.channel
+                    to += tap_of(g, t).place(g.filter) + c * g.filter.channel
                     w[unsafe_offset=Int(to)] = sums[unsafe_offset=i * BROAD + j][e].cast[T]()
