@@ -78,7 +78,8 @@ def executor(request):
             launch(parse(text), grid, threads, arguments, late=late, shared=shared)
             return
         on_gpu(text, grid, threads, arguments, shared)
-        results = [a.array.tobytes() for a in arguments if isinstance(a, Buffer) and a.writable]
+        buffers = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
+        results = [buffer.array.tobytes() for buffer in buffers if buffer.writable]
         before = RAN.get(name, ("", ""))
         RAN[name] = tuple(
             digest(b.encode(), *p) for b, p in zip(before, ([text.encode()], results))
