@@ -23,8 +23,9 @@ results start as NaN, and an instruction that is not known is refused.
 array([0, 2, 4, 6], dtype=int32)
 """
 
-from .fault import Fault
-from .machine import Buffer, TensorMap, launch
-from .program import Program, parse
+from .copies import TensorMap
+from .machine import launch
+from .memory import Buffer
+from .program import Fault, Program, parse
 
 __all__ = ["Buffer", "Fault", "Program", "TensorMap", "launch", "parse"]

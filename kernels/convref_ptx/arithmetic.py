@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import numbers
-from .fault import Fault
 from .numbers import Array
 from .operations import operation
-from .program import Instruction
+from .program import Fault, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 _INTEGER = "[su](?:16|32|64)"
 _WORD = "[subf](?:16|32|64)"
 _SHORT = "bf16|f16"
+TINY = np.finfo(np.float32).tiny
 
 
 def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
@@ -29,12 +29,22 @@ def _compared(name: str, kind: str, a: Array, b: Array) -> Array:
     return numbers.COMPARE[name](a, b)
 
 
-def _same(*arrays: Array) -> list[Array]:
-    return [a.copy() for a in np.broadcast_arrays(*arrays)]
+def _cut(a: Array) -> Array:
+    found = np.where(np.isnan(a), 0, np.trunc(a.astype(np.float64)))
+    return np.clip(found, -(2**31), 2**31 - 1).astype(np.int32)
 
 
 def _converted(to: str, kind: str, a: Array) -> Array:
     return a.astype(numbers.TYPES[to])
+
+
+def _fused(kind: str, *abc: Array) -> Array:
+    return numbers.fma(*map(np.copy, np.broadcast_arrays(*abc)))
+
+
+def _funnel(left: str, low: Array, high: Array, count: Array) -> Array:
+    both, by = high.astype(np.uint64) << np.uint64(32) | low, count.astype(np.uint64) % 32
+    return (both << by >> np.uint64(32) if left == "l" else both >> by).astype(np.uint32)
 
 
 def _wide(kind: str, a: Array, b: Array) -> Array:
@@ -62,13 +72,13 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"mad\.wide\.([su])32", "{0}32 {0}32 {0}64", lambda kind, a, b, c: _wide(kind, a, b) + c),
     (r"mul\.hi\.([su]32)", "{0} {0}", lambda kind, a, b: (_wide(kind, a, b) >> 32).astype(a.dtype)),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
-    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*_same(*abc))),
+    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", _fused),
     (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),
     (r"shr\.([bus](?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, True)),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
     (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", _compared),
     (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", _compared),
-    (rf"setp\.({'|'.join(numbers.COMPARE)})\.(f32|f64)", "{1} {1}", _compared),
+    (rf"setp\.({'|'.join(numbers.COMPARE)})\.(f32|f64|{_SHORT})", "{1} {1}", _compared),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (r"mov\.pred", "pred", lambda a: a),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
@@ -76,6 +86,13 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"cvt\.(f64)\.(f32)", "{1}", _converted),
     (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
     (r"cvt\.rn\.(f32|f64)\.([su](?:32|64))", "{1}", _converted),
+    (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
+    (r"div\.(?:full|rn)\.f32", "f32 f32", np.divide),  # the first of these may be 2 ulp off
+    (r"sqrt\.rn\.f32", "f32", np.sqrt),
+    (r"prmt\.b32", "b32 b32 b32", numbers.permuted),
+    (r"cvt\.rzi\.s32\.f32", "f32", _cut),
+    (r"cvt\.rmi\.ftz\.f32\.f32", "f32", lambda a: np.floor(np.where(abs(a) < TINY, 0 * a, a))),
+    (r"cvt\.rna\.tf32\.f32", "b32", lambda a: (a + 0x1000) & np.uint32(0xFFFFE000)),
     (rf"cvt\.f32\.({_SHORT})", "{0}", lambda kind, a: a.astype(np.float32)),
     (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),
     (rf"cvt\.rn\.({_SHORT})x2\.f32", "f32 f32", _two),

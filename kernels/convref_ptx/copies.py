@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .fault import Fault
 from .memory import BUSY, CELL, Array, Buffer, spread
 from .operations import ASLEEP, WARP, addresses, operation
-from .program import Instruction
+from .program import Fault, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -63,13 +62,12 @@ class Groups:
     def _mark(self, work: Work, rows: Array, when: int | None) -> None:
         """Let what some rows touch be touched at a time: BUSY, or None for now."""
         shared, lanes = self.machine.shared, work.lanes[rows]
-        column, at = shared.column(lanes), shared.now(lanes) if when is None else when
-        at, column = np.broadcast_to(at, lanes.shape)[:, None], column[:, None]
+        column, now = shared.column(lanes)[:, None], shared.now(lanes)[:, None]
+        at = now if when is None else when
         if work.reads.size:
             shared.read[column, work.reads[rows]] = at
         if work.writes.size:
-            cells = work.writes[rows]
-            shared.written[cells], shared.writer[cells] = at, column
+            shared.written[work.writes[rows]], shared.writer[work.writes[rows]] = at, column
         if work.sums.size:
             threads = (lanes[:, None] + np.arange(WARP)).ravel()
             self.machine.flying[np.ix_(work.sums, threads)] = when is not None
@@ -90,19 +88,16 @@ class Groups:
             self._mark(work, rest, BUSY)
 
 
-_KIND = {"cp.async": "copy", "cp.async.bulk": "bulk", "wgmma": "product"}
-
-
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")
 def _commit(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
-    m.groups[_KIND[name]].committed[lanes] += 1
+    m.groups[name].committed[lanes] += 1
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.wait_group(?:\.read|\.sync\.aligned)?")
 @operation(r"(cp\.async)\.wait_all")
 def _wait(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
     left = int(i.operands[0]) if i.operands else -1
-    m.groups[_KIND[name]].wait(lanes, left)
+    m.groups[name].wait(lanes, left)
 
 
 @operation(r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::\d+B)?")
@@ -133,7 +128,7 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
         values[there] = m.memory.load(i.text, here, CELL, np.uint16, thread)
         m.shared.bytes.view(np.uint16)[cells[rows]] = values
 
-    m.groups["copy"].begin(Work(i.text, lanes, move, writes=cells))
+    m.groups["cp.async"].begin(Work(i.text, lanes, move, writes=cells))
 
 
 class Barrier:
@@ -336,7 +331,7 @@ def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
             thread = np.repeat(m.thread[lane], len(value))
             m.memory.store(i.text, box.address[box.inside], value, thread)
 
-        m.groups["bulk"].begin(Work(i.text, lane, move, reads=box.cells[None]))
+        m.groups["cp.async.bulk"].begin(Work(i.text, lane, move, reads=box.cells[None]))
 
 
 @operation(r"fence\.proxy\.async(?:\.shared::cta)?")

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from . import arithmetic, matrices, numbers, operations  # noqa: F401
-from .copies import Barrier, Groups, Load, TensorMap
-from .fault import Fault
+from .copies import Barrier, Groups, Load, TensorMap, Work
 from .memory import Array, Buffer, Global, Shared
 from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP
-from .program import PARAMETERS, Instruction, Program, packed
+from .program import PARAMETERS, Fault, Instruction, Program, packed
 
 TOGETHER = 4096  # threads that are one vector
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
-
-__all__ = ["Buffer", "Machine", "TensorMap", "launch"]
 
 
 def launch(
@@ -58,11 +55,11 @@ def launch(
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
     lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
     memory = Global(list({id(a): a for a in lying if isinstance(a, Buffer)}.values()))
-    values = [
+    values = (
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
         for a in arguments
-    ]
-    parameters = packed(program, values)
+    )
+    parameters = packed(program, list(values))
     maps = {
         PARAMETERS + p.offset: a
         for p, a in zip(program.parameters, arguments)
@@ -80,18 +77,7 @@ def launch(
 
 
 class Machine:
-    """Some blocks of a launch.
-
-    Attributes
-    ----------
-    registers : dict of str to ndarray
-        Patterns of each register, for all threads; all bits set before it is written.
-    block, warp, thread : ndarray of int64
-        Of each lane: its block among these, its warp among all, its thread among all.
-    fragments : dict of str to int
-        Registers of asynchronous products, which are the rows of `flying` and `changed`: whether
-        a product has not been waited for, and whether the thread wrote since its last fence.
-    """
+    """Some blocks of a launch."""
 
     def __init__(
         self,
@@ -106,23 +92,25 @@ class Machine:
         self.program, self.parameters, self.memory, self.rng = program, parameters, memory, rng
         size = prod(threads)
         self.count = len(blocks) * size
-        self.block = np.repeat(np.arange(len(blocks)), size)
+        self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
-        self.thread = np.repeat(blocks, size) * size + within
+        self.thread = np.repeat(blocks, size) * size + within  # of each lane, among all
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
         self.late, self.maps = False, dict[int, TensorMap]()
         self.shared: Shared  # set before it runs
-        self.registers: dict[str, Array] = {}
+        self.registers: dict[str, Array] = {}  # patterns; all bits set before one is written
         self.special = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
         self.code = [(*operations.decoded(i.op), i) for i in program.code]
         together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
         self.together = [*together, False]
-        self.groups = {kind: Groups(self) for kind in ("copy", "bulk", "product")}
+        self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
+        # Registers of wgmma: whether a product has not been waited for, or a thread wrote since its
+        # last fence.
         self.fragments = matrices.fragments(program.code)
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
         self._steps = 0
@@ -136,9 +124,9 @@ class Machine:
                 for group in (first[self.warp], ~first[self.warp]):
                     self._advance(group)
                 self._release()
-        left = [begun[0].text for kind in ("bulk", "product") for begun in self.groups[kind].begun]
-        for text in (*left, *(load.text for load in self.loads)):
-            raise Fault(f"{text}: the kernel ends without waiting for it")
+        left: list[Work | Load] = [work for work, *_ in self.groups["cp.async.bulk"].begun]
+        for work in left + [work for work, *_ in self.groups["wgmma"].begun] + self.loads:
+            raise Fault(f"{work.text}: the kernel ends without waiting for it")
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or is done, those behind first."""
@@ -263,18 +251,15 @@ class Machine:
             pattern = np.array([operand & int(np.iinfo(bits).max)], bits)
         elif operand in self.special:
             pattern = self.special[operand][lanes].astype(bits)
+        elif operand not in self.registers:
+            raise Fault(f"{instruction.text}: {operand} is read before it is written")
         else:
-            pattern = self._register(instruction, operand)[lanes]
+            pattern = self.registers[operand][lanes]
             if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
                 raise Fault(f"{instruction.text}: {operand} has not been waited for")
         if pattern.dtype != bits:
             raise Fault(f"{instruction.text}: {operand} has not {numbers.width(kind)} bits")
         return numbers.seen(pattern, kind)
-
-    def _register(self, instruction: Instruction, name: str) -> Array:
-        if name not in self.registers:
-            raise Fault(f"{instruction.text}: {name} is read before it is written")
-        return self.registers[name]
 
     def held(self, instruction: Instruction, register: str) -> Array:
         """Return the patterns of a register that is about to be written."""

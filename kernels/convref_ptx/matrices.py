@@ -13,10 +13,9 @@ import numpy as np
 
 from . import numbers
 from .copies import Work
-from .fault import Fault
 from .memory import Array, spread
 from .operations import WARP, addresses, operation, whole_warps
-from .program import Instruction
+from .program import Fault, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -183,4 +182,4 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
             m.registers[name][here] = value.view(np.uint32)
 
     reads = np.concatenate([cells.reshape(each), others.reshape(each)], 1)
-    m.groups["product"].begin(Work(i.text, leaders, move, reads=reads, sums=rows))
+    m.groups["wgmma"].begin(Work(i.text, leaders, move, reads=reads, sums=rows))

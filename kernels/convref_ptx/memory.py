@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .fault import Fault
+from .program import Fault
 
 Array = np.ndarray[Any, Any]
 BASE = 1 << 32  # address of the first buffer

@@ -132,6 +132,15 @@ def field(a: Array, start: Array, length: Array) -> Array:
     return np.where(sign, found | ~inside, found)
 
 
+def permuted(low: Array, high: Array, selector: Array) -> Array:
+    """Return four bytes of eight; the last bit of a choice asks for the byte's sign instead."""
+    both = (high.astype(np.uint64) << np.uint64(32) | low)[:, None]
+    choice = selector[:, None].astype(np.uint64) >> np.arange(0, 16, 4, dtype=np.uint64)
+    value = both >> choice % 8 * 8 & np.uint64(0xFF)
+    value = np.where(choice & np.uint64(8), (value >> np.uint64(7)) * np.uint64(0xFF), value)
+    return (value << np.arange(0, 32, 8, dtype=np.uint64)).sum(-1).astype(np.uint32)
+
+
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import numbers
-from .fault import Fault
-from .program import PARAMETERS, Instruction
+from .program import PARAMETERS, Fault, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -44,13 +43,7 @@ def _with(function: Callable[..., None], words: tuple[str, ...]) -> Operation:
 
 @cache
 def decoded(op: str) -> tuple[Operation, bool]:
-    """Return what an opcode does, and whether it parts threads.
-
-    Raises
-    ------
-    Fault
-        If it is not known.
-    """
+    """Return what an opcode does, and whether it parts threads, or refuse it."""
     for pattern, function, parts in _TABLE:
         if match := pattern.fullmatch(op):
             return _with(function, match.groups()), parts

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from .fault import Fault
-
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
 TOLD = 120  # characters of an instruction in a message
 PARAMETERS = 1 << 40  # address of the first parameter
+
+
+class Fault(RuntimeError):
+    """A kernel's fault, or a refusal; the text begins with the instruction."""
 
 
 class Parameter(NamedTuple):
@@ -215,13 +217,7 @@ def _operand(program: Program, word: str) -> Any:
 
 
 def packed(program: Program, values: list[bytes]) -> bytes:
-    """Return the parameter memory of a launch.
-
-    Raises
-    ------
-    Fault
-        If the number of arguments or the bytes of one are not those of the entry.
-    """
+    """Return the parameter memory of a launch, or refuse arguments of other sizes."""
     wanted = program.parameters
     if [len(value) for value in values] != [parameter.size for parameter in wanted]:
         got = ", ".join(str(len(value)) for value in values)

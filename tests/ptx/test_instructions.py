@@ -371,6 +371,54 @@ def test_floats_of_16_bits(kind, run):
             assert int(got) == want if want is not None else int(got) == 0x7FFF
 
 
+def test_quotients_and_roots_round_once(run):
+    a, b = floats(32), floats(32)
+    quotient, root = run("div.rn.f32 y, x0, x1;", [a, b], 32), run("sqrt.rn.f32 y, x0;", [a], 32)
+    about = run("div.full.f32 y, x0, x1;", [a, b], 32)
+    for i, ordinary in enumerate(finite(a, b)):
+        if ordinary and fraction(b[i], 32) != 0 and finite(quotient)[i]:
+            exact = fraction(a[i], 32) / fraction(b[i], 32)
+            assert exact == 0 or int(quotient[i]) == rounded(exact, 32)
+            far = abs(fraction(b[i], 32)) > 2**126 or abs(exact) < Fraction(2) ** -120
+            assert far or abs(fraction(about[i], 32) - exact) <= abs(exact) / 2**22
+        if ordinary and fraction(a[i], 32) > 0:
+            low, high = (fraction(int(root[i]) + n, 32) for n in (-1, 1))
+            at = fraction(root[i], 32)
+            assert ((at + low) / 2) ** 2 <= fraction(a[i], 32) <= ((at + high) / 2) ** 2
+
+
+def test_floats_become_integers(run):
+    a = floats(32)
+    cut_ = run("cvt.rzi.s32.f32 y, x0;", [a], 32)
+    floor = run("cvt.rmi.ftz.f32.f32 y, x0;", [a], 32)
+    nearest = run("cvt.rna.tf32.f32 y, x0;", [a], 32)
+    for x, z, down, near in zip(a, cut_, floor, nearest):
+        value = float(x.view(np.float32))
+        want = 0 if np.isnan(value) else max(-(2**31), min(2**31 - 1, value))
+        assert int(z) == int(want) % 2**32
+        if np.isfinite(value):
+            flushed = 0.0 if abs(value) < 2**-126 else value
+            assert down.view(np.float32) == np.floor(flushed)
+            assert int(near) == ((int(x) + 0x1000) & ~0x1FFF)  # ties go away from zero
+
+
+def test_permutations_of_bytes(run):
+    a, b, choice = patterns(32), patterns(32), patterns(32)
+    got = run("prmt.b32 y, x0, x1, x2;", [a, b, choice], 32)
+    wrapped = run("shf.l.wrap.b32 y, x0, x1, x2;", [a, b, choice], 32)
+    back = run("shf.r.wrap.b32 y, x0, x1, x2;", [a, b, choice], 32)
+    for x, y, n, z, left, right in zip(
+        *(map(int, part) for part in (a, b, choice, got, wrapped, back))
+    ):
+        eight = x | y << 32
+        for i in range(4):
+            byte = eight >> 8 * (n >> 4 * i & 7) & 255
+            want = (255 if byte > 127 else 0) if n >> 4 * i & 8 else byte
+            assert z >> 8 * i & 255 == want
+        assert left == eight << (n & 31) >> 32 & 0xFFFFFFFF
+        assert right == eight >> (n & 31) & 0xFFFFFFFF
+
+
 @pytest.mark.parametrize("kind", ["u32", "s32"])
 def test_fields_of_bits(kind, run):
     a, start = patterns(32), RNG.integers(0, 40, COUNT).astype(np.uint32)
