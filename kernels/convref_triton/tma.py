@@ -15,7 +15,7 @@ hold what other groups and pixels are made of, and are not stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -225,15 +225,15 @@ def in_boxes(pixels: Four, box: Four) -> Four:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    add(task, tile, launch)
+    add(task, tile, lambda *given: (launch(*given),))
 
 
-def add(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
-    """Add what computes a task with a kernel that reads boxes, whose `launch` is given."""
+def add(task: Task, tile: Tile, launches: Callable[..., Sequence[Launch]]) -> None:
+    """Add what computes a task with a kernel that reads boxes, whose `launches` are given."""
     pairs, y = laid(task), task.result()
     stored = task.stored(y)
     epilogue, scatter = task.epilogue(stored), task.kind == "scatter"
-    task.builder.steps.append(launch(task.geometry, pairs, stored, scatter, tile, epilogue))
+    task.builder.steps += launches(task.geometry, pairs, stored, scatter, tile, epilogue)
     task.finish(stored, y)
 
 
@@ -310,10 +310,12 @@ def given(
     channels: int,
     depth: int,
     epilogue: Epilogue = PLAIN,
+    first: int = 0,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
 
-    Those of tiles are left to the kernel; `depth` is how many channels a block has.
+    Those of tiles are left to the kernel; `depth` is how many channels a block has, and `first`
+    where y begins, in elements.
     """
     x, w = pairs[0]
     sides = (geometry.big, geometry.big_channels), (geometry.small, geometry.small_channels)
@@ -328,7 +330,8 @@ def given(
     box = best_box(pixels, sizes, rank, stride)
     x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank, stride)
     tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
-    w_map = ((filters, geometry.taps * tap), (geometry.taps * tap, 1), (channels, depth))
+    taps = prod(w.shape[2:])
+    w_map = ((filters, taps * tap), (taps * tap, 1), (channels, depth))
     maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
     arguments: dict[str, Any] = {
         name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
@@ -336,9 +339,9 @@ def given(
     tensors = {"y": y, **epilogue._asdict()}
     activation = tensors.pop("activation")
     arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
-    vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
+    vec = vector(y.dtype, y_n, y_c * k, *y_pixel, first), vector(y.dtype, k)
     los = (-lo for lo in geometry.lo) if scatter else geometry.lo
-    w_place = ((geometry.taps - 1) * tap, -tap) if geometry.flip else (0, tap)
+    w_place = ((taps - 1) * tap, -tap) if geometry.flip else (0, tap)
     w_group = (0, c) if scatter else (k, 0)
     boxes = in_boxes(sizes, box)
     y_steps = (step // vec[0] for step in (y_n, y_c * k, *y_pixel))
@@ -350,7 +353,7 @@ def given(
         "MOVE": tuple(-d for d in geometry.dilation) if scatter else geometry.dilation,
         "PAIRS": len(pairs),
         "BOX": box,
-        "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
+        "WIDE": first + y.image_span + box[0] * abs(y_n) >= LIMIT,
         "UNIT": y_c == 1,
         "VEC": vec,
         "ACTIVATION": activation,

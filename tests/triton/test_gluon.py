@@ -47,6 +47,7 @@ LINES = {
     "dgrad by 8": "conv.dgrad:n8c72k104_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
     "1x1": "conv.fprop:n8c256k256_i28x28_f1x1:dt=f16:mem=nhwc",
     "strided": "conv.fprop:n8c128k128_i28x28_f3x3_s2_p1:dt=bf16:mem=nhwc",
+    "dgrad strided": "conv.dgrad:n8c128k72_i28x28_f3x3_s2_p1:dt=bf16:mem=nhwc",
     "1d": "conv.fprop:n8c64k128_i900_f5_p2,3_d2:dt=bf16:mem=nhwc",
     "3d": "conv.fprop:n2c64k128_i9x12x13_f3x3x3_p1:dt=f16:mem=nhwc",
     "groups": "conv.fprop:n8c256k256g2_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
@@ -207,8 +208,12 @@ def test_a_measured_row_takes_one(card):  # noqa: F811
         (f"{LINE}:dev=cuda", "sm_80", "sm_80 has no warp groups that multiply"),
         (f"{LINE}:dev=cuda", "sm_100", "sm_100 has no warp groups that multiply"),
         (LINE, "sm_90", "the interpreter has no Gluon"),
-        (f"{LINE.replace('p1', 's9_p1')}:dev=cuda", "sm_90", "boxes do not scatter, and hold"),
-        (f"{LINES['dgrad by 8'].replace('p1', 's2_p1')}:dev=cuda", "sm_90", "boxes do not scat"),
+        (
+            f"{LINE.replace('p1', 's9_p1')}:dev=cuda",
+            "sm_90",
+            "boxes hold pixels that are at",
+        ),
+        (f"{LINES['dgrad by 8'].replace('p1', 's5_p1')}:dev=cuda", "sm_90", "more than 16 classes"),
     ],
 )
 def test_where_none_is_offered(line, arch, reason):
