@@ -1,45 +1,48 @@
-"""What the compiler is expected to make of each configuration: the columns of `expected.json`.
+"""What the compiler is expected to make of each configuration, in a file for each architecture.
 
 A configuration in the strong form multiplies with the best instruction of the architecture, reads
-its operands 16 bytes at a time and keeps a product in flight. A weaker one has its reason below.
-`python -m convref_triton.expected` compiles everything and writes the file; tests hold what the
-compiler makes today to it.
+its operands 16 bytes at a time, a warp at least 64 bytes of a row, and keeps a product in flight.
+A weaker one has its reason below. `python -m convref_triton.expected` compiles everything and
+writes the files; tests hold what the compiler makes today to them.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import aot, classes
+from . import aot, archs, classes
 from .classes import Specimen
 from .inspection import Inspection, inspect
 
-FILE = Path(__file__).parent / "expected.json"
+FOLDER = Path(__file__).parent / "expected"
 ARCHS = ("sm_90", "sm_80", "gfx942")
-SHARED = {"sm_90": 227 * 1024, "sm_80": 163 * 1024, "gfx942": 64 * 1024}  # bytes of a block
 BEST = {"sm_90": "wgmma", "sm_80": "mma.sync", "gfx942": "mfma"}
 DENSE = ("gather", "flat", "dual", "tma", "wgrad")  # kernels that are matrix products
 
-Columns = Mapping[str, Any]
+
+class Columns(NamedTuple):
+    """What is expected of a configuration, as `Inspection` names it; `loop` is a budget."""
+
+    mma: str
+    operands: str
+    loads: str
+    wait: int | None
+    shared: int
+    loop: int | None
 
 
 def columns(found: Inspection) -> Columns:
     """Return the columns of a configuration."""
-    return {
-        "mma": sorted(found.mma),
-        "operands": found.operands,
-        "loads": sorted(found.loop_loads),
-        "wait": found.wait,
-        "loop": found.loop,
-        "registers": found.registers,
-        "shared": found.shared,
-    }
+    mma, loads = "+".join(sorted(found.mma)), "+".join(sorted(found.loop_loads))
+    return Columns(mma, found.operands, loads, found.wait, found.shared, found.loop)
 
 
 def weaknesses(specimen: Specimen, found: Inspection) -> list[str]:
@@ -51,6 +54,8 @@ def weaknesses(specimen: Specimen, found: Inspection) -> list[str]:
         weak.append("instruction")
     if not all(name.endswith(" 16") or "TMA" in name for name in found.loop_loads):
         weak.append("loads")
+    if any(access.proven and not access.coalesced for access in found.accesses):
+        weak.append("rows")
     if found.arch == "sm_90" and not weak and (found.operands != "SS" or not found.wait):
         weak.append("pipeline")
     return [f"{name}: {reason(specimen, name, found)}" for name in weak]
@@ -63,11 +68,9 @@ def reason(specimen: Specimen, weak: str, found: Inspection) -> str:
     return next(known, ptxas if weak == "pipeline" else "")
 
 
-def key(specimen: Specimen, arch: str) -> str:
-    """Return the row of a specimen on an architecture."""
-    kernel = specimen.launch.kernel.__name__
-    chosen = "" if specimen.choice is None else f" {specimen.choice}"
-    return f"{specimen.name}{chosen} {kernel} {arch}"
+def configuration(specimen: Specimen) -> str:
+    """Return the choice of a specimen and the kernel that it launches: what a row is of."""
+    return f"{specimen.choice}: {specimen.launch.kernel.__name__}"
 
 
 def _number(specimen: Specimen) -> str:
@@ -76,6 +79,13 @@ def _number(specimen: Specimen) -> str:
 
 def _size(specimen: Specimen) -> str:
     return specimen.name.split()[-2]
+
+
+def _least(specimen: Specimen) -> int:
+    """Return the bytes of the smaller operand's tile."""
+    size = 2 if _number(specimen).endswith("16") else 4
+    least: int = min(_constant("BM")(specimen), _constant("BN")(specimen))
+    return least * _constant("BK")(specimen) * size
 
 
 def _constant(name: str) -> Callable[[Specimen], Any]:
@@ -92,6 +102,11 @@ REASONS: tuple[tuple[str, str, Callable[[Specimen], bool]], ...] = (
     ),
     ("loads", "odd sizes share no vector", lambda s: _size(s) in ("odd", "ones")),
     ("loads", "a row for shorter vectors", lambda s: _constant("RUN")(s) in (1, 2, 4)),
+    (
+        "loads",
+        "16 bytes a thread are more than a tile",
+        lambda s: _least(s) < 16 * s.launch.warps * (64 if s.arch.startswith("gfx") else 32),
+    ),
     ("loads", "a group of few channels is a short vector", lambda s: "grouped" in s.name),
     ("loads", "a group of one channel has no vector", lambda s: "depthwise" in s.name),
     (
@@ -125,25 +140,79 @@ def _inspect(made: aot.Compiled | aot.CompileError) -> Inspection | aot.CompileE
     return made if isinstance(made, aot.CompileError) else inspect(made)
 
 
-def read() -> dict[str, Columns]:
-    """Return the rows of the file."""
-    rows: dict[str, Columns] = json.loads(FILE.read_text("utf-8"))
-    return rows
+def faults(specimen: Specimen, found: Inspection | aot.CompileError) -> list[str]:
+    """Return what no configuration may have, each as a text."""
+    if isinstance(found, aot.CompileError):
+        return [str(found)]
+    wrong = [f"{found.spills} accesses to local memory"] if found.spills else []
+    if found.shared > archs.shared(specimen.arch):
+        wrong.append(f"{found.shared} bytes of shared memory")
+    weak = weaknesses(specimen, found)
+    return wrong + [f"{text}no reason is known" for text in weak if text.endswith(": ")]
 
 
-def main(archs: list[str]) -> int:
-    """Write the rows of every configuration; exit status 1 if one does not compile or spills."""
-    rows, bad = dict(read()) if FILE.exists() else {}, 0
-    for arch in archs or ARCHS:
+Rows = dict[str, dict[Columns, list[str]]]  # by configuration and columns: names of specimens
+
+
+def read(arch: str) -> dict[tuple[str, str], set[Columns]]:
+    """Return what the file of an architecture expects, by configuration and specimen's name.
+
+    A plan may launch a kernel more than once: a set has the columns of each.
+    """
+    found = defaultdict(set)
+    rows = json.loads((FOLDER / f"{arch}.json").read_text("utf-8"))
+    for configured, texts in rows.items():
+        for text, *names in texts:
+            for name in itertools.chain.from_iterable(map(unfold, names)):
+                found[configured, name].add(Columns(*text))
+    return dict(found)
+
+
+def write(arch: str, rows: Rows) -> None:
+    """Write the file of an architecture, a line for what differs."""
+    lines = []
+    for configured, columns_of in rows.items():
+        texts = ",\n".join(json.dumps([found, *fold(n)]) for found, n in columns_of.items())
+        lines.append(f"{json.dumps(configured)}: [\n{texts}\n]")
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{arch}.json").write_text("{" + ",\n".join(lines) + "}\n", "utf-8")
+
+
+def fold(names: Iterable[str]) -> list[str]:
+    """Return names of the form "shape size number" with those that differ in one word as one.
+
+    >>> fold(["jvp odd f16", "jvp odd bf16", "depthwise jvp odd f16"])
+    ['jvp odd f16|bf16', 'depthwise jvp odd f16']
+    """
+    words = [tuple(name.rsplit(" ", 2)) for name in dict.fromkeys(names)]
+    for place in (2, 1, 0):
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for found in words:
+            alike.setdefault(found[:place] + found[place + 1 :], []).append(found[place])
+        words = [(*rest[:place], "|".join(own), *rest[place:]) for rest, own in alike.items()]
+    return [" ".join(found) for found in words]
+
+
+def unfold(text: str) -> Iterator[str]:
+    """Yield the names that `fold` made one."""
+    for words in itertools.product(*(part.split("|") for part in text.rsplit(" ", 2))):
+        yield " ".join(words)
+
+
+def main(wanted: list[str]) -> int:
+    """Write the rows of every configuration; exit status 1 if one has faults."""
+    bad = 0
+    for arch in wanted or ARCHS:
+        rows: Rows = defaultdict(lambda: defaultdict(list))
         specimens = classes.specimens(classes.lines(), every=True, arch=arch)
         for specimen, found in inspected(specimens, arch):
-            name = key(specimen, arch)
-            if isinstance(found, aot.CompileError) or found.spills:
-                print(name, found if isinstance(found, Exception) else f"{found.spills} spills")
+            wrong = faults(specimen, found)
+            if wrong:
+                print(specimen.name, configuration(specimen), arch, *wrong)
                 bad += 1
-            else:
-                rows[name] = columns(found)
-    FILE.write_text(json.dumps(rows, indent=0, sort_keys=True) + "\n", "utf-8")
+            if not isinstance(found, aot.CompileError):
+                rows[configuration(specimen)][columns(found)].append(specimen.name)
+        write(arch, rows)
     return int(bad > 0)
 
 

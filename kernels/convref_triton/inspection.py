@@ -398,7 +398,7 @@ def _inspect_amd(compiled: Compiled) -> Inspection:
     code = parse_amd(text)
     noted = dict(re.findall(r"^\s+\.(\w+):\s+(\d+)\s*$", text, re.M))
     loop, products = _hot(code, amd_mma)
-    spilled = int(noted.get("vgpr_spill_count", 0)) + int(noted.get("sgpr_spill_count", 0))
+    # Scalars that do not fit go to lanes of a vector register, not to memory.
     scratch = sum(i.opcode.startswith(("scratch_load", "scratch_store")) for i in code)
     return Inspection(
         compiled.name,
@@ -408,7 +408,7 @@ def _inspect_amd(compiled: Compiled) -> Inspection:
         *_accessed(code, amd_access),
         _accessed(loop, amd_access)[0] if loop is not None else {},
         int(noted["vgpr_count"]),
-        spilled + scratch,
+        scratch,
         compiled.metadata["shared"],
         None,
         "",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from . import gather, reduce, table
+from .geometry import LIMIT
 from .launch import Buffer
 from .table import Tile
 from .task import Task
@@ -36,7 +37,9 @@ def admits(task: Task) -> str | None:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles with which there is something to cut."""
     rows = table.tiles("split", task.dtype, task.math, task.arch)
-    return tuple(tile for tile in rows if splits(task, tile) > 1)
+    far = any(tensor.span >= LIMIT for pair in task.pairs for tensor in pair)
+    most = table.MOST_FAR if far else max(tile.bm * tile.bn for tile in rows)
+    return tuple(tile for tile in rows if tile.bm * tile.bn <= most and splits(task, tile) > 1)
 
 
 def choose(task: Task) -> Tile:

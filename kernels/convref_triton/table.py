@@ -224,6 +224,7 @@ SHORT: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("wgrad", "tf32"): (TF32[0], *TF32[2:]),
     ("wgrad", "tf32x3"): TF32[2:],
 }
+MOST_FAR = 128 * 64  # results of a tile whose parts are stored with 64-bit offsets beside them
 TALLEST = {"gather": 128}  # rows of a tile by vectors of less than 16 bytes
 REDUCE = Tile(8, 128, 1, 4, 1)  # splits and elements of a block
 
