@@ -52,6 +52,10 @@ def _wide(kind: str, a: Array, b: Array) -> Array:
     return a.astype(wide) * b.astype(wide)
 
 
+def _high(kind: str, a: Array, b: Array) -> Array:
+    return (_wide(kind, a, b) >> 8 * a.itemsize).astype(a.dtype)
+
+
 def _two(kind: str, upper: Array, lower: Array) -> Array:
     high, low = (numbers.rounded(a, kind).astype(np.uint32) for a in (upper, lower))
     return high << np.uint32(16) | low
@@ -70,7 +74,7 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"mul\.wide\.([su](?:16|32))", "{0} {0}", _wide),
     (r"mad\.wide\.([su])16", "{0}16 {0}16 {0}32", lambda kind, a, b, c: _wide(kind, a, b) + c),
     (r"mad\.wide\.([su])32", "{0}32 {0}32 {0}64", lambda kind, a, b, c: _wide(kind, a, b) + c),
-    (r"mul\.hi\.([su]32)", "{0} {0}", lambda kind, a, b: (_wide(kind, a, b) >> 32).astype(a.dtype)),
+    (r"mul\.hi\.([su](?:16|32))", "{0} {0}", _high),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", _fused),
     (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),

@@ -109,12 +109,10 @@ class Machine:
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
-        # Registers of wgmma: whether a product has not been waited for, or a thread wrote since its
-        # last fence.
+        # Registers of wgmma: a product has not been waited for; a thread wrote since its last fence.
         self.fragments = matrices.fragments(program.code)
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
-        self._steps = 0
-        self._nudged: dict[int, bytes] = {}
+        self._steps, self._nudged = 0, dict[int, bytes]()
 
     def run(self) -> None:
         """Run all threads to their end."""
@@ -173,6 +171,10 @@ class Machine:
                 self.pc[lanes] = pc
             if len(chosen):
                 operation(self, instruction, chosen)
+            else:  # what a guard keeps all from writing may still be moved around
+                for name in np.atleast_1d(np.array(instruction.operands[:1], object)).ravel():
+                    if isinstance(name, str) and self.program.width(name):
+                        self.held(instruction, name)
             if parts:
                 return
         self.pc[lanes] = pc

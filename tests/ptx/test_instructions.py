@@ -141,15 +141,23 @@ def test_wide_products(kind, run):
         assert int(z) == number(x, kind) * number(y, kind) % (1 << 2 * bits)
 
 
-@pytest.mark.parametrize("kind", ["s32", "u32"])
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32"])
 def test_high_products_and_sums_of_products(kind, run):
-    a, b, c = patterns(32), patterns(32), patterns(32)
-    high = run(f"mul.hi.{kind} y, x0, x1;", [a, b], 32)
-    mad = run(f"mad.lo.{kind} y, x0, x1, x2;", [a, b, c], 32)
+    bits = int(kind[1:])
+    a, b, c = patterns(bits), patterns(bits), patterns(bits)
+    high = run(f"mul.hi.{kind} y, x0, x1;", [a, b], bits)
+    mad = run(f"mad.lo.{kind} y, x0, x1, x2;", [a, b, c], bits)
     for x, y, z, h, m in zip(a, b, c, high, mad):
         product = number(x, kind) * number(y, kind)
-        assert int(h) == (product >> 32) % 2**32
-        assert int(m) == (product + int(z)) % 2**32
+        assert int(h) == (product >> bits) % 2**bits
+        assert int(m) == (product + int(z)) % 2**bits
+
+
+def test_what_a_guard_keeps_from_all_may_be_moved(run):
+    a = patterns(32)
+    body = """setp.ne.u32 %p1, x0, x0; @%p1 mov.b32 %r20, 7; mov.b32 %r21, %r20;
+    selp.b32 y, %r21, x0, %p1;"""
+    assert run(body, [a], 32).tolist() == a.tolist()
 
 
 @pytest.mark.parametrize(
