@@ -1,4 +1,7 @@
-"""A Plan on CPU tensors: its launches by the PTX that a GPU would be given, read by NumPy."""
+"""A Plan on CPU tensors: its launches by the PTX that a GPU would be given, read by NumPy.
+
+`convref check convref_triton.emulated:backend` holds what the compiler made to the reference.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,19 @@ from typing import Any
 
 import torch
 
+from convref.arrays import to_torch
+from convref.case import Call
 from convref_driver.manifest import pack
-from convref_ptx import Buffer, TensorMap, launch, parse
+from convref_ptx import Buffer, Fault, TensorMap, launch, parse
 
 from . import aot, gpu
+from .backend import TritonBackend, _facts, _plan
+from .builder import NEW
 from .interpreted import copy, poisoned
 from .launch import Copy, Descriptor, Launch, Plan, Slot
+from .plan import Choice
 from .specialise import specialise
+from .task import Fusion
 
 PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -76,3 +85,26 @@ def execute(
     arguments += [None] * len(manifest.scratch)
     program = parse(compiled.asm["ptx"])
     launch(program, step.grid, manifest.threads, arguments, seed, late, manifest.shared)
+
+
+class Emulated(TritonBackend):
+    """The backend `triton`, whose launches run from their PTX, at either moment."""
+
+    def _run(
+        self, call: Call, arrays: dict[str, Any], choice: Choice | None, fusion: Fusion
+    ) -> dict[str, torch.Tensor]:
+        tensors = {role: to_torch(array) for role, array in arrays.items()}
+        facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
+        made = _plan(call, facts, choice, fusion)
+        early, found = (run(made, tensors, late=late) for late in (False, True))
+        for name, tensor in found.items():
+            if _bytes(early[name]) != _bytes(tensor):
+                raise Fault(f"{made.reason}: {name} depends on when copies and products happen")
+        return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+backend = Emulated("triton.emulated")
