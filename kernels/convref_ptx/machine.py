@@ -109,7 +109,7 @@ class Machine:
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
-        # Registers of wgmma: a product has not been waited for; a thread wrote since its last fence.
+        # Registers of wgmma: products were not waited for; a thread wrote since its last fence.
         self.fragments = matrices.fragments(program.code)
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
         self._steps, self._nudged = 0, dict[int, bytes]()
