@@ -117,7 +117,7 @@ def multiply(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Compute a group's tiles, or its rows of all tiles, in parts of PART columns."""
+    """Compute a group's tiles, or its rows of all tiles, in parts of LAST columns."""
     y, bias, scale, shift, residual = tensors
     # Strides come in vectors, here too: what a product is divided by is not passed on to a group.
     y_0, y_n, y_g, y_d, y_h, y_w, y_c = y_steps
@@ -128,7 +128,9 @@ def multiply(
     ROWS: gl.constexpr = BM // READERS
     FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
     TURNS: gl.constexpr = 1 if READERS > 1 else 2
-    OUT: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    # The error function takes registers that parts of 128 rows leave no room for.
+    LAST: gl.constexpr = PART // 2 if ACTIVATION == "gelu" and ROWS > 64 else PART
+    OUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // LAST, LAST // 8], [4, 1], [1, 0])
     begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
@@ -139,9 +141,9 @@ def multiply(
         i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
         pixels, real = in_image(i, n, o, p, q, *sizes, y_n, y_d, y_h, y_w, BOX)
         to_y = y_0 + n * image_y + group * group_y
-        parts = in_parts(acc, BN // PART)
-        for part in gl.static_range(BN // PART):
-            outs = column * BN + part * PART + gl.arange(0, PART, gl.SliceLayout(0, OUT))
+        parts = in_parts(acc, BN // LAST)
+        for part in gl.static_range(BN // LAST):
+            outs = column * BN + part * LAST + gl.arange(0, LAST, gl.SliceLayout(0, OUT))
             known = outs < K
             inside = real[:, None] & known[None, :]
             y_tile = to_y + (pixels[:, None] + (outs * y_c)[None, :])

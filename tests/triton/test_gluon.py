@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from convref.case import Spec
 from convref.errors import ConvrefError
 from convref.line import parse
 
@@ -26,10 +27,12 @@ from triton.runtime.jit import create_function_from_signature
 
 from convref_triton import aot, gpu, inspection, race, ring
 from convref_triton.backend import backend
-from convref_triton.geometry import operands
+from convref_triton.epilogue import ACTIVATIONS
+from convref_triton.geometry import Tensor, lying, operands
 from convref_triton.launch import Descriptor, Launch, Slot
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
+from convref_triton.task import Fusion
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
@@ -109,6 +112,21 @@ def test_every_row_is_in_the_strong_form(name):
         assert len(steps(compiled)) == ring.GROUPS
         if choice.tile[:3] in MARKED:
             assert max(steps(compiled)) <= MARKS[choice.kernel], choice
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+def test_nothing_spills_whatever_follows_the_sums(activation):
+    call = on_card(LINES["fprop by 16"].replace(":bias=0", ""))
+    y = call.problem.shape("y")
+    known = operands(call) | {"z": lying("z", y, "nkpq", Spec("bf16", "npqk"))}
+    known |= {name: Tensor(name, y[1:2], (1,), "bf16") for name in ("scale", "shift")}
+    fusion = Fusion("scale", "shift", "z", activation)
+    for choice in raced(call)[1:3]:  # a group of each has 128 rows of 128 sums
+        made = plan(call, known, choice, fusion=fusion)
+        launch = next(s for s in made.steps if isinstance(s, Launch))
+        found = inspection.inspect(aot.compile(specialise(launch), "sm_90"))
+        assert (found.operands, found.spills) == ("SS", 0)
+        assert set(found.stores) == {"STG 16"}
 
 
 def test_odd_channels_of_the_result_spill_nothing_either():
@@ -248,6 +266,7 @@ def test_another_triton_has_none_of_them():
 import sys, triton
 triton.__version__ = "3.9.0"
 sys.modules["triton.experimental.gluon"] = None
+from convref.case import Spec
 from convref.errors import ConvrefError
 from convref.line import parse
 from convref_triton import race
