@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from convref.arrays import like
+from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.judge import judge
 from convref.line import parse
@@ -75,6 +76,20 @@ def test_its_ptx_is_right_at_either_moment(case):
     for late in (False, True):
         told = verdict(case, made, tensors, late)
         assert (told.kind, told.reason) == ("pass", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "conv.backward:n2c12k8g2_i5x6_f3x2_s2_p1,0x1,2_d1x2:dt=bf16:mem=nhwc:fill=normal",
+        "conv.wgrad:n2c3k21g3_i8x4_f4x2_s1x3_p5,5x-3,2_d1x2:t=1:dt=f16:fill=normal",
+        "max_pool.backward:n2c35_i9x10_f3_s1_p1:mem=nhwc:fill=ties",
+        "batch_norm.fprop:n2c35_i3x4:mem=nhwc:fill=normal",
+    ],
+)
+def test_the_court_hears_the_ptx_of_any_kernel(line):
+    found = examine(parse(line), emulated.backend)
+    assert (found.verdict, found.reason) == ("pass", "")
 
 
 def more(by):
