@@ -325,7 +325,7 @@ def launch(
         Parts that the reduction is cut into; y is then the first of as many that follow one
         another.
     """
-    x, w = pairs[0] if pairs else (y, y)
+    x, w = pairs[0] if pairs else (y, y)  # of no products nothing is read
     x_2, w_2 = pairs[1] if len(pairs) > 1 else (None, None)
     read, written = geometry.big, geometry.small
     c, k = geometry.big_channels, geometry.small_channels
@@ -343,8 +343,7 @@ def launch(
     steps, vec = in_vectors(x.dtype, x_steps, w_steps, y_steps, c, k, unit_w)
     rows = images * prod(pixels)
     wide = max(_reach(t, s, tile, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
-    tensors = {"x": x, "w": w} if pairs else {}
-    tensors |= {"x_2": x_2, "w_2": w_2, "y": y, **epilogue._asdict()}
+    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue._asdict()}
     activation = tensors.pop("activation")
     slots = {name: slot(tensors.get(name)) for name in gather.arg_names[:9]}
     sizes = dict(
