@@ -56,6 +56,20 @@ def _high(kind: str, a: Array, b: Array) -> Array:
     return (_wide(kind, a, b) >> 8 * a.itemsize).astype(a.dtype)
 
 
+def _shorts(name: str, kind: str, *ab: Array) -> Array:
+    words = (np.ascontiguousarray(w).view(np.uint16) for w in np.broadcast_arrays(*ab))
+    a, b = (numbers.seen(word, kind).astype(np.float32) for word in words)
+    return numbers.rounded(numbers.BINARY[name](a, b), kind).view(ab[0].dtype)
+
+
+def _flushed(a: Array) -> Array:
+    return np.where(abs(a) < TINY, np.copysign(np.float32(0), a), a)
+
+
+def _power(a: Array) -> Array:
+    return np.exp2(a.astype(np.float64)).astype(np.float32)  # a GPU's may be 2 ulp off
+
+
 def _two(kind: str, upper: Array, lower: Array) -> Array:
     high, low = (numbers.rounded(a, kind).astype(np.uint32) for a in (upper, lower))
     return high << np.uint32(16) | low
@@ -66,7 +80,10 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
     (r"(and|or|xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
     (r"(add|sub|mul)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
+    (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})", "b16 b16", _shorts),
+    (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})x2", "b32 b32", _shorts),
     (r"(min|max)\.(f32|f64)", "{1} {1}", _binary),
+    (r"(min|max)\.NaN\.f32", "f32 f32", lambda name, *ab: numbers.NAN_TOO[name](*ab)),
     (rf"(mul)\.lo\.({_INTEGER})", "{1} {1}", _binary),
     (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
     (r"neg\.([sf](?:16|32|64))", "{0}", lambda kind, a: -a),
@@ -77,6 +94,10 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"mul\.hi\.([su](?:16|32))", "{0} {0}", _high),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", _fused),
+    (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flushed(_fused("", *map(_flushed, a)))),
+    (r"abs\.ftz\.f32", "f32", lambda a: abs(_flushed(a))),
+    (r"ex2\.approx\.f32", "f32", _power),
+    (r"ex2\.approx\.ftz\.f32", "f32", lambda a: _flushed(_power(_flushed(a)))),
     (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),
     (r"shr\.([bus](?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, True)),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
@@ -95,7 +116,7 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"sqrt\.rn\.f32", "f32", np.sqrt),
     (r"prmt\.b32", "b32 b32 b32", numbers.permuted),
     (r"cvt\.rzi\.s32\.f32", "f32", _cut),
-    (r"cvt\.rmi\.ftz\.f32\.f32", "f32", lambda a: np.floor(np.where(abs(a) < TINY, 0 * a, a))),
+    (r"cvt\.rmi\.ftz\.f32\.f32", "f32", lambda a: np.floor(_flushed(a))),
     (r"cvt\.rna\.tf32\.f32", "b32", lambda a: (a + 0x1000) & np.uint32(0xFFFFE000)),
     (rf"cvt\.f32\.({_SHORT})", "{0}", lambda kind, a: a.astype(np.float32)),
     (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),

@@ -154,6 +154,8 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "rem": lambda a, b: a - divided(a, b) * b,
 }
 
+NAN_TOO = {"min": np.minimum, "max": np.maximum}
+
 COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: (a != b) & (a == a) & (b == b),

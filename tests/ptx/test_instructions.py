@@ -312,6 +312,73 @@ def test_minimum_and_maximum_pass_numbers_over_nan(bits, run):
             assert np.isnan(z) if want is None else z == want
 
 
+def test_minimum_and_maximum_pass_nan_over_numbers(run):
+    a, b = floats(32), floats(32)
+    for name, choose in (("min", min), ("max", max)):
+        got = run(f"{name}.NaN.f32 y, x0, x1;", [a, b], 32).view("f4")
+        for x, y, z in zip(a.view("f4"), b.view("f4"), got):
+            assert np.isnan(z) if np.isnan(x) or np.isnan(y) else z == choose(x, y)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("name", FLOATING)
+def test_pairs_of_16_bits_round_each_once(name, kind, run):
+    a, b = patterns(32), patterns(32)
+    got = run(f"{name}.rn.{kind}x2 y, x0, x1;", [a, b], 32)
+    plain = run(f"{name}.{kind}x2 y, x0, x1;", [a, b], 32)
+    assert got.tolist() == plain.tolist()
+    lower = [n.astype(np.uint16) for n in (a, b)]
+    single = run(f"{name}.{kind} y, x0, x1;", lower, 16)
+    assert single.tolist() == got.astype(np.uint16).tolist()
+    checked = 0
+    for x, y, z in zip(*(words.view(np.uint16) for words in (a, b, got))):
+        if all(np.isfinite(seen(word, kind)) for word in (x, y, z)):
+            exact = FLOATING[name](*(Fraction(float(seen(word, kind))) for word in (x, y)))
+            about = [n for n in range(max(int(z) - 1, 0), int(z) + 2) if n < 1 << 16]
+            around = [n for n in about if np.isfinite(seen(n, kind))]
+            far = [(abs(Fraction(float(seen(n, kind))) - exact), n & 1) for n in around]
+            assert min(far) == far[around.index(int(z))]
+            checked += 1
+    assert checked > COUNT // 2
+
+
+def seen(word, kind):
+    """Return a pattern of 16 bits as a number."""
+    if kind == "bf16":
+        return np.uint32(int(word) << 16).view(np.float32)
+    return np.uint16(word).view(np.float16)
+
+
+def flushed(pattern):
+    """Return float32 with zero for a subnormal."""
+    return pattern & 0x80000000 if pattern & 0x7F800000 == 0 else pattern
+
+
+def test_subnormals_are_flushed_where_that_is_asked(run):
+    a, b, c = floats(32), floats(32), floats(32)
+    size = run("abs.ftz.f32 y, x0;", [a], 32)
+    keep = ~np.isnan(a.view("f4"))
+    assert size[keep].tolist() == [flushed(int(x)) & 0x7FFFFFFF for x in a[keep]]
+    zeros = [np.array([flushed(int(x)) for x in n], np.uint32) for n in (a, b, c)]
+    got = run("fma.rn.ftz.f32 y, x0, x1, x2;", [a, b, c], 32)
+    whole = run("fma.rn.f32 y, x0, x1, x2;", zeros, 32)
+    keep = ~np.isnan(whole.view("f4"))
+    assert got[keep].tolist() == [flushed(int(x)) for x in whole[keep]]
+
+
+def test_powers_of_two_are_within_two_units(run):
+    a = floats(32)
+    about, cut_ = run("ex2.approx.f32 y, x0;", [a], 32), run("ex2.approx.ftz.f32 y, x0;", [a], 32)
+    with np.errstate(all="ignore"):
+        exact = np.exp2(a.view("f4").astype(np.float64))
+    for x, y, z in zip(exact, about.view("f4").astype(np.float64), cut_):
+        if np.isnan(x):
+            assert np.isnan(y)
+        elif 2.0**-120 < x < 2.0**128:
+            assert abs(y - x) <= x * 2.0**-22
+            assert z == np.float32(y).view(np.uint32)
+
+
 @pytest.mark.parametrize(
     ("to", "from_"),
     [

@@ -85,6 +85,10 @@ def test_its_ptx_is_right_at_either_moment(case):
         "conv.wgrad:n2c3k21g3_i8x4_f4x2_s1x3_p5,5x-3,2_d1x2:t=1:dt=f16:fill=normal",
         "max_pool.backward:n2c35_i9x10_f3_s1_p1:mem=nhwc:fill=ties",
         "batch_norm.fprop:n2c35_i3x4:mem=nhwc:fill=normal",
+        "conv.jvp:n1c1k1_i1_f1:tan=0",  # a sum of nothing
+        "conv.jvp:n2c4k3_i5x4_f2x2_s2_p1:t=1:op=1:tan=b:dt=bf16:mem=nhwc",
+        "conv.double_backward:n2c8k8g8_i5x5_f3x3_p1:tan=0:dt=f16",
+        "conv.dgrad:n2c8k0_i5x5_f3x3_p1:dt=bf16:mem=nhwc",
     ],
 )
 def test_the_court_hears_the_ptx_of_any_kernel(line):

@@ -5,6 +5,7 @@ that follows from the roundings in float32 on the way, and from the last one.
 """
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -20,7 +21,17 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import depthwise, direct, dual, flat, gather, interpreted, split, tma
+from convref_triton import (
+    depthwise,
+    direct,
+    dual,
+    emulated,
+    flat,
+    gather,
+    interpreted,
+    split,
+    tma,
+)
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.epilogue import ACTIVATIONS
@@ -61,7 +72,7 @@ WIDE = {
 }
 
 
-def fused(case, kernel, fusion, extra, tile=None):
+def fused(case, kernel, fusion, extra, tile=None, run=interpreted.run):
     """Return y of a case computed by `kernel` with `fusion`, whose operands are `extra`."""
     call = case.call
     tensors, known = facts(call, operands(case))
@@ -71,7 +82,7 @@ def fused(case, kernel, fusion, extra, tile=None):
     task = Task(builder, geometry(call.conv), "y", fusion)
     assert kernel.admits(task) is None
     kernel.plan(task, tile or kernel.choose(task))
-    return interpreted.run(builder.plan(), tensors)["y"]
+    return run(builder.plan(), tensors)["y"]
 
 
 def drawn(case, names, seed, spread=1.0):
@@ -136,6 +147,19 @@ def test_values_lie_within_the_bound(kernel, line, activation):
     got = fused(case, kernel, fusion, extra)
     value, limit = expected(case, extra, activation)
     held(case, got, value, limit)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_the_compiler_makes_of_it_lies_within_the_bound(activation, late):
+    """The PTX, run by our interpreter of it; each activation behind another kernel's sums."""
+    pairs = {"relu": LINES[5], "silu": LINES[0], "gelu": LINES[12], "hardswish": LINES[4]}
+    kernel, line = pairs[activation]
+    case = replace(parse(line), fill="normal", seed=5)
+    extra = drawn(case, PARTS, 7)
+    fusion = Fusion(*PARTS, activation=activation)
+    got = fused(case, kernel, fusion, extra, run=partial(emulated.run, late=late))
+    held(case, got, *expected(case, extra, activation))
 
 
 @pytest.mark.parametrize(("kernel", "line"), [LINES[i] for i in (0, 3, 5, 7, 9, 12)])

@@ -26,6 +26,7 @@ from convref.problem import ConvProblem
 pytest.importorskip("triton", reason="triton is not installed")
 pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
 
+import test_epilogue
 import triton
 from forced import facts
 from test_tma import wide_cases
@@ -33,7 +34,7 @@ from test_tma import wide_cases
 from convref_triton import emulated, gluon_fprop, gluon_wgrad, race, table, tma
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
-from convref_triton.geometry import geometry
+from convref_triton.geometry import Tensor, geometry
 from convref_triton.task import UNFUSED, Fusion, Task
 
 pytestmark = pytest.mark.skipif(
@@ -92,6 +93,19 @@ LINES = (
     "conv.wgrad:n6c128k144g2_i2x4x4_f1x1x3_p0,0x0,0x2,0:flip=1:dt=bf16:fill=int",
     "conv.wgrad:n70c64k64_i8_f3_p1:t=1:dt=f16:mem=nhwc:fill=int",
 )
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
+def test_activations_and_parts_of_an_epilogue(monkeypatch, activation):
+    monkeypatch.setattr(table, "SMS", 1)
+    case = parse("conv.fprop:n2c72k80_i6x5_f3x2_p1:dt=bf16:mem=nhwc:fill=normal:seed=5")
+    extra = test_epilogue.drawn(case, test_epilogue.PARTS, 7)
+    tensors, known = facts(case.call, arrays_of(case))
+    known |= {n: Tensor(n, tuple(t.shape), t.stride(), "bf16") for n, t in extra.items()}
+    fusion = Fusion(*test_epilogue.PARTS, activation=activation)
+    plan, _ = planned(case.call, known, 2, fusion)
+    got = emulated.run(plan, tensors | extra, late=True)["y"]
+    test_epilogue.held(case, got, *test_epilogue.expected(case, extra, activation))
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
