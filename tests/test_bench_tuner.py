@@ -144,6 +144,15 @@ def test_tests_on_a_card_are_green_if_they_ran_and_none_failed(tmp_path, rows, g
     assert steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton") == green
 
 
+@pytest.mark.parametrize(
+    ("status", "failed"), [(1, []), (-11, []), (2, ["ERROR tests/ptx/test_x.py"]), (4, [])]
+)
+def test_tests_on_a_card_that_did_not_run_are_not_green(tmp_path, status, failed):
+    row = {"what": "marked", "key": "k", "status": status, "said": [], "failed": failed}
+    records.append(tmp_path / "gpu.jsonl", row)
+    assert not steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton")
+
+
 def test_configurations_are_arms_by_number(stub):
     call = LAYER.call("fprop", 1)
     assert configured("stub@1", call) == (stub, {"configuration": {"tile": 128}})

@@ -50,7 +50,7 @@ def present() -> str:
     return ""
 
 
-ALL = ("convref", "kernels", "bench")
+ALL = ("convref", "kernels", "bench", "tests")
 BASELINE = ("bench",)  # what no kernel of ours changes is not measured again after a change
 
 
@@ -88,7 +88,7 @@ STEPS = (
     Step("cudnn", 120, sources=BASELINE),
     Step("canary", 60, kernels),
     Step("properties", 200, kernels),
-    Step("marked", 200, kernels),
+    Step("marked", 450, kernels),
     Step("anchors", 120, kernels),
     Step("fused", 120),
     Step("tuner", 200, kernels),

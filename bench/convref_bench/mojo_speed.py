@@ -143,6 +143,8 @@ def main(words: Sequence[str]) -> int:
     chosen = [
         one for one in RUNS if one[0] in args.suite.split(",") and one[1] in args.dtype.split(",")
     ]
+    if not chosen:
+        parser.error(f"no suite {args.suite} in {args.dtype}")
     counts = [int(word) for word in args.threads.split(",")]
     return int(sum(run(*one, count, args.out) for count in counts for one in chosen) > 0)
 

@@ -216,14 +216,14 @@ class Device:
 
     Parameters
     ----------
-    least : tuple of int
-        The oldest architecture whose PTX the kernels have.
+    only : tuple of int, optional
+        The one architecture whose PTX the kernels have; else any from sm_80 on.
     """
 
     device = "cuda"
 
-    def __init__(self, least: tuple[int, int] = (8, 0)) -> None:
-        self.least = least
+    def __init__(self, only: tuple[int, int] | None = None) -> None:
+        self.only = only
 
     def missing(self) -> str | None:
         """Return None, or that there is no CUDA device that is new enough."""
@@ -231,9 +231,10 @@ class Device:
             import torch
         except ImportError:
             return "needs torch for its CUDA tensors"
-        if not torch.cuda.is_available() or torch.cuda.get_device_capability() < self.least:
-            return f"needs a CUDA device of sm_{self.least[0]}{self.least[1]} or newer"
-        return None
+        found = torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
+        if self.only and found != self.only:
+            return "needs a CUDA device of sm_{}{}".format(*self.only)
+        return None if found >= (8, 0) else "needs a CUDA device of sm_80 or newer"
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
         """Return the operand, checked: strides are arguments of the kernels."""

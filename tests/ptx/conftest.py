@@ -1,6 +1,6 @@
 """Where a micro-test's PTX runs: in the interpreter, or on a GPU, which confirms what is expected.
 
-A GPU's run writes what it has confirmed, and the digest of what it computed, to bench/results.
+A GPU's run writes what it has confirmed, and the digest of what it computed, beside the tests.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import pytest
 
 from convref_ptx import Buffer, TensorMap, launch, parse
 
-GOLDEN = Path(__file__).parents[2] / "bench" / "results" / "ptx.json"
+GOLDEN = Path(__file__).parent / "golden.json"
 CONFIRMED = json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}
 RAN = {}  # name of a test: (digest of its PTX, digest of what a GPU computed)
 BODIES = {}  # of the tests that have run, by their file
@@ -34,7 +34,7 @@ def plain(name):
 def on_gpu(text, grid, threads, arguments, shared):
     """Run a kernel on the machine's GPU, on copies of the buffers that come back."""
     torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0):
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs a CUDA device of sm_90")
     from convref_driver import Manifest, driver, encode, load
 
@@ -52,7 +52,7 @@ def on_gpu(text, grid, threads, arguments, shared):
             return place(value) if isinstance(value, Buffer) else value or 0
         kind = f"u{8 * value.buffer.array.itemsize}"
         lies = value.shape, value.strides, value.box, value.swizzle
-        return encode(driver(), kind, place(value.buffer), *lies)
+        return encode(driver(), kind, place(value.buffer), *lies, every=value.every)
 
     program, values = parse(text), [packed(value) for value in arguments]
     kinds = {8: "ptr", 128: "tensormap"}
@@ -127,7 +127,7 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish():
-    """Keep what a GPU has confirmed, beside other results and where `make gpu` wants them."""
+    """Keep what a GPU has confirmed, beside the tests and where results are wanted."""
     folders = [GOLDEN.parent, *filter(None, [os.environ.get("OUT")])]
     for folder in folders if RAN else ():
         text = json.dumps(CONFIRMED | RAN, indent=0, sort_keys=True)
@@ -137,7 +137,7 @@ def pytest_sessionfinish():
 def pytest_terminal_summary(terminalreporter):
     """Say how many instructions no GPU has confirmed."""
     terminalreporter.write_line(
-        f"PTX micro-tests that a GPU has confirmed: {len(CONFIRMED | RAN)}, kept in bench/results"
+        f"PTX micro-tests that a GPU has confirmed: {len(CONFIRMED | RAN)}, kept beside them"
         if CONFIRMED or RAN
         else "PTX micro-tests: their expected values are unconfirmed, no GPU has run them"
     )

@@ -16,17 +16,19 @@ from convref.judge import judge
 from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
+pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
 
 import forced
 
 from convref_ptx import Fault
 from convref_ptx import parse as parse_ptx
-from convref_triton import emulated, gather, gluon_fprop, gluon_wgrad, tma, wgrad
+from convref_triton import emulated, gather, gluon_fprop, gluon_wgrad, race, tma, wgrad
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import geometry
 from convref_triton.task import Task
 
+pytestmark = pytest.mark.skipif(not race.KERNELS, reason="the PTX of another Triton differs")
 # (kernel, which of its tiles, call): copies of threads, boxes, warps of two kinds, every product.
 CASES = (
     (gather, 0, "conv.fprop:n2c72k80_i5x6_f3x2_p1,0x2,1_d2x1:dt=bf16:mem=nhwc"),
