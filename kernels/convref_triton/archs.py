@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from .geometry import ITEMSIZE
 from .tile import Tile
 
 # Bytes of shared memory that a block may have, by how an architecture's name begins; first match.
@@ -121,7 +122,7 @@ def _staged(tile: Tile, kernel: str, kind: str, arch: str) -> Tile | None:
     """Return a row with no more stages than fit, None if none do."""
     if kernel not in PRODUCTS:
         return tile
-    size = 2 if kind in _16_BIT else 4
-    held = shared(arch) // ((tile.bm + tile.bn) * tile.bk * size * PRODUCTS[kernel])
+    step = (tile.bm + tile.bn) * tile.bk * ITEMSIZE.get(kind, 4) * PRODUCTS[kernel]
+    held = shared(arch) // step
     most = held + arch.startswith(IN_REGISTERS)
     return tile._replace(stages=min(tile.stages, most)) if held else None

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from . import aot, archs, classes
 from .classes import Specimen
+from .geometry import ITEMSIZE
 from .inspection import Inspection, inspect
 
 FOLDER = Path(__file__).parents[2] / "tests" / "triton" / "expected"
@@ -83,7 +84,7 @@ def _size(specimen: Specimen) -> str:
 
 def _least(specimen: Specimen) -> int:
     """Return the bytes of the smaller operand's tile."""
-    size = 2 if _number(specimen).endswith("16") else 4
+    size = ITEMSIZE.get(_number(specimen), 4)
     least: int = min(_constant("BM")(specimen), _constant("BN")(specimen))
     return least * _constant("BK")(specimen) * size
 

@@ -318,17 +318,7 @@ def _launch(
         gluon_fprop,
         (min(count, table.SMS), 1, 1),
         arguments | dict(zip(RUNTIME[len(tma.RUNTIME) - 1 :], more)),
-        constants
-        | {
-            "STRIDE": geometry.stride,
-            "BM": tile.bm,
-            "BN": tile.bn,
-            "BK": tile.bk,
-            "BAND": tile.band,
-            "STAGES": tile.stages,
-            "READERS": ring.readers(tile.bm, tile.bn),
-            "REGISTERS": ring.REGISTERS,
-        },
+        constants | {"STRIDE": geometry.stride} | ring.constants(tile),
         tile.warps,
         tile.stages,
     )

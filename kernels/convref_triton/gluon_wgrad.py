@@ -275,14 +275,8 @@ def launch(
             "WIDE": w.span >= LIMIT,
             "UNIT": w_c == 1,
             "VEC": vec,
-            "BM": tile.bm,
-            "BN": tile.bn,
-            "BK": tile.bk,
-            "BAND": tile.band,
-            "STAGES": tile.stages,
-            "READERS": ring.readers(tile.bm, tile.bn),
-            "REGISTERS": ring.REGISTERS,
-        },
+        }
+        | ring.constants(tile),
         tile.warps,
         tile.stages,
     )

@@ -11,6 +11,7 @@ block has two readers. Else groups take tiles in turn, and one stores while the 
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import triton
 from triton.experimental import gluon
@@ -24,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .geometry import ITEMSIZE
 from .task import Task
+from .tile import Tile
 
 GROUPS = 2  # warp groups that multiply
 WARPS = 4  # of a group
@@ -48,6 +50,19 @@ def refusal(task: Task) -> str | None:
 def readers(rows: int, columns: int) -> int:
     """Return how many groups share a tile."""
     return 1 if rows * columns <= MOST_SUMS else GROUPS
+
+
+def constants(tile: Tile) -> dict[str, Any]:
+    """Return the constants of a kernel's tile, and of who multiplies it."""
+    return {
+        "BM": tile.bm,
+        "BN": tile.bn,
+        "BK": tile.bk,
+        "BAND": tile.band,
+        "STAGES": tile.stages,
+        "READERS": readers(tile.bm, tile.bn),
+        "REGISTERS": REGISTERS,
+    }
 
 
 @triton.jit
