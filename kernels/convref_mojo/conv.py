@@ -17,6 +17,7 @@ from .memory import Array, Strides, channel, spatial, strides_of, table
 from .structures import Correlate, Filter, Gather, Source, Total, Windows, Word
 
 PLANS = 1024  # launches that are remembered
+ALONE = 1 << 17  # bytes of a packed filter that one thread has done before a second one has started
 
 
 class Launch(NamedTuple):
@@ -179,8 +180,9 @@ def _run(g: Gather, kind: Kind, dtype: str, threads: int) -> None:
         compute(Word(address), Word(scratch(size, "rows")), Word(low), Word(high))
 
     if g.panels_bytes:
+        packers = threads if g.panels_bytes > ALONE else 1
         spread(
-            lambda low, high: pack(Word(address), Word(low), Word(high)), g.panels_units, threads
+            lambda low, high: pack(Word(address), Word(low), Word(high)), g.panels_units, packers
         )
     spread(work, g.units, threads)
 

@@ -53,6 +53,7 @@ def plan_correlate[T: DType](mut p: Correlate):
         p.column_blocks += 1
     p.tiles = parts(tiles, p.row_blocks)
     p.panels = parts(panels, p.column_blocks)
+    p.column_blocks = parts(panels, p.panels)
     p.units = p.windows.groups * p.row_blocks * p.column_blocks
     var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
     p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8 + p.tiles * MR * 8

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from . import build
 DTYPES = ("f32", "f64", "bf16")
 KEPT = 1 << 26  # bytes of scratch memory that a thread keeps at most
 ALIGNMENT = 64
+NOWHERE = -1  # the processor of a caller on a system that does not say
 
 Function = Callable[..., None]
 
@@ -48,13 +50,44 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Others:
+    """The threads beside the caller's, kept off the processor that the caller is on.
+
+    The kernel of a virtual machine takes a processor that sleeps for one that the host has taken
+    away, and so wakes a thread on its waker's processor, where each then has half of it.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max(1, cores() - 1), "convref_mojo", self._enter)
+        self._threads: list[int] = []
+        self._kept_off = NOWHERE
+        self._here = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: NOWHERE)
+
+    def _enter(self) -> None:
+        self._threads.append(threading.get_native_id())
+        self._kept_off = NOWHERE
+
+    def start(self, tasks: Iterable[Callable[[], Any]]) -> list[Future[Any]]:
+        """Let the threads do the tasks."""
+        if (here := self._here()) != self._kept_off:
+            self._keep_off(here)
+        return [self._pool.submit(task) for task in tasks]
+
+    def _keep_off(self, here: int) -> None:
+        self._kept_off = here
+        if places := os.sched_getaffinity(0) - {here}:
+            for thread in list(self._threads):
+                with suppress(OSError):  # where it is forbidden they run anywhere
+                    os.sched_setaffinity(thread, places)
+
+
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, cores() - 1), "convref_mojo")
+def _others() -> Others:
+    return Others()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads stay with the parent
+    os.register_at_fork(after_in_child=_others.cache_clear)  # its threads stay with the parent
 
 _own = threading.local()
 
@@ -81,7 +114,7 @@ def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:
         work(0, units)
         return
     edges = [units * i // shares for i in range(shares + 1)]
-    others = [_pool().submit(work, *edges[i : i + 2]) for i in range(1, shares)]
+    others = _others().start(partial(work, *edges[i : i + 2]) for i in range(1, shares))
     try:
         work(edges[0], edges[1])
     finally:

@@ -1,8 +1,10 @@
 """Threads: the same bits however many, callers side by side, a pool that survives a fork."""
 
+import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import wait
 
 import numpy as np
 import pytest
@@ -53,6 +55,34 @@ def test_an_error_in_a_thread_is_the_callers():
 
     with pytest.raises(ArithmeticError, match="in a thread"):
         library.spread(fail, 4, 2)
+
+
+PLACES = getattr(os, "sched_getaffinity", lambda of: ())(0)
+
+
+@pytest.mark.skipif(len(PLACES) < 2, reason="needs two processors whose threads can be placed")
+def test_the_others_keep_off_the_callers_processor():
+    others = library.Others()
+    wait(others.start([threading.get_native_id]))
+    try:
+        for place in sorted(PLACES)[:2]:
+            os.sched_setaffinity(0, {place})  # the caller moves there
+            os.sched_setaffinity(0, PLACES)
+            (found,) = others.start([lambda: os.sched_getaffinity(0)])
+            assert found.result() == PLACES - {others._kept_off}
+    finally:
+        os.sched_setaffinity(0, PLACES)
+
+
+@pytest.mark.skipif(len(PLACES) < 2, reason="needs two processors whose threads can be placed")
+def test_a_caller_with_one_processor_shares_it():
+    others, (place, *_) = library.Others(), sorted(PLACES)
+    try:
+        os.sched_setaffinity(0, {place})
+        (found,) = others.start([lambda: os.sched_getaffinity(0)])
+        assert found.result() == {place}
+    finally:
+        os.sched_setaffinity(0, PLACES)
 
 
 def test_callers_side_by_side_do_not_meet():
