@@ -188,11 +188,11 @@ def _kernels(task: Task) -> tuple[Kernel, ...]:
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
-    """Return every choice that `plan` takes for some result of a call."""
+    """Return every choice that `plan` takes for some result of a call; an empty one has none."""
     if call.op in FAMILIES:
         return _of_family(Builder(call, tensors))
-    shape = geometry(call.windows)
-    tasks = (Task(Builder(call, tensors), shape, role, arch=arch) for role in call.wanted)
+    shape, roles = geometry(call.windows), (r for r in call.wanted if prod(call.problem.shape(r)))
+    tasks = (Task(Builder(call, tensors), shape, role, arch=arch) for role in roles)
     return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import pytest
+
 from convref.arrays import like, to_torch
 from convref.conformance.operands import operands
 from convref.judge import judge
+
+pytest.importorskip("triton", reason="triton is not installed")
+
 from convref_triton import gather, interpreted
 from convref_triton.backend import backend
 from convref_triton.builder import Builder

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from judged import verdict, with_tile
 
 from convref.arrays import to_torch
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.judge import judge
 from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -26,18 +26,20 @@ SMALL = {"max_elements": 1_500, "max_macs": 20_000}
 A_THIRD = settings(max_examples=settings.default.max_examples // 3)
 
 
-def verdict(case, **options):
-    given_ = operands(case)
-    results = backend.run(case.call, *given_, **options)
-    zero_mean = case.fill == "normal"
-    return judge(case.call, given_, results, backend.numerics(case.call), zero_mean=zero_mean)
-
-
 @given(cases(dtypes=DTYPES, maths=("ieee", "tf32", "tf32x3"), **SMALL), st.integers(0, 2**16))
 def test_every_choice_is_right(case, pick):
     assume(backend.supports(case.call) is None)  # tf32 is for float32
-    choices = backend.configurations(case.call)
-    assert verdict(case, configuration=choices[pick % len(choices)] if choices else None)
+    assert with_tile(case, pick)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["fprop:n1c8k0_i1x1_f1x1", "dgrad:n1c0k8_i3_f1", "jvp:n0c8k8_i3x3_f1x1", "wgrad:n1c0k8_i3_f1"],
+)
+def test_an_empty_result_has_no_choice_of_tiles(line):
+    case = parse(f"conv.{line}")
+    assert backend.configurations(case.call) == []
+    assert verdict(case)
 
 
 @A_THIRD

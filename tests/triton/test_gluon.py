@@ -16,7 +16,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
 
 import triton
-from test_gpu import device, stand_in  # noqa: F401
 from test_plan import card, records  # noqa: F401
 from test_specialise import TYPES
 from triton.backends.compiler import GPUTarget
@@ -182,7 +181,7 @@ def encoded(box):
 @pytest.mark.parametrize(
     "name", ["fprop by 8", "dgrad by 16", "1x1", "strided", "3d", "wgrad strided"]
 )
-def test_it_is_launched_through_the_driver(device, name):  # noqa: F811
+def test_it_is_launched_through_the_driver(device, name):
     call, found = rows(name)
     for choice in found:
         made = plan(call, operands(call), choice)
@@ -240,7 +239,7 @@ def test_where_none_is_offered(line, arch, reason):
     assert f"no gluon_fprop: {reason}" in plan(call, operands(call), arch=arch).reason
 
 
-def test_a_tuner_on_a_card_is_offered_them(device, monkeypatch):  # noqa: F811
+def test_a_tuner_on_a_card_is_offered_them(device, monkeypatch):
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     for line in (LINE, LINES["dgrad by 8"], LINES["wgrad 1x1"]):

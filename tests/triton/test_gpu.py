@@ -52,25 +52,6 @@ BOXES = Launch(
 )
 
 
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory):
-    try:
-        return stub.Stub(stub.build(tmp_path_factory.mktemp("stub")))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def device(stand_in):
-    stand_in.layout([])
-    stand_in.log()
-    here = contextlib.nullcontext
-    place = torch.device("cpu")
-    return gpu.Device(
-        place, "sm_90", stand_in, lambda: 0x77, lambda: True, here, capturing=lambda: False
-    )
-
-
 def matrices():
     return torch.ones(64, 32), torch.ones(32, 48)
 

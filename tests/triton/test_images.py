@@ -1,18 +1,15 @@
 """Pools, norms and resizing on a device: the stand-in for a driver, and what the suites ask for."""
 
-import contextlib
 from math import prod
 
 import pytest
 import torch
 
-from convref.errors import UnsupportedError
 from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_bench import steps, suite
-from convref_driver import stub
 from convref_triton import gpu, images, norm, pool, resize, whole
 from convref_triton.backend import backend
 from convref_triton.builder import NEW
@@ -50,24 +47,6 @@ def test_large_images_fill_a_card():
             launches = [s for s in plan(call, operands(call)).steps if isinstance(s, Launch)]
             largest = max(prod(launch.grid) for launch in launches)
             assert largest >= images.SMS or launches[0].kernel is whole.whole
-
-
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory):
-    try:
-        return stub.Stub(stub.build(tmp_path_factory.mktemp("stub")))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def device(stand_in):
-    stand_in.layout([])
-    stand_in.log()
-    place, here = torch.device("cpu"), contextlib.nullcontext
-    return gpu.Device(
-        place, "sm_90", stand_in, lambda: 0, lambda: True, here, capturing=lambda: False
-    )
 
 
 LINES = {

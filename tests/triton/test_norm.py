@@ -1,12 +1,10 @@
 """Batch and group norm: every tile, views, statistics that are hard to find, what is compiled."""
 
-import os
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
 
 from convref.arrays import to_torch
 from convref.conformance.operands import operands
@@ -16,13 +14,11 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import aot, group, interpreted, norm
+from convref_triton import group, interpreted, norm
 from convref_triton.backend import backend
 from convref_triton.geometry import Tensor
 from convref_triton.geometry import operands as lying
-from convref_triton.inspection import inspect
 from convref_triton.launch import Copy, Launch
-from convref_triton.layouts import accesses
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
 
@@ -35,18 +31,10 @@ CASES = cases(
 )
 
 
-def verdict(case, **options):
-    arrays = operands(case)
-    found = backend.run(case.call, *arrays, **options)
-    zero_mean = case.fill == "normal"
-    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
-
-
 @given(CASES, st.integers(0, 2**16))
 def test_every_tile_is_right(case, pick):
     assert backend.supports(case.call) is None
-    choices = backend.configurations(case.call)
-    assert verdict(case, configuration=choices[pick % len(choices)])
+    assert with_tile(case, pick)
 
 
 LINES = (
@@ -78,9 +66,7 @@ LINES = (
 
 @pytest.mark.parametrize("line", LINES)
 def test_views_and_shapes(line):
-    case = parse(line)
-    for choice in backend.configurations(case.call):
-        assert verdict(case, configuration=choice)
+    assert with_each_tile(line)
 
 
 def test_a_mean_far_from_zero_costs_the_variance_nothing():
@@ -153,15 +139,10 @@ MERGES = (norm.settle, norm.total, group.settle_groups, group.total_groups)
 
 def held(line, arch, every):
     """Hold what the compiler makes of a line to what every configuration must have."""
-    call = parse(line).call
-    for choice in offered(call, lying(call)) if every else (None,):
-        for step in plan(call, lying(call), choice, arch=arch).steps:
-            compiled = aot.compile(specialise(step), arch)
-            assert inspect(compiled).spills == 0
-            for access in accesses(compiled.asm["ttgir"]):
-                if len(access.shape) > 1 and step.kernel not in MERGES:
-                    assert access.vector >= 16, f"{line}: {choice}: {access}"
-                    assert access.coalesced or access.row >= 32
+    for launch, access, what in compiled(line, arch, every):
+        if len(access.shape) > 1 and launch.kernel not in MERGES:
+            assert access.vector >= 16, what
+            assert access.coalesced or access.row >= 32
 
 
 @pytest.mark.parametrize("line", [STATIC[0], STATIC[2], STATIC[10]])
@@ -171,10 +152,7 @@ def test_elements_move_16_bytes_at_a_time(line, memory):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="some 400 compilations: HYPOTHESIS_PROFILE=nightly",
-)
+@IS_A_SWEEP
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("keys", ["dt=bf16:mem=nhwc", "dt=f16", "dt=f32:mem=nhwc", "dt=f32"])
 @pytest.mark.parametrize("line", STATIC)
@@ -204,9 +182,7 @@ def test_a_large_image_is_not_copied(line):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    case = parse(line)
-    on_card = tuple(replace(spec, device="cuda") for spec in case.call.specs)
-    assert verdict(replace(case, call=replace(case.call, specs=on_card)))
+    assert verdict(on_card(parse(line)))

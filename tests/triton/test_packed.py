@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 from dataclasses import replace
@@ -12,9 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convref.errors import ConvrefError, UnsupportedError
+from convref.errors import ConvrefError
 from convref.line import parse
-from convref_driver import stub
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -25,23 +23,6 @@ from convref_triton.plan import plan
 
 LINE = "conv.dgrad:n1c64k64_i6x6_f3x3_p1:dt=bf16:mem=nhwc"  # a filter is read with k innermost
 BYTES = 64 * 64 * 9 * 2
-
-
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory):
-    try:
-        return stub.Stub(stub.build(tmp_path_factory.mktemp("stub")))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def device(stand_in):
-    stand_in.layout([])
-    here = contextlib.nullcontext
-    return gpu.Device(
-        torch.device("cpu"), "sm_90", stand_in, lambda: 7, lambda: True, here, lambda: False
-    )
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Pools: every pass and tile, views, ties and NaN, windows of all kinds, what is compiled."""
 
-import os
 import re
 from dataclasses import replace
 
@@ -8,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
 
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.judge import judge
 from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -19,8 +18,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton import aot, images, interpreted, pool, whole
 from convref_triton.backend import backend
 from convref_triton.geometry import operands as lying
-from convref_triton.inspection import inspect
-from convref_triton.layouts import accesses
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
 
@@ -28,18 +25,10 @@ DTYPES = ("f32", "bf16", "f16")
 CASES = cases(ops=pool.OPS, dtypes=DTYPES, max_elements=300, max_macs=3_000)
 
 
-def verdict(case, **options):
-    arrays = operands(case)
-    found = backend.run(case.call, *arrays, **options)
-    zero_mean = case.fill == "normal"
-    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
-
-
 @given(CASES, st.integers(0, 2**16))
 def test_every_tile_is_right(case, pick):
     assert backend.supports(case.call) is None
-    choices = backend.configurations(case.call)
-    assert verdict(case, configuration=choices[pick % len(choices)])
+    assert with_tile(case, pick)
 
 
 LINES = (
@@ -73,9 +62,7 @@ LINES = (
 
 @pytest.mark.parametrize("line", LINES)
 def test_windows_of_all_kinds(line):
-    case = parse(line)
-    for choice in backend.configurations(case.call):
-        assert verdict(case, configuration=choice)
+    assert with_each_tile(line)
 
 
 @settings(max_examples=settings.default.max_examples // 4)
@@ -136,16 +123,11 @@ STATIC = (
 
 def held(line, arch, every):
     """Hold what the compiler makes of a line to what every configuration must have."""
-    call = parse(line).call
-    for choice in offered(call, lying(call)) if every else (None,):
-        for step in plan(call, lying(call), choice, arch=arch).steps:
-            compiled = aot.compile(specialise(step), arch)
-            assert inspect(compiled).spills == 0
-            for access in accesses(compiled.asm["ttgir"]):
-                picks = "double_backward" in line and access.op == "load"  # each from elsewhere
-                if len(access.shape) > 1 and "nhwc" in line and not picks:
-                    assert access.vector >= 16, f"{line}: {choice}: {access}"
-                    assert access.axis == 1
+    for _, access, what in compiled(line, arch, every):
+        picks = "double_backward" in line and access.op == "load"  # each from elsewhere
+        if len(access.shape) > 1 and "nhwc" in line and not picks:
+            assert access.vector >= 16, what
+            assert access.axis == 1
 
 
 @pytest.mark.parametrize("line", [STATIC[0], STATIC[2], STATIC[7]])
@@ -154,10 +136,7 @@ def test_channels_move_16_bytes_at_a_time(line):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="some 500 compilations: HYPOTHESIS_PROFILE=nightly",
-)
+@IS_A_SWEEP
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("keys", ["dt=bf16:mem=nhwc", "dt=f16", "dt=f32:mem=nhwc", "dt=f32"])
 @pytest.mark.parametrize("line", STATIC)
@@ -192,9 +171,7 @@ def test_an_unseen_shape_compiles_nothing(line):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    case = parse(line)
-    on_card = tuple(replace(spec, device="cuda") for spec in case.call.specs)
-    assert verdict(replace(case, call=replace(case.call, specs=on_card)))
+    assert verdict(on_card(parse(line)))

@@ -5,16 +5,14 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import verdict, with_each_tile, with_tile
 
-from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.judge import judge
 from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton import aot, unfold
-from convref_triton.backend import backend
 from convref_triton.geometry import operands as lying
 from convref_triton.inspection import inspect
 from convref_triton.launch import Launch
@@ -26,17 +24,9 @@ CASES = cases(
 )
 
 
-def verdict(case, **options):
-    arrays = operands(case)
-    found = backend.run(case.call, *arrays, **options)
-    zero_mean = case.fill == "normal"
-    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
-
-
 @given(CASES, st.integers(0, 2**16))
 def test_every_tile_is_right(case, pick):
-    choices = backend.configurations(case.call)
-    assert verdict(case, configuration=choices[pick % len(choices)])
+    assert with_tile(case, pick)
 
 
 LINES = (
@@ -53,9 +43,7 @@ LINES = (
 
 @pytest.mark.parametrize("line", LINES)
 def test_views_and_classes(line):
-    case = parse(line)
-    for choice in backend.configurations(case.call):
-        assert verdict(case, configuration=choice)
+    assert with_each_tile(line)
 
 
 @settings(max_examples=settings.default.max_examples // 4)

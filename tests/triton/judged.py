@@ -1,0 +1,70 @@
+"""The backend on a case, judged, here or on a GPU; and what the compiler makes of its launches."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+from convref.conformance.operands import operands
+from convref.judge import judge
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import aot
+from convref_triton.backend import backend
+from convref_triton.geometry import operands as lying
+from convref_triton.inspection import inspect
+from convref_triton.layouts import accesses
+from convref_triton.plan import offered, plan
+from convref_triton.specialise import specialise
+
+NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+IS_A_SWEEP = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
+    reason="hundreds of compilations: HYPOTHESIS_PROFILE=nightly",
+)
+
+
+def verdict(case, **options):
+    """Return the judge's verdict on what the backend computes."""
+    arrays = operands(case)
+    found = backend.run(case.call, *arrays, **options)
+    zero_mean = case.fill == "normal"
+    return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
+
+
+def on_card(case):
+    """Return the case with operands on a CUDA device."""
+    specs = tuple(replace(spec, device="cuda") for spec in case.call.specs)
+    return replace(case, call=replace(case.call, specs=specs))
+
+
+def with_tile(case, pick):
+    """Return the verdict on the `pick`-th tile that the case has."""
+    choices = backend.configurations(case.call)
+    return verdict(case, configuration=choices[pick % len(choices)] if choices else None)
+
+
+def with_each_tile(line):
+    """Return whether a line is right on every tile that it has."""
+    case = parse(line)
+    return all(verdict(case, configuration=c) for c in backend.configurations(case.call))
+
+
+def compiled(line, arch, every):
+    """Yield (launch, access, what) of the plans of a line, no launch of which may spill.
+
+    `every`: of each tile that is offered, else of the one that is chosen.
+    """
+    call = parse(line).call
+    for choice in offered(call, lying(call)) if every else (None,):
+        for launch in plan(call, lying(call), choice, arch=arch).steps:
+            binary = aot.compile(specialise(launch), arch)
+            what = f"{line}: {choice}"
+            assert inspect(binary).spills == 0, what
+            for access in accesses(binary.asm["ttgir"]):
+                yield launch, access, f"{what}: {access}"
