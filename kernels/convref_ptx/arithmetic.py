@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _INTEGER = "[su](?:16|32|64)"
 _WORD = "[subf](?:16|32|64)"
 _SHORT = "bf16|f16"
+_RELATION = "|".join(numbers.COMPARE)
 TINY = np.finfo(np.float32).tiny
 
 
@@ -103,7 +104,7 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
     (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", _compared),
     (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", _compared),
-    (rf"setp\.({'|'.join(numbers.COMPARE)})\.(f32|f64|{_SHORT})", "{1} {1}", _compared),
+    (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", _compared),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (r"mov\.pred", "pred", lambda a: a),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
@@ -137,6 +138,16 @@ def _add(pattern: str, kinds: str, function: Callable[..., Array]) -> None:
 
 for _row in ROWS:
     _add(*_row)
+
+
+@operation(rf"setp\.({_RELATION})\.({_SHORT})x2")
+def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
+    """Compare the lower numbers of two registers, then the upper ones; a predicate each."""
+    to, *given = i.operands
+    read = [m.read(i, word, "b32", lanes) for word in given]
+    for n, predicate in enumerate(to.split("|")):
+        halves = (numbers.seen((word >> np.uint32(16 * n)).astype(np.uint16), kind) for word in read)
+        m.write(i, predicate, numbers.COMPARE[name](*halves), lanes)
 
 
 @operation(rf"mov\.({_WORD})")

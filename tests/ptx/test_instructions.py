@@ -208,21 +208,53 @@ def test_relations_of_integers(name, kind, run):
     assert got.tolist() == want
 
 
+def related(name, x, y):
+    """Return a relation of floats: a name with "u" at its end holds of NaN and anything, too."""
+    unordered = bool(np.isnan(x) or np.isnan(y))
+    if name in ("num", "nan"):
+        return unordered == (name == "nan")
+    if name in RELATION:
+        return not unordered and bool(RELATION[name](x, y))
+    return unordered or bool(RELATION[name[:-1]](x, y))
+
+
+RELATIONS = [*RELATION, *(f"{name}u" for name in RELATION), "num", "nan"]
+
+
 @pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("name", [*RELATION, *(f"{name}u" for name in RELATION), "num", "nan"])
+@pytest.mark.parametrize("name", RELATIONS)
 def test_relations_of_floats(name, bits, run):
     a = floats(bits)
     b = np.where(np.arange(COUNT) % 3 == 0, a, floats(bits)).astype(a.dtype)
     got = run(f"setp.{name}.f{bits} y, x0, x1;", [a, b], 1)
     for x, y, z in zip(a.view(f"f{bits // 8}"), b.view(f"f{bits // 8}"), got):
-        unordered = bool(np.isnan(x) or np.isnan(y))
-        if name in ("num", "nan"):
-            want = unordered == (name == "nan")
-        elif name in RELATION:
-            want = not unordered and RELATION[name](x, y)
-        else:
-            want = unordered or RELATION[name[:-1]](x, y)
-        assert bool(z) == bool(want)
+        assert bool(z) == related(name, x, y)
+
+
+def shorts(kind):
+    """Return patterns of pairs of numbers of 16 bits, NaN and infinities of either sign too."""
+    ones = {"bf16": 0x7F80, "f16": 0x7C00}[kind]
+    edge = [0, 0x8000, 1, 0x8001, ones, ones | 0x8000, ones | 1, ones | 0x8003, 0x7FFF]
+    return RNG.choice(np.array([*edge, *patterns(16)[:9]], np.uint16), 2 * COUNT).view(np.uint32)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("name", RELATIONS)
+def test_relations_of_numbers_of_16_bits_and_of_pairs(name, kind, run):
+    a = shorts(kind)
+    b = np.where(np.arange(COUNT) % 3 == 0, a, shorts(kind)).astype(a.dtype)
+    pair = f"setp.{name}.{kind}x2 %p1|%p2, x0, x1; selp.b32 %r20, 1, 0, %p1; "
+    both = run(pair + "selp.b32 %r21, 2, 0, %p2; or.b32 y, %r20, %r21;", [a, b], 32)
+    lower = [n.astype(np.uint16) for n in (a, b)]
+    single = run(f"setp.{name}.{kind} y, x0, x1;", lower, 1)
+    for x, y, one, two in zip(*(n.view(np.uint16).reshape(-1, 2) for n in (a, b)), single, both):
+        want = [related(name, seen(x[n], kind), seen(y[n], kind)) for n in (0, 1)]
+        assert (one == 1, int(two)) == (want[0], want[0] + 2 * want[1])
+
+
+def test_a_pair_in_half_is_not_known():
+    with pytest.raises(Fault, match="not declared"):
+        run("setp.lt.s32 %p1|%p2, x0, 1; mov.b32 y, x0;", [patterns(32)], 32)
 
 
 def rounded(value, bits):

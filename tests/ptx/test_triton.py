@@ -91,6 +91,7 @@ def test_its_ptx_is_right_at_either_moment(case):
         "conv.jvp:n2c4k3_i5x4_f2x2_s2_p1:t=1:op=1:tan=b:dt=bf16:mem=nhwc",
         "conv.double_backward:n2c8k8g8_i5x5_f3x3_p1:tan=0:dt=f16",
         "conv.dgrad:n2c8k0_i5x5_f3x3_p1:dt=bf16:mem=nhwc",
+        "max_pool.jvp:n2c7_i5_f2:dt=bf16:mem=x.nwc:fill=nan",  # compares pairs
     ],
 )
 def test_the_court_hears_the_ptx_of_any_kernel(line):
@@ -120,6 +121,17 @@ SLIPS = {
 }
 
 
+def slipping(pattern, wrong):
+    """Return what reads a PTX text with a slip in it."""
+
+    def slipped(text):
+        changed, count = re.subn(pattern, wrong, text)
+        assert count, "the slip names what is no more"
+        return parse_ptx(changed)
+
+    return slipped
+
+
 @pytest.mark.parametrize("name", SLIPS)
 def test_a_slip_is_found_out(name, monkeypatch):
     which, pattern, wrong, how = SLIPS[name]
@@ -127,12 +139,7 @@ def test_a_slip_is_found_out(name, monkeypatch):
     case = parse(line)
     made, tensors = planned(kernel, pick, case)
 
-    def slipped(text):
-        changed, count = re.subn(pattern, wrong, text)
-        assert count, "the slip names what is no more"
-        return parse_ptx(changed)
-
-    monkeypatch.setattr(emulated, "parse", slipped)
+    monkeypatch.setattr(emulated, "parse", slipping(pattern, wrong))
     shown = []
     for late in (False, True):
         try:
@@ -140,3 +147,22 @@ def test_a_slip_is_found_out(name, monkeypatch):
         except Fault as fault:
             shown.append(str(fault))
     assert any(re.search(how, told) for told in shown), shown
+
+
+# (line, what stands in its PTX, what a slip makes of it, the verdict and its reason).
+HEARD = {
+    "a pair is exchanged": (
+        "max_pool.jvp:n2c7_i5_f2:dt=bf16:mem=x.nwc:fill=nan",
+        r"(setp\.nan\.bf16x2\s+)(%p\d+)\|(%p\d+)",
+        r"\1\3|\2",
+        "wrong",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEARD)
+def test_the_court_hears_of_a_slip(name, monkeypatch):
+    line, pattern, wrong, how = HEARD[name]
+    monkeypatch.setattr(emulated, "parse", slipping(pattern, wrong))
+    found = examine(parse(line), emulated.backend)
+    assert re.search(how, f"{found.verdict} {found.reason}"), found
