@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,9 +57,14 @@ def _high(kind: str, a: Array, b: Array) -> Array:
     return (_wide(kind, a, b) >> 8 * a.itemsize).astype(a.dtype)
 
 
+def _halves(kind: str, words: Sequence[Array]) -> list[Array]:
+    """Return the numbers of 16 bits that registers hold, the lower before the upper."""
+    each = map(np.ascontiguousarray, np.broadcast_arrays(*words))
+    return [numbers.seen(word.view(np.uint16), kind) for word in each]
+
+
 def _shorts(name: str, kind: str, *ab: Array) -> Array:
-    words = (np.ascontiguousarray(w).view(np.uint16) for w in np.broadcast_arrays(*ab))
-    a, b = (numbers.seen(word, kind).astype(np.float32) for word in words)
+    a, b = (half.astype(np.float32) for half in _halves(kind, ab))
     return numbers.rounded(numbers.BINARY[name](a, b), kind).view(ab[0].dtype)
 
 
@@ -146,7 +151,9 @@ def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: st
     to, *given = i.operands
     read = [m.read(i, word, "b32", lanes) for word in given]
     for n, predicate in enumerate(to.split("|")):
-        halves = (numbers.seen((word >> np.uint32(16 * n)).astype(np.uint16), kind) for word in read)
+        halves = (
+            numbers.seen((word >> np.uint32(16 * n)).astype(np.uint16), kind) for word in read
+        )
         m.write(i, predicate, numbers.COMPARE[name](*halves), lanes)
 
 
