@@ -29,6 +29,12 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuTensorMapEncodeTiled": (
         (c_void_p, c_int, c_uint, c_void_p) + (c_void_p,) * 4 + (c_int,) * 4
     ),
+    "cuTensorMapEncodeIm2col": (
+        (c_void_p, c_int, c_uint, c_void_p)
+        + (c_void_p,) * 4
+        + (c_uint, c_uint, c_void_p)
+        + (c_int,) * 4
+    ),
 }
 
 INVALID_CONTEXT = 201

@@ -180,6 +180,27 @@ CUresult CUDAAPI cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType ty
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuTensorMapEncodeIm2col(
+    CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+    const cuuint64_t *dim, const cuuint64_t *strides, const int *lower, const int *upper,
+    cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps,
+    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2,
+    CUtensorMapFloatOOBfill fill) {
+  RECORD("im2col %d@%d %p dim", (int)type, (int)((size_t)map % 64), address);
+  for (unsigned i = 0; i < rank; i++) RECORD(" %llu", (unsigned long long)dim[i]);
+  RECORD(" strides");
+  for (unsigned i = 0; i + 1 < rank; i++) RECORD(" %llu", (unsigned long long)strides[i]);
+  RECORD(" corners");
+  for (unsigned i = 0; i + 2 < rank; i++) RECORD(" %d:%d", lower[i], upper[i]);
+  RECORD(" box %u %u every", channels, pixels);
+  for (unsigned i = 0; i < rank; i++) RECORD(" %u", steps[i]);
+  RECORD(" %d %d %d %d\n", (int)interleave, (int)swizzle, (int)l2, (int)fill);
+  int code = failing(__func__);
+  if (code) return (CUresult)code;
+  for (int i = 0; i < 128; i++) ((unsigned char *)map)[i] = (unsigned char)(i + (size_t)address);
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
                                   void **extra) {
   if (!current) return CUDA_ERROR_INVALID_CONTEXT;

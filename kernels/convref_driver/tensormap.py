@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_uint32, c_uint64
+from ctypes import c_int, c_uint32, c_uint64
+from typing import Any
 
 from convref.errors import ConvrefError, message
 
@@ -63,29 +64,78 @@ def encode(
         If the driver refuses the geometry; the message repeats it.
     """
     what = f"{dtype}{tuple(shape)} strides {tuple(strides)} box {tuple(box)} at {pointer:#x}"
-    rank, every = len(shape), tuple(every) or (1,) * len(shape)
-    equal = rank == len(strides) == len(box) == len(every)
+    every = tuple(every) or (1,) * len(shape)
+    tensor = _tensor(what, dtype, pointer, shape, strides, every, len(box) == len(shape))
+    box = _reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)])
+    return _encoded(driver, "Tiled", what, swizzle, *tensor, box, _reversed(c_uint32, every))
+
+
+def encode_im2col(
+    driver: Driver,
+    dtype: str,
+    pointer: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    swizzle: int,
+    every: Sequence[int],
+    lower: Sequence[int],
+    upper: Sequence[int],
+) -> bytes:
+    """Return the 128 bytes of a tensor map (n, spatial axes, channels) that walks over pixels.
+
+    Parameters
+    ----------
+    driver, dtype, pointer, shape, strides, swizzle, every
+        As of `encode`; three to five axes.
+    box : sequence of 2 int
+        Pixels, at most 1024, and channels, at most 256, of a copy.
+    lower, upper : sequence of int
+        Of each spatial axis: where pixels begin, and how far beyond the tensor they end.
+
+    Raises
+    ------
+    ConvrefError
+        If the sequences disagree or the last stride is not 1.
+    CudaError
+        If the driver refuses the geometry; the message repeats it.
+    """
+    what = f"{dtype}{tuple(shape)} strides {tuple(strides)} pixels {tuple(box)} at {pointer:#x}"
+    what += f" from {tuple(lower)} to {tuple(upper)}"
+    every = tuple(every) or (1,) * len(shape)
+    equal = len(lower) == len(upper) == len(shape) - 2 and len(box) == 2
+    tensor = _tensor(what, dtype, pointer, shape, strides, every, equal)
+    corners = _reversed(c_int, lower), _reversed(c_int, upper)
+    column = box[1], box[0], _reversed(c_uint32, every)
+    return _encoded(driver, "Im2col", what, swizzle, *tensor, *corners, *column)
+
+
+def _reversed(kind: Any, values: Sequence[int]) -> Any:
+    """Return what the driver counts innermost first."""
+    return (kind * len(values))(*reversed(values))
+
+
+def _tensor(
+    what: str, dtype: str, pointer: int, shape: Sequence[int], strides: Sequence[int],
+    every: Sequence[int], equal: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return the arguments of both kinds of map: type, rank, address, sizes, strides in bytes."""
+    equal = equal and len(shape) == len(strides) == len(every)
     if dtype not in TYPES or not equal or strides[-1] != 1:
         needs = f"needs equal lengths, a last stride of 1 and one of {', '.join(TYPES)}"
         raise ConvrefError(message("tensor map", f"{what}, {needs}"))
     code, size = TYPES[dtype]
-    steps = [size * stride for stride in strides[:-1]]
+    steps = [0, *(size * stride for stride in strides[:-1])]  # the innermost one is left out
+    return (
+        code, len(shape), pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
+    )  # fmt: skip
+
+
+def _encoded(driver: Driver, kind: str, what: str, swizzle: int, *geometry: Any) -> bytes:
+    """Return the map that the driver makes of a geometry."""
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
-    driver.call(
-        "cuTensorMapEncodeTiled",
-        ctypes.addressof(storage) + start,
-        code,
-        rank,
-        pointer,
-        (c_uint64 * rank)(*reversed(shape)),
-        (c_uint64 * rank)(*reversed(steps)),  # the innermost one is left out
-        (c_uint32 * rank)(*((n - 1) * e + 1 for n, e in zip(reversed(box), reversed(every)))),
-        (c_uint32 * rank)(*reversed(every)),
-        0,
-        swizzle,
-        L2_PROMOTION_128B,
-        0,
-        why=f"tensor map of {what}",
-    )
+    place = ctypes.addressof(storage) + start
+    arguments = (*geometry, 0, swizzle, L2_PROMOTION_128B, 0)
+    driver.call(f"cuTensorMapEncode{kind}", place, *arguments, why=f"tensor map of {what}")
     return storage.raw[start : start + TENSORMAP]

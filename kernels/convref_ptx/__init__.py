@@ -24,8 +24,9 @@ array([0, 2, 4, 6], dtype=int32)
 """
 
 from .copies import TensorMap
+from .im2col import Im2colMap
 from .machine import launch
 from .memory import Buffer
 from .program import Fault, Program, parse
 
-__all__ = ["Buffer", "Fault", "Program", "TensorMap", "launch", "parse"]
+__all__ = ["Buffer", "Fault", "Im2colMap", "Program", "TensorMap", "launch", "parse"]

@@ -245,7 +245,7 @@ def scattered(address: Array, span: int) -> Array:
     return address ^ ((address >> 7) & (span // 16 - 1)) << 4
 
 
-class _Box(NamedTuple):
+class Box(NamedTuple):
     """The elements of one copy: cells in shared memory, places in global memory, which exist."""
 
     bits: Any
@@ -255,18 +255,24 @@ class _Box(NamedTuple):
     inside: Array
 
 
-def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared: Any) -> _Box:
+def told(
+    m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, kind: type[TensorMap]
+) -> tuple[Any, list[int]]:
+    """Return the tensor map that an operand names, and its coordinates, outermost first."""
     base, offset, coordinates = tensor
     known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
-    if known is None or not rank == len(known.shape) == len(coordinates):
+    if type(known) is not kind or not rank == len(known.shape) == len(coordinates):
         raise Fault(f"{i.text}: no tensor map of {rank} axes there")
+    return known, [int(m.read(i, c, "s32", lane)[0]) for c in coordinates][::-1]
+
+
+def boxed(
+    m: Machine, i: Instruction, lane: Array, known: TensorMap, position: Any, shared: Any
+) -> Box:
+    """Return the copy of the elements at a position along each axis, which lie in lines."""
     size, span = known.buffer.array.itemsize, 16 << known.swizzle
     if known.box[-1] * size % 16 or (known.swizzle and known.box[-1] * size > span):
         raise Fault(f"{i.text}: a box {known.box} does not fit into lines of {span} bytes")
-    start = [int(m.read(i, c, "s32", lane)[0]) for c in coordinates][::-1]
-    grid: Array = np.indices(known.box).reshape(rank, -1)
-    every = known.every or (1,) * rank
-    position = [grid[axis] * every[axis] + start[axis] for axis in range(rank)]
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
@@ -276,13 +282,21 @@ def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared
     line = first[0] + size * np.arange(prod(known.box))
     place = m.shared.places(i.text, scattered(line, span), size, np.repeat(lane, len(line)))
     bits = np.dtype(f"u{size}")
-    return _Box(bits, place // size, spread(place, size).ravel(), address, inside)
+    return Box(bits, place // size, spread(place, size).ravel(), address, inside)
+
+
+def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared: Any) -> Box:
+    known, start = told(m, i, lane, rank, tensor, TensorMap)
+    grid: Array = np.indices(known.box).reshape(rank, -1)
+    every = known.every or (1,) * rank
+    position = [grid[axis] * every[axis] + start[axis] for axis in range(rank)]
+    return boxed(m, i, lane, known, position, shared)
 
 
 class Load:
     """A box on its way into shared memory, which a barrier counts."""
 
-    def __init__(self, m: Machine, text: str, lane: Array, box: _Box, place: int) -> None:
+    def __init__(self, m: Machine, text: str, lane: Array, box: Box, place: int) -> None:
         self.m, self.text, self.thread, self.box, self.place = m, text, m.thread[lane], box, place
         m.shared.look(text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
@@ -312,12 +326,17 @@ class Load:
 def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     to, tensor, barrier = i.operands
     for lane in lanes[:, None]:
-        ((place, _, _),) = _barriers(m, i, barrier, lane)
-        load = Load(m, i.text, lane, _box(m, i, lane, int(rank), tensor, to), place)
-        if m.late:
-            m.loads.append(load)
-        else:
-            load.finish()
+        begin_load(m, i, lane, _box(m, i, lane, int(rank), tensor, to), barrier)
+
+
+def begin_load(m: Machine, i: Instruction, lane: Array, box: Box, barrier: Any) -> None:
+    """Start to load a box, now or as late as somebody can wait for it."""
+    ((place, _, _),) = _barriers(m, i, barrier, lane)
+    load = Load(m, i.text, lane, box, place)
+    if m.late:
+        m.loads.append(load)
+    else:
+        load.finish()
 
 
 @operation(r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group")
@@ -326,7 +345,7 @@ def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     for lane in lanes[:, None]:
         box = _box(m, i, lane, int(rank), tensor, from_)
 
-        def move(_: Array, lane: Array = lane, box: _Box = box) -> None:
+        def move(_: Array, lane: Array = lane, box: Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]
             thread = np.repeat(m.thread[lane], len(value))
             m.memory.store(i.text, box.address[box.inside], value, thread)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arithmetic, matrices, numbers, operations  # noqa: F401
+from . import arithmetic, im2col, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Groups, Load, TensorMap, Work
 from .memory import Array, Buffer, Global, Shared
 from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP

@@ -17,6 +17,7 @@ from convref_driver import (
     Manifest,
     Scratch,
     encode,
+    encode_im2col,
     load,
     stub,
 )
@@ -287,6 +288,25 @@ def test_a_tensor_map_of_pixels_that_lie_apart(driver):
     assert driver.log()[0].endswith("box 64/1 46/3 15/2 1/1 0 3 2 0")
     with pytest.raises(ConvrefError, match="needs equal lengths"):
         encode(driver, "bf16", 0x10000, shape, strides, (1, 8, 16, 64), 3, every[1:])
+
+
+def test_a_tensor_map_of_rows_of_pixels(driver):
+    shape, strides, every = (3, 56, 57, 64), (4_000_000, 3648, 64, 1), (1, 2, 3, 1)
+    geometry = "bf16", 0x10000, shape, strides, (128, 32), 3, every, (-1, -2), (1, -3)
+    data = encode_im2col(driver, *geometry)
+    assert data == bytes(i % 256 for i in range(128))
+    assert driver.log() == [
+        "im2col 9@0 0x10000 dim 64 57 56 3 strides 128 7296 8000000 corners -2:-3 -1:1 "
+        "box 32 128 every 1 3 2 1 0 3 2 0"
+    ]
+    for n, wrong in ((-1, (1,)), (-5, (128, 32, 1)), (-3, (1, 2))):
+        unequal = [*geometry]
+        unequal[n] = wrong
+        with pytest.raises(ConvrefError, match="needs equal lengths"):
+            encode_im2col(driver, *unequal)
+    driver.fail("cuTensorMapEncodeIm2col", 1)
+    with pytest.raises(CudaError, match=r"pixels \(128, 32\) at 0x10000 from \(-1, -2\) to"):
+        encode_im2col(driver, *geometry)
 
 
 def test_a_tensor_map_that_the_driver_refuses(driver):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convref_ptx import Buffer, TensorMap, launch, parse
+from convref_ptx import Buffer, Im2colMap, TensorMap, launch, parse
 
 GOLDEN = Path(__file__).parent / "golden.json"
 CONFIRMED = json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}
@@ -36,7 +36,7 @@ def on_gpu(text, grid, threads, arguments, shared):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs a CUDA device of sm_90")
-    from convref_driver import Manifest, driver, encode, load
+    from convref_driver import Manifest, driver, encode, encode_im2col, load
 
     torch.zeros(1, device="cuda")  # makes the context
     held = {}
@@ -52,6 +52,9 @@ def on_gpu(text, grid, threads, arguments, shared):
             return place(value) if isinstance(value, Buffer) else value or 0
         kind = f"u{8 * value.buffer.array.itemsize}"
         lies = value.shape, value.strides, value.box, value.swizzle
+        if isinstance(value, Im2colMap):
+            walk = value.every, value.lower, value.upper
+            return encode_im2col(driver(), kind, place(value.buffer), *lies, *walk)
         return encode(driver(), kind, place(value.buffer), *lies, every=value.every)
 
     program, values = parse(text), [packed(value) for value in arguments]

@@ -4,12 +4,13 @@ What is expected is what the PTX manual says, written once more here; each runs 
 at the latest moment, and on a GPU, which confirms it. Then slips in the same texts: all are found.
 """
 
+import re
 from itertools import product
 
 import numpy as np
 import pytest
 
-from convref_ptx import Buffer, Fault, TensorMap, launch, parse
+from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
 
 RNG = np.random.default_rng(0)
 
@@ -501,3 +502,108 @@ def test_a_slip_is_found_out(name, late):
     run(text)
     with pytest.raises(Fault, match=told):
         run(text.replace(right, wrong, 1))
+
+
+# (sizes, lower, upper, every, first pixel, offsets): rows that begin within a line, strides that
+# leave a rest, corners inside and outside of the tensor, offsets over its edges, images beyond it.
+WALKS = {
+    "1d": ((3, 9, 16), (-1,), (0,), (1, 2, 1), (0, 1, 0), (1,)),
+    "padding": ((2, 5, 6, 24), (-1, -1), (-1, -1), (1, 1, 1, 1), (0, 1, 2, 0), (2, 0)),
+    "strides": ((2, 7, 8, 24), (-2, -1), (0, 1), (1, 3, 2, 1), (0, 1, 3, 8), (1, 2)),
+    "inside": ((2, 6, 6, 16), (1, 2), (-2, -1), (1, 1, 2, 1), (0, 2, 2, 0), (0, 0)),
+    "far": ((2, 4, 4, 16), (-9, -3), (-3, 5), (1, 8, 1, 1), (0, -9, -2, 0), (10, 3)),
+    "beyond": ((2, 3, 3, 16), (0, 0), (0, 0), (1, 1, 1, 1), (1, 2, 1, 8), (0, 0)),
+    "3d": ((2, 3, 4, 3, 24), (-1, -1, -1), (-1, 0, 0), (1, 2, 1, 2, 1), (0, 1, 0, -1, 16),
+           (1, 0, 2)),
+}  # fmt: skip
+PIXELS = 24
+
+
+def walked(shape, lower, upper, every, start, offsets):
+    """Return where each pixel of a copy lies, whether there is one or not."""
+    axes, at, found = range(1, len(shape) - 1), [*start[:-1]], []
+    for _ in range(PIXELS):
+        found.append((at[0], *(at[axis] + offsets[axis - 1] for axis in axes)))
+        for axis in reversed(axes):
+            at[axis] += every[axis]
+            if at[axis] < shape[axis] + upper[axis - 1]:
+                break
+            at[axis] = lower[axis - 1]
+        else:
+            at[0] += 1
+    return found
+
+
+def of_walk(walk, channels):
+    """Return a module that loads one column of pixels."""
+    *_, start, offsets = walk
+    text = of_box(LOAD, len(start), (PIXELS, channels), start)
+    text = text.replace("shared::cluster.global", "shared::cta.global.im2col")
+    words = "".join(f"mov.b16 %rs{i}, {aside}; " for i, aside in enumerate(offsets[::-1]))
+    names = ", ".join(f"%rs{i}" for i in range(len(offsets)))
+    text = text.replace("cp.async.bulk", f"{words} cp.async.bulk")
+    return re.sub(r"(\[%r1\+\d+\]);(\s+\$WAIT)", rf"\1, {{{names}}};\2", text)
+
+
+def walks_over(walk, tensor, channels, swizzle):
+    _, lower, upper, every, *_ = walk
+    strides = tuple(step // 2 for step in tensor.strides)
+    box = PIXELS, channels
+    return Im2colMap(Buffer(tensor), tensor.shape, strides, box, swizzle, every, lower, upper)
+
+
+@pytest.mark.parametrize("swizzle", [0, 3])
+@pytest.mark.parametrize("name", WALKS)
+def test_rows_of_pixels_are_loaded(name, swizzle, execute_later):
+    walk = WALKS[name]
+    shape, *_, start, _ = walk
+    channels = SPANS[swizzle] // 2
+    tensor = RNG.integers(0, 1 << 16, shape).astype(np.uint16)
+    found = np.full(PIXELS * channels, 7, np.uint16)
+    execute_later(
+        of_walk(walk, channels),
+        (1,),
+        (64,),
+        [Buffer(found, writable=True), walks_over(walk, tensor, channels, swizzle)],
+    )
+    want, box = np.zeros_like(found), (PIXELS, channels)
+    places = [(row, c) for row in range(PIXELS) for c in range(channels)]
+    pixels = walked(*walk)
+    for to, (row, c) in zip(scattered(places, box, SPANS[swizzle]), places):
+        at = (*pixels[row], start[-1] + c)
+        if all(0 <= p < n for p, n in zip(at, shape)):
+            want[to] = tensor[at]
+    assert (found == want).all()
+    assert 0 < np.count_nonzero(want) < want.size
+
+
+ASIDE = [
+    ({"start": (0, 1, 9, 0)}, "begin at a pixel of the bounding box"),
+    ({"start": (0, -2, 0, 0)}, "begin at a pixel of the bounding box"),
+    ({"every": (1, 2, 2, 1), "start": (0, 0, 1, 0)}, "begin at a pixel of the bounding box"),
+    ({"offsets": (256, 0)}, "needs 2 offsets of 8 bits"),
+    ({"offsets": (1,)}, "needs 2 offsets of 8 bits"),
+    ({"lower": (-129, -1)}, "needs more than 8 bits"),
+    ({"upper": (128, -1)}, "needs more than 8 bits"),
+]
+
+
+@pytest.mark.parametrize(("slip", "told"), ASIDE)
+def test_what_is_no_walk_is_refused(slip, told):
+    names = "shape", "lower", "upper", "every", "start", "offsets"
+    walk = tuple((dict(zip(names, WALKS["padding"])) | slip).values())
+    tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
+    arguments = [Buffer(found, writable=True), walks_over(walk, tensor, 8, 0)]
+    with pytest.raises(Fault, match=told):
+        launch(parse(of_walk(walk, 8)), (1,), (64,), arguments)
+
+
+def test_each_kind_of_map_has_loads_of_its_own():
+    walk = WALKS["padding"]
+    tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
+    pixels, out = walks_over(walk, tensor, 8, 0), Buffer(found, writable=True)
+    box = TensorMap(pixels.buffer, pixels.shape, pixels.strides, (1, 4, 6, 8))
+    text = of_walk(walk, 8)
+    for mode, wrong in ((text, box), (re.sub(r"\.im2col|, \{%rs[^}]*\}", "", text), pixels)):
+        with pytest.raises(Fault, match="no tensor map of 4 axes there"):
+            launch(parse(mode), (1,), (64,), [out, wrong])
