@@ -217,6 +217,7 @@ def correlate(
     p = Correlate.from_buffer_copy(launch.struct)
     p.windows.first.data, p.small.data = big.ctypes.data, small.ctypes.data
     p.dst.data = out.ctypes.data
+    p.sums = scratch(p.sums_bytes, "sums")
     compute, address = function(_kind(problem).filter, dtype), ctypes.addressof(p)
     size = p.scratch_bytes
     spread(
@@ -226,6 +227,8 @@ def correlate(
         p.units,
         threads,
     )
+    if p.sums_bytes:
+        function("merge", dtype)(Word(address), Word(0), Word(p.units // p.slices))
 
 
 CHANNELS = 16  # in a unit of total.mojo and pool.mojo

@@ -4,7 +4,8 @@
 
 Rows are channels of the small side, columns are tap x channel of the big side as in a row of
 windows, depth is the windows. The sums of a block stay in scratch memory until its last windows, whose tiles
-write results, so that each result is summed in one order, whatever the blocks.
+write results. Where there are few blocks the windows are cut into slices, whose sums are added up at the
+end. Slices depend on the sizes alone, so that each result is summed in one order, whatever the threads.
 """
 
 from std.memory import stack_allocation
@@ -22,6 +23,10 @@ comptime TILES = 16
 """Tiles of rows in a block at most."""
 comptime PANELS = 8
 """Panels of columns in a block at most."""
+comptime SLICES = 8
+"""Slices of the windows at most, and blocks of one panel from which on they stay whole."""
+comptime SLICE = 4 * PIECE
+"""Windows in a slice at least."""
 
 
 struct Correlate(ImplicitlyCopyable):
@@ -32,13 +37,48 @@ struct Correlate(ImplicitlyCopyable):
     var rows: Int  # channels of the small side, per group
     var dst: Filter
     var wanted: Int  # units that there should be at least
+    var sums: Int  # address of the sums of all units
 
     var scratch_bytes: Int  # of each thread
+    var sums_bytes: Int  # 0 where windows are whole
     var units: Int
+    var slices: Int
     var tiles: Int  # tiles of rows in a block
     var row_blocks: Int
     var panels: Int  # panels of columns in a block
     var column_blocks: Int
+
+    @always_inline
+    def blocks(self) -> Int:
+        """Return how many blocks the result has."""
+        return self.windows.groups * self.row_blocks * self.column_blocks
+
+    @always_inline
+    def edge(self, slice: Int) -> Int:
+        """Return the window with which a slice begins."""
+        var all = self.windows.windows()
+        return all if slice == self.slices else all * slice // self.slices // PIECE * PIECE
+
+
+struct Block(ImplicitlyCopyable):
+    """A block of the result: its group, and which rows and columns of that it has."""
+
+    var group: Int
+    var first: Int
+    var rows: Int
+    var left: Int
+    var columns: Int
+
+    @always_inline
+    def __init__(out self, p: Correlate, index: Int, width: Int):
+        """Decode the index of a block whose panels are `width` wide."""
+        var rest, column_block = split(index, p.column_blocks)
+        var group, row_block = split(rest, p.row_blocks)
+        self.group = group
+        self.first = row_block * p.tiles * MR
+        self.rows = min(p.tiles * MR, p.rows - self.first)
+        self.left = column_block * p.panels * width
+        self.columns = min(p.panels * width, p.windows.depth() - self.left)
 
 
 def plan_correlate[T: DType](mut p: Correlate):
@@ -49,13 +89,17 @@ def plan_correlate[T: DType](mut p: Correlate):
     var panels = parts(p.windows.depth(), width)
     p.row_blocks = parts(tiles, TILES)
     p.column_blocks = parts(panels, PANELS)
-    while p.windows.groups * p.row_blocks * p.column_blocks < p.wanted and p.column_blocks < panels:
+    var cut = p.windows.groups * p.row_blocks * panels < SLICES
+    p.slices = max(1, min(SLICES, p.windows.windows() // SLICE)) if cut else 1
+    while p.slices * p.blocks() < p.wanted and p.column_blocks < panels:
         p.column_blocks += 1
     p.tiles = parts(tiles, p.row_blocks)
     p.panels = parts(panels, p.column_blocks)
     p.column_blocks = parts(panels, p.panels)
-    p.units = p.windows.groups * p.row_blocks * p.column_blocks
-    var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
+    p.units = p.slices * p.blocks()
+    var block = p.tiles * p.panels * MR * width
+    p.sums_bytes = p.units * block * size[A]() if p.slices > 1 else 0
+    var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + block
     p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8 + p.tiles * MR * 8
 
 
@@ -67,54 +111,72 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     ref w = p.windows
     var a = at[A](scratch)
     var b = a.unsafe_offset(p.tiles * PIECE * PITCH)
-    var sums = b.unsafe_offset(p.panels * PIECE * width)
-    var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + p.tiles * p.panels * MR * width
-    var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=scratch + numbers * size[A]())
+    var own = b.unsafe_offset(p.panels * PIECE * width)
+    var block = p.tiles * p.panels * MR * width
+    var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=Int(own.unsafe_offset(block)))
     var distances = Table(unsafe_from_address=Int(table.unsafe_offset(PIECE)))
     for i in range(p.tiles * MR):
         distances[unsafe_offset=i] = i * p.dst.result
     for unit in range(low, high):
-        var rest, column_block = split(unit, p.column_blocks)
-        var group, row_block = split(rest, p.row_blocks)
-        var first = row_block * p.tiles * MR
-        var rows = min(p.tiles * MR, p.rows - first)
-        var left = column_block * p.panels * width
-        var columns = min(p.panels * width, w.depth() - left)
-        if rows <= 0 or columns <= 0:
-            continue
-        var begin = 0
+        var slice, index = split(unit, p.blocks())
+        var o = Block(p, index, width)
+        var whole = p.slices == 1
+        var sums = own if whole else at[A](p.sums).unsafe_offset(unit * block)
+        var begin = p.edge(slice)
+        var fresh = True
         while True:
-            var count = min(PIECE, w.windows() - begin)
-            var fresh = begin == 0
+            var count = min(PIECE, p.edge(slice + 1) - begin)
             lay_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
-            pack_small[T](p, group * p.rows + first, rows, table, count, a)
-            pack_big[T](w, group, table, count, left, columns, b)
+            pack_small[T](p, o.group * p.rows + o.first, o.rows, table, count, a)
+            pack_big[T](w, o.group, table, count, o.left, o.columns, b)
             begin += count
-            for panel in range(parts(columns, width)):
-                var at_column = left + panel * width
-                var here = min(width, columns - panel * width)
+            var last = begin >= p.edge(slice + 1)
+            for panel in range(parts(o.columns, width)):
+                var at_column = o.left + panel * width
+                var here = min(width, o.columns - panel * width)
                 var vectors = (here + W - 1) // W
                 var target = UNFINISHED
-                if begin >= w.windows() and T == A and here == vectors * W:
+                if last and whole and T == A and here == vectors * W:
                     var start, beside = place_of(p, at_column, here)
                     if beside:
-                        start += group * p.dst.group + first * p.dst.result
+                        start += o.group * p.dst.group + o.first * p.dst.result
                         target.data = p.dst.data + start * size[T]()
                         target.apart = 1
                 var of_columns = b.unsafe_offset(panel * PIECE * width)
                 var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
-                for tile in range(parts(rows, MR)):
+                for tile in range(parts(o.rows, MR)):
                     var of_tile = of_panel.unsafe_offset(tile * MR * width)
                     var packed = a.unsafe_offset(tile * PIECE * PITCH)
-                    var tall = min(MR, rows - tile * MR)
+                    var tall = min(MR, o.rows - tile * MR)
                     target.places = Int(distances.unsafe_offset(tile * MR))
                     multiply[A, 1, PITCH](
                         packed, of_columns, of_tile, tall, vectors, count, fresh, target
                     )
-                if begin >= w.windows() and target.data == 0:
-                    write[T](p, group, first, rows, at_column, here, of_panel)
-            if begin >= w.windows():
+                if last and whole and target.data == 0:
+                    write[T](p, o, at_column, here, of_panel)
+            fresh = False
+            if last:
                 break
+
+
+def merge[T: DType](p: Correlate, low: Int, high: Int):
+    """Add up the slices of blocks `low` to `high`, and write the sums."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    comptime width = NV * W
+    var block = p.tiles * p.panels * MR * width
+    for index in range(low, high):
+        var o = Block(p, index, width)
+        var sums = at[A](p.sums).unsafe_offset(index * block)
+        for slice in range(1, p.slices):
+            var more = sums.unsafe_offset(slice * p.blocks() * block)
+            for i in range(0, block, W):
+                var both = sums.unsafe_offset(i).unsafe_load[width=W]()
+                sums.unsafe_offset(i).unsafe_store(both + more.unsafe_offset(i).unsafe_load[width=W]())
+        for panel in range(parts(o.columns, width)):
+            var here = min(width, o.columns - panel * width)
+            var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
+            write[T](p, o, o.left + panel * width, here, of_panel)
 
 
 @always_inline
@@ -176,14 +238,12 @@ def write[
     T: DType
 ](
     p: Correlate,
-    group: Int,
-    first: Int,
-    rows: Int,
+    o: Block,
     left: Int,
     columns: Int,
     sums: Address[wide[T]],
 ):
-    """Round one panel of sums and write it to the filter gradient."""
+    """Round one panel of a block's sums, and write it to the filter gradient."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
@@ -192,11 +252,11 @@ def write[
         offsets[unsafe_offset=j] = column(p, left + j)
     var start, beside = place_of(p, left, columns)
     var line = (columns + W - 1) // W * W
-    for i in range(rows):
+    for i in range(o.rows):
         var tile, r = split(i, MR)
         var from_ = sums.unsafe_offset(tile * MR * width + r * line)
         var to = at[T](p.dst.data).unsafe_offset(
-            group * p.dst.group + (first + i) * p.dst.result
+            o.group * p.dst.group + (o.first + i) * p.dst.result
         )
         var j = 0
         if beside:

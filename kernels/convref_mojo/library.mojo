@@ -4,7 +4,7 @@ Each takes the address of a struct that Python filled in (structures.py mirrors 
 computes, the units of work `low` to `high` that it shall do, so that threads are the caller's.
 """
 
-from correlate import Correlate, correlate, plan_correlate
+from correlate import Correlate, correlate, merge, plan_correlate
 from depthwise import (
     depthwise,
     depthwise_filter,
@@ -51,6 +51,11 @@ def plan_correlate_f32(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
 @export("convref_correlate_f32")
 def correlate_f32(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
     correlate[DType.float32](p[], scratch, low, high)
+
+
+@export("convref_merge_f32")
+def merge_f32(p: Pointer[Correlate, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    merge[DType.float32](p[], low, high)
 
 
 @export("convref_plan_depthwise_f32")
@@ -110,6 +115,11 @@ def correlate_f64(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, h
     correlate[DType.float64](p[], scratch, low, high)
 
 
+@export("convref_merge_f64")
+def merge_f64(p: Pointer[Correlate, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    merge[DType.float64](p[], low, high)
+
+
 @export("convref_plan_depthwise_f64")
 def plan_depthwise_f64(g: Pointer[Gather, MutAnyOrigin]) abi("C"):
     plan_depthwise[DType.float64](g[])
@@ -165,6 +175,11 @@ def plan_correlate_bf16(p: Pointer[Correlate, MutAnyOrigin]) abi("C"):
 @export("convref_correlate_bf16")
 def correlate_bf16(p: Pointer[Correlate, MutAnyOrigin], scratch: Int, low: Int, high: Int) abi("C"):
     correlate[DType.bfloat16](p[], scratch, low, high)
+
+
+@export("convref_merge_bf16")
+def merge_bf16(p: Pointer[Correlate, MutAnyOrigin], low: Int, high: Int) abi("C"):
+    merge[DType.bfloat16](p[], low, high)
 
 
 @export("convref_plan_depthwise_bf16")

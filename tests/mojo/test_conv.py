@@ -35,7 +35,7 @@ def test_nothing_beside_the_results_is_written(case):
 
 
 # Sizes around which something is cut into blocks: depth at 1536 and 64, rows at 16 tiles, columns
-# at 8 panels, windows at 8 and 128, and the vectors and tiles of either instruction set.
+# at 8 panels, windows at 8, 128 and 1024, and the vectors and tiles of either instruction set.
 BLOCKS = (
     "conv.fprop:n1c171k33_i12_f9:mem=nwc",
     "conv.fprop:n1c64k257_i2x3_f5x5_p2:mem=nhwc",
@@ -47,6 +47,9 @@ BLOCKS = (
     "conv.wgrad:n1c260k30_i16x16_f1:mem=nhwc",
     "conv.wgrad:n3c17k16_i9x9_f4_p2:mem=nhwc",
     "conv.wgrad:n1c3k15_i33x9_f7x7_s2_p3:mem=nhwc",
+    "conv.wgrad:n1c3k16_i32x32_f3x3_p1:mem=nhwc",
+    "conv.wgrad:n3c5k33_i40x41_f3_p1",
+    "conv.wgrad:n2c6k3g3_i700_f3_p2:t=1",
     "conv.backward:n2c33k32g1_i5x4x6_f2x3x1_p1",
     "conv.backward:n2c48k48g48_i9x14_f3_s2_p1:mem=nhwc",
     "conv.jvp:n1c80k80g80_i5x23_f3x5_p1x2:mem=nhwc",

@@ -25,6 +25,7 @@ LINES = (
     "conv.wgrad:n3c17k16_i12x11_f3_p1:mem=nhwc:dt=bf16:fill=normal",
     "conv.wgrad:n2c32k20_i9x10_f3_p1:mem=nhwc",  # more windows than are packed at a time
     "conv.wgrad:n1c32k300_i5x4_f1:mem=nhwc",  # more channels than a block has rows
+    "conv.wgrad:n1c6k34g2_i33x40_f3_p1:mem=nhwc",  # few blocks, so two slices of the windows
     "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
@@ -110,9 +111,12 @@ SLIPS = (
     ("gather.mojo", "columns == vectors * W", "True"),
     ("gather.mojo", "Tap(w, begin + done)", "Tap(w, done)"),
     ("gather.mojo", "+ tap.c * filter.channel", ""),
-    ("correlate.mojo", "var fresh = begin == 0", "var fresh = True"),
-    ("correlate.mojo", "begin >= w.windows() and T == A", "T == A"),
-    ("correlate.mojo", "group * p.dst.group + first * p.dst.result\n", "group * p.dst.group\n"),
+    ("correlate.mojo", "            fresh = False\n", ""),
+    ("correlate.mojo", "last and whole and T == A", "whole and T == A"),
+    ("correlate.mojo", " + o.first * p.dst.result\n", "\n"),
+    ("correlate.mojo", "range(1, p.slices)", "range(2, p.slices)"),
+    ("correlate.mojo", "slice * p.blocks() * block", "slice * block"),
+    ("correlate.mojo", "else all * slice //", "else all * (slice + 1) //"),
     ("correlate.mojo", "== start + j", "!= 0"),
     ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
     (
