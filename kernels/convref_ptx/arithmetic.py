@@ -84,14 +84,13 @@ def _two(kind: str, upper: Array, lower: Array) -> Array:
 # (opcodes, types of the operands, function); both others are told what the opcode's groups match.
 ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
-    (r"(and|or|xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
+    (r"(xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
     (r"(add|sub|mul)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
     (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})", "b16 b16", _shorts),
     (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})x2", "b32 b32", _shorts),
     (r"(min|max)\.(f32|f64)", "{1} {1}", _binary),
     (r"(min|max)\.NaN\.f32", "f32 f32", lambda name, *ab: numbers.NAN_TOO[name](*ab)),
     (rf"(mul)\.lo\.({_INTEGER})", "{1} {1}", _binary),
-    (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
     (r"neg\.([sf](?:16|32|64))", "{0}", lambda kind, a: -a),
     (r"abs\.([sf](?:16|32|64))", "{0}", lambda kind, a: np.abs(a)),
     (r"mul\.wide\.([su](?:16|32))", "{0} {0}", _wide),
@@ -110,10 +109,8 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", _compared),
     (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", _compared),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", _compared),
-    (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (r"mov\.pred", "pred", lambda a: a),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
-    (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
     (r"cvt\.(f64)\.(f32)", "{1}", _converted),
     (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
     (r"cvt\.rn\.(f32|f64)\.([su](?:32|64))", "{1}", _converted),
@@ -128,21 +125,39 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),
     (rf"cvt\.rn\.({_SHORT})x2\.f32", "f32 f32", _two),
 )
+# What makes each bit out of bits that, all zeros or all ones, show whether it depends on them.
+BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    (r"(and|or)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
+    (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
+    (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
+    (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
+)
 
 
-def _add(pattern: str, kinds: str, function: Callable[..., Array]) -> None:
+def _either(m: Machine) -> tuple[int, ...]:
+    """Return what bits that nothing defines are to be, where they may go on."""
+    return (1, 0) if m.undefined else (1,)
+
+
+def _add(pattern: str, kinds: str, function: Callable[..., Array], lax: bool = False) -> None:
     @operation(pattern)
     def run(m: Machine, i: Instruction, lanes: Array, *groups: str) -> None:
         to, *given = i.operands
-        read = (m.read(i, *pair, lanes) for pair in zip(given, kinds.format(*groups).split()))
+        pairs = tuple(zip(given, kinds.format(*groups).split()))
         try:
-            m.write(i, to, function(*groups, *read), lanes)
+            value, *least = (
+                function(*groups, *(m.read(i, *pair, lanes, bits) for pair in pairs))
+                for bits in (_either(m) if lax else (-1,))
+            )
         except ZeroDivisionError as error:
             raise Fault(f"{i.text}: {error}") from None
+        m.write(i, to, value, lanes, *least)
 
 
 for _row in ROWS:
     _add(*_row)
+for _row in BITWISE:
+    _add(*_row, lax=True)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")
@@ -166,8 +181,11 @@ def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     def part(words: Any) -> str:
         return f"b{width // (len(words) if isinstance(words, tuple) else 1)}"
 
-    read = [m.read(i, w, part(a), lanes) for w in (a if isinstance(a, tuple) else (a,))]
-    whole = np.stack(np.broadcast_arrays(*read), -1)
-    parts: Array = whole.view(numbers.BITS[numbers.width(part(to))])
+    given = a if isinstance(a, tuple) else (a,)
+    for word in given if len(given) > 1 else ():  # one part may be what nobody will look at
+        m.leave(i, word)
+    read = [[m.read(i, word, part(a), lanes, bits) for word in given] for bits in _either(m)]
+    whole = [np.stack(np.broadcast_arrays(*words), -1) for words in read]
+    parts = [words.view(numbers.BITS[numbers.width(part(to))]) for words in whole]
     for n, word in enumerate(to if isinstance(to, tuple) else (to,)):
-        m.write(i, word, parts[:, n], lanes)
+        m.write(i, word, parts[0][:, n], lanes, *(other[:, n] for other in parts[1:]))

@@ -102,6 +102,7 @@ class Machine:
         self.late, self.maps = False, dict[int, TensorMap]()
         self.shared: Shared  # set before it runs
         self.registers: dict[str, Array] = {}  # patterns; all bits set before one is written
+        self.undefined: dict[str, Array] = {}  # bits that nothing defines; they stand as ones
         self.special = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
         self.code = [(*operations.decoded(i.op), i) for i in program.code]
         together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
@@ -244,8 +245,8 @@ class Machine:
             for pc, those in groupby(stand, lambda pair: pair[0])
         )
 
-    def read(self, instruction: Instruction, operand: Any, kind: str, lanes: Array) -> Array:
-        """Return an operand as numbers of a type."""
+    def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
+        """Return an operand as numbers of a type; `lax` is the value of bits nothing defines."""
         bits = numbers.BITS[numbers.width(kind)]
         if isinstance(operand, int) and kind == "pred":
             pattern = np.array([operand != 0])
@@ -254,37 +255,50 @@ class Machine:
         elif operand in self.special:
             pattern = self.special[operand][lanes].astype(bits)
         elif operand not in self.registers:
-            raise Fault(f"{instruction.text}: {operand} is read before it is written")
+            raise Fault(f"{i.text}: {operand} is read before it is written")
         else:
             pattern = self.registers[operand][lanes]
             if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
-                raise Fault(f"{instruction.text}: {operand} has not been waited for")
+                raise Fault(f"{i.text}: {operand} has not been waited for")
+            if operand in self.undefined and (lacks := self.undefined[operand][lanes]).any():
+                if lax < 0:
+                    raise Fault(f"{i.text}: {operand} has bits that nothing defines")
+                pattern = pattern if lax else pattern & ~lacks
         if pattern.dtype != bits:
-            raise Fault(f"{instruction.text}: {operand} has not {numbers.width(kind)} bits")
+            raise Fault(f"{i.text}: {operand} has not {numbers.width(kind)} bits")
         return numbers.seen(pattern, kind)
 
-    def held(self, instruction: Instruction, register: str) -> Array:
+    def held(self, i: Instruction, register: str) -> Array:
         """Return the patterns of a register that is about to be written."""
         if register not in self.registers:
             width = self.program.width(register)
             if width is None:
-                raise Fault(f"{instruction.text}: {register} is not declared")
+                raise Fault(f"{i.text}: {register} is not declared")
             self.registers[register] = np.full(self.count, -1).astype(numbers.BITS[width])
         return self.registers[register]
 
-    def write(self, instruction: Instruction, register: Any, value: Array, lanes: Array) -> None:
-        """Set a register; "_" stands for none."""
-        if register == "_":
+    def leave(self, i: Instruction, operand: Any) -> None:
+        """Let a register that nothing has written hold bits that nothing defines."""
+        known = isinstance(operand, int) or operand in self.special or operand in self.registers
+        if not known:
+            self.undefined[operand] = self.held(i, operand).copy()
+
+    def write(self, i: Instruction, to: Any, value: Array, lanes: Array, least: Any = None) -> None:
+        """Set a register, "_" for none; `least` is the value with zeros for undefined bits."""
+        if to == "_":
             return
-        held = self.held(instruction, register)
+        held = self.held(i, to)
         if held.dtype.itemsize != value.dtype.itemsize:
-            raise Fault(f"{instruction.text}: {register} has not {8 * value.itemsize} bits")
-        if register in self.fragments:
-            row = self.fragments[register]
+            raise Fault(f"{i.text}: {to} has not {8 * value.itemsize} bits")
+        if to in self.fragments:
+            row = self.fragments[to]
             if self.flying[row, lanes].any():
-                raise Fault(f"{instruction.text}: {register} has not been waited for")
+                raise Fault(f"{i.text}: {to} has not been waited for")
             self.changed[row, lanes] = True
-        held[lanes] = value.view(held.dtype)
+        held[lanes] = value = value.view(held.dtype)
+        if least is not None or to in self.undefined:
+            lacks = 0 if least is None else value ^ least.view(held.dtype)
+            self.undefined.setdefault(to, np.zeros_like(held))[lanes] = lacks
 
 
 def _special(

@@ -158,6 +158,8 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     rows = np.array([m.fragments[name] for name in names])
     if m.changed[np.ix_(rows, lanes)].any():
         raise Fault(f"{i.text}: a register was written since the last wgmma.fence")
+    if not m.undefined.keys().isdisjoint(names):
+        raise Fault(f"{i.text}: a register has bits that nothing defines")
     leaders, each = warps[:, 0], (len(warps), -1)
     first, cells = m.shared.column(leaders) % 4 * 16, np.zeros((len(warps), 0, 0), np.int64)
     if isinstance(left, tuple):

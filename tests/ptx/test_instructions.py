@@ -26,7 +26,7 @@ def kernel(body, inputs, out, shared=""):
     """Return a kernel that loads input i into %x{i}, runs `body` and stores %y."""
     names = {f"x{i}": f"%{LETTER[n]}{i}" for i, n in enumerate(inputs)}
     names["y"] = "%p9" if out == 1 else f"%{LETTER[out]}9"
-    body = re.sub(r"\b(x\d|y)\b", lambda word: names[word[0]], body)
+    body = re.sub(r"\b(x\d|y)\b", lambda word: names.get(word[0], word[0]), body)
     loads = "".join(
         f"ld.param.b64 %a1, [f_{i}]; mad.lo.s64 %a2, %i1, {n // 8}, %a1;"
         f"ld.global.b{n} %{LETTER[n]}{i}, [%a2];"
@@ -577,6 +577,67 @@ def test_moves_join_and_part_registers(run):
     assert run("mov.b64 {_, y}, x0;", [joined], 32).tolist() == b.tolist()
     assert run("mov.b32 y, 0f3F800000;", [a], 32).tolist() == [0x3F800000] * COUNT
     assert run("cvta.to.global.u64 y, x0;", [joined], 64).tolist() == joined.tolist()
+
+
+# %rs15 is never written: x0 is the lower half of %r20, and of the upper %r21 nothing is known.
+HALF = "mov.b32 %r20, {x0, %rs15}; mov.b32 {_, %rs14}, %r20; mov.b64 %rd18, {%r20, %r30}; "
+LOWER = {
+    "cvt.u16.u32 y, %r20;": lambda a, n: a,
+    "mov.b32 {y, _}, %r20;": lambda a, n: a,
+    "mov.b32 {%rs13, y}, %r20; mov.b16 y, x0;": lambda a, n: a,
+    "and.b32 %r21, %r20, 65535; cvt.u16.u32 y, %r21;": lambda a, n: a,
+    "not.b32 %r21, %r20; or.b32 %r21, %r21, -65536; cvt.u16.u32 y, %r21;": lambda a, n: ~a & 65535,
+    "setp.lt.u32 %p1, %r30, 40; selp.b32 %r21, 7, %r20, %p1; cvt.u16.u32 y, %r21;": (
+        lambda a, n: 7 if n < 40 else a
+    ),
+    "mov.b64 {%r21, %r22}, %rd18; cvt.u16.u32 y, %r22;": lambda a, n: n,
+    "cvt.u32.u64 %r21, %rd18; cvt.u16.u32 %rs13, %r21; add.u16 y, %rs13, 1;": (
+        lambda a, n: (a + 1) & 65535
+    ),
+}
+
+
+@pytest.mark.parametrize("body", LOWER)
+def test_a_half_that_nothing_defines_is_packed_and_left(body, run):
+    a = patterns(16)
+    got = run(HALF + body, [a], 16)
+    assert got.tolist() == [LOWER[body](int(x), n) for n, x in enumerate(a)]
+
+
+TAKEN = (
+    "st.shared.b32 [s], %r20;",
+    "st.shared.v2.b32 [s], {7, %r20};",
+    "ld.shared.b32 %r21, [%r20];",
+    "ld.global.b32 %r21, [%rd18];",
+    "cp.async.ca.shared.global [%r20], [%a1], 4;",
+    "setp.eq.b16 %p1, %rs14, 0;",
+    "setp.lt.bf16x2 %p1|%p2, %r20, %r30;",
+    "and.b32 %r21, %r20, 131071; setp.eq.b32 %p1, %r21, 0;",
+    "or.b32 %r21, %r20, 65535; add.u32 %r22, %r21, 0;",
+    "shfl.sync.bfly.b32 %r21, %r20, 1, 31, -1;",
+    "shfl.sync.idx.b32 %r21, %r30, %r20, 31, -1;",
+    "xor.b32 %r21, %r20, %r20;",
+    "red.global.add.u32 [%a2], %r20;",
+    "stmatrix.sync.aligned.m8n8.x1.shared.b16 [s], {%r20};",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r21, %r22, %r23, %r24}, "
+    "{%r30, %r30, %r20, %r30}, {%r30, %r30}, {%r30, %r30, %r30, %r30};",
+    "wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+    "{%r20, %r21, %r22, %r23}, %rd0, %rd0, 1, 1, 1, 0, 0;",
+    "mov.b32 %r21, 5; setp.lt.u32 %p1, %r30, 95; @%p1 mov.b32 %r20, %r21; add.u32 %r21, %r20, 0;",
+)
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_what_nothing_defines_is_taken_for_nothing(taken):
+    body = f"{taken} mov.b16 y, x0;"
+    with pytest.raises(Fault, match="bits that nothing defines"):
+        run(HALF + body, [patterns(16)], 16, shared=SHARED)
+
+
+def test_what_is_defined_later_is_as_good_as_any(run):
+    body = "mov.b16 %rs15, x0; mul.lo.u16 %rs14, %rs15, 3; add.u16 y, %rs14, 1;"
+    a = patterns(16)
+    assert run(HALF + body, [a], 16).tolist() == [(3 * int(x) + 1) & 65535 for x in a]
 
 
 def test_branches_part_threads_and_join_them(run):
