@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
 TOLD = 120  # characters of an instruction in a message
-PARAMETERS = 1 << 40  # address of the first parameter
+PARAMETERS = 1 << 30  # address of the first parameter: it fits into 32 bits
 
 
 class Fault(RuntimeError):

@@ -44,7 +44,7 @@ def of_copies(how, cache, size, last):
         for n in range(size // 4)
     )
     body = f"""mul.wide.u32 %rd3, %r0, {size}; add.s64 %rd4, %rd0, %rd3;
-    mad.lo.s32 %r2, %r0, {size}, %r1; rem.u32 %r3, %r0, {size // 4 + 1}; shl.b32 %r4, %r3, 2;
+    mad.lo.s32 %r2, %r0, {size}, %r1; rem.u32 %r4, %r0, {size + 1};
     {how.format(cache=cache, size=size)} {LAST[last]} bar.sync 0;
     sub.s32 %r5, 63, %r0; mad.lo.s32 %r6, %r5, {size}, %r1; add.s64 %rd6, %rd1, %rd3; {reads}"""
     return module(body, 2, 64 * size)
@@ -56,12 +56,12 @@ def of_copies(how, cache, size, last):
 def test_a_copy_of_a_thread(how, cache, size, last, execute_later):
     """The rest of a source that is too short, or is to be ignored, is zeros."""
     text = of_copies(how, cache, size, last)
-    given, found = words(64, size // 4), np.zeros((64, size // 4), np.uint32)
+    given, found = words(64, size // 4).view(np.uint8), np.zeros((64, size), np.uint8)
     execute_later(text, (1,), (64,), [Buffer(given), Buffer(found, writable=True)])
     want = given.copy()
     for thread in range(64):
-        real = 4 * (thread % (size // 4 + 1))
-        want[thread, (0 if real > 4 else size) // 4 if how == SKIP else real // 4 :] = 0
+        real = thread % (size + 1)
+        want[thread, (0 if real > 4 else size) if how == SKIP else real :] = 0
     assert (found == want[::-1]).all()
 
 
@@ -539,6 +539,8 @@ def of_walk(walk, channels):
     *_, start, offsets = walk
     text = of_box(LOAD, len(start), (PIXELS, channels), start)
     text = text.replace("shared::cluster.global", "shared::cta.global.im2col")
+    narrow = "mov.b32 %r9, f_1; cvt.u64.u32 %rd9, %r9;"  # as newer compilers have it
+    text = text.replace("mov.b64 %rd9, f_1;", narrow)
     words = "".join(f"mov.b16 %rs{i}, {aside}; " for i, aside in enumerate(offsets[::-1]))
     names = ", ".join(f"%rs{i}" for i in range(len(offsets)))
     text = text.replace("cp.async.bulk", f"{words} cp.async.bulk")
