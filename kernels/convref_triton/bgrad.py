@@ -17,7 +17,7 @@ from .builder import slot, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Tensor, Three, merge
 from .index import divisor, pixel
-from .launch import Buffer, Launch
+from .launch import Launch
 from .table import Tile
 from .task import Task
 
@@ -84,10 +84,7 @@ def plan(task: Task, tile: Tile) -> None:
     dy, db = task.added, task.result()
     images, _, pixels, *_ = _rows(dy, tile)
     splits = table.blocks(tile, db.shape[0], images * prod(pixels))
-    target = db
-    if splits > 1:
-        target = db._replace(role=f"{db.role}.parts", dtype="f32")
-        task.builder.buffers[target.role] = Buffer((splits, *db.shape), (db.shape[0], 1), "f32")
+    target = task.builder.parts(db, splits)
     task.builder.steps.append(launch(dy, target, tile, splits))
     if splits > 1:
         task.builder.steps.append(reduce.launch(target.role, splits, db))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import prod
 from operator import mul
 
 from convref.case import Call
@@ -79,6 +80,18 @@ class Builder:
             self.ordered[key] = self.new(name, shape, order, tensor.dtype)
             self.steps.append(Copy(tensor.role, name))
         return self.ordered[key]
+
+    def parts(self, result: Tensor, splits: int) -> Tensor:
+        """Return the first of `splits` partial results, one after the other in float32.
+
+        One part is the result itself.
+        """
+        if splits == 1:
+            return result
+        first = result._replace(role=f"{result.role}.parts", dtype="f32", aligned=True)
+        shape, strides = (splits, *result.shape), (prod(result.shape), *result.strides)
+        self.buffers[first.role] = Buffer(shape, strides, "f32")
+        return first
 
     def plan(self) -> Plan:
         """Return the finished plan."""

@@ -19,7 +19,7 @@ from .builder import channels_last, is_channels_last, slot, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Geometry, Tensor, filter_steps
 from .index import across, along, below, divisor, pixel
-from .launch import Buffer, Launch
+from .launch import Launch
 from .table import Tile
 from .task import Task
 
@@ -167,11 +167,7 @@ def plan(task: Task, tile: Tile) -> None:
         b = task.builder.copied(b, order)
     w = task.result()
     splits = _splits(task.geometry, tile, prod(w.shape))
-    target = w
-    if splits > 1:
-        target = w._replace(role=f"{w.role}.parts", dtype="f32")
-        shape, steps = (splits, *w.shape), (prod(w.shape), *w.strides)
-        task.builder.buffers[target.role] = Buffer(shape, steps, "f32")
+    target = task.builder.parts(w, splits)
     task.builder.steps.append(launch(task.geometry, (a, b), target, tile, splits))
     if splits > 1:
         task.builder.steps.append(reduce.launch(target.role, splits, w))

@@ -220,7 +220,7 @@ def plan(task: Task, tile: Tile) -> None:
         sides = [task.builder.copied(tensor, last) for tensor in sides]
     w, (splits, _) = task.result(), split(task, tile)
     stored = task.stored(w)
-    target = wgrad.parts(task, stored, splits) if splits > 1 else stored
+    target = task.builder.parts(stored, splits)
     task.builder.steps.append(launch(task.geometry, *sides, target, tile, splits))
     if splits > 1:
         task.builder.steps.append(reduce.launch(target.role, splits, stored))

@@ -14,7 +14,6 @@ from math import prod
 
 from . import gather, reduce, table
 from .geometry import LIMIT
-from .launch import Buffer
 from .table import Tile
 from .task import Task
 
@@ -79,10 +78,7 @@ def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task."""
     pairs, y = task.aligned_pairs(), task.result()
     stored, parts, builder = task.stored(y), splits(task, tile), task.builder
-    target = stored._replace(role=f"{y.role}.parts", dtype="f32", aligned=True)
-    builder.buffers[target.role] = Buffer(
-        (parts, *y.shape), (prod(y.shape), *stored.strides), "f32"
-    )
+    target = builder.parts(stored, parts)
     made = gather.launch(task.geometry, pairs, target, task.scatters, tile, task.math, splits=parts)
     builder.steps += [made, reduce.launch(target.role, parts, stored, task.epilogue(stored))]
     task.finish(stored, y)

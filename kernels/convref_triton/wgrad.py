@@ -20,7 +20,7 @@ from .flat import in_runs
 from .gather import strides, unit
 from .geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
 from .index import across, along, below, divisor, pixel, tile_of
-from .launch import Buffer, Launch
+from .launch import Launch
 from .table import Tile
 from .task import Task
 
@@ -153,21 +153,12 @@ def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that make channels lie in vectors."""
     pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
     w, (splits, _) = task.result(), _split(task, tile)
-    target = stored = task.stored(w)
-    if splits > 1:
-        target = parts(task, stored, splits)
+    stored = task.stored(w)
+    target = task.builder.parts(stored, splits)
     task.builder.steps.append(launch(task.geometry, pair, target, tile, splits, task.math))
     if splits > 1:
         task.builder.steps.append(reduce.launch(target.role, splits, stored))
     task.finish(stored, w)
-
-
-def parts(task: Task, stored: Tensor, splits: int) -> Tensor:
-    """Return the first of so many partial results, in float32 and one after the other."""
-    first = stored._replace(role=f"{task.role}.parts", dtype="f32")
-    shape, steps = (splits, *stored.shape), (prod(stored.shape), *stored.strides)
-    task.builder.buffers[first.role] = Buffer(shape, steps, "f32")
-    return first
 
 
 def sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
