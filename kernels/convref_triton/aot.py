@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +28,7 @@ from triton.compiler import ASTSource
 
 from convref.errors import ConvrefError, message, shorten
 
+from .carried import Carried
 from .specialise import Specialisation
 
 ARCHS = ("sm_90", "sm_80", "gfx942")  # what the kernels are held to; others compile too
@@ -122,6 +124,8 @@ def known(specialisation: Specialisation, arch: str) -> bool:
 
 def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Compiled:
     kernel = specialisation.kernel
+    if isinstance(kernel, Carried):
+        return _assemble(specialisation, kernel, arch)
     names = list(specialisation.signature)
     constants = {(names.index(name),): value for name, value in specialisation.constants.items()}
     signature = dict(specialisation.signature)
@@ -142,6 +146,17 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     seconds = time.perf_counter() - start
     metadata = made.metadata._asdict()
     return Compiled(specialisation, arch, made.name, dict(made.asm), metadata, seconds, any(hits))
+
+
+def _assemble(specialisation: Specialisation, kernel: Carried, arch: str) -> Compiled:
+    """Return the code of a kernel that was compiled elsewhere."""
+    start = time.perf_counter()
+    try:
+        asm = {"ptx": kernel.ptx, "cubin": kernel.cubin(arch)}
+    except subprocess.CalledProcessError as refused:
+        raise _refusal(f"{kernel.name} for {arch}", refused, refused.stderr) from refused
+    seconds = time.perf_counter() - start
+    return Compiled(specialisation, arch, kernel.name, asm, kernel.metadata, seconds, False)
 
 
 def _language(kernel: Any) -> type[ASTSource]:

@@ -13,7 +13,7 @@ import torch
 from convref.arrays import to_torch
 from convref.case import Call
 from convref_driver.manifest import pack
-from convref_ptx import Buffer, Fault, TensorMap, launch, parse
+from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
 
 from . import aot, gpu
 from .backend import TritonBackend, _facts, _plan
@@ -77,7 +77,8 @@ def execute(
         if isinstance(value, Descriptor):
             box = next(told)  # a box that is wider than its lines is read in several
             lies = value.shape, value.strides, tuple(box["block_size"]), box["swizzle"], value.every
-            arguments.append(TensorMap(buffers[value.slot.role], *lies))
+            made = Im2colMap if value.corners else TensorMap
+            arguments.append(made(buffers[value.slot.role], *lies, *value.corners))
         elif isinstance(value, Slot):
             arguments.append(buffers[value.role])
         else:

@@ -6,6 +6,7 @@ a launch; Triton's own launcher, which specialises and formats its arguments eac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +17,17 @@ from typing import Any
 import torch
 
 from convref.errors import ConvrefError, UnsupportedError, message
-from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
+from convref_driver import (
+    VARIES,
+    Driver,
+    Kernel,
+    Manifest,
+    Scratch,
+    driver,
+    encode,
+    encode_im2col,
+    load,
+)
 
 from . import aot, packed
 from .interpreted import copy
@@ -295,8 +306,9 @@ class _Loaded:
             if address not in kept:
                 if len(kept) >= KEPT:
                     kept.clear()
-                geometry = (value.shape, value.strides, box, swizzle, value.every)
-                kept[address] = encode(self._device.driver, dtype, address, *geometry)
+                geometry = (value.shape, value.strides, box, swizzle, value.every, *value.corners)
+                made = encode_im2col if value.corners else encode
+                kept[address] = made(self._device.driver, dtype, address, *geometry)
             return kept[address]
 
         return at
@@ -354,7 +366,8 @@ def _expanded(kind: str, has_maps: bool) -> tuple[str, ...]:
     if not kind.startswith("tensordesc"):
         return (PARAMETERS[kind],)
     # As Triton takes a descriptor apart: a map, or the tensor and how it is padded; its geometry.
-    rank = kind.partition("]")[0].count(",") + 1
+    told = re.search(r"input_rank=(\d+)", kind)  # where it is not that of the box
+    rank = int(told[1]) if told else kind.partition("]")[0].count(",") + 1
     head = ("tensormap",) if has_maps else ("ptr", *("i64",) * (2 * rank), "bool")
     return (*head, *("i32",) * rank, *("i64",) * rank)
 

@@ -248,7 +248,7 @@ def _inspect_nvidia(compiled: Compiled) -> Inspection:
         _serialised(compiled) if wait == 0 else "",
         None if loop is None else len(loop),
         slots / cycles if cycles and loop is not None else None,
-        layouts.accesses(compiled.asm["ttgir"]),
+        layouts.accesses(compiled.asm.get("ttgir", "")),
         compiled.seconds,
         compiled.from_disk,
     )

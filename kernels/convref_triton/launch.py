@@ -42,6 +42,9 @@ class Descriptor(NamedTuple):
         The box.
     every : tuple of int
         How far apart the elements of a box are along each axis, at most 8; empty for side by side.
+    corners : tuple of tuple of int
+        Of a map that walks over pixels, whose box are (pixels, channels): where they begin along
+        each spatial axis, and how far beyond the tensor they end; empty for boxes of its axes.
     """
 
     slot: Slot
@@ -49,6 +52,7 @@ class Descriptor(NamedTuple):
     strides: tuple[int, ...]
     block: tuple[int, ...]
     every: tuple[int, ...] = ()
+    corners: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Launch:
 
     Parameters
     ----------
-    kernel : triton.runtime.JITFunction
+    kernel : triton.runtime.JITFunction or Carried
     grid : tuple of int
         Programs along x, y, z.
     arguments : mapping of str to Slot, Descriptor, int or float

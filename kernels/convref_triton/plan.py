@@ -103,7 +103,7 @@ class Choice:
     @property
     def unproven(self) -> bool:
         """Return whether only a measurement chooses the kernel, after its tests on that card."""
-        return any(_name(kernel) == self.kernel for row in race.KERNELS.values() for kernel in row)
+        return self.kernel in {_name(kernel) for kernel in race.every()}
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.tile}"
@@ -184,7 +184,7 @@ def choices(task: Task) -> Iterator[Choice]:
 
 def _kernels(task: Task) -> tuple[Kernel, ...]:
     """Return the kernels of a task, those that only a measurement chooses last."""
-    return (*KERNELS[task.kind], *race.KERNELS.get(task.kind, ()))
+    return (*KERNELS[task.kind], *race.offered(task.kind))
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
@@ -220,7 +220,7 @@ def _known(
 
 def _expected(task: Task) -> tuple[Choice, str]:
     """Return the heuristic's choice, and why kernels that are preferred do not admit the task."""
-    raced = race.KERNELS.get(task.kind, ())
+    raced = race.offered(task.kind)
     others = [f"no {_name(k)}: {k.admits(task) or race.UNMEASURED}" for k in raced]
     passed = ["heuristic"]
     for kernel in KERNELS[task.kind]:
@@ -240,6 +240,8 @@ def _source(kernel: Kernel | Family) -> str:
     """Return twelve digits that change with the source of a module's kernels or their helpers."""
     made = [value for value in vars(kernel).values() if isinstance(value, JITFunction)]
     keys = sorted(function.cache_key for function in made)
+    if hasattr(kernel, "source"):  # of what it has been compiled from
+        keys.append(kernel.source())
     return sha256("".join(keys).encode()).hexdigest()[:12]
 
 

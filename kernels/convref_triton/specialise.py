@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 
 from convref.errors import ConvrefError, message, shorten
 
+from .carried import Carried
 from .launch import Descriptor, Launch, Slot
 
 # A type of `convref.dtypes`, as Triton calls it.
@@ -37,7 +38,7 @@ class Specialisation:
 
     Parameters
     ----------
-    kernel : triton.runtime.JITFunction
+    kernel : triton.runtime.JITFunction or Carried
     signature : mapping of str to str
         Triton's type of each parameter, in order.
     attributes : mapping of (int,) to list
@@ -102,6 +103,13 @@ def specialise(launch: Launch) -> Specialisation:
         If an argument is missing, unknown or of a type that no kernel takes.
     """
     kernel = launch.kernel
+    if isinstance(kernel, Carried):  # it has been decided where it was compiled
+        if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:
+            what = (
+                f"{', '.join(sorted(differ))}: no argument of the launch and of what was compiled"
+            )
+            raise ConvrefError(message(kernel.name, what))
+        return Specialisation(kernel, kernel.signature, {}, {}, {})
     if not isinstance(kernel, JITFunction):
         what = f"is a {type(kernel).__name__}, needs a kernel made by triton.jit (not interpreted)"
         raise ConvrefError(message(getattr(kernel, "__name__", "kernel"), what))
