@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .memory import BUSY, CELL, Array, Buffer, spread
+from .memory import BUSY, Array, Buffer, spread
 from .operations import ASLEEP, WARP, addresses, operation
 from .program import Fault, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-NOTHING = 0xFFFF  # a cell of NaN, in every type
+NOTHING = 0xFF  # of which NaN is made, in every type
 NONE = np.zeros((1, 0), np.int64)  # no cells
 
 
@@ -54,7 +54,7 @@ class Groups:
         self._mark(work, every, BUSY)
         m.shared.unfenced[work.writes] = False
         if m.late:
-            m.shared.bytes.view(np.uint16)[work.writes] = NOTHING
+            m.shared.bytes[work.writes] = NOTHING
         else:
             work.move(every)
         self.begun.append((work, self.committed[work.lanes], every))
@@ -110,23 +110,23 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
         real = np.where(m.read(i, more[0], "pred", lanes), 0, size)
     elif more:
         real = np.broadcast_to(m.read(i, more[0], "u32", lanes), lanes.shape).astype(np.int64)
-    if (real > size).any() or (real % CELL).any():
+    if (real > size).any():
         raise Fault(f"{i.text}: a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
     if (source % size).any():
         raise Fault(f"{i.text}: an address is no multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), int(size), lanes)
-    offset = np.arange(0, int(size), CELL)
-    cells = (place[:, None] + offset) // CELL
+    offset = np.arange(int(size))
+    cells = place[:, None] + offset
     if len(np.unique(cells)) < cells.size:
         raise Fault(f"{i.text}: race, two threads write to one place")
 
     def move(rows: Array) -> None:
         there = offset < real[rows, None]
-        values, who = np.zeros(there.shape, np.uint16), np.nonzero(there)[0]
+        values, who = np.zeros(there.shape, np.uint8), np.nonzero(there)[0]
         here, thread = (source[rows, None] + offset)[there], m.thread[lanes[rows]][who]
-        values[there] = m.memory.load(i.text, here, CELL, np.uint16, thread)
-        m.shared.bytes.view(np.uint16)[cells[rows]] = values
+        values[there] = m.memory.load(i.text, here, 1, np.uint8, thread)
+        m.shared.bytes[cells[rows]] = values
 
     m.groups["cp.async"].begin(Work(i.text, lanes, move, writes=cells))
 
@@ -301,7 +301,7 @@ class Load:
         m.shared.look(text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
         m.shared.unfenced[box.cells] = False
-        m.shared.bytes.view(np.uint16)[box.cells] = NOTHING
+        m.shared.bytes[box.cells] = NOTHING
 
     def finish(self) -> None:
         """Write the box and tell the barrier, through whose phase alone it is seen."""

@@ -172,7 +172,7 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     add = np.broadcast_to(m.read(i, scale, "pred", lanes), lanes.shape).reshape(warps.shape)
 
     def stored(part: Array) -> Array:
-        return _numbers(m.shared.bytes.view(np.uint16)[part].view(f"u{size}"), kind)
+        return _numbers(m.shared.bytes[part].view(f"u{size}"), kind)
 
     def move(over: Array) -> None:
         here = warps[over].ravel()

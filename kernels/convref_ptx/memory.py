@@ -13,7 +13,6 @@ from .program import Fault
 Array = np.ndarray[Any, Any]
 BASE = 1 << 32  # address of the first buffer
 GAP = 4096  # bytes of nothing between two buffers
-CELL = 2  # bytes: the smallest access in whose races we are interested
 NOBODY = -1
 BUSY = 1 << 30  # later than every clock: asynchronous, and not waited for
 
@@ -50,7 +49,7 @@ class Global:
             top += -(-buffer.array.nbytes // GAP) * GAP + GAP
         self.bytes = np.full(top, 0xFF, np.uint8)
         self.region = np.zeros(top, np.int16)  # 0 is nowhere
-        self.owner = np.full(top // CELL, NOBODY, np.int64)
+        self.owner = np.full(top, NOBODY, np.int64)
         self.writable = np.array([False] + [buffer.writable for buffer in buffers])
         for i, (buffer, address) in enumerate(zip(buffers, self.addresses)):
             here = slice(address - BASE, address - BASE + buffer.array.nbytes)
@@ -86,7 +85,7 @@ class Global:
     def load(self, text: str, address: Array, size: int, bits: Any, thread: Array) -> Array:
         """Return what stands at addresses, as patterns of type `bits`."""
         place = self._places(text, address, size)
-        owner = self.owner[place // CELL]
+        owner = self.owner[place]
         if ((owner != NOBODY) & (owner != thread)).any():
             raise Fault(f"{text}: reads what another thread wrote")
         return self.bytes.view(bits)[place // size]
@@ -97,10 +96,9 @@ class Global:
         place = self._places(text, address, size)
         if not self.writable[self.region[place]].all():
             raise Fault(f"{text}: writes to an operand")
-        cell = place // CELL
-        other = (self.owner[cell] != NOBODY) & (self.owner[cell] != thread)
-        self.owner[cell] = thread
-        if other.any() or (self.owner[cell] != thread).any():
+        other = (self.owner[place] != NOBODY) & (self.owner[place] != thread)
+        self.owner[place] = thread
+        if other.any() or (self.owner[place] != thread).any():
             raise Fault(f"{text}: two threads write to one place")
         self.bytes.view(value.dtype)[place // size] = value
 
@@ -134,7 +132,7 @@ class Shared:
         self.clock = np.zeros((warps, self.width + 1), np.int32)
         self.tick(np.arange(warps))
         self.bytes = np.full(blocks * self.size, 0xFF, np.uint8)
-        cells = blocks * self.size // CELL
+        cells = blocks * self.size
         self.written, self.writer = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
         self.read = np.zeros((self.width, cells), np.int32)
         self.copies = 0  # of the engine, that are over
@@ -162,7 +160,7 @@ class Shared:
         """Show the engine what threads wrote, as far as these warps have seen it."""
         for lane in lanes[np.unique(self.warp[lanes], return_index=True)[1]]:
             cells = np.flatnonzero(self.unfenced)
-            cells = cells[cells * CELL // self.size == self.block[lane]]
+            cells = cells[cells // self.size == self.block[lane]]
             seen = self.clock[self.warp[lane]][self.writer[cells]] >= self.written[cells]
             self.unfenced[cells[seen]] = False
 
@@ -220,4 +218,4 @@ class Shared:
 
 def spread(place: Array, size: int) -> Array:
     """Return the cells (access, cell) that accesses of `size` bytes cover."""
-    return place[:, None] // CELL + np.arange(max(1, size // CELL))
+    return place[:, None] + np.arange(size)

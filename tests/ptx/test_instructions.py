@@ -679,6 +679,39 @@ def test_two_warps_that_write_one_place_race():
             shared=SHARED)  # fmt: skip
 
 
+# A lane has four bytes: of its thread in each warp the next, and one that all warps write.
+BYTES = """and.b32 %r20, %r30, 31; shr.u32 %r21, %r30, 5; mov.b32 %r22, s;
+    mad.lo.u32 %r22, %r20, 4, %r22; add.u32 %r23, %r22, %r21; add.u32 %r24, %r30, x0;
+    st.shared.b8 [%r23], %r24; st.shared.b8 [%r22+3], %r20; ld.shared.u8 %r25, [%r23];
+    bar.sync 0; ld.shared.b32 y, [%r22]; mad.lo.u32 y, %r25, 256, y;"""
+BYTE_SLIPS = {
+    "no barrier": ("bar.sync 0; ", ""),
+    "bytes of two warps": ("%r22, %r21;", "%r22, 1;"),
+    "all warps, but not the same": ("[%r22+3], %r20", "[%r22+3], %r30"),
+    "words over bytes": ("st.shared.b8 [%r22+3]", "st.shared.b32 [%r22]"),
+    "what another warp will write": ("ld.shared.u8 %r25, [%r23]", "ld.shared.u8 %r25, [%r22+1]"),
+}
+
+
+def test_warps_write_bytes_side_by_side_and_the_same_byte_alike(run):
+    a = patterns(32)
+    threads = np.arange(COUNT, dtype=np.uint32)
+    byte = (a + threads) & 255
+    words = [[*byte[n::32].tolist(), n] for n in range(32)]
+    got = run(BYTES, [a], 32, shared=SHARED)
+    for n, z in enumerate(got):
+        word = sum(b << 8 * i for i, b in enumerate(words[n % 32]))
+        assert int(z) == (word + int(byte[n]) * 256) % 2**32
+
+
+@pytest.mark.parametrize("name", BYTE_SLIPS)
+def test_bytes_race(name):
+    right, wrong = BYTE_SLIPS[name]
+    assert right in BYTES
+    with pytest.raises(Fault, match="race"):
+        run(BYTES.replace(right, wrong), [patterns(32)], 32, shared=SHARED)
+
+
 def test_vectors(run):
     a = patterns(32)
     body = """mov.b32 %r20, s; shl.b32 %r21, %r30, 4; add.s32 %r21, %r21, %r20;

@@ -93,6 +93,7 @@ def test_its_ptx_is_right_at_either_moment(case):
         "conv.dgrad:n2c8k0_i5x5_f3x3_p1:dt=bf16:mem=nhwc",
         "max_pool.jvp:n2c7_i5_f2:dt=bf16:mem=x.nwc:fill=nan",  # compares pairs
         "conv.double_backward:n1c1k1_i1x6_f1x4_s3:tan=w:fill=subnormal",  # packs what is undefined
+        "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=ones",  # bytes of four warps
     ],
 )
 def test_the_court_hears_the_ptx_of_any_kernel(line):
@@ -169,6 +170,12 @@ HEARD = {
         r"(?s)(mov\.b32\s+(%r\d+), {%rs\d+, %rs\d+};.*?)(cvt\.u16\.u32\s+%rs\d+, \2;)",
         r"\1\3 add.u32 \2, \2, 1;",
         "bits that nothing defines",
+    ),
+    "bytes are read too early": (
+        "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=ones",
+        r"(st\.shared\.b8[^;]*;\s*)bar\.sync\s+0;",
+        r"\1",
+        "race",
     ),
 }
 
