@@ -478,16 +478,41 @@ def test_floats_of_16_bits(kind, run):
             assert int(got) == want if want is not None else int(got) == 0x7FFF
 
 
-def test_quotients_and_roots_round_once(run):
-    a, b = floats(32), floats(32)
-    quotient, root = run("div.rn.f32 y, x0, x1;", [a, b], 32), run("sqrt.rn.f32 y, x0;", [a], 32)
-    about = run("div.full.f32 y, x0, x1;", [a, b], 32)
-    for i, ordinary in enumerate(finite(a, b)):
-        if ordinary and fraction(b[i], 32) != 0 and finite(quotient)[i]:
-            exact = fraction(a[i], 32) / fraction(b[i], 32)
-            assert exact == 0 or int(quotient[i]) == rounded(exact, 32)
-            far = abs(fraction(b[i], 32)) > 2**126 or abs(exact) < Fraction(2) ** -120
-            assert far or abs(fraction(about[i], 32) - exact) <= abs(exact) / 2**22
+@pytest.mark.parametrize("bits", [32, 64])
+def test_quotients_round_once(bits, run):
+    a, b = floats(bits), floats(bits)
+    quotient = run(f"div.rn.f{bits} y, x0, x1;", [a, b], bits)
+    about = run("div.full.f32 y, x0, x1;", [a, b], 32) if bits == 32 else None
+    checked = 0
+    for i, ordinary in enumerate(finite(a, b, quotient)):
+        if ordinary and fraction(b[i], bits) != 0:
+            exact = fraction(a[i], bits) / fraction(b[i], bits)
+            assert exact == 0 or int(quotient[i]) == rounded(exact, bits)
+            far = abs(fraction(b[i], bits)) > 2**126 or abs(exact) < Fraction(2) ** -120
+            assert far or bits > 32 or abs(fraction(about[i], 32) - exact) <= abs(exact) / 2**22
+            checked += 1
+    assert checked > COUNT // 2
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_quotients_of_zeros_infinities_and_nan(bits, run):
+    edge = np.array([0.0, -0.0, 2.0, -3.0, np.inf, -np.inf, np.nan], f"f{bits // 8}")
+    a, b = (np.resize(n, COUNT).view(f"u{bits // 8}") for n in (edge, np.repeat(edge, len(edge))))
+    got = run(f"div.rn.f{bits} y, x0, x1;", [a, b], bits)
+    for x, y, z in zip(*(n.view(f"f{bits // 8}").tolist() for n in (a, b, got))):
+        sign = np.copysign(1, x) * np.copysign(1, y)
+        if np.isnan(x) or np.isnan(y) or (x == 0 == y) or (np.isinf(x) and np.isinf(y)):
+            assert np.isnan(z)
+        elif y == 0 or np.isinf(x):
+            assert z == sign * np.inf
+        elif x == 0 or np.isinf(y):
+            assert (z, np.copysign(1, z)) == (0, sign)
+
+
+def test_roots_round_once(run):
+    a = floats(32)
+    root = run("sqrt.rn.f32 y, x0;", [a], 32)
+    for i, ordinary in enumerate(finite(a)):
         if ordinary and fraction(a[i], 32) > 0:
             low, high = (fraction(int(root[i]) + n, 32) for n in (-1, 1))
             at = fraction(root[i], 32)
