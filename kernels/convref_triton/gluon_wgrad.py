@@ -127,8 +127,8 @@ def gluon_wgrad(
     STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Compute every so-manieth tile, (BM channels of a, BN channels of b) of a tap and a split."""
-    left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
     right = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_type.shape, b.layout)
+    left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
     full, free, order = opened(STAGES, READERS)
     ring_of = (left, right, full, free, order)
     magic = (

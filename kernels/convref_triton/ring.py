@@ -157,15 +157,19 @@ def product(
         mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
     acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
     given = free.index(STAGES)  # in the first step there is nothing to give back
-    for block in range(turn * steps, (turn + 1) * steps):
+    block = turn * steps
+    last = block + steps
+    while block != last:
         slot = slot_of(block, STAGES)
+        gives = free.index(slot)  # beside `full`, whose address it shares
         mbarrier.wait(full.index(slot), parity_of(block, STAGES))
-        a = matrix(left.index(slot), BM, BK, ACROSS).slice(FIRST, ROWS)
         b = matrix(right.index(slot), BN, BK, ACROSS).permute((1, 0))
+        a = matrix(left.index(slot), BM, BK, ACROSS).slice(FIRST, ROWS)
         acc = warpgroup_mma(a, b, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=[acc])
         mbarrier.arrive(given)
-        given = free.index(slot)
+        given = gives
+        block += 1
     if READERS == 1:
         mbarrier.arrive(order.index(1 - WHICH))
     acc = warpgroup_mma_wait(0, deps=[acc])

@@ -38,8 +38,9 @@ pytestmark = pytest.mark.skipif(
 )
 NAMES = sorted({k.__name__.rpartition(".")[2] for row in race.KERNELS.values() for k in row})
 SHARED = 227 * 1024  # bytes of a block
-# Instructions a step of these tiles, whatever else is asked of the kernel.
-MARKS, MARKED = {"gluon_fprop": 56, "gluon_wgrad": 60}, ((128, 128, 64), (128, 256, 64))
+MARK = 56  # instructions a step, whatever else is asked of a kernel
+# Where it is missed: uniform registers are copied to where a product reads its descriptors.
+OVER = {("gluon_fprop", "256x128"): 2, ("gluon_wgrad", "256x128"): 2, ("wgrad 1x1", "128x128"): 1}
 
 LINES = {
     "fprop by 16": "conv.fprop:n8c256k256_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc",
@@ -109,8 +110,9 @@ def test_every_row_is_in_the_strong_form(name):
         assert all(load.startswith("TMA") or load == "LDG 16" for load in found.loads)
         assert all("wgmma" in product for product in found.mma)
         assert len(steps(compiled)) == ring.GROUPS
-        if choice.tile[:3] in MARKED:
-            assert max(steps(compiled)) <= MARKS[choice.kernel], choice
+        size = f"{choice.tile.bm}x{choice.tile.bn}"
+        over = max(OVER.get((where, size), 0) for where in (choice.kernel, name))
+        assert max(steps(compiled)) <= MARK + over, choice
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS[1:])
