@@ -116,6 +116,7 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"cvt\.rn\.(f32|f64)\.([su](?:32|64))", "{1}", _converted),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
     (r"div\.rn\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),
+    (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
     (r"div\.full\.f32", "f32 f32", np.divide),  # a GPU's may be 2 ulp off
     (r"sqrt\.rn\.f32", "f32", np.sqrt),
     (r"prmt\.b32", "b32 b32 b32", numbers.permuted),

@@ -483,6 +483,10 @@ def test_quotients_round_once(bits, run):
     a, b = floats(bits), floats(bits)
     quotient = run(f"div.rn.f{bits} y, x0, x1;", [a, b], bits)
     about = run("div.full.f32 y, x0, x1;", [a, b], 32) if bits == 32 else None
+    one = np.ones(COUNT, f"f{bits // 8}").view(a.dtype)
+    inverse = run(f"rcp.rn.f{bits} y, x1;", [a, b], bits)
+    same = run(f"div.rn.f{bits} y, x0, x1;", [one, b], bits)
+    assert inverse.tolist() == same.tolist()
     checked = 0
     for i, ordinary in enumerate(finite(a, b, quotient)):
         if ordinary and fraction(b[i], bits) != 0:

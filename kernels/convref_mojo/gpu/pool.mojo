@@ -153,21 +153,6 @@ def named[T: DType](x: Numbers[T], s: Place, p: Pool, window: Cell, index: Int64
     return x[unsafe_offset=Cell(window.n, window.c, at_z, at_y, at_x).place(s)]
 
 
-@always_inline
-def reciprocal[A: DType](n: Int32) -> Scalar[A]:
-    """Return 1 / n by Newton's iteration from a power of two, n > 0.
-
-    Plain arithmetic, rounded as a quotient would be: no routine of the assembler's is called.
-    """
-    var divisor = n.cast[A]()
-    var found = Scalar[A](1)
-    while found * divisor > 1:
-        found *= 0.5
-    comptime for _ in range(6):  # off by at most a half, then by the square of that, and so on
-        found = found.fma((-found).fma(divisor, 1), found)
-    return found
-
-
 @fieldwise_init
 struct Shares[A: DType](ImplicitlyCopyable, TrivialRegisterPassable):
     """What each window multiplies its sum by: 1 over its divisor."""
@@ -179,16 +164,14 @@ struct Shares[A: DType](ImplicitlyCopyable, TrivialRegisterPassable):
         """Divide once for all windows if one divisor serves them."""
         self.of_all = 0
         if p.divisor != 0:
-            self.of_all = reciprocal[Self.A](abs(p.divisor))
-            if p.divisor < 0:
-                self.of_all = -self.of_all
+            self.of_all = 1 / p.divisor.cast[Self.A]()
 
     @always_inline
     def at(self, p: Pool, z: Int32, y: Int32, x: Int32) -> Scalar[Self.A]:
         """Return the share of a window; what reads nothing may have any."""
         if p.divisor != 0:
             return self.of_all
-        return reciprocal[Self.A](max(p.z.counted(z) * p.y.counted(y) * p.x.counted(x), 1))
+        return 1 / max(p.z.counted(z) * p.y.counted(y) * p.x.counted(x), 1).cast[Self.A]()
 
 
 @__name("convref_maxima")
