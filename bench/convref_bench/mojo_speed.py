@@ -1,6 +1,6 @@
-"""The Mojo kernels against torch on the CPU, layer by layer: oneDNN in float32, MKL in float64.
+"""The Mojo kernels against torch on the CPU, layer by layer: MKL in float64, else oneDNN.
 
-    python -m convref_bench.mojo_speed [--threads 1,2] [--suite resnet50] [--dtype fp32,fp64]
+    python -m convref_bench.mojo_speed [--threads 1,2] [--suite resnet50] [--dtype fp32,fp64,bf16]
 
 Batch 1, channels last. Results are judged, then both take turns; a ratio is torch's fastest time
 over ours. With one thread that is time which the thread had of its processor, since neighbours take
@@ -25,7 +25,10 @@ from .records import Record
 from .timing import Stop, Work
 
 ARMS = ("mojo", "torch")
-RUNS = (("resnet50", "fp32"), ("yolo11n", "fp32"), ("resnet50", "fp64"))
+RUNS = (
+    *(("resnet50", "fp32"), ("yolo11n", "fp32"), ("resnet50", "fp64")),
+    *(("resnet50", "bf16"), ("yolo11n", "bf16")),
+)
 SIZE = 512
 STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
 
@@ -97,7 +100,8 @@ def product_rate(dtype: str, device: Cpu) -> float:
     """Return the flop/s of torch's product of square matrices: what dense layers may hope for."""
     import torch
 
-    a = torch.ones(SIZE, SIZE, dtype={"fp32": torch.float32, "fp64": torch.float64}[dtype])
+    kinds = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
+    a = torch.ones(SIZE, SIZE, dtype=kinds[dtype])
     return 2 * SIZE**3 / min(device.sample(lambda: a @ a, 1, False) for _ in range(5))
 
 
