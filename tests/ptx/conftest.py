@@ -18,6 +18,7 @@ from convref_ptx import Buffer, Im2colMap, TensorMap, launch, parse
 GOLDEN = Path(__file__).parent / "golden.json"
 CONFIRMED = json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}
 RAN = {}  # name of a test: (digest of its PTX, digest of what a GPU computed)
+TODAY = {}  # name of a test that has run anywhere: digest of its PTX
 BODIES = {}  # of the tests that have run, by their file
 HEADER = ".version 8.3\n.target sm_90a\n.address_size 64\n"
 
@@ -28,7 +29,12 @@ def digest(*parts):
 
 def plain(name):
     """Return the name of a test without where it runs."""
-    return name.replace("gpu", "")
+    return re.sub(r"(?<=[\[-])(gpu|numpy|early|late)(?=[\]-])", "", name, count=1)
+
+
+def current(records, today):
+    """Return the records of a GPU but for those of another PTX than today's: they say nothing."""
+    return {name: r for name, r in records.items() if today.get(name, r[0]) == r[0]}
 
 
 def on_gpu(text, grid, threads, arguments, shared):
@@ -72,9 +78,12 @@ def on_gpu(text, grid, threads, arguments, shared):
 
 def executor(request):
     """Return what runs (body of a module, grid, threads, arguments, shared) where asked."""
+    texts = []
 
     def execute(body, grid, threads, arguments, shared=0):
         text, name = HEADER + body, plain(request.node.name)
+        texts[:] = [digest(*texts, text.encode()).encode()]
+        TODAY[name] = texts[0].decode()
         if request.param != "gpu":
             BODIES.setdefault(request.path, []).append(body)
             late = request.param == "late"
@@ -83,10 +92,8 @@ def executor(request):
         on_gpu(text, grid, threads, arguments, shared)
         buffers = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
         results = [buffer.array.tobytes() for buffer in buffers if buffer.writable]
-        before = RAN.get(name, ("", ""))
-        RAN[name] = tuple(
-            digest(b.encode(), *p) for b, p in zip(before, ([text.encode()], results))
-        )
+        _, before = RAN.get(name, ("", ""))
+        RAN[name] = TODAY[name], digest(before.encode(), *results)
 
     return execute
 
@@ -107,6 +114,12 @@ def execute_later(request):
 
 
 @pytest.fixture
+def records(request):
+    """Return the name of a test, what runs have noted, and what tells current records."""
+    return plain(request.node.name), TODAY, current
+
+
+@pytest.fixture
 def assemble(request, tmp_path):
     """Return what tells the errors of ptxas about every body that this file's tests have run."""
     path = Path(pytest.importorskip("triton").__file__).parent / "backends/nvidia/bin/ptxas"
@@ -124,23 +137,26 @@ def assemble(request, tmp_path):
 
 
 def pytest_runtest_logreport(report):
-    """Forget what a GPU computed wrongly."""
-    if report.failed:
-        RAN.pop(plain(report.nodeid.rpartition("::")[2]), None)
+    """Forget what a GPU computed wrongly, now or before."""
+    for known in (RAN, CONFIRMED) if report.failed else ():
+        known.pop(plain(report.nodeid.rpartition("::")[2]), None)
 
 
 def pytest_sessionfinish():
     """Keep what a GPU has confirmed, beside the tests and where results are wanted."""
     folders = [GOLDEN.parent, *filter(None, [os.environ.get("OUT")])]
     for folder in folders if RAN else ():
-        text = json.dumps(CONFIRMED | RAN, indent=0, sort_keys=True)
+        text = json.dumps(current(CONFIRMED | RAN, TODAY), indent=0, sort_keys=True)
         (Path(folder) / GOLDEN.name).write_text(text + "\n", "utf-8")
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say how many instructions no GPU has confirmed."""
+    """Say how many micro-tests no GPU has confirmed, or only with another PTX than today's."""
+    known = current(CONFIRMED | RAN, TODAY)
+    stale = len(CONFIRMED | RAN) - len(known)
     terminalreporter.write_line(
-        f"PTX micro-tests that a GPU has confirmed: {len(CONFIRMED | RAN)}, kept beside them"
-        if CONFIRMED or RAN
+        f"PTX micro-tests that a GPU has confirmed: {len(TODAY.keys() & known)} of {len(TODAY)}"
+        + f"; {stale} records are of another PTX and confirm nothing" * bool(stale)
+        if known or stale
         else "PTX micro-tests: their expected values are unconfirmed, no GPU has run them"
     )

@@ -144,13 +144,14 @@ BOXES = {1: ((40,), (0,)), 2: ((5, 40), (-2, 8)), 3: ((3, 4, 72), (1, 2, -4)),
          4: ((2, 3, 4, 40), (0, -1, 3, 24)), 5: ((2, 2, 3, 2, 72), (1, 1, -1, 0, 64))}  # fmt: skip
 
 
-def box_of(rank, swizzle):
+def box_of(rank, swizzle, every=()):
     """Return (tensor, box, start, lines): a box of 16 bits, partly outside, and what lies where."""
+    every = every or (1,) * rank
     shape, start = BOXES[rank]
     tensor = RNG.integers(0, 1 << 16, shape).astype(np.uint16)
     box = (*(2 if rank > 3 else 4,) * (rank - 1), SPANS[swizzle] // 2)
     places = list(product(*map(range, box)))
-    position = [tuple(s + p for s, p in zip(start, place)) for place in places]
+    position = [tuple(s + p * e for s, p, e in zip(start, place, every)) for place in places]
     real = [all(0 <= p < n for p, n in zip(at, shape)) for at in position]
     return tensor, box, start, (places, position, real)
 
@@ -201,23 +202,39 @@ def of_box(text, rank, box, start, **more):
     return module(body, 1, size + 16).replace(plain, both)
 
 
-def mapped(tensor, box, swizzle, writable=False):
+def mapped(tensor, box, swizzle, writable=False, every=()):
     strides = tuple(s // 2 for s in tensor.strides)
-    return TensorMap(Buffer(tensor, writable), tensor.shape, strides, box, swizzle)
+    return TensorMap(Buffer(tensor, writable), tensor.shape, strides, box, swizzle, every)
+
+
+STEPS = ((), (3, 1), (2, 1, 1), (1, 3, 2, 1), (2, 1, 1, 2, 1))  # between elements of a box
+LOADS = [(rank, every) for rank in BOXES for every in STEPS if len(every) in (0, rank)]
 
 
 @pytest.mark.parametrize("swizzle", range(4))
-@pytest.mark.parametrize("rank", BOXES)
-def test_a_box_is_loaded(rank, swizzle, execute_later):
-    tensor, box, start, (places, position, real) = box_of(rank, swizzle)
+@pytest.mark.parametrize(("rank", "every"), LOADS)
+def test_a_box_is_loaded(rank, every, swizzle, execute_later):
+    tensor, box, start, (places, position, real) = box_of(rank, swizzle, every)
     found = np.full(int(np.prod(box)), 7, np.uint16)
     text = of_box(LOAD, rank, box, start)
-    buffers = [Buffer(found, writable=True), mapped(tensor, box, swizzle)]
+    buffers = [Buffer(found, writable=True), mapped(tensor, box, swizzle, every=every)]
     execute_later(text, (1,), (64,), buffers)
     want = np.zeros_like(found)
     for to, at, there in zip(scattered(places, box, SPANS[swizzle]), position, real):
         want[to] = tensor[at] if there else 0
     assert (found == want).all()
+
+
+@pytest.mark.parametrize("wrong", [(), (2, 1), (3, 2)])
+def test_another_step_is_another_box(wrong):
+    tensor, box, start, _ = box_of(2, 2)
+    found = {}
+    for every in (wrong, (3, 1)):
+        result = np.zeros(int(np.prod(box)), np.uint16)
+        buffers = [Buffer(result, writable=True), mapped(tensor, box, 2, every=every)]
+        launch(parse(of_box(LOAD, 2, box, start)), (1,), (64,), buffers)
+        found[result.tobytes()] = every
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("read", ["", ".read"])

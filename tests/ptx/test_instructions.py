@@ -861,6 +861,19 @@ def test_text_of_another_form_is_refused(text):
         parse(text)
 
 
+def test_a_record_of_another_ptx_confirms_nothing(execute, records):
+    name, today, current = records
+    a = patterns(32)
+    run("add.u32 y, x0, x0;", [a], 32, execute=execute)
+    one = today[name]
+    run("add.u32 y, x0, 1;", [a], 32, execute=execute)
+    both = today[name]
+    assert one != both
+    assert current({name: [both, "results"]}, today) == {name: [both, "results"]}
+    assert current({name: [one, "results"]}, today) == {}
+    assert current({"another": [one, "results"]}, today) != {}, "it has not run, its PTX may be it"
+
+
 def test_the_assembler_takes_them_all(assemble):
     assert "error" not in assemble()
 
