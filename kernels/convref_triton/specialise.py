@@ -105,9 +105,7 @@ def specialise(launch: Launch) -> Specialisation:
     kernel = launch.kernel
     if isinstance(kernel, Carried):  # it has been decided where it was compiled
         if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:
-            what = (
-                f"{', '.join(sorted(differ))}: no argument of the launch and of what was compiled"
-            )
+            what = f"{', '.join(sorted(differ))} is of the launch alone, or of the kernel alone"
             raise ConvrefError(message(kernel.name, what))
         return Specialisation(kernel, kernel.signature, {}, {}, {})
     if not isinstance(kernel, JITFunction):

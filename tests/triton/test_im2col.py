@@ -1,0 +1,326 @@
+"""Rows of pixels by tensor maps im2col: the kernels that came along, judged by their PTX.
+
+A program gets several tiles where there are few multiprocessors, as in `test_gluon_numbers`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from convref.arrays import like
+from convref.case import Call, Case, Spec
+from convref.conformance.operands import operands as arrays_of
+from convref.errors import ConvrefError
+from convref.judge import judge
+from convref.line import parse
+from convref.problem import ConvProblem
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import triton
+from forced import facts, planned
+from test_specialise import TYPES
+
+from convref_ptx import Fault
+from convref_triton import aot, carried, emulated, gpu, im2col, inspection, table
+from convref_triton.backend import backend
+from convref_triton.builder import Builder
+from convref_triton.geometry import geometry, operands
+from convref_triton.launch import Launch
+from convref_triton.plan import offered, plan
+from convref_triton.specialise import Specialisation, specialise
+from convref_triton.task import Fusion, Task
+
+FILE = carried.kept(im2col.MODULE)
+KERNELS = [pytest.param(k, id="-".join(map(str, key))) for key, k in im2col.kernels().items()]
+pytestmark = pytest.mark.skipif(not KERNELS, reason="no file of kernels came along")
+SHARED = 227 * 1024  # bytes of a block
+# Instructions of a step. The last three of them are for who has to wait for a block.
+MARKS = {(128, 256): 50, (128, 128): 57}
+FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
+
+
+def test_the_file_is_small_and_of_todays_source():
+    assert carried.path(im2col.MODULE).stat().st_size < 60_000
+    assert FILE.triton
+    assert len(FILE.kernels) == len(im2col.DTYPES) * len(im2col.RANKS) * len(im2col.TILES)
+    assert FILE.made_of[im2col.MODULE] == carried.digest(im2col.MODULE), "make the file anew"
+    shared = [m for m, made_of in FILE.made_of.items() if made_of != carried.digest(m)]
+    if shared:
+        pytest.skip(f"made before {', '.join(shared)} was last changed, with Triton {FILE.triton}")
+
+
+def test_nothing_of_the_machine_that_compiled_is_in_it():
+    for kernel in FILE.kernels:
+        assert not any(mark in kernel.ptx for mark in ("//", "/*", ".loc", ".file", "home", "tmp"))
+        assert kernel.ptx.startswith(".version 8.6\n.target sm_90a\n")
+
+
+@pytest.mark.skipif(triton.__version__ != FILE.triton, reason=f"needs Triton {FILE.triton}")
+def test_this_triton_makes_the_same(monkeypatch):
+    for name, value in im2col.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    for (dtype, rank, tile), kernel in im2col.kernels().items():
+        assert im2col.compiled(dtype, rank, tile).ptx == kernel.ptx
+
+
+def compiled(kernel):
+    """Return the machine code of a kernel."""
+    return aot.compile(Specialisation(kernel, kernel.signature, {}, {}, {}), "sm_90")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_is_in_the_strong_form(kernel):
+    made = compiled(kernel)
+    found = inspection.inspect(made)
+    assert (found.operands, found.spills) == ("SS", 0)
+    assert found.wait >= 1
+    assert found.shared <= SHARED
+    assert found.stores == {"STG 16": 32}
+    assert set(found.loads) == {f"TMA {kernel.constants['RANK'] + 2}d", "TMA 2d", "LDG 2"}
+    assert set(found.loop_loads) == set()
+    assert all("wgmma" in product for product in found.mma)
+    code = inspection.parse_sass(inspection.sass(made))
+    loops = inspection.loops(code)
+    products = [i.position for i in code if inspection.sass_mma(i)]
+    steps = {min((b for b in loops if at in b), key=len) for at in products}
+    bm, bn, *_ = kernel.constants["tile"]
+    assert len(steps) == 2  # one of each warp group
+    assert max(map(len, steps)) <= MARKS[bm, bn]
+
+
+def test_one_travels_to_a_worker_process():
+    kernel = FILE.kernels[0]
+    assert pickle.loads(pickle.dumps(kernel)).ptx == kernel.ptx
+
+
+def test_what_the_assembler_refuses():
+    kernel = replace(FILE.kernels[0], ptx=FILE.kernels[0].ptx.replace("sm_90a", "sm_90"))
+    with pytest.raises(aot.CompileError, match="gluon_im2col for sm_90: "):
+        compiled(kernel)
+
+
+def test_a_launch_has_the_arguments_that_were_compiled():
+    launch = Launch(FILE.kernels[0], (1, 1, 1), {"x": 1, "z": 1}, {})
+    with pytest.raises(ConvrefError, match=r"^gluon_im2col: .*z is of the launch alone, or"):
+        specialise(launch)
+
+
+def on_card(call):
+    """Return the call with its operands on a GPU."""
+    return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
+
+
+def run(call, arrays, pick=0, seed=0, late=False):
+    """Return (results by role, roles that were admitted)."""
+    tensors, known = facts(call, arrays)
+    made, admitted = planned(on_card(call), known, im2col, pick)
+    return emulated.run(made, tensors, seed, late), admitted
+
+
+def holds(case, pick=0, seed=0, late=False):
+    """Judge a case by what its one result is."""
+    arrays = arrays_of(case)
+    found, admitted = run(case.call, arrays, pick, seed, late)
+    assert admitted == list(case.call.wanted)
+    template = next(a for a in arrays if a is not None)
+    results = tuple(
+        like(found[role], template) if role in found else None
+        for role in case.call.signature.results
+    )
+    assert judge(case.call, arrays, results, backend.numerics(case.call))
+
+
+LINES = (
+    "conv.fprop:n2c72k80_i9x10_f3x2_p1,0x2,1_d2x1:dt=f16:mem=nhwc:fill=int",
+    "conv.fprop:n5c72k80_i19x21_f3x3_s2_p1:bias=0:dt=bf16:mem=nhwc:fill=int",
+    "conv.fprop:n2c72k136_i9x11_f3x2_s2x3_p1,0x2,1_d1x2:flip=1:dt=bf16:mem=nhwc:fill=int",
+    "conv.fprop:n3c72k64_i15x15_f1x1_s2:dt=bf16:mem=x.nhwc.step2h,w.ohwi:fill=int",
+    "conv.fprop:n3c40k264_i17x15_f2x2_s8x7_p-1,2x3,-2:dt=f16:mem=nhwc:fill=int",
+    "conv.fprop:n1c128k160g2_i5x6_f3x1_p1:flip=1:dt=bf16:fill=int",
+    "conv.fprop:n2c8k136_i3x4x5_f2x3x1_s1x2x1_p1:flip=1:dt=bf16:fill=int",
+    "conv.fprop:n150c16k64_i1x1_f1x1:dt=f16:mem=nhwc:fill=int",
+    "conv.fprop:n2c64k72_i90_f4_s3_p-1,3:dt=bf16:fill=int",
+    "conv.fprop:n2c64k72_i5x6_f2x3_p0x1:t=1:dt=f16:mem=nhwc:fill=int",
+    "conv.dgrad:n2c128k64_i9x10_f3x3_p1,0x0,2_d1x2:dt=bf16:mem=nhwc:fill=int",
+    "conv.dgrad:n1c160k128g2_i5x6_f3x3_p1:flip=1:dt=bf16:fill=int",
+    "conv.dgrad:n1c64k16_i4x3x5_f2x1x3_p0,1x2,0x1,1:dt=f16:fill=int",
+    "conv.dgrad:n2c72k64_i7x6_f3x2_s2x3_p1x0:t=1:dt=bf16:mem=nhwc:fill=int",
+)
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_tile_after_tile(monkeypatch, number):
+    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
+
+
+@st.composite
+def cases(draw):
+    """Draw forward problems of any stride up to 8, and adjoints of stride 1."""
+    rank = draw(st.integers(1, 3))
+    each = lambda values: draw(st.lists(values, min_size=rank, max_size=rank))  # noqa: E731
+    transposed, adjoint = draw(st.booleans()), draw(st.booleans())
+    gathers = transposed == adjoint
+    stride = each(st.sampled_from([1, 2, 3, 8] if gathers else [1]))
+    filter_, dilation = each(st.integers(1, 3)), each(st.integers(1, 2))
+    groups = draw(st.sampled_from([1, 1, 2]))
+    reduced = groups * draw(st.sampled_from([8, 40, 64, 72] if groups == 1 else [64, 128]))
+    made = groups * draw(st.sampled_from([64, 72, 136]))
+    c, k = (made, reduced) if adjoint else (reduced, made)
+    try:
+        problem = ConvProblem(
+            n=draw(st.integers(1, 4)),
+            c=c,
+            k=k,
+            groups=groups,
+            input=tuple(each(st.integers(1, 9 if rank < 3 else 4))),
+            filter=tuple(filter_),
+            stride=tuple(stride),
+            padding=tuple(
+                (draw(st.integers(-1, 4)), draw(st.integers(-1, 4))) for _ in range(rank)
+            ),
+            dilation=tuple(dilation),
+            transposed=transposed,
+            flip=draw(st.booleans()),
+        )
+    except ConvrefError:
+        assume(False)
+    assume(all(map(prod, (problem.shape("x"), problem.shape("y")))))
+    pass_, mask = ("backward", (True, False, False)) if adjoint else ("fprop", ())
+    plain = Call("conv", pass_, problem, mask)
+    dtype = draw(st.sampled_from(["bf16", "f16"]))
+    call = replace(plain, specs=tuple(Spec(dtype) for _ in plain.roles))
+    fill = draw(st.sampled_from(["int", "int", "normal", "inf", "nan"]))
+    return Case(call, fill, draw(st.integers(0, 99)))
+
+
+@FEW
+@given(cases(), st.integers(0, 99), st.integers(1, 3), st.booleans())
+def test_what_is_admitted_is_right(case, pick, sms, late):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "SMS", sms)
+        holds(case, pick, pick, late)
+
+
+def test_what_is_read_by_none_reaches_none():
+    """Pixels between strides, channels of another group, and images beyond the last."""
+    case = parse("conv.fprop:n2c128k128g2_i5x7_f1x1_s2:bias=0:dt=bf16:mem=nhwc:fill=int")
+    x, w, b = (None if a is None else a.copy() for a in arrays_of(case))
+    x[:, :, 1::2], x[:, :, :, 1::2], x[:, 64:], w[64:] = np.nan, np.inf, np.inf, np.inf
+    for pick in range(2):
+        y = run(case.call, (x, w, b), pick)[0]["y"].float().numpy()
+        assert np.isfinite(y[:, :64]).all()
+        assert not np.isfinite(y[:, 64:]).any()
+
+
+def test_bits_repeat_whatever_runs_first(monkeypatch):
+    monkeypatch.setattr(table, "SMS", 2)
+    case = parse("conv.fprop:n3c72k136_i9x11_f3x2_s2_p1:dt=bf16:mem=nhwc:fill=normal")
+    arrays = arrays_of(case)
+    found = [
+        run(case.call, arrays, 1, seed, late)[0]["y"] for seed, late in ((0, False), (1, True))
+    ]
+    assert torch.equal(*found)
+
+
+# What a wrong kernel would be: in its PTX, and what is said of it, unless the sums are others.
+SLIPS = {
+    "nobody waits for rows": (r"@!complete bra\.uni waitLoop;", "", "race|waited|parity"),
+    "no tap is aside": (r"cvt\.u16\.u32\s+(%rs\d+), %r\d+;", r"mov.b16 \1, 0;", None),
+    "taps turned": (r"(im2col\.mbarrier.*\{)(%rs\d+), (%rs\d+)\}", r"\1\3, \2}", None),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_found_out(monkeypatch, name):
+    pattern, instead, told = SLIPS[name]
+    slipped = {}
+    for key, kernel in im2col.kernels().items():
+        text, count = re.subn(pattern, instead, kernel.ptx)
+        assert count or key[1] == 3, "the slip names what is no more"
+        slipped[key] = replace(kernel, ptx=text)
+    monkeypatch.setattr(im2col, "kernels", lambda: slipped)
+    with pytest.raises(Fault if told else AssertionError, match=told):
+        holds(parse(LINES[0]), late=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=bf16", "the interpreter takes no PTX"),
+        ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=f32:dev=cuda", "f32 is not a type of 16 bits"),
+        ("conv.fprop:n2c20k64_i9x9_f3x3_p1:dt=bf16:dev=cuda", "rows of 20 channels do not start"),
+        ("conv.fprop:n2c64k68_i9x9_f3x3_p1:dt=bf16:dev=cuda", "68 result channels are no vectors"),
+        ("conv.fprop:n2c64k64_i99x9_f3x3_s9_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
+        ("conv.dgrad:n2c64k64_i9x9_f3x3_s2_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
+        ("conv.fprop:n2c64k64_i9x9_f3x3_p129:dt=bf16:dev=cuda", "padding and filter reach"),
+        ("conv.fprop:n2c64k64_i9x900_f1x3_d1x128_p0x128:dt=bf16:dev=cuda", "the last tap is"),
+        ("conv.fprop:n1c64k64_i9x9x40_f1x1x2_d1x1x32:dt=bf16:dev=cuda", "padding and filter"),
+    ],
+)
+def test_where_it_is_not_offered(line, reason):
+    call = parse(line).call
+    assert "im2col" not in {choice.kernel for choice in offered(call, operands(call))}
+    assert f"no im2col: {reason}" in plan(call, operands(call)).reason
+
+
+def test_a_sum_of_two_products_is_left_to_others():
+    call = parse("conv.jvp:n2c64k64_i9x9_f3x3_p1:dt=bf16:dev=cuda").call
+    builder = Builder(call, operands(call))
+    y, y_dot = (Task(builder, geometry(call.conv), role) for role in ("y", "y_dot"))
+    assert im2col.admits(y) is None
+    assert im2col.admits(y_dot) == "one product, and nothing after it but a bias"
+    fused = replace(y, fusion=Fusion(activation="relu"))
+    assert im2col.admits(fused) == im2col.admits(y_dot)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
+def test_no_other_card_takes_it(arch):
+    call = on_card(parse(LINES[1]).call)
+    assert f"no im2col: {arch} has no warp groups" in plan(call, operands(call), arch=arch).reason
+
+
+def test_the_heuristic_never_takes_it_and_a_tuner_is_offered_it(device, monkeypatch):
+    monkeypatch.setattr(gpu, "cuda", lambda index: device)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for line in LINES:
+        call = on_card(parse(line).call)
+        made = plan(call, operands(call))
+        assert "gluon_im2col" not in {
+            s.kernel.__name__ for s in made.steps if isinstance(s, Launch)
+        }
+        assert "no im2col: taken only where it was measured" in made.reason
+        mine = [c for c in backend.configurations(call) if c.kernel == "im2col"]
+        assert len(mine) == len(im2col.TILES)
+        assert all(c.unproven and c.source for c in mine)
+
+
+def test_it_is_launched_through_the_driver(device):
+    call = on_card(parse("conv.fprop:n4c72k136_i9x11_f3x2_s2x3_p1,0x2,1:dt=bf16:mem=nhwc").call)
+    for choice in (c for c in offered(call, operands(call)) if c.kernel == "im2col"):
+        ready = gpu.prepare(plan(call, operands(call), choice), device)
+        lying = [operands(call)[role] for role in ready.roles]
+        given = [torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype]) for t in lying]
+        device.driver.log()
+        ready(given)
+        log = device.driver.log()
+        assert sum(" block 384 1 1 " in line for line in log) == 1
+        (pixels,) = (line for line in log if line.startswith("im2col "))
+        assert "dim 72 11 9 4 strides 144 1584 14256 corners -2:0 -1:-3 " in pixels
+        assert pixels.endswith("box 64 128 every 1 3 2 1 0 3 2 0")
+
+
+def test_it_is_inspected_when_it_is_asked_for():
+    call = parse(LINES[1]).call
+    (shown,) = (s for s in backend.inspect(call, "sm_90", "im2col 128x128") if "im2col" in s.title)
+    assert "wgmma m64n128k16 from SS" in shown.facts["products"]
