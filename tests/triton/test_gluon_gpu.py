@@ -87,17 +87,31 @@ def right(case, choices=None):
         assert told, (choice, case, told)
 
 
-def lines():
+def small(lines):
     """Hold small problems to the oracle: ranks, groups, padding, views, infinities, NaN."""
-    from test_gluon_numbers import LINES
-
     fills = ("int", "normal", "inf", "nan")
-    text = (line.replace("fill=int", f"fill={fills[n % 4]}") for n, line in enumerate(LINES))
+    text = (line.replace("fill=int", f"fill={fills[n % 4]}") for n, line in enumerate(lines))
     cases = [parse(line) for line in text]
     compiled([on_card(case.call) for case in cases])
     for case in cases:
         assert raced(on_card(case.call)), case
         right(case)
+
+
+def lines():
+    """Hold each kernel in Gluon to the oracle."""
+    from test_gluon_numbers import LINES
+
+    small(LINES)
+
+
+def rows():
+    """Hold the carried kernels to the oracle, then to the other kernels, and to themselves."""
+    from test_im2col import LINES
+
+    NAMES[:] = ["im2col"]
+    small(LINES)
+    large()
 
 
 def generated():
@@ -202,7 +216,7 @@ def large():
     graphs()
 
 
-CHECKS = {check.__name__: check for check in (lines, generated, large)}
+CHECKS = {check.__name__: check for check in (lines, generated, large, rows)}
 
 
 def in_child(command, limit_s=LIMIT_S):
