@@ -105,8 +105,12 @@ class TritonBackend:
             tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
         facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
         made = _plan(call, facts, choice, fusion)
-        found = gpu.run(made, tensors) if on_card else interpreted.run(made, tensors)
+        found = gpu.run(made, tensors) if on_card else self.interpret(made, tensors)
         return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
+
+    def interpret(self, made: Plan, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return every buffer of a plan on CPU tensors."""
+        return interpreted.run(made, tensors)
 
     def compile_all(
         self, arch: str, jobs: int, calls: Iterable[Call], *, every: bool = False

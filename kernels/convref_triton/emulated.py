@@ -5,24 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
-from convref.arrays import to_torch
-from convref.case import Call
 from convref_driver.manifest import pack
 from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
 
-from . import aot, gpu
-from .backend import TritonBackend, _facts, _plan
-from .builder import NEW
-from .interpreted import copy, poisoned
-from .launch import Copy, Descriptor, Launch, Plan, Slot
-from .plan import Choice
+from . import aot, gpu, interpreted
+from .backend import TritonBackend
+from .launch import Descriptor, Launch, Plan, Slot
 from .specialise import specialise
-from .task import Fusion
 
 PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -48,14 +43,7 @@ def run(
     arch : str
         What the kernels are compiled for.
     """
-    tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
-    buffers = {role: _buffer(t, role in plan.buffers) for role, t in tensors.items()}
-    for step in plan.steps:
-        if isinstance(step, Copy):
-            copy(tensors[step.source], tensors[step.target])
-        else:
-            execute(step, aot.compile(specialise(step), arch), buffers, seed, late)
-    return {name: tensors[name] for name in plan.buffers}
+    return interpreted.run(plan, operands, seed, partial(execute, late=late, arch=arch))
 
 
 def _buffer(tensor: torch.Tensor, writable: bool) -> Buffer:
@@ -67,9 +55,17 @@ def _buffer(tensor: torch.Tensor, writable: bool) -> Buffer:
 
 
 def execute(
-    step: Launch, compiled: aot.Compiled, buffers: Mapping[str, Buffer], seed: int, late: bool
+    step: Launch,
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    writable: Collection[str],
+    seed: int,
+    late: bool,
+    arch: str,
 ) -> None:
-    """Run one launch on the buffers of its slots."""
+    """Run one launch on the tensors of its slots."""
+    compiled = aot.compile(specialise(step), arch)
+    buffers = {role: _buffer(tensor, role in writable) for role, tensor in tensors.items()}
     manifest = gpu.manifest(compiled)
     told = iter(compiled.metadata["tensordesc_meta"] or ())
     arguments: list[Any] = []
@@ -91,17 +87,19 @@ def execute(
 class Emulated(TritonBackend):
     """The backend `triton`, whose launches run from their PTX, at either moment."""
 
-    def _run(
-        self, call: Call, arrays: dict[str, Any], choice: Choice | None, fusion: Fusion
-    ) -> dict[str, torch.Tensor]:
-        tensors = {role: to_torch(array) for role, array in arrays.items()}
-        facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
-        made = _plan(call, facts, choice, fusion)
+    def interpret(self, made: Plan, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return every buffer of a plan.
+
+        Raises
+        ------
+        convref_ptx.Fault
+            If a kernel does something forbidden, or the moment changes a result.
+        """
         early, found = (run(made, tensors, late=late) for late in (False, True))
         for name, tensor in found.items():
             if _bytes(early[name]) != _bytes(tensor):
                 raise Fault(f"{made.reason}: {name} depends on when copies and products happen")
-        return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
+        return found
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

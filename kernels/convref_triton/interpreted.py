@@ -1,16 +1,22 @@
-"""A Plan on CPU tensors: its launches in the strict interpreter, its buffers poisoned."""
+"""A Plan on CPU tensors: its launches interpreted, strictly, its buffers poisoned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from .interpreter import TYPES, execute
-from .launch import Buffer, Copy, Launch, Plan
+from .launch import Buffer, Copy, Plan
 
 
-def run(plan: Plan, operands: Mapping[str, torch.Tensor], seed: int = 0) -> dict[str, torch.Tensor]:
+def run(
+    plan: Plan,
+    operands: Mapping[str, torch.Tensor],
+    seed: int = 0,
+    executor: Callable[..., Any] | None = None,
+) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them.
 
     Parameters
@@ -20,13 +26,15 @@ def run(plan: Plan, operands: Mapping[str, torch.Tensor], seed: int = 0) -> dict
         By role, on the CPU.
     seed : int
         Of the order in which programs run.
+    executor : callable, optional
+        Runs a launch as `execute`, the strict interpreter, does.
     """
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
     for step in plan.steps:
         if isinstance(step, Copy):
             copy(tensors[step.source], tensors[step.target])
-        elif isinstance(step, Launch):
-            execute(step, tensors, writable=plan.buffers, seed=seed)
+        else:
+            (executor or execute)(step, tensors, writable=plan.buffers, seed=seed)
     return {name: tensors[name] for name in plan.buffers}
 
 
