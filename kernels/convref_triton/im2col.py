@@ -122,6 +122,8 @@ def plan(task: Task, tile: Tile) -> None:
     stored = task.stored(y)
     kernel = kernels()[task.dtype, _rank(task), tile]
     bias = task.epilogue(stored).bias
+    if bias is not None and not bias.aligned:
+        bias = task.builder.copied(bias, (0,))
     tap, filters = w.shape[:2] if task.kind == "scatter" else w.shape[1::-1]
     block = tile.bn, tile.bk
     w_map = (filters, prod(w.shape[2:]) * tap), (prod(w.shape[2:]) * tap, 1), block
@@ -205,7 +207,7 @@ def compiled(dtype: str, rank: int, tile: Tile) -> Carried:
         signature[name] = f"tensordesc{mode}<{kind}[{sizes}]{more},{layout!r}>"
     names = list(signature)
     given = {(names.index(name),): value for name, value in constants.items()}
-    aligned = {(names.index("y"),): [["tt.divisibility", 16]]}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ("y", "bias")}
     made = triton.compile(
         GluonASTSource(kernel, signature, given, aligned),
         target=GPUTarget("cuda", 90, 32),
