@@ -81,6 +81,8 @@ class Inspection:
         Why ptxas lets one wgmma wait for the other, in its own words; empty where it does not.
     loop : int or None
         Instructions of the innermost loop around the multiply-adds; None where there is none.
+    steps : tuple of int
+        Those of every innermost loop around matrix instructions: one a warp group that multiplies.
     issue : float or None
         Issue slots of that loop by cycles of its products at peak: above 1, issue is the bound.
     accesses : tuple of layouts.Access
@@ -104,6 +106,7 @@ class Inspection:
     wait: int | None
     serialised: str
     loop: int | None
+    steps: tuple[int, ...]
     issue: float | None
     accesses: tuple[layouts.Access, ...]
     seconds: float
@@ -247,6 +250,7 @@ def _inspect_nvidia(compiled: Compiled) -> Inspection:
         wait,
         _serialised(compiled) if wait == 0 else "",
         None if loop is None else len(loop),
+        _steps(code, sass_mma),
         slots / cycles if cycles and loop is not None else None,
         layouts.accesses(compiled.asm.get("ttgir", "")),
         compiled.seconds,
@@ -313,6 +317,15 @@ def _hot(
         return None, [product for _, product in found]
     best = max(inner, key=lambda body: (busy[body], -len(body)))
     return [i for i in code if i.position in best], [p for at, p in found if at in best]
+
+
+def _steps(
+    code: Sequence[Instruction], mma: Callable[[Instruction], Mma | None]
+) -> tuple[int, ...]:
+    """Return the lengths of the innermost loops around matrix instructions, in ascending order."""
+    found = [i.position for i in code if (product := mma(i)) and product.name != "FFMA"]
+    around = [b for b in loops(code) if any(at in b for at in found)] if found else []
+    return tuple(sorted(len(body) for body in around if not any(o < body for o in around)))
 
 
 def loops(code: Sequence[Instruction]) -> set[frozenset[int]]:
@@ -413,6 +426,7 @@ def _inspect_amd(compiled: Compiled) -> Inspection:
         None,
         "",
         None if loop is None else len(loop),
+        _steps(code, amd_mma),
         None,
         layouts.accesses(compiled.asm["ttgir"]),
         compiled.seconds,
