@@ -187,7 +187,7 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 @lru_cache(_PLANS)
 def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion) -> Plan:
     known = {tensor.role: tensor for tensor in tensors}
-    return plan(call, known, choice, _card(call), fusion, _arch(call))
+    return plan(call, known, choice, _card(call), fusion, _arch(call), _sms(call))
 
 
 def _card(call: Call) -> str:
@@ -197,6 +197,11 @@ def _card(call: Call) -> str:
 def _arch(call: Call) -> str:
     on_card = call.specs[0].device == "cuda"
     return gpu.cuda(torch.cuda.current_device()).arch if on_card else ARCH
+
+
+def _sms(call: Call) -> int:
+    on_card = call.specs[0].device == "cuda"
+    return gpu.cuda(torch.cuda.current_device()).sms if on_card else 0
 
 
 backend = TritonBackend()

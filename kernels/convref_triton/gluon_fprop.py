@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import prod
 from operator import mul
@@ -29,7 +30,7 @@ from .index import tile_of
 from .launch import Launch
 from .ring import PART, closed, in_parts, opened, taken
 from .table import Tile
-from .task import PLAIN, Epilogue, Pairs, Task
+from .task import Epilogue, Pairs, Task
 from .tma import corner, in_image
 
 RUNTIME = [name for name in tma.RUNTIME if name != "w_tap"]
@@ -227,7 +228,7 @@ def choose(task: Task) -> Tile:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies into the order that tensor maps need."""
-    tma.add(task, tile, launches)
+    tma.add(task, tile, partial(launches, programs=task.programs))
 
 
 class Class(NamedTuple):
@@ -274,12 +275,16 @@ def launches(
     y: Tensor,
     scatter: bool,
     tile: Tile,
-    epilogue: Epilogue = PLAIN,
+    epilogue: Epilogue,
+    programs: int,
 ) -> list[Launch]:
-    """Return the launches that compute y from (x, w), as `tma.launch`; rows are pixels here."""
+    """Return the launches that compute y from (x, w), as `tma.launch`; rows are pixels here.
+
+    At most so many programs are launched, a multiprocessor each.
+    """
     if not scatter:
         whole = Class(geometry, (0, 0, 0), (0, 0, 0), (1, 1, 1))
-        return [_launch(whole, pairs, y, scatter, tile, epilogue)]
+        return [_launch(whole, pairs, y, scatter, tile, epilogue, programs)]
     stride = geometry.stride[3 - geometry.rank :]
     steps = (*y.strides[:2], *(step * s for step, s in zip(y.strides[2:], stride)))
     made = []
@@ -287,7 +292,7 @@ def launches(
         shape = (*y.shape[:2], *one.geometry.big[3 - geometry.rank :])
         part = y._replace(shape=shape, strides=steps)
         first = sum(map(mul, one.corner[3 - geometry.rank :], y.strides[2:]))
-        made.append(_launch(one, pairs, part, scatter, tile, epilogue, first))
+        made.append(_launch(one, pairs, part, scatter, tile, epilogue, programs, first))
     return made
 
 
@@ -298,6 +303,7 @@ def _launch(
     scatter: bool,
     tile: Tile,
     epilogue: Epilogue,
+    programs: int,
     first: int = 0,
 ) -> Launch:
     """Return the launch that computes one class of y, which begins at element `first`."""
@@ -316,7 +322,7 @@ def _launch(
     del constants["TAPS"]
     return Launch(
         gluon_fprop,
-        (min(count, table.SMS), 1, 1),
+        (min(count, programs), 1, 1),
         arguments | dict(zip(RUNTIME[len(tma.RUNTIME) - 1 :], more)),
         constants | {"STRIDE": geometry.stride} | ring.constants(tile),
         tile.warps,

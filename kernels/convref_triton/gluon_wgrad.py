@@ -221,14 +221,21 @@ def plan(task: Task, tile: Tile) -> None:
     w, (splits, _) = task.result(), split(task, tile)
     stored = task.stored(w)
     target = task.builder.parts(stored, splits)
-    task.builder.steps.append(launch(task.geometry, *sides, target, tile, splits))
+    made = launch(task.geometry, *sides, target, tile, splits, task.programs)
+    task.builder.steps.append(made)
     if splits > 1:
         task.builder.steps.append(reduce.launch(target.role, splits, stored))
     task.finish(stored, w)
 
 
 def launch(
-    geometry: Geometry, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int = 1
+    geometry: Geometry,
+    a: Tensor,
+    b: Tensor,
+    w: Tensor,
+    tile: Tile,
+    splits: int,
+    programs: int,
 ) -> Launch:
     """Return the launch that computes w from the small side and the big one, or its partial sums.
 
@@ -243,6 +250,8 @@ def launch(
         Rows are channels of a, columns of b.
     splits : int
         As `split` has it.
+    programs : int
+        At most so many are launched, a multiprocessor each.
     """
     rank, pixels, box = boxes_of(geometry)
     (a_n, _, *a_pixel), (b_n, _, *b_pixel), read = a.steps, b.steps, geometry.big
@@ -264,7 +273,7 @@ def launch(
     arguments = {"a": Descriptor(slot(a), *a_map), "b": Descriptor(slot(b), *b_map), "w": slot(w)}
     return Launch(
         gluon_wgrad,
-        (min(items, table.SMS), 1, 1),
+        (min(items, programs), 1, 1),
         arguments | dict(zip(RUNTIME, numbers)),
         {
             "RANK": rank,

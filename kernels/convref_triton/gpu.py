@@ -66,6 +66,8 @@ class Device:
         Whether this thread's current device is this one; a context manager in which it is.
     capturing : callable
         Whether the current stream records a graph, during which nothing can be loaded.
+    sms : int
+        Its multiprocessors; 0 where nobody counts them.
     """
 
     place: torch.device
@@ -75,6 +77,7 @@ class Device:
     is_current: Callable[[], bool]
     made_current: Callable[[], AbstractContextManager[Any]]
     capturing: Callable[[], bool]
+    sms: int = 0
 
 
 @cache
@@ -90,6 +93,7 @@ def cuda(index: int) -> Device:
         lambda: current() == index,
         lambda: torch.cuda.device(index),
         torch.cuda.is_current_stream_capturing,
+        torch.cuda.get_device_properties(index).multi_processor_count,
     )
 
 

@@ -116,6 +116,7 @@ def plan(
     card: str = "",
     fusion: Fusion = UNFUSED,
     arch: str = ARCH,
+    sms: int = 0,
 ) -> Plan:
     """Return what computes `call` on operands that lie as `tensors` say.
 
@@ -133,6 +134,8 @@ def plan(
         What else happens to the sums of a forward convolution.
     arch : str
         Architecture of the device.
+    sms : int
+        Its multiprocessors; 0 for as many as the heuristics plan for.
     """
     builder = Builder(call, tensors)
     if call.op in FAMILIES:
@@ -141,7 +144,7 @@ def plan(
     for role in call.wanted:
         if role in builder.buffers:
             continue  # computed together with one before
-        task = Task(builder, shape, role, fusion, arch)
+        task = Task(builder, shape, role, fusion, arch, sms)
         if not prod(call.problem.shape(role)):
             task.result()
             continue

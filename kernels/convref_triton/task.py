@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from convref.problem import BASE_ROLE, ConvProblem
 
+from . import table
 from .builder import Builder, channels_last, is_channels_last, vector
 from .geometry import ITEMSIZE, Geometry, Tensor
 from .launch import Copy
@@ -64,6 +65,8 @@ class Task:
     fusion : Fusion
     arch : str
         Architecture of the device.
+    sms : int
+        Multiprocessors of the device; 0 where there is none.
     """
 
     builder: Builder
@@ -71,6 +74,12 @@ class Task:
     role: str
     fusion: Fusion = UNFUSED
     arch: str = ARCH
+    sms: int = 0
+
+    @property
+    def programs(self) -> int:
+        """Return how many programs run at a time that keep a multiprocessor each."""
+        return self.sms or table.SMS
 
     @property
     def kind(self) -> str:

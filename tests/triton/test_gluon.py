@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,14 +25,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
-from convref_triton import aot, gpu, inspection, race, ring
-from convref_triton.backend import backend
+from convref_triton import aot, gpu, inspection, race, ring, table
+from convref_triton.backend import _plan, backend
 from convref_triton.epilogue import ACTIVATIONS
 from convref_triton.geometry import Tensor, lying, operands
 from convref_triton.launch import Descriptor, Launch, Slot
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
-from convref_triton.task import Fusion
+from convref_triton.task import UNFUSED, Fusion
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
@@ -87,21 +88,12 @@ def launch_of(call, choice):
     return next(s for s in steps if isinstance(s, Launch) and s.kernel.__name__ == choice.kernel)
 
 
-def steps(compiled):
-    """Return how many instructions there are in each loop around products, one a warp group."""
-    code = inspection.parse_sass(inspection.sass(compiled))
-    found = [i.position for i in code if inspection.sass_mma(i)]
-    around = [body for body in inspection.loops(code) if any(at in body for at in found)]
-    return [len(body) for body in around if not any(other < body for other in around)]
-
-
 @pytest.mark.parametrize("name", LINES)
 def test_every_row_is_in_the_strong_form(name):
     call, found = rows(name)
     assert found
     for choice in found:
-        compiled = aot.compile(specialise(launch_of(call, choice)), "sm_90")
-        found = inspection.inspect(compiled)
+        found = inspection.inspect(aot.compile(specialise(launch_of(call, choice)), "sm_90"))
         assert (found.operands, found.spills) == ("SS", 0), choice
         assert found.wait >= 1
         assert found.shared <= SHARED
@@ -109,10 +101,10 @@ def test_every_row_is_in_the_strong_form(name):
         assert any("TMA" in load for load in found.loads)
         assert all(load.startswith("TMA") or load == "LDG 16" for load in found.loads)
         assert all("wgmma" in product for product in found.mma)
-        assert len(steps(compiled)) == ring.GROUPS
+        assert len(found.steps) == ring.GROUPS
         size = f"{choice.tile.bm}x{choice.tile.bn}"
         over = max(OVER.get((where, size), 0) for where in (choice.kernel, name))
-        assert max(steps(compiled)) <= MARK + over, choice
+        assert max(found.steps) <= MARK + over, choice
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS[1:])
@@ -203,6 +195,22 @@ def test_it_is_launched_through_the_driver(device, name):
 
 
 LINE = LINES["fprop by 16"]
+
+
+@pytest.mark.parametrize("name", ["fprop by 16", "dgrad strided", "wgrad by 16"])
+def test_a_program_stays_on_each_multiprocessor(name, device, monkeypatch):
+    call, found = rows(name)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
+    facts, grids = tuple(operands(call).values()), {}
+    for sms in (7, 0, 2**20):  # 0 where nobody counts them: as many as are planned for
+        monkeypatch.setattr(gpu, "cuda", lambda _, sms=sms: replace(device, sms=sms))
+        made = _plan.__wrapped__(call, facts, found[0], UNFUSED)  # past its cache
+        ours = [s for s in made.steps if isinstance(s, Launch) and s.kernel.__name__ in NAMES]
+        grids[sms] = [step.grid[0] for step in ours]
+    assert grids[7] == [min(n, 7) for n in grids[2**20]]
+    assert grids[0] == [min(n, table.SMS) for n in grids[2**20]]
+    assert max(grids[2**20]) > 7
 
 
 def test_the_heuristic_never_takes_one_and_says_why():

@@ -76,6 +76,15 @@ def compiled(calls):
     assert not refused
 
 
+def counted():
+    """A program is launched for each multiprocessor of the card, where there is work for all."""
+    here = gpu.cuda(torch.cuda.current_device())
+    assert here.sms == torch.cuda.get_device_properties(here.place).multi_processor_count
+    call = on_card(parse("conv.fprop:n64c64k64_i64x64_f3x3_p1:dt=bf16:mem=nhwc").call)
+    (launch,) = plan(call, lying(call), raced(call)[0], sms=here.sms).steps
+    assert launch.grid == (here.sms, 1, 1)
+
+
 def right(case, choices=None):
     """Hold every choice for a case to the oracle."""
     call, arrays = on_card(case.call), arrays_of(case)
@@ -216,7 +225,7 @@ def large():
     graphs()
 
 
-CHECKS = {check.__name__: check for check in (lines, generated, large, rows)}
+CHECKS = {check.__name__: check for check in (lines, counted, generated, large, rows)}
 
 
 def in_child(command, limit_s=LIMIT_S):
