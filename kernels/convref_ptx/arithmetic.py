@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _INTEGER = "[su](?:16|32|64)"
 _WORD = "[subf](?:16|32|64)"
 _SHORT = "bf16|f16"
-_RELATION = "|".join(numbers.COMPARE)
+_RELATION = "|".join(numbers.RELATIONS)
 TINY = np.finfo(np.float32).tiny
 
 
@@ -27,7 +27,7 @@ def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
 
 
 def _compared(name: str, kind: str, a: Array, b: Array) -> Array:
-    return numbers.COMPARE[name](a, b)
+    return numbers.related(name, a, b)
 
 
 def _cut(a: Array) -> Array:
@@ -166,12 +166,9 @@ for _row in BITWISE:
 def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     """Compare the lower numbers of two registers, then the upper ones; a predicate each."""
     to, *given = i.operands
-    read = [m.read(i, word, "b32", lanes) for word in given]
-    for n, predicate in enumerate(to.split("|")):
-        halves = (
-            numbers.seen((word >> np.uint32(16 * n)).astype(np.uint16), kind) for word in read
-        )
-        m.write(i, predicate, numbers.COMPARE[name](*halves), lanes)
+    pairs = _halves(kind, [m.read(i, word, "b32", lanes) for word in given])
+    for predicate, value in zip(to.split("|"), numbers.related(name, *pairs).reshape(-1, 2).T):
+        m.write(i, predicate, value, lanes)
 
 
 @operation(rf"mov\.({_WORD})")

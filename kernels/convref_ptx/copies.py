@@ -17,7 +17,7 @@ import numpy as np
 
 from .memory import BUSY, Array, Buffer, spread
 from .operations import ASLEEP, WARP, addresses, operation
-from .program import Fault, Instruction
+from .program import Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -49,8 +49,7 @@ class Groups:
         m, every = self.machine, np.ones(len(work.lanes), bool)
         m.shared.look(work.text, work.reads, work.lanes, False)
         m.shared.look(work.text, work.writes, work.lanes, True)
-        if m.shared.unfenced[work.reads].any():
-            raise Fault(f"{work.text}: reads what threads wrote, without a fence.proxy.async")
+        refuse(m.shared.unfenced[work.reads], work.text, "reads without a fence.proxy.async")
         self._mark(work, every, BUSY)
         m.shared.unfenced[work.writes] = False
         if m.late:
@@ -110,16 +109,13 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
         real = np.where(m.read(i, more[0], "pred", lanes), 0, size)
     elif more:
         real = np.broadcast_to(m.read(i, more[0], "u32", lanes), lanes.shape).astype(np.int64)
-    if (real > size).any():
-        raise Fault(f"{i.text}: a source of {real.max()} bytes")
+    refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
-    if (source % size).any():
-        raise Fault(f"{i.text}: an address is no multiple of {size}")
+    refuse(source % size, i.text, f"an address is no multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), int(size), lanes)
     offset = np.arange(int(size))
     cells = place[:, None] + offset
-    if len(np.unique(cells)) < cells.size:
-        raise Fault(f"{i.text}: race, two threads write to one place")
+    refuse(len(np.unique(cells)) < cells.size, i.text, "race, two threads write to one place")
 
     def move(rows: Array) -> None:
         there = offset < real[rows, None]
@@ -157,8 +153,7 @@ def _barriers(
     m.shared.load(i.text, address, 8, np.uint64, lanes)
     places = m.shared.places(i.text, address, 8, lanes)
     for place in map(int, np.unique(places)):
-        if place not in m.barriers:
-            raise Fault(f"{i.text}: no mbarrier has been initialised there")
+        refuse(place not in m.barriers, i.text, "no mbarrier has been initialised there")
         yield place, m.barriers[place], places == place
 
 
@@ -192,8 +187,7 @@ def _arrive(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
             barrier.clock = np.maximum(barrier.clock, m.shared.clock[warps].max(0))
             m.shared.tick(warps)
             barrier.missing -= int(given[mine].sum()) if name == "arrive" else int(mine.sum())
-        if barrier.missing < 0:
-            raise Fault(f"{i.text}: more arrivals than the mbarrier was initialised with")
+        refuse(barrier.missing < 0, i.text, "more arrivals than the mbarrier was initialised with")
         barrier.settle()
 
 
@@ -277,8 +271,7 @@ def boxed(
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
     first = addresses(m, i, shared, lane)
-    if (first % 128).any():
-        raise Fault(f"{i.text}: an address is no multiple of 128")
+    refuse(first % 128, i.text, "an address is no multiple of 128")
     line = first[0] + size * np.arange(prod(known.box))
     place = m.shared.places(i.text, scattered(line, span), size, np.repeat(lane, len(line)))
     bits = np.dtype(f"u{size}")
@@ -311,8 +304,7 @@ class Load:
         m.shared.bytes.view(bits)[place] = value
         m.shared.copies += 1
         m.shared.written[cells] = m.shared.copies
-        if self.place not in m.barriers:
-            raise Fault(f"{self.text}: its mbarrier is no more")
+        refuse(self.place not in m.barriers, self.text, "its mbarrier is no more")
         barrier = m.barriers[self.place]
         barrier.clock[-1] = m.shared.copies
         barrier.bytes -= value.nbytes

@@ -13,7 +13,7 @@ from . import arithmetic, im2col, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Groups, Load, TensorMap, Work
 from .memory import Array, Buffer, Global, Shared
 from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP
-from .program import PARAMETERS, Fault, Instruction, Program, packed
+from .program import PARAMETERS, Fault, Instruction, Program, packed, refuse
 
 TOGETHER = 4096  # threads that are one vector
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
@@ -136,8 +136,7 @@ class Machine:
             lanes = self._next(active)
             self._stretch(lanes, int(self.pc[lanes[0]]))
             self._steps += 1
-            if self._steps > ENDLESS:
-                raise Fault(f"{self.program.name}: does not end")
+            refuse(self._steps > ENDLESS, self.program.name, "does not end")
 
     def _next(self, active: Array) -> Array:
         """Return the threads furthest behind that can go on without the rest of their warps."""
@@ -161,8 +160,7 @@ class Machine:
         begin, leaders = pc, self.program.leaders
         whole = len(lanes) == self.count or bool(self._whole(lanes).all())
         while pc == begin or pc not in leaders:
-            if pc >= len(self.code):
-                raise Fault(f"{self.program.name}: runs past its end")
+            refuse(pc >= len(self.code), self.program.name, "runs past its end")
             if self.together[pc] and not whole and pc != begin:
                 break
             operation, parts, instruction = self.code[pc]
@@ -197,8 +195,7 @@ class Machine:
         alive = np.bincount(self.block[self.state != DONE], minlength=int(self.block[-1]) + 1)
         need = np.where(self.need[waiting], self.need[waiting], alive[self.block[waiting]])
         there = np.bincount(key, minlength=1)[key]
-        if (there > need).any():
-            raise Fault(f"{self.program.name}: more threads at a barrier than it was given")
+        refuse(there > need, self.program.name, "more threads at a barrier than it was given")
         if len(full := waiting[there == need]):
             self._meet(full, key[there == need])
         asleep = np.flatnonzero(self.state == ASLEEP)

@@ -15,7 +15,7 @@ from . import numbers
 from .copies import Work
 from .memory import Array, spread
 from .operations import WARP, addresses, operation, whole_warps
-from .program import Fault, Instruction
+from .program import Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -156,10 +156,8 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     for name in names:
         m.held(i, name)
     rows = np.array([m.fragments[name] for name in names])
-    if m.changed[np.ix_(rows, lanes)].any():
-        raise Fault(f"{i.text}: a register was written since the last wgmma.fence")
-    if not m.undefined.keys().isdisjoint(names):
-        raise Fault(f"{i.text}: a register has bits that nothing defines")
+    refuse(m.changed[np.ix_(rows, lanes)], i.text, "written since the last wgmma.fence")
+    refuse(m.undefined.keys() & {*names}, i.text, "a register has bits that nothing defines")
     leaders, each = warps[:, 0], (len(warps), -1)
     first, cells = m.shared.column(leaders) % 4 * 16, np.zeros((len(warps), 0, 0), np.int64)
     if isinstance(left, tuple):

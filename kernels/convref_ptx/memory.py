@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .program import Fault
+from .program import refuse
 
 Array = np.ndarray[Any, Any]
 BASE = 1 << 32  # address of the first buffer
@@ -76,38 +76,33 @@ class Global:
         inside = (place >= 0) & (place + size <= len(self.bytes))
         safe = np.where(inside, place, 0)
         last = self.region[np.minimum(safe + size, len(self.bytes)) - 1]
-        if not (inside & (last > 0) & (self.region[safe] == last)).all():
-            raise Fault(f"{text}: outside of every buffer")
-        if (place % size).any():
-            raise Fault(f"{text}: an address is no multiple of {size}")
+        inside &= (last > 0) & (self.region[safe] == last)
+        refuse(~inside, text, "outside of every buffer")
+        refuse(place % size, text, f"an address is no multiple of {size}")
         return place
 
     def load(self, text: str, address: Array, size: int, bits: Any, thread: Array) -> Array:
         """Return what stands at addresses, as patterns of type `bits`."""
         place = self._places(text, address, size)
         owner = self.owner[place]
-        if ((owner != NOBODY) & (owner != thread)).any():
-            raise Fault(f"{text}: reads what another thread wrote")
+        refuse((owner != NOBODY) & (owner != thread), text, "reads what another thread wrote")
         return self.bytes.view(bits)[place // size]
 
     def store(self, text: str, address: Array, value: Array, thread: Array) -> None:
         """Write patterns to addresses."""
         size = value.dtype.itemsize
         place = self._places(text, address, size)
-        if not self.writable[self.region[place]].all():
-            raise Fault(f"{text}: writes to an operand")
+        refuse(~self.writable[self.region[place]], text, "writes to an operand")
         other = (self.owner[place] != NOBODY) & (self.owner[place] != thread)
         self.owner[place] = thread
-        if other.any() or (self.owner[place] != thread).any():
-            raise Fault(f"{text}: two threads write to one place")
+        refuse(other | (self.owner[place] != thread), text, "two threads write to one place")
         self.bytes.view(value.dtype)[place // size] = value
 
     def add(self, text: str, address: Array, value: Array, order: Array) -> Array:
         """Add atomically, in an order of the lanes; return what stood there before."""
         size = value.dtype.itemsize
         place = self._places(text, address, size)
-        if not self.writable[self.region[place]].all():
-            raise Fault(f"{text}: writes to an operand")
+        refuse(~self.writable[self.region[place]], text, "writes to an operand")
         memory, before = self.bytes.view(value.dtype), np.empty_like(value)
         for i in order:
             before[i] = memory[place[i] // size]
@@ -166,10 +161,9 @@ class Shared:
 
     def places(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Return the places in `bytes` of accesses by lanes."""
-        if (address.astype(np.uint64) > np.uint64(self.size - size)).any():
-            raise Fault(f"{text}: outside of shared memory")
-        if (address % size).any():
-            raise Fault(f"{text}: an address is no multiple of {size}")
+        outside = (address < 0) | (address.astype(np.int64) > self.size - size)
+        refuse(outside, text, "outside of shared memory")
+        refuse(address % size, text, f"an address is no multiple of {size}")
         return address.astype(np.int64) + self.block[lanes] * self.size
 
     def look(
@@ -181,16 +175,12 @@ class Shared:
         """
         view, written = self.clock[self.warp[lanes]], self.written[cells]
         unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
-        if (unseen & (written == BUSY)).any():
-            raise Fault(f"{text}: an asynchronous copy there has not been waited for")
-        if (unseen & ~same).any():
-            raise Fault(f"{text}: race, another warp wrote there since the last barrier")
+        refuse(unseen & (written == BUSY), text, "an asynchronous copy has not been waited for")
+        refuse(unseen & ~same, text, "race, another warp wrote there since the last barrier")
         read = self.read[:, cells] if write else np.zeros((0, *cells.shape))
         unseen = read > view.T[: len(read), :, None]
-        if (unseen & (read == BUSY)).any():
-            raise Fault(f"{text}: race, it is still read there asynchronously")
-        if unseen.any():
-            raise Fault(f"{text}: race, another warp read there since the last barrier")
+        refuse(unseen & (read == BUSY), text, "race, it is still read there asynchronously")
+        refuse(unseen, text, "race, another warp read there since the last barrier")
 
     def load(self, text: str, address: Array, size: int, bits: Any, lanes: Array) -> Array:
         """Return what stands at addresses, as patterns of type `bits`."""
@@ -212,8 +202,7 @@ class Shared:
         )
         self.unfenced[cells] = True
         memory[word] = value
-        if (memory[word] != value).any():
-            raise Fault(f"{text}: race, two threads write to one place")
+        refuse(memory[word] != value, text, "race, two threads write to one place")
 
 
 def spread(place: Array, size: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -102,11 +103,8 @@ def divided(a: Array, b: Array) -> Array:
     """Return integer quotients cut toward zero."""
     if (b == 0).any():
         raise ZeroDivisionError("divides by zero")
-    if a.dtype.kind == "u":
-        return a // b
-    magnitudes = (np.abs(n.astype(np.int64)).view(np.uint64) for n in (a, b))
-    size = np.floor_divide(*magnitudes).astype(np.int64)
-    return np.where((a < 0) ^ (b < 0), -size, size).astype(a.dtype)
+    floor = a // b
+    return floor + ((floor * b != a) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
 def shifted(a: Array, count: Array, right: bool) -> Array:
@@ -121,15 +119,11 @@ def shifted(a: Array, count: Array, right: bool) -> Array:
 
 def field(a: Array, start: Array, length: Array) -> Array:
     """Return bits of a from `start` on; beyond them zeros, or of signed numbers the last bit."""
-    bits, low, count = a.dtype.itemsize * 8, start & np.uint32(0xFF), length & np.uint32(0xFF)
-    ones = np.full(a.shape, -1, f"i{a.itemsize}").view(f"u{a.itemsize}")
-    inside = ~shifted(ones, count, False) & shifted(ones, low, True)
-    found = shifted(a.view(ones.dtype), low, True) & inside
-    if a.dtype.kind == "u":
-        return found
-    last = np.minimum(low.astype(np.int64) + count - 1, bits - 1)
-    sign = (count > 0) & (a.astype(np.int64) >> np.maximum(last, 0) & 1 == 1)
-    return np.where(sign, found | ~inside, found)
+    wide = a.astype(f"{a.dtype.kind}8")
+    low, count = ((n & np.uint32(0xFF)).astype(wide.dtype) for n in (start, length))
+    left = 64 - np.clip(count, 1, 64)
+    found = wide >> np.minimum(low, 63) << left >> left
+    return np.where(count == 0, 0, found).astype(a.dtype)
 
 
 def permuted(low: Array, high: Array, selector: Array) -> Array:
@@ -142,33 +136,24 @@ def permuted(low: Array, high: Array, selector: Array) -> Array:
 
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "xor")},
+    "and": operator.and_,
+    "or": operator.or_,
     "min": np.fmin,  # of a number and NaN the number
     "max": np.fmax,
     "div": divided,
     "rem": lambda a, b: a - divided(a, b) * b,
 }
-
 NAN_TOO = {"min": np.minimum, "max": np.maximum}
 
-COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: (a != b) & (a == a) & (b == b),
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "equ": lambda a, b: ~((a < b) | (a > b)),
-    "neu": lambda a, b: ~(a == b),
-    "ltu": lambda a, b: ~(a >= b),
-    "leu": lambda a, b: ~(a > b),
-    "gtu": lambda a, b: ~(a <= b),
-    "geu": lambda a, b: ~(a < b),
-    "num": lambda a, b: (a == a) & (b == b),
-    "nan": lambda a, b: (a != a) | (b != b),
-}
+ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
+RELATIONS = (*ORDERED, *(f"{name}u" for name in ORDERED), "num", "nan")
+
+
+def related(name: str, a: Array, b: Array) -> Array:
+    """Return a relation: none of NaN but "nan", and those that end with "u"."""
+    unordered = (a != a) | (b != b)
+    if name in ("num", "nan"):
+        return unordered == (name == "nan")
+    holds: Array = getattr(operator, name[:2])(a, b)
+    return holds & ~unordered if name in ORDERED else holds | unordered

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import numbers
-from .program import PARAMETERS, Fault, Instruction
+from .program import PARAMETERS, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -85,8 +85,7 @@ def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
 @operation(r"elect\.sync")
 def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
     to, members = i.operands
-    if members != -1:
-        raise Fault(f"{i.text}: only whole warps are known")
+    refuse(members != -1, i.text, "only whole warps are known")
     register, _, predicate = str(to).partition("|")
     first = whole_warps(m, i, lanes)[:, 0]
     m.write(i, register, np.zeros(len(lanes), np.uint32), lanes)
@@ -124,8 +123,7 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
 
 def _vector(i: Instruction, operand: Any, count: str | None, address: Array, size: int) -> Any:
     words = operand if isinstance(operand, tuple) else (operand,)
-    if len(words) != int(count or 1):
-        raise Fault(f"{i.text}: {len(words)} registers for {count or 1}")
+    refuse(len(words) != int(count or 1), i.text, f"{len(words)} registers for {count or 1}")
     if (address % (size * len(words))).any():
         raise Fault(f"{i.text}: an address is no multiple of {size * len(words)}")
     return words
@@ -184,8 +182,7 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     to, a, b, c, members = i.operands
     warps = whole_warps(m, i, lanes)
-    if (m.read(i, members, "u32", lanes) != 0xFFFFFFFF).any():
-        raise Fault(f"{i.text}: only whole warps are known")
+    refuse(m.read(i, members, "u32", lanes) != 0xFFFFFFFF, i.text, "only whole warps are known")
     lane = np.tile(np.arange(WARP), len(warps))
     by = np.broadcast_to(m.read(i, b, "u32", lanes), lanes.shape).astype(np.int64) & 31
     bounds = np.broadcast_to(m.read(i, c, "u32", lanes), lanes.shape).astype(np.int64)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
 TOLD = 120  # characters of an instruction in a message
 PARAMETERS = 1 << 30  # address of the first parameter: it fits into 32 bits
@@ -15,6 +17,12 @@ PARAMETERS = 1 << 30  # address of the first parameter: it fits into 32 bits
 
 class Fault(RuntimeError):
     """A kernel's fault, or a refusal; the text begins with the instruction."""
+
+
+def refuse(wrong: Any, text: str, why: str) -> None:
+    """Stop the run where anything is wrong."""
+    if wrong.any() if isinstance(wrong, np.ndarray) else wrong:
+        raise Fault(f"{text}: {why}")
 
 
 class Parameter(NamedTuple):
@@ -175,8 +183,7 @@ def _add(program: Program, statement: str) -> None:
         words = statement.removeprefix(".branchtargets").split(",")
         program.tables[next(reversed(program.labels))] = tuple(word.strip() for word in words)
     elif statement.startswith("."):
-        if not statement.startswith(".pragma "):
-            raise Fault(f"{statement}: no directive that is known")
+        refuse(not statement.startswith(".pragma "), statement, "no directive that is known")
     else:
         program.code.append(_instruction(program, statement))
 
