@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import NamedTuple
 
 from convref.case import Call
 from convref.line import parse
 
-from .geometry import operands
+from . import race
+from .builder import channels_last, dense
+from .epilogue import ACTIVATIONS
+from .geometry import Tensor, operands
 from .launch import Launch
 from .plan import Choice, offered, plan, refusal
 from .specialise import Specialisation, specialise
-from .task import ARCH
+from .task import ARCH, UNFUSED, Fusion
 
 # By how sizes divide: by 16, by 8 only, by nothing, all equal to 1, and offsets beyond 32 bits.
 SIZES = {
@@ -47,6 +50,13 @@ SHAPES = {
     "unfold": ({"": COLUMNS}, "unfold.fprop:{}_f3x3_p1"),
     "fold": ({"": COLUMNS}, "fold.fprop:{}_f3x3_s2_p1"),
 }
+# What follows the sums of a forward convolution: everything that may be added, and an activation.
+EPILOGUES = {
+    f"fprop_{activation or 'added'}": Fusion("scale", "shift", "z", activation)
+    for activation in ACTIVATIONS
+}
+FAR = SIZES | {"wide": "n1c32768k32776_i8x8"}  # where offsets into the filter take 64 bits
+RACED = ("fprop", "fprop_1x1", "jvp", "dgrad", "dgrad_s2", "wgrad")  # shapes of kernels in Gluon
 NUMBERS = {
     "bf16": "dt=bf16",
     "f16": "dt=f16",
@@ -100,6 +110,50 @@ def specimens(
             for step in made.steps:
                 if isinstance(step, Launch):
                     yield Specimen(name, line, choice, step, arch)
+
+
+def raced(
+    sizes: Iterable[str] = ("by_16", "by_8", "wide"),
+    numbers: Iterable[str] = ("bf16", "f16"),
+    arch: str = ARCH,
+) -> Iterator[Specimen]:
+    """Yield the launches of every choice in Gluon, with all that may follow a forward one's sums.
+
+    They are offered where operands lie on a card.
+    """
+    kernels = {
+        module.__name__.rpartition(".")[2] for row in race.KERNELS.values() for module in row
+    }
+    for size, number in product(sizes, numbers):
+        for shape, line, fusion in _raced(size):
+            text = f"{line}:{NUMBERS[number]}:mem=nhwc"
+            call = parse(f"{text}:dev=cuda").call
+            known = _extended(call, fusion)
+            for choice in offered(call, known, arch):
+                if choice.kernel not in kernels:
+                    continue
+                for step in plan(call, known, choice, fusion=fusion, arch=arch).steps:
+                    if isinstance(step, Launch) and step.kernel.__name__ in kernels:
+                        yield Specimen(f"{shape} {size} {number}", text, choice, step, arch)
+
+
+def _raced(size: str) -> Iterator[tuple[str, str, Fusion]]:
+    """Yield (name, line, what follows the sums) of what kernels in Gluon compute."""
+    for shape in RACED:
+        yield shape, SHAPES[shape][1].format((FAR if shape == "wgrad" else SIZES)[size]), UNFUSED
+    for name, fusion in EPILOGUES.items():
+        yield name, SHAPES["fprop"][1].format(SIZES[size]), fusion
+
+
+def _extended(call: Call, fusion: Fusion) -> Mapping[str, Tensor]:
+    """Return the operands of a call, and what a fusion names."""
+    known = operands(call)
+    if fusion != UNFUSED:
+        y = call.problem.shape("y")
+        strides = dense(y, channels_last(len(y) - 2))
+        known["z"] = Tensor("z", y, strides, call.dtype)
+        known |= {name: Tensor(name, y[1:2], (1,), call.dtype) for name in ("scale", "shift")}
+    return known
 
 
 def choices_of(call: Call, arch: str = ARCH) -> list[Choice]:

@@ -26,11 +26,16 @@ from .inspection import Inspection, inspect
 FOLDER = Path(__file__).parents[2] / "tests" / "triton" / "expected"
 ARCHS = ("sm_90", "sm_80", "gfx942")
 BEST = {"sm_90": "wgmma", "sm_80": "mma.sync", "gfx942": "mfma"}
-DENSE = ("gather", "flat", "dual", "tma", "wgrad")  # kernels that are matrix products
+GLUON = ("gluon_fprop", "gluon_wgrad")
+DENSE = ("gather", "flat", "dual", "tma", "wgrad", *GLUON)  # kernels that are matrix products
 
 
 class Columns(NamedTuple):
-    """What is expected of a configuration, as `Inspection` names it; `loop` is a budget."""
+    """What is expected of a configuration, as `Inspection` names it.
+
+    `loop` is a budget; in Gluon it is the longest of the loops that groups of warps run. There a
+    thread's `registers` are what shares are made of, so that they are told.
+    """
 
     mma: str
     operands: str
@@ -38,12 +43,16 @@ class Columns(NamedTuple):
     wait: int | None
     shared: int
     loop: int | None
+    registers: int | None = None
 
 
 def columns(found: Inspection) -> Columns:
     """Return the columns of a configuration."""
     mma, loads = "+".join(sorted(found.mma)), "+".join(sorted(found.loop_loads))
-    return Columns(mma, found.operands, loads, found.wait, found.shared, found.loop)
+    shared = found.operands, loads, found.wait, found.shared
+    if found.kernel in GLUON:
+        return Columns(mma, *shared, max(found.steps), found.registers)
+    return Columns(mma, *shared, found.loop)
 
 
 def weaknesses(specimen: Specimen, found: Inspection) -> list[str]:
@@ -168,10 +177,15 @@ def write(arch: str, rows: Rows) -> None:
     """Write the file of an architecture, a line for what differs."""
     lines = []
     for configured, columns_of in rows.items():
-        texts = ",\n".join(json.dumps([found, *fold(n)]) for found, n in columns_of.items())
+        texts = ",\n".join(json.dumps([told(found), *fold(n)]) for found, n in columns_of.items())
         lines.append(f"{json.dumps(configured)}: [\n{texts}\n]")
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{arch}.json").write_text("{" + ",\n".join(lines) + "}\n", "utf-8")
+
+
+def told(found: Columns) -> tuple[Any, ...]:
+    """Return the columns without a last one that says nothing."""
+    return found if found.registers is not None else found[:-1]
 
 
 def fold(names: Iterable[str]) -> list[str]:
@@ -195,13 +209,18 @@ def unfold(text: str) -> Iterator[str]:
         yield " ".join(words)
 
 
+def specimens(arch: str) -> Iterator[Specimen]:
+    """Yield all that the file of an architecture has rows for."""
+    yield from classes.specimens(classes.lines(), every=True, arch=arch)
+    yield from classes.raced(arch=arch)
+
+
 def main(wanted: list[str]) -> int:
     """Write the rows of every configuration; exit status 1 if one has faults."""
     bad = 0
     for arch in wanted or ARCHS:
         rows: Rows = defaultdict(lambda: defaultdict(list))
-        specimens = classes.specimens(classes.lines(), every=True, arch=arch)
-        for specimen, found in inspected(specimens, arch):
+        for specimen, found in inspected(specimens(arch), arch):
             wrong = faults(specimen, found)
             if wrong:
                 print(specimen.name, configuration(specimen), arch, *wrong)

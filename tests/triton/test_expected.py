@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import triton
 
-from convref_triton import aot, classes, expected
+from convref_triton import aot, classes, expected, race
 from convref_triton.geometry import operands
 from convref_triton.inspection import inspect
 from convref_triton.launch import Launch
@@ -27,7 +27,8 @@ MARKS = {
     ("wgrad", "wgrad"): 223,
 }
 OURS = triton.__version__.startswith("3.6.")
-MARKED = ("fprop", "jvp", "wgrad")
+PLAIN = ("fprop", "wgrad")
+MARKED = (*PLAIN, "jvp")
 RECORDED = {arch: expected.read(arch) for arch in expected.ARCHS}
 # A name of three words, of which the first may hold a blank.
 NAMES = st.builds(
@@ -61,6 +62,14 @@ def test_every_choice_for_the_largest_sizes_meets_its_columns():
         held(specimen, found)
 
 
+@pytest.mark.skipif(not race.KERNELS, reason="the kernels are for another Gluon")
+def test_every_tile_in_gluon_meets_its_columns():
+    made = [s for s in classes.raced(("by_16",), ("bf16",)) if s.name.split()[0] in PLAIN]
+    assert {s.choice.kernel for s in made} == set(expected.GLUON)
+    for specimen, found in expected.inspected(made, "sm_90"):
+        held(specimen, found)
+
+
 @given(st.lists(NAMES, max_size=40))
 def test_folded_names_unfold(names):
     unfolded = [name for text in expected.fold(names) for name in expected.unfold(text)]
@@ -70,7 +79,7 @@ def test_folded_names_unfold(names):
 def test_what_is_written_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(expected, "FOLDER", tmp_path / "new")
     some = expected.Columns("wgmma m64n64k16", "SS", "cp.async 16", 1, 1024, 90)
-    none = expected.Columns("", "", "", None, 0, None)
+    none = expected.Columns("", "", "", None, 0, None, 168)
     names = ["fprop odd bf16", "fprop odd f16"]
     expected.write("sm_90", {"gather 64x64x64 w4 s4: gather": {some: names, none: names[:1]}})
     assert expected.read("sm_90") == {
@@ -90,12 +99,11 @@ def test_the_tables_choices_are_in_the_strong_form(size):
 @pytest.mark.skipif(not OURS, reason="the files are of what Triton 3.6 makes")
 @pytest.mark.skipif(
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="some 2,500 compilations an architecture: HYPOTHESIS_PROFILE=nightly",
+    reason="some 2,700 compilations an architecture: HYPOTHESIS_PROFILE=nightly",
 )
 @pytest.mark.parametrize("arch", expected.ARCHS)
 def test_every_configuration_compiles_and_meets_its_columns(arch):
-    specimens = classes.specimens(classes.lines(), every=True, arch=arch)
-    for specimen, found in expected.inspected(specimens, arch):
+    for specimen, found in expected.inspected(expected.specimens(arch), arch):
         held(specimen, found)
 
 
