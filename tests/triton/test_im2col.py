@@ -35,7 +35,7 @@ from convref_triton import aot, carried, emulated, gpu, im2col, inspection, tabl
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import geometry, operands
-from convref_triton.launch import Launch
+from convref_triton.launch import Copy, Launch
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import Specialisation, specialise
 from convref_triton.task import Fusion, Task
@@ -211,6 +211,13 @@ def test_what_is_admitted_is_right(case, pick, sms, late):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "SMS", sms)
         holds(case, pick, pick, late)
+
+
+def test_what_is_not_aligned_is_copied():
+    (call,) = (on_card(parse(line).call) for line in LINES if "b.off1" in line)
+    (choice, *_) = (c for c in offered(call, operands(call)) if c.kernel == "im2col")
+    copies = (s for s in plan(call, operands(call), choice).steps if isinstance(s, Copy))
+    assert [copy.source for copy in copies] == ["x", "w", "b"]
 
 
 def test_what_is_read_by_none_reaches_none():
