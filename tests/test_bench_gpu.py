@@ -194,11 +194,53 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
 
     assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
     assert list(steps.STEPS) == [
-        *("versions", "compile", "truncation", "peaks", "flat-loop", "cudnn"),
-        *("canary", "properties", "marked", "anchors", "fused", "tuner", "suites"),
-        *("others", "training", "cudnn-rest", "sanitizer"),
+        *("versions", "canary", "compile", "properties", "marked"),
+        *("peaks", "anchors", "tuner", "suites", "fused", "truncation", "cudnn"),
+        *("others", "training", "cudnn-rest", "sanitizer", "flat-loop"),
     ]
     assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
+
+
+PYTEST = """import os, time
+import pytest
+
+@pytest.mark.gpu
+def test_it():
+    {}
+
+def test_elsewhere():
+    1 / 0
+"""
+
+
+def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_path):
+    pytest.importorskip("torch")
+    from convref_bench import steps
+
+    tests, out = tmp_path / "tests", tmp_path / "gpu.jsonl"
+    bodies = {"good": "pass", "bad": "assert 0", "late": "time.sleep(60)", "dead": "os._exit(7)"}
+    (tests / "both").mkdir(parents=True)
+    for name, body in bodies.items():
+        (tests / f"test_{name}.py").write_text(PYTEST.format(body))
+    (tests / "test_none.py").write_text("def test_it(): 1 / 0\n")
+    (tests / "both" / "conftest.py").write_text("import pytest\nITS = pytest.mark.gpu\n")
+    names = [path.relative_to(tests).as_posix() for path in steps.marked_files(tests)]
+    assert names == ["both", *(f"test_{name}.py" for name in sorted(bodies))]
+    (tests / "both" / "conftest.py").unlink()
+    with pytest.raises(SystemExit, match=r"3 tests failed, the first: ERROR \S+dead.py: exit 7"):
+        steps.marked(steps.Step(out, 8.0), tests)
+    files = {row["file"]: row["status"] for row in records.read(out)[0] if "file" in row}
+    assert files == {f"tests/test_{n}.py": s for n, s in zip(bodies, (0, 1, None, 7))}
+    last = records.read(out)[0][-1]
+    assert (last["what"], last["status"]) == ("marked", 1)
+    told = [line.rpartition("/test_")[2].partition(".py")[0] for line in last["failed"]]
+    assert told == ["dead", "late", "bad"]
+    for name in bodies:
+        (tests / f"test_{name}.py").write_text(
+            PYTEST.format("assert 0" if name == "good" else "pass")
+        )
+    steps.marked(steps.Step(out, 60.0), tests)
+    assert records.read(out)[0][-1]["failed"] == []
 
 
 def test_baselines_do_not_depend_on_our_kernels():

@@ -6,6 +6,7 @@ so what it measured before it died is kept.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -79,24 +80,25 @@ class Step:
     vital: bool = False
 
 
+# First what tells whether the kernels are right, then how fast they are, then all else.
 STEPS = (
     Step("versions", 60, vital=True),
-    Step("compile", 200, kernels),
-    Step("truncation", 60, sources=BASELINE),
-    Step("peaks", 60, sources=BASELINE),
-    Step("flat-loop", 90, sources=BASELINE),
-    Step("cudnn", 120, sources=BASELINE),
     Step("canary", 60, kernels),
+    Step("compile", 200, kernels),
     Step("properties", 200, kernels),
     Step("marked", 450, kernels),
+    Step("peaks", 60, sources=BASELINE),
     Step("anchors", 120, kernels),
-    Step("fused", 120),
     Step("tuner", 200, kernels),
     Step("suites", 240, kernels),
+    Step("fused", 120),
+    Step("truncation", 60, sources=BASELINE),
+    Step("cudnn", 120, sources=BASELINE),
     Step("others", 150),
     Step("training", 180),
     Step("cudnn-rest", 240, sources=BASELINE),
     Step("sanitizer", 90, sanitizer),
+    Step("flat-loop", 90, sources=BASELINE),
 )
 
 Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]
@@ -109,18 +111,21 @@ def launch(step: Step, limit_s: float, out: Path, log: Path, key: str) -> tuple[
     return launch_command(command, limit_s, log)
 
 
-def launch_command(command: list[str], limit_s: float, log: Path) -> tuple[int | None, str]:
+def launch_command(
+    command: list[str], limit_s: float, log: Path, cwd: Path | None = None
+) -> tuple[int | None, str]:
     """Run a command in a process group of its own, its output appended to `log`."""
     with log.open("ab") as stream:
         start = stream.tell()
         child = subprocess.Popen(
-            command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=cwd, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             status: int | None = child.wait(limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(RESERVE_S)  # what the driver does not let die yet costs no more
             status = None
     with log.open("rb") as text:
         text.seek(start)

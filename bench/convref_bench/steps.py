@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from convref import dispatch
@@ -19,7 +21,7 @@ from convref.line import parse
 from convref.problem import FAMILY
 
 from . import options, records, suite
-from .gpu import ABSENT, PARTIAL, card_of, ours
+from .gpu import ABSENT, PARTIAL, card_of, launch_command, ours
 from .points import Place, layout_of, point
 from .roofline import Roof
 from .timing import measure
@@ -38,6 +40,9 @@ PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", 
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
 TRAINED = ((640, 16), (320, 64))  # height and width of images, and how many
 JOBS = 16  # processes that compile
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+TESTED = 8  # files of tests at a time
+MARK = "pytest.mark.gpu"  # in a file of tests, or in the conftest.py of its folder
 TOGETHER = 12  # calls of which all configurations are compiled before the first is timed
 
 
@@ -312,18 +317,49 @@ def properties(step: Step) -> None:
         raise SystemExit(f"{len(wrong)} lines are wrong, the first: {wrong[0]['line']}")
 
 
-def marked(step: Step) -> None:
-    """Run the tests marked `gpu`: graphs of every op, over 2**31 elements, PTX micro-tests."""
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    folders = ("triton", "mojo", "ptx", "integrations")
-    command += ["--durations=5", *(str(root / "tests" / folder) for folder in folders)]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=root)
-    lines = found.stdout.strip().splitlines()
-    said, bad = lines[-12:], [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    step.add("marked", status=found.returncode, said=said, failed=bad)
-    if found.returncode:
-        raise SystemExit(f"pytest: exit {found.returncode}: {' | '.join(said[-2:])}")
+def marked(step: Step, tests: Path = TESTS) -> None:
+    """Run the tests marked `gpu`: graphs of every op, over 2**31 elements, PTX micro-tests.
+
+    Each file has a process of its own, several at a time: compilers share the processors, and what
+    hangs or loses the device takes no other file along. Files that passed are not run again.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "2")  # threads of so many processes spin in vain
+    every = {path.relative_to(tests.parent).as_posix(): path for path in marked_files(tests)}
+    rows = [row for row in step.before if row.get("what") == "marked-file"]
+    left = sorted(every.keys() - {row["file"] for row in rows if row["status"] == 0})
+    bad: list[str] = []
+    with ThreadPoolExecutor(TESTED) as pool:
+        for found in as_completed([pool.submit(_tested, step, name, every[name]) for name in left]):
+            row, said = found.result()
+            print(said, flush=True)
+            step.add("marked-file", **row)
+            bad += row["failed"]
+    step.add("marked", status=int(bool(bad)), said=[f"{len(left)} files"], failed=sorted(bad))
+    if bad:
+        raise SystemExit(f"{len(bad)} tests failed, the first: {min(bad)}")
+
+
+def marked_files(tests: Path) -> list[Path]:
+    """Return the files of tests that need a GPU; where a conftest.py marks them, the folder."""
+    found = (path for path in tests.rglob("*.py") if MARK in path.read_text("utf-8"))
+    return sorted(path.parent if path.name == "conftest.py" else path for path in found)
+
+
+def _tested(step: Step, name: str, path: Path) -> tuple[dict[str, Any], str]:
+    """Run a file of tests; return its record, and all that pytest said."""
+    command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider"]
+    command += ["--durations=3", str(path)]
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        limit_s = max(1.0, step.end - time.monotonic())
+        status, _ = launch_command(command, limit_s, log, cwd=TESTS.parent)
+        said = log.read_text("utf-8", errors="replace")
+    lines = said.strip().splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    if status is None or (status and not failed):
+        how = "no end" if status is None else f"exit {status}"
+        failed.append(f"ERROR {name}: {how}: {lines[-1] if lines else 'it said nothing'}"[:300])
+    return {"file": name, "status": status, "said": lines[-12:], "failed": failed}, said
 
 
 def tuner(step: Step) -> None:
@@ -377,22 +413,22 @@ def sanitizer(step: Step) -> None:
 
 STEPS: dict[str, Callable[[Step], None]] = {
     "versions": versions,
-    "compile": compile_,
-    "truncation": truncation,
-    "peaks": probes,
-    "flat-loop": flat_loop,
-    "cudnn": cudnn,
     "canary": canary,
+    "compile": compile_,
     "properties": properties,
     "marked": marked,
+    "peaks": probes,
     "anchors": anchors,
-    "fused": fused,
     "tuner": tuner,
     "suites": suites,
+    "fused": fused,
+    "truncation": truncation,
+    "cudnn": cudnn,
     "others": others,
     "training": training,
     "cudnn-rest": cudnn_rest,
     "sanitizer": sanitizer,
+    "flat-loop": flat_loop,
 }
 
 
