@@ -89,7 +89,7 @@ def encode_im2col(
     driver, dtype, pointer, shape, strides, swizzle, every
         As of `encode`; three to five axes.
     box : sequence of 2 int
-        Pixels, at most 1024, and channels, at most 256, of a copy.
+        Pixels and channels of a copy, at most 256 of either.
     lower, upper : sequence of int
         Of each spatial axis: where pixels begin, and how far beyond the tensor they end.
 
