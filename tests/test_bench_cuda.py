@@ -1,5 +1,6 @@
 """What happens on a CUDA device, rehearsed on tensors of the CPU and with a stub for the card."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -243,19 +244,30 @@ def test_flags_are_set_for_a_row_and_put_back():
         torch.backends.cudnn.fp32_precision, conv.fp32_precision = "none", before
 
 
-def test_a_lost_device_ends_the_step_and_other_errors_do_not():
-    def lost(run, sets):
+class Lost(Card):
+    """A card that answers no more."""
+
+    def settle(self):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    def narrow(run, sets):
-        raise RuntimeError("GET was unable to find an engine")
 
-    ruined = cuda.CudaPlace(Card(), QUICK, lost)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        list(point(ruined, call_of(False), ["torch"]))
-    (row,) = point(cuda.CudaPlace(Card(), QUICK, narrow), call_of(False), ["torch"])
-    assert row["what"] == "absent"
-    assert "unable to find an engine" in row["why"]
+@pytest.mark.parametrize("said", ["CUDA error: invalid argument", "fprop: cuLaunchKernelEx: (700)"])
+def test_a_lost_device_ends_the_step_and_other_errors_do_not(said, tmp_path):
+    def failing(run, sets):
+        raise RuntimeError(said)
+
+    child, lost = steps.Step(tmp_path / "x", 60), cuda.CudaPlace(Lost(), QUICK, failing)
+    layer = suite.load("stress")[0]
+    calls = [("net", layer, call_of(False)), ("net", layer, call_of(True))]
+    with pytest.raises(RuntimeError, match=re.escape(said)):
+        steps.time_points(child, calls, ["torch"], lost)
+    (row,) = records.read(child.out)[0]
+    assert (row["what"], row["line"]) == ("refused", str(calls[0][2]))
+    again = steps.Step(tmp_path / "x", 60)
+    steps.time_points(again, calls, ["torch"], cuda.CudaPlace(Card(), QUICK, failing))
+    (other,) = records.read(child.out)[0][1:]  # what ended the process is left out
+    assert (other["what"], other["line"]) == ("absent", str(calls[1][2]))
+    assert said in other["why"]
 
 
 class Stand:

@@ -3,6 +3,7 @@
 import sys
 from itertools import islice
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -143,6 +144,22 @@ def test_operands_go_to_the_device_as_they_lie_with_poison_around():
     around = x.as_strided((x.storage_offset() + 4,), (1,), 0)
     assert around[: x.storage_offset()].isnan().all()
     assert around[x.storage_offset() + 3].isnan()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_lost_device_ends_the_process_whatever_the_error_says(monkeypatch, lost):
+    class Fails:
+        name = "fails"
+
+        def run(self, call, *operands):
+            raise RuntimeError("cuLaunchKernelEx: an illegal memory access was encountered")
+
+    monkeypatch.setattr(properties.os, "_exit", sys.exit)
+    monkeypatch.setattr("convref_bench.cuda.is_lost", lambda: lost)
+    monkeypatch.setattr(properties.OnCuda, "_there", lambda self, tensor: tensor)
+    call = parse("conv.fprop:n1c1k1_i3_f2:bias=0").call
+    with pytest.raises(SystemExit if lost else RuntimeError):
+        properties.OnCuda(Fails()).run(call, *np.ones((2, 1, 1, 3), "f"))
 
 
 def test_a_backend_is_found_by_name_through_the_device():

@@ -241,7 +241,7 @@ class CudaPlace:
                 ready.refused[name] = str(error)
                 continue
             except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
-                ready.absent[name] = _survived(error)
+                ready.absent[name] = _survived(error, self.device.settle)
                 continue
             ready.works[name] = work
             ready.facts[name] = {"judged": round(worst, 6), "how": work.how, "cold": cold}
@@ -304,12 +304,24 @@ def _under(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:
     return flagged
 
 
-def _survived(error: Exception) -> str:
+def _survived(error: Exception, settle: Callable[[], None]) -> str:
     """Return an error's text, or raise it again where the device is lost: times would be lies."""
-    text = (str(error).splitlines() or [""])[0]
-    if "CUDA error" in text and "out of memory" not in text:
+    if is_lost(settle):
         raise error
+    text = (str(error).splitlines() or [""])[0]
     return text if isinstance(error, Absent) else f"{type(error).__name__}: {text}"
+
+
+def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
+    """Return whether the device answers no more; some errors stay until the process ends.
+
+    Only asking tells: torch and the driver have words of their own for an error.
+    """
+    try:
+        settle()
+    except RuntimeError:
+        return True
+    return False
 
 
 def kernel_names(work: Callable[[], Any]) -> list[str]:

@@ -21,6 +21,7 @@ from .records import Record
 
 CHUNK = 40  # lines after which the clock is looked at
 LIMIT_S = 20.0  # for one line, its compilation included
+MEMORY = 32 << 30  # bytes: libraries of CUDA alone fill what is plenty on a CPU
 SPECIALISATIONS = 150
 PASSES = ("fprop", "dgrad", "wgrad")
 FILLS = ("int", "normal", "positive", "int", "nan", "ramp")
@@ -117,7 +118,7 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
     mine = [row for row in step.before if row.get("backend") == name and "chunk" in row]
     done = {row["chunk"]: row["findings"] for row in mine}
     target = f"{__name__}:on_{where}.{name}"
-    with Engine(target, limits=Limits(LIMIT_S), method="spawn") as engine:
+    with Engine(target, limits=Limits(LIMIT_S, MEMORY), method="spawn") as engine:
         every = lines()
         for chunk in range(-(-len(every) // CHUNK)):
             if chunk in done:
@@ -173,15 +174,17 @@ class OnCuda:
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results as NumPy arrays; a lost device ends this process."""
-        import torch
-
         template = next(one for one in operands if one is not None)
         try:
             given = [None if one is None else self._there(to_torch(one)) for one in operands]
             results = self.inner.run(call, *given)
             results = tuple(None if one is None else one.cpu() for one in results)
-        except torch.AcceleratorError:  # everything after it would be an error of its own
-            os._exit(70)
+        except RuntimeError:
+            from .cuda import is_lost
+
+            if self.where == "cuda" and is_lost():
+                os._exit(70)  # everything after it would be an error of its own
+            raise
         return tuple(None if one is None else like(one, template) for one in results)
 
     def _there(self, tensor: Any) -> Any:

@@ -248,8 +248,16 @@ def time_points(
         if all((str(call), arm) in step.seen for arm in arms):
             continue
         step.check_time()
-        for row in point(place, call, arms, step.roof()):
-            step.add(suite=name, layer=layer.name, times=layer.times, **row)
+        missing = dict.fromkeys(arms)
+        try:
+            for row in point(place, call, arms, step.roof()):
+                step.add(suite=name, layer=layer.name, times=layer.times, **row)
+                missing.pop(row["arm"], None)
+        except RuntimeError as error:  # the device is lost; the next run leaves this call out
+            why = f"ended the process: {type(error).__name__}: {error}"[:300]
+            for arm in missing:
+                step.add("refused", line=str(call), arm=arm, why=why)
+            raise
 
 
 def cudnn(step: Step) -> None:
