@@ -177,12 +177,8 @@ def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
 # What follows needs a Triton whose Gluon loads rows of pixels, and no torch.
 
 PTX_VERSION = 86  # the oldest that has these loads: any assembler since CUDA 12.7 takes it
-# A counter less in each step, no paths of the machine that compiles, and no doubt about fusion.
-ENVIRONMENT = {
-    "DISABLE_LLVM_OPT": "disable-lsr",
-    "TRITON_DISABLE_LINE_INFO": "1",
-    "TRITON_DEFAULT_FP_FUSION": "1",
-}
+# No paths of the machine that compiles, and no doubt about fusion.
+ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
 TOLD = ["num_warps", "num_ctas", "shared", "tensordesc_meta"]  # of the metadata
 TOLD += [f"{kind}_scratch_{what}" for kind in ("global", "profile") for what in ("size", "align")]
 
