@@ -39,10 +39,6 @@ def _converted(to: str, kind: str, a: Array) -> Array:
     return a.astype(numbers.TYPES[to])
 
 
-def _fused(kind: str, *abc: Array) -> Array:
-    return numbers.fma(*map(np.copy, np.broadcast_arrays(*abc)))
-
-
 def _funnel(left: str, low: Array, high: Array, count: Array) -> Array:
     both, by = high.astype(np.uint64) << np.uint64(32) | low, count.astype(np.uint64) % 32
     return (both << by >> np.uint64(32) if left == "l" else both >> by).astype(np.uint32)
@@ -59,8 +55,7 @@ def _high(kind: str, a: Array, b: Array) -> Array:
 
 def _halves(kind: str, words: Sequence[Array]) -> list[Array]:
     """Return the numbers of 16 bits that registers hold, the lower before the upper."""
-    each = map(np.ascontiguousarray, np.broadcast_arrays(*words))
-    return [numbers.seen(word.view(np.uint16), kind) for word in each]
+    return [numbers.seen(word.view(np.uint16), kind) for word in words]
 
 
 def _shorts(name: str, kind: str, *ab: Array) -> Array:
@@ -98,8 +93,8 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"mad\.wide\.([su])32", "{0}32 {0}32 {0}64", lambda kind, a, b, c: _wide(kind, a, b) + c),
     (r"mul\.hi\.([su](?:16|32))", "{0} {0}", _high),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
-    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", _fused),
-    (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flushed(_fused("", *map(_flushed, a)))),
+    (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*abc)),
+    (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flushed(numbers.fma(*map(_flushed, a)))),
     (r"abs\.ftz\.f32", "f32", lambda a: abs(_flushed(a))),
     (r"ex2\.approx\.f32", "f32", _power),
     (r"ex2\.approx\.ftz\.f32", "f32", lambda a: _flushed(_power(_flushed(a)))),
@@ -184,7 +179,7 @@ def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     for word in given if len(given) > 1 else ():  # one part may be what nobody will look at
         m.leave(i, word)
     read = [[m.read(i, word, part(a), lanes, bits) for word in given] for bits in _either(m)]
-    whole = [np.stack(np.broadcast_arrays(*words), -1) for words in read]
-    parts = [words.view(numbers.BITS[numbers.width(part(to))]) for words in whole]
+    kinds = numbers.BITS[numbers.width(part(to))]
+    parts = [np.stack(words, -1).view(kinds) for words in read]
     for n, word in enumerate(to if isinstance(to, tuple) else (to,)):
         m.write(i, word, parts[0][:, n], lanes, *(other[:, n] for other in parts[1:]))

@@ -95,8 +95,7 @@ def _commit(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.wait_group(?:\.read|\.sync\.aligned)?")
 @operation(r"(cp\.async)\.wait_all")
 def _wait(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
-    left = int(i.operands[0]) if i.operands else -1
-    m.groups[name].wait(lanes, left)
+    m.groups[name].wait(lanes, int(i.operands[0]) if i.operands else -1)
 
 
 @operation(r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::\d+B)?")
@@ -108,7 +107,7 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     if more and m.program.width(str(more[0])) == 1:
         real = np.where(m.read(i, more[0], "pred", lanes), 0, size)
     elif more:
-        real = np.broadcast_to(m.read(i, more[0], "u32", lanes), lanes.shape).astype(np.int64)
+        real = m.read(i, more[0], "u32", lanes).astype(np.int64)
     refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
     refuse(source % size, i.text, f"an address is no multiple of {size}")
@@ -166,8 +165,8 @@ def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
         if (place in m.barriers) == (name == "init"):
             raise Fault(f"{i.text}: {'an' if name == 'init' else 'no'} mbarrier is there")
         if name == "init":
-            arrivals = np.broadcast_to(m.read(i, count[0], "u32", lanes), lanes.shape)[n]
-            m.barriers[place] = Barrier(int(arrivals), m.shared.width + 1)
+            arrivals = int(m.read(i, count[0], "u32", lanes)[n])
+            m.barriers[place] = Barrier(arrivals, m.shared.width + 1)
         else:
             del m.barriers[place]
 
@@ -178,7 +177,7 @@ def _arrive(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
     at, more = operands[0], operands[1] if len(operands) > 1 else 1
     if name != "expect_tx" and i.operands[0] != "_":
         raise Fault(f"{i.text}: the state of an mbarrier is not known")
-    given = np.broadcast_to(m.read(i, more, "u32", lanes), lanes.shape).astype(np.int64)
+    given = m.read(i, more, "u32", lanes).astype(np.int64)
     for _, barrier, mine in _barriers(m, i, at, lanes):
         if name != "arrive":
             barrier.bytes += int(given[mine].sum())
@@ -195,7 +194,7 @@ def _arrive(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
     """Answer whether a phase is over; who hears no sleeps until it is, or until others need it."""
     to, at, parity = i.operands[:3]
-    wanted = np.broadcast_to(m.read(i, parity, "u32", lanes), lanes.shape).astype(np.int64) & 1
+    wanted = m.read(i, parity, "u32", lanes).astype(np.int64) & 1
     over = np.zeros(len(lanes), bool)
     for place, barrier, mine in _barriers(m, i, at, lanes):
         over[mine] = barrier.passed(wanted[mine])
@@ -289,12 +288,17 @@ def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared
 class Load:
     """A box on its way into shared memory, which a barrier counts."""
 
-    def __init__(self, m: Machine, text: str, lane: Array, box: Box, place: int) -> None:
-        self.m, self.text, self.thread, self.box, self.place = m, text, m.thread[lane], box, place
-        m.shared.look(text, box.cells[None], lane, True)
+    def __init__(self, m: Machine, i: Instruction, lane: Array, box: Box, barrier: Any) -> None:
+        ((self.place, _, _),) = _barriers(m, i, barrier, lane)
+        self.m, self.text, self.thread, self.box = m, i.text, m.thread[lane], box
+        m.shared.look(i.text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
         m.shared.unfenced[box.cells] = False
         m.shared.bytes[box.cells] = NOTHING
+        if m.late:
+            m.loads.append(self)
+        else:
+            self.finish()
 
     def finish(self) -> None:
         """Write the box and tell the barrier, through whose phase alone it is seen."""
@@ -318,17 +322,7 @@ class Load:
 def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     to, tensor, barrier = i.operands
     for lane in lanes[:, None]:
-        begin_load(m, i, lane, _box(m, i, lane, int(rank), tensor, to), barrier)
-
-
-def begin_load(m: Machine, i: Instruction, lane: Array, box: Box, barrier: Any) -> None:
-    """Start to load a box, now or as late as somebody can wait for it."""
-    ((place, _, _),) = _barriers(m, i, barrier, lane)
-    load = Load(m, i.text, lane, box, place)
-    if m.late:
-        m.loads.append(load)
-    else:
-        load.finish()
+        Load(m, i, lane, _box(m, i, lane, int(rank), tensor, to), barrier)
 
 
 @operation(r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group")

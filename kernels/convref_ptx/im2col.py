@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .copies import TensorMap, begin_load, boxed, told
+from .copies import Load, TensorMap, boxed, told
 from .memory import Array
 from .operations import operation
 from .program import Fault, Instruction
@@ -72,4 +72,4 @@ def _load_pixels(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
         rows = [n, *(at + offset for at, offset in zip(pixels, offsets))]
         position: Any = [np.repeat(at, known.box[1]) for at in rows]
         position.append(start[-1] + np.tile(np.arange(known.box[1]), known.box[0]))
-        begin_load(m, i, lane, boxed(m, i, lane, known, position, to), barrier)
+        Load(m, i, lane, boxed(m, i, lane, known, position, to), barrier)

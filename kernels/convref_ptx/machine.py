@@ -49,8 +49,8 @@ def launch(
     Fault
         If the kernel does something forbidden or unknown.
     """
-    (gx, gy, gz), (tx, ty, tz) = ((*sizes, 1, 1)[:3] for sizes in (grid, threads))
-    size, rng = tx * ty * tz, np.random.default_rng(seed)
+    grid, threads = ((*sizes, 1, 1)[:3] for sizes in (grid, threads))
+    size, rng = prod(threads), np.random.default_rng(seed)
     if program.max_threads and size > program.max_threads:
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
     lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
@@ -65,11 +65,10 @@ def launch(
         for p, a in zip(program.parameters, arguments)
         if isinstance(a, TensorMap)
     }
-    order = rng.permutation(gx * gy * gz)
-    step = max(1, TOGETHER // size)
+    order, step = rng.permutation(prod(grid)), max(1, TOGETHER // size)
     for i in range(0, len(order), step):
         blocks = order[i : i + step]
-        machine = Machine(program, (gx, gy, gz), (tx, ty, tz), blocks, parameters, memory, rng)
+        machine = Machine(program, grid, threads, blocks, parameters, memory, rng)
         machine.late, machine.maps = late, maps
         machine.shared = Shared(program.shared_bytes + shared, machine.block, machine.warp)
         machine.run()
@@ -80,15 +79,9 @@ class Machine:
     """Some blocks of a launch."""
 
     def __init__(
-        self,
-        program: Program,
-        grid: tuple[int, int, int],
-        threads: tuple[int, int, int],
-        blocks: Array,
-        parameters: bytes,
-        memory: Global,
-        rng: np.random.Generator,
-    ) -> None:
+        self, program: Program, grid: Sequence[int], threads: Sequence[int], blocks: Array,
+        parameters: bytes, memory: Global, rng: np.random.Generator,
+    ) -> None:  # fmt: skip
         self.program, self.parameters, self.memory, self.rng = program, parameters, memory, rng
         size = prod(threads)
         self.count = len(blocks) * size
@@ -178,14 +171,11 @@ class Machine:
                 return
         self.pc[lanes] = pc
 
-    def _guarded(self, instruction: Instruction, lanes: Array) -> Array:
-        if not instruction.predicate:
+    def _guarded(self, i: Instruction, lanes: Array) -> Array:
+        if not i.predicate:
             return lanes
-        chosen = lanes[
-            self.read(instruction, instruction.predicate, "pred", lanes) != instruction.negated
-        ]
-        if instruction.op == "bra.uni" and 0 < len(chosen) < len(lanes):
-            raise Fault(f"{instruction.text}: threads disagree")
+        chosen = lanes[self.read(i, i.predicate, "pred", lanes) != i.negated]
+        refuse(i.op == "bra.uni" and 0 < len(chosen) < len(lanes), i.text, "threads disagree")
         return chosen
 
     def _release(self) -> None:
@@ -245,10 +235,9 @@ class Machine:
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
         """Return an operand as numbers of a type; `lax` is the value of bits nothing defines."""
         bits = numbers.BITS[numbers.width(kind)]
-        if isinstance(operand, int) and kind == "pred":
-            pattern = np.array([operand != 0])
-        elif isinstance(operand, int):
-            pattern = np.array([operand & int(np.iinfo(bits).max)], bits)
+        if isinstance(operand, int):
+            value = operand != 0 if kind == "pred" else operand & int(np.iinfo(bits).max)
+            pattern = np.full(len(lanes), value, bits)
         elif operand in self.special:
             pattern = self.special[operand][lanes].astype(bits)
         elif operand not in self.registers:
@@ -304,9 +293,7 @@ def _special(
     """Return the special registers of all lanes."""
     found = {"%laneid": lane, "%warpid": within // WARP}
     for name, index, sizes in (("tid", within, threads), ("ctaid", block, grid)):
-        rest = index
-        for axis, size in zip("xyz", sizes):
-            found[f"%{name}.{axis}"] = rest % size
-            found[f"%n{name}.{axis}"] = np.full(len(index), size)
-            rest = rest // size
+        places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
+        for axis, size, place in zip("xyz", sizes, places):
+            found[f"%{name}.{axis}"], found[f"%n{name}.{axis}"] = place, np.full(len(index), size)
     return {name: value.astype(np.uint32) for name, value in found.items()}

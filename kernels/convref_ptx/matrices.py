@@ -20,7 +20,6 @@ from .program import Fault, Instruction, refuse
 if TYPE_CHECKING:
     from .machine import Machine
 
-_G, _T = np.arange(WARP) // 4, np.arange(WARP) % 4  # row (or column) and place in it of each lane
 _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
 
 
@@ -33,23 +32,16 @@ def _numbers(words: Array, kind: str) -> Array:
 
 def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> Array:
     """Return registers as (register, warp, 32)."""
-    read = [np.broadcast_to(m.read(i, name, "b32", lanes), lanes.shape) for name in names]
-    return np.stack(read).reshape(len(names), -1, WARP)
+    return np.stack([m.read(i, name, "b32", lanes) for name in names]).reshape(len(names), -1, WARP)
 
 
 def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows: int) -> Array:
     """Return the (warp, rows, depth) that registers hold: rows lie 8 apart, then depth."""
     words = np.ascontiguousarray(_words(m, i, names, lanes))
     each = 1 if kind == "tf32" else 2
-    values = _numbers(words.view(f"u{4 // each}"), kind).reshape(
-        -1, rows // 8, *words.shape[1:], each
-    )
-    whole = np.zeros((words.shape[1], rows, 4 * each * len(values)))
-    for k, half in enumerate(values):
-        for row, value in enumerate(half):
-            for e in range(each):
-                whole[:, _G + 8 * row, each * _T + e + 4 * each * k] = value[..., e]
-    return whole
+    values = _numbers(words.view(f"u{4 // each}"), kind)
+    tiles = values.reshape(-1, rows // 8, words.shape[1], 8, 4, each)  # (k, row, warp, g, t, e)
+    return tiles.transpose(2, 1, 3, 0, 4, 5).reshape(words.shape[1], rows, -1)
 
 
 def _sums(words: Array) -> Array:
@@ -167,7 +159,7 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     else:
         cells = _described(m, i, left, warps, first, (16, int(k), size), turned[-1])
     others = _described(m, i, right, warps, 0 * first, (columns, int(k), size), across)
-    add = np.broadcast_to(m.read(i, scale, "pred", lanes), lanes.shape).reshape(warps.shape)
+    add = m.read(i, scale, "pred", lanes).reshape(warps.shape)
 
     def stored(part: Array) -> Array:
         return _numbers(m.shared.bytes[part].view(f"u{size}"), kind)

@@ -71,7 +71,7 @@ class Global:
                 here = self.bytes[address - BASE : address - BASE + buffer.array.nbytes]
                 buffer.array[...] = here.view(buffer.array.dtype).reshape(buffer.array.shape)
 
-    def _places(self, text: str, address: Array, size: int) -> Array:
+    def _places(self, text: str, address: Array, size: int, write: bool = False) -> Array:
         place = address.astype(np.int64) - BASE
         inside = (place >= 0) & (place + size <= len(self.bytes))
         safe = np.where(inside, place, 0)
@@ -79,6 +79,7 @@ class Global:
         inside &= (last > 0) & (self.region[safe] == last)
         refuse(~inside, text, "outside of every buffer")
         refuse(place % size, text, f"an address is no multiple of {size}")
+        refuse(write & ~self.writable[self.region[place]], text, "writes to an operand")
         return place
 
     def load(self, text: str, address: Array, size: int, bits: Any, thread: Array) -> Array:
@@ -91,8 +92,7 @@ class Global:
     def store(self, text: str, address: Array, value: Array, thread: Array) -> None:
         """Write patterns to addresses."""
         size = value.dtype.itemsize
-        place = self._places(text, address, size)
-        refuse(~self.writable[self.region[place]], text, "writes to an operand")
+        place = self._places(text, address, size, write=True)
         other = (self.owner[place] != NOBODY) & (self.owner[place] != thread)
         self.owner[place] = thread
         refuse(other | (self.owner[place] != thread), text, "two threads write to one place")
@@ -101,8 +101,7 @@ class Global:
     def add(self, text: str, address: Array, value: Array, order: Array) -> Array:
         """Add atomically, in an order of the lanes; return what stood there before."""
         size = value.dtype.itemsize
-        place = self._places(text, address, size)
-        refuse(~self.writable[self.region[place]], text, "writes to an operand")
+        place = self._places(text, address, size, write=True)
         memory, before = self.bytes.view(value.dtype), np.empty_like(value)
         for i in order:
             before[i] = memory[place[i] // size]

@@ -12,13 +12,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-TYPES: dict[str, Any] = {
-    **{f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}"
-       for kind in "sub" for bits in (8, 16, 32, 64)},
-    "f16": "f2",
-    "f32": "f4",
-    "f64": "f8",
-}  # fmt: skip
+TYPES = {f"{k}{8 * n}": f"{t}{n}" for k, t in zip("subf", "iuuf") for n in (1, 2, 4, 8)}
 BITS = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 

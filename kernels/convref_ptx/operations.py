@@ -121,6 +121,11 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     return m.read(i, base, kind, lanes).astype(np.int64) + offset
 
 
+def _space(m: Machine, space: str, lanes: Array) -> tuple[Any, Array]:
+    """Return memory, and as whom it knows the lanes."""
+    return (m.memory, m.thread[lanes]) if space == "global" else (m.shared, lanes)
+
+
 def _vector(i: Instruction, operand: Any, count: str | None, address: Array, size: int) -> Any:
     words = operand if isinstance(operand, tuple) else (operand,)
     refuse(len(words) != int(count or 1), i.text, f"{len(words)} registers for {count or 1}")
@@ -132,40 +137,28 @@ def _vector(i: Instruction, operand: Any, count: str | None, address: Array, siz
 @operation(r"ld\.(global|shared)(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     to, operand = i.operands
-    size = numbers.width(kind) // 8
-    address = addresses(m, i, operand, lanes)
+    size, address = numbers.width(kind) // 8, addresses(m, i, operand, lanes)
+    memory, who = _space(m, space, lanes)
     for part, word in enumerate(_vector(i, to, count, address, size)):
-        here, bits = address + part * size, numbers.BITS[8 * size]
-        if space == "global":
-            value = m.memory.load(i.text, here, size, bits, m.thread[lanes])
-        else:
-            value = m.shared.load(i.text, here, size, bits, lanes)
+        value = memory.load(i.text, address + part * size, size, numbers.BITS[8 * size], who)
         _loaded(m, i, word, value, kind, lanes)
 
 
 @operation(r"st\.(global|shared)(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     operand, from_ = i.operands
-    size = numbers.width(kind) // 8
-    address = addresses(m, i, operand, lanes)
+    size, address = numbers.width(kind) // 8, addresses(m, i, operand, lanes)
+    memory, who = _space(m, space, lanes)
     for part, word in enumerate(_vector(i, from_, count, address, size)):
         wide = 8 * size if isinstance(word, int) else m.program.width(str(word)) or 8 * size
-        read: Array = m.read(i, word, f"b{max(wide, 8 * size)}", lanes).astype(
-            numbers.BITS[8 * size]
-        )
-        value: Array = np.broadcast_to(read, lanes.shape)
-        here = address + part * size
-        if space == "global":
-            m.memory.store(i.text, here, value, m.thread[lanes])
-        else:
-            m.shared.store(i.text, here, value, lanes)
+        value = m.read(i, word, f"b{max(wide, 8 * size)}", lanes).astype(numbers.BITS[8 * size])
+        memory.store(i.text, address + part * size, value, who)
 
 
 @operation(r"(atom|red)(?:\.relaxed|\.monotonic)?(?:\.gpu|\.sys)?\.global\.add\.([suf](?:32|64))")
 def _atomic(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     operand, from_ = i.operands[-2:]
-    value = np.broadcast_to(m.read(i, from_, kind, lanes), lanes.shape)
-    order = m.rng.permutation(len(lanes))
+    value, order = m.read(i, from_, kind, lanes), m.rng.permutation(len(lanes))
     before = m.memory.add(i.text, addresses(m, i, operand, lanes), value, order)
     if name == "atom":
         m.write(i, i.operands[0], before, lanes)
@@ -184,9 +177,8 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     warps = whole_warps(m, i, lanes)
     refuse(m.read(i, members, "u32", lanes) != 0xFFFFFFFF, i.text, "only whole warps are known")
     lane = np.tile(np.arange(WARP), len(warps))
-    by = np.broadcast_to(m.read(i, b, "u32", lanes), lanes.shape).astype(np.int64) & 31
-    bounds = np.broadcast_to(m.read(i, c, "u32", lanes), lanes.shape).astype(np.int64)
-    segment, clamp = (bounds >> 8) & 31, bounds & 31
+    by, bounds = (m.read(i, word, "u32", lanes).astype(np.int64) for word in (b, c))
+    by, segment, clamp = by & 31, (bounds >> 8) & 31, bounds & 31
     last = (lane & segment) | (clamp & ~segment)
     source, inside = {
         "bfly": (lane ^ by, (lane ^ by) <= last),
@@ -194,9 +186,8 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
         "up": (lane - by, lane - by >= last),
         "down": (lane + by, lane + by <= last),
     }[mode]
-    value = np.broadcast_to(m.read(i, a, "b32", lanes), lanes.shape)
     start = np.arange(len(lanes)) - lane
-    moved = value[start + np.where(inside, source, lane)]
+    moved = m.read(i, a, "b32", lanes)[start + np.where(inside, source, lane)]
     register, _, predicate = str(to).partition("|")
     m.write(i, register, moved, lanes)
     if predicate:
