@@ -213,7 +213,7 @@ def test_elsewhere():
 """
 
 
-def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_path):
+def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from convref_bench import steps
 
@@ -227,14 +227,18 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     names = [path.relative_to(tests).as_posix() for path in steps.marked_files(tests)]
     assert names == ["both", *(f"test_{name}.py" for name in sorted(bodies))]
     (tests / "both" / "conftest.py").unlink()
+    monkeypatch.setattr(steps, "FILE_S", 8.0)
     with pytest.raises(SystemExit, match=r"3 tests failed, the first: ERROR \S+dead.py: exit 7"):
-        steps.marked(steps.Step(out, 8.0), tests)
+        steps.marked(steps.Step(out, 60.0), tests)
     files = {row["file"]: row["status"] for row in records.read(out)[0] if "file" in row}
     assert files == {f"tests/test_{n}.py": s for n, s in zip(bodies, (0, 1, None, 7))}
     last = records.read(out)[0][-1]
     assert (last["what"], last["status"]) == ("marked", 1)
     told = [line.rpartition("/test_")[2].partition(".py")[0] for line in last["failed"]]
     assert told == ["dead", "late", "bad"]
+    with pytest.raises(steps.OutOfTime):  # no fault of the file's: it goes on in the next run
+        steps.marked(steps.Step(out, 6.0), tests)
+    assert [row["what"] for row in records.read(out)[0]].count("marked") == 1
     for name in bodies:
         (tests / f"test_{name}.py").write_text(
             PYTEST.format("assert 0" if name == "good" else "pass")

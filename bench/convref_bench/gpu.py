@@ -84,7 +84,7 @@ class Step:
 STEPS = (
     Step("versions", 60, vital=True),
     Step("canary", 60, kernels),
-    Step("compile", 200, kernels),
+    Step("compile", 300, kernels),
     Step("properties", 200, kernels),
     Step("marked", 450, kernels),
     Step("peaks", 60, sources=BASELINE),

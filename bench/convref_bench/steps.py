@@ -42,6 +42,8 @@ TRAINED = ((640, 16), (320, 64))  # height and width of images, and how many
 JOBS = 16  # processes that compile
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 TESTED = 8  # files of tests at a time
+FILE_S = 240.0  # for one of them
+CUT = "no end before the step's"
 MARK = "pytest.mark.gpu"  # in a file of tests, or in the conftest.py of its folder
 TOGETHER = 12  # calls of which all configurations are compiled before the first is timed
 
@@ -337,11 +339,13 @@ def marked(step: Step, tests: Path = TESTS) -> None:
     left = sorted(every.keys() - {row["file"] for row in rows if row["status"] == 0})
     bad: list[str] = []
     with ThreadPoolExecutor(TESTED) as pool:
-        for found in as_completed([pool.submit(_tested, step, name, every[name]) for name in left]):
-            row, said = found.result()
+        for done in as_completed([pool.submit(_tested, step, name, every[name]) for name in left]):
+            row, said = done.result()
             print(said, flush=True)
             step.add("marked-file", **row)
             bad += row["failed"]
+    if any(CUT in line for line in bad):
+        raise OutOfTime
     step.add("marked", status=int(bool(bad)), said=[f"{len(left)} files"], failed=sorted(bad))
     if bad:
         raise SystemExit(f"{len(bad)} tests failed, the first: {min(bad)}")
@@ -359,13 +363,14 @@ def _tested(step: Step, name: str, path: Path) -> tuple[dict[str, Any], str]:
     command += ["--durations=3", str(path)]
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        limit_s = max(1.0, step.end - time.monotonic())
-        status, _ = launch_command(command, limit_s, log, cwd=TESTS.parent)
+        left_s = max(1.0, step.end - time.monotonic())
+        status, _ = launch_command(command, min(left_s, FILE_S), log, cwd=TESTS.parent)
         said = log.read_text("utf-8", errors="replace")
     lines = said.strip().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
     if status is None or (status and not failed):
-        how = "no end" if status is None else f"exit {status}"
+        late = CUT if left_s < FILE_S else f"no end in {FILE_S:g} s"
+        how = late if status is None else f"exit {status}"
         failed.append(f"ERROR {name}: {how}: {lines[-1] if lines else 'it said nothing'}"[:300])
     return {"file": name, "status": status, "said": lines[-12:], "failed": failed}, said
 
