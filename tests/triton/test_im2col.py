@@ -5,6 +5,7 @@ A program gets several tiles where there are few multiprocessors, as in `test_gl
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import re
 from dataclasses import replace
@@ -57,6 +58,13 @@ def test_the_file_is_small_and_of_todays_source():
     shared = [m for m, made_of in FILE.made_of.items() if made_of != carried.digest(m)]
     if shared:
         pytest.skip(f"made before {', '.join(shared)} was last changed, with Triton {FILE.triton}")
+
+
+def test_the_source_is_there_where_gluon_is_another():
+    pytest.importorskip("triton.experimental.gluon", reason="a Triton without Gluon")
+    kernel = importlib.import_module("convref_triton.gluon_im2col").gluon_im2col
+    for made in FILE.kernels:
+        assert list(made.signature) == [p.name for p in kernel.params if not p.is_constexpr]
 
 
 def test_nothing_of_the_machine_that_compiled_is_in_it():
