@@ -145,6 +145,26 @@ def test_a_fused_arm_has_fused_references_and_where_there_are_none_it_has_none()
     assert points.against("compile+relu", found) is None
 
 
+@pytest.mark.parametrize(("arms", "samples"), [(1, 3), (4, 3), (6, 5)])
+def test_many_arms_get_more_time_together(arms, samples):
+    """A tuner has dozens: each needs as many samples as one of a few."""
+    device = Stub({str(i): [0.25 / arms] for i in range(arms)})
+
+    class Here:
+        references, cold, stop = (), True, Stop(samples=100, timeout_s=0.7)
+
+        def prepare(self, call, names):
+            return points.Prepared({name: device.work(name) for name in names})
+
+        def more(self, name):
+            return {}
+
+    here = Here()
+    here.device = device
+    rows = list(points.point(here, CALL, list(device.seconds)))
+    assert {row["samples"] for row in rows} == {samples}
+
+
 ROOF = Roof({"bf16": 1e12, "tf32": 5e11}, 1e11)
 CALL = parse("conv.fprop:n1c64k64_i56x56_f3x3_p1:bias=0:dt=bf16").call
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from convref import dispatch
@@ -13,6 +13,8 @@ from convref.errors import ConvrefError, message
 from .records import Record
 from .roofline import Roof, RoofError
 from .timing import Device, Stop, Timing, Work, measure, verdict
+
+TOGETHER = 4  # arms for which a place's limit of time is meant; more get more
 
 
 @dataclass
@@ -70,7 +72,9 @@ def point(
             yield {"what": what, "line": str(call), "arm": name, "why": why[:300]}
     if not ready.works:
         return
-    found = measure(ready.works, place.device, place.stop, cold=place.cold)
+    many = max(1.0, len(ready.works) / TOGETHER)
+    stop = replace(place.stop, timeout_s=many * place.stop.timeout_s)
+    found = measure(ready.works, place.device, stop, cold=place.cold)
     for name, timing in found.items():
         row = {"line": str(call), "arm": name, **ready.facts.get(name, {}), **place.more(name)}
         if (other := against(name, found)) is not None:
