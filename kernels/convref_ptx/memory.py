@@ -175,7 +175,8 @@ class Shared:
         view, written = self.clock[self.warp[lanes]], self.written[cells]
         unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
         refuse(unseen & (written == BUSY), text, "an asynchronous copy has not been waited for")
-        refuse(unseen & np.logical_not(same), text, "race, another warp wrote there since the last barrier")
+        differs = np.logical_not(same)
+        refuse(unseen & differs, text, "race, another warp wrote there since the last barrier")
         read = self.read[:, cells] if write else np.zeros((0, *cells.shape))
         unseen = read > view.T[: len(read), :, None]
         refuse(unseen & (read == BUSY), text, "race, it is still read there asynchronously")
