@@ -133,8 +133,10 @@ def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_pa
         ([], False),
         ([[]], True),
         ([["FAILED tests/mojo/test_x.py::y - no"]], True),
-        ([["FAILED tests/triton/test_x.py::y - no"]], False),
-        ([["ERROR tests/triton/test_x.py"], []], True),
+        ([["FAILED tests/triton/test_x.py::y - no"]], True),
+        ([["FAILED tests/triton/test_gluon_gpu.py::y - no"]], False),
+        ([["ERROR tests/triton/test_gluon_gpu.py: no end in 240 s"]], False),
+        ([["ERROR tests/triton/test_gluon_gpu.py"], []], True),
     ],
 )
 def test_tests_on_a_card_are_green_if_they_ran_and_none_failed(tmp_path, rows, green):
@@ -151,6 +153,10 @@ def test_tests_on_a_card_that_did_not_run_are_not_green(tmp_path, status, failed
     row = {"what": "marked", "key": "k", "status": status, "said": [], "failed": failed}
     records.append(tmp_path / "gpu.jsonl", row)
     assert not steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton")
+
+
+def test_what_proves_kernels_is_there():
+    assert all((steps.TESTS.parent / path).exists() for path in steps.PROOF.values())
 
 
 def test_configurations_are_arms_by_number(stub):
