@@ -204,9 +204,9 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
 PYTEST = """import os, time
 import pytest
 
-@pytest.mark.gpu
+@{mark}
 def test_it():
-    {}
+    {body}
 
 def test_elsewhere():
     1 / 0
@@ -221,9 +221,9 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     bodies = {"good": "pass", "bad": "assert 0", "late": "time.sleep(60)", "dead": "os._exit(7)"}
     (tests / "both").mkdir(parents=True)
     for name, body in bodies.items():
-        (tests / f"test_{name}.py").write_text(PYTEST.format(body))
+        (tests / f"test_{name}.py").write_text(PYTEST.format(mark=steps.MARK, body=body))
     (tests / "test_none.py").write_text("def test_it(): 1 / 0\n")
-    (tests / "both" / "conftest.py").write_text("import pytest\nITS = pytest.mark.gpu\n")
+    (tests / "both" / "conftest.py").write_text(f"import pytest\nITS = {steps.MARK}\n")
     names = [path.relative_to(tests).as_posix() for path in steps.marked_files(tests)]
     assert names == ["both", *(f"test_{name}.py" for name in sorted(bodies))]
     (tests / "both" / "conftest.py").unlink()
@@ -241,10 +241,21 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     assert [row["what"] for row in records.read(out)[0]].count("marked") == 1
     for name in bodies:
         (tests / f"test_{name}.py").write_text(
-            PYTEST.format("assert 0" if name == "good" else "pass")
+            PYTEST.format(mark=steps.MARK, body="assert 0" if name == "good" else "pass")
         )
     steps.marked(steps.Step(out, 60.0), tests)
     assert records.read(out)[0][-1]["failed"] == []
+
+
+def test_the_tests_that_need_a_gpu_are_found():
+    pytest.importorskip("torch")
+    from convref_bench import steps
+
+    found = {
+        path.relative_to(steps.TESTS.parent).as_posix() for path in steps.marked_files(steps.TESTS)
+    }
+    assert found >= {"tests/ptx", "tests/mojo/test_cuda.py", *steps.PROOF.values()}
+    assert not any("test_bench" in path for path in found)  # pytest fails where it selects nothing
 
 
 def test_baselines_do_not_depend_on_our_kernels():

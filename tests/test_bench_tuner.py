@@ -155,10 +155,6 @@ def test_tests_on_a_card_that_did_not_run_are_not_green(tmp_path, status, failed
     assert not steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton")
 
 
-def test_what_proves_kernels_is_there():
-    assert all((steps.TESTS.parent / path).exists() for path in steps.PROOF.values())
-
-
 def test_configurations_are_arms_by_number(stub):
     call = LAYER.call("fprop", 1)
     assert configured("stub@1", call) == (stub, {"configuration": {"tile": 128}})
