@@ -223,15 +223,17 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     for name, body in bodies.items():
         (tests / f"test_{name}.py").write_text(PYTEST.format(mark=steps.MARK, body=body))
     (tests / "test_none.py").write_text("def test_it(): 1 / 0\n")
+    bodies["absent"], skip = "pass", "pytest.skip('no PTX', allow_module_level=True)"
+    (tests / "test_absent.py").write_text(f"import pytest\n{skip}\n# {steps.MARK}\n")
     (tests / "both" / "conftest.py").write_text(f"import pytest\nITS = {steps.MARK}\n")
     names = [path.relative_to(tests).as_posix() for path in steps.marked_files(tests)]
     assert names == ["both", *(f"test_{name}.py" for name in sorted(bodies))]
     (tests / "both" / "conftest.py").unlink()
-    monkeypatch.setattr(steps, "FILE_S", 8.0)
+    monkeypatch.setattr(steps, "FILE_S", 12.0)
     with pytest.raises(SystemExit, match=r"3 tests failed, the first: ERROR \S+dead.py: exit 7"):
         steps.marked(steps.Step(out, 60.0), tests)
     files = {row["file"]: row["status"] for row in records.read(out)[0] if "file" in row}
-    assert files == {f"tests/test_{n}.py": s for n, s in zip(bodies, (0, 1, None, 7))}
+    assert files == {f"tests/test_{n}.py": s for n, s in zip(bodies, (0, 1, None, 7, 5))}
     last = records.read(out)[0][-1]
     assert (last["what"], last["status"]) == ("marked", 1)
     told = [line.rpartition("/test_")[2].partition(".py")[0] for line in last["failed"]]
