@@ -134,7 +134,7 @@ def _vector(i: Instruction, operand: Any, count: str | None, address: Array, siz
     return words
 
 
-@operation(r"ld\.(global|shared)(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
+@operation(r"ld\.(global|shared)(?:::cta)?(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     to, operand = i.operands
     size, address = numbers.width(kind) // 8, addresses(m, i, operand, lanes)
@@ -144,7 +144,7 @@ def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind
         _loaded(m, i, word, value, kind, lanes)
 
 
-@operation(r"st\.(global|shared)(?:\.v([24]))?\.([subf](?:8|16|32|64))")
+@operation(r"st\.(global|shared)(?:::cta)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     operand, from_ = i.operands
     size, address = numbers.width(kind) // 8, addresses(m, i, operand, lanes)

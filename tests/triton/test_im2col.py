@@ -46,7 +46,7 @@ KERNELS = [pytest.param(k, id="-".join(map(str, key))) for key, k in im2col.kern
 pytestmark = pytest.mark.skipif(not KERNELS, reason="no file of kernels came along")
 SHARED = 227 * 1024  # bytes of a block
 # Instructions of a step. The last three of them are for who has to wait for a block.
-MARKS = {(128, 256): 50, (128, 128): 57}
+MARKS = {(128, 256): 46, (128, 128): 54}
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 
