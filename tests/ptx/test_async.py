@@ -92,12 +92,12 @@ RING = """setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r1], 32;
     $WRITE: xor.b32 %r7, %r5, 1;
     { .reg .pred done; again: mbarrier.test_wait.parity.shared.b64 done, [%r1+8], %r7;
     @!done bra.uni again; }
-    ld.global.b32 %r6, [%rd4]; st.shared.b32 [%r3+16], %r6; add.s64 %rd4, %rd4, 128;
+    ld.global.b32 %r6, [%rd4]; st.shared::cta.b32 [%r3+16], %r6; add.s64 %rd4, %rd4, 128;
     mbarrier.arrive.shared::cta.b64 _, [%r1]; add.u32 %r4, %r4, 1; xor.b32 %r5, %r5, 1;
     setp.lt.u32 %p3, %r4, 3; @%p3 bra $WRITE; bra.uni $END;
     $READ: { .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [%r1], %r5;
     @!done bra.uni again; }
-    ld.shared.b32 %r6, [%r3+16]; mad.lo.u32 %r8, %r8, 3, %r6; bar.warp.sync -1;
+    ld.shared::cta.b32 %r6, [%r3+16]; mad.lo.u32 %r8, %r8, 3, %r6; bar.warp.sync -1;
     elect.sync %r9|%p4, -1; @%p4 mbarrier.arrive.shared::cta.b64 _, [%r1+8], 1;
     add.u32 %r4, %r4, 1; xor.b32 %r5, %r5, 1; setp.lt.u32 %p3, %r4, 3; @%p3 bra $READ;
     st.global.b32 [%rd5], %r8;
