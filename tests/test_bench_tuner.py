@@ -115,6 +115,21 @@ def test_a_line_is_searched_once_until_the_sources_change(stub, tmp_path, monkey
     assert tuner.Search("stub", place(stub), out).add("net", LAYER, call)
 
 
+def test_a_line_that_lost_the_device_is_left_out_of_the_next_run(stub, tmp_path, monkeypatch):
+    out, call = tmp_path / "m.jsonl", suite.load("stress")[0].call("fprop", 1, "dt=f32")
+
+    def lost(*_):
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(tuner, "point", lost)
+    search = tuner.Search("stub", place(stub), out)
+    with pytest.raises(RuntimeError, match="illegal"):
+        search.add("net", suite.load("stress")[0], call)
+    again = tuner.Search("stub", place(stub), out)
+    assert again.has(call)
+    assert "illegal" in records.read(out)[0][-1]["lost"]
+
+
 def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     offered = [{"tile": 64}, Unproven(tile=128)]

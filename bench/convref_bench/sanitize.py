@@ -7,7 +7,7 @@ import sys
 
 from .records import Record
 
-PROBE_S = 5.0
+PROBE_S = 15.0
 TOOL = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
 PROBE = """
 import ctypes

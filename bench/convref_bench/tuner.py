@@ -124,14 +124,18 @@ class Search:
         same = f"torch.{layout_of(call)}"
         references = [arm for arm in self.place.references if arm != same]
         about = {"suite": network, "layer": layer.name, "times": layer.times, **self.head}
-        found = []
-        for row in point(self.place, call, [*arms, *references]):
-            _, at, index = row["arm"].partition("@")
-            row |= {"configuration": describe(every[int(index)])} if at else {}
-            row["what"] = {"point": "tuned"}.get(row["what"], row["what"])
-            found.append({**about, **row})
-            records.append(self.out, found[-1])
-        records.append(self.out, {"what": "searched", "line": str(call), **self.head})
+        searched, found = {"what": "searched", "line": str(call), **self.head}, []
+        try:
+            for row in point(self.place, call, [*arms, *references]):
+                _, at, index = row["arm"].partition("@")
+                row |= {"configuration": describe(every[int(index)])} if at else {}
+                row["what"] = {"point": "tuned"}.get(row["what"], row["what"])
+                found.append({**about, **row})
+                records.append(self.out, found[-1])
+        except RuntimeError as error:  # the device is lost; the next run leaves this call out
+            records.append(self.out, {**searched, "lost": str(error)[:300]})
+            raise
+        records.append(self.out, searched)
         self.done.add(str(call))
         return found
 

@@ -219,7 +219,10 @@ class Prepared:
         """Launch on `stream` with the arguments that vary, in the order of `varying`."""
         if self._empty:
             return
-        frame = self._free.pop() if self._free else self._frame()
+        try:
+            frame = self._free.pop()
+        except IndexError:  # every frame there is serves another thread
+            frame = self._frame()
         try:
             if varying:
                 self._write(frame.memory, frame.start, *varying)
