@@ -142,32 +142,28 @@ def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_pa
             assert {arm for arm in found if arm.startswith("stub")} == (arms if first else set())
 
 
+PROOF, OTHER = "tests/triton/test_gluon_gpu.py", "tests/triton/test_pool.py"
+
+
 @pytest.mark.parametrize(
     ("rows", "green"),
     [
         ([], False),
-        ([[]], True),
-        ([["FAILED tests/mojo/test_x.py::y - no"]], True),
-        ([["FAILED tests/triton/test_x.py::y - no"]], True),
-        ([["FAILED tests/triton/test_gluon_gpu.py::y - no"]], False),
-        ([["ERROR tests/triton/test_gluon_gpu.py: no end in 240 s"]], False),
-        ([["ERROR tests/triton/test_gluon_gpu.py"], []], True),
+        ([(PROOF, 0)], True),
+        ([(PROOF, 0), (OTHER, 1)], True),
+        ([(OTHER, 0)], False),
+        ([(PROOF, 1)], False),
+        ([(PROOF, 5)], False),  # no test of it ran
+        ([(PROOF, None)], False),
+        ([(PROOF, -11)], False),
+        ([(PROOF, 1), (PROOF, 0)], True),
     ],
 )
 def test_tests_on_a_card_are_green_if_they_ran_and_none_failed(tmp_path, rows, green):
-    for failed in rows:
-        row = {"what": "marked", "key": "k", "status": bool(failed), "said": [], "failed": failed}
+    for file, status in rows:
+        row = {"what": "marked-file", "key": "k", "file": file, "status": status, "failed": []}
         records.append(tmp_path / "gpu.jsonl", row)
     assert steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton") == green
-
-
-@pytest.mark.parametrize(
-    ("status", "failed"), [(1, []), (-11, []), (2, ["ERROR tests/ptx/test_x.py"]), (4, [])]
-)
-def test_tests_on_a_card_that_did_not_run_are_not_green(tmp_path, status, failed):
-    row = {"what": "marked", "key": "k", "status": status, "said": [], "failed": failed}
-    records.append(tmp_path / "gpu.jsonl", row)
-    assert not steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton")
 
 
 def test_configurations_are_arms_by_number(stub):
