@@ -135,7 +135,7 @@ def plan(task: Task, tile: Tile) -> None:
         **dict(zip(RUNTIME, _numbers(task, tap, bias is not None))),
     }
     constants = {"bias": None} if bias is None else {}
-    grid = min(_count(task, tile), table.SMS), 1, 1
+    grid = min(_count(task, tile), task.programs), 1, 1
     task.builder.steps.append(Launch(kernel, grid, arguments, constants, tile.warps, tile.stages))
     task.finish(stored, y)
 

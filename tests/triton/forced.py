@@ -60,14 +60,18 @@ def verdict(case, kernel, pick=0):
     """Return the judge's verdict, and the roles that the kernel computed."""
     arrays = operands(case)
     found, _, admitted = run(case.call, arrays, kernel, pick)
+    return judged(case, arrays, found), admitted
+
+
+def judged(case, arrays, found):
+    """Return the judge's verdict on results by role."""
     template = next(a for a in arrays if a is not None)
     results = tuple(
         like(found[role], template) if role in found else None
         for role in case.call.signature.results
     )
     zero_mean = case.fill == "normal"
-    told = judge(case.call, arrays, results, backend.numerics(case.call), zero_mean=zero_mean)
-    return told, admitted
+    return judge(case.call, arrays, results, backend.numerics(case.call), zero_mean=zero_mean)
 
 
 def regrouped(case, groups, big, small):

@@ -15,11 +15,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.arrays import like
 from convref.case import Call, Case, Spec
 from convref.conformance.operands import operands as arrays_of
 from convref.errors import ConvrefError
-from convref.judge import judge
 from convref.line import parse
 from convref.problem import ConvProblem
 
@@ -28,11 +26,10 @@ pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=Impo
 
 import test_epilogue
 import triton
-from forced import facts
+from forced import facts, judged
 from test_tma import wide_cases
 
 from convref_triton import emulated, gluon_fprop, gluon_wgrad, race, table, tma
-from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import Tensor, geometry
 from convref_triton.task import UNFUSED, Fusion, Task
@@ -69,12 +66,7 @@ def holds(case, pick=0, seed=0, late=False):
     arrays = arrays_of(case)
     found, admitted = run(case.call, arrays, pick, seed, late)
     assert admitted == list(case.call.wanted)
-    template = next(a for a in arrays if a is not None)
-    results = tuple(
-        like(found[role], template) if role in found else None
-        for role in case.call.signature.results
-    )
-    assert judge(case.call, arrays, results, backend.numerics(case.call))
+    assert judged(case, arrays, found)
 
 
 LINES = (

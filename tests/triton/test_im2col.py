@@ -17,18 +17,16 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.arrays import like
 from convref.case import Call, Case, Spec
 from convref.conformance.operands import operands as arrays_of
 from convref.errors import ConvrefError
-from convref.judge import judge
 from convref.line import parse
 from convref.problem import ConvProblem
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 import triton
-from forced import facts, planned
+from forced import facts, judged, planned
 from test_specialise import TYPES
 
 from convref_ptx import Fault
@@ -140,12 +138,16 @@ def holds(case, pick=0, seed=0, late=False):
     arrays = arrays_of(case)
     found, admitted = run(case.call, arrays, pick, seed, late)
     assert admitted == list(case.call.wanted)
-    template = next(a for a in arrays if a is not None)
-    results = tuple(
-        like(found[role], template) if role in found else None
-        for role in case.call.signature.results
-    )
-    assert judge(case.call, arrays, results, backend.numerics(case.call))
+    assert judged(case, arrays, found)
+
+
+def test_there_are_as_many_programs_as_multiprocessors():
+    call = on_card(parse("conv.fprop:n8c64k256_i56x56_f3x3_p1:dt=bf16:mem=nhwc").call)
+    known = operands(call)
+    choice = next(one for one in offered(call, known) if one.kernel == "im2col")
+    grids = [plan(call, known, choice, sms=sms).steps[-1].grid[0] for sms in (7, 0, 2**20)]
+    assert grids == [7, table.SMS, grids[2]]
+    assert grids[2] > table.SMS
 
 
 LINES = (
