@@ -110,6 +110,35 @@ def load(
             )  # fmt: skip
 
 
+@gluon.constexpr_function
+def stored_as(rows, activation):
+    """Return the layout of the columns that a group stores at a time: 16 bytes of a thread."""
+    # The error function takes registers that parts of 128 rows leave no room for.
+    columns = PART.value // 2 if activation == "gelu" and rows > 64 else PART.value
+    return gl.BlockedLayout([1, 8], [256 // columns, columns // 8], [4, 1], [1, 0])
+
+
+@gluon.jit
+def store(
+    acc, tensors, to_y, pixels, real, group, column, y_c, K,
+    OUT: gl.constexpr, BN: gl.constexpr, ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Store a group's sums at `to_y` + pixels, where they are real, and what follows the sums."""
+    y, bias, scale, shift, residual = tensors
+    LAST: gl.constexpr = OUT.size_per_thread[1] * OUT.threads_per_warp[1]
+    parts = in_parts(acc, BN // LAST)
+    for part in gl.static_range(BN // LAST):
+        outs = column * BN + part * LAST + gl.arange(0, LAST, gl.SliceLayout(0, OUT))
+        known = outs < K
+        inside = real[:, None] & known[None, :]
+        y_tile = to_y + (pixels[:, None] + (outs * y_c)[None, :])
+        out = finish(
+            gl.convert_layout(parts[part], OUT), bias, scale, shift, residual,
+            group * K + outs, known, y_tile, inside, ACTIVATION,
+        )  # fmt: skip
+        gl.store(y + y_tile, out.to(y.dtype.element_ty), inside)
+
+
 @gluon.jit
 def multiply(
     tensors, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
@@ -118,8 +147,7 @@ def multiply(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Compute a group's tiles, or its rows of all tiles, in parts of LAST columns."""
-    y, bias, scale, shift, residual = tensors
+    """Compute a group's tiles, or its rows of all tiles."""
     # Strides come in vectors, here too: what a product is divided by is not passed on to a group.
     y_0, y_n, y_g, y_d, y_h, y_w, y_c = y_steps
     y_0, image_y = y_0.to(gl.int64) * VEC[0], y_n.to(gl.int64) * VEC[0]
@@ -129,9 +157,7 @@ def multiply(
     ROWS: gl.constexpr = BM // READERS
     FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
     TURNS: gl.constexpr = 1 if READERS > 1 else 2
-    # The error function takes registers that parts of 128 rows leave no room for.
-    LAST: gl.constexpr = PART // 2 if ACTIVATION == "gelu" and ROWS > 64 else PART
-    OUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // LAST, LAST // 8], [4, 1], [1, 0])
+    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION)
     begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
@@ -142,17 +168,7 @@ def multiply(
         i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
         pixels, real = in_image(i, n, o, p, q, *sizes, y_n, y_d, y_h, y_w, BOX)
         to_y = y_0 + n * image_y + group * group_y
-        parts = in_parts(acc, BN // LAST)
-        for part in gl.static_range(BN // LAST):
-            outs = column * BN + part * LAST + gl.arange(0, LAST, gl.SliceLayout(0, OUT))
-            known = outs < K
-            inside = real[:, None] & known[None, :]
-            y_tile = to_y + (pixels[:, None] + (outs * y_c)[None, :])
-            out = finish(
-                gl.convert_layout(parts[part], OUT), bias, scale, shift, residual,
-                group * K + outs, known, y_tile, inside, ACTIVATION,
-            )  # fmt: skip
-            gl.store(y + y_tile, out.to(y.dtype.element_ty), inside)
+        store(acc, tensors, to_y, pixels, real, group, column, y_c, K, OUT, BN, ACTIVATION)
 
 
 @gluon.jit(do_not_specialize=RUNTIME)
