@@ -10,7 +10,7 @@ from typing import Any
 
 from convref.errors import ConvrefError, message
 
-from .library import INVALID_CONTEXT, CudaError, Driver
+from .library import CudaError, Driver
 from .library import driver as machines_driver
 from .manifest import Manifest, format_of, pack
 from .tensormap import ALIGN
@@ -18,14 +18,11 @@ from .tensormap import ALIGN
 VARIES = object()  # an argument that is given at each launch of a Prepared
 
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6  # CUjit_option
-LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = (
-    3,
-    4,
-    8,
-    14,
-)  # CUfunction_attribute
+# CUfunction_attribute
+STATIC_SHARED, LOCAL_BYTES, REGISTERS = 1, 3, 4
+MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 8, 14
 CLUSTER_DIMENSION, CLUSTER_SCHEDULING, SPREAD = 4, 5, 1  # CUlaunchAttributeID, its policy
-UNASKED_SHARED = 48 << 10  # bytes a kernel may have without asking
+UNASKED_SHARED = 48 << 10  # bytes a kernel may have without asking, static ones among them
 PORTABLE_CLUSTER = 8  # blocks
 LIMITS = (2**31 - 1, 65535, 65535)
 WORD = 8  # bytes of the largest number
@@ -52,14 +49,15 @@ class Config(ctypes.Structure):
 
 
 def load(image: bytes, manifest: Manifest, device: int = 0, driver: Driver | None = None) -> Kernel:
-    """Return the kernel of a cubin, fatbin or PTX, loaded into this thread's context.
+    """Return the kernel of a cubin, fatbin or PTX, loaded into a context of a device.
 
     Parameters
     ----------
     image : bytes
     manifest : Manifest
     device : int
-        Whose primary context becomes current where the thread has none.
+        Where its operands will be. Its primary context is taken where this thread's is none of
+        it; then and in launches the thread gets its own context back.
     driver : Driver, optional
         By default the machine's.
 
@@ -72,12 +70,13 @@ def load(image: bytes, manifest: Manifest, device: int = 0, driver: Driver | Non
     """
     driver = driver or machines_driver()
     context = driver.context(device)
-    module = _load_module(driver, image, manifest.name)
-    try:
-        return Kernel(driver, context, module, manifest)
-    except CudaError:
-        driver.call("cuModuleUnload", module)
-        raise
+    with driver.inside(context):
+        module = _load_module(driver, image, manifest.name)
+        try:
+            return Kernel(driver, context, module, manifest)
+        except CudaError:
+            driver.call("cuModuleUnload", module)
+            raise
 
 
 def _load_module(driver: Driver, image: bytes, name: str) -> c_void_p:
@@ -118,7 +117,7 @@ class Kernel:
         self.function = found
         # Asking also loads the code now, where the driver would wait for the first launch.
         self.registers, self.local_bytes = map(self._attribute, (REGISTERS, LOCAL_BYTES))
-        if manifest.shared > UNASKED_SHARED:
+        if manifest.shared and manifest.shared + self._attribute(STATIC_SHARED) > UNASKED_SHARED:
             self._set(MAX_DYNAMIC_SHARED, manifest.shared, f"{manifest.shared} B of shared memory")
         x, y, z = manifest.cluster
         if x * y * z > PORTABLE_CLUSTER:
@@ -164,7 +163,8 @@ class Kernel:
 
     def unload(self) -> None:
         """Give the module back; the kernel and what was prepared from it are of no use after."""
-        self.driver.call("cuModuleUnload", self._module, why=self.manifest.name)
+        with self.driver.inside(self._context):
+            self.driver.call("cuModuleUnload", self._module, why=self.manifest.name)
 
     def __enter__(self) -> Kernel:
         return self
@@ -173,10 +173,10 @@ class Kernel:
         self.unload()
 
     def retry(self, code: int, frame: _Frame) -> None:
-        """Launch again where the thread had no context; raise for any other failure."""
-        if code == INVALID_CONTEXT:
-            self.driver.call("cuCtxSetCurrent", self._context, why=self.manifest.name)
-            code = self.driver.launch(frame.config, self.function, frame.pointers, None)
+        """Launch again where the thread is in another context or none; else raise."""
+        if self.driver.current() != self._context:
+            with self.driver.inside(self._context):
+                code = self.driver.launch(frame.config, self.function, frame.pointers, None)
         if code:
             raise self.driver.error("cuLaunchKernelEx", code, self.manifest.name)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_int, c_uint, c_void_p
 from functools import cache
 from typing import Any
@@ -19,6 +21,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDevicePrimaryCtxRetain": (_HANDLE, c_int),
     "cuCtxGetCurrent": (_HANDLE,),
+    "cuCtxGetDevice": (POINTER(c_int),),
     "cuCtxSetCurrent": (c_void_p,),
     "cuModuleLoadDataEx": (_HANDLE, c_void_p, c_uint, POINTER(c_int), POINTER(c_void_p)),
     "cuModuleUnload": (c_void_p,),
@@ -36,8 +39,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
         + (c_int,) * 4
     ),
 }
-
-INVALID_CONTEXT = 201
 
 
 class CudaError(RuntimeError):
@@ -76,6 +77,7 @@ class Driver:
             self._functions[name].argtypes = types
             self._functions[name].restype = c_int
         self.launch = self._functions["cuLaunchKernelEx"]
+        self._primary: dict[int, int] = {}
 
     def call(self, name: str, *arguments: Any, why: str = "") -> None:
         """Call a function and raise CudaError unless it succeeds; `why` leads the message."""
@@ -94,17 +96,43 @@ class Driver:
         self._functions[function](code, ctypes.byref(found))
         return (found.value or b"").decode(errors="replace")
 
-    def context(self, device: int = 0) -> int:
-        """Return this thread's context; where it has none, `device`'s primary one is made so."""
+    def current(self) -> int:
+        """Return this thread's context, 0 where it has none."""
         found = c_void_p()
-        self.call("cuInit", 0)
         self.call("cuCtxGetCurrent", ctypes.byref(found))
-        if not found.value:
-            handle = c_int()
-            self.call("cuDeviceGet", ctypes.byref(handle), device)
+        return found.value or 0
+
+    def context(self, device: int = 0) -> int:
+        """Return this thread's context if it is one of `device`, else that device's primary one."""
+        self.call("cuInit", 0)
+        handle, its = c_int(), c_int()
+        self.call("cuDeviceGet", ctypes.byref(handle), device)
+        if current := self.current():
+            self.call("cuCtxGetDevice", ctypes.byref(its))
+            if its.value == handle.value:
+                return current
+        if device not in self._primary:
+            found = c_void_p()
             self.call("cuDevicePrimaryCtxRetain", ctypes.byref(found), handle)
-            self.call("cuCtxSetCurrent", found)
-        return int(found.value or 0)
+            self._primary[device] = found.value or 0
+        return self._primary[device]
+
+    @contextmanager
+    def inside(self, context: int) -> Iterator[None]:
+        """Make a context current in this thread; afterwards the one that was there is again.
+
+        A thread that had none keeps device 0's primary one, which CUDA's runtime would make too.
+        """
+        before = self.current()
+        if before == context:
+            yield
+            return
+        self.call("cuCtxSetCurrent", context)
+        try:
+            yield
+        finally:
+            if before or context != self._primary.get(0):
+                self.call("cuCtxSetCurrent", before)
 
 
 @cache

@@ -60,6 +60,10 @@ class Stub(Driver):
         """Say how many bytes of each parameter a launch writes down."""
         self._stub.stub_layout(len(sizes), (ctypes.c_int * len(sizes))(*sizes))
 
+    def static_shared(self, size: int) -> None:
+        """Say how many bytes of shared memory a kernel has beside what its launch asks for."""
+        self._stub.stub_static_shared(size)
+
     def quiet(self) -> None:
         """Only count from here on: launches cost next to nothing."""
         self._stub.stub_quiet(1)

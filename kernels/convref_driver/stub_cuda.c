@@ -7,11 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MODULES (1 << 16)
+
 static char *text;
 static size_t used, room;
 static int quiet, fail_code, fail_after, layout_count, layout[256];
 static char fail_name[64];
 static long modules, launches;
+static int static_shared;
+static CUcontext owner[MODULES]; /* of each module, by its number */
 static __thread CUcontext current;
 
 /* ------------------------------------------------------------------ what a test asks for */
@@ -19,6 +23,7 @@ static __thread CUcontext current;
 const char *stub_log(void) { return text ? text : ""; }
 void stub_clear(void) { used = 0; if (text) text[0] = 0; }
 void stub_quiet(int on) { quiet = on; }
+void stub_static_shared(int bytes) { static_shared = bytes; }
 long stub_launches(void) { return launches; }
 void stub_fail(const char *name, int code, int after) {
   snprintf(fail_name, sizeof fail_name, "%s", name);
@@ -47,24 +52,39 @@ static int failing(const char *name) {
 }
 
 #define RECORD(...) do { if (!quiet) say(__VA_ARGS__); } while (0)
+#define REFUSE_IF(refusal) do { CUresult code = refusal; if (code) return code; } while (0)
 #define ENTER(...)                                                                             \
   RECORD("%s", __func__); RECORD("" __VA_ARGS__); RECORD("\n");                                 \
-  { int code = failing(__func__); if (code) return (CUresult)code; }
+  REFUSE_IF((CUresult)failing(__func__))
 
 static void say_bytes(const void *data, int size) {
   const unsigned char *bytes = data;
   for (int i = 0; i < size; i++) say("%02x", bytes[i]);
 }
 
+/* A module is known by twice its number, its function by one more. */
+static CUresult opened(CUmodule *module) {
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  owner[++modules % MODULES] = current;
+  *module = (CUmodule)(2 * modules);
+  return CUDA_SUCCESS;
+}
+
+static CUresult misplaced(const void *handle) {
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  return owner[(size_t)handle / 2 % MODULES] == current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* ------------------------------------------------------------------ the driver's functions */
 
 CUresult CUDAAPI cuInit(unsigned flags) { ENTER(" %u", flags); return CUDA_SUCCESS; }
 CUresult CUDAAPI cuDriverGetVersion(int *version) { *version = 12080; return CUDA_SUCCESS; }
-CUresult CUDAAPI cuDeviceGetCount(int *count) { *count = 1; return CUDA_SUCCESS; }
+CUresult CUDAAPI cuDeviceGetCount(int *count) { *count = 8; return CUDA_SUCCESS; }
 
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char **name) {
   *name = error == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : error == 218 ? "CUDA_ERROR_INVALID_PTX"
         : error == 1 ? "CUDA_ERROR_INVALID_VALUE" : error == 201 ? "CUDA_ERROR_INVALID_CONTEXT"
+        : error == 400 ? "CUDA_ERROR_INVALID_HANDLE"
         : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : NULL;
   return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -73,6 +93,7 @@ CUresult CUDAAPI cuGetErrorString(CUresult error, const char **words) {
   *words = error == 209 ? "no kernel image is available for execution on the device"
          : error == 218 ? "a PTX JIT compilation failed" : error == 1 ? "invalid argument"
          : error == 201 ? "invalid device context"
+         : error == 400 ? "invalid resource handle"
          : error == 700 ? "an illegal memory access was encountered" : NULL;
   return *words ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -93,13 +114,20 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUde
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   ENTER(" %d", device);
-  *context = (CUcontext)(0xc0 + (size_t)device);
+  *context = (CUcontext)(0xc0 + (size_t)device); /* the last digit is the device */
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context) {
   ENTER();
   *context = current;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetDevice(CUdevice *device) {
+  ENTER();
+  REFUSE_IF(current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+  *device = (int)((size_t)current & 0xf);
   return CUDA_SUCCESS;
 }
 
@@ -118,34 +146,36 @@ CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigne
   if (log) strcpy(log, "line 7: unknown instruction\n");
   ENTER(" %s", elf ? "ELF" : (const char *)image);
   if (log) log[0] = 0;
-  *module = (CUmodule)(0x1000 + ++modules);
-  return CUDA_SUCCESS;
+  return opened(module);
 }
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image) {
   ENTER();
-  *module = (CUmodule)(0x1000 + ++modules);
-  return CUDA_SUCCESS;
+  return opened(module);
 }
 
-CUresult CUDAAPI cuModuleUnload(CUmodule module) { ENTER(" %p", (void *)module); return CUDA_SUCCESS; }
+CUresult CUDAAPI cuModuleUnload(CUmodule module) {
+  ENTER(" %p", (void *)module);
+  return misplaced(module);
+}
 
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
   ENTER(" %p %s", (void *)module, name);
-  *function = (CUfunction)((size_t)module + 0x1000);
-  return CUDA_SUCCESS;
+  *function = (CUfunction)((size_t)module + 1);
+  return misplaced(module);
 }
 
 CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute which, CUfunction function) {
   ENTER(" %d", (int)which);
   *value = which == CU_FUNC_ATTRIBUTE_NUM_REGS ? 128 : which == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-         ? 16 : which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
-  return CUDA_SUCCESS;
+         ? 16 : which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
+         : which == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES ? static_shared : 0;
+  return misplaced(function);
 }
 
 CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute which, int value) {
   ENTER(" %d %d", (int)which, value);
-  return CUDA_SUCCESS;
+  return misplaced(function);
 }
 
 CUresult CUDAAPI cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) { return CUDA_SUCCESS; }
@@ -174,8 +204,8 @@ CUresult CUDAAPI cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType ty
   RECORD(" box");
   for (unsigned i = 0; i < rank; i++) RECORD(" %u/%u", box[i], steps[i]);
   RECORD(" %d %d %d %d\n", (int)interleave, (int)swizzle, (int)l2, (int)fill);
-  int code = failing(__func__);
-  if (code) return (CUresult)code;
+  REFUSE_IF((CUresult)failing(__func__));
+  REFUSE_IF(current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
   for (int i = 0; i < 128; i++) ((unsigned char *)map)[i] = (unsigned char)(i + (size_t)address);
   return CUDA_SUCCESS;
 }
@@ -195,15 +225,15 @@ CUresult CUDAAPI cuTensorMapEncodeIm2col(
   RECORD(" box %u %u every", channels, pixels);
   for (unsigned i = 0; i < rank; i++) RECORD(" %u", steps[i]);
   RECORD(" %d %d %d %d\n", (int)interleave, (int)swizzle, (int)l2, (int)fill);
-  int code = failing(__func__);
-  if (code) return (CUresult)code;
+  REFUSE_IF((CUresult)failing(__func__));
+  REFUSE_IF(current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
   for (int i = 0; i < 128; i++) ((unsigned char *)map)[i] = (unsigned char)(i + (size_t)address);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
                                   void **extra) {
-  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  REFUSE_IF(misplaced(function));
   launches++;
   if (quiet) return CUDA_SUCCESS;
   say("launch %p grid %u %u %u block %u %u %u shared %u stream %p", (void *)function,

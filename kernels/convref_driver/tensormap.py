@@ -39,6 +39,7 @@ def encode(
     box: Sequence[int],
     swizzle: int = 0,
     every: Sequence[int] = (),
+    device: int = 0,
 ) -> bytes:
     """Return the 128 bytes of a tensor map; positions outside the tensor read as zero.
 
@@ -55,6 +56,8 @@ def encode(
         0 none, 1, 2, 3 for spans of 32, 64, 128 bytes: what the kernel was compiled for.
     every : sequence of int, optional
         How far apart the elements of a box are along each axis, at most 8; the last one is 1.
+    device : int
+        Where the tensor is.
 
     Raises
     ------
@@ -66,8 +69,9 @@ def encode(
     what = f"{dtype}{tuple(shape)} strides {tuple(strides)} box {tuple(box)} at {pointer:#x}"
     every = tuple(every) or (1,) * len(shape)
     tensor = _tensor(what, dtype, pointer, shape, strides, every, len(box) == len(shape))
-    box = _reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)])
-    return _encoded(driver, "Tiled", what, swizzle, *tensor, box, _reversed(c_uint32, every))
+    spans = _reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)])
+    boxes = spans, _reversed(c_uint32, every)
+    return _encoded(driver, device, "Tiled", what, swizzle, *tensor, *boxes)
 
 
 def encode_im2col(
@@ -81,12 +85,13 @@ def encode_im2col(
     every: Sequence[int],
     lower: Sequence[int],
     upper: Sequence[int],
+    device: int = 0,
 ) -> bytes:
     """Return the 128 bytes of a tensor map (n, spatial axes, channels) that walks over pixels.
 
     Parameters
     ----------
-    driver, dtype, pointer, shape, strides, swizzle, every
+    driver, dtype, pointer, shape, strides, swizzle, every, device
         As of `encode`; three to five axes.
     box : sequence of 2 int
         Pixels and channels of a copy, at most 256 of either.
@@ -107,7 +112,7 @@ def encode_im2col(
     tensor = _tensor(what, dtype, pointer, shape, strides, every, equal)
     corners = _reversed(c_int, lower), _reversed(c_int, upper)
     column = box[1], box[0], _reversed(c_uint32, every)
-    return _encoded(driver, "Im2col", what, swizzle, *tensor, *corners, *column)
+    return _encoded(driver, device, "Im2col", what, swizzle, *tensor, *corners, *column)
 
 
 def _reversed(kind: Any, values: Sequence[int]) -> Any:
@@ -131,11 +136,14 @@ def _tensor(
     )  # fmt: skip
 
 
-def _encoded(driver: Driver, kind: str, what: str, swizzle: int, *geometry: Any) -> bytes:
-    """Return the map that the driver makes of a geometry."""
+def _encoded(
+    driver: Driver, device: int, kind: str, what: str, swizzle: int, *geometry: Any
+) -> bytes:
+    """Return the map that the driver makes of a geometry, which it may refuse without a context."""
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
     place = ctypes.addressof(storage) + start
     arguments = (*geometry, 0, swizzle, L2_PROMOTION_128B, 0)
-    driver.call(f"cuTensorMapEncode{kind}", place, *arguments, why=f"tensor map of {what}")
+    with driver.inside(driver.context(device)):
+        driver.call(f"cuTensorMapEncode{kind}", place, *arguments, why=f"tensor map of {what}")
     return storage.raw[start : start + TENSORMAP]

@@ -304,6 +304,7 @@ class _Loaded:
         box, swizzle = self._boxes[order], self._swizzles[order]
         kept: dict[int, bytes] = {}
         where, dtype = position[value.slot.role], value.slot.dtype
+        driver, index = self._device.driver, self._device.place.index or 0
 
         def at(addresses: Sequence[int]) -> bytes:
             address = addresses[where]
@@ -312,7 +313,7 @@ class _Loaded:
                     kept.clear()
                 geometry = (value.shape, value.strides, box, swizzle, value.every, *value.corners)
                 made = encode_im2col if value.corners else encode
-                kept[address] = made(self._device.driver, dtype, address, *geometry)
+                kept[address] = made(driver, dtype, address, *geometry, device=index)
             return kept[address]
 
         return at
