@@ -39,6 +39,11 @@ def _converted(to: str, kind: str, a: Array) -> Array:
     return a.astype(numbers.TYPES[to])
 
 
+def _byte(to: str, sign: str, a: Array) -> Array:
+    """Return the numbers in the lowest bytes of registers of 16 bits, which are the smallest."""
+    return (a & 0xFF).astype(f"{sign.replace('s', 'i')}1").astype(numbers.TYPES[to])
+
+
 def _funnel(left: str, low: Array, high: Array, count: Array) -> Array:
     both, by = high.astype(np.uint64) << np.uint64(32) | low, count.astype(np.uint64) % 32
     return (both << by >> np.uint64(32) if left == "l" else both >> by).astype(np.uint32)
@@ -128,6 +133,7 @@ BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
+    (rf"cvt\.({_INTEGER})\.([su])8", "b16", _byte),
 )
 
 
