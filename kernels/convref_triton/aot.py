@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
 
 import triton
@@ -224,10 +226,14 @@ def compile_all(
         s.key: _cache[s.key, arch] for s in wanted if known(s, arch)
     }
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(missing), 1))
-    fresh = dict(zip(missing, _in_workers(list(missing.values()), arch, jobs)))
-    died = [key for key, result in fresh.items() if result is None]
-    with ThreadPoolExecutor(jobs) as threads:  # one may have taken the others with it: each alone
-        fresh |= zip(died, threads.map(lambda key: _in_workers([missing[key]], arch, 1)[0], died))
+    # Pools live in threads: an interrupt meets this one, and the lifeline is cut before it waits.
+    with ThreadPoolExecutor(jobs) as threads, _lifeline() as life:
+        every = threads.submit(_in_workers, list(missing.values()), arch, jobs, life)
+        fresh = dict(zip(missing, every.result()))
+        died = [key for key, result in fresh.items() if result is None]
+        # One may have taken the others with it: each alone.
+        alone = threads.map(lambda key: _in_workers([missing[key]], arch, 1, life)[0], died)
+        fresh |= zip(died, alone)
     for key, result in fresh.items():
         if result is None:
             where = f"{missing[key].kernel.__name__} for {arch}"
@@ -239,14 +245,34 @@ def compile_all(
 
 
 def _in_workers(
-    specialisations: list[Specialisation], arch: str, jobs: int
+    specialisations: list[Specialisation], arch: str, jobs: int, life: Connection
 ) -> list[Compiled | CompileError | None]:
     """Return a result for each, None where the worker process died."""
     if not specialisations:
         return []
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _live_on, (life,)) as pool:
         futures = [pool.submit(_try, specialisation, arch) for specialisation in specialisations]
         return [_outcome(future) for future in futures]
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[Connection]:
+    """Give what workers hold on to: they end with this block, or with this process."""
+    theirs, ours = get_context("spawn").Pipe(duplex=False)
+    with theirs, ours:
+        yield theirs
+
+
+def _live_on(life: Connection) -> None:
+    """Let this process, and the assembler that it runs, end with the lifeline alone."""
+    os.setpgrp()  # an interrupt at the terminal is for the one who waits
+    threading.Thread(target=_hang_on, args=(life,), daemon=True).start()
+
+
+def _hang_on(life: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        life.recv_bytes()
+    os.killpg(0, signal.SIGKILL)
 
 
 def _outcome(future: Future[Any]) -> Any:

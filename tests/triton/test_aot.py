@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import aot_kernels
+import psutil
 import pytest
 import torch
 import triton
@@ -41,6 +45,11 @@ BOXES = Launch(
     {"TM": 128, "TN": 128, "TK": 64},
     warps=8,
 )
+
+
+# Of another process that imports what this one does.
+PATHS = (str(Path(__file__).parent), *filter(None, sys.path))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
 
 
 def store(kernel, dtype="i32", **constants):
@@ -159,6 +168,59 @@ def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache, jobs):
     assert results[4] is results[1] is aot.compile(fine, "sm_90")
 
 
+MANY = """
+from convref_triton import aot
+from dataclasses import replace
+from test_aot import PRODUCT
+from convref_triton.specialise import specialise
+aot.compile_all([specialise(replace(PRODUCT, stages=n)) for n in range(2, 6)], "sm_90", 2)
+"""
+# An assembler that says who it is, and for whom, and ends no more.
+ENDLESS = """#!/bin/sh
+[ "$1" = --version ] && exec {ptxas} --version
+echo $$ $PPID >> {told}
+exec sleep 300
+"""
+
+
+def test_an_interrupt_ends_the_workers_and_what_they_run(tmp_path):
+    told, ptxas = tmp_path / "told", tmp_path / "ptxas"
+    told.touch()
+    ptxas.write_text(ENDLESS.format(ptxas=triton.knobs.nvidia.ptxas.path, told=told), "utf-8")
+    ptxas.chmod(0o755)
+    env = {**ENVIRONMENT, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_PTXAS_PATH": str(ptxas)}
+    command = [sys.executable, "-c", MANY]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            assert _within(90, lambda: len(told.read_text("utf-8").split()) == 4)
+            child.send_signal(signal.SIGINT)
+            said = child.communicate(timeout=30)[1]
+        finally:
+            child.kill()
+            processes = [int(word) for word in told.read_text("utf-8").split()]
+            ended = _within(30, lambda: not any(map(_runs, processes)))
+            for process in filter(_runs, processes):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+    assert said.endswith("KeyboardInterrupt\n")
+    assert ended
+
+
+def _runs(process):
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _within(seconds, holds):
+    """Return whether `holds()` comes true in so many seconds."""
+    end = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
 def test_interpreted_twins_in_the_same_process():
     """The interpreter patches triton.language while it runs; the compiler must not notice."""
     from triton.runtime.interpreter import InterpretedFunction
@@ -183,9 +245,7 @@ print(compiled.from_disk, "torch" in sys.modules)
 
 
 def test_another_process_finds_it_on_disk(tmp_path):
-    folder = str(Path(__file__).parent)
-    path = os.pathsep.join([folder, *filter(None, sys.path)])
-    env = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path)}
+    env = {**ENVIRONMENT, "TRITON_CACHE_DIR": str(tmp_path)}
     runs = [
         subprocess.run([sys.executable, "-c", PROBE], env=env, capture_output=True, text=True)
         for _ in range(2)
