@@ -39,9 +39,9 @@ def _converted(to: str, kind: str, a: Array) -> Array:
     return a.astype(numbers.TYPES[to])
 
 
-def _byte(to: str, sign: str, a: Array) -> Array:
-    """Return the numbers in the lowest bytes of registers of 16 bits, which are the smallest."""
-    return (a & 0xFF).astype(f"{sign.replace('s', 'i')}1").astype(numbers.TYPES[to])
+def _byte(width: str, sign: str, a: Array) -> Array:
+    """Return the numbers in the lowest bytes of registers, which are as wide as the result."""
+    return (a & 0xFF).astype(numbers.TYPES[f"{sign}8"]).astype(numbers.TYPES[sign + width])
 
 
 def _funnel(left: str, low: Array, high: Array, count: Array) -> Array:
@@ -133,7 +133,7 @@ BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
-    (rf"cvt\.({_INTEGER})\.([su])8", "b16", _byte),
+    (r"cvt\.[su](16|32|64)\.([su])8", "b{0}", _byte),
 )
 
 
