@@ -174,8 +174,11 @@ class Machine:
     def _guarded(self, i: Instruction, lanes: Array) -> Array:
         if not i.predicate:
             return lanes
-        chosen = lanes[self.read(i, i.predicate, "pred", lanes) != i.negated]
-        refuse(i.op == "bra.uni" and 0 < len(chosen) < len(lanes), i.text, "threads disagree")
+        goes = self.read(i, i.predicate, "pred", lanes) != i.negated
+        chosen = lanes[goes]
+        if i.op == "bra.uni":  # warps may go different ways
+            parted = np.isin(self.warp[chosen], self.warp[lanes[~goes]])
+            refuse(parted, i.text, "threads disagree")
         return chosen
 
     def _release(self) -> None:

@@ -807,6 +807,13 @@ def test_an_unknown_instruction_is_refused(text):
         run(text, [patterns(32)], 32)
 
 
+def test_warps_go_different_ways(run):
+    body = """mov.b32 y, x0; setp.lt.s32 %p1, %r30, 32; @%p1 bra.uni $E; add.s32 y, y, 1;
+    $E: setp.lt.s32 %p2, %r30, 64; @%p2 bra.uni $F; add.s32 y, y, 1; $F:"""
+    a = np.arange(COUNT, dtype=np.uint32)
+    assert run(body, [a], 32).tolist() == [n + (n >= 32) + (n >= 64) for n in range(COUNT)]
+
+
 MISUSED = {
     "ld.global.b32 y, [%a1+100000];": "outside of every buffer",
     "add.s64 %a5, %a1, 2; ld.global.b32 y, [%a5];": "no multiple of 4",
