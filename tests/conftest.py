@@ -1,8 +1,16 @@
-"""Hypothesis profiles: `default` repeats the same few examples, `nightly` is the long campaign."""
+"""Hypothesis profiles, and the stand-in for libcuda that the tests of launches share.
 
+The profile `default` repeats the same few examples, `nightly` is the long campaign.
+"""
+
+import contextlib
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from convref.errors import UnsupportedError
+from convref_driver import stub
 
 _COMMON = {
     "deadline": None,
@@ -12,3 +20,39 @@ _COMMON = {
 settings.register_profile("default", max_examples=80, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=2_500, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """Return the path of a stand-in for libcuda."""
+    try:
+        return stub.build(tmp_path_factory.mktemp("stub"))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def _loaded(library):
+    return stub.Stub(library)
+
+
+@pytest.fixture
+def driver(_loaded):
+    """Return the stand-in, of which nothing was asked before."""
+    _loaded.layout([])
+    _loaded.static_shared(0)
+    _loaded.log()
+    return _loaded
+
+
+@pytest.fixture
+def device(driver):
+    """Return a device for Triton's plans whose driver is the stand-in."""
+    gpu = pytest.importorskip("convref_triton.gpu", reason="triton is not installed")
+    import torch
+
+    here = contextlib.nullcontext
+    place = torch.device("cpu")
+    return gpu.Device(
+        place, "sm_90", driver, lambda: 0x77, lambda: True, here, capturing=lambda: False
+    )

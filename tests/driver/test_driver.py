@@ -19,7 +19,6 @@ from convref_driver import (
     encode,
     encode_im2col,
     load,
-    stub,
 )
 from convref_driver.manifest import FORMATS
 
@@ -33,26 +32,6 @@ NUMBERS = {
     "ptr": st.integers(0, 2**64 - 1),
     "tensormap": st.binary(min_size=128, max_size=128),
 }
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    try:
-        return stub.build(tmp_path_factory.mktemp("stub"))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def driver(library):
-    return stub.Stub(library)
-
-
-@pytest.fixture(autouse=True)
-def nothing_asked_before(driver):
-    driver.layout([])
-    driver.static_shared(0)
-    driver.log()
 
 
 def manifest(*parameters, **fields):

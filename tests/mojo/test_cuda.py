@@ -19,7 +19,6 @@ from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases, problems
 from convref_bench.properties import OnCuda
-from convref_driver import stub
 from convref_mojo import cuda, emit, launches, pool, pool_launches
 from convref_ptx import parse as parse_ptx
 
@@ -329,14 +328,6 @@ def verdicts(lines):
     return [examine(parse(line), cuda.interpreted).verdict for line in lines]
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    try:
-        return stub.Stub(stub.build(tmp_path_factory.mktemp("stub")))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.parametrize("name", ["gather_f32", "correlate_mma_v8", "total_f64"])
 def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
@@ -352,27 +343,27 @@ def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
 
 
 @pytest.fixture
-def device(driver, monkeypatch):
+def runner(driver, monkeypatch):
     """Return where tensors of the CPU go to the stand-in for the driver."""
     torch = pytest.importorskip("torch")
-    device, loaded = cuda.Device(), cuda.loaded
-    device.device, device.missing = "cpu", lambda: None
+    found, loaded = cuda.Device(), cuda.loaded
+    found.device, found.missing = "cpu", lambda: None
     stream = SimpleNamespace(cuda_stream=0x42)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     monkeypatch.setattr(cuda, "loaded", lambda *key: loaded(*key, driver))
-    return device
+    return found
 
 
-def test_tensors_go_to_the_driver_as_they_lie(driver, device):
+def test_tensors_go_to_the_driver_as_they_lie(driver, runner):
     torch = pytest.importorskip("torch")
     call = parse("conv.backward:n2c8k16_i5x6_f3_s2_p1:dt=bf16").call
     dy, x, w = (to_torch(a) for a in operands(Case(call)))
     x = x.contiguous(memory_format=torch.channels_last)
     driver.layout([8, 8])
     driver.log()
-    dx, dw, db = cuda.GpuBackend("test", device).run(call, dy, x, w)
+    dx, dw, db = cuda.GpuBackend("test", runner).run(call, dy, x, w)
     assert dx.is_contiguous(memory_format=torch.channels_last)
     assert (dx.shape, dw.shape, db.shape) == (x.shape, w.shape, (16,))
     lines = [line for line in driver.log() if line.startswith("launch")]
@@ -386,13 +377,13 @@ def test_tensors_go_to_the_driver_as_they_lie(driver, device):
             assert 0 <= address - tensor.data_ptr() < 2 * tensor.numel()
 
 
-def test_a_pool_writes_tensors_of_two_types(driver, device):
+def test_a_pool_writes_tensors_of_two_types(driver, runner):
     torch = pytest.importorskip("torch")
     call = parse("max_pool.fprop:n2c8_i5x6_f3_s2_p1:dt=bf16").call
     (x,) = (to_torch(a) for a in operands(Case(call)))
     driver.layout([8] * 5 + [ctypes.sizeof(pool_launches.Pool)])
     driver.log()
-    y, indices = cuda.GpuBackend("test", device).run(call, x)
+    y, indices = cuda.GpuBackend("test", runner).run(call, x)
     assert (y.dtype, indices.dtype) == (torch.bfloat16, torch.int64)
     assert y.shape == indices.shape == (2, 8, 3, 3)
     (line,) = [line for line in driver.log() if line.startswith("launch")]

@@ -20,7 +20,6 @@ import torch
 from convref import dispatch
 from convref.errors import ConvrefError, UnsupportedError
 from convref.line import parse
-from convref_driver import stub
 from convref_driver.manifest import FORMATS
 from convref_triton import aot, gpu
 from convref_triton.backend import TritonBackend, backend
@@ -216,6 +215,21 @@ def test_tensor_maps_are_made_once_for_an_address(device):
     assert f"map 7@0 {a.data_ptr():#x} dim 32 64 strides 128 box 32/1 64/1 0 3 2 0" in first
 
 
+def test_kernels_and_tensor_maps_belong_to_the_device_of_the_operands(device):
+    """Another one is current and stays so; what is launched elsewhere the stand-in refuses."""
+    driver = device.driver
+    second = replace(device, place=torch.device("cpu", 1))
+    driver.call("cuCtxSetCurrent", 0xC0)
+    driver.log()
+    gpu.prepare(Plan(WHOLE, (BOXES,)), second)(matrices())
+    lines, inside, done = driver.log(), "", []
+    for line in lines:
+        inside = line.split()[1] if line.startswith("cuCtxSetCurrent") else inside
+        done += [inside] * line.startswith(("cuModuleLoad", "map", "launch"))
+    assert done == ["0xc1"] * 4
+    assert driver.current() == 0xC0
+
+
 def test_scratch_memory_is_a_buffer_of_the_call(device, monkeypatch):
     """A kernel that wants 256 bytes a block gets them in its hidden pointer, and nobody sees it."""
     made = aot.compile(specialise(PRODUCT), "sm_90")
@@ -308,17 +322,14 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
 @pytest.mark.skipif(
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="measured under the nightly profile"
 )
-def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path, monkeypatch):
+def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path, library):
     """In a process of its own, whose libcuda the stand-in is."""
     host_cost = pytest.importorskip("convref_bench.host_cost")
-    try:
-        stub.build(tmp_path)
-    except UnsupportedError as error:
-        pytest.skip(str(error))
+    folder = str(library.parent)
     code = "import json, sys, pathlib; from convref_bench import host_cost as h; "
     code += "print(json.dumps(h.measured(pathlib.Path(sys.argv[1]), h.LINE)))"
-    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", code, str(tmp_path)]
+    env = {**os.environ, "LD_LIBRARY_PATH": folder, "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code, folder]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     cost = json.loads(done.stdout.splitlines()[-1])
