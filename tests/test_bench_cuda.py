@@ -3,6 +3,7 @@
 import re
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,7 +77,7 @@ Place = cuda.CudaPlace
 
 
 def place(**more):
-    return Place(Card(), QUICK, eager, names=lambda work: ["kernel"], **more)
+    return Place(Card(), QUICK, eager, **more)
 
 
 def call_of(bias, pass_="fprop"):
@@ -154,7 +155,6 @@ def test_every_plain_baseline_is_judged_and_timed_in_its_layout(pass_):
         assert 0 < row["judged"] <= 1
         assert row["hot_ms"] > 0
         assert row["wall_ms"] > 0
-        assert row["kernels"] == ["kernel"]
         assert row["mhz"] == 1000.0
         assert row["copies"] == cuda.copies(call, Card.cache_bytes)
 
@@ -325,7 +325,7 @@ def test_what_cannot_be_captured_runs_eagerly_under_its_flags(monkeypatch):
         return run
 
     monkeypatch.setattr(baselines, "direct", spy)
-    here = cuda.CudaPlace(Card(), QUICK, names=lambda work: [])
+    here = cuda.CudaPlace(Card(), QUICK)
     (row,) = point(here, ieee, ["torch"])
     assert row["how"] == "eager: operation not permitted when stream is capturing"
     assert set(seen) == {"ieee"} != {before}
@@ -494,6 +494,43 @@ def test_the_programme_runs_from_end_to_end_on_a_stub(rehearsal):
         assert steps.main(name, rehearsal, 600, "card | 1") == 0
     assert rehearsal.read_bytes() == before  # nothing is measured twice
     assert steps.main("anchors", rehearsal, -1, "card | 2") == gpu.PARTIAL
+
+
+class Profiler:
+    """Stands in for torch's: an event of the host, three of the device."""
+
+    def __init__(self, activities):
+        self.names = [("aten::conv2d", "DeviceType.CPU"), *[("fprop", "DeviceType.CUDA")] * 2]
+        self.names.append(("f" * 200, "DeviceType.CUDA"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def events(self):
+        return [SimpleNamespace(name=name, device_type=where) for name, where in self.names]
+
+
+def test_each_kernel_of_an_arm_is_named_once_or_why_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.profiler, "profile", Profiler)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    call = call_of(False)
+    assert cuda.launched("torch", call, "cpu") == {"kernels": ["fprop", "f" * 120]}
+    why = "FlagGems is called for 2-d forward convolutions only"
+    assert cuda.launched("flaggems", call_of(False, "dgrad"), "cpu") == {"absent": why}
+
+
+def test_kernels_are_named_once_and_in_a_step_of_their_own(rehearsal, monkeypatch):
+    monkeypatch.setattr(cuda, "launched", lambda name, call: {"kernels": [name]})
+    assert steps.main("names", rehearsal, 600, "card | 1") == 0
+    rows = records.read(rehearsal)[0]
+    arms = {row["arm"] for row in rows}
+    assert arms == {"stub", "torch", "torch.nchw"}
+    assert len(rows) == 3 * len({row["line"] for row in rows}) == 3 * 2 * 3
+    assert steps.main("names", rehearsal, 600, "card | 1") == 0
+    assert records.read(rehearsal)[0] == rows
 
 
 def test_wrong_lines_fail_the_properties_step(rehearsal, monkeypatch):

@@ -196,7 +196,7 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
     assert list(steps.STEPS) == [
         *("versions", "canary", "compile", "properties", "marked"),
         *("peaks", "anchors", "tuner", "suites", "fused", "truncation", "cudnn"),
-        *("others", "training", "cudnn-rest", "sanitizer", "flat-loop"),
+        *("others", "training", "cudnn-rest", "sanitizer", "flat-loop", "names"),
     ]
     assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
 

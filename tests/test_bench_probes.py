@@ -50,25 +50,24 @@ def test_a_product_that_cannot_be_made_is_absent(monkeypatch):
     assert [row["absent"] for row in rows] == ["RuntimeError: no such product"] * 3
 
 
-def direct(x, w, problem, tile, num_warps, num_stages):
+def direct(x, w, made):
     wide = [one.permute(0, 3, 1, 2).float() for one in (x, w)]
-    y = torch.conv2d(*wide, stride=problem.stride, padding=problem.pad)
+    y = torch.conv2d(*wide, stride=made.problem.stride, padding=made.problem.pad)
     return y.permute(0, 2, 3, 1).to(x.dtype)
 
 
-def test_the_flat_loop_is_looked_at_for_every_warp_and_stage(monkeypatch):
-    small = (flat_loop.PROBLEMS[2],)
-    monkeypatch.setattr(flat_loop, "PROBLEMS", small)
+def test_the_flat_loop_is_looked_at_for_every_warp_and_stage():
+    small = [one for one in flat_loop.configurations() if one.problem == flat_loop.PROBLEMS[2]]
 
-    def miscompiled(x, w, problem, tile, num_warps, num_stages):
-        y = direct(x, w, problem, tile, num_warps, num_stages)
-        if num_warps == 8:
+    def miscompiled(x, w, made):
+        y = direct(x, w, made)
+        if made.warps == 8:
             y[0, 0] = float("nan")
-        if (num_warps, num_stages) == (4, 4):
+        if (made.warps, made.stages) == (4, 4):
             y[0, 1] *= 1.5
         return y
 
-    rows = list(flat_loop.rows(miscompiled, "cpu"))
+    rows = list(flat_loop.rows(small, miscompiled, "cpu"))
     assert {(row["warps"], row["stages"]) for row in rows} == {
         (warps, stages) for warps in (4, 8) for stages in (2, 3, 4)
     }
@@ -78,17 +77,52 @@ def test_the_flat_loop_is_looked_at_for_every_warp_and_stage(monkeypatch):
 
 
 def test_a_configuration_that_does_not_compile_is_absent_and_a_lost_card_is_the_end():
-    def too_big(*given, **how):
+    def too_big(*given):
         raise RuntimeError("out of resource: shared memory")
 
-    row = next(flat_loop.rows(too_big, "cpu"))
+    every = flat_loop.configurations()
+    row = next(flat_loop.rows(every, too_big, "cpu"))
     assert "shared memory" in row["absent"]
 
-    def lost(*given, **how):
+    def lost(*given):
         raise RuntimeError("CUDA error: misaligned address")
 
     with pytest.raises(RuntimeError, match="misaligned"):
-        list(flat_loop.rows(lost, "cpu"))
+        list(flat_loop.rows(every, lost, "cpu"))
+
+
+def test_a_second_run_of_the_flat_loop_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch):
+    """What is left is compiled before any of it runs."""
+    said = []
+    monkeypatch.setattr(steps, "_arch", lambda: "sm_90")
+    compiled = lambda wanted, arch, jobs: said.append((len(wanted), arch, jobs))  # noqa: E731
+    monkeypatch.setattr(flat_loop, "compile_all", compiled)
+    cut_off = lambda wanted: ({**one.record(), "wrong": 0} for one in wanted[:7])  # noqa: E731
+    monkeypatch.setattr(flat_loop, "rows", cut_off)
+    for _ in range(2):
+        steps.flat_loop(steps.Step(tmp_path / "x", 60, "k"))
+    every = len(flat_loop.configurations())
+    assert said == [(every, "sm_90", steps.JOBS), (every - 7, "sm_90", steps.JOBS)]
+    before = steps.Step(tmp_path / "x", 60, "k").before
+    assert flat_loop.missing(before) == flat_loop.configurations()[14:]
+
+
+def test_the_flat_loop_is_compiled_beforehand_and_launched_by_its_plan(device, monkeypatch):
+    gpu, aot = (pytest.importorskip(f"convref_triton.{name}") for name in ("gpu", "aot"))
+    made = flat_loop.configurations()[12]
+    (compiled,) = flat_loop.compile_all([made], "sm_90", 1)
+    assert "wgmma.mma_async" in compiled.asm["ptx"]
+    monkeypatch.setattr(aot, "_compile", None)  # it is in memory
+    monkeypatch.setattr(gpu, "cuda", lambda index: device)
+    x, w = (torch.zeros(size, dtype=torch.bfloat16) for size in ((2, 28, 28, 64), (128, 3, 3, 64)))
+    device.driver.layout([8] * 3 + [4] * 7)
+    assert flat_loop.launch(x, w, made).isnan().all()
+    (line,) = [line for line in device.driver.log() if line.startswith("launch")]
+    assert f"grid {-(-2 * 28 * 28 // 64)} 2 1 block 128 1 1" in line
+    sizes = [
+        int.from_bytes(bytes.fromhex(w.partition("@")[2]), "little") for w in line.split()[-7:]
+    ]
+    assert sizes == [2, 64, 28, 28, 128, 28, 28]
 
 
 def test_the_property_list_is_small_in_kernels_and_wide_in_sizes():

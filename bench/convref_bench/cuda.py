@@ -203,10 +203,8 @@ class CudaPlace:
     stop : Stop
     capture : callable
         Makes a Rotation; replaced in rehearsals.
-    names : callable
-        Returns the kernels that an arm launches.
     beside : bool
-        Whether hot time, wall time and kernel names are recorded too.
+        Whether hot time and wall time are recorded too.
     """
 
     cold = True
@@ -217,11 +215,9 @@ class CudaPlace:
         device: Any,
         stop: Stop = POINT,
         capture: Callable[..., Rotation] = capture,
-        names: Callable[[Callable[[], Any]], list[str]] | None = None,
         beside: bool = True,
     ) -> None:
-        self.device, self.stop, self.capture = device, stop, capture
-        self.names, self.beside = names or kernel_names, beside
+        self.device, self.stop, self.capture, self.beside = device, stop, capture, beside
         self._sets: dict[str, tuple[Arm, list[tuple[torch.Tensor, ...]]]] = {}
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
@@ -270,17 +266,14 @@ class CudaPlace:
         return work, worst, made.flags
 
     def more(self, name: str) -> Record:
-        """Return the hot time, the wall time of eager calls, and the kernels' names."""
+        """Return the hot time, and the wall time of eager calls."""
         if not self.beside:
             return {}
         made, given = self._sets[name]
         with made.flagged():
             hot = self.capture(made.run, [given[0]] * len(given))
             found = measure({"hot": hot}, self.device, BESIDE)["hot"]
-            row: Record = {"hot_ms": found.median_ms, "wall_ms": self._wall_ms(made.run, given)}
-            if kernels := self.names(lambda: made.run(*given[0])):
-                row["kernels"] = kernels
-        return row
+            return {"hot_ms": found.median_ms, "wall_ms": self._wall_ms(made.run, given)}
 
     def _wall_ms(self, run: Callable[..., Any], given: list[tuple[torch.Tensor, ...]]) -> float:
         """Return the median wall time of eager calls, each waited for."""
@@ -324,16 +317,19 @@ def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
     return False
 
 
-def kernel_names(work: Callable[[], Any]) -> list[str]:
-    """Return the names of the kernels that `work` launches, empty where the profiler fails."""
+def launched(name: str, call: Call, where: str = "cuda") -> Record:
+    """Return the kernels that an arm launches for a call, by the profiler; or why it is absent."""
     from torch.profiler import ProfilerActivity, profile
 
     try:
-        with profile(activities=[ProfilerActivity.CUDA]) as found:
-            work()
-            torch.cuda.synchronize()
-        events = found.events() or ()
-        names = [event.name for event in events if str(event.device_type).endswith("CUDA")]
-    except (RuntimeError, AssertionError):
-        return []
-    return [name[:120] for name in dict.fromkeys(names)][:8]
+        made = arm(name, call)
+        given = made.lay(operands(call, 0, where))
+        with made.flagged():
+            made.run(*given)  # what is compiled and tuned at the first call is no part of it
+            with profile(activities=[ProfilerActivity.CUDA]) as found:
+                made.run(*given)
+                torch.cuda.synchronize()
+    except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
+        return {"absent": _survived(error, torch.cuda.synchronize)[:300]}
+    events = (e.name for e in found.events() or () if str(e.device_type).endswith("CUDA"))
+    return {"kernels": [name[:120] for name in dict.fromkeys(events)][:8]}

@@ -5,7 +5,7 @@ Reported for 8 warps as pytorch issue 173068: 84.7 % of the results were wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -38,47 +38,98 @@ PROBLEMS = (
     Problem(2, 512, 7, 128, 1, 1, 0),
 )
 TILES = ((128, 128, 64), (64, 64, 32))  # pixels, output channels, input channels
-UNITS = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
-
-Launch = Callable[..., Tensor]
+DTYPES = {"bfloat16": ("bf16", 2.0**-8), "float16": ("f16", 2.0**-11)}  # code, unit
 
 
-def launch(x: Tensor, w: Tensor, problem: Problem, tile: tuple[int, ...], **how: int) -> Tensor:
-    """Return y (N, P, Q, K) of the flat loop; what it does not write stays NaN."""
+class Configuration(NamedTuple):
+    """What is looked at: a problem, its tile and type, and how it is compiled."""
+
+    problem: Problem
+    tile: tuple[int, int, int]
+    dtype: str
+    warps: int
+    stages: int
+
+    def record(self) -> Record:
+        """Return its fields as a record has them."""
+        return {**self._asdict(), "problem": list(self.problem), "tile": list(self.tile)}
+
+
+def configurations() -> list[Configuration]:
+    """Return all that is looked at, in order."""
+    every = product(PROBLEMS, TILES, DTYPES, WARPS, STAGES)
+    return [Configuration(*one) for one in every]
+
+
+def missing(rows: Iterable[Record]) -> list[Configuration]:
+    """Return the configurations of which no record in `rows` says anything."""
+    mine = [row for row in rows if row.get("what") == "flat-loop"]
+    return [
+        one for one in configurations() if not any(one.record().items() <= r.items() for r in mine)
+    ]
+
+
+Launch = Callable[[Tensor, Tensor, Configuration], Tensor]
+
+
+def planned(made: Configuration) -> Any:
+    """Return the Plan of the flat loop, whose y (N, P, Q, K) is an operand."""
+    from convref_triton.launch import Launch, Plan, Slot
+
     from .probe_kernels import flat_fprop
 
-    n, h, _, c = x.shape
-    k, out = w.shape[0], (h + 2 * problem.pad - problem.rs) // problem.stride + 1
-    y = torch.full((n, out, out, k), float("nan"), device=x.device, dtype=x.dtype)
-    block_m, block_k, block_c = tile
-    grid = (-(-n * out * out // block_m), -(-k // block_k))
-    flags = {"R": problem.rs, "S": problem.rs, "STRIDE": problem.stride, "PAD": problem.pad}
+    (n, c, hw, k, rs, stride, pad), (block_m, block_k, block_c) = made.problem, made.tile
+    out = (hw + 2 * pad - rs) // stride + 1
+    slots = {name: Slot(name, DTYPES[made.dtype][0]) for name in "xwy"}
+    sizes = {"N": n, "C": c, "H": hw, "W": hw, "K": k, "P": out, "Q": out}
+    flags = {"R": rs, "S": rs, "STRIDE": stride, "PAD": pad}
     blocks = {"BLOCK_M": block_m, "BLOCK_K": block_k, "BLOCK_C": block_c}
-    flat_fprop[grid](x, w, y, n, c, h, h, k, out, out, **flags, **blocks, **how)
+    grid = (-(-n * out * out // block_m), -(-k // block_k), 1)
+    launch = Launch(flat_fprop, grid, slots | sizes, flags | blocks, made.warps, made.stages)
+    return Plan({}, (launch,))
+
+
+def compile_all(wanted: Iterable[Configuration], arch: str, jobs: int) -> list[Any]:
+    """Compile configurations in so many processes; return what became of each."""
+    from convref_triton import aot, gpu
+
+    return aot.compile_all([s for c in wanted for s in gpu.specialisations(planned(c))], arch, jobs)
+
+
+def launch(x: Tensor, w: Tensor, made: Configuration) -> Tensor:
+    """Return y (N, P, Q, K) of the flat loop; what it does not write stays NaN."""
+    from convref_triton import gpu
+
+    plan = planned(made)
+    sizes = plan.steps[0].arguments
+    shape = [sizes[name] for name in "NPQK"]
+    y = torch.full(shape, float("nan"), device=x.device, dtype=x.dtype)
+    gpu.run(plan, {"x": x, "w": w, "y": y})
     return y
 
 
-def rows(launch: Launch = launch, where: str = "cuda") -> Iterator[Record]:
-    """Yield a record per problem, tile, type, warps and stages: how many results are wrong."""
-    every = product(PROBLEMS, TILES, UNITS, WARPS, STAGES)
-    for problem, tile, dtype, warps, stages in every:
-        row: Record = {"problem": list(problem), "tile": list(tile), "dtype": str(dtype)[6:]}
-        row |= {"warps": warps, "stages": stages}
+def rows(
+    wanted: Iterable[Configuration], launch: Launch = launch, where: str = "cuda"
+) -> Iterator[Record]:
+    """Yield a record per configuration: how many results are wrong."""
+    for made in wanted:
+        row, problem = made.record(), made.problem
         generator = torch.Generator(where).manual_seed(problem.c)
         shapes = ((problem.n, problem.hw, problem.hw, problem.c),)
         shapes += ((problem.k, problem.rs, problem.rs, problem.c),)
-        x, w = (torch.randn(shape, generator=generator, device=where).to(dtype) for shape in shapes)
+        drawn = (torch.randn(shape, generator=generator, device=where) for shape in shapes)
+        x, w = (one.to(getattr(torch, made.dtype)) for one in drawn)
         try:
-            got = launch(x, w, problem, tile, num_warps=warps, num_stages=stages)
-            yield row | judged(x, w, problem, got)
+            yield row | judged(x, w, made, launch(x, w, made))
         except (RuntimeError, ImportError, ValueError) as error:
             yield row | {"absent": f"{type(error).__name__}: {error}"[:200]}
             if "CUDA error" in str(error):
                 raise
 
 
-def judged(x: Tensor, w: Tensor, problem: Problem, got: Tensor) -> Record:
+def judged(x: Tensor, w: Tensor, made: Configuration, got: Tensor) -> Record:
     """Return how many results lie outside their proven bound, NaN among them, and the worst."""
+    problem, (_, unit) = made.problem, DTYPES[made.dtype]
     wide: list[Any] = [one.permute(0, 3, 1, 2).double() for one in (x, w)]
     want, sums = (
         torch.conv2d(a, b, stride=problem.stride, padding=problem.pad).permute(0, 2, 3, 1)
@@ -86,7 +137,7 @@ def judged(x: Tensor, w: Tensor, problem: Problem, got: Tensor) -> Record:
     )
     terms = problem.c * problem.rs**2
     # 2**-22: tensor-core sums may truncate; the result is rounded once to its type
-    limit = 1.1 * terms * 2.0**-22 * sums + UNITS[x.dtype] * want.abs() * 1.01 + 2.0**-24
+    limit = 1.1 * terms * 2.0**-22 * sums + unit * want.abs() * 1.01 + 2.0**-24
     ratio = (got.double() - want).abs() / limit
     bad = ~(ratio <= 1)
     worst = ratio.nan_to_num(nan=1e9).max().item()

@@ -99,6 +99,7 @@ STEPS = (
     Step("cudnn-rest", 240, sources=BASELINE),
     Step("sanitizer", 90, sanitizer),
     Step("flat-loop", 90, sources=BASELINE),
+    Step("names", 60),
 )
 
 Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]

@@ -23,6 +23,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "training": ("network", "size", "batch", "dtype", "arm"),
     "step": ("step",),
     "point": ("line", "arm"),
+    "kernels": ("line", "arm"),
     "refused": ("line", "arm", "configuration"),
     "tuning": ("backend",),
     "tuned": ("line", "arm", "configuration"),

@@ -119,9 +119,7 @@ def _version(name: str) -> str:
 
 def compile_(step: Step) -> None:
     """Let every backend that offers it compile its kernels beforehand, in 16 processes."""
-    import torch
-
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    arch = _arch()
     hooks = {name: getattr(dispatch.load(name), "compile_all", None) for name in ours()}
     if not any(hooks.values()):
         raise Absent(f"{', '.join(hooks)}: no compile_all(arch, jobs, calls)")
@@ -195,9 +193,17 @@ def flat_loop(step: Step) -> None:
     """Record for which warps and stages a flat loop over filter taps is miscompiled."""
     from . import flat_loop
 
-    for row in flat_loop.rows():
+    left = flat_loop.missing(step.before)
+    flat_loop.compile_all(left, _arch(), JOBS)
+    for row in flat_loop.rows(left):
         step.add("flat-loop", **row)
         step.check_time()
+
+
+def _arch() -> str:
+    import torch
+
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
 
 
 Point = tuple[str, suite.Layer, Call]  # suite, layer, call
@@ -407,11 +413,22 @@ def is_green(step: Step, name: str) -> bool:
 
 def _compile_every(name: str, calls: Sequence[Call]) -> None:
     """Compile all configurations of some calls side by side, which a search would one by one."""
-    import torch
-
     hook = getattr(dispatch.load(name), "compile_all", None)
     if hook is not None and calls:
-        hook("sm_{}{}".format(*torch.cuda.get_device_capability()), JOBS, calls, every=True)
+        hook(_arch(), JOBS, calls, every=True)
+
+
+def names(step: Step) -> None:
+    """Record the kernels that each arm launches; a profiler may slow all launches after it."""
+    from .cuda import launched
+
+    rows = (row for row in step.before if row.get("what") == "kernels")
+    seen = {(row["line"], row["arm"]) for row in rows}
+    for _, _, call in points(suite.names(), DTYPES[:1]):
+        for name in (*ours(), *REFERENCE):
+            if (str(call), name) not in seen and name != f"torch.{layout_of(call)}":
+                step.check_time()
+                step.add("kernels", line=str(call), arm=name, **launched(name, call))
 
 
 def sanitizer(step: Step) -> None:
@@ -443,6 +460,7 @@ STEPS: dict[str, Callable[[Step], None]] = {
     "cudnn-rest": cudnn_rest,
     "sanitizer": sanitizer,
     "flat-loop": flat_loop,
+    "names": names,
 }
 
 
