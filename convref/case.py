@@ -185,11 +185,9 @@ class Call:
         if self.tangents is None:
             return possible
         if unknown := set(self.tangents) - set(possible):
-            raise ConvrefError(
-                message(
-                    where, f"tangents has {shorten(sorted(unknown))}, needs some of {possible!r}"
-                )
-            )
+            need = f"needs some of {possible!r}" if possible else "needs none: this pass has no"
+            what = f"tangents has {shorten(sorted(unknown))}, {need}"
+            raise ConvrefError(message(where, what))
         return "".join(t for t in possible if t in self.tangents)
 
     def _spec(self, role: str, spec: Spec) -> Spec:

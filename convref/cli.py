@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from typing import NoReturn
 
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, missing_extra
 
 
 def main() -> None:
     """Run the command line; exit status 0 good, 1 failures found, 2 wrong use."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an ASCII terminal has no lines and spinners
+    sys.path.append(os.getcwd())  # mykernels:backend names a file that lies beside the user
     try:
         try:
             from .commands import app
@@ -18,8 +24,14 @@ def main() -> None:
             raise missing_extra("check", error) from None
         app()
     except (ConvrefError, MissingExtraError, UnsupportedError) as error:
-        print(f"convref: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error))
+    except OSError as error:  # no space behind standard output, or no right to a file
+        _end(f"{error.filename or 'output'}: {error.strerror}")
+
+
+def _end(sentence: str) -> NoReturn:
+    print(f"convref: {sentence}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

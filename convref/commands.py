@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,12 @@ def _shard(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
+def _above_zero(where: str, **options: float) -> None:
+    for name, value in options.items():
+        if not 0 < value < inf:
+            raise ConvrefError(message(where, f"--{name} is {value:g}, needs a number above 0"))
+
+
 def _version(on: bool) -> None:
     if on:
         console.print(f"convref {__version__}")
@@ -66,7 +73,7 @@ def check(
         typer.Argument(help="Backends by name or module:object; all that load by default."),
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time to draw examples, per backend.")] = 60.0,
-    examples: Annotated[int | None, typer.Option(help="Stop after this many.")] = None,
+    examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
     op: Annotated[
         list[str] | None, typer.Option(help="Only these ops or families, commas or again.")
     ] = None,
@@ -79,7 +86,7 @@ def check(
         list[str] | None, typer.Option(help="Only these arms of the backend, such as plain.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per processor.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0 is one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",
     log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
     replay: Annotated[
@@ -97,16 +104,21 @@ def check(
     """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
     from .conformance import campaign, screen
     from .conformance.engine import Limits, preload
-    from .conformance.generate import Axes
+    from .conformance.generate import Axes, strategy
 
+    _above_zero("check", seconds=seconds, limit=limit, memory=memory)
+    if html is not None:
+        _write(lambda: html.mkdir(parents=True, exist_ok=True), html)
     chosen_axes = (ops_of(_words(op)), _words(pass_), _words(dtype), _words(fill))
     more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
     good, chosen = True, backends or _installed()
     preload(chosen)
     for name in chosen:
+        axes = Axes(seed, *chosen_axes, _chunk(name, examples), _words(arm))
+        strategy(axes)  # a wrong name is told before anything starts
         settings = campaign.Settings(
             name,
-            Axes(seed, *chosen_axes, _chunk(name, examples), _words(arm)),
+            axes,
             None if replay else seconds,
             examples,
             jobs,
@@ -256,6 +268,7 @@ def run(
 ) -> None:
     """Run one line in a worker process and judge it."""
     case = _affordable(parse(line))
+    _above_zero("run", limit=limit)
     if snippet:
         from . import exports
 
@@ -354,7 +367,9 @@ def inspect(
 @app.command()
 def backends() -> None:
     """List the registered backends: what they are made of, or why they do not load."""
-    table = Table("backend", "object", "state", box=rich.box.SIMPLE)
+    table = Table("backend", box=rich.box.SIMPLE)
+    table.add_column("object", overflow="fold")
+    table.add_column("state", overflow="fold")
     for name, target in dispatch.names().items():
         reason = _why_not(name)
         made_of = reason or ", ".join(

@@ -164,7 +164,9 @@ class _Reader:
 
     def number(self, text: str, token: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
-            raise self.fail(token, f"an integer instead of {shorten(repr(text))}")
+            raise self.fail(
+                token, f"an integer of at most 19 digits instead of {shorten(repr(text))}"
+            )
         return int(text)
 
     def numbers(self, text: str, token: str) -> tuple[int, ...]:

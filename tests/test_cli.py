@@ -1,5 +1,6 @@
 """The command line: exit status, one-sentence errors, and real output."""
 
+import os
 import re
 import subprocess
 import sys
@@ -149,6 +150,20 @@ ERRORS = [
     (("check", "loops", "--shard", "3/2"), "--shard is '3/2', needs i/n"),
     (("run", LINE, "--snippet", "abacus"), "needs torch or jax"),
     (("check", "loops", "--replay", "no/such/file"), "No such file"),
+    (("check", "loops", "--op", "nope"), "op is 'nope', needs one of conv"),
+    (("check", "loops", "--pass", "fwd"), "pass is 'fwd', needs one of fprop"),
+    (("check", "loops", "--dtype", "f31"), "dtype is 'f31', needs one of bf16"),
+    (("check", "loops", "--fill", "nope"), "fill is 'nope', needs one of int"),
+    (("check", "loops", "--seconds", "nan"), "--seconds is nan, needs a number above 0"),
+    (("check", "loops", "--limit", "-1"), "--limit is -1, needs a number above 0"),
+    (("check", "loops", "--memory", "0"), "--memory is 0, needs a number above 0"),
+    (("check", "loops", "--examples", "0"), "Invalid value for '--examples'"),
+    (("check", "loops", "--jobs", "-3"), "Invalid value for '--jobs'"),
+    (("check", "loops", "--examples", "5", "--log", "/proc/none/log"), "log: /proc/none/log: "),
+    (("check", "loops", "--examples", "5", "--html", "/proc/none"), "report: /proc/none: "),
+    (("run", LINE, "--limit", "inf"), "--limit is inf, needs a number above 0"),
+    (("run", "conv.fprop:n1c1k1_i3_f1:tan=x"), "tangents has ['x'], needs none"),
+    (("run", "conv.fprop:n1c1k1_i3_f1:seed=" + "9" * 20), "integer of at most 19 digits"),
 ]
 
 
@@ -164,6 +179,56 @@ def test_main_turns_errors_into_exit_status_2():
     status, output, errors = main("explain", "nonsense")
     assert (status, output) == (2, "")
     assert errors.startswith("convref: line: token 'nonsense' at column 1")
+
+
+def test_a_module_in_the_current_folder_is_found(tmp_path):
+    (tmp_path / "beside.py").write_text("from convref.backends.loops import backend")
+    code = "import sys; sys.path.remove('')\n"
+    code += "sys.argv = ['', 'run', {!r}, '--backend', 'beside:backend']\n"
+    code = code.format(LINE) + "from convref.cli import main; main()"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert (done.returncode, "pass" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_check_that_judged_nothing_is_no_success():
+    status, output = run("check", "loops", "--seconds", "1e-9")
+    assert status == 1
+    assert "nothing was judged" in output
+
+
+def test_time_counts_from_the_first_worker_that_is_ready(tmp_path, monkeypatch):
+    text = "import time\ntime.sleep(2)\nfrom convref.backends.loops import backend\n"
+    (tmp_path / "sleepy.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = ("--seconds", "1.5", "--op", "relu", "--examples", "20")
+    status, output = run("check", "sleepy:backend", *arguments)
+    assert (status, "20 examples" in output) == (0, True), output
+
+
+def test_a_terminal_of_ascii_gets_question_marks(tmp_path):
+    text = (
+        "from convref.backends.loops import LoopsBackend\n"
+        "class Greek(LoopsBackend):\n"
+        "    def fingerprint(self):\n"
+        "        return {'kernels': '\\u03bc 1'}\n"
+        "greek = Greek()\n"
+    )
+    (tmp_path / "greek.py").write_text(text)
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "convref", "run", LINE, "--backend", "greek:greek"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | ascii_only
+    )
+    assert (done.returncode, "kernels ? 1" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_a_full_disk_behind_the_output_is_one_sentence():
+    command = [sys.executable, "-m", "convref", "explain", LINE]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "convref: output: No space left on device\n")
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

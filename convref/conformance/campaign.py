@@ -95,8 +95,8 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Return whether nothing worse than a refusal was seen."""
-        return all(key[3] in HARMLESS for key in self.tally.counts)
+        """Return whether something was seen, and nothing worse than a refusal."""
+        return bool(self.tally.examples) and all(key[3] in HARMLESS for key in self.tally.counts)
 
 
 Watch = Callable[[Outcome, str], None]
@@ -109,8 +109,11 @@ class Log:
         self.file: Any = None
         self.error = ""
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = path.open("a", encoding="utf-8")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self.file = path.open("a", encoding="utf-8")
+            except OSError as error:
+                raise ConvrefError(message("log", f"{path}: {error.strerror}")) from None
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
@@ -245,6 +248,7 @@ def _draw(
 ) -> None:
     """Run chunks until time or examples are used up."""
     engine.start()
+    ready = time.monotonic()  # the time is for drawing: a busy machine starts workers slowly
     tally, given = outcome.tally, settings.lines
     limit = settings.examples
 
@@ -283,7 +287,7 @@ def _draw(
 
     def stop() -> bool:
         watch(outcome, "")
-        return settings.seconds is not None and time.monotonic() - began > settings.seconds
+        return settings.seconds is not None and time.monotonic() - ready > settings.seconds
 
     engine.run(tasks(), receive, stop)
     for worker in engine.workers:  # what was cut off by the clock is not wanted any more

@@ -74,7 +74,7 @@ def culprits(
             key = (*cause(finding.verdict, found), last.arm)
             failure = _failure(engine, last, found.needs, found.independent, finding.line)
         merged.setdefault(key, failure)
-        merged[key] = replace(merged[key], seen=merged[key].seen + seen)
+        merged[key] = replace(merged[key], seen=max(1, merged[key].seen + seen))
     return sorted(merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line))
 
 

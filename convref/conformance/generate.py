@@ -9,7 +9,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..backends import PLAIN, Arm
 from ..case import Case
@@ -21,6 +21,9 @@ except ImportError as error:
     raise missing_extra("check", error) from None
 
 from . import strategies
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 CHUNK = 1000
 
@@ -50,6 +53,16 @@ class Axes:
     arms: tuple[str, ...] = ()
 
 
+def strategy(axes: Axes) -> SearchStrategy[Case]:
+    """Return the strategy that the chunks of `axes` are drawn from; a wrong name is an error."""
+    chosen: dict[str, Any] = {
+        name: values
+        for name in ("ops", "passes", "dtypes", "fills")
+        if (values := getattr(axes, name))
+    }
+    return strategies.cases(**chosen)
+
+
 def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
     """Return the cases of one chunk, the same list for the same arguments.
 
@@ -59,11 +72,6 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
     >>> len(chunk_cases(axes, 0)), chunk_cases(axes, 3) == chunk_cases(axes, 3)
     (20, True)
     """
-    chosen: dict[str, Any] = {
-        name: values
-        for name in ("ops", "passes", "dtypes", "fills")
-        if (values := getattr(axes, name))
-    }
     drawn: list[Case] = []
 
     @hypothesis.seed(_seed(axes.seed, chunk))
@@ -74,7 +82,7 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(strategies.cases(**chosen))
+    @hypothesis.given(strategy(axes))
     def collect(case: Case) -> None:
         drawn.append(case)
 

@@ -40,7 +40,8 @@ def run(settings: Settings, console: Console) -> Outcome:
         TextColumn("{task.fields[note]}"),
     )
     shown = 0.0
-    with Progress(*columns, console=console, transient=console.is_terminal) as progress:
+    on = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not on) as progress:
         total = settings.seconds if settings.examples is None else float(settings.examples)
         bar = progress.add_task(escape(settings.backend), total=total, note="starting workers")
 
@@ -99,7 +100,8 @@ def show(outcome: Outcome, console: Console) -> None:
         console.print("not shrunk:")
         for finding in unshrunk[:10]:
             console.print(f"  {escape(finding.line)}  {finding.verdict} {escape(finding.reason)}")
-    for note in (outcome.stopped, outcome.log_error):
+    nothing = "" if outcome.tally.examples else "nothing was judged: needs more --seconds"
+    for note in (outcome.stopped or nothing, outcome.log_error):
         if note:
             console.print(f"[yellow]{escape(note)}[/]")
 
@@ -139,8 +141,9 @@ def _show_failure(number: int, failure: Failure, console: Console) -> None:
         console.print(
             f"   independent of {escape(', '.join(failure.independent))}", highlight=False
         )
+    findings = "1 finding" if failure.seen == 1 else f"{failure.seen:,} findings"
     console.print(
-        f"   {failure.seen} findings of this kind; {escape(failure.command)}{os.linesep}",
+        f"   {findings} of this kind; {escape(failure.command)}{os.linesep}",
         soft_wrap=True,
         highlight=False,
     )

@@ -7,7 +7,7 @@ each byte decides one thing, and 0 is always the plainest choice, so that shrink
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import ceil, prod
@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
-from ..errors import ConvrefError, message
+from ..dtypes import CODES
+from ..errors import ConvrefError, message, shorten
 from ..problem import (
+    FAMILY,
     INDICES,
     MASK_NAMES,
     SIGNATURE,
@@ -286,6 +288,13 @@ def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _
     return Call(op, pass_, problem, mask, tangents, specs, tape.choose(options.maths))
 
 
+def _known_words(what: str, words: Iterable[str], known: Collection[str]) -> None:
+    for word in words:
+        if word not in known:
+            need = f"needs one of {', '.join(known)}"
+            raise ConvrefError(message("strategies", f"{what} is {shorten(word, 40)!r}, {need}"))
+
+
 _Pass = tuple[str, str, tuple[bool, ...] | None]
 _TANGENTS = (None, None, None, None, None, None, "x", "w", "b", "xw", "xb", "wb", "")
 
@@ -297,8 +306,11 @@ class _Options:
     maths: Sequence[str]
 
 
-def _table(ops: Sequence[str], wanted: Sequence[str] | None) -> list[_Pass]:
+def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[str]) -> list[_Pass]:
     """Return (op, pass, fixed mask) of every pass that is asked for."""
+    _known_words("op", ops, FAMILY)
+    _known_words("dtype", dtypes, CODES)
+    _known_words("pass", wanted or (), (*dict.fromkeys(p for _, p in SIGNATURE), *MASK_NAMES))
     known: dict[tuple[str, str], _Pass] = {(op, p): (op, p, None) for op in ops for p in passes(op)}
     if "conv" in ops:
         known |= {("conv", name): ("conv", "backward", bits) for name, bits in MASK_NAMES.items()}
@@ -413,7 +425,7 @@ def calls(
     >>> check()
     """
     limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
-    options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes)
+    options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes, dtypes)
     return _Built(lambda tape: _call(tape, table, tuple(dtypes), options), _tape_for(table))
 
 
@@ -460,7 +472,8 @@ def cases(
     >>> check()
     """
     limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
-    options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes)
+    options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes, dtypes)
+    _known_words("fill", fills, FILLS)
     possible = {dtype: [f for f in fills if available(f, dtype)] for dtype in dtypes}
     for dtype, names in possible.items():
         if not names:

@@ -171,8 +171,14 @@ def test_an_op_has_only_the_dtypes_that_it_has(case):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ConvrefError, match="needs some of backward, bgrad, dgrad"):
+    with pytest.raises(ConvrefError, match="pass is 'sideways', needs one of fprop, backward"):
         calls(passes=["sideways"])
+    with pytest.raises(ConvrefError, match="needs some of backward, double_backward, fprop, jvp"):
+        calls(["relu"], passes=["wgrad"])
+    with pytest.raises(ConvrefError, match="op is 'pool', needs one of conv"):
+        calls(["pool"])
+    with pytest.raises(ConvrefError, match="dtype is 'f31', needs one of"):
+        calls(dtypes=["f31"])
     with pytest.raises(ConvrefError, match="i8 has none of the fills"):
         cases(dtypes=["i8"], fills=["nan"])
 
