@@ -26,7 +26,7 @@ from .inspection import Inspection, inspect
 FOLDER = Path(__file__).parents[2] / "tests" / "triton" / "expected"
 ARCHS = ("sm_90", "sm_80", "gfx942")
 BEST = {"sm_90": "wgmma", "sm_80": "mma.sync", "gfx942": "mfma"}
-GLUON = ("gluon_fprop", "gluon_wgrad")
+GLUON = ("gluon_fprop", "gluon_halo", "gluon_wgrad")
 DENSE = ("gather", "flat", "dual", "tma", "wgrad", *GLUON)  # kernels that are matrix products
 
 

@@ -153,6 +153,14 @@ GLUON = (
     Tile(128, 128, 64, 4, 4),
     Tile(128, 64, 64, 4, 8),
 )
+# Taps share blocks of x; stages are those that w has of every tap, at most.
+HALO = (
+    Tile(256, 128, 64, 4, 2),
+    Tile(128, 256, 64, 4, 1),
+    Tile(128, 128, 64, 4, 2),
+    Tile(256, 64, 64, 4, 4),
+    Tile(128, 64, 64, 4, 4),
+)
 # Edges (d, h, w) that boxes of pixels may have, by rank; the rest of a box is images. Each pair of
 # a tile and edges is a binary of its own, so that there are few.
 EDGES = {
@@ -177,6 +185,7 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     ("gather", "tf32x3"): (Tile(128, 64, 32, 8, 4), *TF32[2:]),  # four warps would spill
     **{("tma", kind): BOXES for kind in ("f16", "bf16")},
     **{("gluon_fprop", kind): GLUON for kind in ("f16", "bf16")},
+    **{("gluon_halo", kind): HALO for kind in ("f16", "bf16")},
     **{("gluon_wgrad", kind): GLUON for kind in ("f16", "bf16")},
     **{("dual", kind): DUAL_NARROW for kind in ("f16", "bf16")},
     ("dual", "ieee"): IEEE[1:],
@@ -249,7 +258,14 @@ def held(tile: Tile) -> int:
 
 
 SMS = 132  # multiprocessors that the heuristic plans for; measured rows replace it
-RATE = {(128, 256): 1.0, (256, 128): 1.0, (128, 128): 0.95, (128, 64): 0.8, (64, 128): 0.8}
+RATE = {
+    (256, 64): 0.85,
+    (128, 256): 1.0,
+    (256, 128): 1.0,
+    (128, 128): 0.95,
+    (128, 64): 0.8,
+    (64, 128): 0.8,
+}
 RATE |= {(64, 64): 0.65, (128, 32): 0.55, (64, 32): 0.45, (32, 32): 0.25}
 RATE |= {(32, 128): 0.5, (16, 128): 0.3}
 

@@ -41,7 +41,13 @@ NAMES = sorted({k.__name__.rpartition(".")[2] for row in race.KERNELS.values() f
 SHARED = 227 * 1024  # bytes of a block
 MARK = 56  # instructions a step, whatever else is asked of a kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
-OVER = {("gluon_fprop", "256x128"): 2, ("gluon_wgrad", "256x128"): 2, ("wgrad 1x1", "128x128"): 1}
+# Of 64 columns, 256 rows are twice as many products.
+OVER = {
+    ("gluon_halo", "256x64"): 17,
+    ("gluon_fprop", "256x128"): 2,
+    ("gluon_wgrad", "256x128"): 2,
+    ("wgrad 1x1", "128x128"): 1,
+}
 
 LINES = {
     "fprop by 16": "conv.fprop:n8c256k256_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc",
@@ -66,10 +72,11 @@ EACH = ("fprop by 16", "wgrad by 16")  # on every tile; one for others
 
 
 def rows(name):
-    """Return the call of a line, and the choices to look at: all of a few lines, some of others."""
+    """Return the call of a line, and the choices to look at: all of a few lines, one a kernel of others."""
     call = on_card(LINES[name])
-    found = raced(call)
-    return call, found if name in EACH else found[len(name) % len(found) :][:1]
+    found = [[c for c in raced(call) if c.kernel == kernel] for kernel in NAMES]
+    some = [rows if name in EACH else rows[len(name) % len(rows) :][:1] for rows in found if rows]
+    return call, [choice for rows in some for choice in rows]
 
 
 def on_card(line):
@@ -93,7 +100,8 @@ def test_every_row_is_in_the_strong_form(name):
     call, found = rows(name)
     assert found
     for choice in found:
-        found = inspection.inspect(aot.compile(specialise(launch_of(call, choice)), "sm_90"))
+        launch = launch_of(call, choice)
+        found = inspection.inspect(aot.compile(specialise(launch), "sm_90"))
         assert (found.operands, found.spills) == ("SS", 0), choice
         assert found.wait >= 1
         assert found.shared <= SHARED
@@ -104,7 +112,8 @@ def test_every_row_is_in_the_strong_form(name):
         assert len(found.steps) == ring.GROUPS
         size = f"{choice.tile.bm}x{choice.tile.bn}"
         over = max(OVER.get((where, size), 0) for where in (choice.kernel, name))
-        assert max(found.steps) <= MARK + over, choice
+        of = launch.constants.get("SHARED", 1)  # steps of a loop
+        assert max(found.steps) <= (MARK + over) * of, choice
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS[1:])

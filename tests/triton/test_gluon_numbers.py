@@ -37,34 +37,35 @@ from convref_triton.task import UNFUSED, Fusion, Task
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
+BOTH = (gluon_fprop, gluon_wgrad)  # those that take no other's tasks
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 
-def planned(call, known, pick, fusion=UNFUSED):
-    """Return the plan for each result of a call that a kernel in Gluon admits, and those."""
+def planned(call, known, pick, fusion=UNFUSED, kernels=BOTH):
+    """Return the plan for each result of a call that one of the kernels admits, and those."""
     on_card = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
     builder, admitted = Builder(on_card, known), []
     for role in call.wanted:
         task = Task(builder, geometry(call.conv), role, fusion)
         for kernel in race.KERNELS.get(task.kind, ()):
-            if kernel.admits(task) is None:
+            if kernel in kernels and kernel.admits(task) is None:
                 rows = kernel.tiles(task)
                 kernel.plan(task, rows[pick % len(rows)])
                 admitted.append(role)
     return builder.plan(), admitted
 
 
-def run(call, arrays, pick=0, seed=0, late=False):
+def run(call, arrays, pick=0, seed=0, late=False, kernels=BOTH):
     """Return (results by role, roles that were admitted)."""
     tensors, known = facts(call, arrays)
-    plan, admitted = planned(call, known, pick)
+    plan, admitted = planned(call, known, pick, kernels=kernels)
     return emulated.run(plan, tensors, seed, late), admitted
 
 
-def holds(case, pick=0, seed=0, late=False):
-    """Judge a case by what a kernel in Gluon makes of its one result."""
+def holds(case, pick=0, seed=0, late=False, kernels=BOTH):
+    """Judge a case by what one of the kernels makes of its one result."""
     arrays = arrays_of(case)
-    found, admitted = run(case.call, arrays, pick, seed, late)
+    found, admitted = run(case.call, arrays, pick, seed, late, kernels)
     assert admitted == list(case.call.wanted)
     assert judged(case, arrays, found)
 

@@ -1,0 +1,448 @@
+"""The product of `gluon_fprop` whose taps along one axis read one block: a box with its halo.
+
+y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
+
+Where the stride along an axis is 1, its taps read the same pixels but for a few at either end. A
+block of x is the box that the first tap reads and as many lines more as the last tap is further;
+lines along that axis lie one behind the other in shared memory, so that each tap multiplies what
+begins so many lines behind. What every tap would load again is loaded once.
+
+The shared axis is the outermost one of a box, images among the others: a line has 8 pixels or more,
+after which the pattern repeats in which tensor maps scatter rows over the banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+from triton import language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.language.nvidia.hopper import tma as maps
+
+from . import archs, ring, table, tma
+from .builder import slot, vector
+from .gather import strides, unit
+from .geometry import LIMIT, Tensor
+from .gluon_fprop import MOST_APART, load_box, place, store, stored_as
+from .index import divisor
+from .launch import Descriptor, Launch
+from .ring import closed, freed, opened, parity_of, passed_on, slot_of, taken
+from .table import Tile
+from .task import Epilogue, Pairs, Task
+from .tma import Four, corner, in_boxes, in_image
+
+PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
+REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
+RUNTIME = f"{tma.BOXES} {PLACES} {REST}".split()
+LEAST_LINE = 8  # pixels
+EDGES = (1, 2, 4, 8, 16, 32)  # of boxes, along axes other than the shared one
+MOST_BLOCKS = 4  # of x that there is room for
+SCRATCH = 18 * 1024  # bytes, at most, for what a group stores and for barriers
+
+
+@gluon.jit
+def load(
+    tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, lo, taps, w_place, w_steps, C,
+    halo,
+    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr,
+    HALO: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
+    x, w, x_2, w_2 = tensors
+    w_first, w_row, w_column = w_place
+    count = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        group, box, column = place(tile, boxes, columns, BAND)
+        n, o, p, q = corner(box, *magic, RANK, BOX)
+        at = n - lo[0], o * STRIDE[0] - lo[1], p * STRIDE[1] - lo[2], q * STRIDE[2] - lo[3]
+        row, first = group * w_row + column * BN, w_first + group * w_column
+        count = load_tile(
+            x, w, xs, ws, x_ring, w_ring, count, at, group * C, row, first, taps, w_steps, C,
+            halo, RANK, MOVE, SHARED, HALO, BK, BLOCKS, STAGES,
+        )  # fmt: skip
+        if PAIRS == 2:
+            count = load_tile(
+                x_2, w_2, xs, ws, x_ring, w_ring, count, at, group * C, row, first, taps, w_steps,
+                C, halo, RANK, MOVE, SHARED, HALO, BK, BLOCKS, STAGES,
+            )  # fmt: skip
+
+
+@gluon.jit
+def load_tile(
+    x, w, xs, ws, x_ring, w_ring, count, at, channel, row, column, taps, w_steps, C, halo,
+    RANK: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr, HALO: gl.constexpr,
+    BK: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load the blocks of a tile's taps and channels; return the count of the next one."""
+    LINES: gl.constexpr = x.block_type.shape[0]  # of a copy
+    BYTES: gl.constexpr = x.block_type.nbytes * (HALO // LINES)
+    n, d, h, v = at
+    for t in range(taps[0]):
+        for r in range(taps[1]):
+            for s in range(taps[2]):
+                tap = column + t * w_steps[1] + r * w_steps[2] + s * w_steps[3]
+                for c in range(0, C, BK):
+                    slot, came = taken(x_ring[0], x_ring[1], count, BYTES, BLOCKS)
+                    for line in range(0, halo, LINES):  # unrolled, it would want registers
+                        to = xs.index(slot * HALO + line)
+                        load_box(
+                            x, n + line, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2],
+                            channel + c, came,
+                            to._reinterpret(x.dtype, x.block_type.shape, x.layout), RANK,
+                        )  # fmt: skip
+                    for u in range(SHARED):
+                        slot = slot_of(count, STAGES) * SHARED + u
+                        mbarrier.wait(w_ring[1].index(slot), freed(count, STAGES))
+                        came = w_ring[0].index(slot)
+                        mbarrier.expect(came, w.block_type.nbytes)
+                        maps.async_copy_global_to_shared(
+                            w, [row, tap + u * w_steps[0] + c], came, ws.index(slot)
+                        )
+                    count += 1
+    return count
+
+
+@gluon.jit
+def summed(
+    xs, ws, x_ring, w_ring, turn, blocks,
+    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, LINE: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
+    HALO: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Return a group's rows of the sums of a turn of the program, as `ring.product` does."""
+    x_full, x_free, order = x_ring
+    w_full, w_free, _ = w_ring
+    ROWS: gl.constexpr = BM // READERS
+    FIRST: gl.constexpr = WHICH * (ROWS // LINE) if READERS > 1 else 0
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    if READERS == 1:
+        mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
+    acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
+    x_given, w_given = x_free.index(BLOCKS), w_free.index(STAGES * SHARED)
+    block = turn * blocks
+    last = block + blocks
+    while block != last:
+        lines, first = slot_of(block, BLOCKS), slot_of(block, STAGES) * SHARED
+        x_gives = x_free.index(lines)
+        mbarrier.wait(x_full.index(lines), parity_of(block, BLOCKS))
+        for u in gl.static_range(SHARED):
+            w_gives = w_free.index(first + u)
+            mbarrier.wait(w_full.index(first + u), parity_of(block, STAGES))
+            b = ws.index(first + u).permute((1, 0))
+            a = xs.index(lines * HALO + (u * APART + FIRST))
+            a = a._reinterpret(a.dtype, [ROWS, BK], a.layout)
+            acc = warpgroup_mma(a, b, acc, is_async=True)
+            acc = warpgroup_mma_wait(1, deps=[acc])
+            mbarrier.arrive(w_given)
+            w_given = w_gives
+            if u == 0:
+                mbarrier.arrive(x_given)
+        x_given = x_gives
+        block += 1
+    if READERS == 1:
+        mbarrier.arrive(order.index(1 - WHICH))
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(w_given)
+    mbarrier.arrive(x_given)
+    return acc
+
+
+@gluon.jit
+def multiply(
+    tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes, y_steps, K,
+    WHICH: gl.constexpr, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
+    SHARED: gl.constexpr, APART: gl.constexpr, HALO: gl.constexpr,
+    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    BLOCKS: gl.constexpr, STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Compute a group's tiles, or its rows of all tiles."""
+    y_n, y_g, y_d, y_h, y_w, y_c = y_steps
+    line_y, group_y = y_n.to(gl.int64) * VEC[0], y_g.to(gl.int64) * VEC[0]
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
+    y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
+    LINE: gl.constexpr = BM // BOX[0]
+    ROWS: gl.constexpr = BM // READERS
+    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION)
+    begin: gl.constexpr = 0 if READERS > 1 else WHICH
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
+        tile = program + turn * programs
+        acc = summed(
+            xs, ws, x_ring, w_ring, turn, blocks,
+            WHICH, READERS, BM, BN, BK, LINE, SHARED, APART, HALO, BLOCKS, STAGES,
+        )  # fmt: skip
+        group, box, column = place(tile, boxes, columns, BAND)
+        n, o, p, q = corner(box, *magic, RANK, BOX)
+        i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+        pixels, real = in_image(i, n, o, p, q, *sizes, y_n, y_d, y_h, y_w, BOX)
+        to_y = n * line_y + group * group_y
+        store(acc, tensors, to_y, pixels, real, group, column, y_c, K, OUT, BN, ACTIVATION)
+
+
+@gluon.jit(do_not_specialize=RUNTIME)
+def gluon_halo(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    N, O, P, Q, C, K, lo_n, lo_d, lo_h, lo_w,
+    w_first, w_row, w_column, w_n, w_d, w_h, w_w, taps_d, taps_h, taps_w, halo, groups,
+    y_n, y_g, y_d, y_h, y_w, y_c,
+    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr,
+    APART: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr,
+    UNIT: gl.constexpr, VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr,
+    REGISTERS: gl.constexpr, ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Compute every so-manieth tile of y; taps along axis n, SHARED and APART, share blocks."""
+    HALO: gl.constexpr = BOX[0] + (SHARED - 1) * APART  # lines of a block
+    LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    xs = gl.allocate_shared_memory(x.dtype, [BLOCKS * HALO, BM // BOX[0], BK], LINES)
+    ws = gl.allocate_shared_memory(w.dtype, [STAGES * SHARED] + w.block_type.shape, w.layout)
+    x_ring, w_ring = opened(BLOCKS, READERS), opened(STAGES * SHARED, READERS)
+    magic = (
+        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
+    )  # fmt: skip
+    columns = tl.cdiv(K * VEC[1], BN)
+    tiles = boxes * columns * groups
+    blocks = PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK)
+    results, sizes = (y, bias, scale, shift, residual), (N, O, P, Q)
+    y_steps = (y_n, y_g, y_d, y_h, y_w, y_c)
+    gl.warp_specialize(
+        [
+            (multiply, (
+                results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes,
+                y_steps, K, gl.constexpr(0), READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT,
+                VEC, BM, BN, BK, BAND, BLOCKS, STAGES, ACTIVATION,
+            )),
+            (multiply, (
+                results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes,
+                y_steps, K, gl.constexpr(1), READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT,
+                VEC, BM, BN, BK, BAND, BLOCKS, STAGES, ACTIVATION,
+            )),
+            (load, (
+                (x, w, x_2, w_2), xs, ws, x_ring, w_ring, tiles, boxes, columns, magic,
+                (lo_n, lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (w_first, w_row, w_column),
+                (w_n, w_d, w_h, w_w), C, halo,
+                RANK, STRIDE, MOVE, SHARED, HALO, PAIRS, BOX, BN, BK, BAND, BLOCKS, STAGES,
+            )),
+        ],
+        [4, 1],
+        REGISTERS,
+    )  # fmt: skip
+    closed(*x_ring, BLOCKS)
+    closed(*w_ring, STAGES * SHARED)
+
+
+class Sharing(NamedTuple):
+    """Which axis is shared, and the boxes that are cut along it.
+
+    Parameters
+    ----------
+    order : tuple of 4 int
+        Axes of (n, d, h, w): the shared one, those that the rank lacks, the others.
+    box : tuple of 4 int
+        Pixels along each of them.
+    taps, apart : int
+        Of the shared axis, and how many lines lie between two.
+    blocks, stages : int
+        Of x, and of w for each tap, that there is room for.
+    """
+
+    order: Four
+    box: Four
+    taps: int
+    apart: int
+    blocks: int = 0
+    stages: int = 0
+
+    def turned(self, values: Sequence[int]) -> Four:
+        """Return what stands for (n, d, h, w) in the order of the axes."""
+        n, d, h, w = (values[axis] for axis in self.order)
+        return n, d, h, w
+
+    @property
+    def halo(self) -> int:
+        """Return the lines of a block."""
+        return self.box[0] + (self.taps - 1) * self.apart
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why no taps of a task share blocks."""
+    if reason := ring.refusal(task) or tma.unfit(task):
+        return reason
+    stride = task.geometry.stride
+    if task.kind == "scatter" and stride != (1, 1, 1):
+        return "an adjoint of stride 1"
+    if max(stride) > MOST_APART:
+        return f"boxes hold pixels that are at most {MOST_APART} apart"
+    return None if tiles(task) else "no axis of stride 1 whose taps are closer than a box is long"
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    found = table.tiles("gluon_halo", task.dtype, task.math, task.arch)
+    return tuple(tile for tile in found if sharing(task, tile))
+
+
+def choose(task: Task) -> Tile:
+    """Return the tile that the heuristic expects to be the fastest."""
+
+    def time(tile: Tile) -> float:
+        shared = sharing(task, tile)
+        columns = -(-task.channels[1] // tile.bn) * task.geometry.groups
+        boxes = prod(_boxes(task, shared)) if shared else 0
+        return table.busy(tile, boxes * columns, 1)
+
+    return min(tiles(task), key=time)
+
+
+def _sizes(task: Task) -> Four:
+    """Return (n, o, p, q) of the result."""
+    geometry = task.geometry
+    return geometry.n, *(geometry.big if task.kind == "scatter" else geometry.small)
+
+
+def _boxes(task: Task, shared: Sharing) -> Four:
+    return in_boxes(shared.turned(_sizes(task)), shared.box)
+
+
+def sharing(task: Task, tile: Tile) -> Sharing | None:
+    """Return the boxes of which a result needs the least products and bytes; None if none fit."""
+
+    def cost(shared: Sharing) -> int:
+        line = tile.bm // shared.box[0]
+        return prod(_boxes(task, shared)) * (tile.bm * shared.taps + shared.halo * line)
+
+    return min(_sharings(task, tile), key=cost, default=None)
+
+
+def _sharings(task: Task, tile: Tile) -> Iterator[Sharing]:
+    geometry = task.geometry
+    stride, used = (1, *geometry.stride), (0, *range(4 - geometry.rank, 4))
+    for axis in used[1:]:
+        taps, apart = geometry.filter[axis - 1], geometry.dilation[axis - 1]
+        others = [one for one in used if one != axis]
+        order = (axis, *(one for one in range(4) if one not in used), *others)
+        if taps == 1 or stride[axis] > 1:
+            continue
+        for edges in product(EDGES, repeat=len(others)):
+            first, rest = divmod(tile.bm, prod(edges))
+            far = max((edge - 1) * stride[one] for edge, one in zip(edges, others))
+            whole = rest == 0 and first % ring.readers(tile.bm, tile.bn) == 0
+            if not whole or first <= apart or prod(edges) < LEAST_LINE or far >= 256:
+                continue
+            box = (first, *(1,) * (3 - len(others)), *edges)
+            found = Sharing(order, box, taps, apart)
+            if found.halo <= 256:
+                yield from _stored(found, tile, archs.shared(task.arch) - SCRATCH)
+
+
+def _stored(shared: Sharing, tile: Tile, room: int) -> Iterator[Sharing]:
+    """Yield boxes with the most stages that leave room for two blocks of x, if any do."""
+    block = shared.halo * (tile.bm // shared.box[0]) * tile.bk * 2
+    for stages in (n for n in (4, 2, 1) if n <= tile.stages):
+        blocks = (room - stages * shared.taps * tile.bn * tile.bk * 2) // block
+        if blocks > 1:
+            yield shared._replace(blocks=min(blocks, MOST_BLOCKS), stages=stages)
+            return
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    shared = sharing(task, tile)
+    assert shared is not None
+    pairs, y = tma.laid(task), task.result()
+    stored = task.stored(y)
+    arguments, constants = given(task, pairs, stored, tile, shared, task.epilogue(stored))
+    count = arguments["boxes"] * -(-task.channels[1] // tile.bn) * task.geometry.groups
+    grid = min(count, task.programs), 1, 1
+    launch = Launch(gluon_halo, grid, arguments, constants, tile.warps, tile.stages)
+    task.builder.steps.append(launch)
+    task.finish(stored, y)
+
+
+def given(
+    task: Task, pairs: Pairs, y: Tensor, tile: Tile, shared: Sharing, epilogue: Epilogue
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (arguments, constants) of the kernel; pixels have the axes of `shared`, in order."""
+    geometry, scatter, (x, w) = task.geometry, task.kind == "scatter", pairs[0]
+    read, moved = geometry.big, geometry.dilation
+    if scatter:
+        read, moved = geometry.small, tuple(-d for d in geometry.dilation)
+    stride = shared.turned((1, *geometry.stride))[1:]
+    lines = shared.halo & -shared.halo  # of a copy: blocks have sizes that are powers of two
+    x_map = tma.mapped(
+        shared.turned((geometry.n, *read)), shared.turned((x.steps[0], *x.steps[2:])), x.shape[1],
+        (lines, *shared.box[1:], tile.bk), geometry.rank, stride,
+    )  # fmt: skip
+    tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
+    columns = prod(w.shape[2:]) * tap
+    w_map = (filters, columns), (columns, 1), (tile.bn, tile.bk)
+    maps = dict(zip(tma.TENSORS, (t for pair in pairs for t in pair)))
+    arguments: dict[str, Any] = {
+        name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
+    }
+    tensors = {"y": y, **epilogue._asdict()}
+    activation = tensors.pop("activation")
+    arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
+    steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
+    vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
+    numbers = *_boxes_of(task, shared), *_taps_of(task, tap, shared)
+    image, group, *pixel = (step // vec[0] for step in steps)
+    first, *rest = shared.turned((image, *pixel))
+    arguments |= dict(zip(RUNTIME, (*numbers, first, group, *rest, y.steps[1])))
+    arguments["K"] //= vec[1]
+    constants = {name: None for name in tma.TENSORS if name not in arguments} | {
+        "RANK": geometry.rank,
+        "STRIDE": (1, 1, 1) if scatter else stride,
+        "MOVE": shared.turned((0, *moved))[1:],
+        "SHARED": shared.taps,
+        "APART": shared.apart,
+        "PAIRS": len(pairs),
+        "BOX": shared.box,
+        "WIDE": y.span + tile.bm * max(map(abs, y.strides)) >= LIMIT,
+        "UNIT": y.steps[1] == 1,
+        "VEC": vec,
+        "BLOCKS": shared.blocks,
+        "STAGES": shared.stages,
+        "ACTIVATION": activation,
+    }
+    return arguments, ring.constants(tile) | constants
+
+
+def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
+    """Return what boxes there are, how to divide by it, and the pixels that there are."""
+    boxes = _boxes(task, shared)
+    magic = (number for count in boxes[1:] for number in divisor(count))
+    return prod(boxes), *boxes[1:], *magic, *shared.turned(_sizes(task)), *task.channels
+
+
+def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
+    """Return where taps lie in x and in w, in which they are `tap` channels apart, and groups."""
+    geometry, (c, k), scatter = task.geometry, task.channels, task.kind == "scatter"
+    axis, taps, (_, r, s) = shared.order[0], (1, *geometry.filter), geometry.filter
+    los, steps, first = [0, *geometry.lo], [0, tap * r * s, tap * s, tap], 0
+    if geometry.flip:
+        first, steps = (geometry.taps - 1) * tap, [-step for step in steps]
+    if scatter:  # of the shared axis, the last tap reads what lies first
+        los = [-lo for lo in los]
+        los[axis] += (shared.taps - 1) * shared.apart
+        first += (shared.taps - 1) * steps[axis]
+        steps[axis] = -steps[axis]
+    w_group = (0, c) if scatter else (k, 0)
+    return (
+        *shared.turned(los), first, *w_group, *shared.turned(steps), *shared.turned(taps)[1:],
+        shared.halo, geometry.groups,
+    )  # fmt: skip
