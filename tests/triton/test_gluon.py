@@ -72,7 +72,7 @@ EACH = ("fprop by 16", "wgrad by 16")  # on every tile; one for others
 
 
 def rows(name):
-    """Return the call of a line, and the choices to look at: all of a few lines, one a kernel of others."""
+    """Return the call of a line, and choices: all that a few lines have, else one a kernel."""
     call = on_card(LINES[name])
     found = [[c for c in raced(call) if c.kernel == kernel] for kernel in NAMES]
     some = [rows if name in EACH else rows[len(name) % len(rows) :][:1] for rows in found if rows]
