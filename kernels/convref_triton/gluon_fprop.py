@@ -5,17 +5,15 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation
 Rows are a box of pixels and columns output channels, both read from shared memory where tensor maps
 put them. A program stays on its multiprocessor and takes every so-manieth tile; what it loads runs
 ahead of what it multiplies, across tiles. What `tma` says of padding and strangers holds here too.
+
+The adjoint of a stride is the same product for each class of pixels that meet the same taps. Tiles
+of all classes are of one launch, those with the most taps first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from itertools import product
 from math import prod
-from operator import mul
-from typing import NamedTuple
 
 from triton import language as tl
 from triton.experimental import gluon
@@ -24,27 +22,59 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from . import ring, table, tma
 from .epilogue import finish
-from .gather import strides, unit
-from .geometry import Geometry, Tensor, Three
-from .index import tile_of
+from .gather import ONES, strides, unit
+from .geometry import Geometry, Tensor
+from .index import class_of
 from .launch import Launch
-from .ring import PART, closed, in_parts, opened, taken
+from .ring import PART, closed, in_parts, opened, place, summed, taken, turns
 from .table import Tile
 from .task import Epilogue, Pairs, Task
 from .tma import corner, in_image
 
 RUNTIME = [name for name in tma.RUNTIME if name != "w_tap"]
-RUNTIME += ["y_0", "groups", "taps_d", "taps_h", "taps_w", "w_d", "w_h", "w_w"]
+RUNTIME += ["groups", "taps_d", "taps_h", "taps_w", "w_d", "w_h", "w_w"]
 MOST_APART = 8  # pixels of a box, along an axis
-MOST_CLASSES = 16  # of pixels of a result, each of which has a launch
+MOST_CLASSES = 16  # of pixels of an adjoint
+
+
+@gluon.constexpr_function
+def many(classes):
+    """Return how many classes of pixels there are."""
+    return classes[0] * classes[1] * classes[2]
 
 
 @gluon.jit
-def place(tile, boxes, columns, BAND: gl.constexpr):
-    """Return (group, box, column) of a tile."""
-    group = tile // (boxes * columns)
-    box, column = tile_of(tile - group * (boxes * columns), boxes, columns, BAND)
-    return group, box, column
+def find(
+    tile, tiles, boxes, columns, magic, lo, taps, sizes, RANK: gl.constexpr, MOVE: gl.constexpr,
+    CLASSES: gl.constexpr, STEP: gl.constexpr, BOX: gl.constexpr, BAND: gl.constexpr,
+):  # fmt: skip
+    """Return (group, column, pixel, class) of a tile: its box begins at the pixel of the class."""
+    COUNT: gl.constexpr = many(CLASSES)
+    e, within = 0, tile
+    if COUNT > 1:
+        e = tile // (tiles // COUNT)
+        within = tile - e * (tiles // COUNT)
+    group, box, column = place(within, boxes, columns, BAND)
+    n, o, p, q = corner(box, *magic, RANK, BOX)
+    if COUNT == 1:
+        one = (0, 0, 0), sizes, (0, 0, 0), taps, (-lo[0], -lo[1], -lo[2])
+    else:
+        at, pixels, first, met, read = class_of(e, lo, taps, sizes, MOVE, CLASSES, STEP)
+        # Of a smaller class than the largest one, boxes may lie beyond all pixels: no tap is met.
+        there = (o < pixels[1]) & (p < pixels[2]) & (q < pixels[3])
+        one = at, pixels, first, (tl.where(there, met[0], 0), met[1], met[2]), read
+    return group, column, (n, o, p, q), one
+
+
+@gluon.jit
+def steps_of(
+    tile, depth, tiling, RANK: gl.constexpr, MOVE: gl.constexpr, CLASSES: gl.constexpr,
+    STEP: gl.constexpr, BOX: gl.constexpr, BAND: gl.constexpr,
+):  # fmt: skip
+    """Return how many blocks a tile has, where a tap has `depth` of them."""
+    _, _, _, one = find(tile, *tiling, RANK, MOVE, CLASSES, STEP, BOX, BAND)
+    _, _, _, taps, _ = one
+    return depth * taps[0] * taps[1] * taps[2]
 
 
 @gluon.jit
@@ -85,20 +115,24 @@ def load_tile(
 
 @gluon.jit
 def load(
-    tensors, ring_of, tiles, boxes, columns, magic, lo, taps, w_place, w_steps, C,
-    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, PAIRS: gl.constexpr,
-    BOX: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr,
+    tensors, ring_of, tiling, w_place, w_steps, C,
+    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, CLASSES: gl.constexpr,
+    STEP: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, BAND: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Load all blocks of a program's tiles, in the order in which they are multiplied."""
     x, w, x_2, w_2 = tensors
     w_first, w_row, w_column = w_place
+    w_d, w_h, w_w = w_steps
+    w_steps = w_d * STEP[0], w_h * STEP[1], w_w * STEP[2]
     count = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        group, box, column = place(tile, boxes, columns, BAND)
-        n, o, p, q = corner(box, *magic, RANK, BOX)
-        d, h, v = o * STRIDE[0] - lo[0], p * STRIDE[1] - lo[1], q * STRIDE[2] - lo[2]
+    for tile in range(gl.program_id(0), tiling[0], gl.num_programs(0)):
+        group, column, pixel, one = find(tile, *tiling, RANK, MOVE, CLASSES, STEP, BOX, BAND)
+        n, o, p, q = pixel
+        _, _, tap, taps, read = one
+        d, h, v = o * STRIDE[0] + read[0], p * STRIDE[1] + read[1], q * STRIDE[2] + read[2]
         row, first = group * w_row + column * BN, w_first + group * w_column
+        first += tap[0] * w_d + tap[1] * w_h + tap[2] * w_w
         count = load_tile(
             x, w, ring_of, count, n, d, h, v, group * C, row, first, taps, w_steps, C,
             RANK, MOVE, BK, STAGES,
@@ -141,33 +175,47 @@ def store(
 
 @gluon.jit
 def multiply(
-    tensors, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
-    WHICH: gl.constexpr, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
+    tensors, ring_of, tiling, depth, y_steps, K,
+    WHICH: gl.constexpr, READERS: gl.constexpr, RANK: gl.constexpr, MOVE: gl.constexpr,
+    CLASSES: gl.constexpr, STEP: gl.constexpr, BOX: gl.constexpr,
     WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
     """Compute a group's tiles, or its rows of all tiles."""
     # Strides come in vectors, here too: what a product is divided by is not passed on to a group.
-    y_0, y_n, y_g, y_d, y_h, y_w, y_c = y_steps
-    y_0, image_y = y_0.to(gl.int64) * VEC[0], y_n.to(gl.int64) * VEC[0]
-    group_y = y_g.to(gl.int64) * VEC[0]
+    y_n, y_g, y_d, y_h, y_w, y_c = y_steps
+    image_y, group_y = y_n.to(gl.int64) * VEC[0], y_g.to(gl.int64) * VEC[0]
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
     y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
     ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
-    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    TURNS: gl.constexpr = turns(READERS)
     OUT: gl.constexpr = stored_as(ROWS, ACTIVATION)
-    begin: gl.constexpr = 0 if READERS > 1 else WHICH
+    COUNT: gl.constexpr = many(CLASSES)
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
+    block = 0
+    if COUNT > 1 and WHICH % TURNS > 0:
+        block = steps_of(program, depth, tiling, RANK, MOVE, CLASSES, STEP, BOX, BAND)
+    for turn in range(WHICH % TURNS, tl.cdiv(tiling[0] - program, programs), TURNS):
         tile = program + turn * programs
-        acc = ring.product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, False, STAGES)
-        group, box, column = place(tile, boxes, columns, BAND)
-        n, o, p, q = corner(box, *magic, RANK, BOX)
-        i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
-        pixels, real = in_image(i, n, o, p, q, *sizes, y_n, y_d, y_h, y_w, BOX)
-        to_y = y_0 + n * image_y + group * group_y
+        steps = steps_of(tile, depth, tiling, RANK, MOVE, CLASSES, STEP, BOX, BAND)
+        if COUNT == 1:
+            block = turn * steps
+        acc = summed(*ring_of, turn, block, steps, WHICH, READERS, BM, BN, BK, False, STAGES)
+        if COUNT > 1:
+            block += steps
+            if TURNS > 1:  # the other group's tile
+                block += steps_of(
+                    tile + programs, depth, tiling, RANK, MOVE, CLASSES, STEP, BOX, BAND
+                )
+        group, column, pixel, one = find(tile, *tiling, RANK, MOVE, CLASSES, STEP, BOX, BAND)
+        n, o, p, q = pixel
+        at, sizes, _, _, _ = one
+        i = WHICH % READERS * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+        pixels, real = in_image(
+            i, n, o, p, q, *sizes, y_n, y_d * CLASSES[0], y_h * CLASSES[1], y_w * CLASSES[2], BOX
+        )
+        to_y = n * image_y + group * group_y + (at[0] * y_d + at[1] * y_h + at[2] * y_w)
         store(acc, tensors, to_y, pixels, real, group, column, y_c, K, OUT, BN, ACTIVATION)
 
 
@@ -176,11 +224,11 @@ def gluon_fprop(
     x, w, x_2, w_2, y, bias, scale, shift, residual,
     N, O, P, Q, C, K, lo_d, lo_h, lo_w, w_first, w_row, w_column,
     boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
-    y_n, y_g, y_d, y_h, y_w, y_c, y_0, groups, taps_d, taps_h, taps_w, w_d, w_h, w_w,
-    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
-    PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr,
-    VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
+    y_n, y_g, y_d, y_h, y_w, y_c, groups, taps_d, taps_h, taps_w, w_d, w_h, w_w,
+    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, CLASSES: gl.constexpr,
+    STEP: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr,
+    UNIT: gl.constexpr, VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    BAND: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):  # fmt: skip
     """Compute every so-manieth tile of y, (BM pixels, BN channels), from (x, w) and (x_2, w_2)."""
@@ -192,26 +240,26 @@ def gluon_fprop(
         boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
     )  # fmt: skip
     columns = tl.cdiv(K * VEC[1], BN)
-    tiles = boxes * columns * groups
-    steps = PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK)
-    results, sizes = (y, bias, scale, shift, residual), (N, O, P, Q)
-    y_steps = (y_0, y_n, y_g, y_d, y_h, y_w, y_c)
+    COUNT: gl.constexpr = many(CLASSES)
+    tiling = (
+        boxes * columns * groups * COUNT, boxes, columns, magic, (lo_d, lo_h, lo_w),
+        (taps_d, taps_h, taps_w), (N, O, P, Q),
+    )  # fmt: skip
+    depth = PAIRS * tl.cdiv(C, BK)
+    results, y_steps = (y, bias, scale, shift, residual), (y_n, y_g, y_d, y_h, y_w, y_c)
     gl.warp_specialize(
         [
             (multiply, (
-                results, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
-                gl.constexpr(0), READERS, RANK, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND,
-                STAGES, ACTIVATION,
+                results, ring_of, tiling, depth, y_steps, K, gl.constexpr(0), READERS, RANK,
+                MOVE, CLASSES, STEP, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES, ACTIVATION,
             )),
             (multiply, (
-                results, ring_of, tiles, boxes, columns, magic, steps, sizes, y_steps, K,
-                gl.constexpr(1), READERS, RANK, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND,
-                STAGES, ACTIVATION,
+                results, ring_of, tiling, depth, y_steps, K, gl.constexpr(1), READERS, RANK,
+                MOVE, CLASSES, STEP, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES, ACTIVATION,
             )),
             (load, (
-                (x, w, x_2, w_2), ring_of, tiles, boxes, columns, magic, (lo_d, lo_h, lo_w),
-                (taps_d, taps_h, taps_w), (w_first, w_row, w_column), (w_d, w_h, w_w), C,
-                RANK, STRIDE, MOVE, PAIRS, BOX, BN, BK, BAND, STAGES,
+                (x, w, x_2, w_2), ring_of, tiling, (w_first, w_row, w_column), (w_d, w_h, w_w), C,
+                RANK, STRIDE, MOVE, CLASSES, STEP, PAIRS, BOX, BN, BK, BAND, STAGES,
             )),
         ],
         [4, 1],
@@ -243,49 +291,11 @@ def choose(task: Task) -> Tile:
 
 
 def plan(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task, after copies into the order that tensor maps need."""
-    tma.add(task, tile, partial(launches, programs=task.programs))
+    """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    tma.add(task, tile, lambda *given: (launch(*given, task.programs),))
 
 
-class Class(NamedTuple):
-    """Pixels of the big side that meet the same taps: each stride-th one, from `corner` on.
-
-    `geometry` is that of a result which has no others, made by those taps alone: each `step`-th
-    one from `tap` on.
-    """
-
-    geometry: Geometry
-    corner: Three
-    tap: Three
-    step: Three
-
-
-def classes(geometry: Geometry) -> Iterator[Class]:
-    """Yield the classes of an adjoint that have pixels; the taps of some are none.
-
-    Pixel corner + stride j meets window j + lo - m dilation at its m-th tap, for the `lo` and the
-    `dilation` of the class.
-    """
-    for at in product(*(range(min(s, n)) for s, n in zip(geometry.stride, geometry.big))):
-        axes = [_class(geometry, axis, at[axis]) for axis in range(3)]
-        big, filter_, lo, tap = (tuple(axis[n] for axis in axes) for n in range(4))
-        dilation = tuple(d // g for d, g in zip(geometry.dilation, geometry.common))
-        made = replace(
-            geometry, big=big, filter=filter_, stride=(1, 1, 1), dilation=dilation, lo=lo
-        )
-        yield Class(made, at, tap, geometry.step)
-
-
-def _class(geometry: Geometry, axis: int, corner: int) -> tuple[int, int, int, int]:
-    """Return (pixels, taps, lo, first tap) of a class along one axis."""
-    stride, common, step = (t[axis] for t in (geometry.stride, geometry.common, geometry.step))
-    pixels, phase = -(-(geometry.big[axis] - corner) // stride), corner + geometry.lo[axis]
-    tap = phase % stride // common * geometry.inverse[axis] % step
-    taps = max(-(-(geometry.filter[axis] - tap) // step), 0) if phase % common == 0 else 0
-    return pixels, taps, (phase - tap * geometry.dilation[axis]) // stride, tap
-
-
-def launches(
+def launch(
     geometry: Geometry,
     pairs: Pairs,
     y: Tensor,
@@ -293,54 +303,33 @@ def launches(
     tile: Tile,
     epilogue: Epilogue,
     programs: int,
-) -> list[Launch]:
-    """Return the launches that compute y from (x, w), as `tma.launch`; rows are pixels here.
+) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here.
 
     At most so many programs are launched, a multiprocessor each.
     """
-    if not scatter:
-        whole = Class(geometry, (0, 0, 0), (0, 0, 0), (1, 1, 1))
-        return [_launch(whole, pairs, y, scatter, tile, epilogue, programs)]
-    stride = geometry.stride[3 - geometry.rank :]
-    steps = (*y.strides[:2], *(step * s for step, s in zip(y.strides[2:], stride)))
-    made = []
-    for one in classes(geometry):
-        shape = (*y.shape[:2], *one.geometry.big[3 - geometry.rank :])
-        part = y._replace(shape=shape, strides=steps)
-        first = sum(map(mul, one.corner[3 - geometry.rank :], y.strides[2:]))
-        made.append(_launch(one, pairs, part, scatter, tile, epilogue, programs, first))
-    return made
-
-
-def _launch(
-    one: Class,
-    pairs: Pairs,
-    y: Tensor,
-    scatter: bool,
-    tile: Tile,
-    epilogue: Epilogue,
-    programs: int,
-    first: int = 0,
-) -> Launch:
-    """Return the launch that computes one class of y, which begins at element `first`."""
-    geometry, w = one.geometry, pairs[0][1]
-    arguments, constants = tma.given(
-        geometry, pairs, y, scatter, tile.bm, tile.bn, tile.bk, epilogue, first
-    )
+    classes, step, stride, read = ONES, ONES, geometry.stride, geometry
+    if scatter:
+        classes, step, stride = geometry.stride, geometry.step, ONES
+        move = (d // g for d, g in zip(geometry.dilation, geometry.common))
+        most = (-(-size // every) for size, every in zip(geometry.big, classes))
+        read = replace(geometry, big=tuple(most), dilation=tuple(move))
+    arguments, constants = tma.given(read, pairs, y, scatter, tile.bm, tile.bn, tile.bk, epilogue)
+    w = pairs[0][1]
     k = geometry.big_channels if scatter else geometry.small_channels
-    count = arguments["boxes"] * -(-k // tile.bn) * geometry.groups
+    count = arguments["boxes"] * prod(classes) * -(-k // tile.bn) * geometry.groups
     _, r, s = (1,) * (5 - len(w.shape)) + w.shape[2:]
     tap = arguments.pop("w_tap")
-    taps = [tap * n for n in (r * s, s, 1)]
-    more = (first // constants["VEC"][0], geometry.groups, *geometry.filter)
-    more += tuple(map(mul, one.step, taps))
-    arguments["w_first"] += sum(map(mul, one.tap, taps))
+    more = geometry.groups, *geometry.filter, *(tap * n for n in (r * s, s, 1))
+    arguments |= dict(zip(RUNTIME[len(tma.RUNTIME) - 1 :], more))
+    if classes != ONES:
+        arguments |= zip(("O", "P", "Q", "lo_d", "lo_h", "lo_w"), (*geometry.big, *geometry.lo))
     del constants["TAPS"]
     return Launch(
         gluon_fprop,
         (min(count, programs), 1, 1),
-        arguments | dict(zip(RUNTIME[len(tma.RUNTIME) - 1 :], more)),
-        constants | {"STRIDE": geometry.stride} | ring.constants(tile),
+        arguments,
+        constants | {"STRIDE": stride, "CLASSES": classes, "STEP": step} | ring.constants(tile),
         tile.warps,
         tile.stages,
     )

@@ -75,6 +75,37 @@ def taps_of(
 
 
 @triton.jit
+def class_along(e, lo, taps, size, MOVE: tl.constexpr, CLASSES: tl.constexpr, STEP: tl.constexpr):
+    """Return (corner, pixels, first, taps, read) of a class of pixels along one axis.
+
+    Its pixels are every CLASSES-th one from `corner` on. They meet every STEP-th tap from `first`
+    on, by which the one at `corner` meets what lies at `read`. Classes are numbered by their first
+    taps, so that those with the most come first, and those that no tap meets last.
+    """
+    first, apart = e % STEP, e // STEP
+    DILATION: tl.constexpr = -MOVE * (CLASSES // STEP)
+    phase = (first * DILATION + apart) % CLASSES
+    corner = (phase - lo) % CLASSES
+    corner += tl.where(corner < 0, CLASSES, 0)  # % has the sign of its left side
+    met = tl.where(apart == 0, tl.cdiv(tl.maximum(taps - first, 0), STEP), 0)
+    read = (corner + lo - first * DILATION) // CLASSES
+    return corner, tl.cdiv(size - corner, CLASSES), first, met, read
+
+
+@triton.jit
+def class_of(e, lo, taps, sizes, MOVE: tl.constexpr, CLASSES: tl.constexpr, STEP: tl.constexpr):
+    """Return what `class_along` does, each by axis, behind the images where it is sizes."""
+    d, h, w = e // (CLASSES[1] * CLASSES[2]), e // CLASSES[2] % CLASSES[1], e % CLASSES[2]
+    N, O, P, Q = sizes
+    d, o, t, met_t, read_d = class_along(d, lo[0], taps[0], O, MOVE[0], CLASSES[0], STEP[0])
+    h, p, r, met_r, read_h = class_along(h, lo[1], taps[1], P, MOVE[1], CLASSES[1], STEP[1])
+    w, q, s, met_s, read_w = class_along(w, lo[2], taps[2], Q, MOVE[2], CLASSES[2], STEP[2])
+    return (
+        (d, h, w), (N, o, p, q), (t, r, s), (met_t, met_r, met_s), (read_d, read_h, read_w)
+    )  # fmt: skip
+
+
+@triton.jit
 def below(position, size):
     """Return whether 0 <= position < size."""
     return position.to(tl.uint32, bitcast=True) < size.to(tl.uint32, bitcast=True)

@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .geometry import ITEMSIZE
+from .index import tile_of
 from .task import Task
 from .tile import Tile
 
@@ -63,6 +64,12 @@ def constants(tile: Tile) -> dict[str, Any]:
         "READERS": readers(tile.bm, tile.bn),
         "REGISTERS": REGISTERS,
     }
+
+
+@gluon.constexpr_function
+def turns(readers):
+    """Return how many groups take turns: every so-manieth tile of a program is a group's."""
+    return GROUPS // readers
 
 
 @triton.jit
@@ -130,6 +137,14 @@ def taken(full, free, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon.jit
+def place(tile, rows, columns, BAND: gl.constexpr):
+    """Return (group, row, column) of a tile."""
+    group = tile // (rows * columns)
+    row, column = tile_of(tile - group * (rows * columns), rows, columns, BAND)
+    return group, row, column
+
+
+@gluon.jit
 def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, ACROSS: gl.constexpr):
     """Return a block as (ROWS, DEPTH); with ACROSS its rows lie side by side."""
     if ACROSS:
@@ -139,25 +154,24 @@ def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, ACROSS: gl.constexpr)
 
 
 @gluon.jit
-def product(
-    left, right, full, free, order, turn, steps,
+def summed(
+    left, right, full, free, order, turn, block, steps,
     WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
     BK: gl.constexpr, ACROSS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Return a group's rows of the sum of left right^T over the blocks of a turn of the program.
+    """Return a group's rows of the sum of left right^T over `steps` blocks from `block` on.
 
     One product stays in flight, so that a block is given back one step after it was read. Groups
     that take turns begin when the other one has seen all its blocks: who waited for a completion
     before the last but one has passed would take that for it, which has the same parity.
     """
     ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    FIRST: gl.constexpr = WHICH % READERS * ROWS
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
     if READERS == 1:
         mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
     acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
     given = free.index(STAGES)  # in the first step there is nothing to give back
-    block = turn * steps
     last = block + steps
     while block != last:
         slot = slot_of(block, STAGES)
@@ -175,6 +189,19 @@ def product(
     acc = warpgroup_mma_wait(0, deps=[acc])
     mbarrier.arrive(given)
     return acc
+
+
+@gluon.jit
+def product(
+    left, right, full, free, order, turn, steps,
+    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, ACROSS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Return what `summed` does where all turns of the program have so many blocks."""
+    return summed(
+        left, right, full, free, order, turn, turn * steps, steps,
+        WHICH, READERS, BM, BN, BK, ACROSS, STAGES,
+    )  # fmt: skip
 
 
 @gluon.jit

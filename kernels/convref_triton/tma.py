@@ -310,12 +310,10 @@ def given(
     channels: int,
     depth: int,
     epilogue: Epilogue = PLAIN,
-    first: int = 0,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
 
-    Those of tiles are left to the kernel; `depth` is how many channels a block has, and `first`
-    where y begins, in elements.
+    Those of tiles are left to the kernel; `depth` is how many channels a block has.
     """
     x, w = pairs[0]
     sides = (geometry.big, geometry.big_channels), (geometry.small, geometry.small_channels)
@@ -339,7 +337,7 @@ def given(
     tensors = {"y": y, **epilogue._asdict()}
     activation = tensors.pop("activation")
     arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
-    vec = vector(y.dtype, y_n, y_c * k, *y_pixel, first), vector(y.dtype, k)
+    vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
     los = (-lo for lo in geometry.lo) if scatter else geometry.lo
     w_place = ((taps - 1) * tap, -tap) if geometry.flip else (0, tap)
     w_group = (0, c) if scatter else (k, 0)
@@ -353,7 +351,7 @@ def given(
         "MOVE": tuple(-d for d in geometry.dilation) if scatter else geometry.dilation,
         "PAIRS": len(pairs),
         "BOX": box,
-        "WIDE": first + y.image_span + box[0] * abs(y_n) >= LIMIT,
+        "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
         "UNIT": y_c == 1,
         "VEC": vec,
         "ACTIVATION": activation,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -18,7 +18,7 @@ pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=Impo
 from convref_triton import ring
 
 SLOT, PARITY, FREED = ring.slot_of.fn, ring.parity_of.fn, ring.freed.fn
-PASSED_ON = ring.passed_on.fn
+PASSED_ON, TURNS = ring.passed_on.fn, ring.turns
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +62,14 @@ def loader(blocks, stages):
         yield "load", slot, block
 
 
-def group(which, turns, steps, stages, readers, ordered):
-    """Return what a warp group does: as `ring.product`, turn by turn."""
-    for turn in range(0 if readers > 1 else which, turns, 1 if readers > 1 else 2):
-        before = None
+def group(which, steps, stages, readers, ordered):
+    """Return what a warp group does, turn by turn: as `ring.summed` with `steps` blocks each."""
+    taking = TURNS(readers)
+    for turn in range(which % taking, len(steps), taking):
+        first, before = sum(steps[:turn]), None
         if readers == 1 and ordered:
             yield "wait", f"order{which}", PASSED_ON(turn, which)
-        for block in range(turn * steps, (turn + 1) * steps):
+        for block in range(first, first + steps[turn]):
             slot = SLOT(Word(block), stages)
             yield "wait", f"full{slot}", PARITY(Word(block), stages)
             yield "begin", slot, block
@@ -77,13 +78,14 @@ def group(which, turns, steps, stages, readers, ordered):
             before = slot, block
         if readers == 1 and ordered:
             yield "arrive", f"order{1 - which}", 1
-        yield "end", *before
+        if before is not None:
+            yield "end", *before
 
 
-def explored(turns, steps, stages, readers, ordered=True):
-    """Go through all states; return how many there are."""
-    actors = [tuple(loader(turns * steps, stages))]
-    actors += [tuple(group(g, turns, steps, stages, readers, ordered)) for g in range(2)]
+def explored(steps, stages, readers, ordered=True):
+    """Go through all states of turns with so many blocks each; return how many there are."""
+    actors = [tuple(loader(sum(steps), stages))]
+    actors += [tuple(group(g, steps, stages, readers, ordered)) for g in range(2)]
     names = [f"{kind}{n}" for kind in ("free", "full") for n in range(stages)]
     phases = tuple((name, 0) for name in (*names, "order0", "order1"))
     todo = [State((0, 0, 0), frozenset(), (-1,) * stages, phases, frozenset())]
@@ -141,13 +143,19 @@ def arrived(state, name, count):
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_no_order_of_events_is_wrong(stages, readers, steps):
     for turns in range(6):
-        assert explored(turns, steps, stages, readers) > turns
+        assert explored((steps,) * turns, stages, readers) > turns
+
+
+@given(st.lists(st.integers(0, 3), max_size=5), st.integers(2, 4), st.integers(1, 2))
+@example([2, 0, 0, 3, 0], 2, 1)
+def test_turns_may_have_different_numbers_of_blocks_or_none(steps, stages, readers):
+    assert explored(tuple(steps), stages, readers) >= 1
 
 
 def test_groups_that_do_not_wait_for_their_turn_read_what_is_not_theirs():
     """A slot that comes round twice has the parity that a group waits for two rounds later."""
     with pytest.raises(Wrong, match="is read where"):
-        explored(2, 4, 2, 1, ordered=False)
+        explored((4, 4), 2, 1, ordered=False)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(2, 9))
