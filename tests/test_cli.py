@@ -181,6 +181,21 @@ def test_main_turns_errors_into_exit_status_2():
     assert errors.startswith("convref: line: token 'nonsense' at column 1")
 
 
+def test_what_is_refused_is_not_called_right(tmp_path, monkeypatch):
+    text = (
+        "from convref.backends.loops import LoopsBackend\n"
+        "class Picky(LoopsBackend):\n"
+        "    def supports(self, call):\n"
+        "        return None if call.pass_ == 'jvp' else 'no'\n"
+        "picky = Picky()\n"
+    )
+    (tmp_path / "picky.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check = ("check", "picky:picky", "--op", "relu", "--examples", "20")
+    assert re.search(r"20 examples, .*nothing judged yet", run(*check, "--pass", "fprop")[1])
+    assert re.search(r"20 examples, .*\d+ of them judged, all right", run(*check)[1])
+
+
 def test_a_module_in_the_current_folder_is_found(tmp_path):
     (tmp_path / "beside.py").write_text("from convref.backends.loops import backend")
     code = "import sys; sys.path.remove('')\n"

@@ -456,7 +456,7 @@ def _picture(found: dict[str, Any]) -> str:
     axes.set_facecolor("#e8f3e8")
     shown = axes.imshow(wrong, cmap="YlOrRd", extent=extent, interpolation="nearest")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     figure.colorbar(shown, ax=axes, label="log10 |got - reference|")
     text = io.BytesIO()
     figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})

@@ -67,8 +67,11 @@ def _rate(outcome: Outcome) -> str:
     tally = outcome.tally
     speed = tally.examples / outcome.elapsed if outcome.elapsed else 0.0
     bad = {v: tally.count(v) for v in VERDICTS if v not in HARMLESS}
-    good = "[green]all right[/]" if tally.examples else "no answer yet"
+    passed_over = tally.count("unsupported") + tally.count("known")
+    judged = tally.examples - passed_over
+    good = "[green]all right[/]" if judged else "nothing judged yet"
     words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or good
+    words = f"{judged:,} of them judged, {words}" if judged and passed_over else words
     return f"{tally.examples:,} examples, {speed:,.{int(speed < 10)}f}/s, {words}"
 
 

@@ -112,7 +112,8 @@ def test_what_is_listed_is_skipped_or_expected_and_nothing_else(adopter, files, 
 
 
 def test_what_nothing_met_is_said(adopter):
-    entries = "conv.grop-f32\npass = fprop, any.d >= 900\nconv.fprop:n1c1k1_i900_f1"
+    mended = "conv.fprop-f32"
+    entries = f"conv.grop-f32\n{mended}\npass = fprop, any.d >= 900\nconv.fprop:n1c1k1_i900_f1"
     done = adopter("mine", F32, xfails=entries, skips="conv.jvp-f32")
     for entry in entries.splitlines():
         assert f"xfails: nothing met '{entry}'" in done.stdout
@@ -130,6 +131,19 @@ def test_what_nothing_met_is_said(adopter):
 )
 def test_wrong_use_ends_at_once_with_one_sentence(adopter, backend, files, said):
     done = adopter(backend, F32, **files)
+    assert done.returncode not in (0, 1)
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--convref-ops=pools", "op is 'pools', needs one of conv"),
+        ("--convref-dtypes=float32", "dtype is 'float32', needs one of bf16"),
+    ],
+)
+def test_a_misspelt_name_is_no_empty_suite(adopter, option, said):
+    done = adopter("mine", option)
     assert done.returncode not in (0, 1)
     assert said in done.stdout + done.stderr
 
