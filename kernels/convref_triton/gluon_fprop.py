@@ -26,7 +26,7 @@ from .gather import ONES, strides, unit
 from .geometry import Geometry, Tensor
 from .index import class_of
 from .launch import Launch
-from .ring import PART, closed, in_parts, opened, place, summed, taken, turns
+from .ring import PART, closed, in_parts, opened, place, shared_out, summed, taken, turns
 from .table import Tile
 from .task import Epilogue, Pairs, Task
 from .tma import corner, in_image
@@ -145,10 +145,14 @@ def load(
 
 
 @gluon.constexpr_function
-def stored_as(rows, activation):
-    """Return the layout of the columns that a group stores at a time: 16 bytes of a thread."""
+def stored_as(rows, activation, whole=False):
+    """Return the layout of the columns that a group stores at a time: 16 bytes of a thread.
+
+    With `whole` they are fewer than the tile has, where a part would be all of it.
+    """
     # The error function takes registers that parts of 128 rows leave no room for.
-    columns = PART.value // 2 if activation == "gelu" and rows > 64 else PART.value
+    half = rows > 64 and (whole or activation == "gelu")
+    columns = PART.value // 2 if half else PART.value
     return gl.BlockedLayout([1, 8], [256 // columns, columns // 8], [4, 1], [1, 0])
 
 
@@ -175,8 +179,8 @@ def store(
 
 @gluon.jit
 def multiply(
-    tensors, ring_of, tiling, depth, y_steps, K,
-    WHICH: gl.constexpr, READERS: gl.constexpr, RANK: gl.constexpr, MOVE: gl.constexpr,
+    WHICH: gl.constexpr, tensors, ring_of, tiling, depth, y_steps, K,
+    READERS: gl.constexpr, RANK: gl.constexpr, MOVE: gl.constexpr,
     CLASSES: gl.constexpr, STEP: gl.constexpr, BOX: gl.constexpr,
     WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
@@ -247,22 +251,15 @@ def gluon_fprop(
     )  # fmt: skip
     depth = PAIRS * tl.cdiv(C, BK)
     results, y_steps = (y, bias, scale, shift, residual), (y_n, y_g, y_d, y_h, y_w, y_c)
-    gl.warp_specialize(
-        [
-            (multiply, (
-                results, ring_of, tiling, depth, y_steps, K, gl.constexpr(0), READERS, RANK,
-                MOVE, CLASSES, STEP, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES, ACTIVATION,
-            )),
-            (multiply, (
-                results, ring_of, tiling, depth, y_steps, K, gl.constexpr(1), READERS, RANK,
-                MOVE, CLASSES, STEP, BOX, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES, ACTIVATION,
-            )),
-            (load, (
-                (x, w, x_2, w_2), ring_of, tiling, (w_first, w_row, w_column), (w_d, w_h, w_w), C,
-                RANK, STRIDE, MOVE, CLASSES, STEP, PAIRS, BOX, BN, BK, BAND, STAGES,
-            )),
-        ],
-        [4, 1],
+    shared_out(
+        multiply, (
+            results, ring_of, tiling, depth, y_steps, K, READERS, RANK, MOVE, CLASSES, STEP, BOX,
+            WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES, ACTIVATION,
+        ),
+        load, (
+            (x, w, x_2, w_2), ring_of, tiling, (w_first, w_row, w_column), (w_d, w_h, w_w), C,
+            RANK, STRIDE, MOVE, CLASSES, STEP, PAIRS, BOX, BN, BK, BAND, STAGES,
+        ),
         REGISTERS,
     )  # fmt: skip
     closed(full, free, order, STAGES)

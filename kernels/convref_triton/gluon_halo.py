@@ -35,7 +35,7 @@ from .geometry import LIMIT, Tensor
 from .gluon_fprop import MOST_APART, load_box, place, store, stored_as
 from .index import divisor
 from .launch import Descriptor, Launch
-from .ring import closed, freed, opened, parity_of, passed_on, slot_of, taken
+from .ring import PART, closed, freed, opened, parity_of, passed_on, slot_of, taken
 from .table import Tile
 from .task import Epilogue, Pairs, Task
 from .tma import Four, corner, in_boxes, in_image
@@ -175,7 +175,7 @@ def multiply(
     ROWS: gl.constexpr = BM // READERS
     FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
     TURNS: gl.constexpr = 1 if READERS > 1 else 2
-    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION)
+    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION, BN == PART)
     begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
