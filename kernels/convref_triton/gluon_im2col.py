@@ -15,19 +15,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
-from . import ring
-from .index import pixel, tile_of
-from .ring import PART, closed, in_parts, opened, taken
+from .index import pixel
+from .ring import PART, closed, in_parts, opened, place, product, shared_out, taken, turns
 
 VECTOR = gl.constexpr(8)  # channels that strides of a result are counted in
-
-
-@gluon.jit
-def place(tile, rows, columns, BAND: gl.constexpr):
-    """Return (group, row, column) of a tile."""
-    group = tile // (rows * columns)
-    row, column = tile_of(tile - group * (rows * columns), rows, columns, BAND)
-    return group, row, column
 
 
 @gluon.jit
@@ -72,23 +63,21 @@ def load(
 
 @gluon.jit
 def multiply(
-    y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased,
-    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    WHICH: gl.constexpr, y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased,
+    READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
     BK: gl.constexpr, BAND: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Compute a group's tiles, or its rows of all tiles, and store them in parts."""
     K = K * VECTOR
     ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
-    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    TURNS: gl.constexpr = turns(READERS)
     OUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // PART, PART // 8], [4, 1], [1, 0])
-    begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
+    for turn in range(WHICH % TURNS, tl.cdiv(tiles - program, programs), TURNS):
         tile = program + turn * programs
-        acc = ring.product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, False, STAGES)
+        acc = product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, False, STAGES)
         group, row, column = place(tile, rows, columns, BAND)
-        first = row * BM + FIRST
+        first = row * BM + WHICH % READERS * ROWS
         i = gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
         to_y = y + first.to(gl.int64) * (K * groups) + group * K
         parts = in_parts(acc, BN // PART)
@@ -121,24 +110,16 @@ def gluon_im2col(
     rows, columns = tl.cdiv(M, BM), tl.cdiv(K * VECTOR, BN)
     tiles = rows * columns * groups
     steps = taps_d * taps_h * taps_w * tl.cdiv(C, BK)
-    gl.warp_specialize(
-        [
-            (multiply, (
-                y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased,
-                gl.constexpr(0), READERS, BM, BN, BK, BAND, STAGES,
-            )),
-            (multiply, (
-                y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased,
-                gl.constexpr(1), READERS, BM, BN, BK, BAND, STAGES,
-            )),
-            (load, (
-                x, w, ring_of, tiles, rows, columns, magic, (stride_d, stride_h, stride_w),
-                (lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (aside_d, aside_h, aside_w),
-                (w_first, w_row, w_column), (w_d, w_h, w_w), C,
-                RANK, BM, BN, BK, BAND, STAGES,
-            )),
-        ],
-        [4, 1],
+    shared_out(
+        multiply, (
+            y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased, READERS,
+            BM, BN, BK, BAND, STAGES,
+        ),
+        load, (
+            x, w, ring_of, tiles, rows, columns, magic, (stride_d, stride_h, stride_w),
+            (lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (aside_d, aside_h, aside_w),
+            (w_first, w_row, w_column), (w_d, w_h, w_w), C, RANK, BM, BN, BK, BAND, STAGES,
+        ),
         REGISTERS,
     )  # fmt: skip
     closed(full, free, order, STAGES)

@@ -26,7 +26,7 @@ from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from .gluon_fprop import MOST_APART, load_box
 from .index import divisor, tile_of
 from .launch import Descriptor, Launch
-from .ring import PART, closed, in_parts, opened, product, taken
+from .ring import PART, closed, in_parts, opened, product, shared_out, taken, turns
 from .table import Tile
 from .task import Task
 from .tma import Four, corner, in_boxes, is_mapped, mapped
@@ -81,8 +81,8 @@ def load(
 
 @gluon.jit
 def multiply(
-    w, ring_of, items, tiles, groups, steps, w_place, K, C,
-    WHICH: gl.constexpr, READERS: gl.constexpr, TAPS: gl.constexpr,
+    WHICH: gl.constexpr, w, ring_of, items, tiles, groups, steps, w_place, K, C,
+    READERS: gl.constexpr, TAPS: gl.constexpr,
     WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr,
@@ -94,17 +94,15 @@ def multiply(
     w_0, w_g, w_z = w_0 * VEC[0], w_g * VEC[0], w_z.to(gl.int64) * VEC[0]
     w_c, C = unit(w_c, UNIT, 1, WIDE), C * VEC[1]
     ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
-    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    TURNS: gl.constexpr = turns(READERS)
     LAST: gl.constexpr = 128 // w.dtype.element_ty.primitive_bitwidth  # of 16 bytes
     OUT: gl.constexpr = gl.BlockedLayout([1, LAST], [LAST // 2, 64 // LAST], [4, 1], [1, 0])
-    begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(begin, tl.cdiv(items - program, programs), TURNS):
+    for turn in range(WHICH % TURNS, tl.cdiv(items - program, programs), TURNS):
         item = program + turn * programs
         acc = product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, True, STAGES)
         split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
-        row = k + FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+        row = k + WHICH % READERS * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
         to_w = split * w_z + group.to(gl.int64) * w_g + w_0 + (t * w_t + r * w_r + s * w_s)
         parts = in_parts(acc, BN // PART)
         for part in gl.static_range(BN // PART):
@@ -135,22 +133,15 @@ def gluon_wgrad(
         boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
     )  # fmt: skip
     w_place = (w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z)
-    gl.warp_specialize(
-        [
-            (multiply, (
-                w, ring_of, items, tiles, groups, steps, w_place, K, C,
-                gl.constexpr(0), READERS, TAPS, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES,
-            )),
-            (multiply, (
-                w, ring_of, items, tiles, groups, steps, w_place, K, C,
-                gl.constexpr(1), READERS, TAPS, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES,
-            )),
-            (load, (
-                a, b, ring_of, items, tiles, groups, magic, (lo_d, lo_h, lo_w), steps,
-                K, C * VEC[1], RANK, TAPS, STRIDE, MOVE, BOX, BM, BN, BAND, STAGES,
-            )),
-        ],
-        [4, 1],
+    shared_out(
+        multiply, (
+            w, ring_of, items, tiles, groups, steps, w_place, K, C, READERS, TAPS, WIDE, UNIT, VEC,
+            BM, BN, BK, BAND, STAGES,
+        ),
+        load, (
+            a, b, ring_of, items, tiles, groups, magic, (lo_d, lo_h, lo_w), steps, K, C * VEC[1],
+            RANK, TAPS, STRIDE, MOVE, BOX, BM, BN, BAND, STAGES,
+        ),
         REGISTERS,
     )  # fmt: skip
     closed(full, free, order, STAGES)

@@ -8,12 +8,11 @@ product with the filter turned round. What `tma` says of padding and strangers h
 lies outside of x is zero, channels beyond the last are zeros in w too, and rows beyond the last
 pixel are images that there are not, and are not stored.
 
-`python -m convref_triton.im2col`, by a Triton that has such loads, writes the file of kernels.
+`carry` makes the file of kernels.
 """
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from math import prod
 from operator import mul
@@ -31,7 +30,7 @@ MODULE = "gluon_im2col"
 MADE_OF = (MODULE, "ring", "index")
 TILES = (Tile(128, 256, 64, 4, 4), Tile(128, 128, 64, 4, 4))  # rows are pixels
 RANKS = (2, 3)  # spatial axes of maps; one is two of which the first has one line
-DTYPES = {"bf16": "bf16", "f16": "fp16"}  # and how Triton calls them
+DTYPES = ("bf16", "f16")
 BITS = {2: 8, 3: 5}  # of an offset, and of a corner with its sign, by the spatial axes of a map
 MOST_APART = 8  # pixels, along an axis
 VECTOR = 8  # channels that a result's are counted in
@@ -172,63 +171,3 @@ def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
         *geometry.stride, *los, *taps, *geometry.dilation,
         first, w_row, w_column, *steps,
     )  # fmt: skip
-
-
-# What follows needs a Triton whose Gluon loads rows of pixels, and no torch.
-
-PTX_VERSION = 86  # the oldest that has these loads: any assembler since CUDA 12.7 takes it
-# No paths of the machine that compiles, and no doubt about fusion.
-ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
-TOLD = ["num_warps", "num_ctas", "shared", "tensordesc_meta"]  # of the metadata
-TOLD += [f"{kind}_scratch_{what}" for kind in ("global", "profile") for what in ("size", "align")]
-
-
-def compiled(dtype: str, rank: int, tile: Tile) -> Carried:
-    """Return the kernel of a type and a tile for maps of so many spatial axes."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.experimental.gluon import language as gl
-    from triton.experimental.gluon._runtime import GluonASTSource
-
-    from . import gluon_im2col, ring
-
-    kernel, kind = gluon_im2col.gluon_im2col, DTYPES[dtype]
-    constants = {"RANK": rank, **ring.constants(tile)}
-    signature = {p.name: "constexpr" if p.is_constexpr else "i32" for p in kernel.params}
-    signature |= {"y": f"*{kind}", "bias": f"*{kind}"}
-    for name, block in (("x", (tile.bm, tile.bk)), ("w", (tile.bn, tile.bk))):
-        layout = gl.NVMMASharedLayout.get_default_for([*block], gl.dtype(kind))
-        mode, more = ("_im2col", f",input_rank={rank + 2}") if name == "x" else ("", "")
-        sizes = ",".join(map(str, block))
-        signature[name] = f"tensordesc{mode}<{kind}[{sizes}]{more},{layout!r}>"
-    names = list(signature)
-    given = {(names.index(name),): value for name, value in constants.items()}
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ("y", "bias")}
-    made = triton.compile(
-        GluonASTSource(kernel, signature, given, aligned),
-        target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": tile.warps, "ptx_version": PTX_VERSION},
-    )
-    told = made.metadata._asdict()
-    return Carried(
-        made.name,
-        {"dtype": dtype, "RANK": rank, "tile": list(tile)},
-        {name: kind for name, kind in signature.items() if kind != "constexpr"},
-        {name: told[name] for name in TOLD},
-        carried.bare(made.asm["ptx"]),
-    )
-
-
-def main() -> int:
-    """Compile all kernels and write their file."""
-    import triton
-
-    os.environ |= ENVIRONMENT
-    made = [compiled(dtype, rank, tile) for dtype in DTYPES for rank in RANKS for tile in TILES]
-    made_of = {module: carried.digest(module) for module in MADE_OF}
-    print(carried.keep(MODULE, carried.File(tuple(made), triton.__version__, made_of)))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

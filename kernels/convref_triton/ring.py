@@ -137,6 +137,32 @@ def taken(full, free, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon.jit
+def group(multiply, given, WHICH: gl.constexpr):
+    """Let a group multiply, told which one it is."""
+    multiply(WHICH, *given)
+
+
+@gluon.jit
+def loader(load, given):
+    """Let a warp load."""
+    load(*given)
+
+
+@gluon.jit
+def shared_out(multiply, given, load, loads, REGISTERS: gl.constexpr):
+    """Let two groups multiply what one more warp loads."""
+    gl.warp_specialize(
+        [
+            (group, (multiply, given, gl.constexpr(0))),
+            (group, (multiply, given, gl.constexpr(1))),
+            (loader, (load, loads)),
+        ],
+        [4, 1],
+        REGISTERS,
+    )
+
+
+@gluon.jit
 def place(tile, rows, columns, BAND: gl.constexpr):
     """Return (group, row, column) of a tile."""
     group = tile // (rows * columns)
