@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convref.judge import TF32_UNIT, UNITS
@@ -29,8 +29,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from convref_triton.interpreter import _machine
 from convref_triton.interpreter.mend import cut_to_tf32, narrow, widen
+from convref_triton.interpreter.private import TensorHandle, numpy_dtype, short_cuts
 
+THEIRS = {name: getattr(owner, name) for owner, name in short_cuts()}
 I32, I64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 FLOATS = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 NAN, INF = math.nan, math.inf
@@ -469,6 +472,54 @@ def _parity(a, b):
     odd = (a % 2 != 0) ^ (b % 2 != 0)
     both = (a % 2 != 0) + (b % 2 != 0)
     return (odd == both).to(tl.int32)
+
+
+SCALARS = (tl.int1, tl.int8, tl.int32, tl.int64, tl.uint8, tl.uint32, tl.float16, tl.bfloat16,
+           tl.float32, tl.float64, tl.pointer_type(tl.float32))  # fmt: skip
+SHAPES = st.sampled_from([(), (1,), (4,), (8,), (1, 4), (8, 1), (8, 4)])
+TENSORS = st.tuples(st.sampled_from(SCALARS), SHAPES)
+PLAIN = st.sampled_from([0, 1, -1, 127, 128, -129, 2**31 - 1, 2**31, 2**63, -(2**70), True, 0.5])
+
+
+def operand(drawn):
+    """Return a drawn tensor as the interpreter has it; a number is one already."""
+    if not isinstance(drawn, tuple):
+        return drawn
+    dtype, shape = drawn
+    data = np.arange(math.prod(shape)).reshape(shape or (1,)).astype(numpy_dtype(dtype))
+    kind = tl.block_type(dtype, list(shape)) if shape else dtype
+    return tl.tensor(TensorHandle(data, dtype), kind)
+
+
+def told(work):
+    """Return what tells results apart: types and data, or the error."""
+    try:
+        found = work()
+    except Exception as error:  # whatever Triton raises
+        return type(error), str(error)
+    pair = found if isinstance(found, tuple) else (found,)
+    return [(str(t.type), str(t.handle.dtype), t.handle.data.tolist()) for t in pair]
+
+
+@settings(max_examples=10 * settings.default.max_examples)
+@given(TENSORS, TENSORS | PLAIN, st.tuples(*[st.booleans()] * 4), st.sampled_from(SCALARS[:-1]))
+def test_what_is_cut_short_comes_out_as_triton_has_it(lhs, rhs, flags, goal):
+    _, twins = _machine()
+    semantic, cut = twins.semantic, short_cuts()
+
+    def outcomes():
+        left, right = operand(lhs), operand(rhs)
+        yield told(lambda: semantic.binary_op_type_checking_impl(left, right, *flags))
+        yield told(lambda: semantic.cast(left, goal))
+
+    with twins.language():
+        ours = list(outcomes())
+        with pytest.MonkeyPatch.context() as patch:
+            for (owner, name), function in cut.items():
+                patch.setattr(owner, name, THEIRS[name])
+                assert function.__code__ is not THEIRS[name].__code__
+            theirs = list(outcomes())
+    assert ours == theirs
 
 
 def test_booleans_add_modulo_two():

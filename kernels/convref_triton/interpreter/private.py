@@ -30,6 +30,7 @@ __all__ = [
     "language_patches",
     "numpy_dtype",
     "remembered_types",
+    "short_cuts",
 ]
 NEEDS = "3.6 to 3.9"
 LANGUAGE = "triton.language"
@@ -54,9 +55,18 @@ except ImportError as error:
     ) from error
 
 JITTED = (JITFunction, InterpretedFunction)
-numpy_dtype = _get_np_dtype
 NO_NAN, ALL_NAN = ir.PROPAGATE_NAN.NONE, ir.PROPAGATE_NAN.ALL
 TF32, TF32X3 = ir.INPUT_PRECISION.TF32, ir.INPUT_PRECISION.TF32x3
+
+
+_numbers: dict[str, Any] = {}
+
+
+def numpy_dtype(type: Any) -> Any:
+    """Return NumPy's type of the elements of a type of the language."""
+    if type.name not in _numbers:
+        _numbers[type.name] = _get_np_dtype(type)
+    return _numbers[type.name]
 
 
 def language_patches(builder: Any, semantic: Any) -> dict[tuple[Any, str], Any]:
@@ -108,17 +118,55 @@ def remembered_types() -> dict[tuple[Any, str], Any]:
             tensors[type.name] = dict(vars(self))
         vars(self).update(tensors[type.name], handle=handle)
 
-    numbers: dict[str, Any] = {}
-
-    def numpy_dtype_of(type: Any) -> Any:
-        if type.name not in numbers:
-            numbers[type.name] = _get_np_dtype(type)
-        return numbers[type.name]
-
     return {
         (block, "__init__"): block_init,
         (tensor, "__init__"): tensor_init,
-        (_interpreter, "_get_np_dtype"): numpy_dtype_of,
+        (_interpreter, "_get_np_dtype"): numpy_dtype,
+    }
+
+
+# Types that no operation on two of them promotes, and the numbers that become signed ones.
+SIGNED = {f"int{bits}": range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)}
+KEPT = {*SIGNED, *(f"u{name}" for name in SIGNED), "int1", "fp32"}
+
+
+def short_cuts() -> dict[tuple[Any, str], Any]:
+    """Return by (owner, name) what leaves operands alone that need no conversion: most of them."""
+    tensor, owner = tl.core.tensor, TritonSemantic
+    check, broadcast = owner.binary_op_type_checking_impl, owner.broadcast_impl_value
+    cast = owner.cast
+
+    def checked(
+        self: Any, lhs: Any, rhs: Any, allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False,
+        arithmetic_check: bool = True, div_or_mod: bool = False,
+    ) -> Any:  # fmt: skip
+        if type(lhs) is tensor:
+            kind = lhs.type.scalar
+            if type(rhs) is tensor:
+                if kind.name in KEPT and kind.name == rhs.type.scalar.name:
+                    return spread(self, lhs, rhs)
+            elif type(rhs) is int and arithmetic_check and rhs in SIGNED.get(kind.name, ()):
+                return spread(self, lhs, self.scalar_constant(rhs, kind))
+        return check(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+
+    def spread(self: Any, lhs: Any, rhs: Any) -> Any:
+        left, right = lhs.type, rhs.type
+        if left.is_block() is right.is_block():
+            if lhs.handle.data.shape == rhs.handle.data.shape:
+                return lhs, rhs
+        elif left.scalar.name == right.name:
+            return lhs, self.tensor(self.builder.create_splat(left, rhs.handle), left)
+        return broadcast(self, lhs, rhs)
+
+    def converted(self: Any, input: Any, dst_ty: Any, *rest: Any, **more: Any) -> Any:
+        if input.type.scalar is dst_ty.scalar:
+            return input
+        return cast(self, input, dst_ty, *rest, **more)
+
+    return {
+        (owner, "binary_op_type_checking_impl"): checked,
+        (owner, "broadcast_impl_value"): spread,
+        (owner, "cast"): converted,
     }
 
 

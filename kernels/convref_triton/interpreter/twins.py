@@ -22,7 +22,14 @@ import triton.language as tl
 from convref.errors import message
 
 from .mend import index_of, loop, reduction
-from .private import JITTED, LANGUAGE, TritonSemantic, language_patches, remembered_types
+from .private import (
+    JITTED,
+    LANGUAGE,
+    TritonSemantic,
+    language_patches,
+    remembered_types,
+    short_cuts,
+)
 
 _LANGUAGES = (tl, tl.core, tl.math, tl.standard, tl.random, tl.core.tensor)
 _MISSING = object()
@@ -133,7 +140,7 @@ class Twins:
             **{f.__name__: f for f in (_truth, _negation, _all, _any)},
         }
         own = {"range": loop, "reduce": reduction(self.semantic), **patches}
-        theirs = language_patches(builder, self.semantic) | remembered_types()
+        theirs = language_patches(builder, self.semantic) | remembered_types() | short_cuts()
         self._patches = self._all_patches(theirs, own)
 
     def _all_patches(
