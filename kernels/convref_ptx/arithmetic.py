@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ TINY = np.finfo(np.float32).tiny
 
 
 def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
-    return numbers.BINARY[name](a, b).astype(a.dtype)
+    return numbers.BINARY[name](a, b).astype(a.dtype, copy=False)
 
 
 def _compared(name: str, kind: str, a: Array, b: Array) -> Array:
@@ -109,7 +110,6 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", _compared),
     (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", _compared),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", _compared),
-    (r"mov\.pred", "pred", lambda a: a),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
     (r"cvt\.(f64)\.(f32)", "{1}", _converted),
     (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
@@ -130,6 +130,7 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 # What makes each bit out of bits that, all zeros or all ones, show whether it depends on them.
 BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(and|or)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
+    (r"mov\.pred", "pred", lambda a: a),
     (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
@@ -137,55 +138,78 @@ BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 )
 
 
-def _either(m: Machine) -> tuple[int, ...]:
-    """Return what bits that nothing defines are to be, where they may go on."""
-    return (1, 0) if m.undefined else (1,)
+@cache
+def _kinds(kinds: str, groups: tuple[str, ...]) -> list[str]:
+    return kinds.format(*groups).split()
 
 
-def _add(pattern: str, kinds: str, function: Callable[..., Array], lax: bool = False) -> None:
+def _compute(
+    m: Machine, i: Instruction, lanes: Array, to: Any, pairs: Any, function: Any, bitwise: bool
+) -> None:
+    """Write a function of operands and their types to one register, or a part of it to each.
+
+    Of what nothing defines nothing is made; `bitwise`, only bits that depend on it: they are
+    looked for with all of it ones, then zeros.
+    """
+    lacking = [x for word, _ in pairs if (x := m.lacks(word, lanes)) is not None]
+
+    def found(bits: int) -> Array:
+        value: Array = function(*(m.read(i, word, kind, lanes, bits) for word, kind in pairs))
+        return value if value.dtype == bool else value.view(numbers.BITS[8 * value.itemsize])
+
+    value, lacks = found(1), None
+    if lacking and bitwise:
+        lacks = value ^ found(0)
+    elif lacking:
+        lacks = np.zeros_like(value)
+        where = np.any([mask != 0 for mask in lacking], 0)
+        lacks[..., where] = ~lacks[..., where]
+    if isinstance(to, str):
+        m.write(i, to, value, lanes, lacks)
+        return
+    for n, word in enumerate(to):
+        m.write(i, word, value[n], lanes, None if lacks is None else lacks[n])
+
+
+def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool = False) -> None:
     @operation(pattern)
     def run(m: Machine, i: Instruction, lanes: Array, *groups: str) -> None:
         to, *given = i.operands
-        pairs = tuple(zip(given, kinds.format(*groups).split()))
+        pairs = list(zip(given, _kinds(kinds, groups)))
         try:
-            value, *least = (
-                function(*groups, *(m.read(i, *pair, lanes, bits) for pair in pairs))
-                for bits in (_either(m) if lax else (-1,))
-            )
+            _compute(m, i, lanes, to, pairs, partial(function, *groups), bitwise)
         except ZeroDivisionError as error:
             raise Fault(f"{i.text}: {error}") from None
-        m.write(i, to, value, lanes, *least)
 
 
 for _row in ROWS:
     _add(*_row)
 for _row in BITWISE:
-    _add(*_row, lax=True)
+    _add(*_row, bitwise=True)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")
 def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     """Compare the lower numbers of two registers, then the upper ones; a predicate each."""
     to, *given = i.operands
-    pairs = _halves(kind, [m.read(i, word, "b32", lanes) for word in given])
-    for predicate, value in zip(to.split("|"), numbers.related(name, *pairs).reshape(-1, 2).T):
-        m.write(i, predicate, value, lanes)
+
+    def compared(*words: Array) -> Array:
+        return numbers.related(name, *_halves(kind, words)).reshape(-1, 2).T
+
+    pairs = [(word, "b32") for word in given]
+    _compute(m, i, lanes, tuple(to.split("|")), pairs, compared, False)
 
 
 @operation(rf"mov\.({_WORD})")
 def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     """Copy a register; several make one, the first its lower part, or one makes several."""
     to, a = i.operands
-    width = numbers.width(kind)
-
-    def part(words: Any) -> str:
-        return f"b{width // (len(words) if isinstance(words, tuple) else 1)}"
-
     given = a if isinstance(a, tuple) else (a,)
-    for word in given if len(given) > 1 else ():  # one part may be what nobody will look at
-        m.leave(i, word)
-    read = [[m.read(i, word, part(a), lanes, bits) for word in given] for bits in _either(m)]
-    kinds = numbers.BITS[numbers.width(part(to))]
-    parts = [np.stack(words, -1).view(kinds) for words in read]
-    for n, word in enumerate(to if isinstance(to, tuple) else (to,)):
-        m.write(i, word, parts[0][:, n], lanes, *(other[:, n] for other in parts[1:]))
+    pairs = [(word, f"b{numbers.width(kind) // len(given)}") for word in given]
+    bits = numbers.BITS[numbers.width(kind) // (len(to) if isinstance(to, tuple) else 1)]
+
+    def joined(*parts: Array) -> Array:
+        words = np.stack(parts, -1) if len(parts) > 1 else parts[0].reshape(-1, 1)
+        return np.ascontiguousarray(words.view(bits).T)
+
+    _compute(m, i, lanes, to if isinstance(to, tuple) else (to,), pairs, joined, True)

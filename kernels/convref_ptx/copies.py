@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .memory import BUSY, Array, Buffer, spread
+from .memory import BUSY, Array, Buffer
 from .operations import ASLEEP, WARP, addresses, operation
-from .program import Fault, Instruction, refuse
+from .program import CHUNK, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -53,7 +53,7 @@ class Groups:
         self._mark(work, every, BUSY)
         m.shared.unfenced[work.writes] = False
         if m.late:
-            m.shared.bytes[work.writes] = NOTHING
+            m.shared.lines(m.shared.grain)[work.writes] = NOTHING
         else:
             work.move(every)
         self.begun.append((work, self.committed[work.lanes], every))
@@ -61,8 +61,7 @@ class Groups:
     def _mark(self, work: Work, rows: Array, when: int | None) -> None:
         """Let what some rows touch be touched at a time: BUSY, or None for now."""
         shared, lanes = self.machine.shared, work.lanes[rows]
-        column, now = shared.column(lanes)[:, None], shared.now(lanes)[:, None]
-        at = now if when is None else when
+        column, at = shared.column(lanes), shared.now(lanes) if when is None else when
         if work.reads.size:
             shared.read[column, work.reads[rows]] = at
         if work.writes.size:
@@ -75,16 +74,22 @@ class Groups:
         """Finish the work of some threads but for their `left` latest groups; -1 for all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
-        begun, self.begun = self.begun, []
+        waits = np.zeros(len(self.machine.shared.clock), bool)
+        waits[self.machine.warp[lanes]] = True
+        begun, self.begun, ended = self.begun, [], False
         for work, group, rest in begun:
             over = rest & (group < limit[work.lanes])
-            if over.any() and self.machine.late:
-                work.move(over)
-            self._mark(work, over, None)
+            if over.any():
+                ended = True
+                if self.machine.late:
+                    work.move(over)
+                self._mark(work, over, None)
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
         for work, _, rest in self.begun:  # one cell may be read by what is over and what is not
-            self._mark(work, rest, BUSY)
+            mine = rest & waits[self.machine.warp[work.lanes]]
+            if ended and mine.any():
+                self._mark(work, mine, BUSY)
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")
@@ -104,7 +109,7 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     if size not in ((16,) if cache == "cg" else (4, 8, 16)):
         raise Fault(f"{i.text}: copies of {size} bytes are not known")
     real = np.full(len(lanes), size)
-    if more and m.program.width(str(more[0])) == 1:
+    if more and m.program.registers.get(more[0]) == 1:
         real = np.where(m.read(i, more[0], "pred", lanes), 0, size)
     elif more:
         real = m.read(i, more[0], "u32", lanes).astype(np.int64)
@@ -112,17 +117,18 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     source = addresses(m, i, from_, lanes)
     refuse(source % size, i.text, f"an address is no multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), int(size), lanes)
-    offset = np.arange(int(size))
-    cells = place[:, None] + offset
-    refuse(len(np.unique(cells)) < cells.size, i.text, "race, two threads write to one place")
+    refuse(len(np.unique(place)) < len(place), i.text, "race, two threads write to one place")
 
     def move(rows: Array) -> None:
-        there = offset < real[rows, None]
-        values, who = np.zeros(there.shape, np.uint8), np.nonzero(there)[0]
-        here, thread = (source[rows, None] + offset)[there], m.thread[lanes[rows]][who]
-        values[there] = m.memory.load(i.text, here, 1, np.uint8, thread)
-        m.shared.bytes[cells[rows]] = values
+        values, thread = np.zeros((len(lanes), int(size)), np.uint8), m.thread[lanes]
+        full, part = rows & (real == size), rows[:, None] & (np.arange(int(size)) < real[:, None])
+        part[full] = False
+        values[full] = m.memory.load(i.text, source[full], int(size), thread[full])
+        row, byte = np.nonzero(part)
+        values[part] = m.memory.load(i.text, source[row] + byte, 1, thread[row])[:, 0]
+        m.shared.lines(int(size))[place[rows] // size] = values[rows]
 
+    cells = m.shared.cells(place, int(size))
     m.groups["cp.async"].begin(Work(i.text, lanes, move, writes=cells))
 
 
@@ -149,7 +155,7 @@ def _barriers(
 ) -> Iterator[tuple[int, Barrier, Array]]:
     """Yield each barrier that lanes name, its place, and which of the lanes those are."""
     address = addresses(m, i, operand, lanes)
-    m.shared.load(i.text, address, 8, np.uint64, lanes)
+    m.shared.load(i.text, address, 8, lanes)
     places = m.shared.places(i.text, address, 8, lanes)
     for place in map(int, np.unique(places)):
         refuse(place not in m.barriers, i.text, "no mbarrier has been initialised there")
@@ -274,7 +280,8 @@ def boxed(
     line = first[0] + size * np.arange(prod(known.box))
     place = m.shared.places(i.text, scattered(line, span), size, np.repeat(lane, len(line)))
     bits = np.dtype(f"u{size}")
-    return Box(bits, place // size, spread(place, size).ravel(), address, inside)
+    cells = m.shared.cells(place[:: CHUNK // size], CHUNK).ravel()
+    return Box(bits, place // size, cells, address, inside)
 
 
 def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared: Any) -> Box:
@@ -294,7 +301,7 @@ class Load:
         m.shared.look(i.text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
         m.shared.unfenced[box.cells] = False
-        m.shared.bytes[box.cells] = NOTHING
+        m.shared.lines(m.shared.grain)[box.cells] = NOTHING
         if m.late:
             m.loads.append(self)
         else:
@@ -304,7 +311,8 @@ class Load:
         """Write the box and tell the barrier, through whose phase alone it is seen."""
         m, (bits, place, cells, address, inside) = self.m, self.box
         value = np.zeros(len(place), bits)
-        value[inside] = m.memory.load(self.text, address[inside], bits.itemsize, bits, self.thread)
+        found = m.memory.load(self.text, address[inside], bits.itemsize, self.thread)
+        value[inside] = found.view(bits)[:, 0]
         m.shared.bytes.view(bits)[place] = value
         m.shared.copies += 1
         m.shared.written[cells] = m.shared.copies

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import arithmetic, im2col, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Groups, Load, TensorMap, Work
 from .memory import Array, Buffer, Global, Shared
-from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP
-from .program import PARAMETERS, Fault, Instruction, Program, packed, refuse
+from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP, Operation
+from .program import Fault, Instruction, Program, packed, refuse
 
 TOGETHER = 4096  # threads that are one vector
+KNOWN = 64  # groups of lanes that are one array each
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
 
 
@@ -54,37 +56,61 @@ def launch(
     if program.max_threads and size > program.max_threads:
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
     lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
-    memory = Global(list({id(a): a for a in lying if isinstance(a, Buffer)}.values()))
-    values = (
+    buffers = list({id(a): a for a in lying if isinstance(a, Buffer)}.values())
+    elements = [a.buffer.array.itemsize for a in arguments if isinstance(a, TensorMap)]
+    memory = Global(buffers, min([program.grain("global"), *elements]))
+    values = [
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
         for a in arguments
-    )
-    parameters = packed(program, list(values))
+    ]
     maps = {
-        PARAMETERS + p.offset: a
+        program.addresses[p.name]: a
         for p, a in zip(program.parameters, arguments)
         if isinstance(a, TensorMap)
     }
+    run = Launch(program, grid, threads, packed(program, values), memory, rng, maps, late, shared)
     order, step = rng.permutation(prod(grid)), max(1, TOGETHER // size)
     for i in range(0, len(order), step):
-        blocks = order[i : i + step]
-        machine = Machine(program, grid, threads, blocks, parameters, memory, rng)
-        machine.late, machine.maps = late, maps
-        machine.shared = Shared(program.shared_bytes + shared, machine.block, machine.warp)
-        machine.run()
+        Machine(run, order[i : i + step]).run()
     memory.write_back()
+
+
+class Launch(NamedTuple):
+    """What all blocks of a launch have in common."""
+
+    program: Program
+    grid: Sequence[int]
+    threads: Sequence[int]
+    parameters: bytes
+    memory: Global
+    rng: np.random.Generator
+    maps: dict[int, TensorMap]
+    late: bool
+    shared: int
+
+
+def _ends(m: Machine, i: Instruction, lanes: Array) -> None:
+    raise Fault(f"{m.program.name}: runs past its end")
+
+
+@lru_cache(maxsize=64)
+def _planned(program: Program) -> list[tuple[Operation, bool, bool, Instruction]]:
+    """Return of each instruction what it does, whether it parts threads or needs whole warps."""
+    together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
+    steps = zip(program.code, together)
+    found = [(*operations.decoded(i.op), whole, i) for i, whole in steps]
+    return [*found, (_ends, False, False, Instruction("", (), "", False, ""))]
 
 
 class Machine:
     """Some blocks of a launch."""
 
-    def __init__(
-        self, program: Program, grid: Sequence[int], threads: Sequence[int], blocks: Array,
-        parameters: bytes, memory: Global, rng: np.random.Generator,
-    ) -> None:  # fmt: skip
-        self.program, self.parameters, self.memory, self.rng = program, parameters, memory, rng
+    def __init__(self, launch: Launch, blocks: Array) -> None:
+        self.program, grid, threads, self.parameters, self.memory, self.rng, *_ = launch
+        self.maps, self.late, program = launch.maps, launch.late, launch.program
         size = prod(threads)
         self.count = len(blocks) * size
+        self.all = np.arange(self.count)
         self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
@@ -92,14 +118,16 @@ class Machine:
         self.thread = np.repeat(blocks, size) * size + within  # of each lane, among all
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
-        self.late, self.maps = False, dict[int, TensorMap]()
-        self.shared: Shared  # set before it runs
-        self.registers: dict[str, Array] = {}  # patterns; all bits set before one is written
-        self.undefined: dict[str, Array] = {}  # bits that nothing defines; they stand as ones
-        self.special = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
-        self.code = [(*operations.decoded(i.op), i) for i in program.code]
-        together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
-        self.together = [*together, False]
+        room = program.shared_bytes + launch.shared
+        self.shared = Shared(room, self.block, self.warp, program.grain("shared"))
+        # Patterns of registers, and which of their bits nothing defines. No array changes later.
+        every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
+        self.registers = {name: every[bits] for name, bits in program.registers.items()}
+        self.undefined = dict(self.registers)
+        self.known: dict[bytes, Array] = {}
+        self.settled: dict[str, Array] = {}  # lanes whose bits of one of those are all defined
+        self.fixed = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
+        self.code = _planned(program)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
@@ -109,10 +137,14 @@ class Machine:
         self._steps, self._nudged = 0, dict[int, bytes]()
 
     def run(self) -> None:
-        """Run all threads to their end."""
+        """Run all threads to their end.
+
+        Races show in any order; what an mbarrier lets pass depends on it.
+        """
         with np.errstate(all="ignore"):
             while (self.state != DONE).any():
-                first = self.rng.random(int(self.warp[-1]) + 1) < 0.5
+                chance = 0.5 if self.program.counts else 1.0
+                first = self.rng.random(int(self.warp[-1]) + 1) < chance
                 for group in (first[self.warp], ~first[self.warp]):
                     self._advance(group)
                 self._release()
@@ -122,25 +154,31 @@ class Machine:
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or is done, those behind first."""
-        while True:
-            active = np.flatnonzero(group & (self.state == RUNNING))
-            if not len(active):
-                return
-            lanes = self._next(active)
-            self._stretch(lanes, int(self.pc[lanes[0]]))
-            self._steps += 1
-            refuse(self._steps > ENDLESS, self.program.name, "does not end")
+        while len(active := np.flatnonzero(group & (self.state == RUNNING))):
+            lanes = self._known(self._next(active))
+            self._stretch(lanes, int(self.pc[lanes[0]]), len(lanes) == len(active))
+
+    def _known(self, lanes: Array) -> Array:
+        """Return the same array for the same lanes: `all`, or one of the last that were not."""
+        if len(lanes) == self.count:
+            return self.all
+        if len(self.known) > KNOWN:
+            self.known.clear()
+        return self.known.setdefault(lanes.tobytes(), lanes)
 
     def _next(self, active: Array) -> Array:
         """Return the threads furthest behind that can go on without the rest of their warps."""
         at = self.pc[active]
+        least = at.min()
+        if at.max() == least:
+            return active
         for pc in np.unique(at):
             lanes = active[at == pc]
-            if self.together[pc]:
+            if self.code[pc][2]:
                 lanes = lanes[self._whole(lanes)]
             if len(lanes):
                 return lanes
-        return active[at == at.min()]
+        return active[at == least]
 
     def _whole(self, lanes: Array) -> Array:
         """Return for each of some threads whether no other of its warp is missing."""
@@ -148,36 +186,39 @@ class Machine:
         alive = np.bincount(self.warp[self.state != DONE], minlength=warps.max() + 1)
         return np.bincount(warps)[warps] == alive[warps]
 
-    def _stretch(self, lanes: Array, pc: int) -> None:
-        """Run lanes that stand at one instruction up to where they may part or meet others."""
+    def _stretch(self, lanes: Array, pc: int, alone: bool) -> None:
+        """Run lanes that stand at one instruction up to where they may part or meet others.
+
+        Are they `alone`, they meet nobody, and part only where they disagree.
+        """
         begin, leaders = pc, self.program.leaders
-        whole = len(lanes) == self.count or bool(self._whole(lanes).all())
-        while pc == begin or pc not in leaders:
-            refuse(pc >= len(self.code), self.program.name, "runs past its end")
-            if self.together[pc] and not whole and pc != begin:
+        while alone or pc == begin or pc not in leaders:
+            operation, parts, together, i = self.code[pc]
+            if together and pc != begin and not self._whole(lanes).all():
                 break
-            operation, parts, instruction = self.code[pc]
-            chosen = self._guarded(instruction, lanes)
+            chosen = self._guarded(i, lanes) if i.predicate else lanes
             pc += 1
             if parts:
                 self.pc[lanes] = pc
+                self._steps += 1
+                refuse(self._steps > ENDLESS, self.program.name, "does not end")
             if len(chosen):
-                operation(self, instruction, chosen)
-            else:  # what a guard keeps all from writing may still be moved around
-                for name in np.atleast_1d(np.array(instruction.operands[:1], object)).ravel():
-                    if isinstance(name, str) and self.program.width(name):
-                        self.held(instruction, name)
+                operation(self, i, chosen)
             if parts:
-                return
+                at = self.pc[lanes]
+                pc = int(at[0])
+                if not alone or (at != pc).any() or self.state[lanes].any():
+                    return
         self.pc[lanes] = pc
 
     def _guarded(self, i: Instruction, lanes: Array) -> Array:
-        if not i.predicate:
+        """Return the lanes for which the predicate of an instruction holds."""
+        holds = self.read(i, i.predicate, "pred", lanes) != i.negated
+        if holds.all():
             return lanes
-        goes = self.read(i, i.predicate, "pred", lanes) != i.negated
-        chosen = lanes[goes]
+        chosen = lanes[holds]
         if i.op == "bra.uni":  # warps may go different ways
-            parted = np.isin(self.warp[chosen], self.warp[lanes[~goes]])
+            parted = np.isin(self.warp[chosen], self.warp[lanes[~holds]])
             refuse(parted, i.text, "threads disagree")
         return chosen
 
@@ -236,47 +277,48 @@ class Machine:
         )
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
-        """Return an operand as numbers of a type; `lax` is the value of bits nothing defines."""
-        bits = numbers.BITS[numbers.width(kind)]
-        if isinstance(operand, int):
-            value = operand != 0 if kind == "pred" else operand & int(np.iinfo(bits).max)
-            pattern = np.full(len(lanes), value, bits)
-        elif operand in self.special:
-            pattern = self.special[operand][lanes].astype(bits)
-        elif operand not in self.registers:
-            raise Fault(f"{i.text}: {operand} is read before it is written")
-        else:
-            pattern = self.registers[operand][lanes]
-            if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
-                raise Fault(f"{i.text}: {operand} has not been waited for")
-            if operand in self.undefined and (lacks := self.undefined[operand][lanes]).any():
-                if lax < 0:
-                    raise Fault(f"{i.text}: {operand} has bits that nothing defines")
-                pattern = pattern if lax else pattern & ~lacks
-        if pattern.dtype != bits:
+        """Return an operand as numbers of a type; undefined bits are `lax`, or with -1 a fault."""
+        held = self.registers.get(operand)
+        if held is None:
+            held = self._fixed(i, operand, kind)
+        if held.dtype != numbers.pattern(kind):
             raise Fault(f"{i.text}: {operand} has not {numbers.width(kind)} bits")
+        if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
+            raise Fault(f"{i.text}: {operand} has not been waited for")
+        pattern = held if lanes is self.all else held[lanes]
+        if lax < 1 and (lacks := self.lacks(operand, lanes)) is not None:
+            refuse(lax < 0, i.text, f"{operand} has bits that nothing defines")
+            pattern = pattern & ~lacks
         return numbers.seen(pattern, kind)
 
-    def held(self, i: Instruction, register: str) -> Array:
-        """Return the patterns of a register that is about to be written."""
-        if register not in self.registers:
-            width = self.program.width(register)
-            if width is None:
-                raise Fault(f"{i.text}: {register} is not declared")
-            self.registers[register] = np.full(self.count, -1).astype(numbers.BITS[width])
-        return self.registers[register]
+    def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
+        """Return the patterns of a special register or an immediate."""
+        if isinstance(operand, int) and (operand, kind) not in self.fixed:
+            bits = numbers.pattern(kind)
+            value = operand != 0 if kind == "pred" else operand & int(np.iinfo(bits).max)
+            self.fixed[operand, kind] = np.full(self.count, value, bits)
+        found = self.fixed.get((operand, kind) if isinstance(operand, int) else operand)
+        if found is None:
+            raise Fault(f"{i.text}: {operand} is not declared")
+        return found
 
-    def leave(self, i: Instruction, operand: Any) -> None:
-        """Let a register that nothing has written hold bits that nothing defines."""
-        known = isinstance(operand, int) or operand in self.special or operand in self.registers
-        if not known:
-            self.undefined[operand] = self.held(i, operand).copy()
+    def lacks(self, operand: Any, lanes: Array) -> Array | None:
+        """Return which bits of a register nothing defines, None where that is none."""
+        if operand not in self.undefined or self.settled.get(operand) is lanes:
+            return None
+        found = self.undefined[operand][lanes]
+        if found.any():
+            return found
+        self.settled[operand] = lanes
+        return None
 
-    def write(self, i: Instruction, to: Any, value: Array, lanes: Array, least: Any = None) -> None:
-        """Set a register, "_" for none; `least` is the value with zeros for undefined bits."""
+    def write(self, i: Instruction, to: Any, value: Array, lanes: Array, lacks: Any = None) -> None:
+        """Set a register, "_" for none; `lacks` are the bits of it that nothing defines."""
         if to == "_":
             return
-        held = self.held(i, to)
+        held = self.registers.get(to)
+        if held is None:
+            raise Fault(f"{i.text}: {to} is not declared")
         if held.dtype.itemsize != value.dtype.itemsize:
             raise Fault(f"{i.text}: {to} has not {8 * value.itemsize} bits")
         if to in self.fragments:
@@ -284,10 +326,32 @@ class Machine:
             if self.flying[row, lanes].any():
                 raise Fault(f"{i.text}: {to} has not been waited for")
             self.changed[row, lanes] = True
-        held[lanes] = value = value.view(held.dtype)
-        if least is not None or to in self.undefined:
-            lacks = 0 if least is None else value ^ least.view(held.dtype)
-            self.undefined.setdefault(to, np.zeros_like(held))[lanes] = lacks
+        self.set(to, value.view(held.dtype), lanes, lacks)
+
+    def set(self, to: str, value: Array, lanes: Array, lacks: Array | None = None) -> None:
+        """Set a register; bits that it lacks stand as ones."""
+        held, mask = self.registers[to], self.undefined.get(to)
+        self.registers[to] = _put(held, lanes, value if lacks is None else value | lacks)
+        if lacks is None and (mask is None or self.settled.get(to) is lanes):
+            return
+        none = np.zeros_like(held)
+        mask = none if mask is None else mask
+        self.undefined[to] = mask = _put(mask, lanes, none[lanes] if lacks is None else lacks)
+        if lacks is None:
+            self.settled[to] = lanes
+        else:
+            self.settled.pop(to, None)
+        if not mask.any():
+            del self.undefined[to]
+
+
+def _put(array: Array, lanes: Array, value: Array) -> Array:
+    """Return an array with other values for some lanes."""
+    if len(lanes) == len(array):
+        return value
+    found = array.copy()
+    found[lanes] = value
+    return found
 
 
 def _special(

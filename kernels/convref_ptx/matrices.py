@@ -13,9 +13,9 @@ import numpy as np
 
 from . import numbers
 from .copies import Work
-from .memory import Array, spread
+from .memory import Array
 from .operations import WARP, addresses, operation, whole_warps
-from .program import Fault, Instruction, refuse
+from .program import CHUNK, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -76,12 +76,11 @@ def _move_matrices(
     names = names if isinstance(names, tuple) else (names,)
     warps, number = whole_warps(m, i, lanes), int(count)
     line = addresses(m, i, place, lanes).reshape(warps.shape)[:, : 8 * number]
-    if (line % 16).any() or len(names) != number:
-        raise Fault(f"{i.text}: an address is no multiple of 16, or registers are missing")
-    place = (line[..., None] + np.arange(0, 16, 2)).ravel()
-    who = np.repeat(warps[:, : 8 * number].ravel(), 8)
+    refuse(len(names) != number, i.text, f"{len(names)} registers for {number}")
+    who = warps[:, : 8 * number].ravel()
     if name == "ld":
-        found = m.shared.load(i.text, place, 2, np.uint16, who).reshape(-1, number, 8, 8)
+        rows = m.shared.load(i.text, line.ravel(), CHUNK, who).view(np.uint16)
+        found = rows.reshape(-1, number, 8, 8)
         found = np.ascontiguousarray(found.swapaxes(2, 3) if transposed else found)
         for n, word in enumerate(names):
             m.write(i, word, found[:, n].reshape(-1, WARP, 2).view(np.uint32).ravel(), lanes)
@@ -89,7 +88,7 @@ def _move_matrices(
         words = np.ascontiguousarray(_words(m, i, names, lanes).swapaxes(0, 1))
         held = words.view(np.uint16).reshape(-1, number, 8, 8)
         held = held.swapaxes(2, 3) if transposed else held
-        m.shared.store(i.text, place, held.ravel(), who)
+        m.shared.store(i.text, line.ravel(), held.reshape(-1, 8), who)
 
 
 def fragments(code: Sequence[Instruction]) -> dict[str, int]:
@@ -107,10 +106,11 @@ def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
 def _described(
     m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, shape: Any, across: bool
 ) -> Array:
-    """Return the cells (warp, row, depth * cells of an element) of a matrix in shared memory.
+    """Return the numbers of the 16 bytes (warp, row, 2) that a matrix in shared memory consists of.
 
     `rows` is where each warp begins; "Asynchronous wgmma: Shared Memory Matrix Layout" and
-    "Strides" say how rows of 8, and 16 bytes of a row, lie; `across` is rows side by side.
+    "Strides" say how rows of 8, and 16 bytes of a row, lie. `across`, rows lie side by side: found
+    are (warp, row / 8, depth).
     """
     count, depth, size = shape
     found = m.read(i, word, "u64", warps.ravel()).reshape(-1, WARP)
@@ -121,19 +121,18 @@ def _described(
         for n in (0, 16, 32)
     )
     span = _SPANS[found[:, :1, None] >> np.uint64(62)]
-    x, y, unit = rows[:, None, None] + np.arange(count)[:, None], np.arange(depth), 16 // size
+    x = rows[:, None, None] + np.arange(0, count, CHUNK // size if across else 1)[:, None]
+    y = np.arange(depth if across else 2)
     if across:
-        line = np.where(span == 16, unit, span // size)
         far, near = (np.where(span == 16, *pair) for pair in ((stride, lead), (lead, stride)))
-        address = x % line * size + x // line * far + y % 8 * span + y // 8 * near
+        address = x * size % span + x * size // span * far + y % 8 * span + y // 8 * near
     else:
-        step = np.where(span == 16, lead, 16)
-        address = x % 8 * span + x // 8 * stride + y // unit * step + y % unit * size
+        address = x % 8 * span + x // 8 * stride + y * np.where(span == 16, lead, CHUNK)
     address = start + address
     address ^= ((address >> 7) & (span // 16 - 1)) << 4
-    who = np.repeat(warps[:, 0], count * depth)
-    place = m.shared.places(i.text, address.ravel(), size, who)
-    return spread(place, size).reshape(len(warps), count, -1)
+    who = np.repeat(warps[:, 0], address[0].size)
+    place = m.shared.places(i.text, address.ravel(), CHUNK, who)
+    return place.reshape(address.shape) // CHUNK
 
 
 @operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
@@ -145,33 +144,37 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
         raise Fault(f"{i.text}: a form that is not known")
     *turned, across = (bool(sign) for sign in (0, 0, *signs[2:]))
     names = [*to, *(left if isinstance(left, tuple) else ())]
-    for name in names:
-        m.held(i, name)
     rows = np.array([m.fragments[name] for name in names])
     refuse(m.changed[np.ix_(rows, lanes)], i.text, "written since the last wgmma.fence")
-    refuse(m.undefined.keys() & {*names}, i.text, "a register has bits that nothing defines")
+    add = m.read(i, scale, "pred", lanes)
+    adding = lanes if add.all() else lanes[add]
+    lacks = any(m.lacks(name, adding) is not None for name in to)
+    refuse(lacks, i.text, "a register has bits that nothing defines")
     leaders, each = warps[:, 0], (len(warps), -1)
-    first, cells = m.shared.column(leaders) % 4 * 16, np.zeros((len(warps), 0, 0), np.int64)
+    first, lines = m.shared.column(leaders)[:, 0] % 4 * 16, np.zeros((len(warps), 0, 0), np.int64)
     if isinstance(left, tuple):
         flying, m.flying = m.flying, np.zeros_like(m.flying)  # another product may read them too
         pieces = _piece(m, i, left, lanes, kind, 16)
         m.flying = flying
     else:
-        cells = _described(m, i, left, warps, first, (16, int(k), size), turned[-1])
+        lines = _described(m, i, left, warps, first, (16, int(k), size), turned[-1])
     others = _described(m, i, right, warps, 0 * first, (columns, int(k), size), across)
-    add = m.read(i, scale, "pred", lanes).reshape(warps.shape)
 
-    def stored(part: Array) -> Array:
-        return _numbers(m.shared.bytes[part].view(f"u{size}"), kind)
+    def stored(part: Array, across: bool) -> Array:
+        found = m.shared.lines(CHUNK)[part].view(f"u{size}")
+        found = found.swapaxes(2, 3) if across else found
+        return _numbers(found.reshape(len(part), -1, int(k)), kind)
 
     def move(over: Array) -> None:
-        here = warps[over].ravel()
+        here = lanes if over.all() else warps[over].ravel()
         words = np.stack([m.registers[name][here] for name in to])
-        sums = np.where(add[over, :1, None], _sums(words.reshape(len(words), -1, WARP)), 0)
-        a = stored(cells[over]) if cells.size else pieces[over]
-        found = np.matmul(a, stored(others[over]).swapaxes(1, 2)) + sums
+        sums = _sums(words.reshape(len(words), -1, WARP))
+        sums = np.where(add.reshape(warps.shape)[over, :1, None], sums, 0)
+        a = stored(lines[over], turned[-1]) if lines.size else pieces[over]
+        found = np.matmul(a, stored(others[over], across).swapaxes(1, 2)) + sums
         for name, value in zip(to, _registers(found)):
-            m.registers[name][here] = value.view(np.uint32)
+            m.set(name, value.view(np.uint32), here)
 
-    reads = np.concatenate([cells.reshape(each), others.reshape(each)], 1)
+    places = np.concatenate([lines.reshape(each), others.reshape(each)], 1) * CHUNK
+    reads = m.shared.cells(places.ravel(), CHUNK).reshape(each)
     m.groups["wgmma"].begin(Work(i.text, leaders, move, reads=reads, sums=rows))

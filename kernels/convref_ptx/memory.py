@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .program import refuse
+from .program import CHUNK, refuse
 
 Array = np.ndarray[Any, Any]
 BASE = 1 << 32  # address of the first buffer
 GAP = 4096  # bytes of nothing between two buffers
-NOBODY = -1
+NOBODY, MANY = -1, -2  # no thread; more than one
+NOWHERE = np.iinfo(np.int64).min
 BUSY = 1 << 30  # later than every clock: asynchronous, and not waited for
 
 
@@ -35,73 +36,91 @@ class Buffer:
     offset: int = 0
 
 
-class Global:
+class Memory:
+    """Bytes, in cells of `grain` of which subclasses keep who has touched them."""
+
+    def __init__(self, size: int, grain: int) -> None:
+        self.bytes, self.grain = np.full(size, 0xFF, np.uint8), grain
+
+    def lines(self, size: int) -> Array:
+        """Return the bytes, `size` in each line."""
+        return self.bytes.reshape(-1, size)
+
+    def cells(self, place: Array, size: int) -> Array:
+        """Return the cells (access, cell) that accesses of `size` bytes touch."""
+        return place[:, None] // self.grain + np.arange(-(-size // self.grain))
+
+
+class Global(Memory):
     """The buffers of a launch, far apart.
 
-    A cell may be written by one thread only, and what one wrote no other may read: blocks run in
-    any order. Atomic additions are free of this.
+    A cell may be written by one thread only, and then read by that one only, before and after:
+    blocks run in any order. Atomic additions are free of this.
     """
 
-    def __init__(self, buffers: Sequence[Buffer]) -> None:
-        self.buffers, self.addresses, top = buffers, [], GAP
-        for buffer in buffers:
-            self.addresses.append(BASE + top)
-            top += -(-buffer.array.nbytes // GAP) * GAP + GAP
-        self.bytes = np.full(top, 0xFF, np.uint8)
-        self.region = np.zeros(top, np.int16)  # 0 is nowhere
-        self.owner = np.full(top, NOBODY, np.int64)
-        self.writable = np.array([False] + [buffer.writable for buffer in buffers])
-        for i, (buffer, address) in enumerate(zip(buffers, self.addresses)):
-            here = slice(address - BASE, address - BASE + buffer.array.nbytes)
-            self.bytes[here] = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
-            self.region[here] = i + 1
+    def __init__(self, buffers: Sequence[Buffer], grain: int) -> None:
+        sizes = np.array([buffer.array.nbytes for buffer in buffers], np.int64)
+        spans = -(-sizes // GAP) * GAP + GAP
+        super().__init__(int(spans.sum()) + GAP, grain)
+        self.buffers, self.starts = buffers, GAP + np.cumsum(spans) - spans
+        self.ends = np.append(self.starts + sizes, NOWHERE)  # the last is for what lies before
+        self.writable = np.array([*(buffer.writable for buffer in buffers), False])
+        self.writer, self.reader = np.full((2, len(self.bytes) // grain), NOBODY)
+        for buffer, start in zip(buffers, self.starts):
+            patterns = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
+            self.bytes[start : start + len(patterns)] = patterns
 
     def pointer(self, value: Buffer | None) -> bytes:
         """Return the address of where a buffer points, packed; null for none."""
         where = 0
         if value is not None:
             at = next(i for i, buffer in enumerate(self.buffers) if buffer is value)
-            where = self.addresses[at] + value.offset
+            where = BASE + int(self.starts[at]) + value.offset
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
         """Copy the writable buffers into their arrays."""
-        for buffer, address in zip(self.buffers, self.addresses):
+        for buffer, start in zip(self.buffers, self.starts):
             if buffer.writable:
-                here = self.bytes[address - BASE : address - BASE + buffer.array.nbytes]
+                here = self.bytes[start : start + buffer.array.nbytes]
                 buffer.array[...] = here.view(buffer.array.dtype).reshape(buffer.array.shape)
 
-    def _places(self, text: str, address: Array, size: int, write: bool = False) -> Array:
+    def _places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
+        """Return where accesses lie in `bytes`, and in writable buffers or not."""
         place = address.astype(np.int64) - BASE
-        inside = (place >= 0) & (place + size <= len(self.bytes))
-        safe = np.where(inside, place, 0)
-        last = self.region[np.minimum(safe + size, len(self.bytes)) - 1]
-        inside &= (last > 0) & (self.region[safe] == last)
-        refuse(~inside, text, "outside of every buffer")
+        buffer = self.starts.searchsorted(place, "right") - 1
         refuse(place % size, text, f"an address is no multiple of {size}")
-        refuse(write & ~self.writable[self.region[place]], text, "writes to an operand")
-        return place
+        refuse(place + size > self.ends[buffer], text, "outside of every buffer")
+        return place, self.writable[buffer]
 
-    def load(self, text: str, address: Array, size: int, bits: Any, thread: Array) -> Array:
-        """Return what stands at addresses, as patterns of type `bits`."""
-        place = self._places(text, address, size)
-        owner = self.owner[place]
-        refuse((owner != NOBODY) & (owner != thread), text, "reads what another thread wrote")
-        return self.bytes.view(bits)[place // size]
+    def load(self, text: str, address: Array, size: int, thread: Array) -> Array:
+        """Return the bytes (access, size) that stand at addresses."""
+        place, writable = self._places(text, address, size)
+        if writable.any():
+            cells, who = self.cells(place, size), thread[:, None]
+            writer, reader = self.writer[cells], self.reader[cells]
+            refuse((writer != NOBODY) & (writer != who), text, "reads what another thread wrote")
+            self.reader[cells] = reader = np.where((reader == NOBODY) | (reader == who), who, MANY)
+            self.reader[cells[self.reader[cells] != reader]] = MANY
+        return self.lines(size)[place // size]
 
     def store(self, text: str, address: Array, value: Array, thread: Array) -> None:
-        """Write patterns to addresses."""
-        size = value.dtype.itemsize
-        place = self._places(text, address, size, write=True)
-        other = (self.owner[place] != NOBODY) & (self.owner[place] != thread)
-        self.owner[place] = thread
-        refuse(other | (self.owner[place] != thread), text, "two threads write to one place")
-        self.bytes.view(value.dtype)[place // size] = value
+        """Write patterns, of one or several numbers each, to addresses."""
+        value = _bytes(value)
+        place, writable = self._places(text, address, size := value.shape[1])
+        refuse(~writable, text, "writes to an operand")
+        cells, who = self.cells(place, size), thread[:, None]
+        writer, reader = self.writer[cells], self.reader[cells]
+        self.writer[cells] = who
+        other = (writer != NOBODY) & (writer != who)
+        refuse(other | (self.writer[cells] != who), text, "two threads write to one place")
+        refuse((reader != NOBODY) & (reader != who), text, "writes what another thread read")
+        self.lines(size)[place // size] = value
 
     def add(self, text: str, address: Array, value: Array, order: Array) -> Array:
         """Add atomically, in an order of the lanes; return what stood there before."""
-        size = value.dtype.itemsize
-        place = self._places(text, address, size, write=True)
+        place, writable = self._places(text, address, size := value.dtype.itemsize)
+        refuse(~writable, text, "writes to an operand")
         memory, before = self.bytes.view(value.dtype), np.empty_like(value)
         for i in order:
             before[i] = memory[place[i] // size]
@@ -109,7 +128,7 @@ class Global:
         return before
 
 
-class Shared:
+class Shared(Memory):
     """The shared memory of some blocks; of each warp a clock that says what it has seen.
 
     A warp counts what it releases to others (barriers, arrivals). A row of `clock` has a column for
@@ -118,15 +137,15 @@ class Shared:
     together.
     """
 
-    def __init__(self, size: int, block: Array, warp: Array) -> None:
-        self.size = -(-max(size, 16) // 16) * 16
+    def __init__(self, size: int, block: Array, warp: Array, grain: int) -> None:
+        self.size = -(-max(size, CHUNK) // CHUNK) * CHUNK
         self.block, self.warp = block, warp  # of each lane
         blocks, warps = int(block[-1]) + 1, int(warp[-1]) + 1
+        super().__init__(blocks * self.size, grain)
         self.width = warps // blocks
         self.clock = np.zeros((warps, self.width + 1), np.int32)
         self.tick(np.arange(warps))
-        self.bytes = np.full(blocks * self.size, 0xFF, np.uint8)
-        cells = blocks * self.size
+        cells = blocks * self.size // grain
         self.written, self.writer = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
         self.read = np.zeros((self.width, cells), np.int32)
         self.copies = 0  # of the engine, that are over
@@ -137,12 +156,12 @@ class Shared:
         self.clock[warps, warps % self.width] += 1
 
     def column(self, lanes: Array) -> Array:
-        """Return the columns of the warps of some lanes."""
-        return self.warp[lanes] % self.width
+        """Return the columns (lane, 1) of the warps of some lanes."""
+        return (self.warp[lanes] % self.width)[:, None]
 
     def now(self, lanes: Array) -> Array:
-        """Return how far the warps of some lanes have counted."""
-        return self.clock[self.warp[lanes], self.column(lanes)]
+        """Return how far the warps of some lanes (lane, 1) have counted."""
+        return self.clock[self.warp[lanes][:, None], self.column(lanes)]
 
     def meet(self, warps: Array, starts: Array) -> None:
         """Let warps see each other that lie between two starts."""
@@ -154,7 +173,7 @@ class Shared:
         """Show the engine what threads wrote, as far as these warps have seen it."""
         for lane in lanes[np.unique(self.warp[lanes], return_index=True)[1]]:
             cells = np.flatnonzero(self.unfenced)
-            cells = cells[cells // self.size == self.block[lane]]
+            cells = cells[cells * self.grain // self.size == self.block[lane]]
             seen = self.clock[self.warp[lane]][self.writer[cells]] >= self.written[cells]
             self.unfenced[cells[seen]] = False
 
@@ -174,37 +193,37 @@ class Shared:
         """
         view, written = self.clock[self.warp[lanes]], self.written[cells]
         unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
-        refuse(unseen & (written == BUSY), text, "an asynchronous copy has not been waited for")
-        differs = np.logical_not(same)
-        refuse(unseen & differs, text, "race, another warp wrote there since the last barrier")
-        read = self.read[:, cells] if write else np.zeros((0, *cells.shape))
-        unseen = read > view.T[: len(read), :, None]
-        refuse(unseen & (read == BUSY), text, "race, it is still read there asynchronously")
-        refuse(unseen, text, "race, another warp read there since the last barrier")
+        if unseen.any():
+            refuse(unseen & (written == BUSY), text, "an asynchronous copy has not been waited for")
+            differs = unseen & np.logical_not(same)
+            refuse(differs, text, "race, another warp wrote there since the last barrier")
+        if write:
+            read = self.read[:, cells]
+            unseen = read > view.T[: self.width, :, None]
+            refuse(unseen & (read == BUSY), text, "race, it is still read there asynchronously")
+            refuse(unseen, text, "race, another warp read there since the last barrier")
 
-    def load(self, text: str, address: Array, size: int, bits: Any, lanes: Array) -> Array:
-        """Return what stands at addresses, as patterns of type `bits`."""
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> Array:
+        """Return the bytes (access, size) that stand at addresses."""
         place = self.places(text, address, size, lanes)
-        cells = spread(place, size)
+        cells = self.cells(place, size)
         self.look(text, cells, lanes, False)
-        self.read[self.column(lanes)[:, None], cells] = self.now(lanes)[:, None]
-        return self.bytes.view(bits)[place // size]
+        self.read[self.column(lanes), cells] = self.now(lanes)
+        return self.lines(size)[place // size]
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        """Write patterns to addresses."""
-        size = value.dtype.itemsize
-        place = self.places(text, address, size, lanes)
-        memory, word, cells = self.bytes.view(value.dtype), place // size, spread(place, size)
-        self.look(text, cells, lanes, True, (memory[word] == value)[:, None])
-        self.written[cells], self.writer[cells] = (
-            self.now(lanes)[:, None],
-            self.column(lanes)[:, None],
-        )
+        """Write patterns, of one or several numbers each, to addresses."""
+        value = _bytes(value)
+        place = self.places(text, address, size := value.shape[1], lanes)
+        lines, line, cells = self.lines(size), place // size, self.cells(place, size)
+        same = (lines[line] == value).reshape(*cells.shape, -1).all(-1)
+        self.look(text, cells, lanes, True, same)
+        self.written[cells], self.writer[cells] = self.now(lanes), self.column(lanes)
         self.unfenced[cells] = True
-        memory[word] = value
-        refuse(memory[word] != value, text, "race, two threads write to one place")
+        lines[line] = value
+        refuse(lines[line] != value, text, "race, two threads write to one place")
 
 
-def spread(place: Array, size: int) -> Array:
-    """Return the cells (access, cell) that accesses of `size` bytes cover."""
-    return place[:, None] + np.arange(size)
+def _bytes(value: Array) -> Array:
+    """Return the bytes (access, byte) of patterns."""
+    return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), -1)

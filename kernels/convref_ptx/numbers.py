@@ -6,16 +6,24 @@ import math
 import operator
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-TYPES = {f"{k}{8 * n}": f"{t}{n}" for k, t in zip("subf", "iuuf") for n in (1, 2, 4, 8)}
-BITS = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_LETTERS = {"s": "i", "u": "u", "b": "u", "f": "f"}  # of PTX and of NumPy
+TYPES = {
+    f"{k}{8 * n}": np.dtype(f"{t}{n}")
+    for k, t in _LETTERS.items()
+    for n in (1, 2, 4, 8)
+    if (t, n) != ("f", 1)
+}
+BITS = {1: np.dtype(bool), **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}
 
 
+@cache
 def width(kind: str) -> int:
     """Return the bits of a type: "s32" has 32, "pred" 1.
 
@@ -23,6 +31,12 @@ def width(kind: str) -> int:
     16
     """
     return 1 if kind == "pred" else int(kind.lstrip("bsuf"))
+
+
+@cache
+def pattern(kind: str) -> Any:
+    """Return what patterns of a type are arrays of."""
+    return BITS[width(kind)]
 
 
 def seen(bits: Array, kind: str) -> Array:
@@ -146,6 +160,8 @@ RELATIONS = (*ORDERED, *(f"{name}u" for name in ORDERED), "num", "nan")
 
 def related(name: str, a: Array, b: Array) -> Array:
     """Return a relation: none of NaN but "nan", and those that end with "u"."""
+    if a.dtype.kind != "f":
+        return np.asarray(getattr(operator, name)(a, b))
     unordered = (a != a) | (b != b)
     if name in ("num", "nan"):
         return unordered == (name == "nan")

@@ -98,17 +98,15 @@ def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     at, size = base + offset - PARAMETERS, numbers.width(kind) // 8
     if not any(p.offset <= at <= p.offset + p.size - size for p in m.program.parameters):
         raise Fault(f"{i.text}: outside of the parameter")
-    pattern: Array = np.frombuffer(m.parameters, numbers.BITS[8 * size], 1, at)
-    _loaded(m, i, to, pattern, kind, lanes)
+    pattern: Array = np.frombuffer(m.parameters, numbers.pattern(kind), 1, at)
+    _loaded(m, i, to, np.repeat(pattern, len(lanes)), kind, lanes)
 
 
 def _loaded(m: Machine, i: Instruction, to: Any, value: Array, kind: str, lanes: Array) -> None:
     """Write what was loaded to a register, which may be wider."""
-    held = m.held(i, to) if to != "_" else value
-    if held.itemsize > value.itemsize:
-        value = value.view(numbers.TYPES[kind]).astype(
-            f"{'i' if kind[0] == 's' else 'u'}{held.itemsize}"
-        )
+    size = m.program.registers.get(to, 0) // 8
+    if size > value.itemsize:
+        value = value.view(numbers.TYPES[kind]).astype(f"{'i' if kind[0] == 's' else 'u'}{size}")
     m.write(i, to, value, lanes)
 
 
@@ -117,7 +115,7 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     base, offset = operand
     if isinstance(base, int):
         return np.full(len(lanes), base + offset, np.int64)
-    kind = "s64" if m.program.width(base) == 64 else "s32"
+    kind = "s64" if m.program.registers.get(base) == 64 else "s32"
     return m.read(i, base, kind, lanes).astype(np.int64) + offset
 
 
@@ -126,33 +124,32 @@ def _space(m: Machine, space: str, lanes: Array) -> tuple[Any, Array]:
     return (m.memory, m.thread[lanes]) if space == "global" else (m.shared, lanes)
 
 
-def _vector(i: Instruction, operand: Any, count: str | None, address: Array, size: int) -> Any:
+def _vector(i: Instruction, operand: Any, count: str | None) -> Any:
     words = operand if isinstance(operand, tuple) else (operand,)
     refuse(len(words) != int(count or 1), i.text, f"{len(words)} registers for {count or 1}")
-    if (address % (size * len(words))).any():
-        raise Fault(f"{i.text}: an address is no multiple of {size * len(words)}")
     return words
 
 
 @operation(r"ld\.(global|shared)(?:::cta)?(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     to, operand = i.operands
-    size, address = numbers.width(kind) // 8, addresses(m, i, operand, lanes)
-    memory, who = _space(m, space, lanes)
-    for part, word in enumerate(_vector(i, to, count, address, size)):
-        value = memory.load(i.text, address + part * size, size, numbers.BITS[8 * size], who)
+    words, (memory, who) = _vector(i, to, count), _space(m, space, lanes)
+    size = len(words) * numbers.width(kind) // 8
+    found = memory.load(i.text, addresses(m, i, operand, lanes), size, who)
+    parts = np.ascontiguousarray(found.view(numbers.pattern(kind)).T)
+    for word, value in zip(words, parts):
         _loaded(m, i, word, value, kind, lanes)
 
 
 @operation(r"st\.(global|shared)(?:::cta)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     operand, from_ = i.operands
-    size, address = numbers.width(kind) // 8, addresses(m, i, operand, lanes)
     memory, who = _space(m, space, lanes)
-    for part, word in enumerate(_vector(i, from_, count, address, size)):
-        wide = 8 * size if isinstance(word, int) else m.program.width(str(word)) or 8 * size
-        value = m.read(i, word, f"b{max(wide, 8 * size)}", lanes).astype(numbers.BITS[8 * size])
-        memory.store(i.text, address + part * size, value, who)
+    values = []
+    for word in _vector(i, from_, count):
+        bits = max(m.program.registers.get(word, 0), numbers.width(kind))
+        values.append(m.read(i, word, f"b{bits}", lanes).astype(numbers.pattern(kind)))
+    memory.store(i.text, addresses(m, i, operand, lanes), np.stack(values, -1), who)
 
 
 @operation(r"(atom|red)(?:\.relaxed|\.monotonic)?(?:\.gpu|\.sys)?\.global\.add\.([suf](?:32|64))")
@@ -187,8 +184,9 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
         "down": (lane + by, lane + by <= last),
     }[mode]
     start = np.arange(len(lanes)) - lane
-    moved = m.read(i, a, "b32", lanes)[start + np.where(inside, source, lane)]
+    source, lacks = start + np.where(inside, source, lane), m.lacks(a, lanes)
     register, _, predicate = str(to).partition("|")
-    m.write(i, register, moved, lanes)
+    moved = m.read(i, a, "b32", lanes, 1)[source]
+    m.write(i, register, moved, lanes, None if lacks is None else lacks[source])
     if predicate:
         m.write(i, predicate, inside, lanes)

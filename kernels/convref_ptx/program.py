@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
+CHUNK = 16  # bytes that one instruction moves for a thread, at most
 TOLD = 120  # characters of an instruction in a message
 PARAMETERS = 1 << 30  # address of the first parameter: it fits into 32 bits
 
@@ -47,15 +48,16 @@ class Instruction(NamedTuple):
     text: str
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """An entry of a PTX text; made by `parse`."""
 
     name: str
     parameters: tuple[Parameter, ...]
     max_threads: int = 0
-    registers: dict[str, int] = field(default_factory=dict)
-    shared: dict[str, int] = field(default_factory=dict)
+    declared: dict[str, int] = field(default_factory=dict)  # bits of registers, or of their stem
+    registers: dict[str, int] = field(default_factory=dict)  # bits of those that the code names
+    addresses: dict[str, int] = field(default_factory=dict)  # of parameters and shared variables
     shared_bytes: int = 0
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
@@ -69,13 +71,25 @@ class Program:
         return frozenset(at for label, at in self.labels.items() if label in named)
 
     @cached_property
+    def counts(self) -> bool:
+        """Return whether there are barriers that count arrivals."""
+        return any(i.op.startswith("mbarrier") for i in self.code)
+
+    @cached_property
     def asynchronous(self) -> bool:
         """Return whether there is anything in it that happens later."""
         return any(i.op.startswith(("cp.async", "wgmma")) for i in self.code)
 
-    def width(self, register: str) -> int | None:
-        """Return the bits of a register, None if it is not declared."""
-        return self.registers.get(register, self.registers.get(register.rstrip("0123456789")))
+    def grain(self, space: str) -> int:
+        """Return the least bytes that the code writes at once to shared or global memory.
+
+        Whatever is written lies at multiples of its size: no write ends within such a cell.
+        """
+        store = rf"st\.{space}(?:::cta)?(?:\.v(\d))?\.[subf](\d+)|(mbarrier)\..*{space}.*"
+        found = filter(None, (re.fullmatch(store, i.op) for i in self.code))
+        sizes = [8 if m[3] else int(m[2]) // 8 * int(m[1] or 1) for m in found]
+        copies = (i for i in self.code if space == "shared" and "async.ca." in i.op)
+        return min([CHUNK, *sizes, *(i.operands[2] for i in copies)])
 
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
@@ -89,6 +103,7 @@ _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 
 
+@lru_cache(maxsize=64)
 def parse(text: str) -> Program:
     """Return the first entry of a PTX text.
 
@@ -103,6 +118,7 @@ def parse(text: str) -> Program:
         raise Fault("no .visible .entry")
     name, parameters, directives = found.groups()
     program = Program(name, _parameters(parameters))
+    program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         x, y, z = (int(n or 1) for n in bound.groups())
         program.max_threads = x * y * z
@@ -161,7 +177,7 @@ def _renamed(scope: re.Match[str]) -> str:
 
 def _share(program: Program, match: re.Match[str]) -> None:
     align, size = int(match[1]), int(match[3] or 0)
-    program.shared[match[2]] = start = -(-program.shared_bytes // align) * align
+    program.addresses[match[2]] = start = -(-program.shared_bytes // align) * align
     program.shared_bytes = start + size
 
 
@@ -173,7 +189,7 @@ def _add(program: Program, statement: str) -> None:
         if match is None or match[1] not in WIDTHS:
             raise Fault(f"{statement}: no form of register that is known")
         for word in match[2].split(","):
-            program.registers[word.partition("<")[0].strip()] = WIDTHS[match[1]]
+            program.declared[word.partition("<")[0].strip()] = WIDTHS[match[1]]
     elif statement.startswith(".shared"):
         match = _SHARED.fullmatch(statement)
         if match is None:
@@ -193,8 +209,9 @@ def _instruction(program: Program, text: str) -> Instruction:
     rest = text[guard.end() :] if guard else text
     op, _, words = rest.partition(" ")
     operands = tuple(_operand(program, word) for word in _split(words))
+    predicate = _operand(program, guard[2]) if guard else ""
     told = text if len(text) < TOLD else f"{text[:TOLD]}..."
-    return Instruction(op, operands, guard[2] if guard else "", bool(guard and guard[1]), told)
+    return Instruction(op, operands, predicate, bool(guard and guard[1]), told)
 
 
 def _split(words: str) -> list[str]:
@@ -213,14 +230,14 @@ def _operand(program: Program, word: str) -> Any:
         return [_operand(program, base.strip()), int(offset or 0), *inner]
     if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)U?", word):
         return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word.rstrip("U"), 0)
-    if word in program.shared:
-        return program.shared[word]
-    for parameter in program.parameters:
-        if parameter.name == word:
-            return PARAMETERS + parameter.offset
-    if re.fullmatch(r"[%$\w.|]+", word):
-        return word
-    raise Fault(f"{word}: no form of operand that is known")
+    if word in program.addresses:
+        return program.addresses[word]
+    refuse(not re.fullmatch(r"[%$\w.|]+", word), word, "no form of operand that is known")
+    for name in word.split("|"):
+        stem = name if name in program.declared else name.rstrip("0123456789")
+        if stem in program.declared:
+            program.registers[name] = program.declared[stem]
+    return word
 
 
 def packed(program: Program, values: list[bytes]) -> bytes:

@@ -458,7 +458,7 @@ SLIPS = {
     ),
     "a ring without its turn": ("ring", "[%r1+8], %r7;", "[%r1+8], 1;", f"race|{STUCK}"),
     "nobody waits for a turn": ("ring", "@!done bra.uni again; }\n    ld.sh", "}\n ld.sh", "race"),
-    "the other phase": ("ring", "[%r1], %r5;", "[%r1], %r7;", f"race|{STUCK}"),
+    "the other phase": ("ring", "$READ: {", "$READ: xor.b32 %r5, %r5, 1; {", f"race|{STUCK}"),
     "an arrival is missing": ("ring", "[%r1], 32;", "[%r1], 33;", STUCK),
     "an arrival too many": ("ring", "[%r1], 32;", "[%r1], 31;", "more arrivals"),
     "nobody makes a barrier": ("ring", "@%p1 mbarrier.init.shared.b64", "// ", "no mbarrier"),

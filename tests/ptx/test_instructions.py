@@ -646,26 +646,29 @@ TAKEN = (
     "ld.shared.b32 %r21, [%r20];",
     "ld.global.b32 %r21, [%rd18];",
     "cp.async.ca.shared.global [%r20], [%a1], 4;",
-    "setp.eq.b16 %p1, %rs14, 0;",
-    "setp.lt.bf16x2 %p1|%p2, %r20, %r30;",
-    "and.b32 %r21, %r20, 131071; setp.eq.b32 %p1, %r21, 0;",
-    "or.b32 %r21, %r20, 65535; add.u32 %r22, %r21, 0;",
-    "shfl.sync.bfly.b32 %r21, %r20, 1, 31, -1;",
+    "setp.eq.b16 %p1, %rs14, 0; @%p1 bra $END; $END:",
+    "setp.lt.bf16x2 %p1|%p2, %r30, %r20; selp.b32 %r21, 1, 2, %p2; st.shared.b32 [%a8], %r21;",
+    "and.b32 %r21, %r20, 131071; setp.eq.b32 %p1, %r21, 0; @!%p1 st.shared.b32 [%a8], %r0;",
+    "or.b32 %r21, %r20, 65535; add.u32 %r22, %r21, 0; st.shared.b16 [%a8], %r22;",
+    "not.b32 %r21, %r20; not.b32 %r22, %r21; st.shared.b32 [%a8], %r22;",
+    "shfl.sync.bfly.b32 %r21, %r20, 1, 31, -1; st.shared.b32 [%a8], %r21;",
     "shfl.sync.idx.b32 %r21, %r30, %r20, 31, -1;",
-    "xor.b32 %r21, %r20, %r20;",
+    "xor.b32 %r21, %r20, %r20; st.shared.b32 [%a8], %r21;",
+    "div.u32 %r21, %r30, %r20; red.global.add.u32 [%a2], %r21;",
+    "cvt.u64.u32 %a8, %r20; ld.shared.b32 %r21, [%a8];",
     "red.global.add.u32 [%a2], %r20;",
     "stmatrix.sync.aligned.m8n8.x1.shared.b16 [s], {%r20};",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r21, %r22, %r23, %r24}, "
     "{%r30, %r30, %r20, %r30}, {%r30, %r30}, {%r30, %r30, %r30, %r30};",
     "wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
     "{%r20, %r21, %r22, %r23}, %rd0, %rd0, 1, 1, 1, 0, 0;",
-    "mov.b32 %r21, 5; setp.lt.u32 %p1, %r30, 95; @%p1 mov.b32 %r20, %r21; add.u32 %r21, %r20, 0;",
+    "setp.lt.u32 %p1, %r30, 95; @%p1 mov.b32 %r20, %r30; st.shared.b32 [%a8], %r20;",
 )
 
 
 @pytest.mark.parametrize("taken", TAKEN)
 def test_what_nothing_defines_is_taken_for_nothing(taken):
-    body = f"{taken} mov.b16 y, x0;"
+    body = f"mov.b64 %a8, s; {taken} mov.b16 y, x0;"
     with pytest.raises(Fault, match="bits that nothing defines"):
         run(HALF + body, [patterns(16)], 16, shared=SHARED)
 
@@ -674,6 +677,43 @@ def test_what_is_defined_later_is_as_good_as_any(run):
     body = "mov.b16 %rs15, x0; mul.lo.u16 %rs14, %rs15, 3; add.u16 y, %rs14, 1;"
     a = patterns(16)
     assert run(HALF + body, [a], 16).tolist() == [(3 * int(x) + 1) & 65535 for x in a]
+
+
+# Threads below 40 alone write %r20, by a guard or by a branch of their own.
+PARTLY = (
+    "setp.lt.u32 %p1, %r30, 40; @%p1 mov.b32 %r20, x0; ",
+    "setp.lt.u32 %p1, %r30, 40; @!%p1 bra $JOIN; mov.b32 %r20, x0; $JOIN: ",
+)
+
+
+@pytest.mark.parametrize("partly", PARTLY)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "mov.b32 y, 7; @%p1 add.u32 y, %r20, 0;",
+        "add.u32 %r21, %r20, 0; selp.b32 y, %r21, 7, %p1;",
+        "@!%p1 mov.b32 %r20, 7; mul.lo.u32 y, %r20, 1;",
+    ],
+)
+def test_what_some_threads_have_written_they_may_use(partly, body, run):
+    a = patterns(32)
+    assert run(partly + body, [a], 32).tolist() == [*a[:40].tolist(), *[7] * (COUNT - 40)]
+
+
+@pytest.mark.parametrize("partly", PARTLY)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "mov.b32 y, %r20;",
+        "add.u32 y, %r20, 0;",
+        "selp.b32 y, 7, %r20, %p1;",
+        "setp.eq.u32 %p2, %r20, 0; mov.b32 y, 0; @%p2 mov.b32 y, 7;",
+        "shfl.sync.idx.b32 y, %r20, 8, 31, -1;",
+    ],
+)
+def test_what_some_threads_have_written_others_lack(partly, body):
+    with pytest.raises(Fault, match="bits that nothing defines"):
+        run(partly + body, [patterns(32)], 32)
 
 
 def test_branches_part_threads_and_join_them(run):
@@ -820,7 +860,7 @@ MISUSED = {
     "ld.global.v4.b32 {y, %r10, %r11, %r12}, [%a2];": "no multiple of 16",
     "st.global.b32 [%a2], x0; mov.b32 y, x0;": "writes to an operand",
     "mov.b32 %r20, 4096; ld.shared.b32 y, [%r20];": "outside of shared memory",
-    "mov.b32 y, %r25;": "read before it is written",
+    "mov.b32 y, %r25;": "bits that nothing defines",
     "mov.b32 %q1, x0; mov.b32 y, x0;": "not declared",
     "mov.b64 y, %i1;": "has not 64 bits",
     "mov.b32 y, x0; bar.sync 16;": "no such barrier",
@@ -847,6 +887,45 @@ def test_two_threads_may_not_write_one_place():
     launch(parse(text), (1,), (1,), [Buffer(out, writable=True)])
     with pytest.raises(Fault, match="two threads write"):
         launch(parse(text), (2,), (1,), [Buffer(out, writable=True)])
+
+
+# What thread 0 does in global memory, and what no other thread may do there.
+PAIRS = {
+    "a byte of a word": ("st.global.b32 [%rd1], %r1;", "st.global.b8 [%rd1+3], %r1;"),
+    "a word of four": ("st.global.v4.b32 [%rd1], {1, 2, 3, 4};", "st.global.b32 [%rd1+8], %r1;"),
+    "half of a word is read": ("st.global.b32 [%rd1], %r1;", "ld.global.b16 %rs1, [%rd1+2];"),
+    "a word around a byte is read": ("st.global.b8 [%rd1+5], %r1;", "ld.global.b32 %r2, [%rd1+4];"),
+    "of what is read a byte is written": (
+        "ld.global.v2.b32 {%r2, %r3}, [%rd1];",
+        "st.global.b8 [%rd1+7], %r1;",
+    ),
+}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_byte_belongs_to_one_thread(name, order):
+    first, second = PAIRS[name][::order]
+    text = f""".visible .entry f(.param .u64 f_0) {{ .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    .reg .b16 %rs<9>; .reg .pred %p<9>; ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %tid.x;
+    setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, OTHER; @%p1 {first} @%p2 {second} ret; }}"""
+
+    def execute(other):
+        out = Buffer(np.zeros(16, np.uint8), writable=True)
+        launch(parse(text.replace("OTHER", str(other))), (1,), (64,), [out])
+
+    execute(0)
+    with pytest.raises(Fault, match=r"another thread|two threads"):
+        execute(40)
+
+
+def test_what_two_threads_have_read_neither_may_write():
+    body = f"""ld.param.b64 %a5, [f_1]; ld.global.b32 y, [%a5]; setp.eq.u32 %p1, %r30, {COUNT - 1};
+    @%p1 st.global.b32 [%a5], x0;"""
+    text = kernel(body, [32], 32)
+    found = Buffer(np.zeros(COUNT, np.uint32), writable=True)
+    with pytest.raises(Fault, match="writes what another thread read"):
+        launch(parse(text), (1,), (COUNT,), [Buffer(patterns(32)), found])
 
 
 def test_arguments_and_threads_are_those_of_the_entry():

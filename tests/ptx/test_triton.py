@@ -168,7 +168,7 @@ HEARD = {
     "the half that nothing defines": (
         "conv.double_backward:n1c1k1_i1x6_f1x4_s3:tan=w:fill=subnormal",
         r"(?s)(mov\.b32\s+(%r\d+), {%rs\d+, %rs\d+};.*?)(cvt\.u16\.u32\s+%rs\d+, \2;)",
-        r"\1\3 add.u32 \2, \2, 1;",
+        r"\1 add.u32 \2, \2, 0; \3",
         "bits that nothing defines",
     ),
     "bytes are read too early": (
