@@ -143,6 +143,14 @@ def _writeable_alias(array: Array) -> Array:
     return np.asarray(holder)
 
 
+def zeros_like(array: Any) -> Any:
+    """Return zeros of the kind, sizes, dtype and device of `array`; what is none is returned."""
+    kind = kind_of(array)
+    if kind == "torch":
+        return array.new_zeros(array.shape)
+    return np.zeros_like(array) if kind else array
+
+
 def like(array: Any, template: Any) -> Any:
     """Return `array` as the kind of array that `template` is, on its device."""
     if kind_of(template) == "torch":

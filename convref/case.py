@@ -146,7 +146,9 @@ class Call:
         put(self, "tangents", self._tangents(where))
         if self.math not in MATHS:
             raise ConvrefError(
-                message(where, f"math is {shorten(repr(self.math))}, needs one of {MATHS}")
+                message(
+                    where, f"math is {shorten(repr(self.math))}, needs one of {', '.join(MATHS)}"
+                )
             )
         put(self, "problem", self.problem.for_pass(self.pass_))
         specs = self.specs or (Spec(),)

@@ -165,7 +165,7 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
 def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     """Return the Plan of `call`, as `plan` does, and let nobody prepare anything."""
     if not isinstance(call, Call):
-        what = f"call is a {type(call).__name__}, needs a Call (a Case has one: case.call)"
+        what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
         raise ConvrefError(message("plan", what))
     if not isinstance(backend, str):
         what = f"backend is {shorten(repr(backend))}, needs a name"

@@ -228,3 +228,11 @@ def test_a_wrong_call_says_what_is_wrong(
 def test_a_named_backend_refuses_what_it_cannot() -> None:
     with pytest.raises(UnsupportedError, match="ATen is not asked for the statistics of nothing"):
         convref.layer_norm(X[:0], 5, backend="torch")
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_a_missing_tangent_is_zero_whatever_its_primal_is(kind: Any) -> None:
+    endless = kind(np.full(4, np.inf))
+    _, tangent = convref.batch_norm_jvp((kind(X), None, endless), (kind(X), None, None))
+    _, same = convref.batch_norm_jvp((kind(X), None, kind(W)), (kind(X), None, None))
+    assert (np.asarray(tangent) == np.asarray(same)).all()

@@ -440,7 +440,7 @@ LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (line + ":seed=1e3", ("'seed=1e3'", "an integer")),
     (line + ":seed=٣", ("an integer",)),
     (line + ":mask=111", ("mask is given", "needs none")),
-    (line + ":tan=x", ("tangents has ['x']", "needs some of ''")),
+    (line + ":tan=x", ("tangents has ['x']", "needs none")),
     ("conv.jvp:n1c1k1_i3_f3:tan=", ("'tan='", "some of x, w, b")),
     ("conv.jvp:n1c1k1_i3_f3:tan=y", ("'tan=y'", "some of x, w, b")),
     ("conv.jvp:n1c1k1_i3_f3:bias=0:tan=b", ("tangents has ['b']", "'xw'")),

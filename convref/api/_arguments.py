@@ -288,12 +288,8 @@ def _problem(
     k = w[1] * groups if transposed else w[0]
     needs = w[0] if transposed else w[1] * groups
     if x[1] != needs:
-        raise ConvrefError(
-            message(
-                where,
-                f"input has C={x[1]}, needs {needs} for weight {w} with groups={groups}",
-            )
-        )
+        has = f"C={needs}" if transposed else f"C/G={w[1]}, groups={groups}"
+        raise ConvrefError(message(where, f"input has C={x[1]}, needs {needs}: weight has {has}"))
     return ConvProblem(
         n=x[0],
         c=x[1],

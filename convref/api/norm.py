@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..arrays import facts, like
+from ..arrays import facts, like, zeros_like
 from ..case import Call, Spec, role_dtype
 from ..errors import ConvrefError, message, shorten
 from ..problem import (
@@ -165,7 +165,7 @@ def _tangents(where: str, primals: Any, tangents: Any) -> tuple[tuple[Any, ...],
     for name, value, dot in zip(("input", "weight", "bias"), values, dots):
         if value is None and dot is not None:
             raise ConvrefError(message(where, f"{name} tangent is given, needs a {name}"))
-        filled.append(0 * value if dot is None and value is not None else dot)
+        filled.append(zeros_like(value) if dot is None and value is not None else dot)
     return values, tuple(filled)
 
 
