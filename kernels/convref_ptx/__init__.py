@@ -23,9 +23,8 @@ results start as NaN, and an instruction that is not known is refused.
 array([0, 2, 4, 6], dtype=int32)
 """
 
-from .copies import TensorMap
-from .im2col import Im2colMap
 from .machine import launch
+from .maps import Im2colMap, TensorMap
 from .memory import Buffer
 from .program import Fault, Program, parse
 

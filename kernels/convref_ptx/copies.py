@@ -8,14 +8,13 @@ After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .memory import BUSY, Array, Buffer
+from .maps import Im2colMap, TensorMap
+from .memory import BUSY, Array
 from .operations import ASLEEP, WARP, addresses, operation
 from .program import CHUNK, Fault, Instruction, refuse
 
@@ -212,38 +211,6 @@ def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
     m.state[lanes[~over]] = ASLEEP
 
 
-@dataclass(frozen=True)
-class TensorMap:
-    """How the copy engine sees a buffer, as `convref_driver.encode` is told.
-
-    Parameters
-    ----------
-    buffer : Buffer
-        Its array has the type of the elements.
-    shape, strides, box : tuple of int
-        In elements, one to five of each; the last stride is 1.
-    swizzle : int
-        0 none, 1, 2, 3 for spans of 32, 64, 128 bytes.
-    every : tuple of int
-        How far apart the elements of a box are along each axis; empty for side by side.
-    """
-
-    buffer: Buffer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int = 0
-    every: tuple[int, ...] = ()
-
-
-def scattered(address: Array, span: int) -> Array:
-    """Return where 16 bytes lie among the banks, after "Tensors: Swizzling Modes".
-
-    Their place in a line of `span` bytes is changed by the number of the 128 bytes they lie in.
-    """
-    return address ^ ((address >> 7) & (span // 16 - 1)) << 4
-
-
 class Box(NamedTuple):
     """The elements of one copy: cells in shared memory, places in global memory, which exist."""
 
@@ -254,42 +221,32 @@ class Box(NamedTuple):
     inside: Array
 
 
-def told(
-    m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, kind: type[TensorMap]
-) -> tuple[Any, list[int]]:
-    """Return the tensor map that an operand names, and its coordinates, outermost first."""
+def boxed(
+    m: Machine, i: Instruction, lane: Array, rank: str, tensor: Any, shared: Any,
+    kind: type[TensorMap] = TensorMap, aside: Sequence[Any] = (),
+) -> Box:  # fmt: skip
+    """Return the copy that a lane asks for: of a tensor map, coordinates, and offsets if any."""
     base, offset, coordinates = tensor
     known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
-    if type(known) is not kind or not rank == len(known.shape) == len(coordinates):
+    if type(known) is not kind or not int(rank) == len(known.shape) == len(coordinates):
         raise Fault(f"{i.text}: no tensor map of {rank} axes there")
-    return known, [int(m.read(i, c, "s32", lane)[0]) for c in coordinates][::-1]
-
-
-def boxed(
-    m: Machine, i: Instruction, lane: Array, known: TensorMap, position: Any, shared: Any
-) -> Box:
-    """Return the copy of the elements at a position along each axis, which lie in lines."""
-    size, span = known.buffer.array.itemsize, 16 << known.swizzle
-    if known.box[-1] * size % 16 or (known.swizzle and known.box[-1] * size > span):
+    start, beside = (
+        [int(m.read(i, word, t, lane)[0]) for word in words][::-1]
+        for words, t in ((coordinates, "s32"), (aside, "u16"))
+    )
+    position = known.position(i.text, start, beside)
+    size, span = known.buffer.array.itemsize, CHUNK << known.swizzle
+    if known.box[-1] * size % CHUNK or (known.swizzle and known.box[-1] * size > span):
         raise Fault(f"{i.text}: a box {known.box} does not fit into lines of {span} bytes")
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
     first = addresses(m, i, shared, lane)
     refuse(first % 128, i.text, "an address is no multiple of 128")
-    line = first[0] + size * np.arange(prod(known.box))
-    place = m.shared.places(i.text, scattered(line, span), size, np.repeat(lane, len(line)))
-    bits = np.dtype(f"u{size}")
+    line = known.scattered(first[0] + size * np.arange(len(address)))
+    place = m.shared.places(i.text, line, size, np.repeat(lane, len(line)))
     cells = m.shared.cells(place[:: CHUNK // size], CHUNK).ravel()
-    return Box(bits, place // size, cells, address, inside)
-
-
-def _box(m: Machine, i: Instruction, lane: Array, rank: int, tensor: Any, shared: Any) -> Box:
-    known, start = told(m, i, lane, rank, tensor, TensorMap)
-    grid: Array = np.indices(known.box).reshape(rank, -1)
-    every = known.every or (1,) * rank
-    position = [grid[axis] * every[axis] + start[axis] for axis in range(rank)]
-    return boxed(m, i, lane, known, position, shared)
+    return Box(np.dtype(f"u{size}"), place // size, cells, address, inside)
 
 
 class Load:
@@ -324,20 +281,21 @@ class Load:
 
 
 @operation(
-    r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?"
+    r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile|(\.im2col))?"
     r"\.mbarrier::complete_tx::bytes"
 )
-def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
-    to, tensor, barrier = i.operands
+def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str, pixels: str | None) -> None:
+    to, tensor, barrier, *aside = i.operands
+    kind = Im2colMap if pixels else TensorMap
     for lane in lanes[:, None]:
-        Load(m, i, lane, _box(m, i, lane, int(rank), tensor, to), barrier)
+        Load(m, i, lane, boxed(m, i, lane, rank, tensor, to, kind, *aside), barrier)
 
 
 @operation(r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group")
 def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     tensor, from_ = i.operands
     for lane in lanes[:, None]:
-        box = _box(m, i, lane, int(rank), tensor, from_)
+        box = boxed(m, i, lane, rank, tensor, from_)
 
         def move(_: Array, lane: Array = lane, box: Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]

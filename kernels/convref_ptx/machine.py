@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import arithmetic, im2col, matrices, numbers, operations  # noqa: F401
-from .copies import Barrier, Groups, Load, TensorMap, Work
+from . import arithmetic, matrices, numbers, operations  # noqa: F401
+from .copies import Barrier, Groups, Load, Work
+from .maps import TensorMap
 from .memory import Array, Buffer, Global, Shared
 from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP, Operation
 from .program import Fault, Instruction, Program, packed, refuse
@@ -55,19 +56,19 @@ def launch(
     size, rng = prod(threads), np.random.default_rng(seed)
     if program.max_threads and size > program.max_threads:
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
-    lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
-    buffers = list({id(a): a for a in lying if isinstance(a, Buffer)}.values())
-    elements = [a.buffer.array.itemsize for a in arguments if isinstance(a, TensorMap)]
-    memory = Global(buffers, min([program.grain("global"), *elements]))
-    values = [
-        a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
-        for a in arguments
-    ]
     maps = {
         program.addresses[p.name]: a
         for p, a in zip(program.parameters, arguments)
         if isinstance(a, TensorMap)
     }
+    lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
+    buffers = list({id(a): a for a in lying if isinstance(a, Buffer)}.values())
+    elements = [known.buffer.array.itemsize for known in maps.values()]
+    memory = Global(buffers, min([program.grain("global"), *elements]))
+    values = [
+        a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
+        for a in arguments
+    ]
     run = Launch(program, grid, threads, packed(program, values), memory, rng, maps, late, shared)
     order, step = rng.permutation(prod(grid)), max(1, TOGETHER // size)
     for i in range(0, len(order), step):

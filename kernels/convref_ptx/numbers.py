@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import ctypes
 import operator
 from collections.abc import Callable
-from fractions import Fraction
+from ctypes.util import find_library
 from functools import cache
 from typing import Any
 
@@ -63,48 +63,26 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return s, (a - (s - t)) + (b - t)
 
 
-def two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return a * b rounded, and the error, in float64."""
-
-    def halves(x: Array) -> tuple[Array, Array]:
-        t = x * 134217729.0
-        high = t - (t - x)
-        return high, x - high
-
-    (ah, al), (bh, bl) = halves(a), halves(b)
-    p = a * b
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
-
-
 def to_odd(s: Array, error: Array) -> Array:
     """Return s + error rounded to odd: one more rounding is then as good as the only one."""
     even = (s.view(np.uint64) & np.uint64(1)) == 0
     return np.where((error != 0) & even, np.nextafter(s, np.copysign(np.inf, error)), s)
 
 
+@cache
+def _fma_of_c() -> Any:
+    """Return C's fma of numbers, for arrays."""
+    function = ctypes.CDLL(find_library("m")).fma
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+    return np.frompyfunc(function, 3, 1)
+
+
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c rounded once (Boldo and Melquiond, 2008)."""
-    if a.dtype == np.float32:
-        product = a.astype(np.float64) * b  # exact
-        return to_odd(*two_sum(product, c.astype(np.float64))).astype(np.float32)
-    high, low = two_product(a, b)
-    th, tl = two_sum(c, low)
-    vh, vl = two_sum(high, th)
-    exact = np.asarray(vh + to_odd(*two_sum(tl, vl)))
-    split = np.isfinite(exact)
-    found = np.where(split, exact, a * b + c)
-    for i in zip(*np.nonzero(~split & np.isfinite(a) & np.isfinite(b) & np.isfinite(c))):
-        found[i] = _fma_of_large(float(a[i]), float(b[i]), float(c[i]))
-    return found
-
-
-def _fma_of_large(a: float, b: float, c: float) -> float:
-    """Return a * b + c rounded once where halves of a factor, or the product, overflow."""
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
+    """Return a * b + c rounded once; in float32 by a sum to odd (Boldo and Melquiond, 2008)."""
+    if a.dtype == np.float64:
+        return np.asarray(_fma_of_c()(a, b, c), np.float64)
+    product = a.astype(np.float64) * b  # exact
+    return to_odd(*two_sum(product, c.astype(np.float64))).astype(np.float32)
 
 
 def divided(a: Array, b: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -242,12 +241,9 @@ def _operand(program: Program, word: str) -> Any:
 
 def packed(program: Program, values: list[bytes]) -> bytes:
     """Return the parameter memory of a launch, or refuse arguments of other sizes."""
-    wanted = program.parameters
-    if [len(value) for value in values] != [parameter.size for parameter in wanted]:
-        got = ", ".join(str(len(value)) for value in values)
-        needs = ", ".join(str(parameter.size) for parameter in wanted)
-        raise Fault(f"{program.name}: got arguments of {got} bytes, needs {needs}")
-    memory = bytearray(max((p.offset + p.size for p in wanted), default=0))
-    for parameter, value in zip(wanted, values):
-        struct.pack_into(f"{parameter.size}s", memory, parameter.offset, value)
+    got, needs = [len(value) for value in values], [p.size for p in program.parameters]
+    refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
+    memory = bytearray(max((p.offset + p.size for p in program.parameters), default=0))
+    for parameter, value in zip(program.parameters, values):
+        memory[parameter.offset : parameter.offset + parameter.size] = value
     return bytes(memory)
