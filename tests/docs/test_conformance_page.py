@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs convref[check]")
 
+import convref
 from convref import parse
 from convref.conformance.examine import VERDICTS
 from convref.knownbugs import shipped
@@ -64,6 +65,25 @@ def test_a_slip_in_it_is_found(installed):
     assert done.returncode == 1
     assert "needs" in done.stdout
     assert "dilation" in done.stdout
+
+
+@pytest.mark.parametrize("slip", [0, 1])
+def test_the_test_on_the_page_passes_what_is_right_and_nothing_else(slip):
+    def my_kernel(x, w, b, *, bias, groups, stride, padding, dilation, flip, **sizes):
+        geometry = {"stride": stride, "padding": padding, "dilation": dilation, "flip": flip}
+        kernel = {1: convref.conv1d, 2: convref.conv2d}[len(stride)]
+        return kernel(x, w, b, groups=groups, **geometry, backend="numpy") + slip * (
+            max(stride) == 2
+        )
+
+    names = {"my_kernel": my_kernel}
+    exec(blocks(PAGE, "python")[1], names)
+    if not slip:
+        return names["test_my_kernel"]()
+    with pytest.raises(
+        AssertionError, match=r"conv\.fprop:n1c\d+k1_i[0-9x]+_f[0-9x]+_s[0-9x]+\S*: y\["
+    ):
+        names["test_my_kernel"]()
 
 
 def test_every_verdict_is_explained():
