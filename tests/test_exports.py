@@ -15,6 +15,7 @@ import pytest
 from convref import dtypes, exports
 from convref.conformance.operands import operands
 from convref.errors import ConvrefError, UnsupportedError
+from convref.exports._data import LITERAL
 from convref.line import parse, parse_problem
 from convref.oracle import evaluate
 
@@ -135,7 +136,7 @@ def check_values(lines, programs):
             assert tuple(shapes[role]) == result.shape, f"{line}\n{program}"
             got = np.array(values[role], wide).reshape(result.shape)
             np.testing.assert_array_equal(got, result.astype(wide), f"{role} of {line}\n{program}")
-            start = f"{role} =" if result.size <= exports.LITERAL else f"{role} "
+            start = f"{role} =" if result.size <= LITERAL else f"{role} "
             assert any(text.startswith(start) for text in printed.splitlines()), printed
 
 
@@ -194,7 +195,7 @@ def test_small_snippets_hold_the_data_and_the_answer_of_the_case(line):
     ast.parse(program)
     assert program.startswith(f"# {case}\n")
     arrays = dict(zip(case.call.roles, operands(case), strict=True))
-    if all(a is None or 0 < a.size <= exports.LITERAL for a in arrays.values()):
+    if all(a is None or 0 < a.size <= LITERAL for a in arrays.values()):
         assert "rng" not in program
         results = dict(zip(case.call.signature.results, evaluate(case.call, *arrays.values())))
         for role in case.call.wanted:

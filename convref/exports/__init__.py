@@ -1,0 +1,11 @@
+"""A problem or case in other people's words: benchdnn, MIOpenDriver, plain PyTorch, plain JAX.
+
+The programs are what goes into a bug report: they need no convref and print the result.
+"""
+
+from .benchdnn import from_benchdnn, to_benchdnn
+from .jax import to_jax
+from .miopen import to_miopen
+from .torch import to_torch
+
+__all__ = ["from_benchdnn", "to_benchdnn", "to_jax", "to_miopen", "to_torch"]
