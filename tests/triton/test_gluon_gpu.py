@@ -109,9 +109,10 @@ def small(lines):
 
 def lines():
     """Hold each kernel in Gluon to the oracle."""
+    from test_gluon_classes import LINES as CLASSES
     from test_gluon_numbers import LINES
 
-    small(LINES)
+    small((*LINES, *CLASSES))
 
 
 def rows():
@@ -145,6 +146,7 @@ LARGE = (
     "conv.wgrad:n32c256k192_i28x28_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
     "conv.fprop:n16c128k192_i56x56_f3x3_s2_p1:dt=bf16:mem=nhwc:dev=cuda",
     "conv.dgrad:n16c128k192_i55x56_f3x3_s2_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.dgrad:n32c256k512_i57x56_f1x1_s2:dt=bf16:mem=nhwc:dev=cuda",
     "conv.wgrad:n16c128k192_i56x56_f1x1_s2:dt=bf16:mem=nhwc:dev=cuda",
     "conv.wgrad:n64c512k128_i14x14_f1x1:dt=f16:mem=nhwc:dev=cuda",
 )
