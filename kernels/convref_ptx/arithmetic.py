@@ -20,15 +20,10 @@ _INTEGER = "[su](?:16|32|64)"
 _WORD = "[subf](?:16|32|64)"
 _SHORT = "bf16|f16"
 _RELATION = "|".join(numbers.RELATIONS)
-TINY = np.finfo(np.float32).tiny
 
 
 def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
     return numbers.BINARY[name](a, b).astype(a.dtype, copy=False)
-
-
-def _compared(name: str, kind: str, a: Array, b: Array) -> Array:
-    return numbers.related(name, a, b)
 
 
 def _cut(a: Array) -> Array:
@@ -70,11 +65,12 @@ def _shorts(name: str, kind: str, *ab: Array) -> Array:
 
 
 def _flushed(a: Array) -> Array:
-    return np.where(abs(a) < TINY, np.copysign(np.float32(0), a), a)
+    return np.where(abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
 
 
-def _power(a: Array) -> Array:
-    return np.exp2(a.astype(np.float64)).astype(np.float32)  # a GPU's may be 2 ulp off
+def _power(ftz: str | None, a: Array) -> Array:
+    found = np.exp2((_flushed(a) if ftz else a).astype(np.float64)).astype(np.float32)
+    return _flushed(found) if ftz else found
 
 
 def _two(kind: str, upper: Array, lower: Array) -> Array:
@@ -102,14 +98,13 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*abc)),
     (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flushed(numbers.fma(*map(_flushed, a)))),
     (r"abs\.ftz\.f32", "f32", lambda a: abs(_flushed(a))),
-    (r"ex2\.approx\.f32", "f32", _power),
-    (r"ex2\.approx\.ftz\.f32", "f32", lambda a: _flushed(_power(_flushed(a)))),
+    (r"ex2\.approx(\.ftz)?\.f32", "f32", _power),  # a GPU's may be 2 ulp off
     (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),
     (r"shr\.([bus](?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, True)),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
-    (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", _compared),
-    (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", _compared),
-    (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", _compared),
+    (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", numbers.related),
+    (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", numbers.related),
+    (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.related),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
     (r"cvt\.(f64)\.(f32)", "{1}", _converted),
     (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
@@ -194,7 +189,7 @@ def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: st
     to, *given = i.operands
 
     def compared(*words: Array) -> Array:
-        return numbers.related(name, *_halves(kind, words)).reshape(-1, 2).T
+        return numbers.related(name, kind, *_halves(kind, words)).reshape(-1, 2).T
 
     pairs = [(word, "b32") for word in given]
     _compute(m, i, lanes, tuple(to.split("|")), pairs, compared, False)

@@ -73,8 +73,6 @@ class Groups:
         """Finish the work of some threads but for their `left` latest groups; -1 for all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
-        waits = np.zeros(len(self.machine.shared.clock), bool)
-        waits[self.machine.warp[lanes]] = True
         begun, self.begun, ended = self.begun, [], False
         for work, group, rest in begun:
             over = rest & (group < limit[work.lanes])
@@ -86,9 +84,8 @@ class Groups:
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
         for work, _, rest in self.begun:  # one cell may be read by what is over and what is not
-            mine = rest & waits[self.machine.warp[work.lanes]]
-            if ended and mine.any():
-                self._mark(work, mine, BUSY)
+            if ended:
+                self._mark(work, rest, BUSY)
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP, Operation
 from .program import Fault, Instruction, Program, packed, refuse
 
 TOGETHER = 4096  # threads that are one vector
-KNOWN = 64  # groups of lanes that are one array each
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
 
 
@@ -52,8 +51,7 @@ def launch(
     Fault
         If the kernel does something forbidden or unknown.
     """
-    grid, threads = ((*sizes, 1, 1)[:3] for sizes in (grid, threads))
-    size, rng = prod(threads), np.random.default_rng(seed)
+    size = prod(threads)
     if program.max_threads and size > program.max_threads:
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
     maps = {
@@ -69,25 +67,13 @@ def launch(
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
         for a in arguments
     ]
-    run = Launch(program, grid, threads, packed(program, values), memory, rng, maps, late, shared)
-    order, step = rng.permutation(prod(grid)), max(1, TOGETHER // size)
+    machine = Machine(program, memory, packed(program, values), maps)
+    machine.late, machine.rng, machine.dynamic = late, np.random.default_rng(seed), shared
+    order, step = machine.rng.permutation(prod(grid)), max(1, TOGETHER // size)
     for i in range(0, len(order), step):
-        Machine(run, order[i : i + step]).run()
+        machine.begin(order[i : i + step], (*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
+        machine.run()
     memory.write_back()
-
-
-class Launch(NamedTuple):
-    """What all blocks of a launch have in common."""
-
-    program: Program
-    grid: Sequence[int]
-    threads: Sequence[int]
-    parameters: bytes
-    memory: Global
-    rng: np.random.Generator
-    maps: dict[int, TensorMap]
-    late: bool
-    shared: int
 
 
 def _ends(m: Machine, i: Instruction, lanes: Array) -> None:
@@ -106,10 +92,19 @@ def _planned(program: Program) -> list[tuple[Operation, bool, bool, Instruction]
 class Machine:
     """Some blocks of a launch."""
 
-    def __init__(self, launch: Launch, blocks: Array) -> None:
-        self.program, grid, threads, self.parameters, self.memory, self.rng, *_ = launch
-        self.maps, self.late, program = launch.maps, launch.late, launch.program
-        size = prod(threads)
+    rng: np.random.Generator
+    late: bool
+    dynamic: int  # bytes of shared memory beyond those that the program names
+
+    def __init__(
+        self, program: Program, memory: Global, parameters: bytes, maps: dict[int, TensorMap]
+    ) -> None:
+        self.program, self.memory, self.parameters, self.maps = program, memory, parameters, maps
+        self.code, self.fragments = _planned(program), matrices.fragments(program.code)
+
+    def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
+        """Let the threads of some blocks stand at the first instruction."""
+        size, program = prod(threads), self.program
         self.count = len(blocks) * size
         self.all = np.arange(self.count)
         self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these
@@ -119,21 +114,18 @@ class Machine:
         self.thread = np.repeat(blocks, size) * size + within  # of each lane, among all
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
-        room = program.shared_bytes + launch.shared
-        self.shared = Shared(room, self.block, self.warp, program.grain("shared"))
+        room, grain = program.shared_bytes + self.dynamic, program.grain("shared")
+        self.shared = Shared(room, self.block, self.warp, grain)
         # Patterns of registers, and which of their bits nothing defines. No array changes later.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
-        self.known: dict[bytes, Array] = {}
-        self.settled: dict[str, Array] = {}  # lanes whose bits of one of those are all defined
+        self.settled: dict[str, Array] = {}  # lanes that lack nothing of one of those
         self.fixed = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
-        self.code = _planned(program)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
         # Registers of wgmma: products were not waited for; a thread wrote since its last fence.
-        self.fragments = matrices.fragments(program.code)
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
         self._steps, self._nudged = 0, dict[int, bytes]()
 
@@ -156,16 +148,8 @@ class Machine:
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or is done, those behind first."""
         while len(active := np.flatnonzero(group & (self.state == RUNNING))):
-            lanes = self._known(self._next(active))
+            lanes = self._next(self.all if len(active) == self.count else active)
             self._stretch(lanes, int(self.pc[lanes[0]]), len(lanes) == len(active))
-
-    def _known(self, lanes: Array) -> Array:
-        """Return the same array for the same lanes: `all`, or one of the last that were not."""
-        if len(lanes) == self.count:
-            return self.all
-        if len(self.known) > KNOWN:
-            self.known.clear()
-        return self.known.setdefault(lanes.tobytes(), lanes)
 
     def _next(self, active: Array) -> Array:
         """Return the threads furthest behind that can go on without the rest of their warps."""
@@ -331,19 +315,15 @@ class Machine:
 
     def set(self, to: str, value: Array, lanes: Array, lacks: Array | None = None) -> None:
         """Set a register; bits that it lacks stand as ones."""
-        held, mask = self.registers[to], self.undefined.get(to)
+        held = self.registers[to]
         self.registers[to] = _put(held, lanes, value if lacks is None else value | lacks)
-        if lacks is None and (mask is None or self.settled.get(to) is lanes):
-            return
-        none = np.zeros_like(held)
-        mask = none if mask is None else mask
-        self.undefined[to] = mask = _put(mask, lanes, none[lanes] if lacks is None else lacks)
-        if lacks is None:
-            self.settled[to] = lanes
-        else:
+        if lacks is not None or self.lacks(to, lanes) is not None:
+            none = np.zeros_like(held)
+            mask = self.undefined.get(to, none)
+            self.undefined[to] = mask = _put(mask, lanes, none[lanes] if lacks is None else lacks)
             self.settled.pop(to, None)
-        if not mask.any():
-            del self.undefined[to]
+            if not mask.any():
+                del self.undefined[to]
 
 
 def _put(array: Array, lanes: Array, value: Array) -> Array:

@@ -72,10 +72,8 @@ class Global(Memory):
 
     def pointer(self, value: Buffer | None) -> bytes:
         """Return the address of where a buffer points, packed; null for none."""
-        where = 0
-        if value is not None:
-            at = next(i for i, buffer in enumerate(self.buffers) if buffer is value)
-            where = BASE + int(self.starts[at]) + value.offset
+        starts = {id(buffer): int(start) for buffer, start in zip(self.buffers, self.starts)}
+        where = 0 if value is None else BASE + starts[id(value)] + value.offset
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
@@ -171,11 +169,11 @@ class Shared(Memory):
 
     def fence(self, lanes: Array) -> None:
         """Show the engine what threads wrote, as far as these warps have seen it."""
-        for lane in lanes[np.unique(self.warp[lanes], return_index=True)[1]]:
-            cells = np.flatnonzero(self.unfenced)
-            cells = cells[cells * self.grain // self.size == self.block[lane]]
-            seen = self.clock[self.warp[lane]][self.writer[cells]] >= self.written[cells]
-            self.unfenced[cells[seen]] = False
+        cells = np.flatnonzero(self.unfenced)
+        for warp in np.unique(self.warp[lanes]):
+            mine = cells[cells * self.grain // self.size == warp // self.width]
+            seen = self.clock[warp][self.writer[mine]] >= self.written[mine]
+            self.unfenced[mine[seen]] = False
 
     def places(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Return the places in `bytes` of accesses by lanes."""

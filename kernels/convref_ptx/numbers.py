@@ -136,7 +136,7 @@ ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
 RELATIONS = (*ORDERED, *(f"{name}u" for name in ORDERED), "num", "nan")
 
 
-def related(name: str, a: Array, b: Array) -> Array:
+def related(name: str, kind: str, a: Array, b: Array) -> Array:
     """Return a relation: none of NaN but "nan", and those that end with "u"."""
     if a.dtype.kind != "f":
         return np.asarray(getattr(operator, name)(a, b))
