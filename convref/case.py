@@ -151,28 +151,29 @@ class Call:
                 )
             )
         put(self, "problem", self.problem.for_pass(self.pass_))
+        put(self, "specs", tuple(map(self._spec, self.roles, self._spread(where))))
+        if reason := self.problem.refuses(self.dtype):
+            raise ConvrefError(message(where, reason))
+
+    def _spread(self, where: str) -> tuple[Spec, ...]:
+        """Return a Spec for every role; indices and statistics have types of their own."""
         specs = self.specs or (Spec(),)
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
-            raise ConvrefError(
-                message(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
-            )
-        specs = tuple(
-            replace(spec, dtype=role_dtype(role, specs[0].dtype))
-            if role in INDICES or role in STATISTICS
-            else spec
-            for role, spec in zip(self.roles, specs)
-        )
-        kept = (*INDICES, *STATISTICS)
-        data = [spec for role, spec in zip(self.roles, specs) if role not in kept]
-        if len({spec.dtype for spec in data}) != 1 or len({spec.device for spec in specs}) != 1:
+            what = f"specs has {len(specs)} entries, needs {len(self.roles)}"
+            raise ConvrefError(message(where, what))
+        own = (*INDICES, *STATISTICS)
+        named = list(zip(self.roles, specs))
+        data = {spec.dtype for role, spec in named if role not in own}
+        if len(data) != 1 or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
-            raise ConvrefError(
-                message(where, f"specs have {', '.join(mixed)}, need one dtype and one device")
-            )
-        put(self, "specs", tuple(map(self._spec, self.roles, specs)))
-        if reason := self.problem.refuses(self.dtype):
-            raise ConvrefError(message(where, reason))
+            what = f"specs have {', '.join(mixed)}, need one dtype and one device"
+            raise ConvrefError(message(where, what))
+        main = specs[0].dtype
+        return tuple(
+            replace(spec, dtype=role_dtype(role, main)) if role in own else spec
+            for role, spec in named
+        )
 
     def _mask(self, where: str) -> tuple[bool, ...]:
         mask = self.mask or (True,) * len(self.signature.results)
@@ -203,11 +204,10 @@ class Call:
                     where, f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
                 )
             )
-        named = [axis for axis, _ in spec.step] + list(spec.expand)
-        if unknown := sorted(set(named) - set(letters)) or len(set(named)) != len(named):
-            raise ConvrefError(
-                message(where, f"view of {role} names {unknown}, needs each axis of {letters} once")
-            )
+        named = "".join(axis for axis, _ in spec.step) + spec.expand
+        if set(named) - set(letters) or len(set(named)) != len(named):
+            what = f"view of {role} names {named!r}, needs each axis of {letters} at most once"
+            raise ConvrefError(message(where, what))
         if spec.offset < 0 or any(k < 2 for _, k in spec.step):
             raise ConvrefError(message(where, f"view of {role} needs steps >= 2 and offset >= 0"))
         dtypes.code_of(dtypes.numpy_dtype(spec.dtype))

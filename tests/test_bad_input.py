@@ -453,7 +453,7 @@ LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (line + ":mem=x.nhwc", ("order of x is 'nhwc'", "permutation of ncw")),
     (line + ":mem=x.step1w", ("view of x", "needs steps >= 2")),
     (line + ":mem=x.step2", ("'x.step2'", "stepKa")),
-    (line + ":mem=x.expandh", ("view of x names ['h']", "ncw")),
+    (line + ":mem=x.expandh", ("view of x names 'h'", "ncw")),
     (line + ":mem=x.off-1", ("'x.off-1'", "offK")),
 )
 

@@ -125,7 +125,10 @@ INVALID = [
     ("conv.backward:n1c1k1_i1_f1:mask=10", "mask has 2 entries, needs 3"),
     ("conv.jvp:n1c1k1_i1_f1:bias=0:tan=b", "needs some of 'xw'"),
     ("conv.fprop:n1c1k1_i1_f1:mem=x.nhc", "needs a permutation of ncw"),
-    ("conv.fprop:n1c1k1_i1_f1:mem=x.expandn.step2n", "needs each axis of ncw once"),
+    (
+        "conv.fprop:n1c1k1_i1_f1:mem=x.expandn.step2n",
+        "names 'nn', needs each axis of ncw at most once",
+    ),
     ("conv.fprop:n1c1k1_i1_f1:mem=x.step1n", "needs steps >= 2"),
     ("conv.fprop:n1c1k1_i1x1x1x1_f1", "input has 4 spatial axes"),
 ]

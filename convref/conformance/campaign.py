@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,30 +250,11 @@ def _draw(
     """Run chunks until time or examples are used up."""
     engine.start()
     ready = time.monotonic()  # the time is for drawing: a busy machine starts workers slowly
-    tally, given = outcome.tally, settings.lines
-    limit = settings.examples
-
-    chosen = tuple(map(engine.arm, settings.axes.arms))
-
-    def tasks() -> Iterator[Task]:
-        if given:
-            for arm in chosen or (PLAIN,):
-                yield Task(None, 0, given, known=settings.known, retest=settings.retest, arm=arm)
-            return
-        first, step = settings.shard
-        started = tally.examples
-        for chunk in itertools.count(first, step):
-            if limit is not None and started >= limit:
-                return
-            if chunk not in tally.chunks:
-                started += settings.axes.size
-                arm = arm_of(settings.axes, chunk, engine.arms)
-                known, retest = settings.known, settings.retest
-                yield Task(settings.axes, chunk, known=known, retest=retest, arm=arm)
+    tally = outcome.tally
 
     def receive(task: Task, report: Report) -> None:
         tally.add(report.counts, report.findings, task.arm.name)
-        if report.done and not given:
+        if report.done and not settings.lines:
             tally.chunks.add(task.chunk)
         log.write(
             "report",
@@ -289,12 +271,28 @@ def _draw(
         watch(outcome, "")
         return settings.seconds is not None and time.monotonic() - ready > settings.seconds
 
-    engine.run(tasks(), receive, stop)
+    engine.run(_tasks(settings, engine, tally), receive, stop)
     for worker in engine.workers:  # what was cut off by the clock is not wanted any more
         if worker.task is not None:
             worker.task = None
             worker.stop()
             worker.start()
+
+
+def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
+    """Yield the given lines for each chosen arm, else the chunks that the log does not have."""
+    task = partial(Task, known=settings.known, retest=settings.retest)
+    chosen = tuple(map(engine.arm, settings.axes.arms))
+    if settings.lines:
+        yield from (task(None, 0, settings.lines, arm=arm) for arm in chosen or (PLAIN,))
+        return
+    started = tally.examples
+    for chunk in itertools.count(*settings.shard):
+        if settings.examples is not None and started >= settings.examples:
+            return
+        if chunk not in tally.chunks:
+            started += settings.axes.size
+            yield task(settings.axes, chunk, arm=arm_of(settings.axes, chunk, engine.arms))
 
 
 def _convict(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
