@@ -1,5 +1,7 @@
 """The rows of the table on architectures with less room."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +11,16 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import archs, classes, expected, table
+from convref_triton import aot, archs, classes, table
 from convref_triton.backend import backend
+from convref_triton.inspection import resources, shared
 from convref_triton.plan import refusal
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942")
+AGAIN = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
+    reason="sm_89 has the room and the instructions of sm_86: HYPOTHESIS_PROFILE=nightly",
+)
 PRODUCTS = sorted(key for key in table.TILES if key[0] in archs.PRODUCTS)
 
 
@@ -46,6 +53,11 @@ def test_a_change_is_of_a_row_that_there_is_and_keeps_its_tile():
             assert change.instead.warps > change.row.warps
 
 
+def compiled(specimens, arch):
+    """Return each specimen with its binary, of which only what it says of itself is looked at."""
+    return zip(specimens, aot.compile_all([s.specialisation for s in specimens], arch))
+
+
 def test_rows_with_more_warps_hold_their_registers():
     """Compiled for sm_80, no row that stands in for another spills on the vectors it is for."""
     wanted = {(change.kernel, change.instead) for change in archs.CHANGES if change.instead}
@@ -56,17 +68,17 @@ def test_rows_with_more_warps_hold_their_registers():
         if (specimen.choice.kernel, specimen.choice.tile) in wanted
     ]
     assert len(found) > 10
-    for specimen, made in expected.inspected(found, "sm_80"):
-        assert made.spills == 0, f"{specimen.name} {specimen.choice}"
+    for specimen, made in compiled(found, "sm_80"):
+        assert resources(made)["STACK"] == 0, f"{specimen.name} {specimen.choice}"
 
 
-@pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
+@pytest.mark.parametrize("arch", ["sm_86", pytest.param("sm_89", marks=AGAIN)])
 def test_a_block_has_less_shared_memory_on_a_desktop(arch):
     lines = [line for line in classes.lines(("by_16",), ("bf16",)) if line[0].startswith("fprop ")]
     specimens = list(classes.specimens(lines, every=True, arch=arch))
     assert any(specimen.choice.tile[:3] == (128, 128, 64) for specimen in specimens)
-    for specimen, made in expected.inspected(specimens, arch):
-        assert made.shared <= 99 * 1024, specimen.choice
+    for specimen, made in compiled(specimens, arch):
+        assert shared(made) <= 99 * 1024, specimen.choice
 
 
 def test_what_a_compiler_does_not_have_is_refused():

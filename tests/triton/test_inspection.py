@@ -15,7 +15,14 @@ from convref.commands import app
 from convref.line import parse
 from convref_triton import aot, inspection, layouts
 from convref_triton.geometry import operands
-from convref_triton.inspection import Instruction, inspect, loops, parse_sass
+from convref_triton.inspection import (
+    Instruction,
+    inspect,
+    loops,
+    parse_sass,
+    resources,
+    shared,
+)
 from convref_triton.launch import Descriptor, Launch, Slot
 from convref_triton.plan import offered, plan
 from convref_triton.specialise import specialise
@@ -124,9 +131,20 @@ def test_boxes_come_by_tma():
 
 def test_spills_are_counted():
     """128 threads hold 256 x 256 sums: 512 registers, where there are 255."""
-    found = seen(product(tile=(256, 256, 32), warps=4, stages=2), "sm_80")
+    large = product(tile=(256, 256, 32), warps=4, stages=2)
+    found = seen(large, "sm_80")
     assert found.registers == 255
     assert found.spills > 512
+    assert resources(aot.compile(large, "sm_80"))["STACK"] > 4 * 256
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80", "gfx942"])
+def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
+    found = seen(product(), arch)
+    monkeypatch.setattr(inspection, "sass", None)
+    made = aot.compile(product(), arch)
+    assert shared(made) == found.shared >= made.metadata["shared"] > 0
+    assert arch == "gfx942" or resources(made)["STACK"] == found.spills == 0
 
 
 def test_a_kernel_without_products_or_loop():
