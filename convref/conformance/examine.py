@@ -37,6 +37,7 @@ VERDICTS = (
     "hang",
     "crash",
 )
+PASSED_OVER = ("unsupported", "known")  # what no judge has seen
 HARMLESS = ("pass", "unsupported", "known", "vacuous")
 ZERO_MEAN = ("normal",)
 THREADS = 3  # not a divisor of many extents

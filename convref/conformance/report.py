@@ -26,7 +26,7 @@ from ..errors import ConvrefError, UnsupportedError, message, missing_extra, sho
 from ..judge import reference
 from ..line import parse
 from .campaign import Failure, Outcome
-from .examine import HARMLESS, THREADS, VERDICTS, WITH_THREADS, Finding
+from .examine import HARMLESS, PASSED_OVER, THREADS, VERDICTS, WITH_THREADS, Finding
 from .operands import operands
 
 try:
@@ -101,6 +101,14 @@ class Summary:
     def good(self) -> bool:
         """Return whether nothing worse than a refusal was seen."""
         return all(key[3] in HARMLESS for key in self.counts)
+
+    @property
+    def word(self) -> tuple[str, str]:
+        """Return what to call the campaign, and the verdict whose colour it has."""
+        if not self.good:
+            return "failures", "wrong"
+        judged = any(n and key[3] not in PASSED_OVER for key, n in self.counts.items())
+        return ("all right", "pass") if judged else ("nothing judged", "vacuous")
 
     def lines(self) -> tuple[str, ...]:
         """Return the line of each failure, then of each finding that was no pass."""

@@ -16,7 +16,7 @@ from rich.table import Table
 from ..errors import shorten
 from .campaign import Failure, Outcome, Settings
 from .campaign import run as run_campaign
-from .examine import HARMLESS, VERDICTS
+from .examine import HARMLESS, PASSED_OVER, VERDICTS
 
 STYLE = {
     "pass": "green",
@@ -67,7 +67,7 @@ def _rate(outcome: Outcome) -> str:
     tally = outcome.tally
     speed = tally.examples / outcome.elapsed if outcome.elapsed else 0.0
     bad = {v: tally.count(v) for v in VERDICTS if v not in HARMLESS}
-    passed_over = tally.count("unsupported") + tally.count("known")
+    passed_over = sum(map(tally.count, PASSED_OVER))
     judged = tally.examples - passed_over
     good = "[green]all right[/]" if judged else "nothing judged yet"
     words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or good

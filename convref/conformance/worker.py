@@ -22,7 +22,7 @@ from ..dispatch import load
 from ..errors import ConvrefError, shorten
 from ..knownbugs import Region
 from ..line import parse
-from .examine import Finding, examine
+from .examine import PASSED_OVER, Finding, examine
 from .generate import Axes, chunk_cases
 from .operands import operands
 from .reject import trial
@@ -174,7 +174,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
             report.counts[(*_cell(case), finding.verdict, finding.tier)] += 1
-            if finding.verdict not in ("pass", "unsupported", "known"):
+            if finding.verdict not in ("pass", *PASSED_OVER):
                 report.findings.append(replace(finding, arm=task.arm.name))
         report.stop = index + 1
         if time.monotonic() - sent > REPORT_SECONDS:

@@ -234,6 +234,15 @@ def test_an_outcome_gives_the_same_page_as_its_log():
         assert text in page
 
 
+@pytest.mark.parametrize(
+    ("verdict", "word"),
+    [("pass", "all right"), ("unsupported", "nothing judged"), ("crash", "failures")],
+)
+def test_a_page_says_right_only_of_what_was_judged(verdict, word):
+    found = report.summary(outcome(verdict))
+    assert f">{word}</span>" in report.html(replace(found, failures=[]))
+
+
 def test_the_program_of_a_failure_asks_for_the_threads_that_it_had():
     found = report.summary(outcome("crash", backend="torch"))
     assert "torch.set_num_threads(1)" in report.html(found)
