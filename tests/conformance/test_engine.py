@@ -242,9 +242,10 @@ def _workers(folder):
     return found
 
 
-def _armed(hostile, tmp_path, **fields):
+def _armed(hostile, tmp_path, shrinks=True, **fields):
     axes = Axes(seed=1, passes=("fprop",), dtypes=("f32",), size=25, **fields)
-    return Settings(f"{hostile}:armed", axes, examples=300, jobs=1, log=tmp_path / "log.jsonl")
+    log = tmp_path / "log.jsonl"
+    return Settings(f"{hostile}:armed", axes, examples=300, jobs=1, log=log, shrinks=shrinks)
 
 
 def test_a_bug_of_one_arm_names_it_and_how_to_repeat_it(hostile, tmp_path):
@@ -295,7 +296,7 @@ def test_what_there_is_no_time_to_shrink_is_told_as_it_was_found(hostile, monkey
 
 
 def test_arms_can_be_chosen(hostile, tmp_path):
-    outcome = campaign.run(_armed(hostile, tmp_path, arms=("variable",)))
+    outcome = campaign.run(_armed(hostile, tmp_path, shrinks=False, arms=("variable",)))
     assert set(outcome.tally.arms) == {"variable"}
     reports = [e for e in campaign.read_log(tmp_path / "log.jsonl") if e["event"] == "report"]
     assert {event["arm"] for event in reports} == {"variable"}

@@ -89,13 +89,13 @@ def test_a_wrong_one_fails_where_it_is_wrong_with_a_shrunk_line(adopter, tmp_pat
 
 
 def test_a_crash_ends_one_case_and_no_test_else(adopter, tmp_path):
-    done = adopter("dies", F32, "--convref-seed=1")
+    done = adopter("dies", F32, "--convref-seed=1", "--convref-examples=16")
     assert done.returncode == 1, done.stdout
     assert "exit status 7" in done.stdout
     cells = json.loads((tmp_path / "out.json").read_text())["cells"]
     assert len(cells) == 4
-    assert all(sum(cell["verdicts"].values()) == 40 for cell in cells.values())
-    assert any(0 < cell["verdicts"].get("crash", 0) < 40 for cell in cells.values())
+    assert all(sum(cell["verdicts"].values()) == 16 for cell in cells.values())
+    assert any(0 < cell["verdicts"].get("crash", 0) < 16 for cell in cells.values())
 
 
 @pytest.mark.parametrize(

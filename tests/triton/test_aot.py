@@ -168,13 +168,19 @@ def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache, jobs):
     assert results[4] is results[1] is aot.compile(fine, "sm_90")
 
 
-MANY = """
+# Nothing here imports torch, which takes longer than all else.
+DOUBLE = """
+import sys
+import aot_kernels
 from convref_triton import aot
-from dataclasses import replace
-from test_aot import PRODUCT
+from convref_triton.launch import Launch, Slot
 from convref_triton.specialise import specialise
-aot.compile_all([specialise(replace(PRODUCT, stages=n)) for n in range(2, 6)], "sm_90", 2)
+def double(warps):
+    slots = {name: Slot(name, "f32") for name in "xy"}
+    launch = Launch(aot_kernels.double, (2, 1, 1), {**slots, "n": 20}, {"SIZE": 16}, warps)
+    return specialise(launch)
 """
+MANY = f"{DOUBLE}aot.compile_all(map(double, (1, 2, 4, 8)), 'sm_90', 2)"
 # An assembler that says who it is, and for whom, and ends no more.
 ENDLESS = """#!/bin/sh
 [ "$1" = --version ] && exec {ptxas} --version
@@ -234,14 +240,7 @@ def test_interpreted_twins_in_the_same_process():
     assert aot.compile(specialise(launch), "sm_90").name == "double"
 
 
-PROBE = """
-import aot_kernels, sys
-from convref_triton import aot
-from test_aot import PRODUCT
-from convref_triton.specialise import specialise
-compiled = aot.compile(specialise(PRODUCT), "sm_90")
-print(compiled.from_disk, "torch" in sys.modules)
-"""
+PROBE = f"{DOUBLE}print(aot.compile(double(4), 'sm_90').from_disk, 'torch' in sys.modules)"
 
 
 def test_another_process_finds_it_on_disk(tmp_path):
