@@ -28,9 +28,12 @@ class Facts(NamedTuple):
 
 
 def kind_of(array: Any) -> str:
-    """Return "numpy" or "torch", or an empty text for anything else."""
+    """Return "numpy" or "torch", or an empty text for anything else.
+
+    A mask would be passed over, and a matrix has two axes whatever becomes of it: they are neither.
+    """
     if isinstance(array, np.ndarray):
-        return "numpy"
+        return "" if isinstance(array, (np.ma.MaskedArray, np.matrix)) else "numpy"
     torch = sys.modules.get("torch")
     return "torch" if torch is not None and isinstance(array, torch.Tensor) else ""
 

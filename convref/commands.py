@@ -262,7 +262,8 @@ def run(
     backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "torch",
     snippet: Annotated[str, typer.Option(help="Print a program of torch or jax instead.")] = "",
     threads: Annotated[
-        int, typer.Option(help="Threads that a program of torch asks for; 0 leaves it to torch.")
+        int,
+        typer.Option(min=0, help="Threads that a program of torch asks for; 0 leaves it to torch."),
     ] = 1,
     limit: Annotated[float, typer.Option(help="Seconds it may take.")] = 60.0,
 ) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import convref
 from convref import ConvrefError, arrays
 
 CODES = ("f16", "bf16", "f32", "f64", "c64", "c128", "i8", "i16", "i32", "i64", "u8")
@@ -110,3 +111,13 @@ def test_kinds_are_known_without_an_import() -> None:
     assert arrays.kind_of(np.ones(1)) == "numpy"
     assert arrays.kind_of(torch.ones(1)) == "torch"
     assert arrays.kind_of([1.0]) == ""
+
+
+@pytest.mark.parametrize("made", [np.ma.masked_array, np.matrix])
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_arrays_that_are_more_than_their_numbers_are_refused(made: Any) -> None:
+    plain = np.ones((2, 3))
+    convref.relu(plain)  # a plan that is kept is no way around
+    with pytest.raises(ConvrefError, match=r"input is a (MaskedArray|matrix), needs a NumPy array"):
+        convref.relu(made(plain))
+    assert (convref.relu(plain.view(np.memmap)) == plain).all()

@@ -161,6 +161,7 @@ ERRORS = [
     (("check", "loops", "--jobs", "-3"), "Invalid value for '--jobs'"),
     (("check", "loops", "--examples", "5", "--log", "/proc/none/log"), "log: /proc/none/log: "),
     (("check", "loops", "--examples", "5", "--html", "/proc/none"), "report: /proc/none: "),
+    (("run", LINE, "--snippet", "torch", "--threads", "-1"), "Invalid value for '--threads'"),
     (("run", LINE, "--limit", "inf"), "--limit is inf, needs a number above 0"),
     (("run", "conv.fprop:n1c1k1_i3_f1:tan=x"), "tangents has ['x'], needs none"),
     (("run", "conv.fprop:n1c1k1_i3_f1:seed=" + "9" * 20), "integer of at most 19 digits"),
