@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -44,9 +45,14 @@ json.dump(answers, sys.stdout)
 """
 
 
+# Most of the time goes to XLA's optimiser, which is not what is tested.
+UNOPTIMISED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
 def run(programs):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DRIVER],
+        env={**os.environ, "XLA_FLAGS": UNOPTIMISED},
         input=json.dumps(programs),
         capture_output=True,
         text=True,
