@@ -26,7 +26,7 @@ from .inspection import Inspection, inspect
 FOLDER = Path(__file__).parents[2] / "tests" / "triton" / "expected"
 ARCHS = ("sm_90", "sm_80", "gfx942")
 BEST = {"sm_90": "wgmma", "sm_80": "mma.sync", "gfx942": "mfma"}
-GLUON = ("gluon_fprop", "gluon_halo", "gluon_wgrad")
+GLUON = ("gluon_fprop", "gluon_halo", "gluon_wgrad", "gluon_halo_wgrad")
 DENSE = ("gather", "flat", "dual", "tma", "wgrad", *GLUON)  # kernels that are matrix products
 
 
@@ -123,6 +123,11 @@ REASONS: tuple[tuple[str, str, Callable[[Specimen], bool]], ...] = (
         "loads",
         "32-bit operands are multiplied along the sum only, and lie across it",
         lambda s: _number(s).startswith("tf32") and ("dgrad" in s.name or "wgrad" in s.name),
+    ),
+    (
+        "pipeline",
+        "one side is read once for several taps, while the other group multiplies",
+        lambda s: s.launch.kernel.__name__ == "gluon_halo_wgrad",
     ),
     ("pipeline", "two products go into one sum", lambda s: s.launch.kernel.__name__ == "dual"),
     ("pipeline", "the parts are split in registers", lambda s: _number(s) == "tf32x3"),

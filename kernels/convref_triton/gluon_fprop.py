@@ -145,14 +145,10 @@ def load(
 
 
 @gluon.constexpr_function
-def stored_as(rows, activation, whole=False):
-    """Return the layout of the columns that a group stores at a time: 16 bytes of a thread.
-
-    With `whole` they are fewer than the tile has, where a part would be all of it.
-    """
+def stored_as(rows, activation):
+    """Return the layout of the columns that a group stores at a time: 16 bytes of a thread."""
     # The error function takes registers that parts of 128 rows leave no room for.
-    half = rows > 64 and (whole or activation == "gelu")
-    columns = PART.value // 2 if half else PART.value
+    columns = PART.value // 2 if activation == "gelu" and rows > 64 else PART.value
     return gl.BlockedLayout([1, 8], [256 // columns, columns // 8], [4, 1], [1, 0])
 
 

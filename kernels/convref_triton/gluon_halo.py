@@ -35,7 +35,7 @@ from .geometry import LIMIT, Tensor
 from .gluon_fprop import MOST_APART, load_box, place, store, stored_as
 from .index import divisor
 from .launch import Descriptor, Launch
-from .ring import PART, closed, freed, opened, parity_of, passed_on, slot_of, taken
+from .ring import PART, closed, freed, in_parts, opened, parity_of, passed_on, slot_of, taken
 from .table import Tile
 from .task import Epilogue, Pairs, Task
 from .tma import Four, corner, in_boxes, in_image
@@ -47,6 +47,7 @@ LEAST_LINE = 8  # pixels
 EDGES = (1, 2, 4, 8, 16, 32)  # of boxes, along axes other than the shared one
 MOST_BLOCKS = 4  # of x that there is room for
 SCRATCH = 18 * 1024  # bytes, at most, for what a group stores and for barriers
+TURNED = 18 * 1024  # more, where it is turned on the way
 
 
 @gluon.jit
@@ -119,15 +120,22 @@ def summed(
     BK: gl.constexpr, LINE: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
     HALO: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Return a group's rows of the sums of a turn of the program, as `ring.product` does."""
+    """Return a group's rows of the sums of a turn of the program, as `ring.product` does.
+
+    Rows are pixels, or channels where those are fewer: of products with more columns shared memory
+    is read less.
+    """
     x_full, x_free, order = x_ring
     w_full, w_free, _ = w_ring
-    ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH * (ROWS // LINE) if READERS > 1 else 0
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    ACROSS: gl.constexpr = BM > BN
+    ROWS: gl.constexpr = (BN if ACROSS else BM) // READERS
+    COLUMNS: gl.constexpr = BM if ACROSS else BN
+    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    LINE_OF: gl.constexpr = 0 if ACROSS else FIRST // LINE
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     if READERS == 1:
         mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
-    acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
+    acc = gl.zeros((ROWS, COLUMNS), gl.float32, SUMS)
     x_given, w_given = x_free.index(BLOCKS), w_free.index(STAGES * SHARED)
     block = turn * blocks
     last = block + blocks
@@ -138,10 +146,13 @@ def summed(
         for u in gl.static_range(SHARED):
             w_gives = w_free.index(first + u)
             mbarrier.wait(w_full.index(first + u), parity_of(block, STAGES))
-            b = ws.index(first + u).permute((1, 0))
-            a = xs.index(lines * HALO + (u * APART + FIRST))
-            a = a._reinterpret(a.dtype, [ROWS, BK], a.layout)
-            acc = warpgroup_mma(a, b, acc, is_async=True)
+            b = ws.index(first + u)
+            a = xs.index(lines * HALO + (u * APART + LINE_OF))
+            a = a._reinterpret(a.dtype, [BM if ACROSS else ROWS, BK], a.layout)
+            if ACROSS:
+                acc = warpgroup_mma(b.slice(FIRST, ROWS), a.permute((1, 0)), acc, is_async=True)
+            else:
+                acc = warpgroup_mma(a, b.permute((1, 0)), acc, is_async=True)
             acc = warpgroup_mma_wait(1, deps=[acc])
             mbarrier.arrive(w_given)
             w_given = w_gives
@@ -168,14 +179,19 @@ def multiply(
 ):  # fmt: skip
     """Compute a group's tiles, or its rows of all tiles."""
     y_n, y_g, y_d, y_h, y_w, y_c = y_steps
-    line_y, group_y = y_n.to(gl.int64) * VEC[0], y_g.to(gl.int64) * VEC[0]
+    far_n, far_d = y_n.to(gl.int64) * VEC[0], y_d.to(gl.int64) * VEC[0]
+    far_h, far_w = y_h.to(gl.int64) * VEC[0], y_w.to(gl.int64) * VEC[0]
+    group_y = y_g.to(gl.int64) * VEC[0]
+    N, O, P, Q = sizes
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
     y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
     LINE: gl.constexpr = BM // BOX[0]
-    ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    ACROSS: gl.constexpr = BM > BN
+    ROWS: gl.constexpr = PART if ACROSS else BM // READERS  # pixels that are stored at a time
+    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 and not ACROSS else 0
+    WIDTH: gl.constexpr = BN // READERS if ACROSS else BN
     TURNS: gl.constexpr = 1 if READERS > 1 else 2
-    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION, BN == PART)
+    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION)
     begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
@@ -186,10 +202,17 @@ def multiply(
         )  # fmt: skip
         group, box, column = place(tile, boxes, columns, BAND)
         n, o, p, q = corner(box, *magic, RANK, BOX)
-        i = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
-        pixels, real = in_image(i, n, o, p, q, *sizes, y_n, y_d, y_h, y_w, BOX)
-        to_y = n * line_y + group * group_y
-        store(acc, tensors, to_y, pixels, real, group, column, y_c, K, OUT, BN, ACTIVATION)
+        to_y = n * far_n + o * far_d + p * far_h + q * far_w + group * group_y
+        if ACROSS:
+            column = column * READERS + (WHICH if READERS > 1 else 0)
+            parts = in_parts(acc, BM // ROWS)
+        for part in gl.static_range(BM // ROWS if ACROSS else 1):
+            i = FIRST + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+            pixels, real = in_image(  # counted from the box
+                i, 0, 0, 0, 0, N - n, O - o, P - p, Q - q, y_n, y_d, y_h, y_w, BOX
+            )
+            sums = parts[part].permute((1, 0)) if ACROSS else acc
+            store(sums, tensors, to_y, pixels, real, group, column, y_c, K, OUT, WIDTH, ACTIVATION)
 
 
 @gluon.jit(do_not_specialize=RUNTIME)
@@ -346,7 +369,8 @@ def _sharings(task: Task, tile: Tile) -> Iterator[Sharing]:
             box = (first, *(1,) * (3 - len(others)), *edges)
             found = Sharing(order, box, taps, apart)
             if found.halo <= 256:
-                yield from _stored(found, tile, archs.shared(task.arch) - SCRATCH)
+                scratch = SCRATCH + (TURNED if tile.bm > tile.bn else 0)
+                yield from _stored(found, tile, archs.shared(task.arch) - scratch)
 
 
 def _stored(shared: Sharing, tile: Tile, room: int) -> Iterator[Sharing]:
@@ -399,6 +423,8 @@ def given(
     arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
     steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
     vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
+    edges = zip(shared.box, shared.turned((steps[0], *steps[2:])))
+    span = sum((edge - 1) * abs(step) for edge, step in edges) + task.channels[1] * abs(y.steps[1])
     numbers = *_boxes_of(task, shared), *_taps_of(task, tap, shared)
     image, group, *pixel = (step // vec[0] for step in steps)
     first, *rest = shared.turned((image, *pixel))
@@ -412,7 +438,7 @@ def given(
         "APART": shared.apart,
         "PAIRS": len(pairs),
         "BOX": shared.box,
-        "WIDE": y.span + tile.bm * max(map(abs, y.strides)) >= LIMIT,
+        "WIDE": span >= LIMIT,
         "UNIT": y.steps[1] == 1,
         "VEC": vec,
         "BLOCKS": shared.blocks,

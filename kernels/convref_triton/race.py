@@ -18,12 +18,12 @@ UNMEASURED = "taken only where it was measured to be the fastest"
 KERNELS: dict[str, tuple[Any, ...]] = {}
 CARRIED = {"gather": (im2col,), "scatter": (im2col,)}  # compiled already, for any Triton
 if triton.__version__.startswith(WRITTEN_FOR):
-    from . import gluon_fprop, gluon_halo, gluon_wgrad
+    from . import gluon_fprop, gluon_halo, gluon_halo_wgrad, gluon_wgrad
 
     KERNELS = {
         "gather": (gluon_fprop, gluon_halo),
         "scatter": (gluon_fprop, gluon_halo),
-        "correlate": (gluon_wgrad,),
+        "correlate": (gluon_wgrad, gluon_halo_wgrad),
     }
 
 

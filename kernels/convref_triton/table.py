@@ -161,6 +161,7 @@ HALO = (
     Tile(256, 64, 64, 4, 4),
     Tile(128, 64, 64, 4, 4),
 )
+HALO_WGRAD = (Tile(128, 64, 64, 4, 6), Tile(64, 128, 64, 4, 6))  # a group has 64 channels of each
 # Edges (d, h, w) that boxes of pixels may have, by rank; the rest of a box is images. Each pair of
 # a tile and edges is a binary of its own, so that there are few.
 EDGES = {
@@ -186,6 +187,7 @@ TILES: dict[tuple[str, str], tuple[Tile, ...]] = {
     **{("tma", kind): BOXES for kind in ("f16", "bf16")},
     **{("gluon_fprop", kind): GLUON for kind in ("f16", "bf16")},
     **{("gluon_halo", kind): HALO for kind in ("f16", "bf16")},
+    **{("gluon_halo_wgrad", kind): HALO_WGRAD for kind in ("f16", "bf16")},
     **{("gluon_wgrad", kind): GLUON for kind in ("f16", "bf16")},
     **{("dual", kind): DUAL_NARROW for kind in ("f16", "bf16")},
     ("dual", "ieee"): IEEE[1:],

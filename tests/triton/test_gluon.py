@@ -41,13 +41,10 @@ NAMES = sorted({k.__name__.rpartition(".")[2] for row in race.KERNELS.values() f
 SHARED = 227 * 1024  # bytes of a block
 MARK = 56  # instructions a step, whatever else is asked of a kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
-# Of 64 columns, 256 rows are twice as many products.
-OVER = {
-    ("gluon_halo", "256x64"): 22,
-    ("gluon_fprop", "256x128"): 2,
-    ("gluon_wgrad", "256x128"): 2,
-    ("wgrad 1x1", "128x128"): 1,
-}
+OVER = {("gluon_fprop", "256x128"): 2, ("gluon_wgrad", "256x128"): 2, ("wgrad 1x1", "128x128"): 1}
+
+# A side is read into registers once for several taps, while the other group multiplies.
+WEAKER = {"gluon_halo_wgrad": ("RS", 0)}
 
 LINES = {
     "fprop by 16": "conv.fprop:n8c256k256_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc",
@@ -102,8 +99,10 @@ def test_every_row_is_in_the_strong_form(name):
     for choice in found:
         launch = launch_of(call, choice)
         found = inspection.inspect(aot.compile(specialise(launch), "sm_90"))
-        assert (found.operands, found.spills) == ("SS", 0), choice
-        assert found.wait >= 1
+        operands_, wait = WEAKER.get(choice.kernel, ("SS", 1))
+        assert (found.operands, found.spills) == (operands_, 0), choice
+        assert found.wait >= wait
+        assert not found.serialised
         assert found.shared <= SHARED
         assert set(found.stores) <= {"STG 16", "STG 8"}
         assert any("TMA" in load for load in found.loads)

@@ -1,0 +1,143 @@
+"""Cotangents of filters whose taps share blocks: boxes, and numbers by PTX."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from convref.case import Call, Case, Spec
+from convref.conformance.operands import operands as arrays_of
+from convref.line import parse
+from convref.problem import ConvProblem
+
+pytest.importorskip("triton", reason="triton is not installed")
+pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+
+import torch
+import triton
+from test_gluon_halo import task
+from test_gluon_numbers import FEW, holds, run
+
+from convref_triton import gluon_halo_wgrad, race, table
+from convref_triton.geometry import geometry
+
+pytestmark = pytest.mark.skipif(
+    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+)
+ONE = (gluon_halo_wgrad,)
+LINES = (
+    "conv.wgrad:n5c72k64_i8x7_f3x1_p1x0:dt=bf16:mem=nhwc:fill=int",
+    "conv.wgrad:n2c72k136_i8x8_f3x2_p1,1x1,0:dt=bf16:mem=nhwc:fill=int",
+    "conv.wgrad:n6c128k144g2_i2x4x4_f1x1x3_p0,0x0,0x1,1:flip=1:dt=bf16:fill=int",
+    "conv.wgrad:n70c64k64_i8_f3_p1:t=1:dt=f16:mem=nhwc:fill=int",
+    "conv.wgrad:n20c64k64_i4x4_f1x5_p0x2:dt=bf16:mem=nhwc:fill=int",
+    "conv.wgrad:n5c64k72_i11x14_f2x1_s1x2_p0x0_d3x1:dt=bf16:mem=nhwc:fill=int",
+)
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_tile_after_tile(monkeypatch, number):
+    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    holds(parse(LINES[number]), number // 2, late=number % 3 > 0, kernels=ONE)
+
+
+@pytest.mark.parametrize("pick", range(len(table.HALO_WGRAD)))
+def test_every_row_goes_round_its_ring_and_cuts_its_boxes_into_parts(monkeypatch, pick):
+    """The second of two parts has seven boxes, of which one is not there."""
+    monkeypatch.setattr(table, "SMS", 1)
+    monkeypatch.setattr(gluon_halo_wgrad, "split", lambda task, tile: (2, 0.0))
+    case = parse("conv.wgrad:n100c72k72_i8_f2_p1,0:dt=bf16:mem=nhwc:fill=int")
+    holds(case, pick, seed=pick, late=bool(pick), kernels=ONE)
+
+
+def test_64_bit_offsets(monkeypatch):
+    monkeypatch.setattr(gluon_halo_wgrad, "LIMIT", 1)
+    holds(parse(LINES[0]), kernels=ONE)
+
+
+def test_bits_repeat_whatever_runs_first():
+    case = parse(LINES[3].replace("fill=int", "fill=normal"))
+    holds(case, 1, kernels=ONE)
+    found = [run(case.call, arrays_of(case), 1, seed, bool(seed), ONE)[0]["dw"] for seed in (0, 1)]
+    assert torch.equal(*found)
+
+
+def test_infinities_stay_where_they_are_read():
+    """A halo's line that one tap reads, and pixels of images that there are not."""
+    case = parse("conv.wgrad:n9c64k64_i10x1_f3x1:dt=bf16:mem=nhwc:fill=int")
+    dy, x = arrays_of(case)[:2]
+    x = np.abs(x)
+    x[:, :, -1] = np.inf  # which the last tap alone meets
+    found, admitted = run(case.call, (np.abs(dy) + 1, x, *arrays_of(case)[2:]), kernels=ONE)
+    assert admitted == ["dw"]
+    met = np.isposinf(found["dw"].float().numpy())
+    assert met[:, :, -1].all()
+    assert met.sum() == met[:, :, -1].size
+    assert np.isfinite(found["dw"].float().numpy()[~met]).all()
+
+
+@st.composite
+def shared(draw):
+    """Draw cases whose boxes end with the pixels."""
+    rank = draw(st.integers(1, 3))
+    axis = draw(st.integers(0, rank - 1))
+    first = draw(st.sampled_from([4, 8]))
+    edges = [draw(st.sampled_from([1, 2])) for _ in range(rank)]
+    edges[axis] = first
+    output = [edge * draw(st.integers(1, 2)) for edge in edges]
+    taps = [draw(st.integers(1, 2)) for _ in range(rank)]
+    stride = [draw(st.integers(1, 3)) for _ in range(rank)]
+    dilation = [draw(st.integers(1, 3)) for _ in range(rank)]
+    taps[axis], stride[axis] = draw(st.integers(2, 4)), 1
+    reach = [(t - 1) * d + 1 for t, d in zip(taps, dilation)]
+    lo = [draw(st.integers(-1, 2)) for _ in range(rank)]
+    hi = [max(0, r - 1 - low) for r, low in zip(reach, lo)]
+    spans = [(o - 1) * s + r for o, s, r in zip(output, stride, reach)]
+    sizes = [span - low - high for span, low, high in zip(spans, lo, hi)]
+    assume(min(sizes) > 0)
+    c, k = (draw(st.sampled_from([64, 72, 136])) for _ in range(2))
+    problem = ConvProblem(
+        n=64 // prod(edges) + draw(st.integers(0, 1)),
+        c=c,
+        k=k,
+        input=tuple(sizes),
+        filter=tuple(taps),
+        stride=tuple(stride),
+        padding=tuple(zip(lo, hi)),
+        dilation=tuple(dilation),
+    )
+    dtype = draw(st.sampled_from(["bf16", "f16"]))
+    call = Call("conv", "backward", problem, (False, True, False))
+    call = replace(call, specs=tuple(Spec(dtype) for _ in call.roles))
+    return Case(call, draw(st.sampled_from(["int", "normal", "inf"])), draw(st.integers(0, 99)))
+
+
+@FEW
+@given(shared(), st.integers(0, 99), st.integers(1, 3), st.booleans())
+def test_what_is_admitted_is_right(case, pick, sms, late):
+    found = gluon_halo_wgrad.sharing(geometry(case.call.conv))
+    assert found is not None
+    assert prod(found.box) == gluon_halo_wgrad.DEPTH
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "SMS", sms)
+        holds(case, pick, pick, late, ONE)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("conv.wgrad:n64c64k64_i8x8_f1x1:dt=bf16", "no axis of stride 1"),
+        ("conv.wgrad:n64c64k64_i9x9_f3x3_s2_p1:dt=bf16", "no axis of stride 1"),
+        ("conv.wgrad:n64c64k64_i7x7_f3x3_p1:dt=bf16", "no axis of stride 1"),  # no box ends with 7
+        ("conv.wgrad:n64c64k64_i13_f6:dt=bf16", "no axis of stride 1"),  # sums of six taps
+        ("conv.wgrad:n64c32k64_i8x8_f3x3_p1:dt=bf16", "do not fill a tile"),
+        ("conv.wgrad:n64c64k64_i8x80_f3x3_s1x9_p1:dt=bf16", "at most 8 apart"),
+    ],
+)
+def test_what_shares_nothing_is_refused(line, reason):
+    assert reason in gluon_halo_wgrad.admits(task(line))
