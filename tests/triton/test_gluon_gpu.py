@@ -115,6 +115,15 @@ def lines():
     small((*LINES, *CLASSES))
 
 
+def halos():
+    """Hold the kernels whose taps share blocks to the oracle."""
+    from test_gluon_halo import LINES
+    from test_gluon_halo_wgrad import LINES as COTANGENTS
+
+    NAMES[:] = ["gluon_halo", "gluon_halo_wgrad"]
+    small(LINES + COTANGENTS)
+
+
 def rows():
     """Hold the carried kernels to the oracle, then to the other kernels, and to themselves."""
     from test_im2col import LINES
@@ -227,7 +236,7 @@ def large():
     graphs()
 
 
-CHECKS = {check.__name__: check for check in (lines, counted, generated, large, rows)}
+CHECKS = {check.__name__: check for check in (lines, halos, counted, generated, large, rows)}
 
 
 def in_child(command, limit_s=LIMIT_S):
