@@ -79,7 +79,7 @@ def place(stub):
 class Unproven(dict):
     """A configuration that no card has run."""
 
-    unproven = True
+    unproven, kernel = True, "new"
 
 
 LAYER = suite.Layer("conv:nNc4k4_i5x5_f3x3:bias=0", 3, "first")
@@ -135,35 +135,52 @@ def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_pa
     offered = [{"tile": 64}, Unproven(tile=128)]
     monkeypatch.setattr(stub, "configurations", lambda call: offered)
     out, call = tmp_path / "m.jsonl", LAYER.call("fprop", 1, "dt=f64")
-    for unproven, arms in ((False, {"stub@0"}), (True, {"stub@0", "stub@1"})):
+    both = {"stub@0", "stub@1"}
+    for proven, arms in (
+        (set(), {"stub@0"}),
+        ({"other"}, {"stub@0"}),
+        ({"new"}, both),
+        (None, both),
+    ):
         for first in (True, False):
-            search = tuner.Search("stub", place(stub), out, unproven=unproven)
+            search = tuner.Search("stub", place(stub), out, proven=proven)
             found = {row["arm"] for row in search.add("net", LAYER, call)}
             assert {arm for arm in found if arm.startswith("stub")} == (arms if first else set())
 
 
-PROOF, OTHER = "tests/triton/test_gluon_gpu.py", "tests/triton/test_pool.py"
+HALO, OTHER = "tests/triton/test_gluon_halo_gpu.py", "tests/triton/test_pool.py"
 
 
 @pytest.mark.parametrize(
     ("rows", "green"),
     [
         ([], False),
-        ([(PROOF, 0)], True),
-        ([(PROOF, 0), (OTHER, 1)], True),
+        ([(HALO, 0)], True),
+        ([(HALO, 0), (OTHER, 1)], True),
+        ([(HALO, 0), ("tests/triton/test_im2col_gpu.py", 1)], True),
         ([(OTHER, 0)], False),
-        ([(PROOF, 1)], False),
-        ([(PROOF, 5)], False),  # no test of it ran
-        ([(PROOF, None)], False),
-        ([(PROOF, -11)], False),
-        ([(PROOF, 1), (PROOF, 0)], True),
+        ([(HALO, 1)], False),
+        ([(HALO, 5)], False),  # no test of it ran
+        ([(HALO, None)], False),
+        ([(HALO, -11)], False),
+        ([(HALO, 1), (HALO, 0)], True),
     ],
 )
-def test_tests_on_a_card_are_green_if_they_ran_and_none_failed(tmp_path, rows, green):
+def test_kernels_are_proven_if_their_tests_ran_on_the_card_and_none_failed(tmp_path, rows, green):
     for file, status in rows:
         row = {"what": "marked-file", "key": "k", "file": file, "status": status, "failed": []}
         records.append(tmp_path / "gpu.jsonl", row)
-    assert steps.is_green(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"), "triton") == green
+    found = steps.proven(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"))
+    assert found == (set(steps.PROOF[HALO]) if green else set())
+
+
+def test_each_kernel_that_no_card_has_run_has_a_proof():
+    race = pytest.importorskip("convref_triton.race", reason="triton is not installed")
+    names = {kernel.__name__.rpartition(".")[2] for kernel in race.every()}
+    assert names <= {kernel for kernels in steps.PROOF.values() for kernel in kernels}
+    for file, kernels in steps.PROOF.items():
+        text = (steps.TESTS.parent / file).read_text("utf-8")
+        assert f"KERNELS = {list(kernels)}".replace("'", '"') in text
 
 
 def test_configurations_are_arms_by_number(stub):

@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -89,19 +90,24 @@ class Search:
         JSON lines; what it holds of these sources is not timed again.
     key : str
         Written into every record.
-    unproven : bool
-        Whether configurations are timed that call themselves so.
+    proven : collection of str, optional
+        Of configurations that call themselves unproven, the kernels that are timed: all unless given.
     """
 
     def __init__(
-        self, backend: str, place: Place, out: Path, key: str = "", unproven: bool = True
+        self,
+        backend: str,
+        place: Place,
+        out: Path,
+        key: str = "",
+        proven: Collection[str] | None = None,
     ) -> None:
-        self.backend, self.place, self.out, self.unproven = backend, place, out, unproven
+        self.backend, self.place, self.out, self.proven = backend, place, out, proven
         self.sources = source_hash(dispatch.load(backend))
         self.head = {"backend": backend, "sources": self.sources, "key": key}
-        self.head |= {} if unproven else {"unproven": False}
+        self.head |= {} if proven is None else {"proven": sorted(proven)}
         rows = [row for row in records.read(out)[0] if self.head.items() <= row.items()]
-        rows = [row for row in rows if row.get("unproven", True) == unproven]
+        rows = [row for row in rows if row.get("proven") == self.head.get("proven")]
         self.done = {row["line"] for row in rows if row.get("what") == "searched"}
         if not any(row.get("what") == "tuning" for row in rows):
             records.append(out, {"what": "tuning", **self.head, **machine()})
@@ -119,7 +125,9 @@ class Search:
         arms = [
             f"{self.backend}@{index}"
             for index, one in enumerate(every)
-            if self.unproven or not getattr(one, "unproven", False)
+            if self.proven is None
+            or not getattr(one, "unproven", False)
+            or one.kernel in self.proven
         ]
         same = f"torch.{layout_of(call)}"
         references = [arm for arm in self.place.references if arm != same]
