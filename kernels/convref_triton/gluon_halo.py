@@ -191,7 +191,7 @@ def multiply(
     FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 and not ACROSS else 0
     WIDTH: gl.constexpr = BN // READERS if ACROSS else BN
     TURNS: gl.constexpr = 1 if READERS > 1 else 2
-    OUT: gl.constexpr = stored_as(ROWS, ACTIVATION)
+    OUT: gl.constexpr = stored_as(PART if ACROSS else BM, ACTIVATION)
     begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
