@@ -91,7 +91,7 @@ class Search:
     key : str
         Written into every record.
     proven : collection of str, optional
-        Of configurations that call themselves unproven, the kernels that are timed: all unless given.
+        Kernels that are timed though they call themselves unproven; all of them unless given.
     """
 
     def __init__(
