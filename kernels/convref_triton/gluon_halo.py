@@ -32,10 +32,23 @@ from . import archs, ring, table, tma
 from .builder import slot, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Tensor
-from .gluon_fprop import MOST_APART, load_box, place, store, stored_as
+from .gluon_fprop import MOST_APART, load_box, store, stored_as
 from .index import divisor
 from .launch import Descriptor, Launch
-from .ring import PART, closed, freed, in_parts, opened, parity_of, passed_on, slot_of, taken
+from .ring import (
+    PART,
+    closed,
+    freed,
+    in_parts,
+    opened,
+    parity_of,
+    passed_on,
+    place,
+    shared_out,
+    slot_of,
+    taken,
+    turns,
+)
 from .table import Tile
 from .task import Epilogue, Pairs, Task
 from .tma import Four, corner, in_boxes, in_image
@@ -130,7 +143,7 @@ def summed(
     ACROSS: gl.constexpr = BM > BN
     ROWS: gl.constexpr = (BN if ACROSS else BM) // READERS
     COLUMNS: gl.constexpr = BM if ACROSS else BN
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 else 0
+    FIRST: gl.constexpr = WHICH % READERS * ROWS
     LINE_OF: gl.constexpr = 0 if ACROSS else FIRST // LINE
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     if READERS == 1:
@@ -170,8 +183,8 @@ def summed(
 
 @gluon.jit
 def multiply(
-    tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes, y_steps, K,
-    WHICH: gl.constexpr, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
+    WHICH: gl.constexpr, tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks,
+    sizes, y_steps, K, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
     SHARED: gl.constexpr, APART: gl.constexpr, HALO: gl.constexpr,
     WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
@@ -188,13 +201,12 @@ def multiply(
     LINE: gl.constexpr = BM // BOX[0]
     ACROSS: gl.constexpr = BM > BN
     ROWS: gl.constexpr = PART if ACROSS else BM // READERS  # pixels that are stored at a time
-    FIRST: gl.constexpr = WHICH * ROWS if READERS > 1 and not ACROSS else 0
+    FIRST: gl.constexpr = 0 if ACROSS else WHICH % READERS * ROWS
     WIDTH: gl.constexpr = BN // READERS if ACROSS else BN
-    TURNS: gl.constexpr = 1 if READERS > 1 else 2
+    TURNS: gl.constexpr = turns(READERS)
     OUT: gl.constexpr = stored_as(PART if ACROSS else BM, ACTIVATION)
-    begin: gl.constexpr = 0 if READERS > 1 else WHICH
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(begin, tl.cdiv(tiles - program, programs), TURNS):
+    for turn in range(WHICH % TURNS, tl.cdiv(tiles - program, programs), TURNS):
         tile = program + turn * programs
         acc = summed(
             xs, ws, x_ring, w_ring, turn, blocks,
@@ -204,7 +216,7 @@ def multiply(
         n, o, p, q = corner(box, *magic, RANK, BOX)
         to_y = n * far_n + o * far_d + p * far_h + q * far_w + group * group_y
         if ACROSS:
-            column = column * READERS + (WHICH if READERS > 1 else 0)
+            column = column * READERS + WHICH % READERS
             parts = in_parts(acc, BM // ROWS)
         for part in gl.static_range(BM // ROWS if ACROSS else 1):
             i = FIRST + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
@@ -242,26 +254,18 @@ def gluon_halo(
     blocks = PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK)
     results, sizes = (y, bias, scale, shift, residual), (N, O, P, Q)
     y_steps = (y_n, y_g, y_d, y_h, y_w, y_c)
-    gl.warp_specialize(
-        [
-            (multiply, (
-                results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes,
-                y_steps, K, gl.constexpr(0), READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT,
-                VEC, BM, BN, BK, BAND, BLOCKS, STAGES, ACTIVATION,
-            )),
-            (multiply, (
-                results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes,
-                y_steps, K, gl.constexpr(1), READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT,
-                VEC, BM, BN, BK, BAND, BLOCKS, STAGES, ACTIVATION,
-            )),
-            (load, (
-                (x, w, x_2, w_2), xs, ws, x_ring, w_ring, tiles, boxes, columns, magic,
-                (lo_n, lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (w_first, w_row, w_column),
-                (w_n, w_d, w_h, w_w), C, halo,
-                RANK, STRIDE, MOVE, SHARED, HALO, PAIRS, BOX, BN, BK, BAND, BLOCKS, STAGES,
-            )),
-        ],
-        [4, 1],
+    shared_out(
+        multiply, (
+            results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes, y_steps,
+            K, READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND, BLOCKS,
+            STAGES, ACTIVATION,
+        ),
+        load, (
+            (x, w, x_2, w_2), xs, ws, x_ring, w_ring, tiles, boxes, columns, magic,
+            (lo_n, lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (w_first, w_row, w_column),
+            (w_n, w_d, w_h, w_w), C, halo,
+            RANK, STRIDE, MOVE, SHARED, HALO, PAIRS, BOX, BN, BK, BAND, BLOCKS, STAGES,
+        ),
         REGISTERS,
     )  # fmt: skip
     closed(*x_ring, BLOCKS)

@@ -32,7 +32,7 @@ from .gluon_halo import EDGES, LEAST_LINE, SCRATCH, Sharing
 from .gluon_wgrad import DEPTH, place
 from .index import divisor
 from .launch import Descriptor, Launch
-from .ring import PART, closed, opened, parity_of, slot_of, taken
+from .ring import PART, closed, opened, parity_of, shared_out, slot_of, taken
 from .table import Tile
 from .task import Task
 from .tma import Four, corner, in_boxes, is_mapped, mapped
@@ -127,8 +127,8 @@ def summed(
 
 @gluon.jit
 def multiply(
-    w, left, right, full, free, items, tiles, groups, steps, w_place, K, C,
-    WHICH: gl.constexpr, TAPS: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
+    WHICH: gl.constexpr, w, left, right, full, free, items, tiles, groups, steps, w_place, K, C,
+    TAPS: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
     HALO: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr,
@@ -183,25 +183,16 @@ def gluon_halo_wgrad(
         boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
     )  # fmt: skip
     w_place = (w_0, w_g, w_k, w_t, w_r, w_s, w_u, w_c, w_z)
-    gl.warp_specialize(
-        [
-            (multiply, (
-                w, left, right, full, free, items, tiles, groups, steps, w_place, K, C,
-                gl.constexpr(0), TAPS, SHARED, APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND,
-                STAGES,
-            )),
-            (multiply, (
-                w, left, right, full, free, items, tiles, groups, steps, w_place, K, C,
-                gl.constexpr(1), TAPS, SHARED, APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND,
-                STAGES,
-            )),
-            (load, (
-                a, b, left, right, full, free, items, tiles, groups, magic, (lo_d, lo_h, lo_w),
-                halo, steps, K, C * VEC[1],
-                RANK, TAPS, STRIDE, MOVE, ORDER, BOX, HALO, BM, BN, BAND, STAGES,
-            )),
-        ],
-        [4, 1],
+    shared_out(
+        multiply, (
+            w, left, right, full, free, items, tiles, groups, steps, w_place, K, C, TAPS, SHARED,
+            APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES,
+        ),
+        load, (
+            a, b, left, right, full, free, items, tiles, groups, magic, (lo_d, lo_h, lo_w), halo,
+            steps, K, C * VEC[1],
+            RANK, TAPS, STRIDE, MOVE, ORDER, BOX, HALO, BM, BN, BAND, STAGES,
+        ),
         REGISTERS,
     )  # fmt: skip
     closed(full, free, order, STAGES)
