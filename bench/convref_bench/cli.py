@@ -22,7 +22,7 @@ class SuiteGroup(TyperGroup):
 app = typer.Typer(
     no_args_is_help=True,
     cls=SuiteGroup,
-    help="Time backends on the layers of a network: convref bench SUITE [options].",
+    help="Time backends on the layers of a network: convref bench SUITE, options as of run.",
 )
 
 Backend = Annotated[str, typer.Option(help="Arms by name; the torch arms are the reference.")]

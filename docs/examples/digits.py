@@ -24,8 +24,12 @@ Sets = tuple[Tensor, Tensor, Tensor, Tensor]  # training images, labels; test im
 
 def digits(seed: int = 0) -> Sets:
     """Return images (N, 1, 8, 8) of mean 0 and variance 1, and labels, always split alike."""
-    from sklearn.datasets import load_digits
-
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise SystemExit(
+            "digits: scikit-learn is missing: pip install 'convref[examples]'"
+        ) from None
     found = load_digits()
     images = torch.tensor(found.images, dtype=torch.float32)[:, None]
     images = (images - images.mean()) / images.std()

@@ -151,7 +151,9 @@ class TritonBackend:
         known = {str(choice): choice for choice in offered(there, operands(there), arch)}
         taken = next((known[name] for name in known if kernel and name.startswith(kernel)), None)
         if kernel and taken is None:
-            what = f"{shorten(repr(kernel))} begins no choice, needs one of {', '.join(known)}"
+            names = ", ".join(dict.fromkeys(choice.kernel for choice in known.values()))
+            what = f"{shorten(repr(kernel))} begins no choice, needs one of {names}"
+            what += f", with a tile or without, as in {next(iter(known))}"
             raise ConvrefError(message("inspect", what, call))
         return inspection.shown(plan(there, operands(there), taken, arch=arch), arch)
 
