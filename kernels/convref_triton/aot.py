@@ -266,12 +266,18 @@ def _lifeline() -> Iterator[Connection]:
 def _live_on(life: Connection) -> None:
     """Let this process, and the assembler that it runs, end with the lifeline alone."""
     os.setpgrp()  # an interrupt at the terminal is for the one who waits
+    # A pool that lost one worker ends the others, which must not leave their assemblers behind.
+    signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_hang_on, args=(life,), daemon=True).start()
 
 
 def _hang_on(life: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         life.recv_bytes()
+    _end()
+
+
+def _end(*_: object) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
