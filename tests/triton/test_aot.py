@@ -189,7 +189,9 @@ exec sleep 300
 """
 
 
-def test_an_interrupt_ends_the_workers_and_what_they_run(tmp_path):
+@pytest.fixture
+def endless(tmp_path):
+    """Return (a process whose two workers run assemblers without end, those processes)."""
     told, ptxas = tmp_path / "told", tmp_path / "ptxas"
     told.touch()
     ptxas.write_text(ENDLESS.format(ptxas=triton.knobs.nvidia.ptxas.path, told=told), "utf-8")
@@ -199,17 +201,28 @@ def test_an_interrupt_ends_the_workers_and_what_they_run(tmp_path):
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as child:
         try:
             assert _within(90, lambda: len(told.read_text("utf-8").split()) == 4)
-            child.send_signal(signal.SIGINT)
-            said = child.communicate(timeout=30)[1]
+            yield child, [int(word) for word in told.read_text("utf-8").split()]
         finally:
             child.kill()
             processes = [int(word) for word in told.read_text("utf-8").split()]
-            ended = _within(30, lambda: not any(map(_runs, processes)))
-            for process in filter(_runs, processes):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-    assert said.endswith("KeyboardInterrupt\n")
-    assert ended
+            for process in processes:
+                if not _within(30, lambda: not _runs(process)):  # noqa: B023
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+
+
+def test_an_interrupt_ends_the_workers_and_what_they_run(endless):
+    child, processes = endless
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=30)[1].endswith("KeyboardInterrupt\n")
+    assert _within(30, lambda: not any(map(_runs, processes)))
+
+
+def test_a_worker_that_its_pool_ends_takes_its_assembler_along(endless):
+    """The pool ends it because it lost another one."""
+    _, (_, first, other, _) = endless
+    os.killpg(first, signal.SIGKILL)
+    assert _within(30, lambda: not _runs(other))
 
 
 def _runs(process):
