@@ -23,13 +23,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from . import archs, reduce, ring, table, tma, wgrad
+from . import archs, reduce, ring, table, wgrad
 from .builder import channels_last, slot, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Geometry, Tensor, filter_steps
-from .gluon_fprop import MOST_APART, load_box
+from .gluon_fprop import load_box
 from .gluon_halo import EDGES, LEAST_LINE, SCRATCH, Sharing
-from .gluon_wgrad import DEPTH, place
+from .gluon_wgrad import DEPTH, place, unfit
 from .index import divisor
 from .launch import Descriptor, Launch
 from .ring import PART, closed, opened, parity_of, shared_out, slot_of, taken
@@ -200,15 +200,9 @@ def gluon_halo_wgrad(
 
 def admits(task: Task) -> str | None:
     """Return None, or why no taps of a task share blocks."""
-    shape = task.geometry
-    channels = shape.small_channels, shape.big_channels
-    if reason := ring.refusal(task):
+    if reason := unfit(task):
         return reason
-    if max(shape.stride) > MOST_APART:
-        return f"boxes hold pixels that are at most {MOST_APART} apart"
-    if min(channels) < PART.value or any(c * shape.groups % tma.VECTOR for c in channels):
-        return f"{channels} channels do not fill a tile, or rows of them do not start at 16 bytes"
-    if sharing(shape) is None:
+    if sharing(task.geometry) is None:
         return "no axis of stride 1 whose taps are closer than a box that ends with it is long"
     return None
 

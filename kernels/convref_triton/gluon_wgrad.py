@@ -150,6 +150,18 @@ def gluon_wgrad(
 def admits(task: Task) -> str | None:
     """Return None, or why warps of two kinds do not compute a task."""
     shape = task.geometry
+    if reason := unfit(task):
+        return reason
+    if boxes_of(shape) is None:
+        return (
+            f"boxes that end with {shape.small[3 - shape.rank :]} pixels are more than half empty"
+        )
+    return None
+
+
+def unfit(task: Task) -> str | None:
+    """Return None, or why warps of two kinds do not compute a task whatever its boxes are."""
+    shape = task.geometry
     channels = shape.small_channels, shape.big_channels
     if reason := ring.refusal(task):
         return reason
@@ -157,10 +169,6 @@ def admits(task: Task) -> str | None:
         return f"boxes hold pixels that are at most {MOST_APART} apart"
     if min(channels) < PART.value or any(c * shape.groups % tma.VECTOR for c in channels):
         return f"{channels} channels do not fill a tile, or rows of them do not start at 16 bytes"
-    if boxes_of(shape) is None:
-        return (
-            f"boxes that end with {shape.small[3 - shape.rank :]} pixels are more than half empty"
-        )
     return None
 
 
