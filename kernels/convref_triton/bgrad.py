@@ -84,10 +84,7 @@ def plan(task: Task, tile: Tile) -> None:
     dy, db = task.added, task.result()
     images, _, pixels, *_ = _rows(dy, tile)
     splits = table.blocks(tile, db.shape[0], images * prod(pixels))
-    target = task.builder.parts(db, splits)
-    task.builder.steps.append(launch(dy, target, tile, splits))
-    if splits > 1:
-        task.builder.steps.append(reduce.launch(target.role, splits, db))
+    reduce.add(task.builder, db, splits, lambda first: launch(dy, first, tile, splits))
 
 
 def launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:

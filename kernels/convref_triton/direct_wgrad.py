@@ -167,10 +167,8 @@ def plan(task: Task, tile: Tile) -> None:
         b = task.builder.copied(b, order)
     w = task.result()
     splits = _splits(task.geometry, tile, prod(w.shape))
-    target = task.builder.parts(w, splits)
-    task.builder.steps.append(launch(task.geometry, (a, b), target, tile, splits))
-    if splits > 1:
-        task.builder.steps.append(reduce.launch(target.role, splits, w))
+    shape, pair = task.geometry, (a, b)
+    reduce.add(task.builder, w, splits, lambda first: launch(shape, pair, first, tile, splits))
 
 
 def _walkers(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:

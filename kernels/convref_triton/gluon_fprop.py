@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 from . import ring, table, tma
 from .epilogue import finish
 from .gather import ONES, strides, unit
-from .geometry import Geometry, Tensor
+from .geometry import Tensor
 from .index import class_of
 from .launch import Launch
 from .ring import PART, closed, in_parts, opened, place, shared_out, summed, taken, turns
@@ -285,32 +285,22 @@ def choose(task: Task) -> Tile:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    tma.add(task, tile, lambda *given: (launch(*given, task.programs),))
+    tma.add(task, tile, launch)
 
 
-def launch(
-    geometry: Geometry,
-    pairs: Pairs,
-    y: Tensor,
-    scatter: bool,
-    tile: Tile,
-    epilogue: Epilogue,
-    programs: int,
-) -> Launch:
-    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here.
-
-    At most so many programs are launched, a multiprocessor each.
-    """
+def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here."""
+    geometry = task.geometry
     classes, step, stride, read = ONES, ONES, geometry.stride, geometry
-    if scatter:
+    if task.scatters:
         classes, step, stride = geometry.stride, geometry.step, ONES
         move = (d // g for d, g in zip(geometry.dilation, geometry.common))
         most = (-(-size // every) for size, every in zip(geometry.big, classes))
         read = replace(geometry, big=tuple(most), dilation=tuple(move))
-    arguments, constants = tma.given(read, pairs, y, scatter, tile.bm, tile.bn, tile.bk, epilogue)
-    w = pairs[0][1]
-    k = geometry.big_channels if scatter else geometry.small_channels
-    count = arguments["boxes"] * prod(classes) * -(-k // tile.bn) * geometry.groups
+    one = replace(task, geometry=read)
+    arguments, constants = tma.given(one, pairs, y, tile.bm, tile.bn, tile.bk, epilogue)
+    w, columns = pairs[0][1], -(-task.channels[1] // tile.bn)
+    count = arguments["boxes"] * prod(classes) * columns * geometry.groups
     _, r, s = (1,) * (5 - len(w.shape)) + w.shape[2:]
     tap = arguments.pop("w_tap")
     more = geometry.groups, *geometry.filter, *(tap * n for n in (r * s, s, 1))
@@ -320,7 +310,7 @@ def launch(
     del constants["TAPS"]
     return Launch(
         gluon_fprop,
-        (min(count, programs), 1, 1),
+        (min(count, task.programs), 1, 1),
         arguments,
         constants | {"STRIDE": stride, "CLASSES": classes, "STEP": step} | ring.constants(tile),
         tile.warps,

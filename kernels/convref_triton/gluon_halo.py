@@ -5,16 +5,12 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation
 Where the stride along an axis is 1, its taps read the same pixels but for a few at either end. A
 block of x is the box that the first tap reads and as many lines more as the last tap is further;
 lines along that axis lie one behind the other in shared memory, so that each tap multiplies what
-begins so many lines behind. What every tap would load again is loaded once.
-
-The shared axis is the outermost one of a box, images among the others: a line has 8 pixels or more,
-after which the pattern repeats in which tensor maps scatter rows over the banks.
+begins so many lines behind. What every tap would load again is loaded once. `halo` cuts the boxes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -29,12 +25,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from . import archs, ring, table, tma
-from .builder import slot, vector
+from .builder import vector
 from .gather import strides, unit
 from .geometry import LIMIT, Tensor
 from .gluon_fprop import MOST_APART, load_box, store, stored_as
+from .halo import FARTHEST, SCRATCH, Sharing, sharings
 from .index import divisor
-from .launch import Descriptor, Launch
+from .launch import Launch
 from .ring import (
     PART,
     closed,
@@ -51,16 +48,13 @@ from .ring import (
 )
 from .table import Tile
 from .task import Epilogue, Pairs, Task
-from .tma import Four, corner, in_boxes, in_image
+from .tma import Four, corner, in_image
 
 PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
 REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
 RUNTIME = f"{tma.BOXES} {PLACES} {REST}".split()
-LEAST_LINE = 8  # pixels
-EDGES = (1, 2, 4, 8, 16, 32)  # of boxes, along axes other than the shared one
 MOST_BLOCKS = 4  # of x that there is room for
-SCRATCH = 18 * 1024  # bytes, at most, for what a group stores and for barriers
-TURNED = 18 * 1024  # more, where it is turned on the way
+TURNED = 18 * 1024  # bytes, for what a group turns before it stores it
 
 
 @gluon.jit
@@ -272,37 +266,19 @@ def gluon_halo(
     closed(*w_ring, STAGES * SHARED)
 
 
-class Sharing(NamedTuple):
-    """Which axis is shared, and the boxes that are cut along it.
+class Room(NamedTuple):
+    """How many blocks there is room for.
 
     Parameters
     ----------
-    order : tuple of 4 int
-        Axes of (n, d, h, w): the shared one, those that the rank lacks, the others.
-    box : tuple of 4 int
-        Pixels along each of them.
-    taps, apart : int
-        Of the shared axis, and how many lines lie between two.
-    blocks, stages : int
-        Of x, and of w for each tap, that there is room for.
+    blocks : int
+        Of x.
+    stages : int
+        Of w, for each tap.
     """
 
-    order: Four
-    box: Four
-    taps: int
-    apart: int
-    blocks: int = 0
-    stages: int = 0
-
-    def turned(self, values: Sequence[int]) -> Four:
-        """Return what stands for (n, d, h, w) in the order of the axes."""
-        n, d, h, w = (values[axis] for axis in self.order)
-        return n, d, h, w
-
-    @property
-    def halo(self) -> int:
-        """Return the lines of a block."""
-        return self.box[0] + (self.taps - 1) * self.apart
+    blocks: int
+    stages: int
 
 
 def admits(task: Task) -> str | None:
@@ -310,7 +286,7 @@ def admits(task: Task) -> str | None:
     if reason := ring.refusal(task) or tma.unfit(task):
         return reason
     stride = task.geometry.stride
-    if task.kind == "scatter" and stride != (1, 1, 1):
+    if task.scatters and stride != (1, 1, 1):
         return "an adjoint of stride 1"
     if max(stride) > MOST_APART:
         return f"boxes hold pixels that are at most {MOST_APART} apart"
@@ -320,17 +296,16 @@ def admits(task: Task) -> str | None:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
     found = table.tiles("gluon_halo", task.dtype, task.math, task.arch)
-    return tuple(tile for tile in found if sharing(task, tile))
+    return tuple(tile for tile in found if any(_cuts(task, tile)))
 
 
 def choose(task: Task) -> Tile:
     """Return the tile that the heuristic expects to be the fastest."""
 
     def time(tile: Tile) -> float:
-        shared = sharing(task, tile)
         columns = -(-task.channels[1] // tile.bn) * task.geometry.groups
-        boxes = prod(_boxes(task, shared)) if shared else 0
-        return table.busy(tile, boxes * columns, 1)
+        shared, _ = cut(task, tile)
+        return table.busy(tile, prod(shared.boxes(_sizes(task))) * columns, 1)
 
     return min(tiles(task), key=time)
 
@@ -338,93 +313,68 @@ def choose(task: Task) -> Tile:
 def _sizes(task: Task) -> Four:
     """Return (n, o, p, q) of the result."""
     geometry = task.geometry
-    return geometry.n, *(geometry.big if task.kind == "scatter" else geometry.small)
+    return geometry.n, *(geometry.big if task.scatters else geometry.small)
 
 
-def _boxes(task: Task, shared: Sharing) -> Four:
-    return in_boxes(shared.turned(_sizes(task)), shared.box)
+def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:
+    """Return the boxes of which a result needs the least products and bytes."""
+    return min(_cuts(task, tile), key=lambda found: found[0].cost(_sizes(task)))
 
 
-def sharing(task: Task, tile: Tile) -> Sharing | None:
-    """Return the boxes of which a result needs the least products and bytes; None if none fit."""
-
-    def cost(shared: Sharing) -> int:
-        line = tile.bm // shared.box[0]
-        return prod(_boxes(task, shared)) * (tile.bm * shared.taps + shared.halo * line)
-
-    return min(_sharings(task, tile), key=cost, default=None)
+def _cuts(task: Task, tile: Tile) -> Iterator[tuple[Sharing, Room]]:
+    for shared in sharings(task.geometry, tile.bm):
+        shares = shared.box[0] % ring.readers(tile.bm, tile.bn) == 0
+        room = _room(shared, tile, archs.shared(task.arch))
+        if shares and room and shared.halo <= FARTHEST:
+            yield shared, room
 
 
-def _sharings(task: Task, tile: Tile) -> Iterator[Sharing]:
-    geometry = task.geometry
-    stride, used = (1, *geometry.stride), (0, *range(4 - geometry.rank, 4))
-    for axis in used[1:]:
-        taps, apart = geometry.filter[axis - 1], geometry.dilation[axis - 1]
-        others = [one for one in used if one != axis]
-        order = (axis, *(one for one in range(4) if one not in used), *others)
-        if taps == 1 or stride[axis] > 1:
-            continue
-        for edges in product(EDGES, repeat=len(others)):
-            first, rest = divmod(tile.bm, prod(edges))
-            far = max((edge - 1) * stride[one] for edge, one in zip(edges, others))
-            whole = rest == 0 and first % ring.readers(tile.bm, tile.bn) == 0
-            if not whole or first <= apart or prod(edges) < LEAST_LINE or far >= 256:
-                continue
-            box = (first, *(1,) * (3 - len(others)), *edges)
-            found = Sharing(order, box, taps, apart)
-            if found.halo <= 256:
-                scratch = SCRATCH + (TURNED if tile.bm > tile.bn else 0)
-                yield from _stored(found, tile, archs.shared(task.arch) - scratch)
-
-
-def _stored(shared: Sharing, tile: Tile, room: int) -> Iterator[Sharing]:
-    """Yield boxes with the most stages that leave room for two blocks of x, if any do."""
-    block = shared.halo * (tile.bm // shared.box[0]) * tile.bk * 2
+def _room(shared: Sharing, tile: Tile, most: int) -> Room | None:
+    """Return the most stages that leave room for two blocks of x; None if there are none."""
+    free = most - SCRATCH - (TURNED if tile.bm > tile.bn else 0)
+    line = tile.bk * 2  # bytes of a row of channels
     for stages in (n for n in (4, 2, 1) if n <= tile.stages):
-        blocks = (room - stages * shared.taps * tile.bn * tile.bk * 2) // block
+        blocks = (free - stages * shared.taps * tile.bn * line) // (shared.pixels * line)
         if blocks > 1:
-            yield shared._replace(blocks=min(blocks, MOST_BLOCKS), stages=stages)
-            return
+            return Room(min(blocks, MOST_BLOCKS), stages)
+    return None
 
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    shared = sharing(task, tile)
-    assert shared is not None
-    pairs, y = tma.laid(task), task.result()
-    stored = task.stored(y)
-    arguments, constants = given(task, pairs, stored, tile, shared, task.epilogue(stored))
+    tma.add(task, tile, launch)
+
+
+def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here."""
+    shared, room = cut(task, tile)
+    arguments, constants = given(task, pairs, y, tile, shared, epilogue)
     count = arguments["boxes"] * -(-task.channels[1] // tile.bn) * task.geometry.groups
-    grid = min(count, task.programs), 1, 1
-    launch = Launch(gluon_halo, grid, arguments, constants, tile.warps, tile.stages)
-    task.builder.steps.append(launch)
-    task.finish(stored, y)
+    return Launch(
+        gluon_halo,
+        (min(count, task.programs), 1, 1),
+        arguments,
+        ring.constants(tile) | constants | {"BLOCKS": room.blocks, "STAGES": room.stages},
+        tile.warps,
+        tile.stages,
+    )
 
 
 def given(
     task: Task, pairs: Pairs, y: Tensor, tile: Tile, shared: Sharing, epilogue: Epilogue
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (arguments, constants) of the kernel; pixels have the axes of `shared`, in order."""
-    geometry, scatter, (x, w) = task.geometry, task.kind == "scatter", pairs[0]
+    geometry, scatter, (x, w) = task.geometry, task.scatters, pairs[0]
     read, moved = geometry.big, geometry.dilation
     if scatter:
         read, moved = geometry.small, tuple(-d for d in geometry.dilation)
     stride = shared.turned((1, *geometry.stride))[1:]
-    lines = shared.halo & -shared.halo  # of a copy: blocks have sizes that are powers of two
     x_map = tma.mapped(
         shared.turned((geometry.n, *read)), shared.turned((x.steps[0], *x.steps[2:])), x.shape[1],
-        (lines, *shared.box[1:], tile.bk), geometry.rank, stride,
+        (shared.copied, *shared.box[1:], tile.bk), geometry.rank, stride,
     )  # fmt: skip
-    tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
-    columns = prod(w.shape[2:]) * tap
-    w_map = (filters, columns), (columns, 1), (tile.bn, tile.bk)
-    maps = dict(zip(tma.TENSORS, (t for pair in pairs for t in pair)))
-    arguments: dict[str, Any] = {
-        name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
-    }
-    tensors = {"y": y, **epilogue._asdict()}
-    activation = tensors.pop("activation")
-    arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
+    tap, w_map = tma.filters_of(w, scatter, (tile.bn, tile.bk))
+    arguments, constants = tma.tensors_of(pairs, x_map, w_map, y, epilogue)
     steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
     vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
     edges = zip(shared.box, shared.turned((steps[0], *steps[2:])))
@@ -434,34 +384,30 @@ def given(
     first, *rest = shared.turned((image, *pixel))
     arguments |= dict(zip(RUNTIME, (*numbers, first, group, *rest, y.steps[1])))
     arguments["K"] //= vec[1]
-    constants = {name: None for name in tma.TENSORS if name not in arguments} | {
+    constants |= {
         "RANK": geometry.rank,
         "STRIDE": (1, 1, 1) if scatter else stride,
         "MOVE": shared.turned((0, *moved))[1:],
         "SHARED": shared.taps,
         "APART": shared.apart,
-        "PAIRS": len(pairs),
         "BOX": shared.box,
         "WIDE": span >= LIMIT,
         "UNIT": y.steps[1] == 1,
         "VEC": vec,
-        "BLOCKS": shared.blocks,
-        "STAGES": shared.stages,
-        "ACTIVATION": activation,
     }
-    return arguments, ring.constants(tile) | constants
+    return arguments, constants
 
 
 def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
     """Return what boxes there are, how to divide by it, and the pixels that there are."""
-    boxes = _boxes(task, shared)
+    boxes = shared.boxes(_sizes(task))
     magic = (number for count in boxes[1:] for number in divisor(count))
     return prod(boxes), *boxes[1:], *magic, *shared.turned(_sizes(task)), *task.channels
 
 
 def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
     """Return where taps lie in x and in w, in which they are `tap` channels apart, and groups."""
-    geometry, (c, k), scatter = task.geometry, task.channels, task.kind == "scatter"
+    geometry, (c, k), scatter = task.geometry, task.channels, task.scatters
     axis, taps, (_, r, s) = shared.order[0], (1, *geometry.filter), geometry.filter
     los, steps, first = [0, *geometry.lo], [0, tap * r * s, tap * s, tap], 0
     if geometry.flip:

@@ -10,8 +10,6 @@ taps, because shared memory is not read as fast as products of 64 columns want b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
 from math import prod
 
 from triton import language as tl
@@ -23,19 +21,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from . import archs, reduce, ring, table, wgrad
-from .builder import channels_last, slot, vector
+from . import archs, gluon_wgrad, table
+from .builder import slot
 from .gather import strides, unit
-from .geometry import LIMIT, Geometry, Tensor, filter_steps
+from .geometry import Geometry, Tensor
 from .gluon_fprop import load_box
-from .gluon_halo import EDGES, LEAST_LINE, SCRATCH, Sharing
 from .gluon_wgrad import DEPTH, place, unfit
-from .index import divisor
+from .halo import SCRATCH, Sharing, sharings
 from .launch import Descriptor, Launch
 from .ring import PART, closed, opened, parity_of, shared_out, slot_of, taken
 from .table import Tile
 from .task import Task
-from .tma import Four, corner, in_boxes, is_mapped, mapped
+from .tma import Four, corner, in_boxes, mapped
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w halo"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -221,7 +218,7 @@ def split(task: Task, tile: Tile) -> tuple[int, float]:
     """Return into how many parts to cut the boxes, and how long all takes: `table.split`."""
     shape, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
-    depth = prod(_boxes(shape, shared)) * tile.bk
+    depth = prod(shared.boxes(_pixels(shape))) * tile.bk
     columns = shape.big_channels * (shape.taps // shared.taps)
     return table.split(tile, task.dtype, shape.small_channels, columns, depth, shape.groups)
 
@@ -231,82 +228,35 @@ def sharing(geometry: Geometry) -> Sharing | None:
 
     Nor do they where more than half of what boxes hold would be waste.
     """
-
-    def cost(shared: Sharing) -> int:
-        line = DEPTH // shared.box[0]
-        return prod(_boxes(geometry, shared)) * (DEPTH * shared.taps + shared.halo * line)
-
-    best = min(_sharings(geometry), key=cost, default=None)
-    pixels = geometry.n * prod(geometry.small)
-    return best if best and prod(_boxes(geometry, best)) * DEPTH <= 2 * pixels else None
+    pixels = _pixels(geometry)
+    found = (one for one in sharings(geometry, DEPTH) if _fits(one, pixels))
+    best = min(found, key=lambda one: one.cost(pixels), default=None)
+    return best if best and prod(best.boxes(pixels)) * DEPTH <= 2 * prod(pixels) else None
 
 
-def _sharings(geometry: Geometry) -> Iterator[Sharing]:
-    pixels, stride = (geometry.n, *geometry.small), (1, *geometry.stride)
-    used = (0, *range(4 - geometry.rank, 4))
-    for axis in used[1:]:
-        taps, apart = geometry.filter[axis - 1], geometry.dilation[axis - 1]
-        others = [one for one in used if one != axis]
-        order = (axis, *(one for one in range(4) if one not in used), *others)
-        if not 1 < taps <= MOST_SHARED or stride[axis] > 1:
-            continue
-        for edges in product(EDGES, repeat=len(others)):
-            first, rest = divmod(DEPTH, prod(edges))
-            far = max((edge - 1) * stride[one] for edge, one in zip(edges, others))
-            ends = not any(pixels[one] % edge for one, edge in zip(others[1:], edges[1:]))
-            if rest or first <= apart or prod(edges) < LEAST_LINE or far >= 256:
-                continue
-            if ends and pixels[axis] % first == 0:
-                yield Sharing(order, (first, *(1,) * (3 - len(others)), *edges), taps, apart)
+def _pixels(geometry: Geometry) -> Four:
+    return geometry.n, *geometry.small
 
 
-def _natural(shared: Sharing) -> Four:
-    """Return the box along (n, d, h, w)."""
-    n, d, h, w = (shared.box[shared.order.index(axis)] for axis in range(4))
-    return n, d, h, w
-
-
-def _boxes(geometry: Geometry, shared: Sharing) -> Four:
-    return in_boxes((geometry.n, *geometry.small), _natural(shared))
+def _fits(shared: Sharing, pixels: Four) -> bool:
+    """Return whether a thread has registers for all taps' sums, and boxes end with the pixels."""
+    ends = zip(pixels[1:], shared.natural[1:])  # images that there are not are zero
+    return shared.taps <= MOST_SHARED and not any(size % edge for size, edge in ends)
 
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that tensor maps describe."""
-    sides = [tensor for tensor, _ in wgrad.sides(task)]
-    if not all(map(is_mapped, sides)):
-        last = channels_last(task.geometry.rank)
-        sides = [task.builder.copied(tensor, last) for tensor in sides]
-    w, (splits, _) = task.result(), split(task, tile)
-    stored = task.stored(w)
-    target = task.builder.parts(stored, splits)
-    task.builder.steps.append(launch(task, *sides, target, tile, splits))
-    if splits > 1:
-        task.builder.steps.append(reduce.launch(target.role, splits, stored))
-    task.finish(stored, w)
+    gluon_wgrad.add(task, tile, split(task, tile)[0], launch)
 
 
 def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int) -> Launch:
-    """Return the launch that computes w from the small side and the big one, or its partial sums.
-
-    Parameters
-    ----------
-    task : Task
-    a, b : Tensor
-        Mapped.
-    w : Tensor
-        Dense; with splits the first of as many that follow one another.
-    tile : Tile
-        Rows are channels of a, columns of b.
-    splits : int
-        As `split` has it.
-    """
+    """Return the launch that computes w from a and b, as `gluon_wgrad.launch`."""
     geometry, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
     axis, stride = shared.order[0], shared.turned((1, *geometry.stride))[1:]
-    pixels, read = (geometry.n, *geometry.small), (geometry.n, *geometry.big)
     maps = {
-        "a": (pixels, a, (*shared.box, tile.bm), (1, 1, 1)),
-        "b": (read, b, (shared.halo & -shared.halo, *shared.box[1:], PART.value), stride),
+        "a": (_pixels(geometry), a, (*shared.box, tile.bm), (1, 1, 1)),
+        "b": ((geometry.n, *geometry.big), b, (shared.copied, *shared.box[1:], PART.value), stride),
     }
     arguments = {
         name: Descriptor(
@@ -319,39 +269,23 @@ def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int)
         for name, (sizes, t, box, every) in maps.items()
     }  # fmt: skip
     taps = tuple(1 if n + 1 == axis else size for n, size in enumerate(geometry.filter))
-    k, c, boxes = geometry.small_channels, geometry.big_channels, _boxes(geometry, shared)
-    count = -(-k // tile.bm) * prod(taps) * -(-c // tile.bn)
-    items = count * geometry.groups * splits
-    w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
-    size = prod(w.shape)
-    vec = vector(w.dtype, w_0, w_g, w_k, *w_taps, size), vector(w.dtype, c)
-    numbers = (k, c // vec[1], items, count, -(-prod(boxes) // splits), geometry.groups)
-    numbers += (*geometry.lo, shared.halo, *boxes[1:])
-    numbers += tuple(v for n in boxes[1:] for v in divisor(n))
-    numbers += tuple(step // vec[0] for step in (w_0, w_g, w_k, *w_taps, w_taps[axis - 1]))
-    numbers += (w_c, size // vec[0])
-    room = archs.shared(task.arch) - SCRATCH
-    block = (tile.bm * DEPTH + tile.bn * shared.halo * (DEPTH // shared.box[0])) * 2
-    constants = {
+    boxes = in_boxes(_pixels(geometry), shared.natural)
+    numbers, constants = gluon_wgrad.given(task, w, tile, splits, taps, boxes)
+    numbers |= {"halo": shared.halo, "w_u": numbers[f"w_{'trs'[axis - 1]}"]}
+    block = (tile.bm * DEPTH + tile.bn * shared.pixels) * 2  # bytes
+    constants |= {
         "RANK": geometry.rank,
-        "TAPS": taps,
-        "STRIDE": geometry.stride,
-        "MOVE": geometry.dilation,
         "SHARED": shared.taps,
         "APART": shared.apart,
         "ORDER": shared.order,
-        "BOX": _natural(shared),
-        "WIDE": w.span >= LIMIT,
-        "UNIT": w_c == 1,
-        "VEC": vec,
-        **ring.constants(tile),
-        "STAGES": min(tile.stages, room // block),
+        "BOX": shared.natural,
+        "STAGES": min(tile.stages, (archs.shared(task.arch) - SCRATCH) // block),
     }
     del constants["READERS"]
     return Launch(
         gluon_halo_wgrad,
-        (min(items, task.programs), 1, 1),
-        {**arguments, "w": slot(w), **dict(zip(RUNTIME, numbers))},
+        (min(numbers["items"], task.programs), 1, 1),
+        {**arguments, "w": slot(w), **numbers},
         constants,
         tile.warps,
         tile.stages,

@@ -13,7 +13,9 @@ last are zero on both sides, as are pixels where both sides have the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from triton import language as tl
 from triton.experimental import gluon
@@ -22,7 +24,7 @@ from triton.experimental.gluon import language as gl
 from . import reduce, ring, table, tma, wgrad
 from .builder import channels_last, slot, vector
 from .gather import strides, unit
-from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
+from .geometry import LIMIT, Geometry, Tensor, Three, filter_steps, merge
 from .gluon_fprop import MOST_APART, load_box
 from .index import divisor, tile_of
 from .launch import Descriptor, Launch
@@ -213,34 +215,35 @@ def boxes_of(geometry: Geometry) -> tuple[int, Four, Four] | None:
 def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that tensor maps describe."""
     sides = [tensor for tensor, _ in wgrad.sides(task)]
-    one = not task.geometry.pointwise or merge(*sides)
-    if not one or not all(map(is_mapped, sides)):
+    one = not task.geometry.pointwise or merge(*sides) is not None
+    add(task, tile, split(task, tile)[0], launch, one)
+
+
+def add(
+    task: Task, tile: Tile, splits: int, launch: Callable[..., Launch], nested: bool = True
+) -> None:
+    """Add what computes a task in so many parts with a kernel of boxes, whose `launch` is given.
+
+    Sides are copied where no tensor map describes them, or where they are said not to nest.
+    """
+    sides = [tensor for tensor, _ in wgrad.sides(task)]
+    if not nested or not all(map(is_mapped, sides)):
         last = channels_last(task.geometry.rank)
         sides = [task.builder.copied(tensor, last) for tensor in sides]
-    w, (splits, _) = task.result(), split(task, tile)
+    w = task.result()
     stored = task.stored(w)
-    target = task.builder.parts(stored, splits)
-    made = launch(task.geometry, *sides, target, tile, splits, task.programs)
-    task.builder.steps.append(made)
-    if splits > 1:
-        task.builder.steps.append(reduce.launch(target.role, splits, stored))
+    reduce.add(
+        task.builder, stored, splits, lambda first: launch(task, *sides, first, tile, splits)
+    )
     task.finish(stored, w)
 
 
-def launch(
-    geometry: Geometry,
-    a: Tensor,
-    b: Tensor,
-    w: Tensor,
-    tile: Tile,
-    splits: int,
-    programs: int,
-) -> Launch:
+def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int) -> Launch:
     """Return the launch that computes w from the small side and the big one, or its partial sums.
 
     Parameters
     ----------
-    geometry : Geometry
+    task : Task
     a, b : Tensor
         Mapped; where each pixel meets one other, `merge` makes one axis of their pixels.
     w : Tensor
@@ -249,9 +252,8 @@ def launch(
         Rows are channels of a, columns of b.
     splits : int
         As `split` has it.
-    programs : int
-        At most so many are launched, a multiprocessor each.
     """
+    geometry = task.geometry
     rank, pixels, box = boxes_of(geometry)
     (a_n, _, *a_pixel), (b_n, _, *b_pixel), read = a.steps, b.steps, geometry.big
     if geometry.pointwise:
@@ -260,31 +262,38 @@ def launch(
     a_map = mapped(pixels, (a_n, *a_pixel), a.shape[1], (*box, tile.bm), rank)
     b_box, stride = (*box, tile.bn), geometry.stride
     b_map = mapped((pixels[0], *read), (b_n, *b_pixel), b.shape[1], b_box, rank, stride)
-    k, c, boxes = geometry.small_channels, geometry.big_channels, in_boxes(pixels, box)
-    tiles = -(-k // tile.bm) * geometry.taps * -(-c // tile.bn)
-    items = tiles * geometry.groups * splits
-    w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
-    size = prod(w.shape)
-    vec = vector(w.dtype, w_0, w_g, w_k, *w_taps, size), vector(w.dtype, c)
-    numbers = (k, c // vec[1], items, tiles, -(-prod(boxes) // splits), geometry.groups)
-    numbers += (*geometry.lo, *boxes[1:], *(v for n in boxes[1:] for v in divisor(n)))
-    numbers += (*(step // vec[0] for step in (w_0, w_g, w_k, *w_taps)), w_c, size // vec[0])
-    arguments = {"a": Descriptor(slot(a), *a_map), "b": Descriptor(slot(b), *b_map), "w": slot(w)}
+    numbers, constants = given(task, w, tile, splits, geometry.filter, in_boxes(pixels, box))
     return Launch(
         gluon_wgrad,
-        (min(items, programs), 1, 1),
-        arguments | dict(zip(RUNTIME, numbers)),
-        {
-            "RANK": rank,
-            "TAPS": geometry.filter,
-            "STRIDE": geometry.stride,
-            "MOVE": geometry.dilation,
-            "BOX": box,
-            "WIDE": w.span >= LIMIT,
-            "UNIT": w_c == 1,
-            "VEC": vec,
-        }
-        | ring.constants(tile),
+        (min(numbers["items"], task.programs), 1, 1),
+        {"a": Descriptor(slot(a), *a_map), "b": Descriptor(slot(b), *b_map), "w": slot(w)}
+        | numbers,
+        constants | {"RANK": rank, "BOX": box},
         tile.warps,
         tile.stages,
     )
+
+
+def given(
+    task: Task, w: Tensor, tile: Tile, splits: int, taps: Three, boxes: Four
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return (numbers, constants) of a kernel whose tiles are of so many taps and boxes."""
+    geometry = task.geometry
+    k, c = geometry.small_channels, geometry.big_channels
+    tiles = -(-k // tile.bm) * prod(taps) * -(-c // tile.bn)
+    w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
+    size = prod(w.shape)
+    vec = vector(w.dtype, w_0, w_g, w_k, *w_taps, size), vector(w.dtype, c)
+    numbers = (k, c // vec[1], tiles * geometry.groups * splits, tiles, -(-prod(boxes) // splits))
+    numbers += (geometry.groups, *geometry.lo)
+    numbers += (*boxes[1:], *(v for n in boxes[1:] for v in divisor(n)))
+    numbers += (*(step // vec[0] for step in (w_0, w_g, w_k, *w_taps)), w_c, size // vec[0])
+    constants = {
+        "TAPS": taps,
+        "STRIDE": geometry.stride,
+        "MOVE": geometry.dilation,
+        "WIDE": w.span >= LIMIT,
+        "UNIT": w_c == 1,
+        "VEC": vec,
+    }
+    return dict(zip(RUNTIME, numbers)), constants | ring.constants(tile)

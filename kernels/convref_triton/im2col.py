@@ -123,9 +123,7 @@ def plan(task: Task, tile: Tile) -> None:
     bias = task.epilogue(stored).bias
     if bias is not None and not bias.aligned:
         bias = task.builder.copied(bias, (0,))
-    tap, filters = w.shape[:2] if task.kind == "scatter" else w.shape[1::-1]
-    block = tile.bn, tile.bk
-    w_map = (filters, prod(w.shape[2:]) * tap), (prod(w.shape[2:]) * tap, 1), block
+    tap, w_map = tma.filters_of(w, task.scatters, (tile.bn, tile.bk))
     arguments = {
         "x": _pixels(task, x, tile),
         "w": Descriptor(slot(w), *w_map),

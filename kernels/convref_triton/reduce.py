@@ -6,12 +6,13 @@ follows where there is one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import triton
 import triton.language as tl
 
-from .builder import slot, vector
+from .builder import Builder, slot, vector
 from .epilogue import apply
 from .geometry import Tensor
 from .index import divisor, quotient
@@ -46,6 +47,17 @@ def reduce(
         residual = tl.load(residual + i, i < size, other=0.0).to(tl.float32)
     done = apply(tl.sum(acc, 0), bias, scale, shift, residual, ACTIVATION)
     tl.store(y + i, done.to(y.dtype.element_ty), i < size)
+
+
+def add(builder: Builder, y: Tensor, splits: int, launch_of: Callable[[Tensor], Launch]) -> None:
+    """Add the launch that computes so many parts of y, told where, and one that adds them up.
+
+    One part is y itself.
+    """
+    first = builder.parts(y, splits)
+    builder.steps.append(launch_of(first))
+    if splits > 1:
+        builder.steps.append(launch(first.role, splits, y))
 
 
 def launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> Launch:

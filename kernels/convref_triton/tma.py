@@ -15,7 +15,7 @@ hold what other groups and pixels are made of, and are not stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -26,11 +26,11 @@ from . import table
 from .builder import channels_last, dense, slot, vector
 from .epilogue import finish
 from .gather import strides, unit
-from .geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, merge
+from .geometry import ITEMSIZE, LIMIT, Tensor, Three, merge
 from .index import divisor, pixel, tile_of
 from .launch import Descriptor, Launch
 from .table import Tile
-from .task import PLAIN, Epilogue, Pairs, Task
+from .task import Epilogue, Pairs, Task
 
 SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
 BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -225,15 +225,14 @@ def in_boxes(pixels: Four, box: Four) -> Four:
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    add(task, tile, lambda *given: (launch(*given),))
+    add(task, tile, launch)
 
 
-def add(task: Task, tile: Tile, launches: Callable[..., Sequence[Launch]]) -> None:
-    """Add what computes a task with a kernel that reads boxes, whose `launches` are given."""
+def add(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
+    """Add what computes a task with a kernel that reads boxes, whose `launch` is given."""
     pairs, y = laid(task), task.result()
     stored = task.stored(y)
-    epilogue, scatter = task.epilogue(stored), task.kind == "scatter"
-    task.builder.steps += launches(task.geometry, pairs, stored, scatter, tile, epilogue)
+    task.builder.steps.append(launch(task, pairs, stored, tile, task.epilogue(stored)))
     task.finish(stored, y)
 
 
@@ -267,33 +266,23 @@ def is_packed(w: Tensor, order: tuple[int, ...], size: int) -> bool:
     return fits and w.aligned
 
 
-def launch(
-    geometry: Geometry,
-    pairs: Pairs,
-    y: Tensor,
-    scatter: bool,
-    tile: Tile,
-    epilogue: Epilogue = PLAIN,
-) -> Launch:
+def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
     Parameters
     ----------
-    geometry : Geometry
+    task : Task
     pairs : tuple of (Tensor, Tensor)
         x is mapped and w packed, with whole blocks of channels unless there are several groups.
     y : Tensor
-    scatter : bool
-        Whether y is the big side.
     tile : Tile
         Rows are channels, columns pixels.
     epilogue : Epilogue
     """
-    arguments, constants = given(geometry, pairs, y, scatter, tile.bn, tile.bm, tile.bk, epilogue)
-    k = geometry.big_channels if scatter else geometry.small_channels
+    arguments, constants = given(task, pairs, y, tile.bn, tile.bm, tile.bk, epilogue)
     return Launch(
         tma,
-        (arguments["boxes"] * -(-k // tile.bm), geometry.groups, 1),
+        (arguments["boxes"] * -(-task.channels[1] // tile.bm), task.geometry.groups, 1),
         arguments,
         constants | {"BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "BAND": tile.band},
         tile.warps,
@@ -302,22 +291,20 @@ def launch(
 
 
 def given(
-    geometry: Geometry,
+    task: Task,
     pairs: Pairs,
     y: Tensor,
-    scatter: bool,
     pixels: int,
     channels: int,
     depth: int,
-    epilogue: Epilogue = PLAIN,
+    epilogue: Epilogue,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
 
     Those of tiles are left to the kernel; `depth` is how many channels a block has.
     """
-    x, w = pairs[0]
-    sides = (geometry.big, geometry.big_channels), (geometry.small, geometry.small_channels)
-    (read, c), (written, k) = sides[::-1] if scatter else sides
+    (x, w), (c, k), geometry, scatter = pairs[0], task.channels, task.geometry, task.scatters
+    read, written = (geometry.big, geometry.small)[:: -1 if scatter else 1]
     rank, images, (x_n, _, *x_pixel), (y_n, y_c, *y_pixel) = (
         geometry.rank, geometry.n, x.steps, y.steps
     )  # fmt: skip
@@ -327,16 +314,9 @@ def given(
     sizes, stride = (images, *written), (1, 1, 1) if scatter else geometry.stride
     box = best_box(pixels, sizes, rank, stride)
     x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank, stride)
-    tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
+    tap, w_map = filters_of(w, scatter, (channels, depth))
+    arguments, constants = tensors_of(pairs, x_map, w_map, y, epilogue)
     taps = prod(w.shape[2:])
-    w_map = ((filters, taps * tap), (taps * tap, 1), (channels, depth))
-    maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
-    arguments: dict[str, Any] = {
-        name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
-    }
-    tensors = {"y": y, **epilogue._asdict()}
-    activation = tensors.pop("activation")
-    arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
     vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
     los = (-lo for lo in geometry.lo) if scatter else geometry.lo
     w_place = ((taps - 1) * tap, -tap) if geometry.flip else (0, tap)
@@ -345,18 +325,41 @@ def given(
     y_steps = (step // vec[0] for step in (y_n, y_c * k, *y_pixel))
     numbers = (*sizes, c, k // vec[1], *los, *w_place, *w_group, prod(boxes), *boxes[1:])
     numbers = (*numbers, *(v for n in boxes[1:] for v in divisor(n)), *y_steps, y_c)
-    constants = {name: None for name in TENSORS if name not in arguments} | {
+    constants |= {
         "RANK": rank,
         "TAPS": geometry.filter,
         "MOVE": tuple(-d for d in geometry.dilation) if scatter else geometry.dilation,
-        "PAIRS": len(pairs),
         "BOX": box,
         "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
         "UNIT": y_c == 1,
         "VEC": vec,
-        "ACTIVATION": activation,
     }
     return arguments | dict(zip(RUNTIME, numbers)), constants
+
+
+Map = tuple[tuple[int, ...], ...]
+
+
+def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, Map]:
+    """Return how many channels lie between two taps of a packed w, and the map of its matrix."""
+    tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
+    columns = prod(w.shape[2:]) * tap
+    return tap, ((filters, columns), (columns, 1), block)
+
+
+def tensors_of(
+    pairs: Pairs, x_map: Map, w_map: Map, y: Tensor, epilogue: Epilogue
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (arguments, constants) that say which tensors a kernel has."""
+    maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
+    arguments: dict[str, Any] = {
+        name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
+    }
+    tensors = {"y": y, **epilogue._asdict()}
+    activation = tensors.pop("activation")
+    arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
+    missing = {name: None for name in TENSORS if name not in arguments}
+    return arguments, missing | {"PAIRS": len(pairs), "ACTIVATION": activation}
 
 
 def mapped(

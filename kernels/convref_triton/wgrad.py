@@ -154,10 +154,11 @@ def plan(task: Task, tile: Tile) -> None:
     pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
     w, (splits, _) = task.result(), _split(task, tile)
     stored = task.stored(w)
-    target = task.builder.parts(stored, splits)
-    task.builder.steps.append(launch(task.geometry, pair, target, tile, splits, task.math))
-    if splits > 1:
-        task.builder.steps.append(reduce.launch(target.role, splits, stored))
+
+    def part(first: Tensor) -> Launch:
+        return launch(task.geometry, pair, first, tile, splits, task.math)
+
+    reduce.add(task.builder, stored, splits, part)
     task.finish(stored, w)
 
 

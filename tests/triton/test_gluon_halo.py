@@ -22,7 +22,7 @@ import triton
 from forced import facts
 from test_gluon_numbers import FEW, holds, planned, run, strided
 
-from convref_triton import archs, emulated, gluon_halo, race, table
+from convref_triton import archs, emulated, gluon_halo, halo, race, table
 from convref_triton.builder import Builder
 from convref_triton.geometry import Tensor, geometry, operands
 from convref_triton.launch import Launch
@@ -118,20 +118,20 @@ def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
     line = text.format(n, *("x".join(map(str, values)) for values in (sizes, taps, apart)))
     made = task(line)
     for tile in table.HALO:
-        found = gluon_halo.sharing(made, tile)
-        if found is None:
+        if tile not in gluon_halo.tiles(made):
             assert max(taps) > 3 or min(apart) > 1  # too far apart, or too much to store
             continue
+        found, room = gluon_halo.cut(made, tile)
         line_pixels = prod(found.box[1:])
         assert prod(found.box) == tile.bm
         assert found.apart < found.box[0]  # or nothing would be shared
-        assert line_pixels % gluon_halo.LEAST_LINE == 0
+        assert line_pixels % halo.LEAST_LINE == 0
         assert max(found.halo, *found.box[1:]) <= 256
-        x = found.blocks * found.halo * line_pixels * tile.bk * 2
-        w = found.stages * found.taps * tile.bn * tile.bk * 2
-        assert found.blocks > 1
-        assert found.stages > 0
-        assert x + w + gluon_halo.SCRATCH < archs.shared("sm_90")
+        x = room.blocks * found.halo * line_pixels * tile.bk * 2
+        w = room.stages * found.taps * tile.bn * tile.bk * 2
+        assert room.blocks > 1
+        assert room.stages > 0
+        assert x + w + halo.SCRATCH < archs.shared("sm_90")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
 def test_boxes_waste_little_and_share_much(line, box):
     made = task(line)
     (tile,) = (tile for tile in table.HALO if (tile.bm, tile.bn) == (128, 128))
-    assert gluon_halo.sharing(made, tile).box == box
+    assert gluon_halo.cut(made, tile)[0].box == box
 
 
 @pytest.mark.parametrize(

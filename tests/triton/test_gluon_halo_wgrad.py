@@ -23,7 +23,7 @@ import triton
 from test_gluon_halo import task
 from test_gluon_numbers import FEW, holds, run
 
-from convref_triton import gluon_halo_wgrad, race, table
+from convref_triton import gluon_halo_wgrad, gluon_wgrad, race, table
 from convref_triton.geometry import geometry
 
 pytestmark = pytest.mark.skipif(
@@ -56,7 +56,7 @@ def test_every_row_goes_round_its_ring_and_cuts_its_boxes_into_parts(monkeypatch
 
 
 def test_64_bit_offsets(monkeypatch):
-    monkeypatch.setattr(gluon_halo_wgrad, "LIMIT", 1)
+    monkeypatch.setattr(gluon_wgrad, "LIMIT", 1)
     holds(parse(LINES[0]), kernels=ONE)
 
 
