@@ -20,13 +20,14 @@ except ImportError as error:
     raise missing_extra("triton", error) from None
 
 from . import aot, gpu, inspection, interpreted, norm
-from .builder import NEW
+from .builder import NEW, Builder
 from .epilogue import ACTIVATIONS
-from .geometry import Tensor, operands
+from .geometry import Tensor, geometry, operands
 from .launch import Plan
 from .measured import AT_MOST, is_fastest
 from .plan import FAMILIES, Choice, offered, plan, refusal
-from .task import ARCH, UNFUSED, Fusion
+from .rank import ranked
+from .task import ARCH, UNFUSED, Fusion, Task
 
 _PLANS = 4096
 
@@ -158,8 +159,8 @@ class TritonBackend:
         return inspection.shown(plan(there, operands(there), taken, arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:
-        """Return the kernels and tiles that `run` can be asked to take for a call."""
-        return offered(call, operands(call), _arch(call))
+        """Return the kernels and tiles that `run` can be asked to take, best expected first."""
+        return list(_configurations(call, _arch(call), _sms(call)))
 
     def describe(self, call: Call) -> str:
         """Return which kernel and tile compute a call, and what was passed over, and why."""
@@ -190,6 +191,16 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion) -> Plan:
     known = {tensor.role: tensor for tensor in tensors}
     return plan(call, known, choice, _card(call), fusion, _arch(call), _sms(call))
+
+
+@lru_cache(_PLANS)
+def _configurations(call: Call, arch: str, sms: int) -> tuple[Choice, ...]:
+    tensors = operands(call)
+    found = offered(call, tensors, arch)
+    if call.op != "conv" or len(call.wanted) > 1:
+        return tuple(found)
+    task = Task(Builder(call, tensors), geometry(call.conv), *call.wanted, arch=arch, sms=sms)
+    return tuple(ranked(task, found))
 
 
 def _card(call: Call) -> str:

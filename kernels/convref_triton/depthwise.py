@@ -226,22 +226,28 @@ def held(task: Task, tile: Tile) -> int:
 
 def choose(task: Task) -> Tile:
     """Return the tile with which the threads that run at a time issue least."""
+
+    def cost(tile: Tile) -> int:
+        programs, each = issued(task, tile)
+        return -(-programs // (table.SMS * table.PER_SM)) * each
+
+    return min(tiles(task), key=cost)
+
+
+def issued(task: Task, tile: Tile) -> tuple[int, int]:
+    """Return how many programs there are, and the instructions of a thread of theirs."""
     shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)
     o, p, q = shape.big if task.kind == "scatter" else shape.small
     channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
     last = all(is_channels_last(x) for x, _ in task.pairs)
-
-    def cost(tile: Tile) -> int:
-        each, walk = table.held(tile), min(tile.bk, p)
-        reads = t * pairs * (s + tile.side - 1) * (6 + each)
-        writes = tile.side * (2 * each + 8) + (0 if last else 32 * (tile.side - 1))
-        steps = reads + writes + t * r * s * pairs * tile.side * each
-        walkers = shape.n * o * -(-p // walk) * -(-q // tile.side)
-        programs = -(-walkers // tile.bm) * -(-channels // tile.bn)
-        begun = 2 * t * r * s * pairs * each + 100
-        return -(-programs // (table.SMS * table.PER_SM)) * ((walk + r - 1) * steps + begun)
-
-    return min(tiles(task), key=cost)
+    each, walk = table.held(tile), min(tile.bk, p)
+    reads = t * pairs * (s + tile.side - 1) * (6 + each)
+    writes = tile.side * (2 * each + 8) + (0 if last else 32 * (tile.side - 1))
+    steps = reads + writes + t * r * s * pairs * tile.side * each
+    walkers = shape.n * o * -(-p // walk) * -(-q // tile.side)
+    programs = -(-walkers // tile.bm) * -(-channels // tile.bn)
+    begun = 2 * t * r * s * pairs * each + 100
+    return programs, (walk + r - 1) * steps + begun
 
 
 def plan(task: Task, tile: Tile) -> None:

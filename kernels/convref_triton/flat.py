@@ -170,17 +170,23 @@ def choose(task: Task) -> Tile:
 def cost(task: Task, tile: Tile) -> float:
     """Return how long a task takes, in products of one multiprocessor: an estimate."""
     peak = task.math if task.dtype == "f32" else task.dtype
+    count, steps, moved, copies = counted(task, tile)
+    area = tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
+    slow = table.SLOWER.get((peak, tile.run), 1.0)
+    busy = -(-count // table.SMS) * steps * tile.bk * area * slow
+    return busy + copies * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
+
+
+def counted(task: Task, tile: Tile) -> tuple[int, int, float, int]:
+    """Return (tiles, steps of each, bytes that copies into vectors move, how many copies)."""
     c, k = task.channels
     full = rounded(c, tile)
     taps = task.geometry.taps // (prod(task.geometry.step) if task.kind == "scatter" else 1)
     count = -(-task.rows // tile.bm) * -(-k // tile.bn) * task.copies
     steps = len(task.pairs) * -(-taps * full // tile.bk)
-    area = tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
-    slow = table.SLOWER.get((peak, tile.run), 1.0)
-    busy = -(-count // table.SMS) * steps * tile.bk * area * slow
     copied = [x for x, _ in task.pairs if not in_runs(x, 1, tile.run) or full > c]
     moved = sum(prod(x.shape) * (1 + full / c) for x in copied) * ITEMSIZE[task.dtype]
-    return busy + len(copied) * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
+    return count, steps, moved, len(copied)
 
 
 def rounded(c: int, tile: Tile) -> int:

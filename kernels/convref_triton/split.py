@@ -59,18 +59,19 @@ def splits(task: Task, tile: Tile) -> int:
 def cost(task: Task, tile: Tile, *, whole: bool = False) -> float:
     """Return how long a task takes, cut or whole, in products of a multiprocessor: estimated."""
     if whole:
-        return table.busy(tile, count(task, tile), _steps(task, tile))
+        return table.busy(tile, count(task, tile), steps(task, tile))
     return _split(task, tile)[1]
 
 
-def _steps(task: Task, tile: Tile) -> int:
+def steps(task: Task, tile: Tile) -> int:
+    """Return the steps of a tile whose sums are whole."""
     taps = prod(gather.classes_of(task.geometry, task.scatters)["TAPS"])
     return len(task.pairs) * taps * -(-task.channels[0] // tile.bk)
 
 
 def _split(task: Task, tile: Tile) -> tuple[int, float]:
     peak = task.math if task.dtype == "f32" else task.dtype
-    depth = _steps(task, tile) * tile.bk
+    depth = steps(task, tile) * tile.bk
     return table.split(tile, peak, task.rows, task.channels[1], depth, task.copies)
 
 

@@ -139,20 +139,24 @@ def choose(task: Task) -> Tile:
 
 def cost(task: Task, tile: Tile) -> float:
     """Return how long a task takes, in products of one multiprocessor: an estimate."""
-    busy = _split(task, tile)[1]
+    busy, peak = split(task, tile)[1], _peak(task)
     if task.dtype != "f32":
         busy *= table.WGRAD_SLOWER.get(tile.run, 1.0)
-    copied = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
-    moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in copied)
-    peak = _peak(task)
-    moved *= ITEMSIZE[task.dtype]
-    return busy + len(copied) * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
+    moved, copies = copied(task, tile)
+    return busy + copies * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
+
+
+def copied(task: Task, tile: Tile) -> tuple[float, int]:
+    """Return (bytes that copies into vectors move, how many copies)."""
+    found = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
+    moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in found)
+    return moved * ITEMSIZE[task.dtype], len(found)
 
 
 def plan(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that make channels lie in vectors."""
     pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
-    w, (splits, _) = task.result(), _split(task, tile)
+    w, (splits, _) = task.result(), split(task, tile)
     stored = task.stored(w)
 
     def part(first: Tensor) -> Launch:
@@ -196,13 +200,17 @@ def _peak(task: Task) -> str:
     return task.math if task.dtype == "f32" else task.dtype
 
 
-def _split(task: Task, tile: Tile) -> tuple[int, float]:
-    """Return `table.split` of a task on a tile."""
-    shape, peak = task.geometry, _peak(task)
+def sizes(task: Task, tile: Tile) -> tuple[int, int, int]:
+    """Return the rows, columns and depth of the product of a group."""
+    shape = task.geometry
     rows = _rounded(shape.small_channels, tile)
     columns = _rounded(shape.big_channels, tile) * shape.taps
-    depth = shape.n * prod(shape.small) if task.pairs else 0
-    return table.split(tile, peak, rows, columns, depth, shape.groups)
+    return rows, columns, shape.n * prod(shape.small) if task.pairs else 0
+
+
+def split(task: Task, tile: Tile) -> tuple[int, float]:
+    """Return `table.split` of a task on a tile."""
+    return table.split(tile, _peak(task), *sizes(task, tile), task.geometry.groups)
 
 
 def launch(

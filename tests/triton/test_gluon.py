@@ -263,7 +263,6 @@ def test_a_tuner_on_a_card_is_offered_them(device, monkeypatch):
     for line in (LINE, LINES["dgrad by 8"], LINES["wgrad 1x1"]):
         kernels = [choice.kernel for choice in backend.configurations(on_card(line))]
         assert set(kernels) & set(NAMES)
-        assert kernels[0] not in NAMES
         raced = {*NAMES, "im2col"}
         assert all(c.unproven == (c.kernel in raced) for c in backend.configurations(on_card(line)))
     assert not {c.kernel for c in backend.configurations(parse(LINE).call)} & set(NAMES)

@@ -1,0 +1,124 @@
+"""The estimate of time: what it counts holds whatever a kernel is, and the order that it gives."""
+
+from dataclasses import replace
+from math import isfinite, prod
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from convref.conformance.strategies import cases
+from convref.line import parse
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import cost, rank
+from convref_triton.backend import backend
+from convref_triton.builder import Builder
+from convref_triton.geometry import geometry, operands
+from convref_triton.plan import choices, refusal
+from convref_triton.task import Task
+
+CASES = cases(passes=("fprop", "dgrad", "wgrad"), dtypes=("f32", "bf16", "f16"), max_macs=10**6)
+NHWC = "dt=bf16:mem=nhwc:dev=cuda"
+LINES = (
+    f"conv.fprop:n32c256k256_i14x14_f3x3_p1:bias=0:{NHWC}",
+    f"conv.dgrad:n32c64k64_i56x56_f3x3_p1:{NHWC}",
+    f"conv.dgrad:n8c64k64_i160x160_f3x3_s2_p1:{NHWC}",
+    f"conv.wgrad:n32c64k64_i56x56_f3x3_p1:{NHWC}",
+    f"conv.fprop:n4c120k128_i32x32_f3x3_p1:bias=0:{NHWC}",
+    f"conv.fprop:n32c64k256_i56x56_f1x1:bias=0:{NHWC}",
+    f"conv.fprop:n8c3k16_i640x640_f3x3_s2_p1:bias=0:{NHWC}",
+    f"conv.fprop:n32c96k96g96_i56x56_f7x7_p3:bias=0:{NHWC}",
+    f"conv.wgrad:n32c96k96g96_i56x56_f7x7_p3:{NHWC}",
+    f"conv.fprop:n2c1280k320_i4x4_f3x3_p1:bias=0:{NHWC}",
+)
+
+
+def on_card(call):
+    return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
+
+
+def task_of(call):
+    return Task(Builder(call, operands(call)), geometry(call.conv), call.wanted[0])
+
+
+CALLS = st.sampled_from(LINES).map(lambda line: parse(line).call)
+
+
+@given(CASES.map(lambda case: on_card(case.call)) | CALLS)
+def test_every_kernel_counts_the_products_and_no_fewer(call):
+    """Tiles times steps times products of a step: at least what the formula multiplies."""
+    assume(refusal(call) is None and prod(call.problem.shape(call.wanted[0])))
+    task = task_of(call)
+    for choice in choices(task):
+        if choice.kernel not in rank.WORKS:
+            continue
+        work = rank.WORKS[choice.kernel](task, choice.tile)
+        assert work.kernel == choice.kernel
+        assert min(work.tiles, work.steps, work.resident, work.launches) >= 0
+        if work.products:
+            assert work.tiles * work.steps * work.products >= call.flop() // 2, choice
+            assert work.loaded > 0
+        assert 0 < rank.expected_us(choice.kernel, task, choice.tile) < float("inf")
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_one_of_each_kernel_comes_first_and_none_is_lost(line):
+    task = task_of(parse(line).call)
+    offered = list(choices(task))
+    order = rank.ranked(task, offered)
+    assert sorted(map(str, order)) == sorted(map(str, offered))
+    kernels = {choice.kernel for choice in offered}
+    heads, rest = order[: len(kernels)], order[len(kernels) :]
+    assert {choice.kernel for choice in heads} == kernels
+    for part in (heads, rest):
+        us = [rank.expected_us(one.kernel, task, one.tile) for one in part]
+        assert us == sorted(us)
+    for head in heads:
+        mine = [one for one in offered if one.kernel == head.kernel]
+        us = [rank.expected_us(one.kernel, task, one.tile) for one in (head, *mine)]
+        assert us[0] == min(us)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_no_choice_gets_faster_with_more_images(line):
+    few, many = (task_of(parse(line.replace(":n", more, 1)).call) for more in (":n", ":n1"))
+    assert many.geometry.n > few.geometry.n
+    both = {str(one): one for one in choices(few)}.keys() & {str(one) for one in choices(many)}
+    assert both
+    for choice in choices(few):
+        if str(choice) in both:
+            us = [rank.expected_us(choice.kernel, task, choice.tile) for task in (few, many)]
+            assert us[0] <= us[1] * 1.000001, choice
+
+
+def test_a_backend_offers_what_is_expected_to_be_fastest_first():
+    for line in LINES:
+        call = parse(line.replace(":dev=cuda", "")).call
+        offered = backend.configurations(call)
+        assert offered == rank.ranked(task_of(call), offered)
+        assert len(offered) == len(set(offered)) > 0
+
+
+WIDE = cost.Work("gather", "bf16", 132, 64, 128 * 256 * 64, 48 * 1024)
+
+
+def test_time_is_bounded_by_whatever_lasts_longest():
+    rates = cost.Rates(l2=64.0, fill=0.0, mhz=1.0)
+    assert cost.bound_us(WIDE, rates=rates) == 64 * 1024
+    assert cost.bound_us(WIDE._replace(loaded=2 * 64 * 1024), rates=rates) == 64 * 2048
+    assert cost.bound_us(WIDE._replace(issued=4 * 3000), rates=rates) == 64 * 3000
+    assert cost.bound_us(WIDE._replace(tiles=133), rates=rates) == 2 * 64 * 1024
+    assert cost.bound_us(WIDE._replace(tiles=133), sms=133, rates=rates) == 64 * 1024
+    begun = replace(rates, fill=100.0)
+    assert cost.bound_us(WIDE._replace(tiles=264), rates=begun) == 2 * (64 * 1024 + 100)
+    assert cost.bound_us(WIDE._replace(tiles=264, resident=2), rates=begun) == 2 * 64 * 1024 + 100
+
+
+def test_memory_and_parts_take_their_time_beside():
+    alone = cost.us(WIDE, 0.0)
+    assert cost.us(WIDE, 3e9) > max(alone, 1000.0)
+    parts = WIDE._replace(beside=3e6, launches=2)
+    assert isfinite(alone)
+    assert cost.us(parts, 0.0) == pytest.approx(alone + 1.0 + cost.ESTIMATED.launch_us)
