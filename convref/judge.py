@@ -247,6 +247,7 @@ def judge(
     *,
     zero_mean: bool = False,
     ref: Reference | None = None,
+    only: Sequence[str] | None = None,
 ) -> Verdict:
     """Return the verdict on `results` of `call`.
 
@@ -263,6 +264,8 @@ def judge(
         Whether the data are random with mean zero; only then does tier 3 apply.
     ref : Reference, optional
         What `reference` returned for the same call and operands.
+    only : sequence of str, optional
+        The roles of the results that are judged; by default all that the mask wants.
 
     Returns
     -------
@@ -285,6 +288,8 @@ def judge(
     verdict = Verdict("pass", "form")
     worst = 0.0
     for i, role in enumerate(roles):
+        if only is not None and role not in only:
+            continue
         fault = _form(call, role, results[i])
         if fault:
             return Verdict("wrong", "form", role, fault)

@@ -161,3 +161,18 @@ def test_a_wrong_call_says_what_is_wrong(
     with pytest.raises(ConvrefError) as caught:
         getattr(convref, name)(*arrays, **keywords)
     assert text in str(caught.value)
+
+
+OF_SHAPES = [row for row in WRONG if row[3] != "holds 3, needs a class from 0 to 2 or -100"]
+
+
+@pytest.mark.parametrize(("name", "arrays", "keywords", "text"), OF_SHAPES)
+def test_the_line_of_a_wrong_call_is_refused_in_the_same_words(
+    name: str, arrays: tuple[Any, ...], keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConvrefError) as caught:
+        getattr(convref, name)(*arrays, **keywords)
+    with pytest.raises(ConvrefError) as said:
+        convref.case_of(name, *arrays, **keywords)
+    assert str(said.value) == str(caught.value)
+    assert text in str(said.value)

@@ -223,6 +223,9 @@ def test_a_wrong_call_says_what_is_wrong(
     with pytest.raises(ConvrefError) as caught:
         getattr(convref, name)(*arrays, **keywords)
     assert text in str(caught.value)
+    with pytest.raises(ConvrefError) as said:
+        convref.case_of(name, *arrays, **keywords)
+    assert str(said.value) == str(caught.value)
 
 
 def test_a_named_backend_refuses_what_it_cannot() -> None:

@@ -170,6 +170,21 @@ def test_a_wrong_call_says_what_is_wrong(
     assert text in str(caught.value)
 
 
+OF_SHAPES = [row for row in WRONG if row[3] != "need a position from 0 to 41"]
+
+
+@pytest.mark.parametrize(("name", "arrays", "keywords", "text"), OF_SHAPES)
+def test_the_line_of_a_wrong_call_is_refused_in_the_same_words(
+    name: str, arrays: tuple[Any, ...], keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConvrefError) as caught:
+        getattr(convref, name)(*arrays, **keywords)
+    with pytest.raises(ConvrefError) as said:
+        convref.case_of(name, *arrays, **keywords)
+    assert str(said.value) == str(caught.value)
+    assert text in str(said.value)
+
+
 def test_a_named_backend_refuses_what_it_cannot() -> None:
     with pytest.raises(UnsupportedError, match="ATen pads both ends alike"):
         convref.max_pool2d(X, 3, padding=((1, 0), (0, 0)), backend="torch")

@@ -225,6 +225,9 @@ def test_a_wrong_call_says_what_is_wrong(
     with pytest.raises(ConvrefError) as caught:
         getattr(convref, name)(*arrays, **keywords)
     assert text in str(caught.value)
+    with pytest.raises(ConvrefError) as said:
+        convref.case_of(name, *arrays, **keywords)
+    assert str(said.value) == str(caught.value)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -364,6 +364,29 @@ CALLS: tuple[tuple[str, Any, tuple[Any, ...], dict[str, Any], tuple[str, ...]], 
         {"output_mask": (True,) * 3},
         ("argument output_mask is unknown", "stride"),
     ),
+    ("case like", convref.case_of, ("max_pool2", x), {}, ("max_pool2d", "conv.fprop")),
+    ("case itself", convref.case_of, ("case_of", x), {}, ("name is case_of", "conv.fprop")),
+    ("case few 2", convref.case_of, ("max_pool2d", x), {}, ("'kernel_size'", "needs (input, ")),
+    ("case many 2", convref.case_of, ("relu", x, x), {}, ("too many", "needs (input)")),
+    ("case twice", convref.case_of, ("relu", x), {"input": x}, ("'input'", "needs (input)")),
+    ("case backend", convref.case_of, ("relu", x), {"backend": "numpy"}, ("backend is unknown",)),
+    ("case pass", convref.case_of, ("max_pool.wgrad", x), {}, ("max_pool.wgrad", "max_pool.jvp")),
+    ("case none", convref.case_of, ("max_pool.fprop",), {"kernel_size": 1}, ("input is None",)),
+    (
+        "case roles",
+        convref.case_of,
+        ("relu.backward", x, x, x),
+        {},
+        ("relu.backward: got 3 operands", "needs 2: dy, x"),
+    ),
+    (
+        "case fixed",
+        convref.case_of,
+        ("batch_norm_eval.fprop", x, b, b, b, b),
+        {"training": True},
+        ("argument training is unknown", "needs one of momentum, eps"),
+    ),
+    ("case role", convref.case_of, ("relu.jvp", x, x), {"input": x}, ("needs none",)),
     ("case rank", convref.case_of, ("conv.fprop", x[0, 0], w[0, 0]), {}, ("weight has 2 axes",)),
     ("run few", convref.run, (call, one), {}, ("got 1 operands", "needs 3")),
     ("run list", convref.run, (call, [1], one, one), {}, ("dy is a list", "needs a NumPy array")),
@@ -495,6 +518,23 @@ def check(error: type[Exception], fragments: tuple[str, ...], function: Any, *a:
 def test_a_wrong_argument_is_named(row: Wrong) -> None:
     arguments = {**RIGHT[row.function], **row.changes}
     check(row.error, row.fragments, getattr(convref, row.function), **arguments)
+
+
+OF_CALLS = [
+    row
+    for row in ARGUMENTS
+    if row.error is ConvrefError
+    and row.function != "assert_correct"
+    and "backend" not in row.changes
+]
+
+
+@pytest.mark.parametrize("row", OF_CALLS, ids=identity)
+def test_the_line_of_a_wrong_call_is_refused_in_the_same_words(row: Wrong) -> None:
+    arguments = {**RIGHT[row.function], **row.changes}
+    with pytest.raises(ConvrefError) as caught:
+        getattr(convref, row.function)(**arguments)
+    check(ConvrefError, (str(caught.value),), convref.case_of, row.function, **arguments)
 
 
 @pytest.mark.parametrize("row", CALLS, ids=lambda row: row[0])

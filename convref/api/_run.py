@@ -9,6 +9,7 @@ from typing import Any
 from .. import dispatch
 from ..arrays import facts
 from ._arguments import Prepared
+from ._trace import Oracle, Trace
 
 MAX_PLANS = 4096
 plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
@@ -26,9 +27,13 @@ def compute(
     prepare: Callable[..., Prepared],
     arrays: tuple[Any, ...],
     arguments: tuple[Any, ...],
-    backend: str,
+    backend: str | Trace | Oracle,
 ) -> tuple[Any, ...]:
     """Return the results of the call that ``prepare(arrays, *arguments)`` describes."""
+    if isinstance(backend, (Trace, Oracle)):
+        prepared = prepare(arrays, *arguments)
+        operands = (prepared.operand(r, a) for r, a in zip(prepared.call.roles, arrays))
+        return backend.take(prepared, tuple(operands))
     try:
         given = repr(arguments)  # as text 1, 1.0 and True are not equal
         key = (prepare, *map(_facts_key, arrays), given, backend)

@@ -92,11 +92,6 @@ _BUILD: dict[str, Build] = {
         **sizes,
     ),
 }
-_NAMES = {"w": "weight", "target": "target"}
-
-
-def _argument(role: str) -> str:
-    return _NAMES.get(role) or ARGUMENT[role]
 
 
 def prepare_activation(
@@ -105,7 +100,7 @@ def prepare_activation(
     """Return the checked call of an activation on arrays that have the axes of the formulas."""
     where, roles = f"{op}.{pass_}", SIGNATURE[op, pass_].operands
     found = {
-        role: facts(where, _argument(role), a)
+        role: facts(where, ARGUMENT[role], a)
         for role, a in zip(roles, arrays, strict=True)
         if a is not None
     }
@@ -113,7 +108,7 @@ def prepare_activation(
     n, c, *space = x.shape
     problem = _BUILD[op](*arguments, n=n, c=c, input=tuple(space))
     call = Call(op, pass_, problem, _mask(where, mask, op, pass_), specs=(Spec("f64"),))
-    specs = tuple(lying(where, call, role, _argument(role), found.get(role), x) for role in roles)
+    specs = tuple(lying(where, call, role, ARGUMENT[role], found.get(role), x) for role in roles)
     layout = Layout(tuple(range(len(x.shape))), ())
     return Prepared(replace(call, specs=specs), layout, False, True)
 
@@ -147,8 +142,8 @@ def _run(
     roles = SIGNATURE[op, pass_].operands
     shape = _shape(name, arrays[roles.index("x")])
     for role, array in zip(roles, arrays):
-        if (got := _shape(name, array, _argument(role))) != shape:
-            what = f"{_argument(role)} has shape {got}, needs {shape}"
+        if (got := _shape(name, array, ARGUMENT[role])) != shape:
+            what = f"{ARGUMENT[role]} has shape {got}, needs {shape}"
             raise ConvrefError(message(name, what))
     view = view or (shape if len(shape) - 2 in RANKS else (1, 1, prod(shape)))
     if view != shape:
@@ -451,8 +446,8 @@ def _loss(
             given.append(None)
             continue
         need, seen = shapes.get(role, (shape, view))
-        if (got := _shape(name, array, _argument(role))) != need:
-            what = f"{_argument(role)} has shape {got}, needs {need}"
+        if (got := _shape(name, array, ARGUMENT[role])) != need:
+            what = f"{ARGUMENT[role]} has shape {got}, needs {need}"
             raise ConvrefError(message(name, what))
         given.append(array.reshape(seen))
     ignore, reduction, smoothing = arguments

@@ -21,12 +21,13 @@ def _run(
     mask: Any = (),
     bias_sizes: Any = None,
 ) -> tuple[Any, ...]:
-    return compute(_prepared, arrays, (pass_, rank, settings, mask, bias_sizes), backend)
+    return compute(prepare_conv, arrays, (pass_, rank, settings, mask, bias_sizes), backend)
 
 
-def _prepared(
+def prepare_conv(
     arrays: tuple[Any, ...], pass_: str, rank: int, settings: Settings, mask: Any, bias_sizes: Any
 ) -> Prepared:
+    """Return the prepared call of a convolution; what `compute` keeps under the raw arguments."""
     found = prepare(pass_, rank, arrays, settings, mask)
     if bias_sizes is not None:
         _check_bias_sizes(found.call, bias_sizes)

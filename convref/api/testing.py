@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..arrays import facts, to_numpy
-from ..case import Case
+from ..case import Call, Case, Spec, axis_letters
 from ..errors import ConvrefError, message, shorten
 from ..judge import Numerics, judge
-from ..problem import SIGNATURE
-from ._arguments import Prepared, Settings, prepare
+from ._spoken import Spoken, spoken
+from ._trace import Mark, Traced
 
-
-def _named(name: str, operands: tuple[Any, ...], arguments: dict[str, Any]) -> Prepared:
-    """Return the prepared call of "conv.PASS" on `operands`; short lists are padded with None."""
-    op, _, pass_ = str(name).partition(".")
-    if (op, pass_) not in SIGNATURE or op != "conv":
-        known = ", ".join(f"{o}.{p}" for o, p in SIGNATURE if o == "conv")
-        raise ConvrefError(message("case_of", f"name is {shorten(name)}, needs one of {known}"))
-    roles = SIGNATURE[op, pass_].operands
-    if len(operands) > len(roles):
-        raise ConvrefError(
-            message(name, f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}")
-        )
-    operands = (*operands, *(None,) * (len(roles) - len(operands)))
-    maskable = SIGNATURE[op, pass_].maskable
-    accepted = (*Settings._fields, *(("output_mask",) if maskable else ()))
-    for argument in arguments:
-        if argument not in accepted:
-            text = f"argument {shorten(argument)} is unknown, needs one of {', '.join(accepted)}"
-            raise ConvrefError(message(name, text))
-    mask = arguments.pop("output_mask", (True, True, True))
-    return prepare(pass_, 0, operands, Settings(**arguments), mask if maskable else ())
+_LARGEST_STEP = 999_999  # that the line takes
 
 
 def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
@@ -40,20 +23,66 @@ def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
     Parameters
     ----------
     name : str
-        "conv.fprop", "conv.backward", "conv.jvp" or "conv.double_backward".
-    *operands : array or None
-        In the order of `convref.problem.SIGNATURE`.
+        A function of this package, such as "max_pool2d_backward", or OP.PASS, such as
+        "conv.backward": a key of `convref.SIGNATURE`, or "interpolate.PASS".
+    *operands
+        A function's own first arguments; after OP.PASS arrays or None in the order of
+        `convref.SIGNATURE`, whose number of axes tells the rank.
     **arguments
-        stride, padding, dilation, groups, transposed, output_padding, output_mask, layout,
-        weight_layout, math, flip.
+        All other arguments by the function's own names, with its defaults, but `backend`. Of
+        OP.PASS they are those of the function of this pass. "conv.PASS" takes stride, padding,
+        dilation, groups, transposed, output_padding, output_mask, layout, weight_layout, math and
+        flip in every pass.
+
+    Returns
+    -------
+    Case
+        With the types, sizes and memory of the operands: order, steps and repeated axes. Of a
+        function that makes two calls, as `avg_pool2d_jvp` does, that of the second.
+
+    Raises
+    ------
+    ConvrefError
+        In the words of the function itself.
 
     Examples
     --------
     >>> dy, x, w = np.ones((1, 2, 3, 3)), np.ones((1, 1, 5, 5)), np.ones((2, 1, 3, 3))
     >>> print(case_of("conv.backward", dy, x, w))
     conv.backward:n1c1k2_i5x5_f3x3:dt=f64
+    >>> print(case_of("max_pool2d", x, 3, stride=2, padding="same_upper"))
+    max_pool.fprop:n1c1_i5x5_f3x3_s2_p1:dt=f64
     """
-    return Case(_named(name, operands, arguments).call)
+    return _case(spoken(name, operands, arguments).calls[-1])
+
+
+def _case(traced: Traced) -> Case:
+    """Return the case of a call, with the steps in which its operands lie."""
+    call = traced.prepared.call
+    specs = tuple(
+        spec if array is None else _stepped(call, role, spec, array)
+        for role, spec, array in zip(call.roles, call.specs, traced.operands)
+    )
+    return Case(replace(call, specs=specs))
+
+
+def _stepped(call: Call, role: str, spec: Spec, array: Any) -> Spec:
+    """Return how an operand lies, steps too: what is no view of a denser buffer has none."""
+    found, letters = facts("case_of", role, array), axis_letters(call.problem, role)
+    lies = dict(zip(letters, zip(found.shape, found.strides)))
+    dense, steps = 1, list[tuple[str, int]]()
+    if 0 in found.shape:
+        return spec
+    for letter in reversed(spec.order or letters):
+        size, stride = lies[letter]
+        if size < 2 or letter in spec.expand:
+            continue
+        step, rest = divmod(stride, dense)
+        if rest or not 1 <= step <= _LARGEST_STEP:
+            return spec
+        steps += [(letter, step)] if step > 1 else []
+        dense = stride * size
+    return replace(spec, step=tuple(steps))
 
 
 def assert_correct(
@@ -69,11 +98,13 @@ def assert_correct(
     Parameters
     ----------
     got : array or tuple of (array or None)
-        What your kernel returned, in the order of `convref.problem.SIGNATURE`.
+        What your kernel returned, in the form in which the function of this name returns it; after
+        OP.PASS every result in the order of `convref.SIGNATURE`.
     name : str
         As in `case_of`.
-    operands : tuple of (array or None)
-        What it was given.
+    operands : tuple
+        What it was given: the function's first arguments, or after OP.PASS arrays by role.
+        Statistics and indices that are left out come from the oracle.
     accuracy : Numerics or str
         Its declared arithmetic; a str is the model's name. Undeclared arithmetic is held to
         round-to-nearest sums in float32 (float64 for float64).
@@ -83,12 +114,16 @@ def assert_correct(
     Raises
     ------
     AssertionError
-        If the result is wrong or suspect; the text has the line, the element and the bound.
+        If the result is wrong or suspect; the text has the role, the element, what it is and needs,
+        the bound, and the line.
+    ConvrefError
+        If the call is none, in the words of the function itself.
 
     Examples
     --------
     >>> x, w = np.ones((1, 1, 3)), np.ones((1, 1, 2))
     >>> assert_correct(np.full((1, 1, 2), 2.), "conv.fprop", (x, w), accuracy="rn64")
+    >>> assert_correct(np.ones((1, 1, 1)), "max_pool1d", (x, 3))
     """
     if not isinstance(operands, (tuple, list)):
         what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
@@ -96,31 +131,56 @@ def assert_correct(
     if not isinstance(accuracy, (Numerics, str)):
         what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
         raise ConvrefError(message("assert_correct", what))
-    prepared = _named(name, operands, arguments)
-    call = prepared.call
-    given = got if isinstance(got, (tuple, list)) else (got,)
-    roles = call.signature.results
-    if len(given) != len(roles):
-        raise AssertionError(f"got {len(given)} results, needs {len(roles)}: {', '.join(roles)}")
-    for role, array in zip(roles, given):
-        if array is not None:
-            facts(name, f"result {role}", array)
-    operands = (*operands, *(None,) * (len(call.roles) - len(operands)))
-    inputs = [
-        None if a is None else to_numpy(prepared.operand(r, a))
-        for r, a in zip(call.roles, operands)
-    ]
-    results = [
-        None if a is None else to_numpy(_as_formula(prepared, r, a)) for r, a in zip(roles, given)
-    ]
     numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
-    verdict = judge(call, inputs, results, numerics)
-    if not verdict:
-        raise AssertionError(f"{verdict.kind}: {verdict.reason}\n  {call}")
+    said = spoken(name, operands, arguments)
+    found = _listed(name, said, got)
+    for number, traced in enumerate(said.calls):
+        given = {mark.place[1]: a for mark, a in found if mark.place[0] == number}
+        if given:
+            _judge(traced, given, numerics)
 
 
-def _as_formula(prepared: Prepared, role: str, array: Any) -> Any:
-    """Return the user's result as a formula has it; a wrong rank is left for the judge to name."""
-    expected = len(prepared.call.problem.shape(role))
-    missing = prepared.unbatched and role in ("y", "y_dot", "dx", "dy", "ddy")
-    return prepared.operand(role, array) if array.ndim == expected - missing else array
+def _listed(name: str, said: Spoken, got: Any) -> list[tuple[Mark, Any]]:
+    """Return each result with its mark; their number, presence and shapes are as they must be."""
+    results = got if isinstance(got, (tuple, list)) else (got,)
+    results = [np.asarray(a) if isinstance(a, np.generic) else a for a in results]
+    roles = ["None" if mark is None else mark.place[1] for mark in said.results]
+    line = f"\n  {_case(said.calls[-1])}"
+    if len(results) != len(roles):
+        what = f"got {len(results)} results, needs {len(roles)}: {', '.join(roles)}"
+        raise AssertionError(f"wrong: {what}{line}")
+    found = []
+    for place, (mark, array) in enumerate(zip(said.results, results)):
+        if mark is None:
+            if array is not None:
+                raise AssertionError(f"wrong: result {place} is present, needs None{line}")
+            continue
+        role = mark.place[1]
+        if array is None:
+            raise AssertionError(f"wrong: {role} is None, needs an array{line}")
+        shape = facts(name, f"result {role}", array).shape
+        if shape != mark.shape:
+            raise AssertionError(f"wrong: {role} has shape {shape}, needs {mark.shape}{line}")
+        found.append((mark, array))
+    return found
+
+
+def _judge(traced: Traced, given: dict[str, Any], numerics: Numerics) -> None:
+    """Raise unless these results of one call are right; an element is named as the user has it."""
+    call = traced.prepared.call
+    results = [
+        to_numpy(traced.formula(role, given[role])) if role in given else None
+        for role in call.signature.results
+    ]
+    verdict = judge(call, traced.inputs, results, numerics, only=tuple(given))
+    if verdict:
+        return
+    reason = verdict.reason
+    if verdict.index:
+        place = traced.place(verdict.role, tuple(given[verdict.role].shape), verdict.index)
+        reason = reason.replace(_bracketed(verdict.index), _bracketed(place), 1)
+    raise AssertionError(f"{verdict.kind}: {reason}\n  {_case(traced)}")
+
+
+def _bracketed(index: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, index))}]"

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
 from typing import Any
 
-from .. import dispatch
 from ..arrays import facts
 from ..case import Call, Spec
 from ..errors import ConvrefError, message
 from ..problem import WindowProblem, integers, items
-from ._arguments import window_problem
+from ._arguments import Layout, Prepared, spec_of, window_problem
+from ._run import compute
 
 
-def _windows(op: str, array: Any, problem: WindowProblem, backend: str) -> Any:
-    where = f"{op}.fprop"
-    found = facts(where, "input", array)
-    call = Call(op, "fprop", problem, specs=(Spec(found.dtype, device=found.device),))
-    return dispatch.run(call, array, backend=backend)[0]
+def _prepared(op: str, array: Any, problem: WindowProblem) -> Prepared:
+    found = facts(f"{op}.fprop", "input", array)
+    call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
+    spec = spec_of(call, call.roles[0], found.shape, found.strides, found.dtype)
+    call = replace(call, specs=(replace(spec, device=found.device),))
+    return Prepared(call, Layout((), ()), unbatched=False, identity=True)
+
+
+def _prepare_unfold(
+    arrays: tuple[Any, ...], kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> Prepared:
+    (input,) = arrays
+    shape = facts("unfold", "input", input).shape
+    if len(shape) not in (3, 4, 5):
+        raise ConvrefError(message("unfold", f"input has {len(shape)} axes, needs 3 to 5"))
+    problem = window_problem("unfold", shape, kernel_size, dilation, padding, stride)
+    return _prepared("unfold", input, problem)
+
+
+def _prepare_fold(
+    arrays: tuple[Any, ...],
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any,
+    padding: Any,
+    stride: Any,
+) -> Prepared:
+    (input,) = arrays
+    shape = facts("fold", "input", input).shape
+    if len(shape) != 3:
+        raise ConvrefError(message("fold", f"input has {len(shape)} axes, needs 3"))
+    listed = items(output_size)
+    rank = 2 if listed is None else len(listed)
+    if rank not in (1, 2, 3):
+        raise ConvrefError(message("fold", f"output_size has {rank} entries, needs 1 to 3"))
+    sizes = integers("fold", "output_size", output_size, rank)
+    taps = prod(max(1, size) for size in integers("fold", "kernel_size", kernel_size, rank))
+    if shape[1] % taps:
+        what = f"input has {shape[1]} rows, needs a multiple of {taps}"
+        raise ConvrefError(message("fold", what))
+    image = (shape[0], shape[1] // taps, *sizes)
+    problem = window_problem("fold", image, kernel_size, dilation, padding, stride)
+    if shape[2] != problem.shape("cols")[2]:
+        what = f"input has {shape[2]} columns, needs {problem.shape('cols')[2]}"
+        raise ConvrefError(message("fold", what))
+    return _prepared("fold", input, problem)
 
 
 def unfold(
@@ -48,11 +91,8 @@ def unfold(
     array([[[0., 1., 2.],
             [1., 2., 3.]]])
     """
-    shape = facts("unfold", "input", input).shape
-    if len(shape) not in (3, 4, 5):
-        raise ConvrefError(message("unfold", f"input has {len(shape)} axes, needs 3 to 5"))
-    problem = window_problem("unfold", shape, kernel_size, dilation, padding, stride)
-    return _windows("unfold", input, problem, backend)
+    given = kernel_size, dilation, padding, stride
+    return compute(_prepare_unfold, (input,), given, backend)[0]
 
 
 def fold(
@@ -84,25 +124,5 @@ def fold(
     >>> fold(np.ones((1, 2, 3)), (4,), 2)
     array([[[1., 2., 2., 1.]]])
     """
-    shape = facts("fold", "input", input).shape
-    if len(shape) != 3:
-        raise ConvrefError(message("fold", f"input has {len(shape)} axes, needs 3"))
-    listed = items(output_size)
-    rank = 2 if listed is None else len(listed)
-    if rank not in (1, 2, 3):
-        raise ConvrefError(message("fold", f"output_size has {rank} entries, needs 1 to 3"))
-    sizes = integers("fold", "output_size", output_size, rank)
-    taps = 1
-    for size in integers("fold", "kernel_size", kernel_size, rank):
-        taps *= max(1, size)
-    if shape[1] % taps:
-        raise ConvrefError(
-            message("fold", f"input has {shape[1]} rows, needs a multiple of {taps}")
-        )
-    image = (shape[0], shape[1] // taps, *sizes)
-    problem = window_problem("fold", image, kernel_size, dilation, padding, stride)
-    if shape[2] != problem.shape("cols")[2]:
-        raise ConvrefError(
-            message("fold", f"input has {shape[2]} columns, needs {problem.shape('cols')[2]}")
-        )
-    return _windows("fold", input, problem, backend)
+    given = output_size, kernel_size, dilation, padding, stride
+    return compute(_prepare_fold, (input,), given, backend)[0]

@@ -27,14 +27,10 @@ from ...problem import (
 from .._arguments import ARGUMENT, Layout, Prepared, is_bool, lying
 from .._images import image_layout
 from .._run import compute
+from .._trace import needed
 
 _IMAGES = ("x", "y")
 _OPTIONAL = ("w", "b", "ddw", "ddb", "w_dot", "b_dot")
-_NAMES = {"rmean": "running_mean", "rvar": "running_var", "mean": "mean", "rstd": "rstd"}
-
-
-def argument(role: str) -> str:
-    return _NAMES.get(role) or ARGUMENT[role]
 
 
 def _batch(n: int, c: int, input: Sizes, given: dict[str, Any], eps: Any, momentum: Any) -> Problem:
@@ -75,7 +71,7 @@ def prepare_norm(
     """Return the checked call of a norm on the user's `arrays`, by role; x has 3 to 5 axes."""
     where, roles = f"{op}.{pass_}", SIGNATURE[op, pass_].operands
     found = {
-        role: facts(where, argument(role), array)
+        role: facts(where, ARGUMENT[role], array)
         for role, array in zip(roles, arrays, strict=True)
         if array is not None or role not in _OPTIONAL
     }
@@ -89,7 +85,7 @@ def prepare_norm(
     problem = _BUILD[op](n, c, tuple(space), given, *arguments)  # type: ignore[operator]
     call = Call(op, pass_, problem, _mask(where, mask, op, pass_), specs=(Spec("f64"),))
     specs = [
-        lying(where, call, role, argument(role), found.get(role), found["x"], order.axes(role))
+        lying(where, call, role, ARGUMENT[role], found.get(role), found["x"], order.axes(role))
         for role in roles
     ]
     identity = order.data == tuple(range(rank + 2))
@@ -163,7 +159,8 @@ def statistics(
     if mean is not None and rstd is not None:
         return mean, rstd
     zeros = running("batch_norm.fprop", x, None, None, layout) if name == "batch_norm" else ()
-    _, mean, rstd, *_ = run(f"{name}.fprop", (x, None, None, *zeros), arguments, layout, backend)
+    arrays = x, None, None, *zeros
+    _, mean, rstd, *_ = run(f"{name}.fprop", arrays, arguments, layout, needed(backend))
     return mean, rstd
 
 

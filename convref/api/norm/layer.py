@@ -8,8 +8,10 @@ from typing import Any
 from ...arrays import facts
 from ...errors import ConvrefError, message
 from ...problem import BASE_ROLE, SIGNATURE, Sizes, integer, items
+from .._arguments import ARGUMENT
 from .._images import flag
-from ._problems import argument, paired, run, tangents_of
+from .._trace import needed
+from ._problems import paired, run, tangents_of
 
 
 class _Rows:
@@ -61,7 +63,7 @@ class _Rows:
         roles, results = SIGNATURE["layer_norm", pass_][:2]
         kinds = {"x": self.image, "y": self.image, "w": self.weight, "b": self.weight}
         given = (
-            kinds.get(BASE_ROLE[r], self.statistic)(argument(r), a) for r, a in zip(roles, arrays)
+            kinds.get(BASE_ROLE[r], self.statistic)(ARGUMENT[r], a) for r, a in zip(roles, arrays)
         )
         found = run(name, tuple(given), (eps,), None, backend, mask)
         return tuple(self.unrolled(r, a) for r, a in zip(results, found))
@@ -126,7 +128,7 @@ def layer_norm_backward(
     """
     rows = _Rows("layer_norm.backward", input, normalized_shape)
     if mean is None or rstd is None:
-        _, mean, rstd = rows.run("fprop", (input, None, None), eps, backend)
+        _, mean, rstd = rows.run("fprop", (input, None, None), eps, needed(backend))
     arrays = grad_output, input, weight, mean, rstd
     return rows.run("backward", arrays, eps, backend, output_mask)
 
@@ -178,6 +180,6 @@ def layer_norm_double_backward(
     paired("layer_norm.double_backward", grad_grad_weight, weight)
     rows = _Rows("layer_norm.double_backward", input, normalized_shape)
     if mean is None or rstd is None:
-        _, mean, rstd = rows.run("fprop", (input, None, None), eps, backend)
+        _, mean, rstd = rows.run("fprop", (input, None, None), eps, needed(backend))
     first = grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, input, weight
     return rows.run("double_backward", (*first, mean, rstd), eps, backend, output_mask)

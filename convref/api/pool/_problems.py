@@ -23,6 +23,7 @@ from ...problem import (
 from .._arguments import padding_of
 from .._images import flag, prepare_images
 from .._run import compute
+from .._trace import needed
 
 
 def _windows(
@@ -146,7 +147,15 @@ def run(
 
 
 def indices_of(
-    op: str, rank: int, input: Any, indices: Any, arguments: tuple[Any, ...], *rest: Any
+    op: str,
+    rank: int,
+    input: Any,
+    indices: Any,
+    arguments: tuple[Any, ...],
+    layout: Any,
+    backend: str,
 ) -> Any:
     """Return the indices that were kept, else find them again."""
-    return run(f"{op}.fprop", rank, (input,), arguments, *rest)[1] if indices is None else indices
+    if indices is not None:
+        return indices
+    return run(f"{op}.fprop", rank, (input,), arguments, layout, needed(backend))[1]

@@ -294,7 +294,7 @@ def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "au
     >>> global_max_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
     array([[[0., 5.]]])
     """
-    indices = run("adaptive_max_pool.fprop", 0, (input,), (1,), None, backend)[1]
+    indices = indices_of("adaptive_max_pool", 0, input, None, (1,), None, backend)
     arrays = grad_output, input, indices
     return run("adaptive_max_pool.backward", 0, arrays, (1,), None, backend)[0]
 

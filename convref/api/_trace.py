@@ -1,0 +1,106 @@
+"""What a public function would compute: its calls, and where their results go, without computing.
+
+A `Trace` stands where a function takes the name of a backend. The function checks its arguments
+and shapes its results as ever; only the numbers are missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import oracle
+from ..arrays import Array, like, to_numpy
+from ..dtypes import numpy_dtype
+from ..problem import Sizes
+
+if TYPE_CHECKING:
+    from ._arguments import Prepared
+
+
+class Mark(np.ndarray[Any, Any]):
+    """Zeros in the place of a result; its views, however shaped, know whose place it is.
+
+    Attributes
+    ----------
+    place : (int, str)
+        Which call of the trace, and the role.
+    """
+
+    place: tuple[int, str] = (0, "")
+
+    def __array_finalize__(self, parent: Any) -> None:
+        """Take the place of the array that this one is a view of."""
+        self.place = getattr(parent, "place", self.place)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One call, with the operands as the formulas have them."""
+
+    prepared: Prepared
+    operands: tuple[Any, ...]
+
+    @cached_property
+    def inputs(self) -> tuple[Array | None, ...]:
+        """Return the operands as NumPy arrays."""
+        return tuple(None if a is None else to_numpy(a) for a in self.operands)
+
+    def mark(self, number: int, role: str) -> Mark | None:
+        """Return zeros, of no memory, where the user is given the result in `role`."""
+        call = self.prepared.call
+        if role not in call.wanted:
+            return None
+        zero = np.zeros((), numpy_dtype(call.dtype_of(role)))
+        mark = np.broadcast_to(zero, call.problem.shape(role)).view(Mark)
+        mark.place = number, role
+        made: Mark = self.prepared.result(role, mark)
+        return made
+
+    def formula(self, role: str, result: Any) -> Any:
+        """Return a result of the user's, shaped in any way, as the formulas have it."""
+        seen = self.mark(0, role)
+        assert seen is not None
+        return self.prepared.operand(role, result.reshape(seen.shape))
+
+    def place(self, role: str, shape: Sizes, index: tuple[int, ...]) -> tuple[int, ...]:
+        """Return where the user's array of `shape` has the element at `index` of the formulas'."""
+        numbered = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+        found = np.unravel_index(int(self.formula(role, numbered)[index]), shape)
+        return tuple(map(int, found))
+
+
+class Oracle:
+    """Computes, whatever kind of array and on whatever device, what a traced call needs."""
+
+    def take(self, prepared: Prepared, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the results as the user is given them, from the oracle."""
+        call, template = prepared.call, next(a for a in operands if a is not None)
+        found = oracle.evaluate(call, *Traced(prepared, operands).inputs)
+        return tuple(
+            None if a is None else prepared.result(role, like(a, template))
+            for role, a in zip(call.signature.results, found)
+        )
+
+
+@dataclass
+class Trace:
+    """Keeps the calls; what a later call takes from an earlier one, the oracle computes."""
+
+    calls: list[Traced] = field(default_factory=list)
+    needed: Oracle = field(default_factory=Oracle)
+
+    def take(self, prepared: Prepared, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Keep a call; return a mark, or None, for each of its results."""
+        traced = Traced(prepared, operands)
+        self.calls.append(traced)
+        number = len(self.calls) - 1
+        return tuple(traced.mark(number, role) for role in prepared.call.signature.results)
+
+
+def needed(backend: Any) -> Any:
+    """Return what computes an operand that the user left out, where `backend` computes the rest."""
+    return backend.needed if isinstance(backend, Trace) else backend
