@@ -228,7 +228,12 @@ def correlate(
         threads,
     )
     if p.sums_bytes:
-        function("merge", dtype)(Word(address), Word(0), Word(p.units // p.slices))
+        merge = function("merge", dtype)
+        spread(
+            lambda low, high: merge(Word(address), Word(low), Word(high)),
+            p.units // p.slices,
+            threads,
+        )
 
 
 CHANNELS = 16  # in a unit of total.mojo and pool.mojo

@@ -4,33 +4,30 @@
 
 Rows are channels of the small side, columns are tap x channel of the big side as in a row of
 windows, depth is the windows. The sums of a block stay in scratch memory until its last windows, whose tiles
-write results. Where there are few blocks the windows are cut into slices, whose sums are added up at the
-end. Slices depend on the sizes alone, so that each result is summed in one order, whatever the threads.
+write results.
 """
 
 from std.memory import stack_allocation
 
 from gather import Filter, parts
-from numbers import Address, Table, at, clear, copy, lanes, load, size, store, wide
-from tile import MR, NV, PITCH, UNFINISHED, multiply
+from numbers import AVX512, Address, Table, at, clear, copy, lanes, load, size, store, wide
+from tile import MR, NV, UNFINISHED, Pixels, sweep
 from windows import WORDS, Source, Tap, Window, Windows, lay_rows, lay_windows, split
 
 comptime PIECE = 128
 """Windows that are packed at a time."""
+comptime PITCH = 16 if AVX512 else 8
+"""Distance of windows where channels of the small side are packed."""
 comptime TURN = 8
 """Windows whose rows are packed side by side: what they read is then read from end to end."""
 comptime TILES = 16
 """Tiles of rows in a block at most."""
 comptime PANELS = 8
 """Panels of columns in a block at most."""
-comptime SLICES = 8
-"""Slices of the windows at most, and blocks of one panel from which on they stay whole."""
-comptime SLICE = 4 * PIECE
-"""Windows in a slice at least."""
 
 
 struct Correlate(ImplicitlyCopyable):
-    """One launch. Python fills in what comes before `scratch_bytes`, `plan_correlate` the rest."""
+    """One launch. Python fills in what comes before `scratch_bytes`, the plan the rest."""
 
     var windows: Windows
     var small: Source
@@ -40,24 +37,20 @@ struct Correlate(ImplicitlyCopyable):
     var sums: Int  # address of the sums of all units
 
     var scratch_bytes: Int  # of each thread
-    var sums_bytes: Int  # 0 where windows are whole
+    var sums_bytes: Int  # 0 where they are written at once
     var units: Int
-    var slices: Int
+    var slices: Int  # of the lines of windows, summed apart and added up at the end
     var tiles: Int  # tiles of rows in a block
     var row_blocks: Int
     var panels: Int  # panels of columns in a block
     var column_blocks: Int
+    var lines: Int  # of windows in a block that reads a strip, 0 where rows are packed
+    var across: Int  # windows of such a line
 
     @always_inline
     def blocks(self) -> Int:
         """Return how many blocks the result has."""
         return self.windows.groups * self.row_blocks * self.column_blocks
-
-    @always_inline
-    def edge(self, slice: Int) -> Int:
-        """Return the window with which a slice begins."""
-        var all = self.windows.windows()
-        return all if slice == self.slices else all * slice // self.slices // PIECE * PIECE
 
 
 struct Block(ImplicitlyCopyable):
@@ -81,7 +74,7 @@ struct Block(ImplicitlyCopyable):
         self.columns = min(p.panels * width, p.windows.depth() - self.left)
 
 
-def plan_correlate[T: DType](mut p: Correlate):
+def plan_correlate_rows[T: DType](mut p: Correlate):
     """Choose the blocks and say how much memory they need."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
@@ -89,21 +82,21 @@ def plan_correlate[T: DType](mut p: Correlate):
     var panels = parts(p.windows.depth(), width)
     p.row_blocks = parts(tiles, TILES)
     p.column_blocks = parts(panels, PANELS)
-    var cut = p.windows.groups * p.row_blocks * panels < SLICES
-    p.slices = max(1, min(SLICES, p.windows.windows() // SLICE)) if cut else 1
-    while p.slices * p.blocks() < p.wanted and p.column_blocks < panels:
+    p.slices = 1
+    while p.blocks() < p.wanted and p.column_blocks < panels:
         p.column_blocks += 1
     p.tiles = parts(tiles, p.row_blocks)
     p.panels = parts(panels, p.column_blocks)
     p.column_blocks = parts(panels, p.panels)
-    p.units = p.slices * p.blocks()
+    p.units = p.blocks()
     var block = p.tiles * p.panels * MR * width
-    p.sums_bytes = p.units * block * size[A]() if p.slices > 1 else 0
+    p.sums_bytes = 0
     var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + block
     p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8 + p.tiles * MR * 8
+    p.lines = 0
 
 
-def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
+def correlate_rows[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
@@ -111,32 +104,29 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     ref w = p.windows
     var a = at[A](scratch)
     var b = a.unsafe_offset(p.tiles * PIECE * PITCH)
-    var own = b.unsafe_offset(p.panels * PIECE * width)
+    var sums = b.unsafe_offset(p.panels * PIECE * width)
     var block = p.tiles * p.panels * MR * width
-    var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=Int(own.unsafe_offset(block)))
+    var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=Int(sums.unsafe_offset(block)))
     var distances = Table(unsafe_from_address=Int(table.unsafe_offset(PIECE)))
     for i in range(p.tiles * MR):
         distances[unsafe_offset=i] = i * p.dst.result
     for unit in range(low, high):
-        var slice, index = split(unit, p.blocks())
-        var o = Block(p, index, width)
-        var whole = p.slices == 1
-        var sums = own if whole else at[A](p.sums).unsafe_offset(unit * block)
-        var begin = p.edge(slice)
+        var o = Block(p, unit, width)
+        var begin = 0
         var fresh = True
         while True:
-            var count = min(PIECE, p.edge(slice + 1) - begin)
+            var count = min(PIECE, w.windows() - begin)
             lay_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
             pack_small[T](p, o.group * p.rows + o.first, o.rows, table, count, a)
             pack_big[T](w, o.group, table, count, o.left, o.columns, b)
             begin += count
-            var last = begin >= p.edge(slice + 1)
+            var last = begin >= w.windows()
             for panel in range(parts(o.columns, width)):
                 var at_column = o.left + panel * width
                 var here = min(width, o.columns - panel * width)
                 var vectors = (here + W - 1) // W
                 var target = UNFINISHED
-                if last and whole and T == A and here == vectors * W:
+                if last and T == A and here == vectors * W:
                     var start, beside = place_of(p, at_column, here)
                     if beside:
                         start += o.group * p.dst.group + o.first * p.dst.result
@@ -149,34 +139,13 @@ def correlate[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
                     var packed = a.unsafe_offset(tile * PIECE * PITCH)
                     var tall = min(MR, o.rows - tile * MR)
                     target.places = Int(distances.unsafe_offset(tile * MR))
-                    multiply[A, 1, PITCH](
-                        packed, of_columns, of_tile, tall, vectors, count, fresh, target
-                    )
-                if last and whole and target.data == 0:
+                    var pixels = Pixels(1, count, 0, PITCH, 0, vectors * W)
+                    sweep[A](packed, of_columns, of_tile, tall, vectors, pixels, fresh, target)
+                if last and target.data == 0:
                     write[T](p, o, at_column, here, of_panel)
             fresh = False
             if last:
                 break
-
-
-def merge[T: DType](p: Correlate, low: Int, high: Int):
-    """Add up the slices of blocks `low` to `high`, and write the sums."""
-    comptime A = wide[T]
-    comptime W = lanes[A]()
-    comptime width = NV * W
-    var block = p.tiles * p.panels * MR * width
-    for index in range(low, high):
-        var o = Block(p, index, width)
-        var sums = at[A](p.sums).unsafe_offset(index * block)
-        for slice in range(1, p.slices):
-            var more = sums.unsafe_offset(slice * p.blocks() * block)
-            for i in range(0, block, W):
-                var both = sums.unsafe_offset(i).unsafe_load[width=W]()
-                sums.unsafe_offset(i).unsafe_store(both + more.unsafe_offset(i).unsafe_load[width=W]())
-        for panel in range(parts(o.columns, width)):
-            var here = min(width, o.columns - panel * width)
-            var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
-            write[T](p, o, o.left + panel * width, here, of_panel)
 
 
 @always_inline

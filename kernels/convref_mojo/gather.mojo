@@ -12,9 +12,11 @@ panel stay in the second-level cache.
 from std.memory import stack_allocation
 
 from numbers import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
-from tile import CHUNK, MR, NV, UNFINISHED, multiply
+from tile import MR, NV, UNFINISHED, Runs, slide
 from windows import WORDS, Tap, Window, Windows, lay_rows, lay_windows, split
 
+comptime CHUNK = 64
+"""Depth of a piece of packed rows; MR * CHUNK numbers are a pitch that no cache set dislikes."""
 comptime DEEP = 24 * CHUNK
 """Depth of a block at most."""
 comptime CACHED = 320 * 1024
@@ -36,7 +38,7 @@ struct Filter(ImplicitlyCopyable):
 
 
 struct Gather(ImplicitlyCopyable):
-    """One launch. Python fills in what comes before `panels_bytes`, `plan_gather` the rest."""
+    """One launch. Python fills in what comes before `panels_bytes`, the plan the rest."""
 
     var windows: Windows
     var results: Int  # channels of dst, per group
@@ -61,6 +63,8 @@ struct Gather(ImplicitlyCopyable):
     var tiles: Int  # tiles of rows in a block
     var row_blocks: Int
     var column_blocks: Int
+    var lines: Int  # of windows in a block that reads a strip, 0 where rows are packed
+    var across: Int  # windows of such a line
 
     @always_inline
     def panels_per_group(self, width: Int) -> Int:
@@ -74,7 +78,7 @@ def parts(total: Int, most: Int) -> Int:
     return max(1, (total + most - 1) // most)
 
 
-def plan_gather[T: DType](mut g: Gather):
+def plan_gather_rows[T: DType](mut g: Gather):
     """Choose the blocks and say how much memory they need."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
@@ -98,7 +102,8 @@ def plan_gather[T: DType](mut g: Gather):
     g.panels_units = g.windows.groups * panels
     g.panels_bytes = g.panels_units * depth * width * size[A]() if g.row_blocks > 1 else 0
     var numbers = g.tiles * MR * g.deep + g.tiles * PANELS * MR * width + g.deep * width
-    g.scratch_bytes = numbers * size[A]() + g.tiles * MR * WORDS * 8
+    g.scratch_bytes = numbers * size[A]() + (g.tiles * MR * WORDS + g.deep // CHUNK) * 8
+    g.lines = 0
 
 
 def pack_filter[T: DType](g: Gather, low: Int, high: Int):
@@ -167,7 +172,7 @@ def lay[
         clear[wide[T]](there.unsafe_offset(columns), line - columns)
 
 
-def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
+def gather_rows[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
@@ -179,6 +184,10 @@ def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
     var table = Pointer[Window, MutAnyOrigin](
         unsafe_from_address=Int(own.unsafe_offset(g.deep * width))
     )
+    var starts = Table(unsafe_from_address=Int(table.unsafe_offset(g.tiles * MR)))
+    for chunk in range(g.deep // CHUNK):
+        starts[unsafe_offset=chunk] = chunk * MR * CHUNK
+    var runs = Runs(Int(starts), CHUNK, CHUNK)
     var depth = w.depth()
     var panels = g.panels_per_group(width)
     var plain = T == A and g.dst_c == 1 and (g.bias == 0 or g.bias_c == 1)
@@ -217,7 +226,7 @@ def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
                         target.places = Int(table.unsafe_offset(tile * MR))
                         target.apart = WORDS
                     var fresh = begin == 0
-                    multiply[A, CHUNK, 1](packed, b, sums, here, vectors, length, fresh, target)
+                    slide[A](packed, b, sums, here, vectors, length, runs, fresh, target)
                     if last and target.data == 0:
                         for i in range(here):
                             finish[T](

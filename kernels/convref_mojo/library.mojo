@@ -4,7 +4,9 @@ Each takes the address of a struct that Python filled in (structures.py mirrors 
 computes, the units of work `low` to `high` that it shall do, so that threads are the caller's.
 """
 
-from correlate import Correlate, correlate, merge, plan_correlate
+from choose import correlate, gather, plan_correlate, plan_gather
+from correlate import Correlate
+from correlate_strips import merge
 from depthwise import (
     depthwise,
     depthwise_filter,
@@ -12,7 +14,7 @@ from depthwise import (
     plan_depthwise,
     plan_depthwise_filter,
 )
-from gather import Gather, gather, pack_filter, plan_gather
+from gather import Gather, pack_filter
 from norm import Norm, combine, norm_sums
 from numbers import lanes
 from pool import MAXIMA, MEANS, PICKED, Pool, gathered, scattered

@@ -122,6 +122,37 @@ def transpose[
         to.unsafe_offset(i * pitch).unsafe_store[width=W](lines[unsafe_offset=i])
 
 
+@always_inline
+def lay_pixels[
+    T: DType
+](
+    to: Address[wide[T]],
+    pitch: Int,
+    start: Address[T],
+    count: Int,
+    pixel: Int,
+    channels: Int,
+    channel: Int,
+):
+    """Write `count` pixels `pitch` apart, channels side by side; `pixel` and `channel` are how far
+    apart those lie now."""
+    comptime W = lanes[wide[T]]()
+    if channel == 1 and pixel == channels and pitch == channels:
+        copy[T](to, start, count * channels, 1)
+        return
+    var i = 0
+    while i < count:
+        var many = W if pixel == 1 and i + W <= count else 1
+        var square = channels // W * W if many == W else 0
+        for c in range(0, square, W):
+            var corner = start.unsafe_offset(i + c * channel)
+            transpose[T](to.unsafe_offset(i * pitch + c), pitch, corner, channel, W)
+        for j in range(i, i + many):
+            var rest = start.unsafe_offset(j * pixel + square * channel)
+            copy[T](to.unsafe_offset(j * pitch + square), rest, channels - square, channel)
+        i += many
+
+
 def log2(n: Int) -> Int:
     """Return the logarithm of a power of two."""
     var found = 0

@@ -53,6 +53,8 @@ class Gather(ctypes.Structure):
         ("tiles", Word),
         ("row_blocks", Word),
         ("column_blocks", Word),
+        ("lines", Word),
+        ("across", Word),
     ]
 
 
@@ -74,6 +76,8 @@ class Correlate(ctypes.Structure):
         ("row_blocks", Word),
         ("panels", Word),
         ("column_blocks", Word),
+        ("lines", Word),
+        ("across", Word),
     ]
 
 

@@ -35,7 +35,8 @@ def test_nothing_beside_the_results_is_written(case):
 
 
 # Sizes around which something is cut into blocks: depth at 1536 and 64, rows at 16 tiles, columns
-# at 8 panels, windows at 8, 128 and 1024, and the vectors and tiles of either instruction set.
+# at 8 panels, windows at 8, 128 and 1024, and the vectors and tiles of either instruction set. Of
+# strips: 128 KiB, which cut lines too, runs of all taps and of one, 128 KiB of sums, 256 windows.
 BLOCKS = (
     "conv.fprop:n1c171k33_i12_f9:mem=nwc",
     "conv.fprop:n1c64k257_i2x3_f5x5_p2:mem=nhwc",
@@ -57,6 +58,12 @@ BLOCKS = (
     "conv.double_backward:n1c36k20g4_i7x6_f3_p1:mem=nhwc",
     "conv.fprop:n1c24k40_i5x6_f3_s2_p1:t=1:op=1:mem=nhwc",
     "conv.backward:n1c24k40g2_i5x6_f3_s2_p1:t=1:op=1",
+    "conv.backward:n2c70k33_i600_f3_p1:mem=nwc",
+    "conv.backward:n1c40k34_i19x61_f3x2_p1:mem=nhwc",
+    "conv.backward:n2c6k40g2_i20x29_f3x5_s2x1_p3,1x0,2_d1x3",
+    "conv.backward:n1c33k129_i17x18_f3_p1:mem=nhwc",
+    "conv.jvp:n2c20k17_i3x9x15_f2x3x2_p1:mem=nhwc",
+    "conv.wgrad:n1c65k70_i16x16_f1:mem=nhwc",
 )
 
 

@@ -25,7 +25,11 @@ LINES = (
     "conv.wgrad:n3c17k16_i12x11_f3_p1:mem=nhwc:dt=bf16:fill=normal",
     "conv.wgrad:n2c32k20_i9x10_f3_p1:mem=nhwc",  # more windows than are packed at a time
     "conv.wgrad:n1c32k300_i5x4_f1:mem=nhwc",  # more channels than a block has rows
-    "conv.wgrad:n1c6k34g2_i33x40_f3_p1:mem=nhwc",  # few blocks, so two slices of the windows
+    "conv.wgrad:n1c6k34g2_i33x40_f3_p1:mem=nhwc",  # few blocks, so slices of the lines
+    "conv.wgrad:n1c6k34g2_i33x40_f3_p1",
+    "conv.wgrad:n1c33k20_i40x40_f3_p1:mem=nhwc:dt=bf16",  # strips of a few lines
+    "conv.jvp:n1c64k20_i600_f3_p1:mem=nwc",  # strips of a piece of a line
+    "conv.jvp:n1c5k20_i9x40_f3_p1_d1x2:mem=nhwc",
     "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
@@ -103,20 +107,34 @@ SLIPS = (
     ("windows.mojo", "within(window.y + run.y, w.size_y)", "True"),
     ("windows.mojo", "window.place += x\n", "window.place += 1\n"),
     ("windows.mojo", "tap = Tap(w, begin + done)", "tap = Tap(w, done)"),
-    ("tile.mojo", "rows = rows.unsafe_offset(MR * CHUNK)", "rows = rows.unsafe_offset(CHUNK)"),
     ("tile.mojo", "if fresh else", "if True else"),
-    ("tile.mojo", "rows == m or rows == m - 1", "rows == m"),
+    ("tile.mojo", "min(left, runs.length)", "runs.length"),
+    ("tile.mojo", "line * p.b_line", "0"),
+    ("gather.mojo", "chunk * MR * CHUNK\n    var", "chunk * CHUNK\n    var"),
     ("gather.mojo", "begin * vectors * W", "begin * width"),
     ("gather.mojo", "clear[wide[T]](there.unsafe_offset(columns), line - columns)", "pass"),
     ("gather.mojo", "columns == vectors * W", "True"),
     ("gather.mojo", "Tap(w, begin + done)", "Tap(w, done)"),
     ("gather.mojo", "+ tap.c * filter.channel", ""),
     ("correlate.mojo", "            fresh = False\n", ""),
-    ("correlate.mojo", "last and whole and T == A", "whole and T == A"),
+    ("correlate.mojo", "last and T == A", "T == A"),
     ("correlate.mojo", " + o.first * p.dst.result\n", "\n"),
-    ("correlate.mojo", "range(1, p.slices)", "range(2, p.slices)"),
-    ("correlate.mojo", "slice * p.blocks() * block", "slice * block"),
-    ("correlate.mojo", "else all * slice //", "else all * (slice + 1) //"),
+    ("strip.mojo", "min(s.pixels, w.size_x - x)", "min(s.pixels, w.size_x - x + 1)"),
+    ("strip.mojo", "min(max(0, -x), s.pixels)", "0"),
+    ("strip.mojo", "(x[unsafe_offset=s] - x[]) * w.channels", "s * w.channels"),
+    ("strip.mojo", "self.x = x * across", "self.x = x"),
+    ("strip.mojo", "patch.y * w.step_y", "patch.y"),
+    ("strip.mojo", "within(z, w.size_z) and", "True and"),
+    ("gather_strips.mojo", "line * w.step_y * s.line", "line * s.line"),
+    ("gather_strips.mojo", " + patch.x * g.dst_x", ""),
+    ("gather_strips.mojo", "y * g.lines)", "y)"),
+    ("correlate_strips.mojo", "            fresh = False\n", ""),
+    ("correlate_strips.mojo", "min(p.lines, end - line)", "p.lines"),
+    ("correlate_strips.mojo", "range(1, p.slices)", "range(2, p.slices)"),
+    ("correlate_strips.mojo", "beside and count == W", "count == W"),
+    ("correlate_strips.mojo", "min(tall, s.run - i)", "tall"),
+    ("numbers.mojo", "i + c * channel)", "i + c)"),
+    ("numbers.mojo", " + square * channel)", ")"),
     ("correlate.mojo", "== start + j", "!= 0"),
     ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
     (
