@@ -1,6 +1,8 @@
 """What happens on a CUDA device, rehearsed on tensors of the CPU and with a stub for the card."""
 
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -270,6 +272,69 @@ def test_a_lost_device_ends_the_step_and_other_errors_do_not(said, tmp_path):
     assert said in other["why"]
 
 
+def test_an_arm_that_loses_the_device_is_left_out_alone_and_the_step_goes_on(rehearsal):
+    layer, line = TINY[0], "conv.fprop:n1c4k4_i5x5_f3x3_p1:bias=0:dt=bf16:mem=nhwc"
+    calls, bad = [("net", layer, parse(line).call)], "torch.nchw"
+
+    class Losable(Card):
+        lost = False
+
+        def settle(self):
+            if self.lost:
+                raise RuntimeError("CUDA error: misaligned address")
+
+    card = Losable()
+
+    def loses(self, name, *given):
+        if name == bad:
+            card.lost = True
+            raise RuntimeError("CUDA error: misaligned address")
+        return judged(self, name, *given)
+
+    judged = Place._judged
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Place, "_judged", loses)
+        patch.setattr(cuda, "Cuda", lambda: card)
+        patch.setattr(cuda, "CudaPlace", lambda device, **more: Place(device, QUICK, eager, **more))
+        patch.setitem(
+            steps.STEPS, "canary", lambda step: steps.time_points(step, calls, ["torch", bad])
+        )
+        assert steps.main("canary", rehearsal, 60, "k") == gpu.LOST
+        (row,) = records.read(rehearsal)[0]
+        assert (row["what"], row["arm"], row["line"]) == ("refused", bad, line), row
+        assert row["why"] == "lost the device: RuntimeError: CUDA error: misaligned address"
+        card.lost = False
+        assert steps.main("canary", rehearsal, 60, "k") == 0  # the next process
+    assert [(row["what"], row["arm"]) for row in records.read(rehearsal)[0][1:]] == [
+        ("point", "torch")
+    ]
+
+
+def test_an_arm_that_hangs_ends_the_process_and_is_left_out(tmp_path):
+    """In a child, as a kernel that no card has run does: the exit status says what it was."""
+    script = f"""
+import time
+from pathlib import Path
+from convref.line import parse
+from convref_bench import steps, watch
+step = steps.Step(Path({str(tmp_path / "x")!r}), 60, "k")
+seen = watch.Watch(step.refuse, lambda: False, 5, limit_s=0.5)
+call = parse("conv.fprop:n1c1k1_i3_f1:bias=0").call
+with seen(call, "quick"):
+    pass
+with seen(call, "hangs"):
+    time.sleep(60)
+"""
+    start = time.monotonic()
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (gpu.LOST, "")
+    assert time.monotonic() - start < 50
+    (row,) = records.read(tmp_path / "x")[0]
+    assert (row["what"], row["arm"], row["why"]) == ("refused", "hangs", "no end in 0.5 s")
+    again = steps.Step(tmp_path / "x", 60, "k")
+    assert again.lost == {("conv.fprop:n1c1k1_i3_f1:bias=0", "hangs")}
+
+
 class Stand:
     """Stands in for streams, graphs and their contexts; a replay runs `work` again."""
 
@@ -399,9 +464,9 @@ def test_points_are_bf16_first_heaviest_first_and_each_once():
     assert kinds == sorted(kinds, reverse=True)
     assert {name for name, _, _ in found[:6]} == {"resnet50", "yolo11n"}  # in turns
     assert found[0][0] == "resnet50"
-    weights = [la.times * la.problem(1).macs("y") for name, la, _ in found if name == "resnet50"]
-    half = len(weights) // 2
-    assert weights[:half] == sorted(weights[:half], reverse=True)
+    mine = [layer for name, layer, _ in found if name == "resnet50"]
+    layers = list(dict.fromkeys(mine))
+    assert layers == suite.by_weight(suite.load("resnet50"), steps.BATCHES["resnet50"])
     biased = list(steps.points(("resnet50",), ("bf16",), bias=True))
     assert all(call.pass_ == "fprop" and call.conv.bias for _, _, call in biased)
 
@@ -410,7 +475,7 @@ def test_the_steps_that_need_kernels_are_absent_without_them(monkeypatch):
     monkeypatch.setattr(gpu, "ours", lambda: ())
     absent = [step.name for step in gpu.STEPS if step.absent()]
     assert absent == [
-        *("canary", "compile", "properties", "marked", "anchors", "tuner", "suites", "sanitizer")
+        *("canary", "properties", "marked", "anchors", "tuner", "suites", "sanitizer", "compile")
     ]
 
 
@@ -424,8 +489,11 @@ class Kernels:
         self.supports, self.numerics = self.inner.supports, self.inner.numerics
         self.fingerprint = self.inner.fingerprint
 
-    def compile_all(self, arch, jobs, calls, every=False):
-        self.compiled.append(arch)
+    def compile_all(self, arch, jobs, calls):
+        return self.compile_some(arch, jobs, [(call, [None]) for call in calls])
+
+    def compile_some(self, arch, jobs, wanted):
+        self.compiled += [(str(call), one) for call, some in wanted for one in some]
         return {"kernels": 3}
 
     def configurations(self, call):
@@ -462,7 +530,7 @@ def rehearsal(monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "TUNED", ("resnet50",))
     monkeypatch.setitem(options.DEVICES, "cuda", "mem=nhwc")
     monkeypatch.setattr(cuda, "Cuda", Card)
-    monkeypatch.setattr(cuda, "CudaPlace", lambda device, beside=True: place(beside=beside))
+    monkeypatch.setattr(cuda, "CudaPlace", lambda device, **more: place(**more))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch, "compile", broken)
     monkeypatch.setattr(properties, "check", lambda step, name: iter(()))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from convref.errors import ConvrefError
 from convref_bench import gpu, records
 from convref_bench.gpu import PARTIAL, Runner, Step
 
@@ -79,6 +80,35 @@ def test_the_budget_ends_the_run_and_is_no_fault_of_the_step(tmp_path):
 
 def test_a_step_that_hangs_within_the_budget_timed_out(tmp_path):
     assert Rehearsal(a=None).run(tmp_path) == {"a": "timeout"}
+
+
+def test_what_had_no_turn_comes_before_what_was_cut_off_but_not_before_what_is_first(tmp_path):
+    steps = (Step("first", 60, first=True), *(Step(name, 60) for name in "abc"))
+    cut = Rehearsal(first=PARTIAL, a=PARTIAL, b=PARTIAL, c=0)
+    seconds = 25 + gpu.RESERVE_S
+    assert cut.run(tmp_path, steps, seconds)["c"] == "no time left"
+    cut.run(tmp_path, steps, seconds)
+    names = [name for name, _ in cut.launched]
+    assert names == ["first", "a", "b", "first", "c", "a"]
+    cut.launched.clear()
+    cut.run(tmp_path, steps, seconds)
+    assert [name for name, _ in cut.launched] == ["first", "b", "a"]
+
+
+def test_a_step_that_lost_the_device_is_launched_again_while_there_is_time(tmp_path):
+    outcomes = iter([gpu.LOST, gpu.LOST, 0])
+
+    class Losing(Rehearsal):
+        def launch(self, step, *given):
+            self.outcomes[step.name] = next(outcomes, gpu.LOST)
+            return super().launch(step, *given)
+
+    run = Losing(a=None)
+    assert run.run(tmp_path) == {"a": "done"}
+    assert run.launched == [("a", 60.0), ("a", 50.0), ("a", 40.0)]
+    assert rows(tmp_path)[0]["took_s"] == 30
+    assert run.run(tmp_path, key="other") == {"a": "failed"}  # nothing else comes any more
+    assert run.launched[-1] == ("a", 60.0 - 50)
 
 
 def test_absent_steps_are_listed_with_the_reason_and_looked_at_again(tmp_path):
@@ -194,10 +224,14 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
 
     assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
     assert list(steps.STEPS) == [
-        *("versions", "canary", "compile", "properties", "marked"),
-        *("peaks", "anchors", "tuner", "suites", "fused", "truncation", "cudnn"),
-        *("others", "training", "cudnn-rest", "sanitizer", "flat-loop", "names"),
+        *("versions", "canary", "properties", "marked", "peaks", "anchors", "tuner", "suites"),
+        *("fused", "truncation", "cudnn", "others", "training", "cudnn-rest", "sanitizer"),
+        *("flat-loop", "names", "compile"),
     ]
+    assert [s.name for s in gpu.chosen("tuner,peaks")] == ["versions", "peaks", "tuner"]
+    assert gpu.chosen("") == gpu.STEPS
+    with pytest.raises(ConvrefError, match="--step is 'tunr', needs one of versions, canary"):
+        gpu.chosen("tunr")
     assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
 
 

@@ -50,8 +50,9 @@ class Stub:
     def clock_mhz(self):
         return self.mhz
 
-    def measure(self, stop, cold=False):
-        return measure({arm: self.work(arm) for arm in self.seconds}, self, stop, cold=cold)
+    def measure(self, stop, cold=False, droppable=()):
+        arms = {arm: self.work(arm) for arm in self.seconds}
+        return measure(arms, self, stop, cold=cold, droppable=droppable)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,18 @@ def test_hot_samples_are_batches_of_calls():
     found = device.measure(Stop(samples=2, batch_s=0.005))
     assert found["a"].calls == 5
     assert found["a"].median_ms == pytest.approx(1.0)
+
+
+def test_what_is_slow_beyond_doubt_is_not_sampled_to_the_end_if_it_may_be_dropped():
+    device = Stub({"a": [0.010], "slow": [0.016], "near": [0.014], "kept": [0.030]})
+    stop = Stop(samples=6, at_most=1.5)
+    found = device.measure(stop, cold=True, droppable=("a", "slow", "near"))
+    assert [found[arm].samples for arm in ("a", "slow", "near", "kept")] == [6, 2, 6, 6]
+    assert found["slow"].unmet == "1.60 of the fastest after 2 samples"
+    assert found["slow"].median_ms == 16.0
+    assert not any(found[arm].unmet for arm in ("a", "near", "kept"))
+    once_slow = Stub({"a": [0.010], "b": [0.030, 0.011]})  # one good sample is enough to stay
+    assert once_slow.measure(stop, cold=True, droppable=("b",))["b"].samples > 2
 
 
 def test_timings_come_back_from_their_record():

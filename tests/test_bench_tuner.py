@@ -118,7 +118,7 @@ def test_a_line_is_searched_once_until_the_sources_change(stub, tmp_path, monkey
 def test_a_line_that_lost_the_device_is_left_out_of_the_next_run(stub, tmp_path, monkeypatch):
     out, call = tmp_path / "m.jsonl", suite.load("stress")[0].call("fprop", 1, "dt=f32")
 
-    def lost(*_):
+    def lost(*_, **__):
         raise RuntimeError("an illegal memory access was encountered")
 
     monkeypatch.setattr(tuner, "point", lost)
@@ -135,17 +135,54 @@ def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_pa
     offered = [{"tile": 64}, Unproven(tile=128)]
     monkeypatch.setattr(stub, "configurations", lambda call: offered)
     out, call = tmp_path / "m.jsonl", LAYER.call("fprop", 1, "dt=f64")
-    both = {"stub@0", "stub@1"}
-    for proven, arms in (
+    for proven, new in (
         (set(), {"stub@0"}),
-        ({"other"}, {"stub@0"}),
-        ({"new"}, both),
-        (None, both),
+        ({"other"}, set()),
+        ({"new"}, {"stub@1"}),  # what was timed before stays
+        (None, set()),
     ):
-        for first in (True, False):
+        for arms in (new, set()):
             search = tuner.Search("stub", place(stub), out, proven=proven)
+            assert search.has(call) == (not arms)
             found = {row["arm"] for row in search.add("net", LAYER, call)}
-            assert {arm for arm in found if arm.startswith("stub")} == (arms if first else set())
+            assert {arm for arm in found if arm.startswith("stub")} == arms
+    anew = tuner.Search("stub", place(stub), tmp_path / "other.jsonl", proven=None)
+    assert {row["arm"] for row in anew.add("net", LAYER, call)} > {"stub@0", "stub@1"}
+
+
+def test_every_line_has_its_first_few_before_any_has_the_rest(stub, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(tuner, "FEW", 1)
+    out = tmp_path / "m.jsonl"
+    calls = [LAYER.call(pass_, 1, "dt=f64") for pass_ in ("fprop", "dgrad")]
+    search = tuner.Search("stub", place(stub), out)
+    assert [one["tile"] for one in search.untimed(calls[0], tuner.FIRST)] == [64]
+    first = [search.add("net", LAYER, call, tuner.FIRST) for call in calls]
+    assert [[row["arm"] for row in rows] for rows in first] == [["stub@0", "torch"]] * 2
+    again = tuner.Search("stub", place(stub), out)
+    assert all(again.has(call, tuner.FIRST) and not again.has(call) for call in calls)
+    assert [one["tile"] for one in again.untimed(calls[0], tuner.REST)] == [128, 0]
+    rest = [again.add("net", LAYER, call, tuner.REST) for call in calls]
+    # what is left, and beside it the fastest of ours and of the others so far
+    arms = {"stub@1", "stub@2", "stub@0", "torch"}
+    assert [{row["arm"] for row in rows} for rows in rest] == [arms] * 2
+    assert all(again.has(call, part) for call in calls for part in (tuner.FIRST, tuner.REST))
+    assert tuner.Search("stub", place(stub), out).add("net", LAYER, calls[0]) == []
+
+
+def test_what_is_slow_at_a_glance_is_not_timed_to_the_end(stub, tmp_path):
+    pytest.importorskip("torch")
+    here = place(stub)
+    here.stop = Stop(samples=5, noise=9.0, timeout_s=99.0)
+    search = tuner.Search("stub", here, tmp_path / "m.jsonl")
+    found = search.add("net", LAYER, LAYER.call("fprop", 1, "dt=f64"))
+    by_arm = {row["arm"]: row for row in found if row["what"] == "tuned"}
+    assert {arm: row["samples"] for arm, row in by_arm.items()} == {
+        **{"stub@0": 2, "stub@1": 5},
+        "torch": 5,  # three times as slow as ours, but what others are compared with
+    }
+    assert by_arm["stub@0"]["unmet"] == "2.00 of the fastest after 2 samples"
+    assert here.stop.at_most > tuner.AT_MOST  # what others time there is sampled to the end
 
 
 HALO, OTHER = "tests/triton/test_gluon_halo_gpu.py", "tests/triton/test_pool.py"

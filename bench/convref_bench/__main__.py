@@ -11,6 +11,7 @@ from typing import Any
 
 PASSES = "fprop,dgrad,wgrad,backward"
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+END = os._exit  # of a step, at once: Python would wait for compilers that work ahead
 
 
 def with_default(args: list[str], commands: tuple[str, ...]) -> list[str]:
@@ -33,6 +34,7 @@ def _gpu(commands: Any) -> None:
     gpu = commands.add_parser("gpu", help="go through the steps of `make gpu`, or on with them")
     gpu.add_argument("--out", type=Path, default=RESULTS / "gpu", help="folder")
     gpu.add_argument("--seconds", type=float, default=os.environ.get("GPU_SECONDS", 540))
+    gpu.add_argument("--steps", default=os.environ.get("GPU_STEPS", ""), help="names, all of none")
     step = commands.add_parser("step", help="run one step of `gpu` in this process")
     step.add_argument("name")
     step.add_argument("--out", type=Path, required=True)
@@ -95,13 +97,16 @@ def _run_cpu(given: argparse.Namespace) -> int:
 def _run_gpu(given: argparse.Namespace) -> int:
     from . import gpu
 
-    return gpu.main(given.out, given.seconds)
+    return gpu.main(given.out, given.seconds, given.steps)
 
 
 def _run_step(given: argparse.Namespace) -> int:
     from . import steps
 
-    return steps.main(given.name, given.out, given.seconds, given.key)
+    status = steps.main(given.name, given.out, given.seconds, given.key)
+    sys.stdout.flush()
+    END(status)
+    return status
 
 
 def _run_network(given: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -193,6 +194,11 @@ def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -
     return Rotation(graph.replay, len(sets), "graph", lambda: kept[0])
 
 
+def unwatched(call: Call, name: str) -> AbstractContextManager[object]:
+    """Return a context that does nothing."""
+    return nullcontext()
+
+
 class CudaPlace:
     """A CUDA device: operands there, results judged there, graphs replayed cold.
 
@@ -205,6 +211,8 @@ class CudaPlace:
         Makes a Rotation; replaced in rehearsals.
     beside : bool
         Whether hot time and wall time are recorded too.
+    watch : callable
+        Returns the context in which an arm first runs: it may hang, or lose the device.
     """
 
     cold = True
@@ -216,8 +224,10 @@ class CudaPlace:
         stop: Stop = POINT,
         capture: Callable[..., Rotation] = capture,
         beside: bool = True,
+        watch: Callable[[Call, str], AbstractContextManager[object]] = unwatched,
     ) -> None:
         self.device, self.stop, self.capture, self.beside = device, stop, capture, beside
+        self.watch = watch
         self._sets: dict[str, tuple[Arm, list[tuple[torch.Tensor, ...]]]] = {}
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
@@ -231,14 +241,15 @@ class CudaPlace:
             return Prepared(refused=dict.fromkeys(names, str(error)))
         cold = count * call.bytes_moved() >= ROTATED_CACHES * self.device.cache_bytes
         for name in names:
-            try:
-                work, worst, flags = self._judged(name, call, sets, ref)
-            except sums.JudgedWrong as error:
-                ready.refused[name] = str(error)
-                continue
-            except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
-                ready.absent[name] = _survived(error, self.device.settle)
-                continue
+            with self.watch(call, name):
+                try:
+                    work, worst, flags = self._judged(name, call, sets, ref)
+                except sums.JudgedWrong as error:
+                    ready.refused[name] = str(error)
+                    continue
+                except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
+                    ready.absent[name] = _survived(error, self.device.settle)
+                    continue
             ready.works[name] = work
             ready.facts[name] = {"judged": round(worst, 6), "how": work.how, "cold": cold}
             ready.facts[name] |= {"copies": count, "flags": flags}

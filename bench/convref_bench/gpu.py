@@ -25,6 +25,8 @@ SECONDS = 540.0  # default of GPU_SECONDS
 RESERVE_S = 8.0  # kept back to end a child and to copy results
 PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
 ABSENT = 4  # exit status of a step that has nothing to do here; its last line says why
+LOST = 5  # exit status of a step that lost the device to an arm that it will leave out
+RELAUNCHES = 8  # of such a step in one run
 ATTEMPTS = 2  # runs in which a step may fail before it is left alone
 
 
@@ -71,6 +73,8 @@ class Step:
         Folders of Python files on which its results depend.
     vital : bool
         Whether nothing after it makes sense if it fails.
+    first : bool
+        Whether it goes on before the others have had a turn, whatever it has had itself.
     """
 
     name: str
@@ -78,28 +82,29 @@ class Step:
     absent: Callable[[], str] = present
     sources: tuple[str, ...] = ALL
     vital: bool = False
+    first: bool = False
 
 
 # First what tells whether the kernels are right, then how fast they are, then all else.
 STEPS = (
-    Step("versions", 60, vital=True),
-    Step("canary", 60, kernels),
-    Step("compile", 300, kernels),
-    Step("properties", 200, kernels),
-    Step("marked", 450, kernels),
-    Step("peaks", 60, sources=BASELINE),
-    Step("anchors", 120, kernels),
-    Step("tuner", 200, kernels),
-    Step("suites", 240, kernels),
-    Step("fused", 120),
+    Step("versions", 60, vital=True, first=True),
+    Step("canary", 60, kernels, first=True),
+    Step("properties", 200, kernels, first=True),
+    Step("marked", 450, kernels, first=True),
+    Step("peaks", 60, sources=BASELINE, first=True),
+    Step("anchors", 120, kernels, first=True),
+    Step("tuner", 300, kernels),
+    Step("suites", 150, kernels),
+    Step("fused", 90),
     Step("truncation", 60, sources=BASELINE),
-    Step("cudnn", 120, sources=BASELINE),
-    Step("others", 150),
-    Step("training", 180),
-    Step("cudnn-rest", 240, sources=BASELINE),
+    Step("cudnn", 90, sources=BASELINE),
+    Step("others", 90),
+    Step("training", 120),
+    Step("cudnn-rest", 120, sources=BASELINE),
     Step("sanitizer", 90, sanitizer),
     Step("flat-loop", 90, sources=BASELINE),
     Step("names", 60),
+    Step("compile", 150, kernels),
 )
 
 Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]
@@ -196,10 +201,14 @@ class Runner:
         records.append(self.out, {**row, **more})
 
     def _order(self) -> list[Step]:
-        """Return the steps, those that failed in an earlier run last."""
-        failed = {s.name for s in self.steps if {"failed", "timeout"} & set(self._history(s))}
-        bad = failed - {step.name for step in self.steps if step.vital}
-        return sorted(self.steps, key=lambda step: step.name in bad)
+        """Return the steps, those cut off in earlier runs after others, those that failed last."""
+
+        def place(step: Step) -> tuple[bool, int]:
+            history = self._history(step)
+            failed = bool({"failed", "timeout"} & set(history)) and not step.vital
+            return failed, 0 if step.first else history.count("partial")
+
+        return sorted(self.steps, key=place)
 
     def _status(self, step: Step) -> str:
         history = self._history(step)
@@ -218,7 +227,12 @@ class Runner:
 
     def _launched(self, step: Step, limit_s: float, cut: bool) -> str:
         start = self.now()
-        code, tail = self.launch(step, limit_s, self.out, self.log, self.key(step))
+        for _ in range(RELAUNCHES):
+            left = limit_s - (self.now() - start)
+            code, tail = self.launch(step, left, self.out, self.log, self.key(step))
+            if code != LOST or self.now() - start > limit_s - RESERVE_S:
+                break
+            self.say(f"  {step.name:<12} goes on without what lost the device: {tail}")
         names = {0: "done", PARTIAL: "partial", ABSENT: "absent"}
         names |= {None: "partial" if cut else "timeout"}
         status = names.get(code, "failed")
@@ -272,8 +286,22 @@ def card_of(key: str) -> str:
     return key.rpartition(" | ")[0]
 
 
-def main(folder: Path, seconds: float) -> int:
-    """Run the programme; exit status 1 if a step failed."""
+def chosen(names: str) -> tuple[Step, ...]:
+    """Return the steps of a list of names with commas, "versions" always; all of none.
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such step.
+    """
+    from .options import chosen as known
+
+    wanted = known(names, tuple(step.name for step in STEPS), "step") if names else []
+    return tuple(step for step in STEPS if not names or step.vital or step.name in wanted)
+
+
+def main(folder: Path, seconds: float, names: str = "") -> int:
+    """Run the programme, or the named steps of it; exit status 1 if a step failed."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -281,6 +309,7 @@ def main(folder: Path, seconds: float) -> int:
     runner = Runner(
         folder,
         seconds,
+        chosen(names),
         copy_to=Path(out) if out else None,
         say=lambda text: console.print(text, markup=False),
         key=identity,

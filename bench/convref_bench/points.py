@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -53,7 +53,11 @@ class Place(Protocol):
 
 
 def point(
-    place: Place, call: Call, names: Sequence[str], roof: Roof | None = None
+    place: Place,
+    call: Call,
+    names: Sequence[str],
+    roof: Roof | None = None,
+    droppable: Collection[str] = (),
 ) -> Iterator[Record]:
     """Yield a record per arm: "point", "absent" or "refused".
 
@@ -65,6 +69,8 @@ def point(
         Arms.
     roof : Roof, optional
         A time above it is refused.
+    droppable : collection of str, optional
+        Arms that the place's `stop` may drop.
     """
     ready = place.prepare(call, names)
     for what, reasons in (("absent", ready.absent), ("refused", ready.refused)):
@@ -74,7 +80,7 @@ def point(
         return
     many = max(1.0, len(ready.works) / TOGETHER)
     stop = replace(place.stop, timeout_s=many * place.stop.timeout_s)
-    found = measure(ready.works, place.device, stop, cold=place.cold)
+    found = measure(ready.works, place.device, stop, cold=place.cold, droppable=droppable)
     for name, timing in found.items():
         row = {"line": str(call), "arm": name, **ready.facts.get(name, {}), **place.more(name)}
         if (other := against(name, found)) is not None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
@@ -21,15 +22,17 @@ from convref.line import parse
 from convref.problem import FAMILY
 
 from . import options, records, suite
-from .gpu import ABSENT, PARTIAL, card_of, launch_command, ours
+from .ahead import ahead
+from .gpu import ABSENT, LOST, PARTIAL, card_of, launch_command, ours
 from .points import Place, layout_of, point
 from .roofline import Roof
 from .timing import measure
+from .watch import FATAL, Watch, is_fatal
 
 BATCHES = {"resnet50": 32, "yolo11n": 8, "mobilenet_v3_large": 32, "efficientnet_b0": 32}
 BATCHES |= {"convnext_tiny": 32, "sd_unet": 2, "stress": 16, "wavenet": 4}
 DTYPES = ("bf16", "fp16", "tf32", "fp32")
-ANCHORS = 6  # layers of ResNet-50
+ANCHORS = 8  # layers of ResNet-50
 CUDNN = ("torch", "torch.nchw", "torch.nhwc", "torch.deterministic")
 REFERENCE = ("torch", "torch.nchw", "torch.nhwc")
 EPILOGUES = ("relu", "silu", "add_relu")
@@ -39,7 +42,7 @@ ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
 TRAINED = ((640, 16), (320, 64))  # height and width of images, and how many
-JOBS = 16  # processes that compile
+JOBS = 16  # processes that compile; beside one that times, two less
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 # The tests of what might hang, and the kernels that are timed if they went well.
 PROOF = {
@@ -52,7 +55,7 @@ FILE_S = 240.0  # for one of them
 CUT = "no end before the step's"
 PASSED = (0, 5)  # exit status of pytest: 5 where a file is skipped as a whole, and says why
 MARK = "pytest.mark.gpu"  # in a file of tests, or in the conftest.py of its folder
-TOGETHER = 12  # calls of which all configurations are compiled before the first is timed
+TOGETHER = 12  # calls that are compiled before the first of them is timed
 
 
 class Absent(Exception):
@@ -70,8 +73,9 @@ class Step:
         self.out, self.end, self.key = out, time.monotonic() + seconds, key
         self.rows = records.read(out)[0]
         self.before = [row for row in self.rows if row.get("key") == key]
-        known = ("point", "absent", "refused")
-        self.seen = {(r["line"], r["arm"]) for r in self.before if r.get("what") in known}
+        known = [row for row in self.before if row.get("what") in ("point", "absent", "refused")]
+        self.seen = {(row["line"], row["arm"]) for row in known}
+        self.lost = {(row["line"], row["arm"]) for row in known if is_fatal(row)}
 
     def add(self, what: str, **fields: Any) -> None:
         """Append a record."""
@@ -81,6 +85,14 @@ class Step:
         """Raise when the deadline has passed."""
         if time.monotonic() > self.end:
             raise OutOfTime
+
+    def refuse(self, line: str, arm: str, why: str) -> None:
+        """Record that an arm may not run again."""
+        self.add("refused", line=line, arm=arm, why=why)
+
+    def is_lost(self) -> bool:
+        """Return whether the last record says which arm lost the device."""
+        return any(map(is_fatal, records.read(self.out)[0][-1:]))
 
     def roof(self) -> Roof | None:
         """Return the peaks measured last on this card, None if they were not."""
@@ -144,6 +156,13 @@ def _compiled_calls() -> Iterator[Call]:
     yield from (parse(line).call for line in properties.lines())
     yield from (call for _, _, call in points(suite.names(), DTYPES))
     yield from (call for _, _, call in points(suite.names(), DTYPES, ops=OTHERS))
+
+
+def compile_for(names: Iterable[str], calls: Sequence[Call], jobs: int = JOBS) -> None:
+    """Let those of the backends that can compile what they take for calls, side by side."""
+    for name in names:
+        if hook := getattr(dispatch.load(name), "compile_all", None):
+            hook(_arch(), jobs, calls)
 
 
 def probes(step: Step) -> None:
@@ -241,7 +260,8 @@ def in_turns(
     """Yield (suite, layer), a layer of each suite after the other, so that a cut hits all alike."""
     ordered = sorted(names, key=lambda name: name != "resnet50")
     lists = [
-        [(name, layer) for layer in suite.by_weight(suite.load(name, ops))] for name in ordered
+        [(name, layer) for layer in suite.by_weight(suite.load(name, ops), BATCHES.get(name, 1))]
+        for name in ordered
     ]
     for turn in zip_longest(*lists):
         yield from filter(None, turn)
@@ -254,25 +274,37 @@ def time_points(
     place: Place | None = None,
 ) -> None:
     """Judge, time and record calls on the arms of `names` that the file does not hold yet."""
-    if place is None:
-        from .cuda import Cuda, CudaPlace
+    place = place or watched(step)
+    mine = [name for name in ours() if name in names]
 
-        place = CudaPlace(Cuda())
-    for name, layer, call in calls:
-        arms = [arm for arm in names if arm != f"torch.{layout_of(call)}"]  # that is "torch"
-        if all((str(call), arm) in step.seen for arm in arms):
-            continue
+    def arms_of(call: Call) -> list[str]:
+        return [arm for arm in names if arm != f"torch.{layout_of(call)}"]  # that is "torch"
+
+    def compiled(chunk: Sequence[Point]) -> None:
+        compile_for(mine, [call for _, _, call in chunk], JOBS - 2)
+
+    left = [one for one in calls if any((str(one[2]), a) not in step.seen for a in arms_of(one[2]))]
+    for name, layer, call in ahead(left, compiled, TOGETHER):
         step.check_time()
-        missing = dict.fromkeys(arms)
+        arms = [arm for arm in arms_of(call) if (str(call), arm) not in step.lost]
         try:
             for row in point(place, call, arms, step.roof()):
                 step.add(suite=name, layer=layer.name, times=layer.times, **row)
-                missing.pop(row["arm"], None)
-        except RuntimeError as error:  # the device is lost; the next run leaves this call out
-            why = f"ended the process: {type(error).__name__}: {error}"[:300]
-            for arm in missing:
-                step.add("refused", line=str(call), arm=arm, why=why)
+        except RuntimeError as error:
+            if not step.is_lost():  # no arm by itself: the next run leaves this call out
+                why = f"{FATAL[1]}: {type(error).__name__}: {error}"[:300]
+                for arm in arms:
+                    step.refuse(str(call), arm, why)
             raise
+
+
+def watched(step: Step, **more: Any) -> Place:
+    """Return the device, whose arms are watched: what hangs or loses it is left out after that."""
+    from .cuda import Cuda, CudaPlace, is_lost
+
+    device = Cuda()
+    watch = Watch(step.refuse, partial(is_lost, device.settle), LOST)
+    return CudaPlace(device, watch=watch, **more)
 
 
 def cudnn(step: Step) -> None:
@@ -335,6 +367,7 @@ def properties(step: Step) -> None:
     """Hold every kernel to the oracle on a fixed list of small problems of many sizes."""
     from . import properties
 
+    compile_for(ours(), [parse(line).call for line in properties.lines()])
     wrong = [row for name in ours() for row in properties.check(step, name)]
     if wrong:
         raise SystemExit(f"{len(wrong)} lines are wrong, the first: {wrong[0]['line']}")
@@ -349,10 +382,11 @@ def marked(step: Step, tests: Path = TESTS) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "2")  # threads of so many processes spin in vain
     every = {path.relative_to(tests.parent).as_posix(): path for path in marked_files(tests)}
     rows = [row for row in step.before if row.get("what") == "marked-file"]
-    left = sorted(every.keys() - {row["file"] for row in rows if row["status"] in PASSED})
+    left = every.keys() - {row["file"] for row in rows if row["status"] in PASSED}
+    first = sorted(left, key=lambda name: (name not in PROOF, name))
     bad: list[str] = []
     with ThreadPoolExecutor(TESTED) as pool:
-        for done in as_completed([pool.submit(_tested, step, name, every[name]) for name in left]):
+        for done in as_completed([pool.submit(_tested, step, name, every[name]) for name in first]):
             row, said = done.result()
             print(said, flush=True)
             step.add("marked-file", **row)
@@ -389,22 +423,30 @@ def _tested(step: Step, name: str, path: Path) -> tuple[dict[str, Any], str]:
 
 
 def tuner(step: Step) -> None:
-    """Search the configurations of every backend that offers them, most weighted layers first."""
+    """Search the configurations of every backend that offers them, most weighted layers first.
+
+    Every line has its most promising configurations timed before any line has the rest.
+    """
     from . import tuner
-    from .cuda import Cuda, CudaPlace
 
     able = [name for name in ours() if tuner.is_tunable(name)]
     if not able:
         raise Absent(f"{', '.join(ours())}: no configurations(call)")
-    place, calls = CudaPlace(Cuda(), beside=False), list(points(TUNED, DTYPES[:1]))
-    for name in able:
-        search = tuner.Search(name, place, step.out, step.key, proven=proven(step))
-        for start in range(0, len(calls), TOGETHER):
-            chunk = [given for given in calls[start : start + TOGETHER] if not search.has(given[2])]
-            _compile_every(name, [call for _, _, call in chunk])
-            for given in chunk:
+    place, calls = watched(step, beside=False), list(points(TUNED, DTYPES[:1]))
+    searches = [tuner.Search(n, place, step.out, step.key, proven=proven(step)) for n in able]
+    for part in (tuner.FIRST, tuner.REST):
+        for search in searches:
+            left = [given for given in calls if not search.has(given[2], part)]
+            for given in ahead(left, partial(_compile_part, search, part), TOGETHER):
                 step.check_time()
-                search.add(*given)
+                search.add(*given, part)
+
+
+def _compile_part(search: Any, part: str, chunk: Sequence[Point]) -> None:
+    """Compile a part of the configurations of some calls, beside what is being timed."""
+    if hook := getattr(dispatch.load(search.backend), "compile_some", None):
+        wanted = [(call, search.untimed(call, part)) for _, _, call in chunk]
+        hook(_arch(), JOBS - 2, wanted)
 
 
 def proven(step: Step) -> set[str]:
@@ -412,13 +454,6 @@ def proven(step: Step) -> set[str]:
     rows = (row for row in step.before if row.get("what") == "marked-file")
     last = {row["file"]: row["status"] for row in rows}
     return {kernel for file, kernels in PROOF.items() if last.get(file) == 0 for kernel in kernels}
-
-
-def _compile_every(name: str, calls: Sequence[Call]) -> None:
-    """Compile all configurations of some calls side by side, which a search would one by one."""
-    hook = getattr(dispatch.load(name), "compile_all", None)
-    if hook is not None and calls:
-        hook(_arch(), JOBS, calls, every=True)
 
 
 def names(step: Step) -> None:
@@ -448,7 +483,6 @@ def sanitizer(step: Step) -> None:
 STEPS: dict[str, Callable[[Step], None]] = {
     "versions": versions,
     "canary": canary,
-    "compile": compile_,
     "properties": properties,
     "marked": marked,
     "peaks": probes,
@@ -464,17 +498,24 @@ STEPS: dict[str, Callable[[Step], None]] = {
     "sanitizer": sanitizer,
     "flat-loop": flat_loop,
     "names": names,
+    "compile": compile_,
 }
 
 
 def main(name: str, out: Path, seconds: float, key: str) -> int:
-    """Run a step; exit status 0 done, 3 out of time, 4 nothing to do here."""
+    """Run a step; exit status 0 done, 3 out of time, 4 nothing to do here, 5 the device is lost."""
+    step = Step(out, seconds, key)
     try:
-        STEPS[name](Step(out, seconds, key))
+        STEPS[name](step)
     except OutOfTime:
         print(f"{name}: time is up")
         return PARTIAL
     except Absent as reason:
         print(reason)
         return ABSENT
+    except RuntimeError as error:
+        if step.is_lost():
+            print(f"{type(error).__name__}: {error}")
+            return LOST
+        raise
     return 0

@@ -5,7 +5,7 @@ Nothing here knows a device; it calls the one it is given, so a stub can rehears
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf, sqrt
 from statistics import quantiles
@@ -48,6 +48,9 @@ class Stop:
         Samples an arm takes before the other has its turn.
     batch_s : float
         A hot sample is a batch of calls that lasts about so long.
+    at_most : float
+        Arms that may be dropped are not sampled further where their fastest sample, after two, is
+        above this multiple of the fastest of all.
     """
 
     samples: int = 10
@@ -55,6 +58,7 @@ class Stop:
     timeout_s: float = 15.0
     turn: int = 1
     batch_s: float = 0.0
+    at_most: float = inf
 
 
 @dataclass(frozen=True)
@@ -94,12 +98,13 @@ class Timing:
         return Timing(**{name: record[name] for name in Timing.__annotations__ if name in record})
 
 
-@dataclass
+@dataclass(eq=False)
 class _Arm:
     work: Work
     calls: int = 1
     seconds: list[float] = field(default_factory=list)
     mhz: list[float] = field(default_factory=list)
+    dropped: str = ""
 
     def noise(self) -> float:
         if len(self.seconds) < 2:
@@ -109,7 +114,12 @@ class _Arm:
 
 
 def measure(
-    arms: Mapping[str, Work], device: Device, stop: Stop = Stop(), *, cold: bool = False
+    arms: Mapping[str, Work],
+    device: Device,
+    stop: Stop = Stop(),
+    *,
+    cold: bool = False,
+    droppable: Collection[str] = (),
 ) -> dict[str, Timing]:
     """Return a Timing per arm, the arms taking turns in the order A B, B A, A B, ...
 
@@ -121,6 +131,8 @@ def measure(
     stop : Stop
     cold : bool
         One call a sample, caches flushed before it.
+    droppable : collection of str
+        Arms that need not be sampled to the end where they are slow: `Stop.at_most`.
 
     Returns
     -------
@@ -135,10 +147,21 @@ def measure(
         for arm in order:
             _turn(arm, device, stop, cold)
         order.reverse()
+        _drop(order, [arm for name, arm in running.items() if name in droppable], stop)
         gone = device.now() - start
-        if (unmet := _unmet(running.values(), stop)) == "" or gone >= stop.timeout_s:
+        if (unmet := _unmet(order, stop)) == "" or gone >= stop.timeout_s:
             late = f"{unmet} after {gone:.1f} s" if unmet else ""
             return {name: _timing(arm, stop, late) for name, arm in running.items()}
+
+
+def _drop(order: list[_Arm], droppable: list[_Arm], stop: Stop) -> None:
+    """Take the arms out of `order` that are slow beyond doubt, and say so in them."""
+    least = min(min(arm.seconds) for arm in order)
+    for arm in droppable:
+        behind = min(arm.seconds) / least if least else 1.0
+        if arm in order and len(arm.seconds) > 1 and behind > stop.at_most:
+            arm.dropped = f"{behind:.2f} of the fastest after {len(arm.seconds)} samples"
+            order.remove(arm)
 
 
 def _calls(work: Work, device: Device, stop: Stop) -> int:
@@ -174,7 +197,8 @@ def _timing(arm: _Arm, stop: Stop, late: str) -> Timing:
     noise = arm.noise() if len(seconds) > 1 else 1.0
     mhz = sorted(arm.mhz)[len(arm.mhz) // 2] if arm.mhz else None
     ms = (1e3 * value for value in (seconds[0], median, q3))
-    return Timing(*ms, len(seconds), arm.calls, noise, "" if met else late, mhz)
+    unmet = arm.dropped or ("" if met else late)
+    return Timing(*ms, len(seconds), arm.calls, noise, unmet, mhz)
 
 
 def verdict(ours: Timing, theirs: Timing) -> str:

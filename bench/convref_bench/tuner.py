@@ -1,8 +1,10 @@
-"""The tuner: every configuration of a backend on every line, judged first, losers kept too.
+"""The tuner: the configurations of a backend on every line, judged first, losers kept too.
 
-A backend offers ``configurations(call)``, and ``run(call, *operands, configuration=one)``; one that
-might hang, because no card has run it, is ``unproven``. What is written is the whole matrix, so
-that heuristics can be refitted where there is no such card.
+A backend offers ``configurations(call)``, the most promising first, and ``run(call, *operands,
+configuration=one)``; one that might hang, because no card has run it, is ``unproven``. The first
+few of a line are timed beside the references; the rest come when all lines have had that, beside
+the fastest so far. What is written is the whole matrix, so that heuristics can be refitted where
+there is no such card.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import platform
 import sys
 import time
 from collections.abc import Collection
-from dataclasses import asdict, is_dataclass
+from copy import copy
+from dataclasses import asdict, is_dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +29,12 @@ from convref.errors import ConvrefError, message
 
 from . import options, records, suite
 from .points import Place, configured, layout_of, point
+from .watch import is_fatal
 
 SOURCES = (".py", ".mojo", ".json", ".toml")
+FEW = 4  # configurations of a line that are timed before the rest of any line
+AT_MOST = 1.5  # of the fastest: what is slower at a glance is not timed to the end
+FIRST, REST, ALL = "first", "rest", "all"  # parts of a line's configurations
 
 
 def is_tunable(name: str) -> bool:
@@ -102,50 +110,102 @@ class Search:
         key: str = "",
         proven: Collection[str] | None = None,
     ) -> None:
-        self.backend, self.place, self.out, self.proven = backend, place, out, proven
+        self.backend, self.out, self.proven = backend, out, proven
+        self.place = copy(place)
+        self.place.stop = replace(place.stop, at_most=AT_MOST)
         self.sources = source_hash(dispatch.load(backend))
         self.head = {"backend": backend, "sources": self.sources, "key": key}
-        self.head |= {} if proven is None else {"proven": sorted(proven)}
-        rows = [row for row in records.read(out)[0] if self.head.items() <= row.items()]
-        rows = [row for row in rows if row.get("proven") == self.head.get("proven")]
-        self.done = {row["line"] for row in rows if row.get("what") == "searched"}
-        if not any(row.get("what") == "tuning" for row in rows):
+        rows = [row for row in records.read(out)[0] if self._is_mine(row)]
+        self.searched = {(row["line"], row["part"]) for row in rows if row["what"] == "searched"}
+        self.lost = {row["line"] for row in rows if "lost" in row}
+        self.ms: dict[str, dict[str, float]] = {}
+        for row in rows:
+            self._keep(row)
+        if not any(row["what"] == "tuning" for row in rows):
             records.append(out, {"what": "tuning", **self.head, **machine()})
 
-    def has(self, call: Call) -> bool:
-        """Return whether a call was searched before."""
-        return str(call) in self.done
+    def _is_mine(self, row: records.Record) -> bool:
+        """Return whether a record was made by this search, or says what this one leaves out."""
+        told = row.get("key") == self.head["key"] and is_fatal(row)
+        return self.head.items() <= row.items() or told
 
-    def add(self, network: str, layer: suite.Layer, call: Call) -> list[records.Record]:
-        """Time every configuration of a call beside the references; return the records."""
+    def _keep(self, row: records.Record) -> None:
+        if row["what"] in ("tuned", "absent", "refused"):
+            self.ms.setdefault(row["line"], {})[row["arm"]] = row.get("median_ms", inf)
+
+    def has(self, call: Call, part: str = ALL) -> bool:
+        """Return whether there is nothing left to do for a part of a call's configurations."""
+        begun = part == FIRST and (str(call), part) in self.searched
+        return begun or str(call) in self.lost or not self._left(call)
+
+    def _left(self, call: Call) -> list[str]:
+        """Return the arms that have not been timed and may be, the most promising first."""
+        known, every = self.ms.get(str(call), {}), self.every(call)
+        arms = [f"{self.backend}@{index}" for index, one in enumerate(every) if self.may(one)]
+        return [arm for arm in arms if arm not in known]
+
+    def every(self, call: Call) -> tuple[Any, ...]:
+        """Return the configurations of a call, none where the backend does not compute it."""
         backend, _ = configured(self.backend, call)
-        if self.has(call) or backend.supports(call) is not None:
-            return []
-        every = tuple(backend.configurations(call))
-        arms = [
-            f"{self.backend}@{index}"
-            for index, one in enumerate(every)
-            if self.proven is None
-            or not getattr(one, "unproven", False)
-            or one.kernel in self.proven
-        ]
+        return tuple(backend.configurations(call)) if backend.supports(call) is None else ()
+
+    def may(self, one: Any) -> bool:
+        """Return whether a configuration is known not to hang."""
+        unproven = self.proven is not None and getattr(one, "unproven", False)
+        return not unproven or one.kernel in (self.proven or ())
+
+    def _best(self, call: Call, ours: bool) -> list[str]:
+        """Return the fastest arm of a call so far, of ours or of the references; none of none."""
+        known = self.ms.get(str(call), {}).items()
+        found = {arm: ms for arm, ms in known if ("@" in arm) == ours and ms < inf}
+        return [min(found, key=lambda arm: found[arm])] if found else []
+
+    def arms(self, call: Call, part: str) -> list[str]:
+        """Return what is timed together: configurations first, then what they are compared with."""
+        left = self._left(call)
+        if part == REST:
+            return [*left, *self._best(call, ours=True), *self._best(call, ours=False)]
         same = f"torch.{layout_of(call)}"
         references = [arm for arm in self.place.references if arm != same]
+        return [*(left if part == ALL else left[:FEW]), *references]
+
+    def untimed(self, call: Call, part: str) -> list[Any]:
+        """Return the configurations that `add` would time for the first time."""
+        if self.has(call, part):
+            return []
+        every, left = self.every(call), self._left(call)
+        return [every[_index(arm)] for arm in (left[:FEW] if part == FIRST else left)]
+
+    def add(
+        self, network: str, layer: suite.Layer, call: Call, part: str = ALL
+    ) -> list[records.Record]:
+        """Time a part of a call's configurations; return the records."""
+        if self.has(call, part):
+            return []
+        every, arms = self.every(call), self.arms(call, part)
+        mine = [arm for arm in arms if "@" in arm]
         about = {"suite": network, "layer": layer.name, "times": layer.times, **self.head}
-        searched, found = {"what": "searched", "line": str(call), **self.head}, []
+        searched = {"what": "searched", "line": str(call), "part": part, **self.head}
+        found = []
         try:
-            for row in point(self.place, call, [*arms, *references]):
-                _, at, index = row["arm"].partition("@")
-                row |= {"configuration": describe(every[int(index)])} if at else {}
+            for row in point(self.place, call, arms, droppable=mine):
+                if row["arm"] in mine:
+                    row["configuration"] = describe(every[_index(row["arm"])])
                 row["what"] = {"point": "tuned"}.get(row["what"], row["what"])
                 found.append({**about, **row})
                 records.append(self.out, found[-1])
-        except RuntimeError as error:  # the device is lost; the next run leaves this call out
-            records.append(self.out, {**searched, "lost": str(error)[:300]})
-            raise
+                self._keep(row)
+        except RuntimeError as error:
+            if not any(map(is_fatal, records.read(self.out)[0][-1:])):
+                records.append(self.out, {**searched, "lost": str(error)[:300]})
+            raise  # the device is lost; the next run leaves the arm out, or else the call
         records.append(self.out, searched)
-        self.done.add(str(call))
+        self.searched.add((str(call), part))
         return found
+
+
+def _index(arm: str) -> int:
+    return int(arm.partition("@")[2])
 
 
 def main(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -113,20 +113,24 @@ class TritonBackend:
         """Return every buffer of a plan on CPU tensors."""
         return interpreted.run(made, tensors)
 
-    def compile_all(
-        self, arch: str, jobs: int, calls: Iterable[Call], *, every: bool = False
+    def compile_all(self, arch: str, jobs: int, calls: Iterable[Call]) -> str:
+        """Compile, in `jobs` processes, what `calls` take."""
+        able = ((call, [None]) for call in calls if self.supports(call) is None)
+        return self.compile_some(arch, jobs, able)
+
+    def compile_some(
+        self, arch: str, jobs: int, wanted: Iterable[tuple[Call, Sequence[Choice | None]]]
     ) -> str:
-        """Compile, in `jobs` processes, what `calls` take, or `every` configuration of them."""
+        """Compile, in `jobs` processes, configurations of calls; None is the one that is taken."""
         plans = (
             plan(call, operands(call), choice, arch=arch)
-            for call in calls
-            if self.supports(call) is None
-            for choice in (offered(call, operands(call), arch) if every else [None])
+            for call, choices in wanted
+            for choice in choices
         )
-        wanted = {made.key: made for each in plans for made in gpu.specialisations(each)}
-        results = aot.compile_all(wanted.values(), arch, jobs)
+        every = {made.key: made for each in plans for made in gpu.specialisations(each)}
+        results = aot.compile_all(every.values(), arch, jobs)
         refused = [result for result in results if isinstance(result, Exception)]
-        return "; ".join((f"{len(wanted)} binaries, {len(refused)} refused", *map(str, refused)))
+        return "; ".join((f"{len(every)} binaries, {len(refused)} refused", *map(str, refused)))
 
     def passed_over(self, call: Call) -> str | None:
         """Return why "auto" leaves a call to others; None if we were faster on this card, twice."""
