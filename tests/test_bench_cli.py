@@ -49,7 +49,7 @@ def test_the_other_commands_stay(seen):
     listed = invoke("suites")
     assert listed.exit_code == 0
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").output)
-    for name in ("suites", "compare", "report", "tune", "regret", "keep", "cpu", "gpu"):
+    for name in ("suites", "compare", "report", "tune", "regret", "fit", "keep", "cpu", "gpu"):
         assert name in text
     assert seen == []
 

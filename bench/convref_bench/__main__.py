@@ -56,6 +56,8 @@ def _files(commands: Any) -> None:
         "regret", help="what a refitted heuristic loses, network by network"
     )
     regret.add_argument("matrix", type=Path)
+    fit = commands.add_parser("fit", help="find the figures of the estimate of time in a matrix")
+    fit.add_argument("matrix", type=Path)
     commands.add_parser("suites", help="list the suites")
 
 
@@ -149,6 +151,12 @@ def _run_regret(given: argparse.Namespace) -> int:
     return refit.main(given.matrix)
 
 
+def _run_fit(given: argparse.Namespace) -> int:
+    from . import fit
+
+    return fit.main(given.matrix)
+
+
 def _run_suites(given: argparse.Namespace) -> int:
     from convref.problem import FAMILY
 
@@ -172,6 +180,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "report": _run_report,
     "keep": _run_keep,
     "regret": _run_regret,
+    "fit": _run_fit,
     "suites": _run_suites,
 }
 

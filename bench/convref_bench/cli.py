@@ -42,9 +42,10 @@ def cpu(out: Path = RESULTS / "cpu.jsonl", threads: int = 2) -> None:
 
 
 @app.command()
-def gpu(out: Path = RESULTS / "gpu", seconds: float = 540.0) -> None:
-    """Go through the steps of `make gpu`, or on with those that are missing."""
-    raise typer.Exit(main(["gpu", "--out", str(out), "--seconds", str(seconds)]))
+def gpu(out: Path = RESULTS / "gpu", seconds: float = 540.0, steps: str = "") -> None:
+    """Go through the steps of `make gpu`, or some of them, or on with those that are missing."""
+    words = ["--out", str(out), "--seconds", str(seconds), "--steps", steps]
+    raise typer.Exit(main(["gpu", *words]))
 
 
 @app.command()
@@ -106,6 +107,12 @@ def tune(
 def keep(records: Path = RESULTS / "gpu" / "gpu.jsonl", folder: Path = RESULTS / "cards") -> None:
     """Distil a GPU run into the small files that are committed, one a card."""
     raise typer.Exit(main(["keep", str(records), "--folder", str(folder)]))
+
+
+@app.command()
+def fit(matrix: Path) -> None:
+    """Find the figures of the estimate of time in a time matrix, and say what its order loses."""
+    raise typer.Exit(main(["fit", str(matrix)]))
 
 
 @app.command()
