@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -90,6 +91,16 @@ def test_a_float32_accumulation_in_16_bits_is_convicted_on_exact_data():
     assert float(total[0]) == 256.0
     assert not judge(case.call, (x, w, None), (total.reshape(1, 1, 1),), Numerics("rn32"))
     assert judge(case.call, (x, w, None), (total.reshape(1, 1, 1),), Numerics("rn32", stages=300))
+
+
+def test_only_the_results_that_are_named_are_judged():
+    case = parse("max_pool.fprop:n1c2_i6_f2_s2:fill=ramp")
+    y, indices = oracle.evaluate(case.call, *operands(case))
+    judge_of = partial(judge, case.call, operands(case), numerics=Numerics("rn32"))
+    assert judge_of((y, None), only=("y",))
+    assert judge_of((y + 1, None), only=("y",)).role == "y"
+    assert judge_of((y, None)).reason == "indices is absent, the mask says otherwise"
+    assert judge_of((None, indices + 1), only=("indices",)).role == "indices"
 
 
 MODELS = [

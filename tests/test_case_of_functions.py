@@ -1,0 +1,299 @@
+"""Every public function by `case_of` and `assert_correct`, as users call it: layouts, N missing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import convref
+from convref import ConvrefError, api
+from convref.commands import app
+from convref.conformance.engine import Engine, Limits
+from convref.conformance.operands import operands
+from convref.conformance.worker import Report, Task
+
+SPACE = {1: (6,), 2: (6, 5), 3: (6, 5, 4)}
+FUNCTIONS = [name for name in api.__all__ if name not in ("case_of", "assert_correct")]
+
+
+def data(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype("f4")
+
+
+def rank_of(name: str) -> int:
+    found = re.search(r"([123])d", name)
+    return int(found[1]) if found else 2
+
+
+def stem_of(name: str) -> str:
+    return re.sub(r"_(backward|jvp|double_backward)$", "", name)
+
+
+WINDOW = {"kernel_size": 3, "stride": 2, "padding": 1}
+IMAGE: dict[str, Any] = {"layout": None}
+CHANNEL = {"weight": data(4, seed=1), "bias": data(4, seed=2)}
+RUNNING = {"running_mean": data(4, seed=3), "running_var": data(4, seed=4) ** 2}
+INTERPOLATION = {"scale_factor": 1.5, "mode": "linear"}
+
+# What the functions of a stem are given, beside an image, by the names of their parameters.
+GIVEN: dict[str, dict[str, Any]] = {
+    "max_pool": {**WINDOW, "ceil_mode": True, "dilation": 2},
+    "avg_pool": {**WINDOW, "count_include_pad": False},
+    "lp_pool": {"kernel_size": 2, "norm_type": 3.0, "padding": 0},
+    "adaptive_max_pool": {"output_size": 3},
+    "adaptive_avg_pool": {"output_size": 4},
+    "max_unpool": {"kernel_size": 2},
+    "global_lp_pool": {"norm_type": 1.0},
+    "batch_norm": {**CHANNEL, **RUNNING, "eps": 1e-3},
+    "batch_norm_statistics": {**CHANNEL, **RUNNING, "momentum": 0.3},
+    "group_norm": {**CHANNEL, "num_groups": 2},
+    "instance_norm": CHANNEL,
+    "layer_norm": {"normalized_shape": 5, "weight": data(5, seed=1), "bias": data(5, seed=2)},
+    "interpolate": INTERPOLATION,
+    "resize": {"sizes": 4, "mode": "cubic"},
+    "leaky_relu": {"negative_slope": 0.2},
+    "gelu": {"approximate": "tanh"},
+    "softmax": {"dim": -1},
+    "log_softmax": {"dim": 1},
+    "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
+    "unfold": {"kernel_size": 2, "padding": "same"},
+    "fold": {"kernel_size": 2, "output_size": (3, 3)},
+    "convolution": {"bias": data(2, seed=3), "stride": 2, "padding": 1, "dilation": 1},
+    "conv": {"bias": data(2, seed=3), "stride": 2, "padding": "same_upper"},
+    "conv_transpose": {"bias": data(2, seed=3), "stride": 2, "output_padding": 1},
+}
+ATEN = {"transposed": False, "output_padding": 0, "groups": 1, "bias_sizes": None}
+ATEN |= {"output_mask": (True, False, True)}
+
+
+def parameters(name: str) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(getattr(convref, name)).parameters)
+
+
+def pool_of(name: str) -> dict[str, Any]:
+    """Return values for the parameters of a function, but cotangents."""
+    stem, rank = re.sub(r"[123]d$", "", stem_of(name)), rank_of(name)
+    x = data(2, 4, *SPACE[rank])
+    values = {"input": x, **GIVEN.get(stem, {})}
+    if stem.startswith("conv"):
+        values["weight"] = data(
+            *((4, 2) if stem == "conv_transpose" else (2, 4)), *(3, 2, 3)[:rank]
+        )
+        values |= ATEN if stem == "convolution" else {}
+    if stem == "max_unpool":
+        values["indices"] = np.arange(x.size).reshape(x.shape) % (x[0, 0].size * 2**rank)
+    if stem == "cross_entropy":
+        values["target"] = np.arange(x[:, 0].size).reshape(x[:, 0].shape) % 4
+    if stem == "fold":
+        values["input"] = data(2, 12, 4)
+    return values
+
+
+def call_of(name: str) -> dict[str, Any]:
+    """Return a call of a function: all that it takes, by name."""
+    values, stem = pool_of(name), stem_of(name)
+    wanted = parameters(name)
+    forward = parameters(stem)
+    if "grad_output" in wanted:
+        first = {k: v for k, v in values.items() if k in forward}
+        training = {"training": True} if stem == "batch_norm" else {}
+        y = getattr(convref, stem)(**first, **training)
+        values["grad_output"] = np.asarray(data(*y.shape, seed=5))
+    for outer in ("input", "weight", "bias"):
+        values[f"grad_grad_{outer}"] = values.get(outer)
+    names = [k for k in ("input", "weight", "bias") if k in forward and k not in wanted]
+    values["primals"] = tuple(map(values.get, names))
+    values["tangents"] = tuple(None if v is None else v[::-1].copy() for v in values["primals"])
+    return {k: values[k] for k in wanted if k in values}
+
+
+def listed(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def changed(array: Any, index: tuple[int, ...]) -> Any:
+    wrong = np.array(array)
+    wrong[index] = 3 * wrong[index] + 7
+    return wrong
+
+
+def judge_of(name: str, arguments: dict[str, Any]) -> Callable[[Any], None]:
+    return lambda got: convref.assert_correct(got, name, (), accuracy="rn32", **arguments)
+
+
+def seen_when_wrong(name: str, arguments: dict[str, Any], results: tuple[Any, ...]) -> None:
+    """Raise unless every result is found right, and wrong with one other element, at its place."""
+    judge = judge_of(name, arguments)
+    judge(results)
+    for place, result in enumerate(results):
+        if result is None:
+            with pytest.raises(AssertionError, match=f"result {place} is present, needs None"):
+                judge((*results[:place], arguments["input"], *results[place + 1 :]))
+            continue
+        index = tuple(size - 1 for size in result.shape)
+        with pytest.raises(AssertionError) as caught:
+            judge((*results[:place], changed(result, index), *results[place + 1 :]))
+        assert re.match(rf"wrong: \w+\[{', '.join(map(str, index))}\] is ", str(caught.value))
+        line = str(caught.value).partition("\n  ")[2]
+        assert str(convref.parse(line)) == line
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_function_returns_is_right_and_else_is_wrong(name: str) -> None:
+    arguments = call_of(name)
+    results = listed(getattr(convref, name)(**arguments, backend="numpy"))
+    seen_when_wrong(name, arguments, results)
+    case = convref.case_of(name, **arguments)
+    assert convref.parse(str(case)) == case
+    assert [None if a is None else a.dtype.name for a in operands(case)]
+
+
+def every(change: Callable[[Any], Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with each array changed, in tuples of primals and tangents too."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(one, value))
+        return change(value) if isinstance(value, np.ndarray) else value
+
+    return {name: one(value) for name, value in arguments.items()}
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if "layout" in parameters(n)])
+def test_channels_may_stand_last(name: str) -> None:
+    """Images and filters are views with their second axis last: the same call, the same line."""
+    arguments = call_of(name)
+    line = convref.case_of(name, **arguments)
+    arguments = every(lambda a: np.moveaxis(a, 1, -1) if a.ndim > 2 else a, arguments)
+    space = "DHW"[3 - rank_of(name) :]
+    arguments["layout"] = f"N{space}C"
+    if "weight_layout" in parameters(name):
+        arguments["weight_layout"] = f"I{space}O" if "transpose" in name else f"O{space}I"
+    results = listed(getattr(convref, name)(**arguments))
+    seen_when_wrong(name, arguments, results)
+    assert convref.case_of(name, **arguments) == line
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if re.search("pool.d", n)])
+def test_the_batch_may_be_missing(name: str) -> None:
+    arguments = every(lambda a: a[0], call_of(name))
+    results = listed(getattr(convref, name)(**arguments))
+    seen_when_wrong(name, arguments, results)
+    whole = every(lambda a: a[None], arguments)
+    assert convref.case_of(name, **arguments) == convref.case_of(name, **whole)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_tensors_are_arrays(name: str) -> None:
+    arguments = call_of(name)
+    tensors = every(torch.from_numpy, arguments)
+    results = listed(getattr(convref, name)(**tensors, backend="numpy"))
+    assert {type(r) for r in results if r is not None} == {torch.Tensor}
+    judge_of(name, tensors)(results)
+    assert convref.case_of(name, **tensors) == convref.case_of(name, **arguments)
+
+
+def test_every_line_runs() -> None:
+    lines = [str(convref.case_of(name, **call_of(name))) for name in FUNCTIONS]
+    counts: Counter[str] = Counter()
+    with Engine("numpy", limits=Limits(60)) as engine:
+        task = Task(lines=tuple(lines))
+        engine.run(iter([task]), lambda _, report: counts.update(verdicts(report)))
+    assert counts == {"pass": len(lines)}
+
+
+def verdicts(report: Report) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for key, number in report.counts.items():
+        found[key[3]] += number
+    return found
+
+
+def test_a_line_is_taken_by_the_command_that_the_message_is_for() -> None:
+    x = data(2, 3, 7, 8)
+    y = convref.max_pool2d(x, 3, 2, ceil_mode=True)
+    with pytest.raises(AssertionError) as caught:
+        convref.assert_correct(y + 1, "max_pool2d", (x, 3, 2), ceil_mode=True)
+    line = str(caught.value).partition("\n  ")[2]
+    assert line == "max_pool.fprop:n2c3_i7x8_f3x3_s2:ceil=1"
+    found = CliRunner().invoke(app, ["run", line, "--backend", "numpy"])
+    assert (found.exit_code, "pass" in found.output) == (0, True), found.output
+
+
+def test_statistics_and_indices_are_found_again_where_they_are_left_out() -> None:
+    x, dy = data(3, 4, 5), data(3, 4, 5, seed=1)
+    mean, rstd = convref.batch_norm_statistics(x)[1:3]
+    kept = convref.case_of("batch_norm_backward", dy, x, mean=mean, rstd=rstd)
+    assert convref.case_of("batch_norm_backward", dy, x) == kept
+    assert convref.case_of("batch_norm.backward", dy, x, None, mean, rstd) == kept
+    got = convref.batch_norm_backward(dy, x)
+    convref.assert_correct(got, "batch_norm_backward", (dy, x), accuracy="rn32")
+    convref.assert_correct(got, "batch_norm.backward", (dy, x, None, mean, rstd), accuracy="rn32")
+    other = {"mean": mean + 1, "rstd": rstd}
+    with pytest.raises(AssertionError, match=r"^wrong: dx\["):
+        convref.assert_correct(got, "batch_norm_backward", (dy, x), accuracy="rn32", **other)
+    y, at = convref.max_pool1d(x, 2, return_indices=True)
+    dx = convref.max_pool1d_backward(y, x, 2)
+    for indices in (None, at):
+        convref.assert_correct(dx, "max_pool1d_backward", (y, x, 2), indices=indices)
+    with pytest.raises(AssertionError, match=r"^suspect: dx\["):  # of undeclared arithmetic
+        convref.assert_correct(dx, "max_pool1d_backward", (y, x, 2), indices=at ^ 1)
+
+
+def test_only_what_a_function_returns_is_judged() -> None:
+    x = data(2, 3, 8)
+    y, at = convref.max_pool1d(x, 2, return_indices=True)
+    convref.assert_correct(y, "max_pool1d", (x, 2))
+    convref.assert_correct((y, at), "max_pool1d", (x, 2), return_indices=True)
+    with pytest.raises(AssertionError, match="got 1 results, needs 2: y, indices"):
+        convref.assert_correct(y, "max_pool1d", (x, 2), return_indices=True)
+    with pytest.raises(AssertionError, match="got 2 results, needs 1: y"):
+        convref.assert_correct((y, at), "max_pool1d", (x, 2))
+    wrong = at.copy()
+    wrong[1, 2, 3] = 0
+    with pytest.raises(AssertionError, match=r"^wrong: indices\[1, 2, 3\] is 0, exactly "):
+        convref.assert_correct((y, wrong), "max_pool.fprop", (x,), kernel_size=2)
+
+
+def test_a_loss_may_be_a_number() -> None:
+    x, target = data(3, 4), np.array([1, 3, -100])
+    loss = convref.cross_entropy(x, target)[()]
+    assert isinstance(loss, np.generic)
+    convref.assert_correct(loss, "cross_entropy", (x, target), accuracy="rn32")
+    with pytest.raises(AssertionError, match=r"^wrong: y\[\] is "):
+        convref.assert_correct(loss + 1, "cross_entropy", (x, target), accuracy="rn32")
+
+
+def test_values_that_no_call_has_are_refused() -> None:
+    x, at = data(1, 1, 2), np.array([[[0, 9]]])
+    with pytest.raises(ConvrefError, match="need a position from 0 to 3"):
+        convref.assert_correct(np.zeros((1, 1, 4), "f4"), "max_unpool1d", (x, at, 2))
+
+
+def test_a_view_is_said_as_it_lies() -> None:
+    x = data(2, 9, 8, 8)
+    lines = {
+        "x.step2w": x[..., ::2],
+        "x.step3c.step4h": x[:, ::3, ::4],
+        "nhwc": np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+        "x.expandn": np.broadcast_to(x[:1], x.shape),
+        "": x[..., ::-1],  # no line has negative strides
+    }
+    for memory, array in lines.items():
+        case = convref.case_of("relu", array)
+        assert str(case).partition("mem=")[2] == memory
+        assert convref.parse(str(case)) == case
+    whole = x[
+        :, :, 1:, 1:
+    ]  # a crop of rows and columns: its rows are 7 apart, as of no wider buffer
+    assert convref.case_of("relu", whole).call.spec("x") == convref.Spec()
+    half = convref.case_of("relu", torch.from_numpy(x).bfloat16()).call
+    assert half.dtype == "bf16"
