@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,31 @@ from . import build, conv, library, norm, pool
 
 Array = np.ndarray[Any, Any]
 ALONE = 10**7  # products up to which one thread is done before a second one has started
-CALLS = 1024  # calls of which the size is remembered
+CALLS = 1024  # calls of which the facts are remembered
+
+
+class Need(NamedTuple):
+    """An array of a call: its shape and type, and of a result the operand that it lies like."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    model: str | None = None
+
+
+class Facts(NamedTuple):
+    """What is the same whenever a call is made.
+
+    Parameters
+    ----------
+    operands, results : dict of str to Need or None
+        By role; None where there is none, or none is wanted.
+    small : bool
+        Whether the call is too small for threads.
+    """
+
+    operands: dict[str, Need | None]
+    results: dict[str, Need | None]
+    small: bool
 
 
 class MojoBackend:
@@ -68,28 +92,32 @@ class MojoBackend:
         UnsupportedError
             If `supports` gives a reason.
         """
-        given = self._given(call, operands)
-        outputs = [
-            result(call, role, given) if role in call.wanted else None
-            for role in call.signature.results
-        ]
-        self._compute(call, given, outputs)
+        facts = _facts(call)
+        given = self._given(call, facts, operands)
+        outputs = {role: need and _made(need, given) for role, need in facts.results.items()}
+        self._compute(call, facts, given, outputs)
         template = next(a for a in operands if a is not None)
-        return tuple(None if r is None else like(r, template) for r in outputs)
+        return tuple(None if r is None else like(r, template) for r in outputs.values())
 
-    def _given(self, call: Call, operands: tuple[Any, ...]) -> dict[str, Array | None]:
+    def _given(
+        self, call: Call, facts: Facts, operands: tuple[Any, ...]
+    ) -> dict[str, Array | None]:
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
-        return {role: checked(call, role, a) for role, a in zip(call.roles, operands)}
+        return {
+            role: _checked(call, role, a, need)
+            for (role, need), a in zip(facts.operands.items(), operands)
+        }
 
     def _compute(
         self,
         call: Call,
+        facts: Facts,
         given: dict[str, Array | None],
-        outputs: tuple[Array | None, ...] | list[Array | None],
+        outputs: dict[str, Array | None],
     ) -> None:
-        alone = _is_small(call) and not self.always
-        results = {r: out for r, out in zip(call.signature.results, outputs) if out is not None}
+        alone = facts.small and not self.always
+        results = {r: out for r, out in outputs.items() if out is not None}
         FAMILIES[call.op](call, given, results, 1 if alone else self.count or library.cores())
 
     @contextmanager
@@ -121,37 +149,61 @@ class MojoBackend:
 
 
 @lru_cache(CALLS)
-def _is_small(call: Call) -> bool:
-    """Return whether a call is too small for threads."""
-    return call.problem.work() < ALONE
+def _facts(call: Call) -> Facts:
+    present = {role: call.is_present(role) for role in call.roles}
+    operands = {role: _need(call, role) if here else None for role, here in present.items()}
+    results = {
+        role: _need(call, role, _model(call, role, operands)) if role in call.wanted else None
+        for role in call.signature.results
+    }
+    return Facts(operands, results, call.problem.work() < ALONE)
+
+
+def _need(call: Call, role: str, model: str | None = None) -> Need:
+    return Need(call.problem.shape(role), dtypes.numpy_dtype(call.dtype_of(role)), model)
+
+
+def _model(call: Call, role: str, operands: dict[str, Need | None]) -> str | None:
+    """Return the operand whose order of axes a result has: one of the same kind, or an image."""
+    rank = len(call.problem.shape(role))
+    fitting = [r for r, need in operands.items() if need and len(need.shape) == rank]
+    same = [r for r in fitting if BASE_ROLE[r] == BASE_ROLE[role]]
+    images = [r for r in fitting if BASE_ROLE[r] in "xy"]
+    return next(iter(same + images), None)
 
 
 def checked(call: Call, role: str, operand: Any) -> Array | None:
     """Return an operand as an array that the kernels can read, strides kept where possible."""
+    return _checked(call, role, operand, _facts(call).operands[role])
+
+
+def _checked(call: Call, role: str, operand: Any, need: Need | None) -> Array | None:
     array = None if operand is None else to_numpy(operand)
-    need = (call.problem.shape(role), call.dtype_of(role)) if call.is_present(role) else None
-    got = None if array is None else (array.shape, dtypes.code_of(array.dtype))
-    if got != need:
-        where = f"{call.op}.{call.pass_}"
-        raise ConvrefError(message(where, f"{role} is {got}, needs {need}", call))
-    if array is None:
+    if array is None and need is None:
         return None
-    whole = all(stride % array.itemsize == 0 for stride in array.strides)
-    if whole and array.dtype.isnative and array.flags.aligned:
-        return array
-    return array.astype(array.dtype.newbyteorder("="), order="C")
+    if array is not None and need is not None and array.shape == need.shape:
+        if array.dtype == need.dtype and array.flags.aligned:  # strides are whole numbers then
+            return array
+        if dtypes.code_of(array.dtype) == dtypes.code_of(need.dtype):
+            return array.astype(need.dtype, order="C")
+    got = None if array is None else (array.shape, dtypes.code_of(array.dtype))
+    wanted = None if need is None else (need.shape, dtypes.code_of(need.dtype))
+    where = f"{call.op}.{call.pass_}"
+    raise ConvrefError(message(where, f"{role} is {got}, needs {wanted}", call))
 
 
-def result(call: Call, role: str, given: dict[str, Array | None]) -> Array:
+def result(call: Call, role: str, given: dict[str, Array]) -> Array:
     """Return memory for a result, its axes ordered as those of the operand it belongs to."""
-    base, shape = BASE_ROLE[role], call.problem.shape(role)
-    dtype = dtypes.numpy_dtype(call.dtype_of(role))
-    same = [a for r, a in given.items() if a is not None and BASE_ROLE[r] == base]
-    images = [a for r, a in given.items() if a is not None and BASE_ROLE[r] in "xy"]
-    models = [a for a in (*same, *images) if a.ndim == len(shape)]
-    if not models:
-        return np.empty(shape, dtype)
-    return np.empty_like(models[0], dtype, order="K", shape=shape, subok=False)
+    need = _facts(call).results[role]
+    assert need is not None
+    return _made(need, given)
+
+
+def _made(need: Need, given: Mapping[str, Array | None]) -> Array:
+    if need.model is None:
+        return np.empty(need.shape, need.dtype)
+    model = given[need.model]
+    return np.empty_like(model, need.dtype, order="K", shape=need.shape, subok=False)
 
 
 class IntoBackend(MojoBackend):
@@ -162,7 +214,9 @@ class IntoBackend(MojoBackend):
 
     def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
         """Write the results into the arrays `outputs`, by role, None where masked off."""
-        self._compute(call, self._given(call, operands), outputs)
+        facts = _facts(call)
+        given = self._given(call, facts, operands)
+        self._compute(call, facts, given, dict(zip(facts.results, outputs)))
 
 
 FAMILIES = {

@@ -96,15 +96,13 @@ def scratch(size: int, slot: str) -> int:
     """Return the address of `size` bytes that belong to this thread until it asks again."""
     if size == 0:
         return 0
-    held = getattr(_own, slot, None)
-    if held is None or held.nbytes < size + ALIGNMENT:
+    room, address, _ = getattr(_own, slot, (0, 0, None))
+    if room < size:
         held = np.empty(size + ALIGNMENT, np.uint8)
-        if held.nbytes <= KEPT:
-            setattr(_own, slot, held)
-        else:
-            _own.large = held
-    address = held.ctypes.data
-    return int(address + -address % ALIGNMENT)
+        start = int(held.ctypes.data)
+        address = start + -start % ALIGNMENT
+        setattr(_own, slot if size <= KEPT else "large", (size, address, held))
+    return address
 
 
 def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,17 @@ from .structures import Source, Word
 
 Array = np.ndarray[Any, Any]
 Strides = tuple[int, ...]
+LAYOUTS = 4096  # shapes and strides that are remembered
 
 
 def strides_of(array: Array) -> Strides:
     """Return the strides in elements, those of axes with one position zero."""
-    size = array.itemsize
-    return tuple(0 if n == 1 else s // size for n, s in zip(array.shape, array.strides))
+    return _elements(array.shape, array.strides, array.itemsize)
+
+
+@lru_cache(LAYOUTS)
+def _elements(shape: tuple[int, ...], strides: Strides, size: int) -> Strides:
+    return tuple(0 if n == 1 else s // size for n, s in zip(shape, strides))
 
 
 def spatial(strides: Strides) -> Strides:
@@ -38,7 +44,11 @@ def table(values: Sequence[int]) -> tuple[int, Any]:
 
 def source(array: Array) -> Source:
     """Return an array (N, C, *space) with its address."""
-    strides = strides_of(array)
-    return Source(
-        array.ctypes.data, strides[0], channel(strides, array.shape[1]), *spatial(strides)
-    )
+    return Source(array.ctypes.data, *_lying(array.shape, array.strides, array.itemsize))
+
+
+@lru_cache(LAYOUTS)
+def _lying(shape: tuple[int, ...], strides: Strides, size: int) -> Strides:
+    """Return the strides n, c, z, y and x."""
+    found = _elements(shape, strides, size)
+    return found[0], channel(found, shape[1]), *spatial(found)

@@ -11,7 +11,7 @@ Every pass but double backward is two steps. With z = (x - mean) rstd and m pixe
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,81 +22,61 @@ from convref.problem import FrozenNormProblem
 from .conv import CHANNELS
 from .library import function, spread
 from .memory import Array, source
-from .structures import Norm, Word
+from .structures import Norm, Source, Word
 
 OPS = ("batch_norm", "batch_norm_eval")
 PASSES = ("fprop", "backward", "jvp")
+VECTORS = ("mean", "rstd", "first", "second", "p", "q", "r")  # as the struct has them
 
 
-class Channels(NamedTuple):
-    """A launch's vectors of channels: what makes z of x, and the type of all such vectors."""
+class Images:
+    """What both kernels read of a call: x, and the vectors of channels that they share.
 
-    mean: Array
-    rstd: Array
-    threads: int
+    Parameters
+    ----------
+    call : Call
+    x : ndarray
+        Images (N, C, *space).
+    threads : int
+    """
 
-    def constant(self, value: float) -> Array:
-        """Return the same number for each channel."""
-        return np.full_like(self.mean, value)
+    def __init__(self, call: Call, x: Array, threads: int) -> None:
+        n, channels, *space = x.shape
+        self.dtype, self.threads, self.empty = call.dtype, threads, x.size == 0
+        wide = dtypes.numpy_dtype("f64" if call.dtype == "f64" else "f32")
+        vectors = np.zeros((len(VECTORS), channels), wide)  # (7, C)
+        self.mean, self.rstd, self.first, self.second, self.p, self.q, self.r = vectors
+        self.number = wide.type
+        first, apart = vectors.ctypes.data, vectors.strides[0]
+        self._places = [first + i * apart for i in range(len(VECTORS))]
+        sizes = (n, channels, *(1,) * (3 - len(space)), *space)
+        self._struct = Norm(*sizes, source(x), Source(), Source(), *self._places)
 
+    def sums(self, u: Array | None) -> tuple[Array, Array]:
+        """Return, for each channel, the sum of u and that of u z; u is z where there is none.
 
-def _struct(x: Array, u: Array | None, out: Array, z: Channels) -> Norm:
-    space = x.shape[2:]
-    p = Norm(*x.shape[:2], *(1,) * (3 - len(space)), *space)
-    p.x, p.out = source(x), source(out)
-    if u is not None:
-        p.u = source(u)
-    p.mean, p.rstd = z.mean.ctypes.data, z.rstd.ctypes.data
-    return p
+        The next call writes to the same memory.
+        """
+        p = self._struct
+        p.u, p.out = Source() if u is None else source(u), p.x
+        self._run("norm_sums", -(-p.channels // CHANNELS))
+        return self.first, self.second
 
+    def combine(self, u: Array | None, factors: tuple[Any, Any, Any], out: Array) -> None:
+        """Write z p + u q + r, with `factors` p, q and r of each channel; p may be None."""
+        p = self._struct
+        p.u, p.out = Source() if u is None else source(u), source(out)
+        p.p = 0 if factors[0] is None else self._places[VECTORS.index("p")]
+        for vector, factor in zip((self.p, self.q, self.r), factors):
+            if factor is not None:
+                vector[...] = factor
+        self._run("combine", p.images * p.size_z * p.size_y)
 
-def _run(name: str, dtype: str, p: Norm, units: int, threads: int) -> None:
-    run, address = function(name, dtype), ctypes.addressof(p)
-    spread(lambda low, high: run(Word(address), Word(low), Word(high)), units, threads)
-
-
-def sums(dtype: str, x: Array, u: Array | None, z: Channels) -> tuple[Array, Array]:
-    """Return, for each channel, the sum of u and that of u z; u is z where there is none."""
-    first, second = np.zeros_like(z.mean), np.zeros_like(z.mean)
-    if x.size:
-        p = _struct(x, u, x, z)
-        p.first, p.second = first.ctypes.data, second.ctypes.data
-        _run("norm_sums", dtype, p, -(-x.shape[1] // CHANNELS), z.threads)
-    return first, second
-
-
-def combine(
-    dtype: str, x: Array, u: Array | None, z: Channels, factors: tuple[Any, Any, Any], out: Array
-) -> None:
-    """Write z p + u q + r, with `factors` p, q and r of each channel, to `out`; p may be None."""
-    if x.size:
-        p = _struct(x, u, out, z)
-        p.p, p.q, p.r = (0 if v is None else v.ctypes.data for v in factors)
-        _run("combine", dtype, p, x.shape[0] * p.size_z * p.size_y, z.threads)
-
-
-def _moments(call: Call, x: Array, threads: int) -> tuple[Array, Array]:
-    """Return mean and variance in two passes over x."""
-    zero = np.zeros(x.shape[1], _wide(call))
-    first, _ = sums(call.dtype, x, x, Channels(zero, zero, threads))
-    mean = first / zero.dtype.type(call.problem.count)
-    _, second = sums(call.dtype, x, None, Channels(mean, np.ones_like(mean), threads))
-    return mean, second / zero.dtype.type(call.problem.count)
-
-
-def _wide(call: Call) -> Any:
-    return dtypes.numpy_dtype("f64" if call.dtype == "f64" else "f32")
-
-
-def _root(call: Call, variance: Array) -> Array:
-    return 1 / np.sqrt(variance + variance.dtype.type(call.problem.eps))
-
-
-def _vector(call: Call, array: Array | None, missing: float) -> Array:
-    """Return a vector of channels, wide."""
-    if array is None:
-        return np.full(call.problem.c, missing, _wide(call))
-    return np.ascontiguousarray(array.astype(_wide(call)))
+    def _run(self, name: str, units: int) -> None:
+        if self.empty:
+            return
+        run, address = function(name, self.dtype), ctypes.addressof(self._struct)
+        spread(lambda low, high: run(Word(address), Word(low), Word(high)), units, self.threads)
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
@@ -110,75 +90,86 @@ def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads:
     threads : int
     """
     with np.errstate(all="ignore"):  # what is not finite is not our business here
-        z, moments = _normal(call, given, threads)
-        scale = _vector(call, given.get("w"), 1) * z.rstd
+        images = Images(call, given["x"], threads)
+        moments = _normal(call, given, images)
+        w, b = _vector(images, given.get("w"), 1), _vector(images, given.get("b"), 0)
         if call.pass_ == "backward":
-            _backward(call, given, outputs, z, scale)
+            _backward(call, given, outputs, images, w * images.rstd)
             return
-        w, b = _vector(call, given.get("w"), 1), _vector(call, given.get("b"), 0)
-        combine(call.dtype, given["x"], None, z, (w, w, b), outputs["y"])
+        images.combine(None, (w, 0, b), outputs["y"])
         if call.pass_ == "jvp":
-            _tangent(call, given, outputs, z, scale)
+            _tangent(call, given, outputs, images, w * images.rstd)
         elif moments is not None:
-            _statistics(call, given, outputs, z, moments)
+            _statistics(call, given, outputs, images, moments)
 
 
-def _normal(
-    call: Call, given: dict[str, Any], threads: int
-) -> tuple[Channels, tuple[Array, Array] | None]:
-    """Return what makes z, and mean and variance where they are found here."""
-    if isinstance(call.problem, FrozenNormProblem):
-        mean, variance = _vector(call, given["rmean"], 0), _vector(call, given["rvar"], 0)
-        return Channels(mean, _root(call, variance), threads), None
+def _vector(images: Images, array: Array | None, missing: float) -> Any:
+    """Return a vector of channels, wide, or the number that stands for it."""
+    return images.number(missing) if array is None else array.astype(images.number)
+
+
+def _normal(call: Call, given: dict[str, Any], images: Images) -> tuple[Array, Array] | None:
+    """Find what makes z; return mean and variance where they are found here."""
     if "mean" in given:
-        saved = (_vector(call, given[role], 0) for role in ("mean", "rstd"))
-        return Channels(*saved, threads), None
-    moments = _moments(call, given["x"], threads)
-    return Channels(moments[0], _root(call, moments[1]), threads), moments
+        images.mean[...], images.rstd[...] = given["mean"], given["rstd"]
+        return None
+    frozen = isinstance(call.problem, FrozenNormProblem)
+    moments = (given["rmean"], given["rvar"]) if frozen else _moments(call, given["x"], images)
+    images.mean[...] = moments[0]
+    eps = images.number(call.problem.eps)
+    images.rstd[...] = 1 / np.sqrt(_vector(images, moments[1], 0) + eps)
+    return None if frozen else moments
+
+
+def _moments(call: Call, x: Array, images: Images) -> tuple[Array, Array]:
+    """Return mean and variance in two passes over x."""
+    count = images.number(call.problem.count)
+    images.mean[...] = images.sums(x)[0] / count
+    images.rstd[...] = 1
+    return images.mean.copy(), images.sums(None)[1] / count
 
 
 def _statistics(
     call: Call,
     given: dict[str, Any],
     outputs: dict[str, Any],
-    z: Channels,
+    images: Images,
     moments: tuple[Array, Array],
 ) -> None:
-    count, share = call.problem.count, z.mean.dtype.type(call.problem.momentum)
-    unbiased = moments[1] * z.mean.dtype.type(count / (count - 1))
-    outputs["mean"][...], outputs["rstd"][...] = z.mean, z.rstd
+    count, share = call.problem.count, images.number(call.problem.momentum)
+    unbiased = moments[1] * images.number(count / (count - 1))
+    outputs["mean"][...], outputs["rstd"][...] = images.mean, images.rstd
     for role, new in (("rmean", moments[0]), ("rvar", unbiased)):
         outputs[role][...] = (1 - share) * given[role] + share * new
 
 
-def _projected(call: Call, first: Array, second: Array, scale: Array) -> tuple[Array | None, Array]:
+def _projected(call: Call, first: Array, second: Array, scale: Array) -> tuple[Array | None, Any]:
     """Return p and r of scale P(u), given the sums of u; none where z does not depend on x."""
     if isinstance(call.problem, FrozenNormProblem):
-        return None, np.zeros_like(scale)
+        return None, 0
     count = scale.dtype.type(call.problem.count)
     return -scale * (second / count), -scale * (first / count)
 
 
 def _backward(
-    call: Call, given: dict[str, Any], outputs: dict[str, Any], z: Channels, scale: Array
+    call: Call, given: dict[str, Any], outputs: dict[str, Any], images: Images, scale: Array
 ) -> None:
-    dy, x = given["dy"], given["x"]
-    first, second = sums(call.dtype, x, dy, z)
+    first, second = images.sums(given["dy"])
     if "dx" in outputs:
         p, r = _projected(call, first, second, scale)
-        combine(call.dtype, x, dy, z, (p, scale, r), outputs["dx"])
+        images.combine(given["dy"], (p, scale, r), outputs["dx"])
     for role, found in (("dw", second), ("db", first)):
         if role in outputs:
             outputs[role][...] = found
 
 
 def _tangent(
-    call: Call, given: dict[str, Any], outputs: dict[str, Any], z: Channels, scale: Array
+    call: Call, given: dict[str, Any], outputs: dict[str, Any], images: Images, scale: Array
 ) -> None:
-    x, x_dot = given["x"], given.get("x_dot")
-    p = None if given.get("w_dot") is None else _vector(call, given["w_dot"], 0)
-    r = _vector(call, given.get("b_dot"), 0)
+    x_dot, w_dot = given.get("x_dot"), given.get("w_dot")
+    p = None if w_dot is None else _vector(images, w_dot, 0)
+    r = _vector(images, given.get("b_dot"), 0)
     if x_dot is not None:
-        of_z, constant = _projected(call, *sums(call.dtype, x, x_dot, z), scale)
+        of_z, constant = _projected(call, *images.sums(x_dot), scale)
         p, r = of_z if p is None else p if of_z is None else p + of_z, r + constant
-    combine(call.dtype, x, x_dot, z, (p, scale, r), outputs["y_dot"])
+    images.combine(x_dot, (p, scale, r), outputs["y_dot"])

@@ -74,11 +74,15 @@ def doubled(right):
     return lambda call, first, second, scale: right(call, 2 * first, second, scale)
 
 
-FAULTS = {"sums": exchanged, "_moments": exchanged, "_projected": doubled}
+FAULTS = (
+    (norm.Images, "sums", exchanged),
+    (norm, "_moments", exchanged),
+    (norm, "_projected", doubled),
+)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_wrong_step_is_found_out(name, monkeypatch):
+@pytest.mark.parametrize(("where", "name", "wrong"), FAULTS)
+def test_a_wrong_step_is_found_out(where, name, wrong, monkeypatch):
     assert verdicts() == {"pass"}
-    monkeypatch.setattr(norm, name, FAULTS[name](getattr(norm, name)))
+    monkeypatch.setattr(where, name, wrong(getattr(where, name)))
     assert "wrong" in verdicts()
