@@ -106,14 +106,12 @@ def to_numpy(array: Any) -> Array:
     """Return `array` as a NumPy array that shares its memory where it lies on the CPU."""
     if isinstance(array, np.ndarray):
         return array
-    tensor = array.detach().resolve_conj().resolve_neg().cpu()
-    if str(tensor.dtype) == "torch.bfloat16":
+    if str(array.dtype) == "torch.bfloat16":
         import torch
 
-        tensor = tensor.view(torch.int16)
-        bits: Array = tensor.numpy()
+        bits: Array = array.detach().resolve_neg().view(torch.int16).numpy(force=True)
         return bits.view(dtypes.numpy_dtype("bf16"))
-    result: Array = tensor.numpy()
+    result: Array = array.numpy(force=True)
     return result
 
 
@@ -128,9 +126,10 @@ def to_torch(array: Any) -> Any:
         return array
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+    dense = array.flags.c_contiguous
+    if not dense and any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = array.copy()  # torch has neither negative strides nor fractions of an element
-    bf16 = array.dtype.name == "bfloat16"
+    bf16 = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # a name takes long to spell
     plain = array.view(np.int16) if bf16 else array
     if not plain.flags.writeable:
         plain = _writeable_alias(plain)
