@@ -125,6 +125,7 @@ def assert_correct(
     >>> assert_correct(np.full((1, 1, 2), 2.), "conv.fprop", (x, w), accuracy="rn64")
     >>> assert_correct(np.ones((1, 1, 1)), "max_pool1d", (x, 3))
     """
+    __tracebackhide__ = True  # pytest shows the line of the test that asks
     if not isinstance(operands, (tuple, list)):
         what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
         raise ConvrefError(message("assert_correct", what))
@@ -142,6 +143,7 @@ def assert_correct(
 
 def _listed(name: str, said: Spoken, got: Any) -> list[tuple[Mark, Any]]:
     """Return each result with its mark; their number, presence and shapes are as they must be."""
+    __tracebackhide__ = True
     results = got if isinstance(got, (tuple, list)) else (got,)
     results = [np.asarray(a) if isinstance(a, np.generic) else a for a in results]
     roles = ["None" if mark is None else mark.place[1] for mark in said.results]
@@ -167,6 +169,7 @@ def _listed(name: str, said: Spoken, got: Any) -> list[tuple[Mark, Any]]:
 
 def _judge(traced: Traced, given: dict[str, Any], numerics: Numerics) -> None:
     """Raise unless these results of one call are right; an element is named as the user has it."""
+    __tracebackhide__ = True
     call = traced.prepared.call
     results = [
         to_numpy(traced.formula(role, given[role])) if role in given else None
