@@ -52,6 +52,9 @@ def _files(commands: Any) -> None:
     keep = commands.add_parser("keep", help="distil a GPU run into the files that are committed")
     keep.add_argument("records", type=Path, nargs="?", default=RESULTS / "gpu" / "gpu.jsonl")
     keep.add_argument("--folder", type=Path, default=RESULTS / "cards")
+    page = commands.add_parser("page", help="write what was kept of cards into the documentation")
+    page.add_argument("folder", type=Path, nargs="?", default=RESULTS / "cards")
+    page.add_argument("--page", type=Path)
     regret = commands.add_parser(
         "regret", help="what a refitted heuristic loses, network by network"
     )
@@ -157,6 +160,12 @@ def _run_fit(given: argparse.Namespace) -> int:
     return fit.main(given.matrix)
 
 
+def _run_page(given: argparse.Namespace) -> int:
+    from . import page
+
+    return page.main(given.folder, given.page or page.PAGE)
+
+
 def _run_suites(given: argparse.Namespace) -> int:
     from convref.problem import FAMILY
 
@@ -179,6 +188,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": _run_compare,
     "report": _run_report,
     "keep": _run_keep,
+    "page": _run_page,
     "regret": _run_regret,
     "fit": _run_fit,
     "suites": _run_suites,

@@ -110,6 +110,13 @@ def keep(records: Path = RESULTS / "gpu" / "gpu.jsonl", folder: Path = RESULTS /
 
 
 @app.command()
+def page(folder: Path = RESULTS / "cards", page: Path | None = None) -> None:
+    """Write what was kept of cards into docs/performance.md, with its plots."""
+    more = ["--page", str(page)] if page else []
+    raise typer.Exit(main(["page", str(folder), *more]))
+
+
+@app.command()
 def fit(matrix: Path) -> None:
     """Find the figures of the estimate of time in a time matrix, and say what its order loses."""
     raise typer.Exit(main(["fit", str(matrix)]))

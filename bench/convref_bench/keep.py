@@ -19,6 +19,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "flat-loop": ("problem", "tile", "dtype", "warps", "stages"),
     "compiled": ("backend",),
     "properties": ("backend", "chunk"),
+    "marked-file": ("file",),
     "sanitizer": ("backend",),
     "training": ("network", "size", "batch", "dtype", "arm"),
     "step": ("step",),

@@ -84,7 +84,8 @@ def point(
     for name, timing in found.items():
         row = {"line": str(call), "arm": name, **ready.facts.get(name, {}), **place.more(name)}
         if (other := against(name, found)) is not None:
-            row |= {"against": other, "verdict": verdict(timing, found[other])}
+            ratio = found[other].median_ms / timing.median_ms if timing.median_ms else 0.0
+            row |= {"against": other, "ratio": ratio, "verdict": verdict(timing, found[other])}
         try:
             if roof is not None:
                 cold = bool(row.get("cold", place.cold))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from math import exp, log, log2
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ def matrix(rows: Iterable[records.Record]) -> list[Line]:
     return [line for line in found.values() if len(line.ms) > 1]
 
 
+@cache
 def classes(line: str) -> tuple[tuple[Any, ...], ...]:
     """Return the classes of a line, the narrowest first, the last one holding every line."""
     call = parse(line).call

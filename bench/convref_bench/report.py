@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from functools import cache
 from importlib.resources import files
 from math import exp, log
 from pathlib import Path
@@ -117,6 +118,7 @@ def ratios(rows: list[Record]) -> list[tuple[Record, Record]]:
     return found
 
 
+@cache
 def kind(line: str) -> tuple[str, str]:
     """Return pass and number type of a line.
 

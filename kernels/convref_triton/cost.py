@@ -118,6 +118,24 @@ def bound_us(work: Work, sms: int = SMS, rates: Rates = ESTIMATED) -> float:
     return (cycles + -(-turns // work.resident) * rates.fill) / rates.mhz
 
 
+def longest(work: Work, moved: float, sms: int = SMS, rates: Rates = ESTIMATED) -> str:
+    """Return what a kernel waits for most: products, L2, issue, ends of tiles, memory, launches.
+
+    >>> longest(Work("tma", "bf16", 132, 9, 64 * 64 * 64, 2 * 64 * 64 * 2), 0.0)
+    'L2'
+    """
+    turns = -(-work.tiles // (sms or SMS))
+    cycles = {
+        "products": turns * work.steps * work.products / PRODUCTS[work.kind],
+        "L2": turns * work.steps * work.loaded / rates.l2,
+        "issue": turns * work.steps * work.issued / ISSUED,
+        "ends of tiles": -(-turns // work.resident) * rates.fill,
+        "memory": (moved + work.beside) / rates.memory * rates.mhz,
+        "launches": (work.launches - 1) * rates.launch_us * rates.mhz,
+    }
+    return max(cycles, key=lambda name: cycles[name])
+
+
 def us(work: Work, moved: float, sms: int = SMS, rates: Rates = ESTIMATED) -> float:
     """Return the microseconds that a kernel is expected to take.
 

@@ -194,7 +194,9 @@ def _direct_wgrad(task: Task, tile: Tile) -> Work:
     rows = direct_wgrad.walk(shape, tile)
     pairs = shape.groups * shape.small_channels * shape.big_channels
     programs = -(-shape.n * o * q * (p // rows) // tile.bm) * -(-pairs // tile.bn)
-    return _threads("direct_wgrad", programs, rows * shape.taps * _of_product(tile), tile)
+    each, (t, r, s) = table.held(tile), shape.filter
+    read = t * s * (r if shape.stride[1] > 1 else 1)  # of stride 1, a row meets windows of r rows
+    return _threads("direct_wgrad", programs, rows * (read * (10 + each) + shape.taps * each), tile)
 
 
 WORKS: Mapping[str, Callable[[Task, Tile], Work]] = {
