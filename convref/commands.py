@@ -75,7 +75,8 @@ def check(
     seconds: Annotated[float, typer.Option(help="Time to draw examples, per backend.")] = 60.0,
     examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
     op: Annotated[
-        list[str] | None, typer.Option(help="Only these ops or families, commas or again.")
+        list[str] | None,
+        typer.Option(help="Ops or families, commas or again; conv if none is named."),
     ] = None,
     pass_: Annotated[list[str] | None, typer.Option("--pass", help="Only these passes.")] = None,
     dtype: Annotated[
@@ -127,7 +128,7 @@ def check(
             _lines(replay) if replay else (),
             Limits(limit, int(memory * 2**30)),
             shrink,
-            _known(name, more) if known or retest_known else (),
+            knownbugs.of(name, more) if known or retest_known else (),
             retest_known,
         )
         outcome = screen.run(settings, console)
@@ -227,18 +228,11 @@ def _text(path: Path) -> str:
         raise ConvrefError(message("check", f"{path}: {error}")) from None
 
 
-def _known(name: str, more: tuple[knownbugs.Region, ...]) -> tuple[knownbugs.Region, ...]:
-    """Return the known bugs of a backend, called as it is: ours, and the user's own."""
-    mine = (*knownbugs.shipped(), *more)
-    own = getattr(dispatch.load(name), "name", name) if name in dispatch.names() else name
-    return tuple(region for region in mine if region.backend in (name, own))
-
-
 def _chunk(name: str, examples: int | None) -> int:
-    """Return the examples of a chunk: a registered backend may wish for fewer."""
+    """Return the examples of a chunk: a backend may wish for fewer."""
     from .conformance.generate import CHUNK
 
-    wish = getattr(dispatch.load(name), "chunk", CHUNK) if name in dispatch.names() else CHUNK
+    wish = getattr(dispatch.load(name), "chunk", CHUNK)
     return min(wish, examples or wish)
 
 

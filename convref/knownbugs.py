@@ -310,6 +310,27 @@ def regions(backend: str, *, raw: bool = True) -> tuple[Region, ...]:
     return tuple(r for r in shipped() if r.backend == backend and (raw or not r.raw))
 
 
+def of(name: str, more: tuple[Region, ...] = ()) -> tuple[Region, ...]:
+    """Return the regions of a backend as the court calls it: the shipped ones and a user's own.
+
+    Parameters
+    ----------
+    name : str
+        As `convref.dispatch.load` takes it; a region may name the backend so, or by its own name.
+    more : tuple of Region
+        From a file of the user's.
+
+    Examples
+    --------
+    >>> {region.backend for region in of("convref.backends.loops:backend")}
+    set()
+    """
+    from .dispatch import load  # which imports this module
+
+    own = load(name).name
+    return tuple(region for region in (*shipped(), *more) if region.backend in (name, own))
+
+
 def known(
     item: Call | Case, backend: str, facts: Facts | None = None, *, raw: bool = False
 ) -> Region | None:

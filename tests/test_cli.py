@@ -1,5 +1,6 @@
 """The command line: exit status, one-sentence errors, and real output."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from convref import ConvrefError
+from convref import ConvrefError, dispatch
 from convref.commands import app
 
 LINE = "conv.backward:n1c2k2_i5x5_f3x3_p1"
@@ -59,6 +60,28 @@ def hostile_module(tmp_path, monkeypatch):
     (tmp_path / "off_by_one.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "off_by_one:off"
+
+
+def test_a_backend_without_an_entry_point_may_wish_for_small_chunks(tmp_path, monkeypatch):
+    text = (
+        "from convref.backends.loops import LoopsBackend\nslow = LoopsBackend()\nslow.chunk = 8\n"
+    )
+    (tmp_path / "slow_module.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    log = tmp_path / "log.jsonl"
+    arguments = [
+        "check",
+        "slow_module:slow",
+        "--examples",
+        "16",
+        "--pass",
+        "fprop",
+        "--dtype",
+        "f32",
+    ]
+    assert run(*arguments, "--jobs", "1", "--log", str(log))[0] == 0
+    events = map(json.loads, log.read_text().splitlines())
+    assert {event["chunk"] for event in events if event["event"] == "report"} == {0, 1}
 
 
 def test_replay_runs_the_lines_of_a_file(tmp_path):
@@ -296,9 +319,11 @@ def test_check_writes_a_page_and_logs_add_up(tmp_path):
     assert (tmp_path / "pages" / "loops.html").exists()
 
 
-def test_known_bugs_are_passed_over_and_retested(tmp_path, hostile_module):
+@pytest.mark.parametrize("by", ["its address", "its own name"])
+def test_known_bugs_are_passed_over_and_retested(tmp_path, hostile_module, by):
     bugs = tmp_path / "bugs.txt"
-    bugs.write_text(f"my-bug | {hostile_module} | any.s = 3 | - | adds one\n")
+    name = hostile_module if by == "its address" else dispatch.load(hostile_module).name
+    bugs.write_text(f"my-bug | {name} | any.s = 3 | - | adds one\n")
     arguments = ["check", hostile_module, "--examples", "80", "--pass", "fprop", "--dtype", "f32"]
     status, output = run(*arguments, "--known-bugs", str(bugs))
     assert status == 0, output

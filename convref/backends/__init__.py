@@ -11,6 +11,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..case import Call
 from ..judge import Numerics
+from ._operands import contiguous
+
+__all__ = ["PLAIN", "Arm", "Backend", "Inspected", "contiguous"]
 
 
 @dataclass(frozen=True)

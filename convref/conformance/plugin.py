@@ -86,6 +86,20 @@ def read_exceptions(path: str) -> Exceptions:
     return found
 
 
+def read_known_bugs(path: str) -> tuple[knownbugs.Region, ...]:
+    """Return the regions of a file of known bugs; none without a path.
+
+    Raises
+    ------
+    pytest.UsageError
+        If the file cannot be read or a line is malformed.
+    """
+    try:
+        return knownbugs.parse_regions(Path(path).read_text("utf-8"), path) if path else ()
+    except (OSError, UnicodeDecodeError, ConvrefError) as error:
+        raise pytest.UsageError(f"{path}: {error}") from None
+
+
 def _region(where: str, text: str) -> knownbugs.Region | None:
     """Return the region an entry describes, or None for a test id or a case line."""
     try:
@@ -108,6 +122,7 @@ class Court:
     limits: Limits
     skips: Exceptions
     xfails: Exceptions
+    known: tuple[knownbugs.Region, ...] = ()
     engine: Engine | None = None
 
     def started(self) -> Engine:
@@ -132,6 +147,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--convref-limit", type=float, default=30.0, help="Seconds that one case may take.")
     add("--convref-skips", default="", help="File of test ids, lines and regions not to run.")
     add("--convref-xfails", default="", help="File of those that are known to fail.")
+    add("--convref-known-bugs", default="", help="File of known bugs, as `convref check` has it.")
     add("--convref-json", default="", help="Where to write what was found, as JSON.")
 
 
@@ -146,6 +162,7 @@ def pytest_configure(config: pytest.Config) -> None:
         Limits(option("--convref-limit")),
         read_exceptions(option("--convref-skips")),
         read_exceptions(option("--convref-xfails")),
+        read_known_bugs(option("--convref-known-bugs")),
     )
 
 
@@ -223,7 +240,7 @@ def _run(court: Court, lines: list[str]) -> tuple[Counter[str], list[Finding]]:
         for key, n in report.counts.items():
             counts[key[3]] += n
 
-    task = Task(lines=tuple(lines), known=knownbugs.regions(court.backend))
+    task = Task(lines=tuple(lines), known=knownbugs.of(court.backend, court.known))
     court.started().run(iter([task]), receive)
     return counts, findings
 

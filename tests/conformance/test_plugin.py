@@ -111,6 +111,14 @@ def test_what_is_listed_is_skipped_or_expected_and_nothing_else(adopter, files, 
     assert counts(adopter("wrong", F32, **files)) == expected
 
 
+@pytest.mark.parametrize("name", ["theirs:wrong", "mine"])
+def test_known_bugs_are_passed_over(adopter, tmp_path, name):
+    bugs = {"known-bugs": f"strided | {name} | pass = fprop, any.s >= 2 | - | the last is off"}
+    assert counts(adopter("wrong", F32, **bugs)) == {"passed": 4}
+    cell = json.loads((tmp_path / "out.json").read_text())["cells"]["conv.fprop-f32"]
+    assert cell["verdicts"]["known"] > 1
+
+
 def test_what_nothing_met_is_said(adopter):
     mended = "conv.fprop-f32"
     entries = f"conv.grop-f32\n{mended}\npass = fprop, any.d >= 900\nconv.fprop:n1c1k1_i900_f1"
@@ -126,6 +134,7 @@ def test_what_nothing_met_is_said(adopter):
         ("", {}, "needs --convref-backend"),
         ("mine", {"skips": "\nsize = 3"}, "skips, line 2"),
         ("mine", {"xfails": "conv.fprop:nonsense"}, "xfails, line 1"),
+        ("mine", {"known-bugs": "strided | mine | any.s >= 2"}, "known-bugs, line 1"),
         ("absent", {}, "does not load"),
     ],
 )
