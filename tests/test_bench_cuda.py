@@ -601,6 +601,152 @@ def test_kernels_are_named_once_and_in_a_step_of_their_own(rehearsal, monkeypatc
     assert records.read(rehearsal)[0] == rows
 
 
+CARD = SimpleNamespace(
+    name="A Card", multi_processor_count=7, L2_cache_size=20_000, total_memory=2**30
+)
+
+
+def test_the_first_step_records_what_everything_depends_on(rehearsal, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: CARD)
+    assert steps.main("versions", rehearsal, 60, "k") == 0
+    (row,) = records.read(rehearsal)[0]
+    assert (row["what"], row["card"], row["sms"]) == ("machine", "A Card", 7)
+    assert row["torch"] == torch.__version__
+    assert row["packages"]["numpy"] != "absent" == row["packages"]["flag_gems"]
+    assert row["kernels"]["stub"] == dispatch.load("stub").fingerprint()
+
+
+def test_the_peaks_are_rates_of_a_copy_and_of_products(rehearsal, monkeypatch):
+    monkeypatch.setattr(steps, "COPIED", 1000)
+    monkeypatch.setattr(steps, "MULTIPLIED", 32)
+    monkeypatch.setattr(cuda, "POINT", QUICK)
+    monkeypatch.setattr(Card, "sample", lambda self, work, calls, cold: work() is None or 0.5)
+    assert steps.main("peaks", rehearsal, 60, "A Card | x") == 0
+    assert steps.Step(rehearsal, 60, "A Card | y").roof() == Roof(
+        dict.fromkeys(("bf16", "f16", "tf32"), 2 * 32**3 / 0.5) | {"f32": 2 * 16**3 / 0.5},
+        8000 / 0.5,
+    )
+
+
+def rows_then_none_left(monkeypatch, module, name, row):
+    """Let a step's source of rows give two, the second when the step's time is up."""
+    held = {}
+
+    def rows(*given):
+        yield row
+        held["step"].end = -1.0
+        yield row
+
+    monkeypatch.setattr(module, name, rows)
+    init = steps.Step.__init__
+    monkeypatch.setattr(
+        steps.Step, "__init__", lambda self, *given: held.update(step=self) or init(self, *given)
+    )
+
+
+def test_steps_that_are_cut_off_keep_what_they_have(rehearsal, monkeypatch):
+    from convref_bench import accumulate, flat_loop, sanitize, training
+
+    monkeypatch.setattr(flat_loop, "compile_all", lambda *given: [])
+    monkeypatch.setattr(training, "network", lambda: object)
+    for name, module in (
+        ("truncation", accumulate),
+        ("flat-loop", flat_loop),
+        ("training", training),
+    ):
+        row = {"a": 1} | ({"what": "training"} if name == "training" else {})
+        with pytest.MonkeyPatch.context() as patch:
+            rows_then_none_left(patch, module, "rows", row)
+            assert steps.main(name, rehearsal, 60, name) == gpu.PARTIAL
+        found = [one for one in records.read(rehearsal)[0] if one["key"] == name]
+        assert len(found) in (1, 2)
+        assert all(one["a"] == 1 for one in found)
+    monkeypatch.setattr(sanitize, "broken", lambda: "it does not work here")
+    assert steps.main("sanitizer", rehearsal, 60, "s") == gpu.ABSENT
+    monkeypatch.setattr(sanitize, "broken", lambda: "")
+    monkeypatch.setattr(sanitize, "check", lambda name, left: {"backend": name, "left": left > 0})
+    assert steps.main("sanitizer", rehearsal, 60, "s") == 0
+    assert records.read(rehearsal)[0][-1]["left"] is True
+
+
+def test_every_step_that_times_ends_when_its_time_is_up_and_goes_on(rehearsal):
+    """One more line each time: what was measured is not measured again."""
+    for name in ("canary", "anchors", "suites", "fused", "cudnn", "others", "cudnn-rest", "tuner"):
+        assert steps.main(name, rehearsal, -1, name) == gpu.PARTIAL
+        left, ran = gpu.PARTIAL, 0
+        while left == gpu.PARTIAL:
+            with pytest.MonkeyPatch.context() as patch:
+                asked = iter([None])
+
+                def one_line_only(self, asked=asked):
+                    if next(asked, self) is self:
+                        raise steps.OutOfTime
+
+                patch.setattr(steps.Step, "check_time", one_line_only)
+                left, ran = steps.main(name, rehearsal, 60, name), ran + 1
+        assert ran > 1, name
+        mine = [row for row in records.read(rehearsal)[0] if row["key"] == name]
+        both = [(row["line"], row["arm"]) for row in mine if "arm" in row]
+        again = 2 if name == "tuner" else 1  # what is fastest is a yardstick for the rest
+        assert max(map(both.count, both)) <= again, name
+
+
+class Event:
+    """Stands in for torch's: the clock of the card is at 3 ms more at each record."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        Event.clock += 3.0
+        self.at = Event.clock
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+class Nvml:
+    """Stands in for libnvidia-ml: each of its functions returns 0, or fails."""
+
+    def __init__(self, failing=""):
+        self.failing = failing
+
+    def __getattr__(self, name):
+        def function(*given):
+            if name == "nvmlDeviceGetClockInfo":
+                given[2]._obj.value = 1755
+            return int(name == self.failing)
+
+        return function
+
+
+def test_the_card_is_a_stop_watch(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: CARD)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(cuda, "SMI", ["echo", "1980"])
+    cuda.nvml_clock.cache_clear()
+    device, ran = cuda.Cuda(), []
+    device.settle()
+    assert (device.name, device.where, device.cache_bytes) == ("A Card", "cuda", 20_000)
+    seconds = device.sample(lambda: ran.append(1), 4, True)
+    assert (seconds, len(ran)) == (pytest.approx(3e-3 / 4), 4)
+    monkeypatch.setattr(cuda.ctypes, "CDLL", lambda name: Nvml())
+    assert device.clock_mhz() == 1755.0
+    cuda.nvml_clock.cache_clear()
+    monkeypatch.setattr(cuda.ctypes, "CDLL", lambda name: Nvml("nvmlInit_v2"))
+    assert device.clock_mhz() == 1980.0
+    monkeypatch.setattr(cuda, "SMI", ["echo", "1000"])
+    assert device.clock_mhz() == 1980.0  # a process is not started for every sample
+    assert device.now() <= device.now()
+    cuda.nvml_clock.cache_clear()
+
+
 def test_wrong_lines_fail_the_properties_step(rehearsal, monkeypatch):
     found = iter([{"line": "conv.fprop:n1c1k1_i1_f1", "verdict": "wrong"}])
     monkeypatch.setattr(properties, "check", lambda step, name: found)

@@ -38,6 +38,8 @@ REFERENCE = ("torch", "torch.nchw", "torch.nhwc")
 EPILOGUES = ("relu", "silu", "add_relu")
 FUSED = tuple(f"{arm}+{e}" for e in EPILOGUES for arm in ("cudnn", "compile", "eager"))
 OTHERS = tuple(op for op in FAMILY if op not in ("conv", "unfold", "fold"))  # ops beside these
+COPIED = 2**28  # numbers of four bytes: 1 GiB
+MULTIPLIED = 8192  # rows and columns of matrices whose product is a peak
 ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad of ResNet-50
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
@@ -184,7 +186,7 @@ def _copy_rate(device: Any) -> float:
 
     from .cuda import POINT
 
-    source = torch.empty(2**28, device="cuda").normal_()  # 1 GiB
+    source = torch.empty(COPIED, device=device.where).normal_()
     target = torch.empty_like(source)
     took = measure({"copy": lambda: target.copy_(source)}, device, POINT)["copy"]
     return 2 * source.nbytes / (took.low_ms / 1e3)
@@ -196,8 +198,8 @@ def _product_rate(device: Any, name: str, dtype: Any) -> float:
     from .cuda import POINT
 
     torch.backends.cuda.matmul.fp32_precision = "tf32" if name == "tf32" else "ieee"
-    size = 4096 if name == "f32" else 8192
-    a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
+    size = MULTIPLIED // 2 if name == "f32" else MULTIPLIED
+    a, b = (torch.randn(size, size, device=device.where).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     took = measure({"mm": lambda: torch.mm(a, b, out=out)}, device, POINT)["mm"]
     return 2 * size**3 / (took.low_ms / 1e3)
