@@ -189,8 +189,7 @@ def _problem(
 
 def argument(role: str) -> str:
     """Return how users call a role, in messages."""
-    names = {"rmean": "running_mean", "rvar": "running_var", "target": "target"}
-    return names.get(role) or ARGUMENT.get(role, role)
+    return ARGUMENT.get(role, role)
 
 
 def formats(row: Pass, operands: Tensors) -> tuple[torch.memory_format, ...]:
