@@ -3,16 +3,20 @@
 from correlate import Correlate, correlate_rows, plan_correlate_rows
 from correlate_strips import correlate_strips, plan_correlate_strips
 from gather import Gather, gather_rows, plan_gather_rows
+from gather_planes import gather_planes, plan_gather_planes
 from gather_strips import gather_strips, plan_gather_strips
 
 
 def plan_gather[T: DType](mut g: Gather):
     plan_gather_rows[T](g)
     plan_gather_strips[T](g)
+    plan_gather_planes[T](g)
 
 
 def gather[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
-    if g.lines > 0:
+    if g.planar == 1:
+        gather_planes[T](g, scratch, low, high)
+    elif g.lines > 0:
         gather_strips[T](g, scratch, low, high)
     else:
         gather_rows[T](g, scratch, low, high)

@@ -65,6 +65,7 @@ struct Gather(ImplicitlyCopyable):
     var column_blocks: Int
     var lines: Int  # of windows in a block that reads a strip, 0 where rows are packed
     var across: Int  # windows of such a line
+    var planar: Int  # 1 where pixels of a strip lie side by side, 0 where channels do
 
     @always_inline
     def panels_per_group(self, width: Int) -> Int:
@@ -104,6 +105,7 @@ def plan_gather_rows[T: DType](mut g: Gather):
     var numbers = g.tiles * MR * g.deep + g.tiles * PANELS * MR * width + g.deep * width
     g.scratch_bytes = numbers * size[A]() + (g.tiles * MR * WORDS + g.deep // CHUNK) * 8
     g.lines = 0
+    g.planar = 0
 
 
 def pack_filter[T: DType](g: Gather, low: Int, high: Int):

@@ -5,7 +5,7 @@ for every tap. A window finds its row there in runs, which have the numbers of a
 or where those are no neighbours of one tap; windows side by side start equally far apart.
 """
 
-from numbers import Address, Table, at, clear, lay_pixels, size, wide
+from numbers import Address, Table, at, clear, copy, lanes, lay_pixels, size, transpose, wide
 from tile import MR
 from windows import Source, Windows, split, within
 
@@ -112,8 +112,10 @@ def bytes[A: DType](w: Windows, lines: Int, across: Int, beside: Int) -> Int:
 
 
 @always_inline
-def pack_strip[T: DType](w: Windows, s: Strip, patch: Patch, group: Int, to: Address[wide[T]]):
-    """Write the strip of a patch."""
+def pack_strip[
+    T: DType, planar: Bool = False
+](w: Windows, s: Strip, patch: Patch, group: Int, to: Address[wide[T]]):
+    """Write the strip of a patch; if it is planar, each channel of a line lies by itself."""
     var shifts = w.shifts()
     var there = to
     for source in range(w.sources):
@@ -129,7 +131,11 @@ def pack_strip[T: DType](w: Windows, s: Strip, patch: Patch, group: Int, to: Add
                     var offset = patch.n * src.n + group * w.channels * src.c
                     offset += z * src.z + y * src.y
                     var x = patch.x * w.step_x + shifts[unsafe_offset=w.taps_z + w.taps_y]
-                    lay_line[T](w, s, src, at[T](src.data).unsafe_offset(offset), x, here)
+                    var start = at[T](src.data).unsafe_offset(offset)
+                    comptime if planar:
+                        lay_planes[T](w, s, src, start, x, here)
+                    else:
+                        lay_line[T](w, s, src, start, x, here)
                 else:
                     clear[wide[T]](here, s.line)
             there = there.unsafe_offset(s.plane)
@@ -147,3 +153,29 @@ def lay_line[
     clear[wide[T]](to.unsafe_offset(right * c), (s.pixels - right) * c)
     var first = line.unsafe_offset((x + left) * src.x)
     lay_pixels[T](to.unsafe_offset(left * c), c, first, right - left, src.x, c, src.c)
+
+
+@always_inline
+def lay_planes[
+    T: DType
+](w: Windows, s: Strip, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
+    """Write the pixels of a line from `x` on, channel by channel, zeros outside of it."""
+    comptime W = lanes[wide[T]]()
+    var left = min(max(0, -x), s.pixels)
+    var right = max(left, min(s.pixels, w.size_x - x))
+    for c in range(w.channels):
+        var row = to.unsafe_offset(c * s.pixels)
+        clear[wide[T]](row, left)
+        clear[wide[T]](row.unsafe_offset(right), s.pixels - right)
+    var i = left
+    while i < right:
+        var many = min(W, right - i) if src.x != 1 and i + W <= s.pixels else right - i
+        var first = line.unsafe_offset((x + i) * src.x)
+        var square = w.channels // W * W if src.c == 1 and many <= W and i + W <= s.pixels else 0
+        for c in range(0, square, W):
+            var corner = to.unsafe_offset(c * s.pixels + i)
+            transpose[T](corner, s.pixels, first.unsafe_offset(c), src.x, many)
+        for c in range(square, w.channels):
+            var row = to.unsafe_offset(c * s.pixels + i)
+            copy[T](row, first.unsafe_offset(c * src.c), many, src.x)
+        i += many

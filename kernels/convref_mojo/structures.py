@@ -55,6 +55,7 @@ class Gather(ctypes.Structure):
         ("column_blocks", Word),
         ("lines", Word),
         ("across", Word),
+        ("planar", Word),
     ]
 
 

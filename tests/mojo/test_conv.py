@@ -37,6 +37,7 @@ def test_nothing_beside_the_results_is_written(case):
 # Sizes around which something is cut into blocks: depth at 1536 and 64, rows at 16 tiles, columns
 # at 8 panels, windows at 8, 128 and 1024, and the vectors and tiles of either instruction set. Of
 # strips: 128 KiB, which cut lines too, runs of all taps and of one, 128 KiB of sums, 256 windows.
+# Where there are few results, lines of 32 windows are vectors.
 BLOCKS = (
     "conv.fprop:n1c171k33_i12_f9:mem=nwc",
     "conv.fprop:n1c64k257_i2x3_f5x5_p2:mem=nhwc",
@@ -64,6 +65,10 @@ BLOCKS = (
     "conv.backward:n1c33k129_i17x18_f3_p1:mem=nhwc",
     "conv.jvp:n2c20k17_i3x9x15_f2x3x2_p1:mem=nhwc",
     "conv.wgrad:n1c65k70_i16x16_f1:mem=nhwc",
+    "conv.dgrad:n2c3k17_i20x69_f3x3_s2_p1:mem=nhwc",
+    "conv.dgrad:n1c6k34g2_i9x65_f2x3_s1x2_p1",
+    "conv.fprop:n1c20k4g2_i9x35_f3x5_s2x1_p1,1x3,1_d1x2",
+    "conv.jvp:n1c33k2_i2000_f2:mem=nwc",
 )
 
 

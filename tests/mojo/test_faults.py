@@ -30,6 +30,8 @@ LINES = (
     "conv.wgrad:n1c33k20_i40x40_f3_p1:mem=nhwc:dt=bf16",  # strips of a few lines
     "conv.jvp:n1c64k20_i600_f3_p1:mem=nwc",  # strips of a piece of a line
     "conv.jvp:n1c5k20_i9x40_f3_p1_d1x2:mem=nhwc",
+    "conv.fprop:n2c20k3_i20x41_f3x3_s2x1_p1:mem=nhwc",  # few results
+    "conv.jvp:n1c20k2_i5x70_f3x3_p1",
     "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
@@ -128,6 +130,12 @@ SLIPS = (
     ("gather_strips.mojo", "line * w.step_y * s.line", "line * s.line"),
     ("gather_strips.mojo", " + patch.x * g.dst_x", ""),
     ("gather_strips.mojo", "y * g.lines)", "y)"),
+    ("gather_planes.mojo", "                fresh = False\n", ""),
+    ("gather_planes.mojo", "rounded(across, width))", "across)"),
+    ("gather_planes.mojo", "+ line * w.step_y)", "+ line)"),
+    ("gather_planes.mojo", "w.channels * W", "W"),
+    ("strip.mojo", "clear[wide[T]](row.unsafe_offset(right)", "clear[wide[T]](row"),
+    ("strip.mojo", "many <= W and i + W <= s.pixels else 0", "many <= W else 0"),
     ("correlate_strips.mojo", "            fresh = False\n", ""),
     ("correlate_strips.mojo", "min(p.lines, end - line)", "p.lines"),
     ("correlate_strips.mojo", "range(1, p.slices)", "range(2, p.slices)"),

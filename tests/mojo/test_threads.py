@@ -19,6 +19,7 @@ LINES = (
     "conv.backward:n2c40k70_i13x11_f3_p1:mem=nhwc:fill=normal",
     "conv.backward:n2c64k64g64_i13x11_f3_p1:mem=nhwc:fill=normal:dt=bf16",
     "conv.wgrad:n1c3k16_i60x61_f3_p1:mem=nhwc:fill=normal",
+    "conv.dgrad:n1c3k16_i60x61_f3_s2_p1:mem=nhwc:fill=normal",
     "conv.jvp:n1c20k10_i40_f5:t=1:fill=normal:dt=f64",
 )
 
