@@ -10,7 +10,8 @@ convref's own edge rules do not protect. A TERM is ``FIELD OP LITERAL`` with OP 
 
     op pass dt math mode coord      texts, as in the line; "" where an op has none
     rank t flip bias g n c k cg kg      numbers; cg and kg are channels in a group
-    aa dim                  numbers: antialias, the axis of a softmax; 0 and -1 where there is none
+    aa ceil cip             numbers: antialias, and two switches of pools; 0 where there are none
+    dim                     number: the axis of a softmax; -1 where there is none
     i s d f o op lo hi ...  one number per axis, asked as any.s, all.s, w.s, h.s or d.s
     want.dx given.b_dot     whether a result is asked for, or an operand is there: 0 or 1
     order.x expand.x        text: axes from outermost to innermost or "plain"; axes of stride 0
@@ -73,6 +74,8 @@ _NUMBERS: dict[str, Callable[[Call], int]] = {
     "flip": lambda call: int(getattr(call.problem, "flip", False)),
     "bias": lambda call: int(getattr(call.problem, "bias", False)),
     "aa": lambda call: int(getattr(call.problem, "antialias", False)),
+    "ceil": lambda call: int(getattr(call.problem, "ceil", False)),
+    "cip": lambda call: int(getattr(call.problem, "include_pad", False)),
     "dim": lambda call: getattr(call.problem, "dim", -1),
 }
 # One number per axis: sizes as in the line, and what follows from them.

@@ -71,6 +71,13 @@ def test_fields_of_a_resize(terms, inside):
     assert contains("w.ratio = 0", line.replace("x6", "x5"))
 
 
+def test_switches_of_a_pool():
+    line = "avg_pool.fprop:n1c1_i5_f3_s2_p1:ceil=1"
+    assert contains("ceil = 1, cip = 1", line)
+    assert contains("ceil = 0, cip = 0", line.replace("ceil=1", "cip=0"))
+    assert contains("ceil = 0, cip = 0", LINE)
+
+
 def test_windows_in_padding_are_counted():
     """Windows of two positions: seven end before the image, seven begin behind it."""
     call = "conv.fprop:n1c1k1_i9_f2_p8,8"
