@@ -159,11 +159,8 @@ def _compute(
         lacks = np.zeros_like(value)
         where = np.any([mask != 0 for mask in lacking], 0)
         lacks[..., where] = ~lacks[..., where]
-    if isinstance(to, str):
-        m.write(i, to, value, lanes, lacks)
-        return
-    for n, word in enumerate(to):
-        m.write(i, word, value[n], lanes, None if lacks is None else lacks[n])
+    write = m.write if isinstance(to, str) else m.write_all
+    write(i, to, value, lanes, lacks)
 
 
 def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool = False) -> None:

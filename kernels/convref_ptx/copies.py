@@ -1,7 +1,7 @@
 """Asynchronous copies, in groups that threads wait for or counted by barriers in shared memory.
 
 What is asynchronous is claimed when it is issued: whoever touches it before a wait for it stops
-the run. It happens at once, or as late as a wait allows (`Machine.late`), with NaN until then.
+the run. It happens at once, or as late as a wait allows (`Machine.late`).
 After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous copy", "Tensors" and
 "Parallel Synchronization and Communication Instructions: mbarrier".
 """
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .maps import Im2colMap, TensorMap
-from .memory import BUSY, Array
+from .maps import Im2colMap, TensorMap, scattered
+from .memory import BUSY
+from .numbers import Array
 from .operations import ASLEEP, WARP, addresses, operation
 from .program import CHUNK, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-NOTHING = 0xFF  # of which NaN is made, in every type
 NONE = np.zeros((1, 0), np.int64)  # no cells
 
 
@@ -46,14 +46,13 @@ class Groups:
     def begin(self, work: Work) -> None:
         """Claim what the work touches, and do it unless that is for later."""
         m, every = self.machine, np.ones(len(work.lanes), bool)
-        m.shared.look(work.text, work.reads, work.lanes, False)
+        lacks = m.shared.look(work.text, work.reads, work.lanes, False)
+        refuse(lacks, work.text, "reads what nobody has written")
         m.shared.look(work.text, work.writes, work.lanes, True)
         refuse(m.shared.unfenced[work.reads], work.text, "reads without a fence.proxy.async")
         self._mark(work, every, BUSY)
         m.shared.unfenced[work.writes] = False
-        if m.late:
-            m.shared.lines(m.shared.grain)[work.writes] = NOTHING
-        else:
+        if not m.late:
             work.move(every)
         self.begun.append((work, self.committed[work.lanes], every))
 
@@ -73,19 +72,17 @@ class Groups:
         """Finish the work of some threads but for their `left` latest groups; -1 for all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
-        begun, self.begun, ended = self.begun, [], False
+        begun, self.begun = self.begun, []
         for work, group, rest in begun:
             over = rest & (group < limit[work.lanes])
             if over.any():
-                ended = True
                 if self.machine.late:
                     work.move(over)
                 self._mark(work, over, None)
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
         for work, _, rest in self.begun:  # one cell may be read by what is over and what is not
-            if ended:
-                self._mark(work, rest, BUSY)
+            self._mark(work, rest, BUSY)
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")
@@ -101,30 +98,24 @@ def _wait(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 
 @operation(r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::\d+B)?")
 def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
-    to, from_, size, *more = i.operands
-    if size not in ((16,) if cache == "cg" else (4, 8, 16)):
-        raise Fault(f"{i.text}: copies of {size} bytes are not known")
-    real = np.full(len(lanes), size)
-    if more and m.program.registers.get(more[0]) == 1:
-        real = np.where(m.read(i, more[0], "pred", lanes), 0, size)
-    elif more:
-        real = m.read(i, more[0], "u32", lanes).astype(np.int64)
+    to, from_, size, real = (*i.operands, i.operands[2])[:4]
+    known = (16,) if cache == "cg" else (4, 8, 16)
+    refuse(size not in known, i.text, f"copies of {size} bytes are not known")
+    real = m.read(i, real, "u32", lanes).astype(np.int64)
     refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
     refuse(source % size, i.text, f"an address is no multiple of {size}")
-    place = m.shared.places(i.text, addresses(m, i, to, lanes), int(size), lanes)
+    place = m.shared.places(i.text, addresses(m, i, to, lanes), size, lanes)
     refuse(len(np.unique(place)) < len(place), i.text, "race, two threads write to one place")
+    part = int(np.gcd.reduce(real, initial=size))  # bytes of which all sources have some
 
     def move(rows: Array) -> None:
-        values, thread = np.zeros((len(lanes), int(size)), np.uint8), m.thread[lanes]
-        full, part = rows & (real == size), rows[:, None] & (np.arange(int(size)) < real[:, None])
-        part[full] = False
-        values[full] = m.memory.load(i.text, source[full], int(size), thread[full])
-        row, byte = np.nonzero(part)
-        values[part] = m.memory.load(i.text, source[row] + byte, 1, thread[row])[:, 0]
-        m.shared.lines(int(size))[place[rows] // size] = values[rows]
+        values = np.zeros((len(lanes), size // part, part), np.uint8)
+        row, n = np.nonzero(rows[:, None] & (np.arange(0, size, part) < real[:, None]))
+        values[row, n], _ = m.memory.load(i.text, source[row] + n * part, part, lanes[row])
+        m.shared.lines(size)[place[rows] // size] = values.reshape(-1, size)[rows]
 
-    cells = m.shared.cells(place, int(size))
+    cells = m.shared.cells(place, size)
     m.groups["cp.async"].begin(Work(i.text, lanes, move, writes=cells))
 
 
@@ -164,8 +155,8 @@ def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
     address = addresses(m, i, at, lanes)
     m.shared.store(i.text, address, np.zeros(len(lanes), np.uint64), lanes)
     for n, place in enumerate(map(int, m.shared.places(i.text, address, 8, lanes))):
-        if (place in m.barriers) == (name == "init"):
-            raise Fault(f"{i.text}: {'an' if name == 'init' else 'no'} mbarrier is there")
+        known = place in m.barriers
+        refuse(known == (name == "init"), i.text, f"{'an' if known else 'no'} mbarrier is there")
         if name == "init":
             arrivals = int(m.read(i, count[0], "u32", lanes)[n])
             m.barriers[place] = Barrier(arrivals, m.shared.width + 1)
@@ -173,21 +164,17 @@ def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
             del m.barriers[place]
 
 
-@operation(r"mbarrier\.(arrive|arrive\.expect_tx|expect_tx)(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64")
-def _arrive(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
-    operands = i.operands if name == "expect_tx" else i.operands[1:]
-    at, more = operands[0], operands[1] if len(operands) > 1 else 1
-    if name != "expect_tx" and i.operands[0] != "_":
-        raise Fault(f"{i.text}: the state of an mbarrier is not known")
-    given = m.read(i, more, "u32", lanes).astype(np.int64)
+@operation(r"mbarrier\.arrive(\.expect_tx)?(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64")
+def _arrive(m: Machine, i: Instruction, lanes: Array, expects: str | None) -> None:
+    state, at, given = (*i.operands, 1)[:3]
+    refuse(state != "_", i.text, "the state of an mbarrier is not known")
+    count = m.read(i, given, "u32", lanes).astype(np.int64)
     for _, barrier, mine in _barriers(m, i, at, lanes):
-        if name != "arrive":
-            barrier.bytes += int(given[mine].sum())
-        if name != "expect_tx":
-            warps = np.unique(m.warp[lanes[mine]])
-            barrier.clock = np.maximum(barrier.clock, m.shared.clock[warps].max(0))
-            m.shared.tick(warps)
-            barrier.missing -= int(given[mine].sum()) if name == "arrive" else int(mine.sum())
+        warps = np.unique(m.warp[lanes[mine]])
+        barrier.clock = np.maximum(barrier.clock, m.shared.clock[warps].max(0))
+        m.shared.tick(warps)
+        barrier.bytes += int(count[mine].sum()) if expects else 0
+        barrier.missing -= int(mine.sum() if expects else count[mine].sum())
         refuse(barrier.missing < 0, i.text, "more arrivals than the mbarrier was initialised with")
         barrier.settle()
 
@@ -233,39 +220,33 @@ def boxed(
     )
     position = known.position(i.text, start, beside)
     size, span = known.buffer.array.itemsize, CHUNK << known.swizzle
-    if known.box[-1] * size % CHUNK or (known.swizzle and known.box[-1] * size > span):
-        raise Fault(f"{i.text}: a box {known.box} does not fit into lines of {span} bytes")
+    line = known.box[-1] * size
+    wrong = line % CHUNK or (known.swizzle and line > span)
+    refuse(wrong, i.text, f"a box {known.box} does not fit into lines of {span} bytes")
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
     first = addresses(m, i, shared, lane)
     refuse(first % 128, i.text, "an address is no multiple of 128")
-    line = known.scattered(first[0] + size * np.arange(len(address)))
-    place = m.shared.places(i.text, line, size, np.repeat(lane, len(line)))
+    to = scattered(first[0] + size * np.arange(len(address)), span)
+    place = m.shared.places(i.text, to, size, np.repeat(lane, len(to)))
     cells = m.shared.cells(place[:: CHUNK // size], CHUNK).ravel()
     return Box(np.dtype(f"u{size}"), place // size, cells, address, inside)
 
 
-class Load:
+class Load(NamedTuple):
     """A box on its way into shared memory, which a barrier counts."""
 
-    def __init__(self, m: Machine, i: Instruction, lane: Array, box: Box, barrier: Any) -> None:
-        ((self.place, _, _),) = _barriers(m, i, barrier, lane)
-        self.m, self.text, self.thread, self.box = m, i.text, m.thread[lane], box
-        m.shared.look(i.text, box.cells[None], lane, True)
-        m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
-        m.shared.unfenced[box.cells] = False
-        m.shared.lines(m.shared.grain)[box.cells] = NOTHING
-        if m.late:
-            m.loads.append(self)
-        else:
-            self.finish()
+    text: str
+    lane: Array
+    box: Box
+    place: int  # of the barrier
 
-    def finish(self) -> None:
+    def finish(self, m: Machine) -> None:
         """Write the box and tell the barrier, through whose phase alone it is seen."""
-        m, (bits, place, cells, address, inside) = self.m, self.box
+        bits, place, cells, address, inside = self.box
         value = np.zeros(len(place), bits)
-        found = m.memory.load(self.text, address[inside], bits.itemsize, self.thread)
+        found, _ = m.memory.load(self.text, address[inside], bits.itemsize, self.lane)
         value[inside] = found.view(bits)[:, 0]
         m.shared.bytes.view(bits)[place] = value
         m.shared.copies += 1
@@ -283,9 +264,15 @@ class Load:
 )
 def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str, pixels: str | None) -> None:
     to, tensor, barrier, *aside = i.operands
-    kind = Im2colMap if pixels else TensorMap
     for lane in lanes[:, None]:
-        Load(m, i, lane, boxed(m, i, lane, rank, tensor, to, kind, *aside), barrier)
+        box = boxed(m, i, lane, rank, tensor, to, Im2colMap if pixels else TensorMap, *aside)
+        ((place, _, _),) = _barriers(m, i, barrier, lane)
+        m.shared.look(i.text, box.cells[None], lane, True)
+        m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
+        m.shared.unfenced[box.cells] = False
+        m.loads.append(Load(i.text, lane, box, place))
+        if not m.late:
+            m.loads.pop().finish(m)
 
 
 @operation(r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group")
@@ -296,8 +283,7 @@ def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
 
         def move(_: Array, lane: Array = lane, box: Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]
-            thread = np.repeat(m.thread[lane], len(value))
-            m.memory.store(i.text, box.address[box.inside], value, thread)
+            m.memory.store(i.text, box.address[box.inside], value, np.repeat(lane, len(value)))
 
         m.groups["cp.async.bulk"].begin(Work(i.text, lane, move, reads=box.cells[None]))
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import groupby
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from . import arithmetic, matrices, numbers, operations  # noqa: F401
-from .copies import Barrier, Groups, Load, Work
+from .copies import Barrier, Groups, Load
 from .maps import TensorMap
-from .memory import Array, Buffer, Global, Shared
-from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP, Operation
-from .program import Fault, Instruction, Program, packed, refuse
+from .memory import Buffer, Global, Shared
+from .numbers import Array
+from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP
+from .program import Fault, Instruction, Program, refuse
 
 TOGETHER = 4096  # threads that are one vector
 ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
@@ -54,21 +53,21 @@ def launch(
     size = prod(threads)
     if program.max_threads and size > program.max_threads:
         raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
-    maps = {
-        program.addresses[p.name]: a
-        for p, a in zip(program.parameters, arguments)
-        if isinstance(a, TensorMap)
-    }
+    named = {program.addresses[p.name]: a for p, a in zip(program.parameters, arguments)}
+    maps = {address: a for address, a in named.items() if isinstance(a, TensorMap)}
     lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
-    buffers = list({id(a): a for a in lying if isinstance(a, Buffer)}.values())
     elements = [known.buffer.array.itemsize for known in maps.values()]
-    memory = Global(buffers, min([program.grain("global"), *elements]))
+    memory = Global(
+        dict.fromkeys(a for a in lying if isinstance(a, Buffer)),
+        min([program.grain("global"), *elements]),
+    )
     values = [
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
         for a in arguments
     ]
-    machine = Machine(program, memory, packed(program, values), maps)
-    machine.late, machine.rng, machine.dynamic = late, np.random.default_rng(seed), shared
+    got, needs = [len(value) for value in values], [p.size for p in program.parameters]
+    refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
+    machine = Machine(program, memory, values, maps, seed, late, shared)
     order, step = machine.rng.permutation(prod(grid)), max(1, TOGETHER // size)
     for i in range(0, len(order), step):
         machine.begin(order[i : i + step], (*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
@@ -76,31 +75,17 @@ def launch(
     memory.write_back()
 
 
-def _ends(m: Machine, i: Instruction, lanes: Array) -> None:
-    raise Fault(f"{m.program.name}: runs past its end")
-
-
-@lru_cache(maxsize=64)
-def _planned(program: Program) -> list[tuple[Operation, bool, bool, Instruction]]:
-    """Return of each instruction what it does, whether it parts threads or needs whole warps."""
-    together = (".sync" in i.op and not i.op.startswith("bar") for i in program.code)
-    steps = zip(program.code, together)
-    found = [(*operations.decoded(i.op), whole, i) for i, whole in steps]
-    return [*found, (_ends, False, False, Instruction("", (), "", False, ""))]
-
-
 class Machine:
-    """Some blocks of a launch."""
-
-    rng: np.random.Generator
-    late: bool
-    dynamic: int  # bytes of shared memory beyond those that the program names
+    """Some blocks of a launch; `room` are bytes of shared memory beyond those that have names."""
 
     def __init__(
-        self, program: Program, memory: Global, parameters: bytes, maps: dict[int, TensorMap]
-    ) -> None:
-        self.program, self.memory, self.parameters, self.maps = program, memory, parameters, maps
-        self.code, self.fragments = _planned(program), matrices.fragments(program.code)
+        self, program: Program, memory: Global, values: list[bytes], maps: dict[int, TensorMap],
+        seed: int, late: bool, room: int,
+    ) -> None:  # fmt: skip
+        self.program, self.memory, self.values, self.maps = program, memory, values, maps
+        self.rng, self.late, self.room = np.random.default_rng(seed), late, room
+        self.code = [(operations.decoded(i.op), i) for i in program.code]
+        self.fragments = matrices.fragments(program.code)
 
     def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
         """Let the threads of some blocks stand at the first instruction."""
@@ -111,23 +96,32 @@ class Machine:
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
-        self.thread = np.repeat(blocks, size) * size + within  # of each lane, among all
+        self.memory.thread = np.repeat(blocks, size) * size + within
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
-        room, grain = program.shared_bytes + self.dynamic, program.grain("shared")
-        self.shared = Shared(room, self.block, self.warp, grain)
+        room = program.shared_bytes + self.room
+        self.shared = Shared(room, self.block, self.warp, program.grain("shared"))
         # Patterns of registers, and which of their bits nothing defines. No array changes later.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
         self.settled: dict[str, Array] = {}  # lanes that lack nothing of one of those
-        self.fixed = _special(grid, threads, np.repeat(blocks, size), within, self.lane)
+        self.fixed = self._special(np.repeat(blocks, size), within, grid, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
         self.loads: list[Load] = []
         # Registers of wgmma: products were not waited for; a thread wrote since its last fence.
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
-        self._steps, self._nudged = 0, dict[int, bytes]()
+        self._steps, self._woken, self._nudged = 0, 0, dict[int, tuple[int, bytes]]()
+
+    def _special(self, block: Array, within: Array, grid: Any, threads: Any) -> dict[Any, Array]:
+        """Return the special registers, by their names; of immediates patterns will be added."""
+        found = {"%laneid": self.lane, "%warpid": within // WARP}
+        for name, index, sizes in (("tid", within, threads), ("ctaid", block, grid)):
+            places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
+            for axis, size, place in zip("xyz", sizes, places):
+                found[f"%{name}.{axis}"], found[f"%n{name}.{axis}"] = place, 0 * place + size
+        return {name: value.astype(np.uint32) for name, value in found.items()}
 
     def run(self) -> None:
         """Run all threads to their end.
@@ -137,14 +131,14 @@ class Machine:
         """
         with np.errstate(all="ignore"):
             while (self.state != DONE).any():
-                chance, each = 0.5 if self.program.counts else 1.0, self.rng.choice((1, 4))
+                chance, each = 0.5 if self.barriers else 1.0, self.rng.choice((1, 4))
                 first = (self.rng.random(self.warp[-1] // each + 1) < chance).repeat(each)
                 for group in (first[self.warp], ~first[self.warp]):
                     self._advance(group)
                 self._release()
-        left: list[Work | Load] = [work for work, *_ in self.groups["cp.async.bulk"].begun]
-        for work in left + [work for work, *_ in self.groups["wgmma"].begun] + self.loads:
-            raise Fault(f"{work.text}: the kernel ends without waiting for it")
+        begun = self.groups["cp.async.bulk"].begun + self.groups["wgmma"].begun
+        for text in [*(work.text for work, *_ in begun), *(load.text for load in self.loads)]:
+            raise Fault(f"{text}: the kernel ends without waiting for it")
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or is done, those behind first."""
@@ -160,7 +154,7 @@ class Machine:
             return active
         for pc in np.unique(at):
             lanes = active[at == pc]
-            if self.code[pc][2]:
+            if self.code[pc][0].together:
                 lanes = lanes[self._whole(lanes)]
             if len(lanes):
                 return lanes
@@ -179,7 +173,8 @@ class Machine:
         """
         begin, leaders = pc, self.program.leaders
         while alone or pc == begin or pc not in leaders:
-            operation, parts, together, i = self.code[pc]
+            refuse(pc == len(self.code), self.program.name, "runs past its end")
+            (function, words, parts, together), i = self.code[pc]
             if together and pc != begin and not self._whole(lanes).all():
                 break
             chosen = self._guarded(i, lanes) if i.predicate else lanes
@@ -189,7 +184,7 @@ class Machine:
                 self._steps += 1
                 refuse(self._steps > ENDLESS, self.program.name, "does not end")
             if len(chosen):
-                operation(self, i, chosen)
+                function(self, i, chosen, *words)
             if parts:
                 at = self.pc[lanes]
                 pc = int(at[0])
@@ -228,39 +223,37 @@ class Machine:
 
     def _meet(self, lanes: Array, key: Array) -> None:
         warps = np.unique(key * self.count + self.warp[lanes])
-        if len(np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])) != len(warps):
-            raise Fault(f"{self.program.name}: threads of a warp wait at different barriers")
+        stand = np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])
+        apart = len(stand) != len(warps)
+        refuse(apart, self.program.name, "threads of a warp wait at different barriers")
         starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
         self.shared.meet(warps % self.count, starts)
         self._wake(lanes)
 
     def _wake(self, lanes: Array) -> None:
         self.state[lanes] = RUNNING
-        for block in np.unique(self.block[lanes]):
-            self._nudged.pop(int(block), None)
+        self._woken += len(lanes)
 
     def _unlock(self, block: int) -> None:
         """Do what a block cannot go on without: a copy, then a wait that ends in vain."""
         lanes = np.flatnonzero((self.block == block) & (self.state != DONE))
         asleep = lanes[self.state[lanes] == ASLEEP]
-        awaited = [load for load in self.loads if load.place in self.at[asleep]]
+        awaited = [n for n, load in enumerate(self.loads) if load.place in self.at[asleep]]
         if awaited:
-            load = awaited[self.rng.integers(len(awaited))]
-            self.loads.remove(load)
-            load.finish()
+            self.loads.pop(awaited[self.rng.integers(len(awaited))]).finish(self)
             return
-        stand = self.pc[lanes].tobytes()
+        stand = self._woken, self.pc[lanes].tobytes()
         if not len(asleep) or self._nudged.get(block) == stand:
             raise Fault(f"{self.program.name}: all threads wait; {self._standing(lanes)}")
         self._nudged[block] = stand
         self.state[asleep] = RUNNING
 
     def _standing(self, lanes: Array) -> str:
-        stand = sorted({(int(self.pc[n]) - 1, int(self.warp[n])) for n in lanes})
-        return "; ".join(
-            f"{self.code[pc][-1].text}: warps {[warp % self.shared.width for _, warp in those]}"
-            for pc, those in groupby(stand, lambda pair: pair[0])
-        )
+        told = []
+        for pc in np.unique(self.pc[lanes]):
+            warps = np.unique(self.warp[lanes[self.pc[lanes] == pc]]) % self.shared.width
+            told.append(f"{self.code[pc - 1][1].text}: warps {warps.tolist()}")
+        return "; ".join(told)
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
         """Return an operand as numbers of a type; undefined bits are `lax`, or with -1 a fault."""
@@ -279,14 +272,11 @@ class Machine:
 
     def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
         """Return the patterns of a special register or an immediate."""
-        if isinstance(operand, int) and (operand, kind) not in self.fixed:
-            bits = numbers.pattern(kind)
-            value = operand != 0 if kind == "pred" else operand & int(np.iinfo(bits).max)
-            self.fixed[operand, kind] = np.full(self.count, value, bits)
-        found = self.fixed.get((operand, kind) if isinstance(operand, int) else operand)
-        if found is None:
-            raise Fault(f"{i.text}: {operand} is not declared")
-        return found
+        key = (operand, kind) if isinstance(operand, int) else operand
+        if key not in self.fixed:
+            refuse(key is operand, i.text, f"{operand} is not declared")
+            self.fixed[key] = np.full(self.count, operand).astype(numbers.pattern(kind))
+        return self.fixed[key]
 
     def lacks(self, operand: Any, lanes: Array) -> Array | None:
         """Return which bits of a register nothing defines, None where that is none."""
@@ -314,6 +304,13 @@ class Machine:
             self.changed[row, lanes] = True
         self.set(to, value.view(held.dtype), lanes, lacks)
 
+    def write_all(
+        self, i: Instruction, to: Any, rows: Any, lanes: Array, lacks: Any = None
+    ) -> None:
+        """Set each of some registers to a row of values."""
+        for n, (name, value) in enumerate(zip(to, rows, strict=True)):
+            self.write(i, name, value, lanes, None if lacks is None else lacks[n])
+
     def set(self, to: str, value: Array, lanes: Array, lacks: Array | None = None) -> None:
         """Set a register; bits that it lacks stand as ones."""
         held = self.registers[to]
@@ -334,15 +331,3 @@ def _put(array: Array, lanes: Array, value: Array) -> Array:
     found = array.copy()
     found[lanes] = value
     return found
-
-
-def _special(
-    grid: Sequence[int], threads: Sequence[int], block: Array, within: Array, lane: Array
-) -> dict[str, Array]:
-    """Return the special registers of all lanes."""
-    found = {"%laneid": lane, "%warpid": within // WARP}
-    for name, index, sizes in (("tid", within, threads), ("ctaid", block, grid)):
-        places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
-        for axis, size, place in zip("xyz", sizes, places):
-            found[f"%{name}.{axis}"], found[f"%n{name}.{axis}"] = place, np.full(len(index), size)
-    return {name: value.astype(np.uint32) for name, value in found.items()}

@@ -6,13 +6,23 @@ After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .memory import Array, Buffer
-from .program import refuse
+from .memory import Buffer
+from .numbers import Array
+from .program import CHUNK, refuse
 
 BITS = {3: 16, 4: 8, 5: 5}  # of an offset, and of a corner with its sign, by the tensor's axes
+
+
+def scattered(address: Array, span: Any) -> Array:
+    """Return where 16 bytes of lines of `span` bytes lie among the banks.
+
+    Their place in a line is changed by the number of the 128 bytes they lie in.
+    """
+    return address ^ ((address >> 7) & (span // CHUNK - 1)) << 4
 
 
 @dataclass(frozen=True)
@@ -43,13 +53,6 @@ class TensorMap:
         grid = np.indices(self.box).reshape(len(self.box), -1)
         steps = self.every or (1,) * len(start)
         return [at + n * step for at, n, step in zip(start, grid, steps)]
-
-    def scattered(self, address: Array) -> Array:
-        """Return where 16 bytes lie among the banks.
-
-        Their place in a line is changed by the number of the 128 bytes they lie in.
-        """
-        return address ^ ((address >> 7) & ((1 << self.swizzle) - 1)) << 4
 
 
 @dataclass(frozen=True)

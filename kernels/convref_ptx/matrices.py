@@ -6,16 +6,17 @@ Instructions". A product is rounded once where the hardware may round more often
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import numbers
 from .copies import Work
-from .memory import Array
+from .maps import scattered
+from .numbers import Array
 from .operations import WARP, addresses, operation, whole_warps
-from .program import CHUNK, Fault, Instruction, refuse
+from .program import CHUNK, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -63,8 +64,7 @@ def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     whole_warps(m, i, lanes)
     a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
     found = np.matmul(a, b.swapaxes(1, 2)) + _sums(_words(m, i, sums, lanes))
-    for word, value in zip(to, _registers(found), strict=True):
-        m.write(i, word, value, lanes)
+    m.write_all(i, to, _registers(found), lanes)
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
@@ -78,17 +78,21 @@ def _move_matrices(
     line = addresses(m, i, place, lanes).reshape(warps.shape)[:, : 8 * number]
     refuse(len(names) != number, i.text, f"{len(names)} registers for {number}")
     who = warps[:, : 8 * number].ravel()
+
+    def turned(part: Array) -> Array:
+        tiles = part.view(np.uint16).reshape(-1, number, 8, 8)
+        return np.ascontiguousarray(tiles.swapaxes(2, 3) if transposed else tiles)
+
+    def held(part: Array) -> Array:  # (register, lane)
+        words = turned(part).view(np.uint32).reshape(-1, number, WARP)
+        return words.swapaxes(0, 1).reshape(number, -1)
+
     if name == "ld":
-        rows = m.shared.load(i.text, line.ravel(), CHUNK, who).view(np.uint16)
-        found = rows.reshape(-1, number, 8, 8)
-        found = np.ascontiguousarray(found.swapaxes(2, 3) if transposed else found)
-        for n, word in enumerate(names):
-            m.write(i, word, found[:, n].reshape(-1, WARP, 2).view(np.uint32).ravel(), lanes)
+        found, lacks = m.shared.load(i.text, line.ravel(), CHUNK, who)
+        m.write_all(i, names, held(found), lanes, None if lacks is None else held(lacks))
     else:
         words = np.ascontiguousarray(_words(m, i, names, lanes).swapaxes(0, 1))
-        held = words.view(np.uint16).reshape(-1, number, 8, 8)
-        held = held.swapaxes(2, 3) if transposed else held
-        m.shared.store(i.text, line.ravel(), held.reshape(-1, 8), who)
+        m.shared.store(i.text, line.ravel(), turned(words).reshape(-1, 8), who)
 
 
 def fragments(code: Sequence[Instruction]) -> dict[str, int]:
@@ -114,8 +118,8 @@ def _described(
     """
     count, depth, size = shape
     found = m.read(i, word, "u64", warps.ravel()).reshape(-1, WARP)
-    if (found != found[:, :1]).any() or (found >> np.uint64(49) & np.uint64(7)).any():
-        raise Fault(f"{i.text}: threads disagree, or a base offset that is not known")
+    wrong = (found != found[:, :1]) | (found >> np.uint64(49) & np.uint64(7) != 0)
+    refuse(wrong, i.text, "threads disagree, or a base offset that is not known")
     start, lead, stride = (
         ((found[:, :1, None] >> np.uint64(n) & np.uint64(0x3FFF)) << np.uint64(4)).astype(np.int64)
         for n in (0, 16, 32)
@@ -128,53 +132,58 @@ def _described(
         address = x * size % span + x * size // span * far + y % 8 * span + y // 8 * near
     else:
         address = x % 8 * span + x // 8 * stride + y * np.where(span == 16, lead, CHUNK)
-    address = start + address
-    address ^= ((address >> 7) & (span // 16 - 1)) << 4
+    address = scattered(start + address, span)
     who = np.repeat(warps[:, 0], address[0].size)
     place = m.shared.places(i.text, address.ravel(), CHUNK, who)
     return place.reshape(address.shape) // CHUNK
+
+
+def _factor(
+    m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, shape: Any, across: bool,
+    kind: str,
+) -> tuple[Callable[[Array], Array], Array]:  # fmt: skip
+    """Return what tells some warps' (warp, row, depth) of a factor, and the 16 bytes it reads."""
+    if isinstance(word, tuple):
+        flying, m.flying = m.flying, np.zeros_like(m.flying)  # another product may read them too
+        pieces = _piece(m, i, word, warps.ravel(), kind, 16)
+        m.flying = flying
+        return pieces.__getitem__, np.zeros((len(warps), 0), np.int64)
+    lines = _described(m, i, word, warps, rows, shape, across)
+
+    def stored(over: Array) -> Array:
+        found = m.shared.lines(CHUNK)[lines[over]].view(f"u{shape[2]}")
+        found = found.swapaxes(2, 3) if across else found
+        return _numbers(found.reshape(len(found), -1, shape[1]), kind)
+
+    return stored, lines.reshape(len(warps), -1)
 
 
 @operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
 def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, kind: str) -> None:
     """Let each warp of four begin its 16 rows of a product, which it has to wait for."""
     to, left, right, scale, *signs = i.operands
-    warps, columns, size = whole_warps(m, i, lanes), int(n), 4 if kind == "tf32" else 2
-    if int(k) * size != 32 or len(to) != columns // 2 or tuple(signs[:2]) != (1, 1):
-        raise Fault(f"{i.text}: a form that is not known")
-    *turned, across = (bool(sign) for sign in (0, 0, *signs[2:]))
-    names = [*to, *(left if isinstance(left, tuple) else ())]
-    rows = np.array([m.fragments[name] for name in names])
+    warps, shape = whole_warps(m, i, lanes), (int(n), int(k), 4 if kind == "tf32" else 2)
+    known = shape[1] * shape[2] == 32 and len(to) == shape[0] // 2 and signs[:2] == [1, 1]
+    refuse(not known, i.text, "a form that is not known")
+    held, turned = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
+    rows = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
     refuse(m.changed[np.ix_(rows, lanes)], i.text, "written since the last wgmma.fence")
     add = m.read(i, scale, "pred", lanes)
     adding = lanes if add.all() else lanes[add]
     lacks = any(m.lacks(name, adding) is not None for name in to)
     refuse(lacks, i.text, "a register has bits that nothing defines")
-    leaders, each = warps[:, 0], (len(warps), -1)
-    first, lines = m.shared.column(leaders)[:, 0] % 4 * 16, np.zeros((len(warps), 0, 0), np.int64)
-    if isinstance(left, tuple):
-        flying, m.flying = m.flying, np.zeros_like(m.flying)  # another product may read them too
-        pieces = _piece(m, i, left, lanes, kind, 16)
-        m.flying = flying
-    else:
-        lines = _described(m, i, left, warps, first, (16, int(k), size), turned[-1])
-    others = _described(m, i, right, warps, 0 * first, (columns, int(k), size), across)
-
-    def stored(part: Array, across: bool) -> Array:
-        found = m.shared.lines(CHUNK)[part].view(f"u{size}")
-        found = found.swapaxes(2, 3) if across else found
-        return _numbers(found.reshape(len(part), -1, int(k)), kind)
+    first = m.shared.column(warps[:, 0])[:, 0] % 4 * 16
+    a, read = _factor(m, i, left, warps, first, (16, *shape[1:]), turned[-2], kind)
+    b, read_too = _factor(m, i, right, warps, 0 * first, shape, turned[-1], kind)
 
     def move(over: Array) -> None:
         here = lanes if over.all() else warps[over].ravel()
         words = np.stack([m.registers[name][here] for name in to])
         sums = _sums(words.reshape(len(words), -1, WARP))
         sums = np.where(add.reshape(warps.shape)[over, :1, None], sums, 0)
-        a = stored(lines[over], turned[-1]) if lines.size else pieces[over]
-        found = np.matmul(a, stored(others[over], across).swapaxes(1, 2)) + sums
-        for name, value in zip(to, _registers(found)):
+        for name, value in zip(to, _registers(np.matmul(a(over), b(over).swapaxes(1, 2)) + sums)):
             m.set(name, value.view(np.uint32), here)
 
-    places = np.concatenate([lines.reshape(each), others.reshape(each)], 1) * CHUNK
-    reads = m.shared.cells(places.ravel(), CHUNK).reshape(each)
-    m.groups["wgmma"].begin(Work(i.text, leaders, move, reads=reads, sums=rows))
+    places = np.concatenate([read, read_too], 1) * CHUNK
+    reads = m.shared.cells(places.ravel(), CHUNK).reshape(len(warps), -1)
+    m.groups["wgmma"].begin(Work(i.text, warps[:, 0], move, reads=reads, sums=rows))

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .numbers import Array, Lacks
 from .program import CHUNK, refuse
 
-Array = np.ndarray[Any, Any]
 BASE = 1 << 32  # address of the first buffer
 GAP = 4096  # bytes of nothing between two buffers
 NOBODY, MANY = -1, -2  # no thread; more than one
 NOWHERE = np.iinfo(np.int64).min
-BUSY = 1 << 30  # later than every clock: asynchronous, and not waited for
+BUSY, NEVER = 1 << 30, 1 << 30 | 1  # later than every clock: not waited for; nobody wrote there
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Buffer:
     """An array in global memory; its bytes are written back after a run where it is writable.
 
@@ -55,30 +55,32 @@ class Global(Memory):
     """The buffers of a launch, far apart.
 
     A cell may be written by one thread only, and then read by that one only, before and after:
-    blocks run in any order. Atomic additions are free of this.
+    blocks run in any order.
     """
 
-    def __init__(self, buffers: Sequence[Buffer], grain: int) -> None:
+    thread: Array  # of each lane, among all of a launch
+
+    def __init__(self, buffers: Iterable[Buffer], grain: int) -> None:
         sizes = np.array([buffer.array.nbytes for buffer in buffers], np.int64)
         spans = -(-sizes // GAP) * GAP + GAP
         super().__init__(int(spans.sum()) + GAP, grain)
-        self.buffers, self.starts = buffers, GAP + np.cumsum(spans) - spans
+        self.starts = GAP + np.cumsum(spans) - spans
+        self.buffers = dict(zip(buffers, self.starts.tolist()))
         self.ends = np.append(self.starts + sizes, NOWHERE)  # the last is for what lies before
         self.writable = np.array([*(buffer.writable for buffer in buffers), False])
         self.writer, self.reader = np.full((2, len(self.bytes) // grain), NOBODY)
-        for buffer, start in zip(buffers, self.starts):
+        for buffer, start in self.buffers.items():
             patterns = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
             self.bytes[start : start + len(patterns)] = patterns
 
     def pointer(self, value: Buffer | None) -> bytes:
         """Return the address of where a buffer points, packed; null for none."""
-        starts = {id(buffer): int(start) for buffer, start in zip(self.buffers, self.starts)}
-        where = 0 if value is None else BASE + starts[id(value)] + value.offset
+        where = 0 if value is None else BASE + self.buffers[value] + value.offset
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
         """Copy the writable buffers into their arrays."""
-        for buffer, start in zip(self.buffers, self.starts):
+        for buffer, start in self.buffers.items():
             if buffer.writable:
                 here = self.bytes[start : start + buffer.array.nbytes]
                 buffer.array[...] = here.view(buffer.array.dtype).reshape(buffer.array.shape)
@@ -91,39 +93,27 @@ class Global(Memory):
         refuse(place + size > self.ends[buffer], text, "outside of every buffer")
         return place, self.writable[buffer]
 
-    def load(self, text: str, address: Array, size: int, thread: Array) -> Array:
-        """Return the bytes (access, size) that stand at addresses."""
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Lacks]:
+        """Return the bytes (access, size) that stand at addresses; all of them are defined."""
         place, writable = self._places(text, address, size)
         if writable.any():
-            cells, who = self.cells(place, size), thread[:, None]
+            cells, who = self.cells(place, size), self.thread[lanes][:, None]
             writer, reader = self.writer[cells], self.reader[cells]
-            refuse((writer != NOBODY) & (writer != who), text, "reads what another thread wrote")
-            self.reader[cells] = reader = np.where((reader == NOBODY) | (reader == who), who, MANY)
+            refuse(_another(writer, who), text, "reads what another thread wrote")
+            self.reader[cells] = reader = np.where(_another(reader, who), MANY, who)
             self.reader[cells[self.reader[cells] != reader]] = MANY
-        return self.lines(size)[place // size]
+        return self.lines(size)[place // size], None
 
-    def store(self, text: str, address: Array, value: Array, thread: Array) -> None:
+    def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
         """Write patterns, of one or several numbers each, to addresses."""
         value = _bytes(value)
         place, writable = self._places(text, address, size := value.shape[1])
         refuse(~writable, text, "writes to an operand")
-        cells, who = self.cells(place, size), thread[:, None]
-        writer, reader = self.writer[cells], self.reader[cells]
-        self.writer[cells] = who
-        other = (writer != NOBODY) & (writer != who)
+        cells, who = self.cells(place, size), self.thread[lanes][:, None]
+        other, self.writer[cells] = _another(self.writer[cells], who), who
         refuse(other | (self.writer[cells] != who), text, "two threads write to one place")
-        refuse((reader != NOBODY) & (reader != who), text, "writes what another thread read")
+        refuse(_another(self.reader[cells], who), text, "writes what another thread read")
         self.lines(size)[place // size] = value
-
-    def add(self, text: str, address: Array, value: Array, order: Array) -> Array:
-        """Add atomically, in an order of the lanes; return what stood there before."""
-        place, writable = self._places(text, address, size := value.dtype.itemsize)
-        refuse(~writable, text, "writes to an operand")
-        memory, before = self.bytes.view(value.dtype), np.empty_like(value)
-        for i in order:
-            before[i] = memory[place[i] // size]
-            memory[place[i] // size] = before[i] + value[i]
-        return before
 
 
 class Shared(Memory):
@@ -144,7 +134,7 @@ class Shared(Memory):
         self.clock = np.zeros((warps, self.width + 1), np.int32)
         self.tick(np.arange(warps))
         cells = blocks * self.size // grain
-        self.written, self.writer = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
+        self.written, self.writer = np.full(cells, NEVER, np.int32), np.zeros(cells, np.int16)
         self.read = np.zeros((self.width, cells), np.int32)
         self.copies = 0  # of the engine, that are over
         self.unfenced = np.zeros(cells, bool)  # written by threads, not yet shown to the engine
@@ -182,32 +172,34 @@ class Shared(Memory):
         refuse(address % size, text, f"an address is no multiple of {size}")
         return address.astype(np.int64) + self.block[lanes] * self.size
 
-    def look(
-        self, text: str, cells: Array, lanes: Array, write: bool, same: Array | bool = False
-    ) -> None:
+    def look(self, text: str, cells: Array, lanes: Array, write: bool, same: Any = False) -> Lacks:
         """Stop where cells (lane, cell) are touched that another has touched unseen.
 
-        Two may write what is the `same`.
+        Two may write what is the `same`. Return where nobody ever wrote, None for nowhere.
         """
-        view, written = self.clock[self.warp[lanes]], self.written[cells]
+        view, written, fresh = self.clock[self.warp[lanes]], self.written[cells], None
         unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
         if unseen.any():
-            refuse(unseen & (written == BUSY), text, "an asynchronous copy has not been waited for")
-            differs = unseen & np.logical_not(same)
+            refuse(written == BUSY, text, "an asynchronous copy has not been waited for")
+            fresh = written == NEVER
+            differs = unseen & ~fresh & np.logical_not(same)
             refuse(differs, text, "race, another warp wrote there since the last barrier")
         if write:
             read = self.read[:, cells]
             unseen = read > view.T[: self.width, :, None]
             refuse(unseen & (read == BUSY), text, "race, it is still read there asynchronously")
             refuse(unseen, text, "race, another warp read there since the last barrier")
+        return fresh
 
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> Array:
-        """Return the bytes (access, size) that stand at addresses."""
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Lacks]:
+        """Return the bytes (access, size) that stand at addresses, and what they lack."""
         place = self.places(text, address, size, lanes)
         cells = self.cells(place, size)
-        self.look(text, cells, lanes, False)
+        lacks = self.look(text, cells, lanes, False)
         self.read[self.column(lanes), cells] = self.now(lanes)
-        return self.lines(size)[place // size]
+        if lacks is not None:
+            lacks = np.repeat(lacks, size // cells.shape[1], 1) * np.uint8(0xFF)
+        return self.lines(size)[place // size], lacks
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
         """Write patterns, of one or several numbers each, to addresses."""
@@ -220,6 +212,11 @@ class Shared(Memory):
         self.unfenced[cells] = True
         lines[line] = value
         refuse(lines[line] != value, text, "race, two threads write to one place")
+
+
+def _another(owner: Array, who: Array) -> Array:
+    """Return where cells belong to somebody else."""
+    return (owner != NOBODY) & (owner != who)
 
 
 def _bytes(value: Array) -> Array:

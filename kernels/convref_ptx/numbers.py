@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Lacks = Array | None  # the bits that nothing defines; None for none
 
-_LETTERS = {"s": "i", "u": "u", "b": "u", "f": "f"}  # of PTX and of NumPy
 TYPES = {
-    f"{k}{8 * n}": np.dtype(f"{t}{n}")
-    for k, t in _LETTERS.items()
-    for n in (1, 2, 4, 8)
-    if (t, n) != ("f", 1)
+    f"{letter}{8 * n}": np.dtype(f"{numpys}{n}")
+    for letter, numpys in zip("subf", "iuuf")
+    for n in (1, 2, 4, 8)[numpys == "f" :]
 }
 BITS = {1: np.dtype(bool), **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}
 
@@ -94,22 +93,17 @@ def divided(a: Array, b: Array) -> Array:
 
 
 def shifted(a: Array, count: Array, right: bool) -> Array:
-    """Return a shifted; counts past the width give 0, or the sign."""
-    bits = a.dtype.itemsize * 8
-    least = np.minimum(count.view(np.uint32), bits - 1).astype(a.dtype)
-    once = a >> least if right else a << least
-    over = count.view(np.uint32) >= bits
-    sign = np.where(a < 0, -1, 0).astype(a.dtype) if right and a.dtype.kind == "i" else a * 0
-    return np.where(over, sign, once)
+    """Return a shifted; counts past the width give 0, or the sign, as NumPy has it."""
+    by = np.minimum(count, 64).astype(a.dtype)
+    return a >> by if right else a << by
 
 
 def field(a: Array, start: Array, length: Array) -> Array:
     """Return bits of a from `start` on; beyond them zeros, or of signed numbers the last bit."""
     wide = a.astype(f"{a.dtype.kind}8")
     low, count = ((n & np.uint32(0xFF)).astype(wide.dtype) for n in (start, length))
-    left = 64 - np.clip(count, 1, 64)
-    found = wide >> np.minimum(low, 63) << left >> left
-    return np.where(count == 0, 0, found).astype(a.dtype)
+    left = 64 - np.minimum(count, 64)
+    return (wide >> low << left >> left).astype(a.dtype)
 
 
 def permuted(low: Array, high: Array, selector: Array) -> Array:

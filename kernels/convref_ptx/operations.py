@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import numbers
+from .numbers import Array
 from .program import PARAMETERS, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
-
-Array = np.ndarray[Any, Any]
-Operation = Callable[["Machine", Instruction, Array], None]
 
 WARP = 32
 NAMED = 16  # barriers of a block
@@ -37,16 +35,22 @@ def operation(pattern: str, parts: bool = False) -> Callable[[Any], Any]:
     return register
 
 
-def _with(function: Callable[..., None], words: tuple[str, ...]) -> Operation:
-    return lambda machine, i, lanes: function(machine, i, lanes, *words)
+class Step(NamedTuple):
+    """What an opcode does, with which words of it; whether it parts threads, or needs them all."""
+
+    function: Callable[..., None]
+    words: tuple[str, ...]
+    parts: bool
+    together: bool
 
 
 @cache
-def decoded(op: str) -> tuple[Operation, bool]:
-    """Return what an opcode does, and whether it parts threads, or refuse it."""
+def decoded(op: str) -> Step:
+    """Return what an opcode does, or refuse it."""
+    together = ".sync" in op and not op.startswith("bar")
     for pattern, function, parts in _TABLE:
         if match := pattern.fullmatch(op):
-            return _with(function, match.groups()), parts
+            return Step(function, match.groups(), parts, together)
     raise Fault(f"{op}: no instruction that is known")
 
 
@@ -95,19 +99,25 @@ def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
 @operation(r"ld\.param(?:::entry)?\.([subf](?:16|32|64))")
 def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     to, (base, offset) = i.operands
-    at, size = base + offset - PARAMETERS, numbers.width(kind) // 8
-    if not any(p.offset <= at <= p.offset + p.size - size for p in m.program.parameters):
-        raise Fault(f"{i.text}: outside of the parameter")
-    pattern: Array = np.frombuffer(m.parameters, numbers.pattern(kind), 1, at)
-    _loaded(m, i, to, np.repeat(pattern, len(lanes)), kind, lanes)
+    size = numbers.width(kind) // 8
+    places = [(base + offset - PARAMETERS - p.offset, p.size) for p in m.program.parameters]
+    found = [v[at : at + size] for v, (at, n) in zip(m.values, places) if 0 <= at <= n - size]
+    refuse(not found, i.text, "outside of the parameter")
+    value = np.tile(np.frombuffer(found[0], np.uint8), (len(lanes), 1))
+    _loaded(m, i, (to,), kind, lanes, (value, None))
 
 
-def _loaded(m: Machine, i: Instruction, to: Any, value: Array, kind: str, lanes: Array) -> None:
-    """Write what was loaded to a register, which may be wider."""
-    size = m.program.registers.get(to, 0) // 8
-    if size > value.itemsize:
-        value = value.view(numbers.TYPES[kind]).astype(f"{'i' if kind[0] == 's' else 'u'}{size}")
-    m.write(i, to, value, lanes)
+def _loaded(m: Machine, i: Instruction, names: Any, kind: str, lanes: Array, found: Any) -> None:
+    """Write bytes (lane, byte), and what they lack, to registers, which may be wider."""
+    letter, narrow = "i" if kind[0] == "s" else "u", numbers.width(kind) // 8
+    size = max(narrow, *(m.program.registers.get(name, 0) // 8 for name in names))
+
+    def widened(part: Array) -> Array:
+        values = part.view(f"{letter}{narrow}").T.astype(f"{letter}{size}", "C")  # (register, lane)
+        return values.view(f"u{size}")
+
+    value, lacks = (None if part is None else widened(part) for part in found)
+    m.write_all(i, names, value, lanes, lacks)
 
 
 def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
@@ -119,11 +129,6 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     return m.read(i, base, kind, lanes).astype(np.int64) + offset
 
 
-def _space(m: Machine, space: str, lanes: Array) -> tuple[Any, Array]:
-    """Return memory, and as whom it knows the lanes."""
-    return (m.memory, m.thread[lanes]) if space == "global" else (m.shared, lanes)
-
-
 def _vector(i: Instruction, operand: Any, count: str | None) -> Any:
     words = operand if isinstance(operand, tuple) else (operand,)
     refuse(len(words) != int(count or 1), i.text, f"{len(words)} registers for {count or 1}")
@@ -133,32 +138,20 @@ def _vector(i: Instruction, operand: Any, count: str | None) -> Any:
 @operation(r"ld\.(global|shared)(?:::cta)?(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     to, operand = i.operands
-    words, (memory, who) = _vector(i, to, count), _space(m, space, lanes)
+    words, memory = _vector(i, to, count), m.memory if space == "global" else m.shared
     size = len(words) * numbers.width(kind) // 8
-    found = memory.load(i.text, addresses(m, i, operand, lanes), size, who)
-    parts = np.ascontiguousarray(found.view(numbers.pattern(kind)).T)
-    for word, value in zip(words, parts):
-        _loaded(m, i, word, value, kind, lanes)
+    found = memory.load(i.text, addresses(m, i, operand, lanes), size, lanes)
+    _loaded(m, i, words, kind, lanes, found)
 
 
 @operation(r"st\.(global|shared)(?:::cta)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     operand, from_ = i.operands
-    memory, who = _space(m, space, lanes)
-    values = []
+    memory, values = m.memory if space == "global" else m.shared, []
     for word in _vector(i, from_, count):
         bits = max(m.program.registers.get(word, 0), numbers.width(kind))
         values.append(m.read(i, word, f"b{bits}", lanes).astype(numbers.pattern(kind)))
-    memory.store(i.text, addresses(m, i, operand, lanes), np.stack(values, -1), who)
-
-
-@operation(r"(atom|red)(?:\.relaxed|\.monotonic)?(?:\.gpu|\.sys)?\.global\.add\.([suf](?:32|64))")
-def _atomic(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    operand, from_ = i.operands[-2:]
-    value, order = m.read(i, from_, kind, lanes), m.rng.permutation(len(lanes))
-    before = m.memory.add(i.text, addresses(m, i, operand, lanes), value, order)
-    if name == "atom":
-        m.write(i, i.operands[0], before, lanes)
+    memory.store(i.text, addresses(m, i, operand, lanes), np.stack(values, -1), lanes)
 
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
@@ -168,25 +161,13 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     return lanes.reshape(-1, WARP)
 
 
-@operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
+@operation(r"shfl\.sync\.(bfly|idx)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
-    to, a, b, c, members = i.operands
-    warps = whole_warps(m, i, lanes)
-    refuse(m.read(i, members, "u32", lanes) != 0xFFFFFFFF, i.text, "only whole warps are known")
-    lane = np.tile(np.arange(WARP), len(warps))
-    by, bounds = (m.read(i, word, "u32", lanes).astype(np.int64) for word in (b, c))
-    by, segment, clamp = by & 31, (bounds >> 8) & 31, bounds & 31
-    last = (lane & segment) | (clamp & ~segment)
-    source, inside = {
-        "bfly": (lane ^ by, (lane ^ by) <= last),
-        "idx": ((lane & segment) | (by & ~segment), ((lane & segment) | (by & ~segment)) <= last),
-        "up": (lane - by, lane - by >= last),
-        "down": (lane + by, lane + by <= last),
-    }[mode]
-    start = np.arange(len(lanes)) - lane
-    source, lacks = start + np.where(inside, source, lane), m.lacks(a, lanes)
-    register, _, predicate = str(to).partition("|")
+    to, a, b, *whole = i.operands
+    refuse(whole != [WARP - 1, -1], i.text, "only whole warps are known")
+    warps, lacks = whole_warps(m, i, lanes), m.lacks(a, lanes)
+    by = m.read(i, b, "s32", lanes).reshape(warps.shape) % WARP
+    lane = np.arange(WARP) ^ by if mode == "bfly" else by
+    source = (np.arange(0, len(lanes), WARP)[:, None] + lane).ravel()
     moved = m.read(i, a, "b32", lanes, 1)[source]
-    m.write(i, register, moved, lanes, None if lacks is None else lacks[source])
-    if predicate:
-        m.write(i, predicate, inside, lanes)
+    m.write(i, to, moved, lanes, None if lacks is None else lacks[source])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
+from .numbers import width
+
 CHUNK = 16  # bytes that one instruction moves for a thread, at most
 TOLD = 120  # characters of an instruction in a message
 PARAMETERS = 1 << 30  # address of the first parameter: it fits into 32 bits
@@ -70,11 +72,6 @@ class Program:
         return frozenset(at for label, at in self.labels.items() if label in named)
 
     @cached_property
-    def counts(self) -> bool:
-        """Return whether there are barriers that count arrivals."""
-        return any(i.op.startswith("mbarrier") for i in self.code)
-
-    @cached_property
     def asynchronous(self) -> bool:
         """Return whether there is anything in it that happens later."""
         return any(i.op.startswith(("cp.async", "wgmma")) for i in self.code)
@@ -97,7 +94,7 @@ _PARAMETER = re.compile(
     r"([\w$]+)(?:\[(\d+)\])?"
 )
 _SHARED = re.compile(r"(?:\.extern\s+)?\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]")
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)")
+_REGISTERS = re.compile(r"\.reg\s+\.(pred|b8|b16|b32|b64)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)")
 _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 
@@ -119,22 +116,24 @@ def parse(text: str) -> Program:
     program = Program(name, _parameters(parameters))
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
-        x, y, z = (int(n or 1) for n in bound.groups())
-        program.max_threads = x * y * z
+        program.max_threads = prod(int(n or 1) for n in bound.groups())
     for outside in _SHARED.finditer(text, 0, found.start()):
         _share(program, outside)
-    for statement in _statements(_body(text[found.end() :])):
+    for statement in _statements(text[found.end() :]):
         _add(program, statement)
     return program
+
+
+def _matched(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
+    if (match := pattern.fullmatch(text)) is None:
+        raise Fault(f"{text}: no form of {what} that is known")
+    return match
 
 
 def _parameters(text: str) -> tuple[Parameter, ...]:
     found, top = [], 0
     for word in filter(None, map(str.strip, text.split(","))):
-        match = _PARAMETER.fullmatch(word)
-        if match is None:
-            raise Fault(f"{word}: no form of parameter that is known")
-        align, _, bits, name, count = match.groups()
+        align, _, bits, name, count = _matched(_PARAMETER, word, "parameter").groups()
         size, step = int(bits) // 8 * int(count or 1), int(align or int(bits) // 8)
         top = -(-top // step) * step
         found.append(Parameter(name, top, size))
@@ -142,18 +141,8 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def _body(text: str) -> str:
-    """Return what stands before the brace that closes an entry."""
-    depth = 1
-    for brace in re.finditer(r"[{}]", text):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            return text[: brace.start()]
-    raise Fault("the entry does not end")
-
-
 def _statements(text: str) -> list[str]:
-    """Return declarations, instructions and labels of a body, one each.
+    """Return declarations, instructions and labels before the brace that closes an entry, one each.
 
     What is declared in a scope of its own gets a name of its own.
     """
@@ -162,7 +151,9 @@ def _statements(text: str) -> list[str]:
     inner = re.compile(r"(?<=;)\{;((?:(?!;\s*[{}];).)*;)\s*\};", re.DOTALL)
     while inner.search(text):
         text = inner.sub(_renamed, text)
-    return [" ".join(part.split()) for part in text.split(";") if part.strip()]
+    body, end, _ = text.partition(";};")
+    refuse(not end, "the entry", "does not end")
+    return [" ".join(part.split()) for part in body.split(";") if part.strip()]
 
 
 def _renamed(scope: re.Match[str]) -> str:
@@ -184,16 +175,11 @@ def _add(program: Program, statement: str) -> None:
     if statement.endswith(":"):
         program.labels[statement[:-1]] = len(program.code)
     elif statement.startswith(".reg"):
-        match = _REGISTERS.fullmatch(statement)
-        if match is None or match[1] not in WIDTHS:
-            raise Fault(f"{statement}: no form of register that is known")
-        for word in match[2].split(","):
-            program.declared[word.partition("<")[0].strip()] = WIDTHS[match[1]]
+        kind, names = _matched(_REGISTERS, statement, "register").groups()
+        for word in names.split(","):
+            program.declared[word.partition("<")[0].strip()] = width(kind)
     elif statement.startswith(".shared"):
-        match = _SHARED.fullmatch(statement)
-        if match is None:
-            raise Fault(f"{statement}: no form of shared memory that is known")
-        _share(program, match)
+        _share(program, _matched(_SHARED, statement, "shared memory"))
     elif statement.startswith(".branchtargets"):
         words = statement.removeprefix(".branchtargets").split(",")
         program.tables[next(reversed(program.labels))] = tuple(word.strip() for word in words)
@@ -237,13 +223,3 @@ def _operand(program: Program, word: str) -> Any:
         if stem in program.declared:
             program.registers[name] = program.declared[stem]
     return word
-
-
-def packed(program: Program, values: list[bytes]) -> bytes:
-    """Return the parameter memory of a launch, or refuse arguments of other sizes."""
-    got, needs = [len(value) for value in values], [p.size for p in program.parameters]
-    refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
-    memory = bytearray(max((p.offset + p.size for p in program.parameters), default=0))
-    for parameter, value in zip(program.parameters, values):
-        memory[parameter.offset : parameter.offset + parameter.size] = value
-    return bytes(memory)

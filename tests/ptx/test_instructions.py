@@ -12,6 +12,8 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convref_ptx import Buffer, Fault, launch, parse
 from convref_ptx.operations import _TABLE, decoded
@@ -654,9 +656,9 @@ TAKEN = (
     "shfl.sync.bfly.b32 %r21, %r20, 1, 31, -1; st.shared.b32 [%a8], %r21;",
     "shfl.sync.idx.b32 %r21, %r30, %r20, 31, -1;",
     "xor.b32 %r21, %r20, %r20; st.shared.b32 [%a8], %r21;",
-    "div.u32 %r21, %r30, %r20; red.global.add.u32 [%a2], %r21;",
+    "div.u32 %r21, %r30, %r20; st.global.u32 [%a2], %r21;",
     "cvt.u64.u32 %a8, %r20; ld.shared.b32 %r21, [%a8];",
-    "red.global.add.u32 [%a2], %r20;",
+    "st.global.b32 [%a2], %r20;",
     "stmatrix.sync.aligned.m8n8.x1.shared.b16 [s], {%r20};",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r21, %r22, %r23, %r24}, "
     "{%r30, %r30, %r20, %r30}, {%r30, %r30}, {%r30, %r30, %r30, %r30};",
@@ -728,6 +730,19 @@ def test_branches_part_threads_and_join_them(run):
     assert run(body, [mixed], 32).tolist() == want
 
 
+def test_who_is_ahead_waits_for_the_rest_of_a_warp(run):
+    """Even lanes are back at the shuffle before odd ones, which stand behind it, are."""
+    body = """mov.b32 y, x0; mov.b32 %r20, 0; and.b32 %r21, %r30, 1; setp.eq.u32 %p1, %r21, 0;
+    $LOOP: shfl.sync.bfly.b32 %r22, y, 1, 31, -1; mad.lo.u32 y, %r22, 3, y;
+    add.u32 %r20, %r20, 1; setp.eq.u32 %p2, %r20, 3; @%p2 bra $END; @%p1 bra $LOOP;
+    add.u32 y, y, 1; bra $LOOP; $END:"""
+    a = patterns(32)
+    want = [int(x) for x in a]
+    for n in range(3):
+        want = [x + 3 * want[i ^ 1] + (i % 2 if n < 2 else 0) for i, x in enumerate(want)]
+    assert run(body, [a], 32).tolist() == [x % 2**32 for x in want]
+
+
 SHARED = ".shared .align 16 .b8 s[4096];"
 
 
@@ -741,8 +756,9 @@ def test_shared_memory_and_barriers():
 
 
 def test_a_write_after_a_read_is_a_race_too():
-    body = """mov.b32 %r20, s; ld.shared.b32 y, [%r20]; setp.eq.s32 %p1, %r30, 40;
-    @%p1 st.shared.b32 [%r20+4], x0; {} @%p1 st.shared.b32 [%r20], x0;"""
+    body = """mov.b32 %r20, s; st.shared.b32 [%r20], 7; bar.sync 0;
+    ld.shared.b32 y, [%r20]; setp.eq.s32 %p1, %r30, 40; @%p1 st.shared.b32 [%r20+4], x0; {}
+    @%p1 st.shared.b32 [%r20], x0;"""
     a = patterns(32)
     run(body.format("bar.sync 0;"), [a], 32, shared=SHARED)
     with pytest.raises(Fault, match="race"):
@@ -753,6 +769,84 @@ def test_two_warps_that_write_one_place_race():
     with pytest.raises(Fault, match="race"):
         run("mov.b32 %r20, s; st.shared.b32 [%r20], x0; mov.b32 y, x0;", [patterns(32)], 32,
             shared=SHARED)  # fmt: skip
+
+
+# Into which registers eight bytes are loaded and become one again: (text, what a lane then has).
+LOADED = {
+    "b64": ("ld.shared.b64 %rd18, [%r21];", lambda a: a),
+    "v2.b32": ("ld.shared.v2.b32 {%r22, %r23}, [%r21]; mov.b64 %rd18, {%r22, %r23};", lambda a: a),
+    "v4.b16": (
+        """ld.shared.v4.b16 {%rs11, %rs12, %rs13, %rs14}, [%r21];
+        mov.b64 %rd18, {%rs11, %rs12, %rs13, %rs14};""",
+        lambda a: a,
+    ),
+    "exchanged": (
+        """ld.shared.b32 %r22, [%r21]; ld.shared.b32 %r23, [%r21+4];
+        shfl.sync.bfly.b32 %r22, %r22, 1, 31, -1; shfl.sync.bfly.b32 %r23, %r23, 1, 31, -1;
+        mov.b64 %rd18, {%r22, %r23};""",
+        lambda a: a.reshape(-1, 2)[:, ::-1].ravel(),
+    ),
+    "matrices": (
+        """and.b32 %r24, %r30, -32; shl.b32 %r24, %r24, 3; and.b32 %r25, %r30, 15;
+        mad.lo.u32 %r24, %r25, 16, %r24; add.u32 %r24, %r24, %r20;
+        ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r22, %r23}, [%r24];
+        mov.b64 %rd18, {%r22, %r23};""",
+        lambda a: np.stack(a.view("u4").reshape(-1, 2, 32).swapaxes(0, 1), -1).view("u8").ravel(),
+    ),
+}
+STORED = {
+    1: "cvt.u32.u64 %r26, %rd17; st.shared.b8 [%r21+{n}], %r26;",
+    2: "cvt.u16.u64 %rs15, %rd17; st.shared.b16 [%r21+{n}], %rs15;",
+    4: "cvt.u32.u64 %r26, %rd17; st.shared.b32 [%r21+{n}], %r26;",
+    8: "st.shared.b64 [%r21+{n}], %rd17;",
+}
+
+
+@given(st.sampled_from(sorted(LOADED)), st.sampled_from(sorted(STORED)), st.data())
+def test_what_nobody_wrote_to_shared_memory_is_followed(form, size, data):
+    """Of eight bytes those may be used that were written, however they are loaded and moved."""
+    written = data.draw(st.sets(st.sampled_from(range(0, 8, size))))
+    used = data.draw(st.sets(st.sampled_from(range(8))))
+    text, loaded = LOADED[form]
+    stores = " ".join(f"shr.u64 %rd17, x0, {8 * n}; {STORED[size].format(n=n)}" for n in written)
+    mask = sum(255 << 8 * n for n in used)
+    body = f"""mov.b32 %r20, s; mad.lo.s32 %r21, %r30, 8, %r20; {stores} bar.sync 0; {text}
+    and.b64 %rd18, %rd18, {mask}; add.u64 y, %rd18, 1;"""
+    a, defined = patterns(64), np.zeros((COUNT, 8), np.uint8)
+    for n in written:
+        defined[:, n : n + size] = 255
+    lacks = ~loaded(defined.view(np.uint64).ravel()) & np.uint64(mask)
+    if lacks.any():
+        with pytest.raises(Fault, match=r"^st.global.* bits that nothing defines"):
+            run(body, [a], 64, shared=SHARED)
+    else:
+        want = (loaded(a) & np.uint64(mask)) + np.uint64(1)
+        assert run(body, [a], 64, shared=SHARED).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize(("kind", "holds"), [("u8", False), ("s8", True)])
+def test_the_sign_of_what_nobody_wrote_is_undefined(kind, holds):
+    body = f"mov.b32 %r20, s; ld.shared.{kind} %r21, [%r20]; and.b32 %r21, %r21, -256; "
+    if holds:
+        with pytest.raises(Fault, match=r"^st.global.* bits that nothing defines"):
+            run(body + "add.u32 y, %r21, 0;", [patterns(32)], 32, shared=SHARED)
+    else:
+        got = run(body + "add.u32 y, %r21, 0;", [patterns(32)], 32, shared=SHARED)
+        assert not got.any()
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_what_another_block_wrote_nobody_wrote_here(writer):
+    body = f"""mov.u32 %r20, %ctaid.x; setp.eq.u32 %p1, %r20, {writer}; mov.b32 %r21, s;
+    @%p1 st.shared.b32 [%r21], 7; bar.sync 0; mov.b32 y, 7; @%p1 ld.shared.b32 y, [%r21];
+    mad.lo.u32 %r22, %r20, {COUNT}, %r30; cvt.u64.u32 %i1, %r22;"""
+    text = kernel(body, [32], 32, shared=SHARED)
+    found = Buffer(np.zeros(2 * COUNT, np.uint32), writable=True)
+    buffers = [Buffer(patterns(32)), found]
+    launch(parse(text), (2,), (COUNT,), buffers)
+    assert set(found.array.tolist()) == {7}
+    with pytest.raises(Fault, match=r"^st.global.* bits that nothing defines"):
+        launch(parse(text.replace("@%p1 ld", "@!%p1 ld")), (2,), (COUNT,), buffers)
 
 
 # A lane has four bytes: of its thread in each warp the next, and one that all warps write.
@@ -796,22 +890,21 @@ def test_vectors(run):
     assert run(body, [a], 32, shared=SHARED).tolist() == list(range(COUNT))
 
 
-MODES = {
-    "bfly": lambda lane, by: lane ^ by,
-    "idx": lambda lane, by: by,
-    "up": lambda lane, by: lane - by if lane >= by else lane,
-    "down": lambda lane, by: lane + by if lane + by < 32 else lane,
-}
+MODES = {"bfly": lambda lane, by: lane ^ by, "idx": lambda lane, by: by}
 
 
-@pytest.mark.parametrize("by", [0, 1, 5, 16, 31])
 @pytest.mark.parametrize("mode", MODES)
-def test_shuffles(mode, by, run):
-    a = patterns(32)
-    bound = 0 if mode == "up" else 31
-    got = run(f"shfl.sync.{mode}.b32 y|%p1, x0, {by}, {bound}, -1;", [a], 32)
-    want = [a[i // 32 * 32 + MODES[mode](i % 32, by)] for i in range(COUNT)]
+def test_shuffles(mode, run):
+    a, by = patterns(32), RNG.integers(0, 1 << 32, COUNT).astype(np.uint32)
+    got = run(f"shfl.sync.{mode}.b32 y, x0, x1, 31, -1;", [a, by], 32)
+    want = [a[i // 32 * 32 + MODES[mode](i % 32, int(by[i]) % 32)] for i in range(COUNT)]
     assert got.tolist() == want
+
+
+@pytest.mark.parametrize("part", ["7199, -1", "31, 65535", "31, x0"])
+def test_a_shuffle_of_a_part_of_a_warp_is_refused(part):
+    with pytest.raises(Fault, match="only whole warps"):
+        run(f"shfl.sync.bfly.b32 y, x0, 1, {part};", [patterns(32)], 32)
 
 
 def test_a_shuffle_needs_the_whole_warp():
@@ -822,15 +915,6 @@ def test_a_shuffle_needs_the_whole_warp():
         run(body, [patterns(32)], 32)
 
 
-def test_atomic_additions():
-    total = np.zeros(2, np.uint32)
-    text = """.visible .entry f(.param .u64 f_0) { .reg .b32 %r<9>; .reg .b64 %rd<9>;
-    ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %tid.x; {} ret; }"""
-    body = "red.global.add.u32 [%rd1], %r1; atom.global.add.u32 %r2, [%rd1+4], 1;"
-    launch(parse(text.replace("{}", body)), (3,), (COUNT,), [Buffer(total, writable=True)])
-    assert total.tolist() == [3 * sum(range(COUNT)), 3 * COUNT]
-
-
 REFUSED = (
     "add.ftz.f32 %r9, %r0, %r0;",
     "add.sat.s32 %r9, %r0, %r0;",
@@ -838,6 +922,8 @@ REFUSED = (
     "setp.lt.and.s32 %p9, %r0, 1, %p1;",
     "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
     "ld.local.b32 %r9, [%rd0];",
+    "red.global.add.u32 [%a1], %r0;",
+    "shfl.sync.up.b32 %r9, %r0, 1, 0, -1;",
 )
 
 

@@ -171,6 +171,12 @@ HEARD = {
         r"\1 add.u32 \2, \2, 0; \3",
         "bits that nothing defines",
     ),
+    "bytes are not written": (
+        "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=normal",
+        r"st\.shared\.b8[^;]*;",
+        "",
+        "bits that nothing defines",
+    ),
     "bytes are read too early": (
         "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=ones",
         r"(st\.shared\.b8[^;]*;\s*)bar\.sync\s+0;",
