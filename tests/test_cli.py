@@ -332,3 +332,11 @@ def test_known_bugs_are_passed_over_and_retested(tmp_path, hostile_module, by):
     assert status == 0, output
     assert re.search(r"known bug my-bug: still there: \d+ fail", output)
     assert run(*arguments, "--known-bugs", str(bugs), "--no-known", "--no-shrink")[0] == 1
+
+
+def test_check_leaves_nothing_in_the_folder(tmp_path):
+    (tmp_path / "theirs.py").write_text("from convref.backends.numpy import backend\n")
+    command = [sys.executable, "-B", "-m", "convref", "check", "theirs:backend", "--pass=fprop"]
+    command += ["--dtype=f32", "--examples=400", "--jobs=1"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.py"]
