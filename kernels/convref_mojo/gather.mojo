@@ -228,7 +228,7 @@ def gather_rows[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
                         target.places = Int(table.unsafe_offset(tile * MR))
                         target.apart = WORDS
                     var fresh = begin == 0
-                    slide[A](packed, b, sums, here, vectors, length, runs, fresh, target)
+                    slide[A, CHUNK](packed, b, sums, here, vectors, length, runs, fresh, target)
                     if last and target.data == 0:
                         for i in range(here):
                             finish[T](

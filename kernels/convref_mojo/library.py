@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from . import build
 DTYPES = ("f32", "f64", "bf16")
 KEPT = 1 << 26  # bytes of scratch memory that a thread keeps at most
 ALIGNMENT = 64
+PIECES = 4  # of work for each thread
 NOWHERE = -1  # the processor of a caller on a system that does not say
 
 Function = Callable[..., None]
@@ -106,15 +108,26 @@ def scratch(size: int, slot: str) -> int:
 
 
 def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:
-    """Do `units` of work, shared evenly among `threads`, of which the caller's is one."""
+    """Do `units` of work, of which `threads`, the caller's among them, take pieces in turn.
+
+    Another thread begins late, or not before all is done: it finds less to do then, or nothing.
+    """
     shares = min(threads, units)
     if shares < 2:
         work(0, units)
         return
-    edges = [units * i // shares for i in range(shares + 1)]
-    others = _others().start(partial(work, *edges[i : i + 2]) for i in range(1, shares))
+    count = min(units, PIECES * shares)
+    edges = [units * i // count for i in range(count + 1)]
+    pieces = iter([*pairwise(edges)])  # whose next() no other thread interrupts
+
+    def turns() -> None:
+        for low, high in pieces:
+            work(low, high)
+
+    others = _others().start([turns] * (shares - 1))
     try:
-        work(edges[0], edges[1])
+        turns()
     finally:
         for other in others:
-            other.result()
+            if not other.cancel():
+                other.result()

@@ -101,7 +101,7 @@ def deliver[
 
 
 def slide[
-    A: DType
+    A: DType, pitch: Int = 0
 ](
     a: Address[A],
     b: Address[A],
@@ -113,16 +113,19 @@ def slide[
     fresh: Bool,
     target: Target,
 ):
-    """Sum a tile whose rows lie in runs, to `target` if that is an address, else to `c`."""
+    """Sum a tile whose rows lie in runs, to `target` if that is an address, else to `c`.
+
+    A pitch that is known beforehand spares the tile a pointer for each of its rows.
+    """
     comptime for v in range(1, NV + 1):
         comptime for m in range(MR, 0, -1):
             if vectors == v and rows == m:
-                slide_tile[A, m, v](a, b, c, depth, runs, fresh, target)
+                slide_tile[A, m, v, pitch](a, b, c, depth, runs, fresh, target)
 
 
 @always_inline
 def slide_tile[
-    A: DType, M: Int, V: Int
+    A: DType, M: Int, V: Int, pitch: Int
 ](
     a: Address[A],
     b: Address[A],
@@ -140,7 +143,7 @@ def slide_tile[
     while left > 0:
         var first = starts[]
         for k in range(first, first + min(left, runs.length)):
-            step[A, M, V](sums, a.unsafe_offset(k), runs.pitch, columns)
+            step[A, M, V](sums, a.unsafe_offset(k), pitch if pitch > 0 else runs.pitch, columns)
             columns = columns.unsafe_offset(V * lanes[A]())
         starts = starts.unsafe_offset(1)
         left -= runs.length
