@@ -263,6 +263,16 @@ def test_only_what_a_function_returns_is_judged() -> None:
         convref.assert_correct((y, wrong), "max_pool.fprop", (x,), kernel_size=2)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_convolution_of_one_image(rank: int) -> None:
+    x, w = data(4, *SPACE[rank]), data(2, 4, *(3, 2, 3)[:rank])
+    name, arguments = f"conv{rank}d", {"weight": w, "padding": "same"}
+    y = getattr(convref, name)(x, **arguments)
+    seen_when_wrong(name, {"input": x, **arguments}, (y,))
+    case = convref.case_of("conv.fprop", x[None], w, padding="same")
+    assert convref.case_of(name, x, **arguments) == case
+
+
 def test_a_loss_may_be_a_number() -> None:
     x, target = data(3, 4), np.array([1, 3, -100])
     loss = convref.cross_entropy(x, target)[()]

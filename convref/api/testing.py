@@ -30,9 +30,9 @@ def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
         `convref.SIGNATURE`, whose number of axes tells the rank.
     **arguments
         All other arguments by the function's own names, with its defaults, but `backend`. Of
-        OP.PASS they are those of the function of this pass. "conv.PASS" takes stride, padding,
-        dilation, groups, transposed, output_padding, output_mask, layout, weight_layout, math and
-        flip in every pass.
+        OP.PASS they are those of the function of this pass (of unfold.backward, `fold`'s).
+        "conv.PASS" takes stride, padding, dilation, groups, transposed, output_padding,
+        output_mask, layout, weight_layout, math and flip in every pass.
 
     Returns
     -------
