@@ -23,6 +23,7 @@ from . import records
 
 SECONDS = 540.0  # default of GPU_SECONDS
 RESERVE_S = 8.0  # kept back to end a child and to copy results
+SLACK = 20  # a step looks at the clock between lines: what part of its time one may take
 PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
 ABSENT = 4  # exit status of a step that has nothing to do here; its last line says why
 LOST = 5  # exit status of a step that lost the device to an arm that it will leave out
@@ -113,7 +114,8 @@ Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]
 def launch(step: Step, limit_s: float, out: Path, log: Path, key: str) -> tuple[int | None, str]:
     """Run a step; return its exit status (None: killed at the limit) and its last line."""
     command = [sys.executable, "-m", "convref_bench", "step", step.name]
-    command += ["--out", str(out), "--seconds", f"{max(1.0, limit_s - 5):.0f}", "--key", key]
+    own_s = max(1.0, limit_s - max(5.0, limit_s / SLACK))
+    command += ["--out", str(out), "--seconds", f"{own_s:.0f}", "--key", key]
     return launch_command(command, limit_s, log)
 
 
