@@ -334,6 +334,28 @@ def test_known_bugs_are_passed_over_and_retested(tmp_path, hostile_module, by):
     assert run(*arguments, "--known-bugs", str(bugs), "--no-known", "--no-shrink")[0] == 1
 
 
+def test_a_known_crash_that_is_retested_is_still_there_and_no_finding(tmp_path, monkeypatch):
+    text = (
+        "import os\n"
+        "from convref.backends.numpy import NumpyBackend\n"
+        "class Dies(NumpyBackend):\n"
+        "    name = 'dies'\n"
+        "    def run(self, call, *operands):\n"
+        "        os._exit(3) if 3 in call.problem.stride else None\n"
+        "        return super().run(call, *operands)\n"
+        "dies = Dies()\n"
+    )
+    (tmp_path / "dies_at_three.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bugs, lines = tmp_path / "bugs.txt", tmp_path / "lines.txt"
+    bugs.write_text("my-crash | dies | any.s = 3 | - | exits\n")
+    lines.write_text("conv.fprop:n1c1k1_i9_f1_s3\nconv.fprop:n1c1k1_i9_f1_s2\n")
+    retest = ("--known-bugs", str(bugs), "--retest-known", "--replay", str(lines))
+    status, output = run("check", "dies_at_three:dies", *retest)
+    assert status == 0, output
+    assert "known bug my-crash: still there: 1 fail, 0 pass" in " ".join(output.split())
+
+
 def test_check_leaves_nothing_in_the_folder(tmp_path):
     (tmp_path / "theirs.py").write_text("from convref.backends.numpy import backend\n")
     command = [sys.executable, "-B", "-m", "convref", "check", "theirs:backend", "--pass=fprop"]

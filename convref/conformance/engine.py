@@ -17,6 +17,7 @@ from typing import Any
 
 from ..backends import PLAIN, Arm
 from ..errors import ConvrefError, message, missing_extra, shorten
+from ..line import parse
 from .examine import WITH_THREADS, Finding
 from .worker import TOGETHER, Report, Task, WriteAhead, main
 
@@ -328,18 +329,23 @@ class Engine:
                 reason = f"{reason}, {note}"
             elif note:  # the line itself is valid: what was wrong with the operands belongs to it
                 reason, tier = f"{note}: {reason}", "form"
-            finding = Finding(line, verdict, tier, reason, arm=task.arm.name)
-            report = Report(
-                index, index, Counter({(*_cell(line), verdict, finding.tier): 1}), [finding]
-            )
+            findings = [Finding(line, verdict, tier, reason, arm=task.arm.name)]
+            if task.retest and (bug := self._known(line, task)) is not None:
+                verdict, tier, findings = "known", bug, []
+            cell: tuple[str, ...] = (*_cell(line), verdict, tier)
+            report = Report(index, index, Counter([cell]), findings)
             worker.task = replace(task, skip=task.skip | {index})
             receive(task, report)
         worker.start()
 
+    def _known(self, line: str, task: Task) -> str | None:
+        """Return the id of the known bug whose region contains the case, or None."""
+        facts = self.fingerprints.get(task.arm.name, self.fingerprint)
+        case = parse(line)
+        return next((region.id for region in task.known if region.contains(case, facts)), None)
+
 
 def _cell(line: str) -> tuple[str, str, str]:
-    from ..line import parse
-
     call = parse(line).call
     return call.op, call.pass_, call.dtype
 
