@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_bench import gpu, keep, records, tuner
+from convref_bench import gpu, keep, records, steps, tuner
 
 ROOT = Path(__file__).resolve().parents[1]
-GOOD = "import pytest\n\n@pytest.mark.gpu\ndef test_it():\n    pass\n"
+GOOD = f"import pytest\n\n@{steps.MARK}\ndef test_it():\n    pass\n"
 
 pytestmark = [
     pytest.mark.nightly,
