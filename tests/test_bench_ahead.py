@@ -16,13 +16,13 @@ def test_a_chunk_is_prepared_before_its_items_come_and_while_others_are_used():
             second.set()
 
     used = []
-    for item in ahead(range(5), prepare, 2):
+    for item in ahead(range(7), prepare, 2):
         assert any(item in chunk for chunk in prepared)
         if item == 0:
             assert second.wait(20)  # it goes on though the first chunk is still in use
         used.append(item)
-    assert used == list(range(5))
-    assert [list(chunk) for chunk in prepared] == [[0, 1], [2, 3], [4]]
+    assert used == list(range(7))
+    assert [list(chunk) for chunk in prepared] == [[0, 1], [2, 3, 4, 5], [6]]
 
 
 def test_what_cannot_be_prepared_comes_nevertheless_and_says_so(capsys):
@@ -43,7 +43,7 @@ def test_nothing_is_prepared_for_who_has_left():
         if len(prepared) == 2:
             assert go_on.wait(20)
 
-    given = ahead(range(6), prepare, 1)
+    given = ahead(range(60), prepare, 1)
     assert next(given) == 0
     given.close()
     go_on.set()
