@@ -224,16 +224,6 @@ def held(task: Task, tile: Tile) -> int:
     return math.ceil((t * r * s * pairs + r * tile.side + reads) * table.held(tile))
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile with which the threads that run at a time issue least."""
-
-    def cost(tile: Tile) -> int:
-        programs, each = issued(task, tile)
-        return -(-programs // (table.SMS * table.PER_SM)) * each
-
-    return min(tiles(task), key=cost)
-
-
 def issued(task: Task, tile: Tile) -> tuple[int, int]:
     """Return how many programs there are, and the instructions of a thread of theirs."""
     shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)

@@ -127,16 +127,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return table.tiles("direct last" if last else "direct first", task.dtype, "ieee", task.arch)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that covers the result with the fewest elements, the earlier at a tie."""
-    channels = task.geometry.groups * task.channels[1]
-
-    def cost(tile: Tile) -> int:
-        return -(-task.rows // tile.bm) * tile.bm * -(-channels // tile.bn) * tile.bn
-
-    return min(tiles(task), key=cost)
-
-
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
     pairs, y = same_strides(task), task.result()

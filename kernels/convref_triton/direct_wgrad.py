@@ -139,19 +139,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return table.tiles("wgrad last" if last else "wgrad first", task.dtype, "ieee", task.arch)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that covers the operands with the fewest elements, the earlier at a tie."""
-    shape = task.geometry
-    pairs = shape.groups * shape.small_channels * shape.big_channels
-    o, p, q = shape.small
-
-    def cost(tile: Tile) -> int:
-        walkers = shape.n * o * q * -(-p // walk(shape, tile))
-        return -(-walkers // tile.bm) * tile.bm * -(-pairs // tile.bn) * tile.bn
-
-    return min(tiles(task), key=cost)
-
-
 def walk(shape: Geometry, tile: Tile) -> int:
     """Return the rows of a walk: a divisor of them all, so that no walk leaves the image."""
     p = shape.small[1]

@@ -134,11 +134,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return table.tiles("dual", task.dtype, task.math, task.arch, task.width)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest."""
-    return table.choose(tiles(task), task.rows, task.channels[1], task.copies)
-
-
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes y and y_dot, which lies as y does."""
     other = tangent(task)

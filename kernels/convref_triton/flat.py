@@ -162,21 +162,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(tile for tile in rows if alone or c % tile.run == 0)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest, copies included."""
-    return min(tiles(task), key=lambda tile: cost(task, tile))
-
-
-def cost(task: Task, tile: Tile) -> float:
-    """Return how long a task takes, in products of one multiprocessor: an estimate."""
-    peak = task.math if task.dtype == "f32" else task.dtype
-    count, steps, moved, copies = counted(task, tile)
-    area = tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
-    slow = table.SLOWER.get((peak, tile.run), 1.0)
-    busy = -(-count // table.SMS) * steps * tile.bk * area * slow
-    return busy + copies * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
-
-
 def counted(task: Task, tile: Tile) -> tuple[int, int, float, int]:
     """Return (tiles, steps of each, bytes that copies into vectors move, how many copies)."""
     c, k = task.channels

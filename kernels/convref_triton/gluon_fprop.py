@@ -278,11 +278,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return table.tiles("gluon_fprop", task.dtype, task.math, task.arch)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest, waste of boxes included."""
-    return min(tiles(task), key=lambda tile: tma.time(task, tile, tile.bm, tile.bn))
-
-
 def plan(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
     tma.add(task, tile, launch)

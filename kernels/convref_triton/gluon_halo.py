@@ -299,17 +299,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(tile for tile in found if any(_cuts(task, tile)))
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest."""
-
-    def time(tile: Tile) -> float:
-        columns = -(-task.channels[1] // tile.bn) * task.geometry.groups
-        shared, _ = cut(task, tile)
-        return table.busy(tile, prod(shared.boxes(_sizes(task))) * columns, 1)
-
-    return min(tiles(task), key=time)
-
-
 def _sizes(task: Task) -> Four:
     """Return (n, o, p, q) of the result."""
     geometry = task.geometry

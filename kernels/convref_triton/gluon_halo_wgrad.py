@@ -209,11 +209,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return table.tiles("gluon_halo_wgrad", task.dtype, task.math, task.arch)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest."""
-    return min(tiles(task), key=lambda tile: split(task, tile)[1])
-
-
 def split(task: Task, tile: Tile) -> tuple[int, float]:
     """Return into how many parts to cut the boxes, and how long all takes: `table.split`."""
     shape, shared = task.geometry, sharing(task.geometry)

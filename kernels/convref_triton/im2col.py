@@ -18,7 +18,7 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from . import carried, table, tma
+from . import carried, tma
 from .builder import slot
 from .carried import Carried
 from .index import divisor
@@ -102,11 +102,6 @@ def _walk(task: Task, axis: int) -> tuple[int, int, int]:
 def tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
     return tuple(tile for tile in TILES if (task.dtype, _rank(task), tile) in kernels())
-
-
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest."""
-    return min(tiles(task), key=lambda tile: table.busy(tile, _count(task, tile), 1))
 
 
 def _count(task: Task, tile: Tile) -> int:

@@ -25,6 +25,7 @@ from . import (
     norm,
     pool,
     race,
+    rank,
     resize,
     split,
     tma,
@@ -46,9 +47,6 @@ class Kernel(Protocol):
 
     def tiles(self, task: Task) -> tuple[Tile, ...]:
         """Return the rows of the table that serve the task."""
-
-    def choose(self, task: Task) -> Tile:
-        """Return one of `tiles`."""
 
     def plan(self, task: Task, tile: Tile) -> None:
         """Add what computes the task to its builder."""
@@ -229,7 +227,7 @@ def _expected(task: Task) -> tuple[Choice, str]:
     for kernel in KERNELS[task.kind]:
         reason = kernel.admits(task)
         if reason is None:
-            return _choice(kernel, kernel.choose(task)), "; ".join(passed + others)
+            return _choice(kernel, rank.best(task, kernel)), "; ".join(passed + others)
         passed.append(f"no {_name(kernel)}: {reason}")
     raise AssertionError(f"no kernel takes every {task.kind}")
 

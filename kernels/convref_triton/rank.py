@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import archs, cost, depthwise, direct_wgrad, flat, gather, split, table, tma, wgrad
 from .cost import Work
@@ -19,6 +19,7 @@ LINE = 128  # bytes of 64 channels, which blocks of tensor maps have
 ALWAYS = 10**6  # tiles at a time: a kernel that goes from one to the next never waits for an end
 # Instructions that the compiled kernels issue for each vector that threads load.
 PER_VECTOR = {"gather": 16, "split": 16, "flat": 16, "wgrad": 24}
+WARP_GROUP = 64  # rows of what four warps multiply together; fewer are multiplied at half the rate
 ADDRESSES = 64  # registers of a thread beside its sums
 
 
@@ -26,6 +27,18 @@ def expected_us(kernel: str, task: Task, tile: Tile, rates: cost.Rates = cost.ES
     """Return the microseconds that a kernel is expected to take for a task on a tile."""
     moved = task.builder.call.bytes_moved()
     return cost.us(WORKS[kernel](task, tile), moved, task.sms, rates)
+
+
+def best(task: Task, kernel: Any) -> Tile:
+    """Return the tile with which a kernel is expected to be fastest, the earlier at a tie.
+
+    A kernel of which nothing is expected has a `choose` of its own.
+    """
+    name = kernel.__name__.rpartition(".")[2]
+    if name not in WORKS:
+        tile: Tile = kernel.choose(task)
+        return tile
+    return min(kernel.tiles(task), key=lambda one: expected_us(name, task, one))
 
 
 def ranked(task: Task, choices: Iterable[Choice]) -> list[Choice]:
@@ -56,7 +69,8 @@ def _blocks(kernel: str, task: Task, tile: Tile, tiles: int, steps: int, vector:
     issued = PER_VECTOR.get(kernel, 0) * loaded / (32 * vector)
     registers = 32 * tile.warps * (table.held(tile) + ADDRESSES)
     room = archs.shared(task.arch) // (loaded * tile.stages), cost.REGISTERS // registers
-    products, resident = prod(tile[:3]), max(1, min(room))
+    products = prod(tile[:3]) * (1 if max(tile[:2]) >= WARP_GROUP else 2)
+    resident = max(1, min(room))
     return Work(kernel, _kind(task), tiles, steps, products, loaded, issued, resident=resident)
 
 
@@ -71,6 +85,13 @@ def _in_parts(kernel: str, task: Task, tile: Tile, tiles: int, steps: int, parts
 def _gather(task: Task, tile: Tile) -> Work:
     tiles, steps = split.count(task, tile), split.steps(task, tile)
     return _blocks("gather", task, tile, tiles, steps, task.width)
+
+
+def _dual(task: Task, tile: Tile) -> Work:
+    """Return the work of y and y_dot: x, x_dot, w and w_dot are loaded, and three products made."""
+    made = _gather(task, tile)
+    products, loaded = 3 * made.products, 2 * made.loaded
+    return made._replace(kernel="dual", products=products, loaded=loaded, issued=2 * made.issued)
 
 
 def _split(task: Task, tile: Tile) -> Work:
@@ -202,6 +223,7 @@ def _direct_wgrad(task: Task, tile: Tile) -> Work:
 WORKS: Mapping[str, Callable[[Task, Tile], Work]] = {
     "gather": _gather,
     "split": _split,
+    "dual": _dual,
     "flat": _flat,
     "tma": _tma,
     "gluon_fprop": _gluon_fprop,

@@ -41,11 +41,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(tile for tile in rows if tile.bm * tile.bn <= most and splits(task, tile) > 1)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest, the sum of parts included."""
-    return min(tiles(task), key=lambda tile: cost(task, tile))
-
-
 def count(task: Task, tile: Tile) -> int:
     """Return how many tiles the result has."""
     return -(-task.rows // tile.bm) * -(-task.channels[1] // tile.bn) * task.copies

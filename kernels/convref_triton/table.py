@@ -170,10 +170,6 @@ EDGES = {
     2: ((1, 16, 16), (1, 8, 16), (1, 8, 8), (1, 4, 4), (1, 2, 2), (1, 1, 1)),
     3: ((4, 8, 8), (2, 8, 8), (4, 4, 4), (1, 8, 8), (2, 2, 2), (1, 1, 1)),
 }
-# How much longer an SM issues a tile's instructions than its tensor cores compute, by (peak, run).
-SLOWER = {("f16", 1): 8.4, ("bf16", 1): 8.4, ("f16", 4): 1.2, ("bf16", 4): 1.2}
-SLOWER |= {("ieee", 1): 1.3, ("tf32", 1): 4.0, ("tf32x3", 1): 2.5}
-
 TOTAL = (  # pixels, or vectors of them, and channels of a block
     Tile(64, 64, 1, 4, 1),  # channels lie side by side
     Tile(512, 1, 1, 4, 1),  # pixels do
@@ -286,7 +282,6 @@ def choose(rows_of_table: tuple[Tile, ...], rows: int, columns: int, copies: int
     return min(rows_of_table, key=cost)
 
 
-WGRAD_SLOWER = {4: 1.7, 1: 3.8}  # as SLOWER, by run, for types of 16 bits
 LEAST_STEPS = 8  # of a split: what filling the pipeline is worth
 WORKSPACE = 2**26  # bytes, at most
 START = 4  # steps that beginning and ending a tile takes as long as

@@ -186,23 +186,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return table.tiles("tma", task.dtype, task.math, task.arch)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest, waste of boxes included."""
-    return min(tiles(task), key=lambda tile: time(task, tile, tile.bn, tile.bm))
-
-
-def time(task: Task, tile: Tile, pixels: int, channels: int) -> float:
-    """Return how long a task takes on tiles of so many pixels and channels: an estimate."""
-    geometry = task.geometry
-    written = geometry.big if task.kind == "scatter" else geometry.small
-    rank, sizes = geometry.rank, (geometry.n, *written)
-    if geometry.pointwise:
-        rank, sizes = 0, (prod(sizes), 1, 1, 1)
-    boxes = prod(in_boxes(sizes, best_box(pixels, sizes, rank, geometry.stride)))
-    count = boxes * -(-task.channels[1] // channels) * geometry.groups
-    return -(-count // table.SMS) * tile.bm * tile.bn / table.RATE[tile.bm, tile.bn]
-
-
 def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> Four:
     """Return the box of `size` pixels of which the fewest cover (n, o, p, q), widest first.
 

@@ -132,20 +132,6 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(t for t in rows if alone or not any(size % t.run for size in sizes))
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest, copies included."""
-    return min(tiles(task), key=lambda tile: cost(task, tile))
-
-
-def cost(task: Task, tile: Tile) -> float:
-    """Return how long a task takes, in products of one multiprocessor: an estimate."""
-    busy, peak = split(task, tile)[1], _peak(task)
-    if task.dtype != "f32":
-        busy *= table.WGRAD_SLOWER.get(tile.run, 1.0)
-    moved, copies = copied(task, tile)
-    return busy + copies * table.PER_LAUNCH[peak] + moved * table.PER_BYTE[peak]
-
-
 def copied(task: Task, tile: Tile) -> tuple[float, int]:
     """Return (bytes that copies into vectors move, how many copies)."""
     found = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]

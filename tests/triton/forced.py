@@ -14,7 +14,7 @@ from convref.judge import judge
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import gather, interpreted
+from convref_triton import gather, interpreted, rank
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import Tensor, geometry
@@ -46,7 +46,7 @@ def planned(call, known, kernel, pick=0):
             kernel.plan(task, pick if isinstance(pick, Tile) else rows[pick % len(rows)])
             admitted.append(role)
         else:
-            gather.plan(task, gather.choose(task))
+            gather.plan(task, rank.best(task, gather))
     return builder.plan(), admitted
 
 

@@ -29,6 +29,7 @@ from convref_triton import (
     flat,
     gather,
     interpreted,
+    rank,
     split,
     tma,
 )
@@ -81,7 +82,7 @@ def fused(case, kernel, fusion, extra, tile=None, run=interpreted.run):
     builder = Builder(call, known)
     task = Task(builder, geometry(call.conv), "y", fusion)
     assert kernel.admits(task) is None
-    kernel.plan(task, tile or kernel.choose(task))
+    kernel.plan(task, tile or rank.best(task, kernel))
     return run(builder.plan(), tensors)["y"]
 
 

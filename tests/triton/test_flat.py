@@ -11,7 +11,7 @@ from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import flat, gather, table
+from convref_triton import flat, gather, rank, table
 from convref_triton.backend import backend
 from convref_triton.builder import Builder
 from convref_triton.geometry import geometry
@@ -87,7 +87,7 @@ def test_rounded_channels_are_zero_in_both_operands():
 
 def test_a_stem_is_copied_into_vectors_and_whole_vectors_are_not():
     stem = task("conv.fprop:n32c3k64_i224x224_f7x7_s2_p3:dt=bf16:mem=nhwc")
-    assert flat.choose(stem).run in (4, 8)
+    assert rank.best(stem, flat).run in (4, 8)
     line = "conv.fprop:n32c24k64_i56x56_f3x3_p1:dt=bf16:mem=nhwc"
     call = parse(line).call
     made, admitted = planned(call, lying(call), flat)
