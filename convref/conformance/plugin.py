@@ -11,6 +11,8 @@ case line, or a region of cases in the words of `convref.knownbugs`: ``dt = f16,
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -154,6 +156,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Read the files once, so that a malformed entry ends the session before it starts."""
     option = config.getoption
+    sys.path.append(os.getcwd())  # mykernels:backend names a file that lies beside the user
     _FOUND.clear()
     config.stash[_COURT] = Court(
         option("--convref-backend"),

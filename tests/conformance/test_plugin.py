@@ -46,14 +46,15 @@ def adopter(tmp_path):
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         named = [f"--convref-{name}={name}" for name in files]
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error"]
+        # -P: the folder is on no path, as it is not when the program pytest is called
+        command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-W", "error"]
         command += ["-p", "convref.conformance.plugin", "--convref-examples=40"]
         command += [*named, "--convref-json=out.json", *options]
         if backend:
             command.append(f"--convref-backend=theirs:{backend}")
         command += ["--pyargs", "convref.conformance.suite"]
         return subprocess.run(
-            command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "PATH": ""},
+            command, cwd=tmp_path, env={"PATH": ""},
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 
