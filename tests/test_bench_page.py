@@ -1,5 +1,8 @@
 """What was kept of a card becomes part of a page; what was not measured is named."""
 
+import importlib.util
+import re
+
 import pytest
 
 from convref_bench import __main__ as bench
@@ -117,6 +120,8 @@ def test_what_is_right_and_wrong_stands_first(folder):
     for told in ("| triton | bf16 | 512 | -12.5 | 30 |", "| bfloat16 | 8 | 3 | 1 of 1 |"):
         assert told in text
     assert "| yolo11n 640 | 16 | auto | 812 | 1.07 |" in text
+    if importlib.util.find_spec("triton"):
+        assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", text)
     assert "Not measured on this card: fused epilogues against cuDNN's; regret of the" in text
 
 

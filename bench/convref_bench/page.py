@@ -242,6 +242,26 @@ def _regret(card: Card) -> Lines:
     )
 
 
+def _estimate(card: Card) -> Lines:
+    try:
+        from . import fit
+
+        found = fit.timed(card.of("tuned"))
+    except ImportError:
+        return []
+    if not found:
+        return []
+    sms = next((row["sms"] for row in card.rows if "sms" in row), 0)
+    rates = fit.rates_of(card.rows)
+    told = {"as estimated": rates, "fitted": fit.fitted(found, sms, rates)}
+    rows = []
+    for name, tried in told.items():
+        lost = fit.loss(found, sms, tried)
+        rows.append([name, lost.lines, f"{lost.first:.3f}", f"{lost.few:.3f}", f"{lost.worst:.2f}"])
+    columns = ["rates", "lines", "first / best", f"best of {fit.FEW} / best", "worst first"]
+    return table(columns, rows)
+
+
 # What is told of a card, in this order; the word stands in the list of what is not measured.
 PARTS: dict[str, Callable[[Card], Lines]] = {
     "kernels held to the oracle on a card": _right,
@@ -252,6 +272,7 @@ PARTS: dict[str, Callable[[Card], Lines]] = {
     "training steps": _training,
     "truncation of tensor-core sums": _accumulated,
     "flat loop, 4 and 8 warps": _flat,
+    "what the order of the estimate loses": _estimate,
     "regret of the heuristics": _regret,
 }
 
