@@ -189,7 +189,8 @@ class Interpreter:
             flat = _flat(arrays[role])
             arguments.append(Buffer(flat, role in launch.written, at * flat.itemsize))
         program, seen = _program(self.arch, launch.kernel), set()
-        for late in (False, True) if program.asynchronous else (False,):
+        later = any(i.op.startswith(("cp.async", "wgmma")) for i in program.code)
+        for late in (False, True) if later else (False,):
             self.seed += 1
             given = [*arguments, bytes(launch.geometry)]
             run(program, launch.grid, (THREADS,), given, self.seed, late)

@@ -27,8 +27,7 @@ def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
 
 
 def _cut(a: Array) -> Array:
-    found = np.where(np.isnan(a), 0, np.trunc(a.astype(np.float64)))
-    return np.clip(found, -(2**31), 2**31 - 1).astype(np.int32)
+    return np.clip(np.nan_to_num(a.astype(np.float64)), -(2**31), 2**31 - 1).astype(np.int32)
 
 
 def _converted(to: str, kind: str, a: Array) -> Array:
@@ -86,10 +85,10 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})", "b16 b16", _shorts),
     (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})x2", "b32 b32", _shorts),
     (r"(min|max)\.(f32|f64)", "{1} {1}", _binary),
-    (r"(min|max)\.NaN\.f32", "f32 f32", lambda name, *ab: numbers.NAN_TOO[name](*ab)),
+    (r"min\.NaN\.f32", "f32 f32", np.minimum),
+    (r"max\.NaN\.f32", "f32 f32", np.maximum),
     (rf"(mul)\.lo\.({_INTEGER})", "{1} {1}", _binary),
     (r"neg\.([sf](?:16|32|64))", "{0}", lambda kind, a: -a),
-    (r"abs\.([sf](?:16|32|64))", "{0}", lambda kind, a: np.abs(a)),
     (r"mul\.wide\.([su](?:16|32))", "{0} {0}", _wide),
     (r"mad\.wide\.([su])16", "{0}16 {0}16 {0}32", lambda kind, a, b, c: _wide(kind, a, b) + c),
     (r"mad\.wide\.([su])32", "{0}32 {0}32 {0}64", lambda kind, a, b, c: _wide(kind, a, b) + c),
@@ -106,7 +105,6 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", numbers.related),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.related),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
-    (r"cvt\.(f64)\.(f32)", "{1}", _converted),
     (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
     (r"cvt\.rn\.(f32|f64)\.([su](?:32|64))", "{1}", _converted),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
@@ -156,14 +154,13 @@ def _compute(
     if lacking and bitwise:
         lacks = value ^ found(0)
     elif lacking:
-        lacks = np.zeros_like(value)
-        where = np.any([mask != 0 for mask in lacking], 0)
-        lacks[..., where] = ~lacks[..., where]
-    write = m.write if isinstance(to, str) else m.write_all
+        none = np.zeros_like(value)
+        lacks = np.where(np.any([mask != 0 for mask in lacking], 0), ~none, none)
+    write = m.write if isinstance(to, str) else m.spread
     write(i, to, value, lanes, lacks)
 
 
-def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool = False) -> None:
+def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool) -> None:
     @operation(pattern)
     def run(m: Machine, i: Instruction, lanes: Array, *groups: str) -> None:
         to, *given = i.operands
@@ -174,10 +171,8 @@ def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool =
             raise Fault(f"{i.text}: {error}") from None
 
 
-for _row in ROWS:
-    _add(*_row)
-for _row in BITWISE:
-    _add(*_row, bitwise=True)
+for _row in (*ROWS, *BITWISE):
+    _add(*_row, _row in BITWISE)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")

@@ -8,7 +8,7 @@ After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -122,8 +122,8 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
 class Barrier:
     """An mbarrier: arrivals and bytes that are missing in its phase, and what a phase has seen."""
 
-    def __init__(self, count: int, columns: int) -> None:
-        self.count = self.missing = count
+    def __init__(self, place: int, count: int, columns: int) -> None:
+        self.place, self.count, self.missing = place, count, count
         self.bytes = self.phase = 0
         self.clock, self.seen = np.zeros((2, columns), np.int32)
 
@@ -137,31 +137,27 @@ class Barrier:
         return (self.phase - parity) % 2 == 1
 
 
-def _barriers(
-    m: Machine, i: Instruction, operand: Any, lanes: Array
-) -> Iterator[tuple[int, Barrier, Array]]:
-    """Yield each barrier that lanes name, its place, and which of the lanes those are."""
-    address = addresses(m, i, operand, lanes)
-    m.shared.load(i.text, address, 8, lanes)
-    places = m.shared.places(i.text, address, 8, lanes)
-    for place in map(int, np.unique(places)):
-        refuse(place not in m.barriers, i.text, "no mbarrier has been initialised there")
-        yield place, m.barriers[place], places == place
-
-
 @operation(r"mbarrier\.(init|inval)\.shared(?:::cta)?\.b64")
 def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
-    at, *count = i.operands
+    at, count = (*i.operands, 0)[:2]
     address = addresses(m, i, at, lanes)
     m.shared.store(i.text, address, np.zeros(len(lanes), np.uint64), lanes)
-    for n, place in enumerate(map(int, m.shared.places(i.text, address, 8, lanes))):
-        known = place in m.barriers
+    places = m.shared.places(i.text, address, 8, lanes)
+    for place, arrivals in zip(places.tolist(), m.read(i, count, "u32", lanes).tolist()):
+        known = m.barriers.pop(place, None) is not None
         refuse(known == (name == "init"), i.text, f"{'an' if known else 'no'} mbarrier is there")
         if name == "init":
-            arrivals = int(m.read(i, count[0], "u32", lanes)[n])
-            m.barriers[place] = Barrier(arrivals, m.shared.width + 1)
-        else:
-            del m.barriers[place]
+            m.barriers[place] = Barrier(place, arrivals, m.shared.width + 1)
+
+
+def barriers(m: Machine, i: Instruction, at: Any, lanes: Array) -> Iterator[tuple[Barrier, Array]]:
+    """Yield each barrier that lanes name, and which of the lanes those are."""
+    address = addresses(m, i, at, lanes)
+    m.shared.load(i.text, address, 8, lanes)
+    places = m.shared.places(i.text, address, 8, lanes)
+    for place in np.unique(places).tolist():
+        refuse(place not in m.barriers, i.text, "no mbarrier has been initialised there")
+        yield m.barriers[place], places == place
 
 
 @operation(r"mbarrier\.arrive(\.expect_tx)?(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64")
@@ -169,7 +165,7 @@ def _arrive(m: Machine, i: Instruction, lanes: Array, expects: str | None) -> No
     state, at, given = (*i.operands, 1)[:3]
     refuse(state != "_", i.text, "the state of an mbarrier is not known")
     count = m.read(i, given, "u32", lanes).astype(np.int64)
-    for _, barrier, mine in _barriers(m, i, at, lanes):
+    for barrier, mine in barriers(m, i, at, lanes):
         warps = np.unique(m.warp[lanes[mine]])
         barrier.clock = np.maximum(barrier.clock, m.shared.clock[warps].max(0))
         m.shared.tick(warps)
@@ -185,11 +181,11 @@ def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
     to, at, parity = i.operands[:3]
     wanted = m.read(i, parity, "u32", lanes).astype(np.int64) & 1
     over = np.zeros(len(lanes), bool)
-    for place, barrier, mine in _barriers(m, i, at, lanes):
+    for barrier, mine in barriers(m, i, at, lanes):
         over[mine] = barrier.passed(wanted[mine])
         warps = np.unique(m.warp[lanes[mine & over]])
         m.shared.clock[warps] = np.maximum(m.shared.clock[warps], barrier.seen)
-        m.at[lanes[mine]] = place
+        m.at[lanes[mine]] = barrier.place
     m.write(i, to, over, lanes)
     m.need[lanes] = wanted
     m.state[lanes[~over]] = ASLEEP
@@ -198,25 +194,39 @@ def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
 class Box(NamedTuple):
     """The elements of one copy: cells in shared memory, places in global memory, which exist."""
 
+    text: str
+    lane: Array
     bits: Any
     place: Array
     cells: Array
     address: Array
     inside: Array
 
+    def finish(self, m: Machine, barrier: Barrier) -> None:
+        """Load it and tell the barrier that counts it, through whose phase alone it is seen."""
+        value = np.zeros(len(self.place), self.bits)
+        address, size = self.address[self.inside], self.bits.itemsize
+        found, _ = m.memory.load(self.text, address, size, self.lane)
+        value[self.inside] = found.view(self.bits)[:, 0]
+        m.shared.bytes.view(self.bits)[self.place] = value
+        m.shared.copies += 1
+        m.shared.written[self.cells] = barrier.clock[-1] = m.shared.copies
+        refuse(m.barriers.get(barrier.place) is not barrier, self.text, "its mbarrier is no more")
+        barrier.bytes -= value.nbytes
+        barrier.settle()
+
 
 def boxed(
-    m: Machine, i: Instruction, lane: Array, rank: str, tensor: Any, shared: Any,
-    kind: type[TensorMap] = TensorMap, aside: Sequence[Any] = (),
-) -> Box:  # fmt: skip
-    """Return the copy that a lane asks for: of a tensor map, coordinates, and offsets if any."""
+    m: Machine, i: Instruction, lane: Array, rank: str, kind: Any, to: Any, tensor: Any, *aside: Any
+) -> Box:
+    """Return the copy that a lane asks for: of a kind of map, coordinates, and offsets if any."""
     base, offset, coordinates = tensor
     known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
     if type(known) is not kind or not int(rank) == len(known.shape) == len(coordinates):
         raise Fault(f"{i.text}: no tensor map of {rank} axes there")
     start, beside = (
         [int(m.read(i, word, t, lane)[0]) for word in words][::-1]
-        for words, t in ((coordinates, "s32"), (aside, "u16"))
+        for words, t in ((coordinates, "s32"), ((*aside, ())[0], "u16"))
     )
     position = known.position(i.text, start, beside)
     size, span = known.buffer.array.itemsize, CHUNK << known.swizzle
@@ -226,36 +236,12 @@ def boxed(
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
-    first = addresses(m, i, shared, lane)
+    first = addresses(m, i, to, lane)
     refuse(first % 128, i.text, "an address is no multiple of 128")
-    to = scattered(first[0] + size * np.arange(len(address)), span)
-    place = m.shared.places(i.text, to, size, np.repeat(lane, len(to)))
+    spot = scattered(first[0] + size * np.arange(len(address)), span)
+    place = m.shared.places(i.text, spot, size, np.repeat(lane, len(spot)))
     cells = m.shared.cells(place[:: CHUNK // size], CHUNK).ravel()
-    return Box(np.dtype(f"u{size}"), place // size, cells, address, inside)
-
-
-class Load(NamedTuple):
-    """A box on its way into shared memory, which a barrier counts."""
-
-    text: str
-    lane: Array
-    box: Box
-    place: int  # of the barrier
-
-    def finish(self, m: Machine) -> None:
-        """Write the box and tell the barrier, through whose phase alone it is seen."""
-        bits, place, cells, address, inside = self.box
-        value = np.zeros(len(place), bits)
-        found, _ = m.memory.load(self.text, address[inside], bits.itemsize, self.lane)
-        value[inside] = found.view(bits)[:, 0]
-        m.shared.bytes.view(bits)[place] = value
-        m.shared.copies += 1
-        m.shared.written[cells] = m.shared.copies
-        refuse(self.place not in m.barriers, self.text, "its mbarrier is no more")
-        barrier = m.barriers[self.place]
-        barrier.clock[-1] = m.shared.copies
-        barrier.bytes -= value.nbytes
-        barrier.settle()
+    return Box(i.text, lane, np.dtype(f"u{size}"), place // size, cells, address, inside)
 
 
 @operation(
@@ -263,23 +249,24 @@ class Load(NamedTuple):
     r"\.mbarrier::complete_tx::bytes"
 )
 def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str, pixels: str | None) -> None:
-    to, tensor, barrier, *aside = i.operands
+    to, tensor, at, *aside = i.operands
     for lane in lanes[:, None]:
-        box = boxed(m, i, lane, rank, tensor, to, Im2colMap if pixels else TensorMap, *aside)
-        ((place, _, _),) = _barriers(m, i, barrier, lane)
+        box = boxed(m, i, lane, rank, Im2colMap if pixels else TensorMap, to, tensor, *aside)
+        ((barrier, _),) = barriers(m, i, at, lane)
         m.shared.look(i.text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
         m.shared.unfenced[box.cells] = False
-        m.loads.append(Load(i.text, lane, box, place))
-        if not m.late:
-            m.loads.pop().finish(m)
+        if m.late:
+            m.loads.append((box, barrier))
+        else:
+            box.finish(m, barrier)
 
 
 @operation(r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group")
 def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     tensor, from_ = i.operands
     for lane in lanes[:, None]:
-        box = boxed(m, i, lane, rank, tensor, from_)
+        box = boxed(m, i, lane, rank, TensorMap, from_, tensor)
 
         def move(_: Array, lane: Array = lane, box: Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]

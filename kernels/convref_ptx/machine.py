@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import arithmetic, matrices, numbers, operations  # noqa: F401
-from .copies import Barrier, Groups, Load
+from .copies import Barrier, Box, Groups
 from .maps import TensorMap
 from .memory import Buffer, Global, Shared
 from .numbers import Array
@@ -51,23 +51,21 @@ def launch(
         If the kernel does something forbidden or unknown.
     """
     size = prod(threads)
-    if program.max_threads and size > program.max_threads:
-        raise Fault(f"{program.name}: {size} threads, at most {program.max_threads} are declared")
+    many = 0 < program.max_threads < size
+    refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
     named = {program.addresses[p.name]: a for p, a in zip(program.parameters, arguments)}
     maps = {address: a for address, a in named.items() if isinstance(a, TensorMap)}
-    lying = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
+    lying = dict.fromkeys(getattr(a, "buffer", a) for a in arguments)
     elements = [known.buffer.array.itemsize for known in maps.values()]
-    memory = Global(
-        dict.fromkeys(a for a in lying if isinstance(a, Buffer)),
-        min([program.grain("global"), *elements]),
-    )
+    buffers = [a for a in lying if isinstance(a, Buffer)]
+    memory = Global(buffers, min([program.grain("global"), *elements]))
     values = [
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
         for a in arguments
     ]
     got, needs = [len(value) for value in values], [p.size for p in program.parameters]
     refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
-    machine = Machine(program, memory, values, maps, seed, late, shared)
+    machine = Machine(program, memory, values, maps, seed, late, program.shared_bytes + shared)
     order, step = machine.rng.permutation(prod(grid)), max(1, TOGETHER // size)
     for i in range(0, len(order), step):
         machine.begin(order[i : i + step], (*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
@@ -76,7 +74,7 @@ def launch(
 
 
 class Machine:
-    """Some blocks of a launch; `room` are bytes of shared memory beyond those that have names."""
+    """Some blocks of a launch, of which each has `room` bytes of shared memory."""
 
     def __init__(
         self, program: Program, memory: Global, values: list[bytes], maps: dict[int, TensorMap],
@@ -99,8 +97,7 @@ class Machine:
         self.memory.thread = np.repeat(blocks, size) * size + within
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
-        room = program.shared_bytes + self.room
-        self.shared = Shared(room, self.block, self.warp, program.grain("shared"))
+        self.shared = Shared(self.room, self.block, self.warp, program.grain("shared"))
         # Patterns of registers, and which of their bits nothing defines. No array changes later.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
@@ -109,7 +106,7 @@ class Machine:
         self.fixed = self._special(np.repeat(blocks, size), within, grid, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their place
-        self.loads: list[Load] = []
+        self.loads: list[tuple[Box, Barrier]] = []  # boxes on their way
         # Registers of wgmma: products were not waited for; a thread wrote since its last fence.
         self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
         self._steps, self._woken, self._nudged = 0, 0, dict[int, tuple[int, bytes]]()
@@ -137,7 +134,7 @@ class Machine:
                     self._advance(group)
                 self._release()
         begun = self.groups["cp.async.bulk"].begun + self.groups["wgmma"].begun
-        for text in [*(work.text for work, *_ in begun), *(load.text for load in self.loads)]:
+        for text in [*(work.text for work, *_ in begun), *(box.text for box, _ in self.loads)]:
             raise Fault(f"{text}: the kernel ends without waiting for it")
 
     def _advance(self, group: Array) -> None:
@@ -224,8 +221,7 @@ class Machine:
     def _meet(self, lanes: Array, key: Array) -> None:
         warps = np.unique(key * self.count + self.warp[lanes])
         stand = np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])
-        apart = len(stand) != len(warps)
-        refuse(apart, self.program.name, "threads of a warp wait at different barriers")
+        refuse(len(stand) != len(warps), self.program.name, "a warp waits at different barriers")
         starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
         self.shared.meet(warps % self.count, starts)
         self._wake(lanes)
@@ -238,9 +234,10 @@ class Machine:
         """Do what a block cannot go on without: a copy, then a wait that ends in vain."""
         lanes = np.flatnonzero((self.block == block) & (self.state != DONE))
         asleep = lanes[self.state[lanes] == ASLEEP]
-        awaited = [n for n, load in enumerate(self.loads) if load.place in self.at[asleep]]
+        awaited = [n for n, (_, to) in enumerate(self.loads) if to.place in self.at[asleep]]
         if awaited:
-            self.loads.pop(awaited[self.rng.integers(len(awaited))]).finish(self)
+            box, barrier = self.loads.pop(awaited[self.rng.integers(len(awaited))])
+            box.finish(self, barrier)
             return
         stand = self._woken, self.pc[lanes].tobytes()
         if not len(asleep) or self._nudged.get(block) == stand:
@@ -257,10 +254,9 @@ class Machine:
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
         """Return an operand as numbers of a type; undefined bits are `lax`, or with -1 a fault."""
-        held = self.registers.get(operand)
-        if held is None:
-            held = self._fixed(i, operand, kind)
-        if held.dtype != numbers.pattern(kind):
+        known = operand in self.registers
+        held = self.registers[operand] if known else self._fixed(i, operand, kind)
+        if held.dtype != numbers.BITS[numbers.width(kind)]:
             raise Fault(f"{i.text}: {operand} has not {numbers.width(kind)} bits")
         if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
             raise Fault(f"{i.text}: {operand} has not been waited for")
@@ -275,7 +271,8 @@ class Machine:
         key = (operand, kind) if isinstance(operand, int) else operand
         if key not in self.fixed:
             refuse(key is operand, i.text, f"{operand} is not declared")
-            self.fixed[key] = np.full(self.count, operand).astype(numbers.pattern(kind))
+            bits = numbers.BITS[numbers.width(kind)]
+            self.fixed[key] = np.full(self.count, operand).astype(bits)
         return self.fixed[key]
 
     def lacks(self, operand: Any, lanes: Array) -> Array | None:
@@ -299,14 +296,11 @@ class Machine:
             raise Fault(f"{i.text}: {to} has not {8 * value.itemsize} bits")
         if to in self.fragments:
             row = self.fragments[to]
-            if self.flying[row, lanes].any():
-                raise Fault(f"{i.text}: {to} has not been waited for")
+            refuse(self.flying[row, lanes], i.text, f"{to} has not been waited for")
             self.changed[row, lanes] = True
         self.set(to, value.view(held.dtype), lanes, lacks)
 
-    def write_all(
-        self, i: Instruction, to: Any, rows: Any, lanes: Array, lacks: Any = None
-    ) -> None:
+    def spread(self, i: Instruction, to: Any, rows: Any, lanes: Array, lacks: Any = None) -> None:
         """Set each of some registers to a row of values."""
         for n, (name, value) in enumerate(zip(to, rows, strict=True)):
             self.write(i, name, value, lanes, None if lacks is None else lacks[n])
@@ -316,12 +310,11 @@ class Machine:
         held = self.registers[to]
         self.registers[to] = _put(held, lanes, value if lacks is None else value | lacks)
         if lacks is not None or self.lacks(to, lanes) is not None:
-            none = np.zeros_like(held)
-            mask = self.undefined.get(to, none)
-            self.undefined[to] = mask = _put(mask, lanes, none[lanes] if lacks is None else lacks)
+            before = self.undefined.pop(to, np.zeros_like(held))
+            mask = _put(before, lanes, np.zeros_like(value) if lacks is None else lacks)
             self.settled.pop(to, None)
-            if not mask.any():
-                del self.undefined[to]
+            if mask.any():
+                self.undefined[to] = mask
 
 
 def _put(array: Array, lanes: Array, value: Array) -> Array:

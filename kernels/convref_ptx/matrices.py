@@ -15,12 +15,14 @@ from . import numbers
 from .copies import Work
 from .maps import scattered
 from .numbers import Array
-from .operations import WARP, addresses, operation, whole_warps
+from .operations import WARP, addresses, operation, vector, whole_warps
 from .program import CHUNK, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
 
+SIZES = {"bf16": 2, "f16": 2, "tf32": 4}  # bytes of a number
+DEPTH = 32  # bytes of a row of a factor
 _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
 
 
@@ -64,7 +66,7 @@ def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     whole_warps(m, i, lanes)
     a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
     found = np.matmul(a, b.swapaxes(1, 2)) + _sums(_words(m, i, sums, lanes))
-    m.write_all(i, to, _registers(found), lanes)
+    m.spread(i, to, _registers(found), lanes)
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
@@ -73,10 +75,8 @@ def _move_matrices(
 ) -> None:
     """Move 8x8 matrices: lane n of eight has the address of row n, the lanes hold two each."""
     names, place = i.operands if name == "ld" else i.operands[::-1]
-    names = names if isinstance(names, tuple) else (names,)
-    warps, number = whole_warps(m, i, lanes), int(count)
+    names, warps, number = vector(i, names, count), whole_warps(m, i, lanes), int(count)
     line = addresses(m, i, place, lanes).reshape(warps.shape)[:, : 8 * number]
-    refuse(len(names) != number, i.text, f"{len(names)} registers for {number}")
     who = warps[:, : 8 * number].ravel()
 
     def turned(part: Array) -> Array:
@@ -89,7 +89,7 @@ def _move_matrices(
 
     if name == "ld":
         found, lacks = m.shared.load(i.text, line.ravel(), CHUNK, who)
-        m.write_all(i, names, held(found), lanes, None if lacks is None else held(lacks))
+        m.spread(i, names, held(found), lanes, None if lacks is None else held(lacks))
     else:
         words = np.ascontiguousarray(_words(m, i, names, lanes).swapaxes(0, 1))
         m.shared.store(i.text, line.ravel(), turned(words).reshape(-1, 8), who)
@@ -108,15 +108,14 @@ def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
 
 
 def _described(
-    m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, shape: Any, across: bool
+    m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, size: int, across: bool
 ) -> Array:
     """Return the numbers of the 16 bytes (warp, row, 2) that a matrix in shared memory consists of.
 
-    `rows` is where each warp begins; "Asynchronous wgmma: Shared Memory Matrix Layout" and
-    "Strides" say how rows of 8, and 16 bytes of a row, lie. `across`, rows lie side by side: found
-    are (warp, row / 8, depth).
+    `rows` are each warp's; "Asynchronous wgmma: Shared Memory Matrix Layout" and "Strides" say how
+    rows of 8, and 16 bytes of a row, lie. `across`, rows lie side by side: found are (warp,
+    row / 8, depth).
     """
-    count, depth, size = shape
     found = m.read(i, word, "u64", warps.ravel()).reshape(-1, WARP)
     wrong = (found != found[:, :1]) | (found >> np.uint64(49) & np.uint64(7) != 0)
     refuse(wrong, i.text, "threads disagree, or a base offset that is not known")
@@ -125,35 +124,33 @@ def _described(
         for n in (0, 16, 32)
     )
     span = _SPANS[found[:, :1, None] >> np.uint64(62)]
-    x = rows[:, None, None] + np.arange(0, count, CHUNK // size if across else 1)[:, None]
-    y = np.arange(depth if across else 2)
+    x = rows[:, :: CHUNK // size if across else 1, None]
+    y = np.arange(DEPTH // size if across else 2)
     if across:
         far, near = (np.where(span == 16, *pair) for pair in ((stride, lead), (lead, stride)))
         address = x * size % span + x * size // span * far + y % 8 * span + y // 8 * near
     else:
         address = x % 8 * span + x // 8 * stride + y * np.where(span == 16, lead, CHUNK)
-    address = scattered(start + address, span)
     who = np.repeat(warps[:, 0], address[0].size)
-    place = m.shared.places(i.text, address.ravel(), CHUNK, who)
+    place = m.shared.places(i.text, scattered(start + address, span).ravel(), CHUNK, who)
     return place.reshape(address.shape) // CHUNK
 
 
 def _factor(
-    m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, shape: Any, across: bool,
-    kind: str,
-) -> tuple[Callable[[Array], Array], Array]:  # fmt: skip
+    m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, kind: str, across: bool
+) -> tuple[Callable[[Array], Array], Array]:
     """Return what tells some warps' (warp, row, depth) of a factor, and the 16 bytes it reads."""
     if isinstance(word, tuple):
         flying, m.flying = m.flying, np.zeros_like(m.flying)  # another product may read them too
         pieces = _piece(m, i, word, warps.ravel(), kind, 16)
         m.flying = flying
         return pieces.__getitem__, np.zeros((len(warps), 0), np.int64)
-    lines = _described(m, i, word, warps, rows, shape, across)
+    lines = _described(m, i, word, warps, rows, SIZES[kind], across)
 
     def stored(over: Array) -> Array:
-        found = m.shared.lines(CHUNK)[lines[over]].view(f"u{shape[2]}")
+        found = m.shared.lines(CHUNK)[lines[over]].view(f"u{SIZES[kind]}")
         found = found.swapaxes(2, 3) if across else found
-        return _numbers(found.reshape(len(found), -1, shape[1]), kind)
+        return _numbers(found.reshape(len(found), -1, DEPTH // SIZES[kind]), kind)
 
     return stored, lines.reshape(len(warps), -1)
 
@@ -162,19 +159,19 @@ def _factor(
 def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, kind: str) -> None:
     """Let each warp of four begin its 16 rows of a product, which it has to wait for."""
     to, left, right, scale, *signs = i.operands
-    warps, shape = whole_warps(m, i, lanes), (int(n), int(k), 4 if kind == "tf32" else 2)
-    known = shape[1] * shape[2] == 32 and len(to) == shape[0] // 2 and signs[:2] == [1, 1]
+    known = int(k) * SIZES[kind] == DEPTH and len(to) == int(n) // 2 and signs[:2] == [1, 1]
     refuse(not known, i.text, "a form that is not known")
+    warps = whole_warps(m, i, lanes)
     held, turned = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
-    rows = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
-    refuse(m.changed[np.ix_(rows, lanes)], i.text, "written since the last wgmma.fence")
+    names = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
+    refuse(m.changed[np.ix_(names, lanes)], i.text, "written since the last wgmma.fence")
     add = m.read(i, scale, "pred", lanes)
     adding = lanes if add.all() else lanes[add]
     lacks = any(m.lacks(name, adding) is not None for name in to)
     refuse(lacks, i.text, "a register has bits that nothing defines")
-    first = m.shared.column(warps[:, 0])[:, 0] % 4 * 16
-    a, read = _factor(m, i, left, warps, first, (16, *shape[1:]), turned[-2], kind)
-    b, read_too = _factor(m, i, right, warps, 0 * first, shape, turned[-1], kind)
+    rows, columns = m.shared.column(warps[:, 0]) % 4 * 16 + np.arange(16), np.arange(int(n))
+    a, read = _factor(m, i, left, warps, rows, kind, turned[-2])
+    b, read_too = _factor(m, i, right, warps, columns[None], kind, turned[-1])
 
     def move(over: Array) -> None:
         here = lanes if over.all() else warps[over].ravel()
@@ -186,4 +183,4 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
 
     places = np.concatenate([read, read_too], 1) * CHUNK
     reads = m.shared.cells(places.ravel(), CHUNK).reshape(len(warps), -1)
-    m.groups["wgmma"].begin(Work(i.text, warps[:, 0], move, reads=reads, sums=rows))
+    m.groups["wgmma"].begin(Work(i.text, warps[:, 0], move, reads=reads, sums=names))

@@ -14,7 +14,6 @@ from .program import CHUNK, refuse
 BASE = 1 << 32  # address of the first buffer
 GAP = 4096  # bytes of nothing between two buffers
 NOBODY, MANY = -1, -2  # no thread; more than one
-NOWHERE = np.iinfo(np.int64).min
 BUSY, NEVER = 1 << 30, 1 << 30 | 1  # later than every clock: not waited for; nobody wrote there
 
 
@@ -66,7 +65,7 @@ class Global(Memory):
         super().__init__(int(spans.sum()) + GAP, grain)
         self.starts = GAP + np.cumsum(spans) - spans
         self.buffers = dict(zip(buffers, self.starts.tolist()))
-        self.ends = np.append(self.starts + sizes, NOWHERE)  # the last is for what lies before
+        self.ends = np.append(self.starts + sizes, np.iinfo(np.int64).min)  # last: what lies before
         self.writable = np.array([*(buffer.writable for buffer in buffers), False])
         self.writer, self.reader = np.full((2, len(self.bytes) // grain), NOBODY)
         for buffer, start in self.buffers.items():

@@ -14,34 +14,22 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Lacks = Array | None  # the bits that nothing defines; None for none
 
-TYPES = {
+TYPES = {"pred": np.dtype(bool)} | {
     f"{letter}{8 * n}": np.dtype(f"{numpys}{n}")
     for letter, numpys in zip("subf", "iuuf")
     for n in (1, 2, 4, 8)[numpys == "f" :]
 }
-BITS = {1: np.dtype(bool), **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}
+BITS = {1: TYPES["pred"], **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}  # of patterns
 
 
 @cache
 def width(kind: str) -> int:
-    """Return the bits of a type: "s32" has 32, "pred" 1.
-
-    >>> width("bf16")
-    16
-    """
+    """Return the bits of a type: "s32" has 32, "bf16" 16, "pred" 1."""
     return 1 if kind == "pred" else int(kind.lstrip("bsuf"))
-
-
-@cache
-def pattern(kind: str) -> Any:
-    """Return what patterns of a type are arrays of."""
-    return BITS[width(kind)]
 
 
 def seen(bits: Array, kind: str) -> Array:
     """Return a pattern as numbers of a type; bf16 as float32, which holds it exactly."""
-    if kind == "pred":
-        return bits
     if kind == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return bits.view(TYPES[kind])
@@ -116,15 +104,13 @@ def permuted(low: Array, high: Array, selector: Array) -> Array:
 
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "xor")},
-    "and": operator.and_,
-    "or": operator.or_,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul")},
+    **{name: getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")},
     "min": np.fmin,  # of a number and NaN the number
     "max": np.fmax,
     "div": divided,
     "rem": lambda a, b: a - divided(a, b) * b,
 }
-NAN_TOO = {"min": np.minimum, "max": np.maximum}
 
 ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
 RELATIONS = (*ORDERED, *(f"{name}u" for name in ORDERED), "num", "nan")

@@ -75,13 +75,11 @@ def _end(m: Machine, i: Instruction, lanes: Array) -> None:
 def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
     """Wait at a barrier of the block for so many threads, 0 for all."""
     which, count = (m.read(i, word, "u32", lanes) for word in (*i.operands, 0)[:2])
-    if (which >= NAMED).any() or (count % WARP).any():
-        raise Fault(f"{i.text}: no such barrier, or no whole warps")
+    refuse((which >= NAMED) | (count % WARP != 0), i.text, "no such barrier, or no whole warps")
     m.state[lanes], m.at[lanes], m.need[lanes] = WAITING, which, count
 
 
-@operation(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync|griddepcontrol\.\w+")
-@operation(r"fence\.mbarrier_init\.release\.cluster|prefetch\.tensormap")
+@operation(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync")
 def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
     """Pass: threads of a warp run together, and registers are as many as are named."""
 
@@ -90,10 +88,9 @@ def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
 def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
     to, members = i.operands
     refuse(members != -1, i.text, "only whole warps are known")
-    register, _, predicate = str(to).partition("|")
-    first = whole_warps(m, i, lanes)[:, 0]
-    m.write(i, register, np.zeros(len(lanes), np.uint32), lanes)
-    m.write(i, predicate, np.isin(lanes, first), lanes)
+    whole_warps(m, i, lanes)
+    first = m.lane[lanes] == 0
+    m.spread(i, to.split("|"), [np.zeros(len(lanes), np.uint32), first], lanes)
 
 
 @operation(r"ld\.param(?:::entry)?\.([subf](?:16|32|64))")
@@ -117,7 +114,7 @@ def _loaded(m: Machine, i: Instruction, names: Any, kind: str, lanes: Array, fou
         return values.view(f"u{size}")
 
     value, lacks = (None if part is None else widened(part) for part in found)
-    m.write_all(i, names, value, lanes, lacks)
+    m.spread(i, names, value, lanes, lacks)
 
 
 def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
@@ -129,7 +126,8 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     return m.read(i, base, kind, lanes).astype(np.int64) + offset
 
 
-def _vector(i: Instruction, operand: Any, count: str | None) -> Any:
+def vector(i: Instruction, operand: Any, count: str | None) -> Any:
+    """Return the registers of an operand, which are as many as an opcode says."""
     words = operand if isinstance(operand, tuple) else (operand,)
     refuse(len(words) != int(count or 1), i.text, f"{len(words)} registers for {count or 1}")
     return words
@@ -138,7 +136,7 @@ def _vector(i: Instruction, operand: Any, count: str | None) -> Any:
 @operation(r"ld\.(global|shared)(?:::cta)?(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     to, operand = i.operands
-    words, memory = _vector(i, to, count), m.memory if space == "global" else m.shared
+    words, memory = vector(i, to, count), m.memory if space == "global" else m.shared
     size = len(words) * numbers.width(kind) // 8
     found = memory.load(i.text, addresses(m, i, operand, lanes), size, lanes)
     _loaded(m, i, words, kind, lanes, found)
@@ -147,11 +145,12 @@ def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind
 @operation(r"st\.(global|shared)(?:::cta)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
 def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
     operand, from_ = i.operands
-    memory, values = m.memory if space == "global" else m.shared, []
-    for word in _vector(i, from_, count):
-        bits = max(m.program.registers.get(word, 0), numbers.width(kind))
-        values.append(m.read(i, word, f"b{bits}", lanes).astype(numbers.pattern(kind)))
-    memory.store(i.text, addresses(m, i, operand, lanes), np.stack(values, -1), lanes)
+    memory, width = m.memory if space == "global" else m.shared, numbers.width(kind)
+    bits = [(word, m.program.registers.get(word, 0)) for word in vector(i, from_, count)]
+    held = [
+        m.read(i, word, f"b{max(n, width)}", lanes).astype(f"u{width // 8}") for word, n in bits
+    ]
+    memory.store(i.text, addresses(m, i, operand, lanes), np.stack(held, -1), lanes)
 
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:

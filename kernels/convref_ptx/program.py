@@ -71,11 +71,6 @@ class Program:
         named.update(*self.tables.values())
         return frozenset(at for label, at in self.labels.items() if label in named)
 
-    @cached_property
-    def asynchronous(self) -> bool:
-        """Return whether there is anything in it that happens later."""
-        return any(i.op.startswith(("cp.async", "wgmma")) for i in self.code)
-
     def grain(self, space: str) -> int:
         """Return the least bytes that the code writes at once to shared or global memory.
 

@@ -164,7 +164,7 @@ def scattered(places, box, span):
 
 
 LOAD = """setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r1+{top}], 1;
-    fence.mbarrier_init.release.cluster; bar.sync 0; mov.b64 %rd9, f_1; cvta.param.u64 %rd9, %rd9;
+    bar.sync 0; mov.b64 %rd9, f_1; cvta.param.u64 %rd9, %rd9;
     @!%p1 bra $WAIT; mbarrier.arrive.expect_tx.shared.b64 _, [%r1+{top}], {bytes};
     {start} cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes
     [%r1], [%rd9, {{{coordinates}}}], [%r1+{top}];
