@@ -142,13 +142,19 @@ def pack_strip[
 
 
 @always_inline
+def inside(w: Windows, s: Strip, x: Int) -> Tuple[Int, Int]:
+    """Return the first pixel of a line from `x` on that the source has, and the first that it lacks."""
+    var left = min(max(0, -x), s.pixels)
+    return left, max(left, min(s.pixels, w.size_x - x))
+
+
+@always_inline
 def lay_line[
     T: DType
 ](w: Windows, s: Strip, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
     """Write the pixels of a line from `x` on, zeros outside of it."""
     var c = w.channels
-    var left = min(max(0, -x), s.pixels)
-    var right = max(left, min(s.pixels, w.size_x - x))
+    var left, right = inside(w, s, x)
     clear[wide[T]](to, left * c)
     clear[wide[T]](to.unsafe_offset(right * c), (s.pixels - right) * c)
     var first = line.unsafe_offset((x + left) * src.x)
@@ -161,8 +167,7 @@ def lay_planes[
 ](w: Windows, s: Strip, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
     """Write the pixels of a line from `x` on, channel by channel, zeros outside of it."""
     comptime W = lanes[wide[T]]()
-    var left = min(max(0, -x), s.pixels)
-    var right = max(left, min(s.pixels, w.size_x - x))
+    var left, right = inside(w, s, x)
     for c in range(w.channels):
         var row = to.unsafe_offset(c * s.pixels)
         clear[wide[T]](row, left)
