@@ -65,7 +65,7 @@ ROWS = [
 
 @pytest.fixture
 def folder(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     for row in ROWS:
         records.append(tmp_path / "gpu.jsonl", row)
     (tmp_path / "figures").mkdir()

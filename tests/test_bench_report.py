@@ -69,6 +69,7 @@ def test_compare_says_what_became_slower(tmp_path, capsys):
 
 
 def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     source = tmp_path / "cpu.jsonl"
     for one in ({"what": "machine", "cpu": "<script>"}, *ROWS):
         records.append(source, one)
@@ -231,6 +232,7 @@ def test_the_page_of_a_gpu_run_is_rendered_by_a_browser(tmp_path):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium to render the page with")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     peaks = {"bf16": 7.9e14, "f16": 7.8e14, "tf32": 4e14, "f32": 5e13}
     source = tmp_path / "gpu.jsonl"
     head = [{"what": "peaks", "flops": peaks, "bytes_s": 4.3e12, "card": "a card"}]
