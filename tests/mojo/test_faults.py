@@ -29,6 +29,7 @@ LINES = (
     "conv.wgrad:n1c6k34g2_i33x40_f3_p1",
     "conv.wgrad:n1c33k20_i40x40_f3_p1:mem=nhwc:dt=bf16",  # strips of a few lines
     "conv.jvp:n1c64k20_i600_f3_p1:mem=nwc",  # strips of a piece of a line
+    "conv.fprop:n1c20k40_i19x20_f3_s2_p1:mem=nhwc",  # and of half of the lines
     "conv.jvp:n1c5k20_i9x40_f3_p1_d1x2:mem=nhwc",
     "conv.backward:n2c9k33_i3x4x20_f3_p1",
     "conv.fprop:n2c20k3_i20x41_f3x3_s2x1_p1:mem=nhwc",  # few results
