@@ -271,8 +271,7 @@ class Machine:
         key = (operand, kind) if isinstance(operand, int) else operand
         if key not in self.fixed:
             refuse(key is operand, i.text, f"{operand} is not declared")
-            bits = numbers.BITS[numbers.width(kind)]
-            self.fixed[key] = np.full(self.count, operand).astype(bits)
+            self.fixed[key] = np.full(self.count, operand).astype(numbers.BITS[numbers.width(kind)])
         return self.fixed[key]
 
     def lacks(self, operand: Any, lanes: Array) -> Array | None:
@@ -310,8 +309,9 @@ class Machine:
         held = self.registers[to]
         self.registers[to] = _put(held, lanes, value if lacks is None else value | lacks)
         if lacks is not None or self.lacks(to, lanes) is not None:
-            before = self.undefined.pop(to, np.zeros_like(held))
-            mask = _put(before, lanes, np.zeros_like(value) if lacks is None else lacks)
+            none = np.zeros_like(held)
+            lacks = none[lanes] if lacks is None else lacks
+            mask = _put(self.undefined.pop(to, none), lanes, lacks)
             self.settled.pop(to, None)
             if mask.any():
                 self.undefined[to] = mask
