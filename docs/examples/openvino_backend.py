@@ -38,8 +38,8 @@ def conv(problem, x, w, b=None):
         options["output_padding"] = list(problem.output_padding)
     if groups > 1:
         name, w = f"group_{name}", w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    y = getattr(ov, name)(x, w, **options)
-    return [y if b is None else ov.add(y, b.reshape(-1, *[1] * problem.rank))]
+    y = getattr(ov, name)(x, ov.constant(w), **options)
+    return [y if b is None else ov.add(y, ov.constant(b.reshape(-1, *[1] * problem.rank)))]
 
 
 def pool(problem):

@@ -125,6 +125,7 @@ OPS = {
     **{name: plain(name) for name in ("relu", "silu", "hardswish", "sigmoid", "tanh")},
 }
 EXPONENTIALS = ("sigmoid", "silu", "tanh", "gelu", "softmax", "log_softmax", "cross_entropy")
+STEPS = {"fprop": 12, "backward": 24, "double_backward": 48}  # more than a formula has here
 CONSTANTS = {  # operands without a derivative
     "batch_norm": ("rmean", "rvar"),
     "batch_norm_eval": ("rmean", "rvar"),
@@ -173,11 +174,21 @@ def double_backward(call, given):
 PASSES = {"fprop": fprop, "backward": backward, "double_backward": double_backward}
 
 
+def sides(problem):
+    """Yield the size and the padding of each axis, as tinygrad gathers from it."""
+    for axis, (lo, hi) in enumerate(getattr(problem, "padding", ())):
+        size = problem.input[axis]
+        if getattr(problem, "transposed", False):
+            reach = problem.dilation[axis] * (problem.filter[axis] - 1)
+            size = (size - 1) * problem.stride[axis] + 1
+            lo, hi = reach - lo, reach - hi + problem.output_padding[axis]
+        yield size, lo, hi
+
+
 def unlike(call):
     """Return where tinygrad's rules are others or it raises an error, or None."""
     problem = call.problem
-    edges = zip(problem.input, getattr(problem, "padding", ()))
-    if any(-min(lo, 0) - min(hi, 0) > size for size, (lo, hi) in edges):
+    if any(-min(lo, 0) - min(hi, 0) > size for size, lo, hi in sides(problem)):
         return "tinygrad crops no more than there is"
     if getattr(problem, "flip", False) or getattr(problem, "divisor", 0):
         return "tinygrad flips no filter and takes no divisor"
@@ -230,7 +241,8 @@ class Tinygrad:
         if call.dtype in INTEGERS:
             return Numerics("exact")
         if call.dtype in ("f16", "bf16"):  # products and steps between sums are rounded too
-            return Numerics("undeclared")
+            products = max(map(call.products, call.wanted))
+            return Numerics("rn32", stages=products // 2 + STEPS[call.pass_])
         model, reach = ("rn64", 64.0) if call.dtype == "f64" else ("rn32", 8.0)
         # exp(x) is 2**(x / ln 2), whose rounded exponent costs as many units as x is large
         growth = reach if call.op in EXPONENTIALS else 1.0

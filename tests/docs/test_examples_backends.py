@@ -1,0 +1,135 @@
+"""docs/examples: other people's libraries in the court, where they are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psutil", reason="needs convref[check]")
+
+from convref import parse
+from convref.knownbugs import parse_regions
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+KNOWN = EXAMPLES / "known_bugs.txt"
+REGIONS = parse_regions(KNOWN.read_text("utf-8"), KNOWN.name)
+BUGS = (EXAMPLES.parent / "bugs-found.md").read_text("utf-8")
+HEADINGS = {"openvino": "OpenVINO (CPU plugin)", "tinygrad": "tinygrad"}
+LINES = {
+    "openvino": """
+        conv.fprop:n1c4k2g2_i3x2_f2x1_s1x3_p1,1x0,2
+        conv.fprop:n1c8k4g2_i7x7_f4x3_s2_p1:t=1:op=1
+        conv.fprop:n1c2k2g2_i5x4x3_f2x3x1:dt=f16
+        max_pool.fprop:n2c2_i5x5_f3x3_s2_p1:ceil=1
+        avg_pool.fprop:n2c3_i8x8_f2x2_s2:cip=0
+        adaptive_max_pool.fprop:n2c3_i8x7_o3x5
+        resize.fprop:n1c2_i7x9_o3x5:aa=1:xo=1
+        batch_norm_eval.fprop:n2c2_i3x2
+        group_norm.fprop:n2c4g2_i3x2:fill=normal
+        layer_norm.fprop:n2c4_i3x2:weight=0:fill=normal
+        gelu.fprop:n2c4_i3x2:approx=tanh:fill=normal
+    """,
+    "tinygrad": """
+        conv.fprop:n1c2k2g2_i3x2_f2x1_s1x3_p1,1x0,2:dt=f64
+        conv.double_backward:n1c2k1_i4_f2_s2_p1:t=1:op=1
+        conv.fprop:n1c2k1_i3_f2:dt=i8
+        max_pool.fprop:n1c1_i5x5_f3x3_s2_p1:ceil=1
+        avg_pool.backward:n1c2_i4x4_f2x2_s2:cip=0
+        batch_norm.fprop:n2c2_i3
+        layer_norm.backward:n2c2_i3:bias=0:fill=normal
+        cross_entropy.backward:n2c3_i1:weight=1
+    """,
+}
+
+
+@pytest.fixture(params=HEADINGS)
+def library(request):
+    """Return the name of a library that is installed."""
+    pytest.importorskip(request.param, reason=f"{request.param} is nobody's dependency here")
+    return request.param
+
+
+def environment():
+    """Return one in which tinygrad interprets where there is no compiler for its CPU device."""
+    device = {} if shutil.which(os.environ.get("CC", "clang")) else {"DEV": "PYTHON"}
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **device}
+
+
+def check(library, lines, folder, *options):
+    """Return what the court says of some lines, as whoever runs it in that folder sees it."""
+    path = folder / "lines.txt"
+    path.write_text("\n".join(lines))
+    command = [sys.executable, "-m", "convref", "check", f"{library}_backend:backend"]
+    command += ["--replay", str(path), "--known-bugs", str(KNOWN), "--no-shrink", "--jobs", "1"]
+    done = subprocess.run(
+        [*command, *options], cwd=EXAMPLES, env=environment(),
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    return done.returncode, " ".join(done.stdout.split()) + done.stderr
+
+
+def section(library):
+    """Return what the page of bugs says of a library."""
+    return BUGS.split(f"\n## {HEADINGS[library]}\n")[1].split("\n## ")[0]
+
+
+def test_an_adapter_passes_what_the_library_computes(library, tmp_path):
+    lines = LINES[library].split()
+    status, output = check(library, lines, tmp_path)
+    assert status == 0, output
+    assert f"{len(lines)} examples" in output
+    assert "unsupported" not in output
+
+
+@pytest.mark.nightly
+def test_its_known_bugs_are_still_there(library, tmp_path):
+    lines = re.findall(r"`([a-z_]+\.[a-z_]+:n[^`]+)`", section(library))
+    status, output = check(library, lines, tmp_path, "--retest-known")
+    assert status == 0, output
+    for region in REGIONS:
+        if region.backend == library:
+            assert re.search(rf"known bug {region.id}: still there: [1-9]", output), output
+
+
+@pytest.mark.nightly
+def test_the_programs_of_the_page_show_its_bugs(library):
+    """Each runs, or ends as its section says, and prints a NaN, a 0 or what is too small."""
+    programs = re.findall(r"```text\n(.*?)```", section(library), re.DOTALL)
+    first = programs.pop(0) if library == "openvino" else ""
+    ends = {"SIGSEGV": 0, "ValueError": 0}
+    for program in programs:
+        done = subprocess.run(
+            [sys.executable, "-c", first + program],
+            env=environment(), capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        ends["SIGSEGV"] += done.returncode == -11
+        ends["ValueError"] += "ValueError: bad reshape" in done.stderr
+        assert done.returncode in (0, 1, -11), done.stderr
+        assert done.returncode or re.search(r"nan|0\.|e-|\b0\b", done.stdout), program
+    assert ends == {"SIGSEGV": library == "openvino", "ValueError": library == "tinygrad"}
+
+
+@pytest.mark.parametrize("library", HEADINGS)
+def test_every_region_is_on_the_page_of_its_library(library):
+    cases = [parse(line) for line in re.findall(r"`([a-z_]+\.[a-z_]+:n[^`]+)`", section(library))]
+    regions = [region for region in REGIONS if region.backend == library]
+    assert len(regions) >= 9
+    for region in regions:
+        assert region.id in section(library)
+        assert any(region.contains(case) for case in cases), region.id
+
+
+@pytest.mark.parametrize("library", HEADINGS)
+def test_an_example_is_no_part_of_what_convref_needs(library):
+    """It compiles, and imports what is found, but for the library itself."""
+    source = (EXAMPLES / f"{library}_backend.py").read_text("utf-8")
+    compile(source, library, "exec")
+    modules = set(re.findall(r"^(?:from|import) ([a-z_.]+)", source, re.MULTILINE)) - {library}
+    assert all(importlib.util.find_spec(module) for module in modules)
