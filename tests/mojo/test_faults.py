@@ -29,11 +29,12 @@ LINES = (
     "conv.wgrad:n1c6k34g2_i33x40_f3_p1",
     "conv.wgrad:n1c33k20_i40x40_f3_p1:mem=nhwc:dt=bf16",  # strips of a few lines
     "conv.jvp:n1c64k20_i600_f3_p1:mem=nwc",  # strips of a piece of a line
-    "conv.fprop:n1c20k40_i19x20_f3_s2_p1:mem=nhwc",  # and of half of the lines
+    "conv.fprop:n1c20k40_i39x120_f3_s2_p1:mem=nhwc",  # and of a few lines of many
     "conv.jvp:n1c5k20_i9x40_f3_p1_d1x2:mem=nhwc",
     "conv.backward:n2c9k33_i3x4x20_f3_p1",
     "conv.fprop:n2c20k3_i20x41_f3x3_s2x1_p1:mem=nhwc",  # few results
     "conv.jvp:n1c20k2_i5x70_f3x3_p1",
+    "conv.fprop:n1c16k3_i6x34_f3:mem=nhwc",  # whose strips end where the image does
     "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
@@ -133,7 +134,7 @@ SLIPS = (
     ("gather_strips.mojo", " + patch.x * g.dst_x", ""),
     ("gather_strips.mojo", "y * g.lines)", "y)"),
     ("gather_planes.mojo", "                fresh = False\n", ""),
-    ("gather_planes.mojo", "rounded(across, width))", "across)"),
+    ("gather_planes.mojo", "place + j * g.dst_x", "place"),
     ("gather_planes.mojo", "+ line * w.step_y)", "+ line)"),
     ("gather_planes.mojo", "w.channels * W", "W"),
     ("strip.mojo", "clear[wide[T]](row.unsafe_offset(right)", "clear[wide[T]](row"),
