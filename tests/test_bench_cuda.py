@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from card import Card, eager  # noqa: E402
+
 from convref import dispatch  # noqa: E402
 from convref.line import parse  # noqa: E402
 from convref_bench import (  # noqa: E402
@@ -29,37 +31,6 @@ from convref_bench.baselines import Absent, arm, geometry, is_symmetric  # noqa:
 from convref_bench.points import point  # noqa: E402
 from convref_bench.roofline import Roof  # noqa: E402
 from convref_bench.timing import Stop  # noqa: E402
-
-
-class Card:
-    """A device on which everything lies in main memory."""
-
-    name, where, cache_bytes = "stub", "cpu", 20_000
-
-    def now(self):
-        return time.perf_counter()
-
-    def settle(self):
-        pass
-
-    def clock_mhz(self):
-        return 1000.0
-
-    def sample(self, work, calls, cold):
-        start = time.perf_counter()
-        work()
-        return (time.perf_counter() - start) / getattr(work, "copies", 1)
-
-
-def eager(run, sets):
-    kept = []
-
-    def replay():
-        kept[:] = [run(*one) for one in sets]
-
-    replay()
-    return cuda.Rotation(replay, len(sets), "graph", lambda: kept[0])
-
 
 QUICK = Stop(samples=2, noise=9.0, timeout_s=0.2)
 LINE = "conv.fprop:n2c8k6_i9x9_f3x3_s2_p1{}:dt=bf16:mem=nhwc"

@@ -4,12 +4,12 @@ Kernels are interpreted, compiled ahead of time and judged as they are; only the
 """
 
 import os
-import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from card import Card, eager
 
 from convref_bench import accumulate, cuda, flat_loop, options, properties, steps, suite, training
 from convref_bench.timing import Stop
@@ -25,34 +25,10 @@ CARD = SimpleNamespace(
 )
 
 
-class Card:
-    """What is timed runs at once; its memory is the host's."""
+class Uncached(Card):
+    """It turns over no memory, for it has no cache."""
 
-    name, where, cache_bytes = CARD.name, "cpu", CARD.L2_cache_size
-
-    def now(self):
-        return time.perf_counter()
-
-    def settle(self):
-        pass
-
-    def clock_mhz(self):
-        return 1000.0
-
-    def sample(self, work, calls, cold):
-        start = time.perf_counter()
-        work()
-        return (time.perf_counter() - start) / getattr(work, "copies", 1)
-
-
-def eager(run, sets):
-    kept = []
-
-    def replay():
-        kept[:] = [run(*one) for one in sets]
-
-    replay()
-    return cuda.Rotation(replay, len(sets), "graph", lambda: kept[0])
+    name, cache_bytes = CARD.name, CARD.L2_cache_size
 
 
 class Profiler:
@@ -91,7 +67,7 @@ def install():
     suite.load = lambda name, ops=("conv",): tuple(one for one in LAYERS if one.op in ops)
     steps.TUNED, steps.BATCHES, steps.JOBS, steps.ANCHORS = ("resnet50",), {}, 4, 2
     steps.COPIED, steps.MULTIPLIED, steps.ACCUMULATED = 1000, 64, (512,)
-    cuda.Cuda, cuda.BESIDE, cuda.WALL_S = Card, QUICK, 0.0
+    cuda.Cuda, cuda.BESIDE, cuda.WALL_S = Uncached, QUICK, 0.0
     cuda.CudaPlace = partial(cuda.CudaPlace, stop=QUICK, capture=eager)
     cuda.launched.__defaults__ = ("cpu",)
     _probes()
