@@ -37,6 +37,7 @@ UNITS = {
     "exact": 0.0,
 }
 _ACCUMULATOR = {"rn32": "f32", "rn64": "f64", "rn80": "f80", "mma32": "f32", "exact": "i64"}
+_UNDECLARED = {"f64": "rn64", "c128": "rn64", "f80": "rn80", "c160": "rn80"}  # else rn32
 TF32_UNIT = 2.0**-10  # one operand cut to 10 bits, truncation allowed
 TF32_ETA = 2.0**-136  # and a subnormal one to a multiple of this
 FALSE_ALARM = 1e-9  # probability with which tier 3 may suspect a correct result
@@ -452,12 +453,13 @@ def _bounded(
     """Tiers 2 and 3: the proven bound, then the statistical one."""
     call = ref.call
     undeclared = numerics.model == "undeclared"
-    model = Numerics("rn32" if call.dtype != "f64" else "rn64") if undeclared else numerics
+    model = Numerics(_UNDECLARED.get(call.dtype, "rn32")) if undeclared else numerics
     with np.errstate(all="ignore"):
         moved = _moved(ref, model)
         limit = bound(call, role, value, sums, model, ref.largest, moved)
         error = np.abs(got.astype(value.dtype) - value)
-        fine = (error <= limit) | _overflows(call, role, got, value, sums, limit, model) | ~judged
+        fine = (error <= limit) | np.isinf(limit) | ~judged
+        fine = fine | _overflows(call, role, got, value, sums, limit, model)
         ratio = np.where(judged & np.isfinite(error), error / limit, 0.0)
     worst = float(ratio.max())
     if not fine.all():

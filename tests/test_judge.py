@@ -162,6 +162,27 @@ def test_an_undeclared_model_is_at_most_suspect_outside_exact_data():
     assert judge(case.call, given, spoiled, Numerics("undeclared")).kind == "wrong"
 
 
+@pytest.mark.parametrize(("dtype", "lower"), [("f64", "f32"), ("c128", "c64"), ("f80", "f64")])
+def test_undeclared_arithmetic_is_held_to_the_type_of_the_data(dtype, lower):
+    """A sum that was kept in the type below is suspect."""
+    case = parse(f"conv.fprop:n1c8k4_i3x3_f1:dt={dtype}:bias=0:fill=normal")
+    given = operands(case)
+    (y,) = oracle.evaluate(case.call, *given)
+    judge_of = partial(judge, case.call, given, numerics=Numerics("undeclared"))
+    assert judge_of((y,))
+    assert judge_of((y.astype(dtypes.numpy_dtype(lower)).astype(y.dtype),)).kind == "suspect"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (3, 1, 0, 2)])
+def test_a_sum_that_overflows_on_the_way_convicts_no_order(order):
+    """The reference itself is NaN where two partial sums of float64 are infinities."""
+    case = parse("conv.fprop:n1c2k1_i2_f2:dt=f64:bias=0")
+    x = np.array([1e308, 1e308, -1e308, -1e308])[list(order)].reshape(1, 2, 2)
+    given = x, np.ones((1, 2, 2)), None
+    for got in (0.0, np.inf, -np.inf, np.nan):
+        assert judge(case.call, given, (np.full((1, 1, 1), got),), Numerics("rn64"))
+
+
 def test_tier_3_suspects_what_no_bound_can_prove():
     """Forty percent of the worst case in every element of a long sum is no accident."""
     case = parse("conv.fprop:n1c4096k1_i64_f1:bias=0:fill=normal")
