@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from . import oracle
-from .case import Call, Spec
-from .dtypes import COMPLEX
-from .problem import BASE_ROLE, INDICES, TERMS
+from .. import oracle
+from ..case import Call, Spec
+from ..dtypes import COMPLEX
+from ..problem import BASE_ROLE, INDICES, TERMS
 
 Array = np.ndarray[Any, Any]
 Indicator = Callable[[Array], Array]
@@ -64,35 +64,6 @@ class Kinds:
     lenient: Array
     free: Array | None = None  # not judged at all
     wild: Array | None = None  # must be NaN or infinite, whichever
-
-    def judged(self, got: Array) -> Array:
-        """Return where the result is a number that the bounds judge."""
-        finite: Array = ~(self.nan | self.plus | self.minus)
-        if self.free is not None:
-            finite = finite & ~self.free
-        if self.wild is not None:
-            finite = finite & ~self.wild
-        return finite & ~(self.lenient & (got != got))
-
-    def fault(self, got: Array, strict: bool) -> tuple[tuple[int, ...], str] | None:
-        """Return the first output of the wrong kind with the kind it needs, or None."""
-        leak = (got != got) & self.lenient & (not strict)
-        for kind, must, has in (
-            ("NaN", self.nan, got != got),
-            ("inf", self.plus, got == np.inf),
-            ("-inf", self.minus, got == -np.inf),
-        ):
-            wrong = must & ~has & ~leak
-            if wrong.any():
-                return tuple(int(j) for j in np.argwhere(wrong)[0]), kind
-        if self.wild is not None:
-            if (wrong := self.wild & np.isfinite(got)).any():
-                return tuple(int(j) for j in np.argwhere(wrong)[0]), "NaN or inf"
-            leak = leak | self.wild
-        wrong = ~(self.nan | self.plus | self.minus) & (got != got) & ~leak
-        if wrong.any():
-            return tuple(int(j) for j in np.argwhere(wrong)[0]), "a number"
-        return None
 
 
 def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:

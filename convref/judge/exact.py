@@ -1,0 +1,63 @@
+"""Tier 1, exact: integer data whose sums fit have one right result, and so have copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from .numerics import Numerics
+from .references import Exhibit, Reference
+from .verdicts import Verdict, element, first
+
+Array = np.ndarray[Any, Any]
+
+
+def applies(it: Exhibit, numerics: Numerics) -> bool:
+    """Return whether the operands leave one right result, whatever the order of summation."""
+    integers = it.ref.integral and it.kinds is None and it.terms.kind != "formula"
+    return it.is_discrete or (integers and _is_exact(it.ref, it.sums, numerics))
+
+
+def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
+    """Return whether every partial sum is representable wherever it may be rounded."""
+    code = ref.call.dtype
+    holder = numerics.accumulator
+    if holder is None or numerics.stages or numerics.weights:
+        holder = code
+    if numerics.normwise or ((numerics.tf32 or numerics.tf32x3) and ref.largest > 2**11):
+        return False
+    if not ref.call.problem.is_exact(code):
+        return False
+    limit = 2.0 ** min(dtypes.number(holder).digits, dtypes.number(dtypes.accumulator(code)).digits)
+    return float(sums.max()) * numerics.growth * ref.call.problem.grain <= limit
+
+
+def verdict(it: Exhibit) -> Verdict:
+    """Return whether the result is the reference, rounded once."""
+    want = dtypes.rounded(it.value, it.call.dtype_of(it.role))
+    wrong = ~np.asarray(_same(it, want), bool)
+    if not wrong.any():
+        return Verdict("pass", "exact", it.role, outputs=it.got.size)
+    at, faults = first(wrong), int(wrong.sum())
+    got, right = it.got[at], want[at]
+    reason = (
+        f"{element(it.role, at)} is {got}, exactly {right} is right "
+        f"({faults} of {it.got.size} elements differ)"
+    )
+    error = abs(got.item() - right.item()) if it.got.dtype != object else 1.0
+    return Verdict(
+        "wrong", "exact", it.role, reason, at, got, right, error, 0.0, faults, it.got.size, np.inf
+    )
+
+
+def _same(it: Exhibit, want: Array) -> Array:
+    """Return where got and wanted are equal; of copies of x the sign of a zero counts too."""
+    got, terms = it.got, it.terms
+    signed = terms.kind == "copy" and terms.signed and it.role == "y"
+    with np.errstate(invalid="ignore"):  # memory that was never written may hold signalling NaN
+        same: Array = (got == want) | ((got != got) & (want != want))
+    if signed and want.dtype.kind not in "iuOc":
+        same = same & ((np.signbit(got) == np.signbit(want)) | (got != got))
+    return same

@@ -1,0 +1,46 @@
+"""Tier 3, likely: an error that random rounding hardly ever reaches is suspect."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..case import Call
+from .numerics import UNITS, Numerics, gamma
+from .proven import Distance, holder, real_products
+from .references import Exhibit
+from .verdicts import Verdict, beyond
+
+Array = np.ndarray[Any, Any]
+
+FALSE_ALARM = 1e-9  # probability with which tier 3 may suspect a correct result
+
+
+def applies(model: Numerics) -> bool:
+    """Return whether errors have mean zero and are many: to nearest, nothing rounded on the way."""
+    return model.model.startswith("rn") and not model.stages and not model.normwise
+
+
+def suspicion(it: Exhibit, found: Distance) -> Verdict | None:
+    """Return the verdict on errors that random rounding hardly explains, or None."""
+    limit = _likely(it.call, it.role, it.value, it.sums, found.model) + found.moved
+    odd = (found.error > limit) & found.judged & np.isfinite(found.error)
+    if not odd.any():
+        return None
+    return beyond("suspect", "statistical", it, found.error, limit, odd, found.worst)
+
+
+def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -> Array:
+    part, n = real_products(call), max(1, call.products(role))
+    spread = sqrt(2 * log(2 * max(1, value.size) * n / FALSE_ALARM))
+    out = dtypes.number(call.dtype_of(role))
+    own = dtypes.number(dtypes.accumulator(call.dtype))
+    sums = sums * model.growth
+    floor: Any = n * dtypes.number(holder(model)).eta + out.eta
+    floor = floor + gamma(part * n, own.u) * sums
+    floor = floor + model.cut * sums
+    result: Array = spread * sqrt(part * n) * UNITS[model.model] * sums + out.u * np.abs(value)
+    return result * sqrt(part) + floor

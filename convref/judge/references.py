@@ -1,0 +1,158 @@
+"""What the judge compares with: the reference in a wider type, and one result beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, oracle
+from ..case import Call
+from ..problem import INDICES, TERMS, Terms
+from .kinds import Kinds, kinds
+
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array | None, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Everything the judge needs about one call: values, absolute sums and non-finite kinds."""
+
+    call: Call
+    operands: Arrays
+    values: Arrays
+    sums: Arrays
+    integral: bool
+    largest: float
+    kinds: dict[str, Kinds]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One result that a backend returned, beside what the reference knows of it."""
+
+    ref: Reference
+    role: str
+    got: Array
+
+    @property
+    def call(self) -> Call:
+        """Return the call that was made."""
+        return self.ref.call
+
+    @property
+    def terms(self) -> Terms:
+        """Return the row of the table that says what the result is made of."""
+        return TERMS[self.call.op, self.call.pass_, self.role]
+
+    @property
+    def value(self) -> Array:
+        """Return the reference, not yet rounded."""
+        return self._of(self.ref.values)
+
+    @property
+    def sums(self) -> Array:
+        """Return the formula on absolute values, which nothing discrete has."""
+        return self._of(self.ref.sums)
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """Return which kind each output must have, or None where all operands are finite."""
+        return self.ref.kinds.get(self.role)
+
+    @property
+    def is_discrete(self) -> bool:
+        """Return whether the result is a copy or made of integers: nothing is rounded."""
+        return self.ref.sums[self._index] is None
+
+    @property
+    def _index(self) -> int:
+        return self.call.signature.results.index(self.role)
+
+    def _of(self, arrays: Arrays) -> Array:
+        array = arrays[self._index]
+        assert array is not None
+        return array
+
+
+def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
+    """Return the reference of `call` on `operands`, in the oracle's wider type.
+
+    Parameters
+    ----------
+    call : Call
+    operands : sequence of (ndarray or None)
+        By role, as the backend was given them.
+
+    Returns
+    -------
+    Reference
+    """
+    wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
+    roles, whole = call.signature.results, _is_exact_type(call.dtype)
+    made_as = [TERMS[call.op, call.pass_, role].kind for role in roles]
+    nothing: Arrays = (None,) * len(roles)
+    exact = nothing
+    if whole or "copy" in made_as:
+        exact = oracle.evaluate(call, *raw, out=wide if whole else None)
+    if whole or set(made_as) == {"copy"}:
+        return Reference(call, raw, exact, nothing, True, 0.0, {})
+    finite, found = raw, {}
+    if not all(a is None or np.isfinite(_real_wide(a, wide)).all() for a in raw):
+        finite, found = _finite_operands(call, raw), kinds(call, raw)
+    values, sums = oracle.evaluate(call, *finite, out=wide), oracle.magnitudes(call, *finite)
+    values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, values))
+    sums = tuple(None if k == "copy" else s for k, s in zip(made_as, sums))
+    data = _data(call, finite)
+    return Reference(call, raw, values, sums, all(map(_is_integral, data)), _largest(data), found)
+
+
+def finite_part(array: Array, wide: str) -> Array:
+    """Return an array in the type `wide`, with zeros for what is not finite."""
+    array = _real_wide(array, wide)
+    return np.where(np.isfinite(array), array, array.dtype.type(0))
+
+
+def _finite_operands(call: Call, operands: Arrays) -> Arrays:
+    """Return the operands without infinities and NaN, but for those that choose positions."""
+    formula = any(TERMS[call.op, call.pass_, r].kind == "formula" for r in call.signature.results)
+    kept = call.roles if formula else oracle.choosers(call)
+    wide = dtypes.accumulator(call.dtype)
+    return tuple(
+        a if a is None or role in kept else finite_part(a, wide)
+        for role, a in zip(call.roles, operands)
+    )
+
+
+def _data(call: Call, operands: Arrays) -> list[Array]:
+    """Return the operands that are numbers, not positions."""
+    wide = dtypes.accumulator(call.dtype)
+    return [
+        finite_part(a, wide)
+        for role, a in zip(call.roles, operands)
+        if a is not None and role not in INDICES
+    ]
+
+
+def _largest(data: list[Array]) -> float:
+    return max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
+
+
+def _is_exact_type(code: str) -> bool:
+    return code == "obj" or code in dtypes.INTEGERS
+
+
+def _is_integral(array: Array) -> bool:
+    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    return all(bool((np.rint(part) == part).all()) for part in map(_at_least_single, parts))
+
+
+def _at_least_single(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def _real_wide(array: Array, wide: str) -> Array:
+    return array.astype(dtypes.numpy_dtype(wide), copy=False)

@@ -1,0 +1,89 @@
+"""What the judge says of a call, and the sentences it says it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .references import Exhibit
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge says of one call.
+
+    Parameters
+    ----------
+    kind : str
+        "pass", "wrong" or "suspect".
+    tier : str
+        "exact", "proven", "statistical", or "form" (shape, type or presence of a result).
+    role : str
+        The result at fault, else the last one judged.
+    reason : str
+        One sentence; empty for a pass.
+    index : tuple of int
+        Position of the first element at fault.
+    got, want, error, bound : float
+        That element, the reference there, their distance and what it may be.
+    faults, outputs : int
+        Elements at fault, and elements judged.
+    worst : float
+        Largest error as a fraction of its bound, over the call.
+    """
+
+    kind: str
+    tier: str
+    role: str = ""
+    reason: str = ""
+    index: tuple[int, ...] = ()
+    got: Any = None
+    want: Any = None
+    error: float = 0.0
+    bound: float = 0.0
+    faults: int = 0
+    outputs: int = 0
+    worst: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.kind == "pass"
+
+
+def first(wrong: Array) -> tuple[int, ...]:
+    """Return where the first element at fault stands."""
+    return tuple(int(j) for j in np.argwhere(wrong)[0])
+
+
+def element(role: str, at: tuple[int, ...]) -> str:
+    """Return the name of one element: "dx[0, 2, 1]"."""
+    return f"{role}[{', '.join(map(str, at))}]"
+
+
+def beyond(
+    kind: str, tier: str, it: Exhibit, error: Array, limit: Array, wrong: Array, worst: float
+) -> Verdict:
+    """Return the verdict on errors that lie beyond their limit where `wrong` says so."""
+    at, faults = first(wrong), int(wrong.sum())
+    reason = (
+        f"{element(it.role, at)} is {it.got[at]}, {it.value[at]} is right; off by "
+        f"{float(error[at]):.3g}, at most {float(limit[at]):.3g} is explained "
+        f"({faults} of {it.got.size} elements)"
+    )
+    return Verdict(
+        kind,
+        tier,
+        it.role,
+        reason,
+        index=at,
+        got=it.got[at],
+        want=it.value[at],
+        error=float(error[at]),
+        bound=float(limit[at]),
+        faults=faults,
+        outputs=it.got.size,
+        worst=worst,
+    )
