@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("convref", "kernels", "bench", "tests", "docs", "tools", ".ci")
 ENDINGS = {".py", ".md", ".toml", ".txt", ".yaml", ".mojo", ".json", ".cfg", ""}
 BUILT = {"_build", "__pycache__"}
+POINTER = ".git"  # in a worktree a file, which names where the repository is
 
 # (pattern of a line, which files, why not)
 BANS = (
@@ -24,7 +25,8 @@ BANS = (
 
 def files(root: Path) -> Iterator[Path]:
     """Yield the text files that the bans hold for."""
-    yield from (p for p in root.iterdir() if p.is_file() and p.suffix in ENDINGS)
+    top = (p for p in root.iterdir() if p.is_file() and p.name != POINTER)
+    yield from (p for p in top if p.suffix in ENDINGS)
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.is_file() and path.suffix in ENDINGS and not BUILT & set(path.parts):
