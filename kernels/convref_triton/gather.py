@@ -352,7 +352,7 @@ def launch(
     for name, size in zip("opq", pixels):
         sizes |= zip((f"{name}_magic", f"{name}_shift"), divisor(size))
     taps = classes_of(geometry, scatter)
-    each = -(-len(pairs) * prod(taps["TAPS"]) * -(-c // tile.bk) // splits)
+    each = -(-len(pairs) * taps_met(geometry, scatter) * -(-c // tile.bk) // splits)
     sizes |= {"steps": each, "y_z": prod(y.shape)}
     return Launch(
         gather,
@@ -401,6 +401,11 @@ def classes_of(geometry: Geometry, scatter: bool) -> dict[str, Any]:
         "TAPS": taps,
         "BITS": 32 if prod(taps) <= 32 else 64 if prod(taps) <= 64 else 0,
     }
+
+
+def taps_met(geometry: Geometry, scatter: bool) -> int:
+    """Return how many taps a pixel meets, one of the class that meets the most."""
+    return prod(classes_of(geometry, scatter)["TAPS"])
 
 
 def in_vectors(

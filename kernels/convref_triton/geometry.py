@@ -15,6 +15,7 @@ from convref.case import Call, Spec, axis_letters
 from convref.problem import ConvProblem, WindowProblem
 
 Three = tuple[int, int, int]
+Four = tuple[int, int, int, int]  # images and pixels
 LIMIT = 2**31  # what an int32 offset must stay below
 ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
 _BYTES = ITEMSIZE | {"i64": 8}  # of indices
@@ -77,6 +78,11 @@ class Geometry:
     big_channels: int
     small_channels: int
     flip: bool
+
+    @property
+    def pixels(self) -> Four:
+        """Return (n, o, p, q) of the small side."""
+        return self.n, *self.small
 
     @property
     def common(self) -> Three:

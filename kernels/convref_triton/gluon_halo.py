@@ -48,7 +48,7 @@ from .ring import (
 )
 from .table import Tile
 from .task import Epilogue, Pairs, Task
-from .tma import Four, corner, in_image
+from .tma import corner, in_image
 
 PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
 REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
@@ -299,15 +299,9 @@ def tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(tile for tile in found if any(_cuts(task, tile)))
 
 
-def _sizes(task: Task) -> Four:
-    """Return (n, o, p, q) of the result."""
-    geometry = task.geometry
-    return geometry.n, *(geometry.big if task.scatters else geometry.small)
-
-
 def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:
     """Return the boxes of which a result needs the least products and bytes."""
-    return min(_cuts(task, tile), key=lambda found: found[0].cost(_sizes(task)))
+    return min(_cuts(task, tile), key=lambda found: found[0].cost(task.written))
 
 
 def _cuts(task: Task, tile: Tile) -> Iterator[tuple[Sharing, Room]]:
@@ -389,9 +383,9 @@ def given(
 
 def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
     """Return what boxes there are, how to divide by it, and the pixels that there are."""
-    boxes = shared.boxes(_sizes(task))
+    boxes = shared.boxes(task.written)
     magic = (number for count in boxes[1:] for number in divisor(count))
-    return prod(boxes), *boxes[1:], *magic, *shared.turned(_sizes(task)), *task.channels
+    return prod(boxes), *boxes[1:], *magic, *shared.turned(task.written), *task.channels
 
 
 def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from . import archs, gluon_wgrad, table
 from .builder import slot
 from .gather import strides, unit
-from .geometry import Geometry, Tensor
+from .geometry import Four, Geometry, Tensor, Three
 from .gluon_fprop import load_box
 from .gluon_wgrad import DEPTH, place, unfit
 from .halo import SCRATCH, Sharing, sharings
@@ -32,7 +32,7 @@ from .launch import Descriptor, Launch
 from .ring import PART, closed, opened, parity_of, shared_out, slot_of, taken
 from .table import Tile
 from .task import Task
-from .tma import Four, corner, in_boxes, mapped
+from .tma import corner, in_boxes, mapped
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w halo"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -213,7 +213,7 @@ def split(task: Task, tile: Tile) -> tuple[int, float]:
     """Return into how many parts to cut the boxes, and how long all takes: `table.split`."""
     shape, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
-    depth = prod(shared.boxes(_pixels(shape))) * tile.bk
+    depth = prod(shared.boxes(shape.pixels)) * tile.bk
     columns = shape.big_channels * (shape.taps // shared.taps)
     return table.split(tile, task.dtype, shape.small_channels, columns, depth, shape.groups)
 
@@ -223,14 +223,16 @@ def sharing(geometry: Geometry) -> Sharing | None:
 
     Nor do they where more than half of what boxes hold would be waste.
     """
-    pixels = _pixels(geometry)
+    pixels = geometry.pixels
     found = (one for one in sharings(geometry, DEPTH) if _fits(one, pixels))
     best = min(found, key=lambda one: one.cost(pixels), default=None)
     return best if best and prod(best.boxes(pixels)) * DEPTH <= 2 * prod(pixels) else None
 
 
-def _pixels(geometry: Geometry) -> Four:
-    return geometry.n, *geometry.small
+def apart(geometry: Geometry, shared: Sharing) -> Three:
+    """Return the taps of a filter that share no blocks, along each axis."""
+    t, r, s = (1 if n == shared.order[0] else size for n, size in enumerate(geometry.filter, 1))
+    return t, r, s
 
 
 def _fits(shared: Sharing, pixels: Four) -> bool:
@@ -250,7 +252,7 @@ def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int)
     assert shared is not None
     axis, stride = shared.order[0], shared.turned((1, *geometry.stride))[1:]
     maps = {
-        "a": (_pixels(geometry), a, (*shared.box, tile.bm), (1, 1, 1)),
+        "a": (geometry.pixels, a, (*shared.box, tile.bm), (1, 1, 1)),
         "b": ((geometry.n, *geometry.big), b, (shared.copied, *shared.box[1:], PART.value), stride),
     }
     arguments = {
@@ -263,9 +265,8 @@ def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int)
         )
         for name, (sizes, t, box, every) in maps.items()
     }  # fmt: skip
-    taps = tuple(1 if n + 1 == axis else size for n, size in enumerate(geometry.filter))
-    boxes = in_boxes(_pixels(geometry), shared.natural)
-    numbers, constants = gluon_wgrad.given(task, w, tile, splits, taps, boxes)
+    boxes = in_boxes(geometry.pixels, shared.natural)
+    numbers, constants = gluon_wgrad.given(task, w, tile, splits, apart(geometry, shared), boxes)
     numbers |= {"halo": shared.halo, "w_u": numbers[f"w_{'trs'[axis - 1]}"]}
     block = (tile.bm * DEPTH + tile.bn * shared.pixels) * 2  # bytes
     constants |= {

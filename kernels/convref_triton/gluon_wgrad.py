@@ -24,14 +24,14 @@ from triton.experimental.gluon import language as gl
 from . import reduce, ring, table, tma, wgrad
 from .builder import channels_last, slot, vector
 from .gather import strides, unit
-from .geometry import LIMIT, Geometry, Tensor, Three, filter_steps, merge
+from .geometry import LIMIT, Four, Geometry, Tensor, Three, filter_steps, merge
 from .gluon_fprop import MOST_APART, load_box
 from .index import divisor, tile_of
 from .launch import Descriptor, Launch
 from .ring import PART, closed, in_parts, opened, product, shared_out, taken, turns
 from .table import Tile
 from .task import Task
-from .tma import Four, corner, in_boxes, is_mapped, mapped
+from .tma import corner, in_boxes, is_mapped, mapped
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -187,13 +187,19 @@ def split(task: Task, tile: Tile) -> tuple[int, float]:
     return table.split(tile, task.dtype, shape.small_channels, columns, depth, shape.groups)
 
 
+def count(task: Task, tile: Tile, taps: Three) -> int:
+    """Return how many tiles a group's result has, each of one of so many taps."""
+    rows, columns = task.geometry.small_channels, task.geometry.big_channels
+    return -(-rows // tile.bm) * prod(taps) * -(-columns // tile.bn)
+
+
 def boxes_of(geometry: Geometry) -> tuple[int, Four, Four] | None:
     """Return (rank, pixels, box): boxes that end with the pixels and waste the fewest images.
 
     None if more than half of what they hold would be waste. Where each pixel meets one other, all
     are one axis, which both sides have the same end of.
     """
-    pixels = (geometry.n, *geometry.small)
+    pixels = geometry.pixels
     if geometry.pointwise:
         return 0, (prod(pixels), 1, 1, 1), (DEPTH, 1, 1, 1)
     shapes = [(DEPTH // prod(edges), *edges) for edges in table.EDGES[geometry.rank]]
@@ -275,7 +281,7 @@ def given(
     """Return (numbers, constants) of a kernel whose tiles are of so many taps and boxes."""
     geometry = task.geometry
     k, c = geometry.small_channels, geometry.big_channels
-    tiles = -(-k // tile.bm) * prod(taps) * -(-c // tile.bn)
+    tiles = count(task, tile, taps)
     w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
     size = prod(w.shape)
     vec = vector(w.dtype, w_0, w_g, w_k, *w_taps, size), vector(w.dtype, c)

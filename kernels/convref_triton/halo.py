@@ -11,8 +11,8 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from .geometry import Geometry
-from .tma import Four, in_boxes
+from .geometry import Four, Geometry
+from .tma import in_boxes
 
 LEAST_LINE = 8  # pixels
 EDGES = (1, 2, 4, 8, 16, 32)  # of boxes, along axes other than the shared one

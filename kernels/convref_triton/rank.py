@@ -105,24 +105,18 @@ def _flat(task: Task, tile: Tile) -> Work:
     return made._replace(beside=beside, launches=1 + copies)
 
 
-def _steps(task: Task) -> int:
-    """Return the steps of a tile: a class of pixels has the taps of one alone."""
-    taps = prod(gather.classes_of(task.geometry, task.scatters)["TAPS"])
-    return len(task.pairs) * taps * -(-task.channels[0] // tma.BK)
-
-
 def _boxes(kernel: str, task: Task, tile: Tile, pixels: int, channels: int) -> Work:
     """Return the work of a kernel on boxes of so many pixels."""
     geometry, stride = task.geometry, task.geometry.stride
-    written, apart = geometry.small, stride
+    rank, sizes, apart = geometry.rank, geometry.pixels, stride
     if task.scatters:
-        written, apart = tuple(-(-b // s) for b, s in zip(geometry.big, stride)), (1, 1, 1)
-    rank, sizes = geometry.rank, (geometry.n, *written)
+        o, p, q = (-(-b // s) for b, s in zip(geometry.big, stride))
+        sizes, apart = (geometry.n, o, p, q), (1, 1, 1)
     if geometry.pointwise:
         rank, sizes = 0, (prod(sizes), 1, 1, 1)
     boxes = prod(tma.in_boxes(sizes, tma.best_box(pixels, sizes, rank, apart)))
     count = boxes * -(-task.channels[1] // channels) * task.copies
-    return _blocks(kernel, task, tile, count, _steps(task))
+    return _blocks(kernel, task, tile, count, split.steps(task, tile))
 
 
 def _tma(task: Task, tile: Tile) -> Work:
@@ -135,18 +129,17 @@ def _gluon_fprop(task: Task, tile: Tile) -> Work:
 
 def _im2col(task: Task, tile: Tile) -> Work:
     count = -(-task.rows // tile.bm) * -(-task.channels[1] // tile.bn) * task.geometry.groups
-    return _blocks("im2col", task, tile, count, _steps(task))._replace(resident=ALWAYS)
+    return _blocks("im2col", task, tile, count, split.steps(task, tile))._replace(resident=ALWAYS)
 
 
 def _gluon_halo(task: Task, tile: Tile) -> Work:
     from .gluon_halo import cut
 
-    geometry, (shared, _) = task.geometry, cut(task, tile)
-    written = geometry.big if task.scatters else geometry.small
-    boxes = prod(shared.boxes((geometry.n, *written)))
-    count = boxes * -(-task.channels[1] // tile.bn) * geometry.groups
+    shared, _ = cut(task, tile)
+    boxes = prod(shared.boxes(task.written))
+    count = boxes * -(-task.channels[1] // tile.bn) * task.geometry.groups
     loaded = (shared.pixels / shared.taps + tile.bn) * LINE
-    made = _blocks("gluon_halo", task, tile, count, _steps(task))
+    made = _blocks("gluon_halo", task, tile, count, split.steps(task, tile))
     return made._replace(loaded=loaded, resident=ALWAYS)
 
 
@@ -159,27 +152,23 @@ def _wgrad(task: Task, tile: Tile) -> Work:
 
 
 def _gluon_wgrad(task: Task, tile: Tile) -> Work:
-    from .gluon_wgrad import boxes_of
-    from .gluon_wgrad import split as cut
+    from . import gluon_wgrad
 
-    shape, (_, pixels, box) = task.geometry, boxes_of(task.geometry)
-    columns = -(-shape.big_channels // tile.bn) * shape.taps
-    tiles = -(-shape.small_channels // tile.bm) * columns * shape.groups
-    steps = prod(tma.in_boxes(pixels, box))
-    made = _in_parts("gluon_wgrad", task, tile, tiles, steps, cut(task, tile)[0])
+    shape, (_, pixels, box) = task.geometry, gluon_wgrad.boxes_of(task.geometry)
+    tiles = gluon_wgrad.count(task, tile, shape.filter) * shape.groups
+    steps, (parts, _) = prod(tma.in_boxes(pixels, box)), gluon_wgrad.split(task, tile)
+    made = _in_parts("gluon_wgrad", task, tile, tiles, steps, parts)
     return made._replace(resident=ALWAYS)
 
 
 def _gluon_halo_wgrad(task: Task, tile: Tile) -> Work:
-    from .gluon_halo_wgrad import sharing
-    from .gluon_halo_wgrad import split as cut
+    from . import gluon_halo_wgrad, gluon_wgrad
 
-    shape, shared = task.geometry, sharing(task.geometry)
+    shape, shared = task.geometry, gluon_halo_wgrad.sharing(task.geometry)
     assert shared is not None
-    columns = -(-shape.big_channels // tile.bn) * (shape.taps // shared.taps)
-    tiles = -(-shape.small_channels // tile.bm) * columns * shape.groups
-    steps = prod(shared.boxes((shape.n, *shape.small)))
-    made = _in_parts("gluon_halo_wgrad", task, tile, tiles, steps, cut(task, tile)[0])
+    tiles = gluon_wgrad.count(task, tile, gluon_halo_wgrad.apart(shape, shared)) * shape.groups
+    steps, (parts, _) = prod(shared.boxes(shape.pixels)), gluon_halo_wgrad.split(task, tile)
+    made = _in_parts("gluon_halo_wgrad", task, tile, tiles, steps, parts)
     loaded = tile.bm * LINE + tile.bn * shared.pixels * ITEMSIZE[task.dtype]
     return made._replace(products=made.products * shared.taps, loaded=loaded, resident=ALWAYS)
 
@@ -205,7 +194,7 @@ def _of_product(tile: Tile) -> int:
 def _direct(task: Task, tile: Tile) -> Work:
     columns = -(-task.geometry.groups * task.channels[1] // tile.bn)
     programs = -(-task.rows // tile.bm) * columns * task.classes
-    taps = prod(gather.classes_of(task.geometry, task.scatters)["TAPS"])
+    taps = gather.taps_met(task.geometry, task.scatters)
     terms = len(task.pairs) * taps * task.channels[0]
     return _threads("direct", programs, terms * _of_product(tile), tile)
 

@@ -10,8 +10,6 @@ that results repeat bit for bit.
 
 from __future__ import annotations
 
-from math import prod
-
 from . import gather, reduce, table
 from .geometry import LIMIT
 from .table import Tile
@@ -60,7 +58,7 @@ def cost(task: Task, tile: Tile, *, whole: bool = False) -> float:
 
 def steps(task: Task, tile: Tile) -> int:
     """Return the steps of a tile whose sums are whole."""
-    taps = prod(gather.classes_of(task.geometry, task.scatters)["TAPS"])
+    taps = gather.taps_met(task.geometry, task.scatters)
     return len(task.pairs) * taps * -(-task.channels[0] // tile.bk)
 
 

@@ -11,7 +11,7 @@ from convref.problem import BASE_ROLE, ConvProblem
 
 from . import table
 from .builder import Builder, channels_last, is_channels_last, vector
-from .geometry import ITEMSIZE, Geometry, Tensor
+from .geometry import ITEMSIZE, Four, Geometry, Tensor
 from .launch import Copy
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]
@@ -137,9 +137,14 @@ class Task:
     @property
     def rows(self) -> int:
         """Return the most pixels that one class of the result has."""
-        classes = self.geometry.stride if self.scatters else (1, 1, 1)
-        written = self.geometry.big if self.scatters else self.geometry.small
-        return self.geometry.n * prod(-(-size // s) for size, s in zip(written, classes))
+        apart = self.geometry.stride if self.scatters else (1, 1, 1)
+        images, *sizes = self.written
+        return images * prod(-(-size // s) for size, s in zip(sizes, apart))
+
+    @property
+    def written(self) -> Four:
+        """Return (n, o, p, q) of the result."""
+        return (self.geometry.n, *self.geometry.big) if self.scatters else self.geometry.pixels
 
     @property
     def scatters(self) -> bool:

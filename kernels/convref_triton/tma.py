@@ -26,7 +26,7 @@ from . import table
 from .builder import channels_last, dense, slot, vector
 from .epilogue import finish
 from .gather import strides, unit
-from .geometry import ITEMSIZE, LIMIT, Tensor, Three, merge
+from .geometry import ITEMSIZE, LIMIT, Four, Tensor, Three, merge
 from .index import divisor, pixel, tile_of
 from .launch import Descriptor, Launch
 from .table import Tile
@@ -36,7 +36,6 @@ SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
 BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
 RUNTIME = f"{SIZES} {BOXES} y_n y_g y_d y_h y_w y_c".split()
 TENSORS = ["x", "w", "x_2", "w_2", "y", "bias", "scale", "shift", "residual"]
-Four = tuple[int, int, int, int]
 
 
 @triton.jit
