@@ -9,10 +9,10 @@ from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..arrays import Facts, facts
-from ..case import SPATIAL, Call, Spec
-from ..errors import ConvrefError, message, shorten
-from ..problem import BASE_ROLE, INDICES, OUTPUT_AXES, RANKS, SIGNATURE, Problem, Sizes
-from ._arguments import ARGUMENT, Layout, Prepared, is_bool, spec_of
+from ..case import Call, Spec
+from ..errors import ConvrefError, message
+from ..problem import BASE_ROLE, OUTPUT_AXES, RANKS, SIGNATURE, Problem, Sizes
+from ._arguments import ARGUMENT, Layout, Prepared, agree, axes_of, same_sizes, spec_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,8 +78,8 @@ def prepare_images(
     given = sizes or next(found[role].shape for role in roles if role in _OF_INPUT)
     rank = rank or len(given) - 2
     unbatched = _unbatched(where, rank, given, found)
-    _agree(where, found)
-    order = image_layout(where, rank, layout)
+    agree(where, found, next(iter(found)))
+    order = Layout(axes_of(where, rank, layout), ())
 
     def logical(values: Sequence[int], extra: int = 1) -> Sizes:
         batched = (extra, *values) if unbatched else tuple(values)
@@ -90,24 +90,11 @@ def prepare_images(
     call = Call(op, pass_, problem, mask, specs=(Spec(found[roles[0]].dtype),))
     specs = []
     for role, fact in found.items():
-        shape = logical(fact.shape)
-        _same_sizes(where, call, role, shape)
-        spec = spec_of(call, role, shape, logical(fact.strides), fact.dtype)
-        specs.append(replace(spec, device=fact.device))
+        fact = fact._replace(shape=logical(fact.shape), strides=logical(fact.strides))
+        same_sizes(where, call, role, fact.shape, _axes(call, role))
+        specs.append(spec_of(call, role, fact))
     identity = not unbatched and order.data == tuple(range(rank + 2))
     return Prepared(replace(call, specs=tuple(specs)), order, unbatched, identity)
-
-
-def image_layout(where: str, rank: int, layout: Any) -> Layout:
-    """Return the Layout that a name such as NHWC describes; None is N, C first."""
-    space = SPATIAL[rank].upper()
-    first, last = "NC" + space, "N" + space + "C"
-    name = first if layout is None else layout
-    if name not in (first, last):
-        raise ConvrefError(
-            message(where, f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}")
-        )
-    return Layout(tuple(name.index(a) for a in first), ())
 
 
 def _unbatched(where: str, rank: int, given: Sizes, found: dict[str, Facts]) -> bool:
@@ -125,38 +112,10 @@ def _unbatched(where: str, rank: int, given: Sizes, found: dict[str, Facts]) -> 
     return len(given) == rank + 1
 
 
-def _agree(where: str, found: dict[str, Facts]) -> None:
-    """Check that all arrays are of one kind and device, and the data of one dtype."""
-    lead, first = next(iter(found.items()))
-    for role, fact in found.items():
-        dtype = "i64" if role in INDICES else first.dtype
-        for name, got, needs in (
-            ("kind", fact.kind, first.kind),
-            ("dtype", fact.dtype, dtype),
-            ("device", fact.device, first.device),
-        ):
-            if got != needs:
-                like = "" if role in INDICES and name == "dtype" else f" as {ARGUMENT[lead]} has"
-                what = f"{ARGUMENT[role]} has {name} {got}, needs {needs}{like}"
-                raise ConvrefError(message(where, what))
-
-
-def _same_sizes(where: str, call: Call, role: str, got: Sizes) -> None:
-    """Check the shape of one array against the problem; the text names the axis."""
-    needs, rank = call.problem.shape(role), call.problem.rank
-    like_input = needs == call.problem.shape("x") and BASE_ROLE[role] != "y"
-    names = ("N", "C", *(RANKS if like_input else OUTPUT_AXES)[rank])
-    for axis, have, need in zip(names, got, needs):
-        if have != need:
-            what = f"{ARGUMENT[role]} has {axis}={have}, needs {need}"
-            raise ConvrefError(message(where, what, call))
-
-
-def flag(where: str, name: str, value: Any) -> bool:
-    """Return a user's bool, or raise."""
-    if not is_bool(value):
-        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs a bool"))
-    return bool(value)
+def _axes(call: Call, role: str) -> Sequence[str]:
+    """Return the names of an operand's axes; of a window's image and its result, by their shape."""
+    like_input = call.problem.shape(role) == call.problem.shape("x") and BASE_ROLE[role] != "y"
+    return "N", "C", *(RANKS if like_input else OUTPUT_AXES)[call.problem.rank]
 
 
 def one(where: str, name: str, given: Any) -> Any:

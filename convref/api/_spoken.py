@@ -11,10 +11,10 @@ from typing import Any
 from ..arrays import facts
 from ..errors import ConvrefError, message, shorten
 from ..problem import BASE_ROLE, RANKS, SIGNATURE, passes
-from ._arguments import ARGUMENT, Settings
+from ._arguments import ARGUMENT
 from ._run import compute
 from ._trace import Mark, Trace, Traced
-from .conv import prepare_conv
+from .conv._problems import Settings, prepare_conv
 
 # What OP.PASS calls, where that is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {

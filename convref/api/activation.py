@@ -13,7 +13,7 @@ from typing import Any
 
 from ..arrays import facts
 from ..case import Call, Spec
-from ..errors import ConvrefError, message, shorten
+from ..errors import ConvrefError, message
 from ..problem import (
     RANKS,
     SIGNATURE,
@@ -26,9 +26,8 @@ from ..problem import (
     Sizes,
     SoftmaxProblem,
     integer,
-    items,
 )
-from ._arguments import ARGUMENT, Layout, Prepared, is_bool, lying
+from ._arguments import ARGUMENT, Layout, Prepared, lying, mask_of
 from ._images import one
 from ._run import compute
 
@@ -107,20 +106,10 @@ def prepare_activation(
     x = found["x"]
     n, c, *space = x.shape
     problem = _BUILD[op](*arguments, n=n, c=c, input=tuple(space))
-    call = Call(op, pass_, problem, _mask(where, mask, op, pass_), specs=(Spec("f64"),))
+    call = Call(op, pass_, problem, mask_of(where, op, pass_, mask), specs=(Spec("f64"),))
     specs = tuple(lying(where, call, role, ARGUMENT[role], found.get(role), x) for role in roles)
     layout = Layout(tuple(range(len(x.shape))), ())
     return Prepared(replace(call, specs=specs), layout, False, True)
-
-
-def _mask(where: str, mask: Any, op: str, pass_: str) -> tuple[bool, ...]:
-    if not SIGNATURE[op, pass_].maskable:
-        return ()
-    bits = items(mask)
-    if bits is None or len(bits) != 2 or not all(map(is_bool, bits)):
-        what = f"output_mask is {shorten(repr(mask))}, needs 2 bools"
-        raise ConvrefError(message(where, what))
-    return tuple(map(bool, bits))
 
 
 def _shape(where: str, array: Any, name: str = "input") -> Sizes:

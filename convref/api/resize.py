@@ -9,7 +9,8 @@ from typing import Any
 from ..errors import ConvrefError, message, shorten
 from ..problem import OUTPUT_AXES, Problem, ResizeProblem, Sizes, integers, items
 from ..problem.resize import real
-from ._images import Build, flag, one, prepare_images, shape_of
+from ._arguments import flag
+from ._images import Build, one, prepare_images, shape_of
 from ._run import compute
 
 # PyTorch's name -> the mode of a problem, and the ranks that PyTorch has under this name.

@@ -9,17 +9,25 @@ from typing import Any
 from ..arrays import facts
 from ..case import Call, Spec
 from ..errors import ConvrefError, message
-from ..problem import WindowProblem, integers, items
-from ._arguments import Layout, Prepared, spec_of, window_problem
+from ..problem import Sizes, WindowProblem, integers, items
+from ._arguments import Layout, Prepared, spec_of
 from ._run import compute
+from ._windows import windows
 
 
 def _prepared(op: str, array: Any, problem: WindowProblem) -> Prepared:
     found = facts(f"{op}.fprop", "input", array)
     call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
-    spec = spec_of(call, call.roles[0], found.shape, found.strides, found.dtype)
-    call = replace(call, specs=(replace(spec, device=found.device),))
+    call = replace(call, specs=(spec_of(call, call.roles[0], found),))
     return Prepared(call, Layout((), ()), unbatched=False, identity=True)
+
+
+def _problem(
+    where: str, image: Sizes, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> WindowProblem:
+    n, c, *space = image
+    geometry = windows(where, tuple(space), kernel_size, stride, padding, dilation)
+    return WindowProblem(n=n, c=c, **geometry)
 
 
 def _prepare_unfold(
@@ -29,7 +37,7 @@ def _prepare_unfold(
     shape = facts("unfold", "input", input).shape
     if len(shape) not in (3, 4, 5):
         raise ConvrefError(message("unfold", f"input has {len(shape)} axes, needs 3 to 5"))
-    problem = window_problem("unfold", shape, kernel_size, dilation, padding, stride)
+    problem = _problem("unfold", shape, kernel_size, dilation, padding, stride)
     return _prepared("unfold", input, problem)
 
 
@@ -55,7 +63,7 @@ def _prepare_fold(
         what = f"input has {shape[1]} rows, needs a multiple of {taps}"
         raise ConvrefError(message("fold", what))
     image = (shape[0], shape[1] // taps, *sizes)
-    problem = window_problem("fold", image, kernel_size, dilation, padding, stride)
+    problem = _problem("fold", image, kernel_size, dilation, padding, stride)
     if shape[2] != problem.shape("cols")[2]:
         what = f"input has {shape[2]} columns, needs {problem.shape('cols')[2]}"
         raise ConvrefError(message("fold", what))

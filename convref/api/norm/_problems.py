@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import facts, like, zeros_like
 from ...case import Call, Spec, role_dtype
 from ...dtypes import numpy_dtype
-from ...errors import ConvrefError, message, shorten
+from ...errors import ConvrefError, message
 from ...problem import (
     BASE_ROLE,
     RANKS,
@@ -24,8 +24,7 @@ from ...problem import (
     Sizes,
     items,
 )
-from .._arguments import ARGUMENT, Layout, Prepared, is_bool, lying
-from .._images import image_layout
+from .._arguments import ARGUMENT, Layout, Prepared, axes_of, lying, mask_of
 from .._run import compute
 from .._trace import needed
 
@@ -79,27 +78,17 @@ def prepare_norm(
     if rank not in RANKS:
         what = f"input has {rank + 2} axes, needs 2 to 5"
         raise ConvrefError(message(where, what))
-    order = _Layout(*vars(image_layout(where, rank, layout)).values())
+    order = _Layout(axes_of(where, rank, layout), ())
     n, c, *space = (found["x"].shape[a] for a in order.data)
     given = {"weight": "w" in found, "bias": "b" in found or "ddb" in found}
     problem = _BUILD[op](n, c, tuple(space), given, *arguments)  # type: ignore[operator]
-    call = Call(op, pass_, problem, _mask(where, mask, op, pass_), specs=(Spec("f64"),))
+    call = Call(op, pass_, problem, mask_of(where, op, pass_, mask), specs=(Spec("f64"),))
     specs = [
         lying(where, call, role, ARGUMENT[role], found.get(role), found["x"], order.axes(role))
         for role in roles
     ]
     identity = order.data == tuple(range(rank + 2))
     return Prepared(replace(call, specs=tuple(specs)), order, False, identity)
-
-
-def _mask(where: str, mask: Any, op: str, pass_: str) -> tuple[bool, ...]:
-    if not SIGNATURE[op, pass_].maskable:
-        return ()
-    bits = items(mask)
-    if bits is None or len(bits) != 3 or not all(map(is_bool, bits)):
-        what = f"output_mask is {shorten(repr(mask))}, needs 3 bools"
-        raise ConvrefError(message(where, what))
-    return tuple(map(bool, bits))
 
 
 def run(

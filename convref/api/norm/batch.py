@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import ConvrefError, message
 from ...problem import integer
-from .._images import flag
+from .._arguments import flag
 from ._problems import paired, run, running, statistics, tangents_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._images import flag
+from .._arguments import flag
 from ._problems import channels, paired, run, statistics, tangents_of
 
 

@@ -20,29 +20,20 @@ from ...problem import (
     integers,
     items,
 )
-from .._arguments import padding_of
-from .._images import flag, prepare_images
+from .._arguments import flag
+from .._images import prepare_images
 from .._run import compute
 from .._trace import needed
+from .._windows import windows
 
 
 def _windows(
     where: str, input: Sizes, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: Any
 ) -> dict[str, Any]:
     """Return the geometry of sliding windows, checked; without a stride they stand side by side."""
-    rank = len(input)
-    empty = stride is None or items(stride) == []
-    geometry: dict[str, Any] = {
-        "input": input,
-        "filter": integers(where, "kernel_size", kernel_size, rank),
-        "stride": integers(where, "stride", kernel_size if empty else stride, rank),
-        "dilation": integers(where, "dilation", dilation, rank),
-    }
-    for name, key in (("kernel_size", "filter"), ("stride", "stride"), ("dilation", "dilation")):
-        if min(geometry[key]) < 1:
-            raise ConvrefError(message(where, f"{name} is {geometry[key]}, needs at least 1"))
-    geometry["padding"] = padding_of(where, padding, transposed=False, **geometry)
-    return {**geometry, "ceil": flag(where, "ceil_mode", ceil)}
+    stride = kernel_size if stride is None or items(stride) == [] else stride
+    found = windows(where, input, kernel_size, stride, padding, dilation)
+    return {**found, "ceil": flag(where, "ceil_mode", ceil)}
 
 
 def _max_problem(where: str, n: int, c: int, input: Sizes, *arguments: Any) -> Problem:

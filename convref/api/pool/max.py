@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._images import flag, one, ranked, shape_of
+from .._arguments import flag
+from .._images import one, ranked, shape_of
 from ._problems import indices_of, run
 
 

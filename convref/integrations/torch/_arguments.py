@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...api._arguments import padding_of
+from ...api._windows import padding_of
 from ...api.resize import MODES, PILLOW_A
 from ...errors import ConvrefError, message, shorten
 
