@@ -64,7 +64,7 @@ def recorded(how: How, operands: Tensors) -> Tensors:
 
 def below(how: How, operands: Tensors) -> Tensors:
     """Return the results of a pass, recorded by nobody."""
-    if _is_plain(how.row.pass_, operands):
+    if _is_plain(how.row.pass_, operands) and not all(t is None or t.is_meta for t in operands):
         return compute(how, operands)
     with torch._C._AutoDispatchBelowAutograd():
         return _through_dispatcher(how, operands)

@@ -220,6 +220,8 @@ def empty(how: How, operands: Tensors) -> Tensors:
     """Return tensors with the shapes and dtypes of the results, for tensors without data."""
     row = how.row
     given = {r: t for r, t in zip(row.signature.operands, operands) if t is not None}
+    if all(type(size) is int for t in given.values() for size in t.shape):
+        call_of(how, operands)  # a size that is still open is checked when the call is made
     fields = row.fields(how.attributes)
     sizes = row.sizes({role: t.shape for role, t in given.items()}, fields, how.input)
     lead = next(t for t in given.values() if t.is_floating_point() or len(given) == 1)

@@ -278,6 +278,15 @@ def test_four_threads_compute_the_same():
     assert all(torch.equal(a, b) for i in range(4) for a, b in zip(found[i], wanted[i]))
 
 
+def test_a_model_on_meta_has_sizes_and_no_data():
+    model, images = network(training=True).to("meta"), torch.empty(4, 3, 16, 16, device="meta")
+    y = model(images.requires_grad_())
+    assert (y.shape, y.device.type) == ((4, 5), "meta")
+    y.sum().backward()
+    assert images.grad.shape == images.shape
+    assert all(p.grad.shape == p.shape for p in model.parameters())
+
+
 IMAGE = torch.ones(1, 2, 4, 4)
 ERRORS = (
     (lambda: nn.Conv2d(2, 2, 3)(IMAGE.half()), ConvrefError, "weight has dtype f32, needs f16"),

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from convref.arrays import to_torch  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
+from convref.conformance.reject import wrong_inputs  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
-from convref.errors import UnsupportedError  # noqa: E402
+from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
 from convref.integrations.torch._autograd import invoke  # noqa: E402
 from convref.integrations.torch._kernels import How, call_of, compute, empty  # noqa: E402
 from convref.integrations.torch._table import ROWS  # noqa: E402
@@ -96,6 +97,33 @@ def test_an_op_is_the_call_of_its_case_and_knows_its_sizes(op):
                 )
 
     campaign(check, op, None, max_elements=2_000, max_macs=20_000, memory=True, empty=True)
+
+
+def _refusal(how, tensors, make):
+    try:
+        make(how, tensors)
+    except ConvrefError as error:
+        return str(error).replace(":dev=meta", "")
+    return None
+
+
+@pytest.mark.parametrize("op", ["conv", "batch_norm", "layer_norm", "silu", "softmax"])
+def test_what_does_not_fit_is_refused_without_data_too(op):
+    """A traced call, and one on the device "meta", hears what the same call with data would."""
+    told_both = []
+
+    def check(case):
+        how, _ = told(case)
+        for what, wrong in wrong_inputs(case.call, operands(case)):
+            tensors = tuple(None if a is None else to_torch(a) for a in wrong)
+            if "is None" not in what:
+                without = tuple(None if t is None else t.to("meta") for t in tensors)
+                both = _refusal(how, tensors, compute), _refusal(how, without, empty)
+                assert both[0] == both[1], what
+                told_both.append(both[0])
+
+    campaign(check, op, ("fprop", "backward"))
+    assert any(told_both)
 
 
 @pytest.mark.parametrize("op", DERIVED)
