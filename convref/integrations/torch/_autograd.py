@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from ...errors import UnsupportedError, message
@@ -36,6 +37,7 @@ _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _BATCHED = torch._C._parse_dispatch_key("Batched")
+_TRANSFORMS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
 
 
 def invoke(how: How, *operands: Tensor | None) -> Tensors:
@@ -50,6 +52,8 @@ def invoke(how: How, *operands: Tensor | None) -> Tensors:
 
 
 def _invoked(how: How, operands: Tensors) -> Tensors:
+    if _is_within_transform():
+        return _through_dispatcher(how, operands)
     if torch._C._functorch.peek_interpreter_stack() is not None or is_recorded(operands):
         return recorded(how, operands)
     return below(how, operands)
@@ -57,15 +61,27 @@ def _invoked(how: How, operands: Tensors) -> Tensors:
 
 def recorded(how: How, operands: Tensors) -> Tensors:
     """Return the results of a pass, with what is needed to differentiate them."""
-    found = FUNCTIONS[how.row.pass_].apply(how, *operands)
+    function = FUNCTIONS[how.row.pass_]
+    if _is_within_transform():  # one level records; the dispatcher takes the call to the next
+        with enable_single_level_autograd_function():
+            found = super(torch.autograd.Function, function).apply(how, *operands)
+    else:
+        found = function.apply(how, *operands)
     named = dict(zip(how.wanted, found if isinstance(found, tuple) else (found,)))
     return tuple(named.get(role) for role in how.row.signature.results)
 
 
 def below(how: How, operands: Tensors) -> Tensors:
     """Return the results of a pass, recorded by nobody."""
+    if _is_within_transform():  # the next level records for itself
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return _below_autograd(how, operands)
     if _is_plain(how.row.pass_, operands) and not all(t is None or t.is_meta for t in operands):
         return compute(how, operands)
+    return _below_autograd(how, operands)
+
+
+def _below_autograd(how: How, operands: Tensors) -> Tensors:
     with torch._C._AutoDispatchBelowAutograd():
         return _through_dispatcher(how, operands)
 
@@ -89,11 +105,19 @@ def cast(row: Pass, operands: Tensors) -> Tensors:
 
 def is_recorded(operands: Tensors) -> bool:
     """Return whether reverse or forward mode has to know of these operands."""
+    if _is_within_transform():  # what has a tangent, not even `forward_ad` can tell here
+        return True
     if torch.is_grad_enabled():
         for tensor in operands:
             if tensor is not None and tensor.requires_grad:
                 return True
     return bool(forward_ad._current_level >= 0)
+
+
+def _is_within_transform() -> bool:
+    """Return whether the dispatcher is at work on a custom op at one level of torch.func."""
+    active: bool = torch._C._are_functorch_transforms_active()
+    return active and bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS))
 
 
 def _is_plain(pass_: str, operands: Tensors) -> bool:
@@ -189,12 +213,14 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
-        raise UnsupportedError(message(where, "its gradient is a third derivative: not there"))
+        what = "its gradient is a third derivative, or hvp's (needs vhp): not there"
+        raise UnsupportedError(message(where, what))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
-        raise UnsupportedError(message(where, "its tangent is a derivative too high: not there"))
+        what = "its tangent is not there, needs forward mode over reverse (jacfwd of jacrev)"
+        raise UnsupportedError(message(where, what))
 
 
 # Function.apply asks for the signature at every call, and finding it out costs more than the call

@@ -16,6 +16,7 @@ from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.reject import wrong_inputs  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
+from convref.integrations.torch import functional  # noqa: E402
 from convref.integrations.torch._autograd import invoke  # noqa: E402
 from convref.integrations.torch._kernels import How, call_of, compute, empty  # noqa: E402
 from convref.integrations.torch._table import ROWS  # noqa: E402
@@ -265,6 +266,43 @@ def test_what_has_no_derivative_says_so():
         torch.func.jvp(by_variance, (ones,), (ones,))
     with pytest.raises(UnsupportedError, match="running_var has no gradient"):
         by_variance(ones.clone().requires_grad_()).sum().backward()
+
+
+SECOND = {  # how a second derivative is asked for: None, or what the refusal says
+    "hessian": (torch.func.hessian, None),
+    "reverse over reverse": (lambda f: torch.func.jacrev(torch.func.jacrev(f)), None),
+    "reverse over forward": (lambda f: torch.func.jacrev(torch.func.jacfwd(f)), None),
+    "forward over forward": (lambda f: torch.func.jacfwd(torch.func.jacfwd(f)), "forward mode"),
+    "hvp": (lambda f: lambda x: torch.autograd.functional.hvp(f, x, x)[1], "needs vhp"),
+    "vhp": (lambda f: lambda x: torch.autograd.functional.vhp(f, x, x)[1], None),
+}
+
+
+GEOMETRY = (1,), (0, 0), (1,), 1, False, (0,), False, "ieee", BACKEND
+CALLS = {
+    "op": lambda x, w: torch.ops.convref.convolution(x, w, None, *GEOMETRY),
+    "function": lambda x, w: functional.conv1d(x, w, backend=BACKEND),
+}
+CASES = [(call, way, False) for call in CALLS for way in SECOND]
+CASES.append(("function", "hessian", True))  # grad, jvp and vmap in one graph
+
+
+@pytest.mark.parametrize(("call", "way", "compiled"), CASES)
+def test_ways_to_a_second_derivative(call, way, compiled):
+    """On integers, so that each way that is not refused is exact."""
+    w = torch.tensor([[[1.0, -2.0, 3.0]]], dtype=torch.float64)
+    x = torch.arange(5.0, dtype=torch.float64).reshape(1, 1, 5)
+    take, refusal = SECOND[way]
+    ours = take(lambda image: CALLS[call](image, w).square().sum())
+    if refusal is not None:
+        with pytest.raises(UnsupportedError, match=refusal):
+            ours(x)
+        return
+    if compiled:
+        torch._dynamo.reset()
+        ours = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    theirs = take(lambda image: torch.nn.functional.conv1d(image, w).square().sum())
+    assert torch.equal(ours(x), theirs(x))
 
 
 def test_a_third_derivative_is_refused():
