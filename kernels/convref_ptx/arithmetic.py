@@ -23,7 +23,7 @@ _RELATION = "|".join(numbers.RELATIONS)
 
 
 def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
-    return numbers.BINARY[name](a, b).astype(a.dtype, copy=False)
+    return numbers.FUNCTIONS[name](a, b).astype(a.dtype, copy=False)
 
 
 def _cut(a: Array) -> Array:
@@ -58,9 +58,9 @@ def _halves(kind: str, words: Sequence[Array]) -> list[Array]:
     return [numbers.seen(word.view(np.uint16), kind) for word in words]
 
 
-def _shorts(name: str, kind: str, *ab: Array) -> Array:
-    a, b = (half.astype(np.float32) for half in _halves(kind, ab))
-    return numbers.rounded(numbers.BINARY[name](a, b), kind).view(ab[0].dtype)
+def _shorts(name: str, kind: str, *words: Array) -> Array:
+    given = (half.astype(np.float32) for half in _halves(kind, words))
+    return numbers.rounded(numbers.FUNCTIONS[name](*given), kind).view(words[0].dtype)
 
 
 def _flushed(a: Array) -> Array:
@@ -81,12 +81,10 @@ def _two(kind: str, upper: Array, lower: Array) -> Array:
 ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
     (r"(xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
-    (r"(add|sub|mul)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
-    (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})", "b16 b16", _shorts),
-    (rf"(add|sub|mul)\.(?:rn\.)?({_SHORT})x2", "b32 b32", _shorts),
-    (r"(min|max)\.(f32|f64)", "{1} {1}", _binary),
-    (r"min\.NaN\.f32", "f32 f32", np.minimum),
-    (r"max\.NaN\.f32", "f32 f32", np.maximum),
+    (r"(add|sub|mul|min|max)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
+    (rf"(add|sub|mul|fma)\.(?:rn\.)?({_SHORT})", "b16 b16 b16", _shorts),  # the third is fma's
+    (rf"(add|sub|mul|fma)\.(?:rn\.)?({_SHORT})x2", "b32 b32 b32", _shorts),
+    (r"(min|max)\.NaN\.f32", "f32 f32", lambda name, *ab: getattr(np, f"{name}imum")(*ab)),
     (rf"(mul)\.lo\.({_INTEGER})", "{1} {1}", _binary),
     (r"neg\.([sf](?:16|32|64))", "{0}", lambda kind, a: -a),
     (r"mul\.wide\.([su](?:16|32))", "{0} {0}", _wide),
@@ -98,19 +96,15 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flushed(numbers.fma(*map(_flushed, a)))),
     (r"abs\.ftz\.f32", "f32", lambda a: abs(_flushed(a))),
     (r"ex2\.approx(\.ftz)?\.f32", "f32", _power),  # a GPU's may be 2 ulp off
-    (r"shl\.(b(?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, False)),
-    (r"shr\.([bus](?:16|32|64))", "{0} u32", lambda kind, a, n: numbers.shifted(a, n, True)),
+    (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shifted),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
-    (rf"setp\.(eq|ne|lt|le|gt|ge)\.({_INTEGER})", "{1} {1}", numbers.related),
-    (r"setp\.(eq|ne)\.(b(?:16|32|64))", "{1} {1}", numbers.related),
+    (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.related),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.related),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
-    (r"cvt\.rn\.(f32)\.(f64)", "{1}", _converted),
-    (r"cvt\.rn\.(f32|f64)\.([su](?:32|64))", "{1}", _converted),
+    (r"cvt\.rn\.(f32|f64)\.(f64|[su](?:32|64))", "{1}", _converted),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
-    (r"div\.rn\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),
+    (r"div\.(?:rn|full)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),  # full: 2 ulp
     (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
-    (r"div\.full\.f32", "f32 f32", np.divide),  # a GPU's may be 2 ulp off
     (r"sqrt\.rn\.f32", "f32", np.sqrt),
     (r"prmt\.b32", "b32 b32 b32", numbers.permuted),
     (r"cvt\.rzi\.s32\.f32", "f32", _cut),
@@ -156,8 +150,7 @@ def _compute(
     elif lacking:
         none = np.zeros_like(value)
         lacks = np.where(np.any([mask != 0 for mask in lacking], 0), ~none, none)
-    write = m.write if isinstance(to, str) else m.spread
-    write(i, to, value, lanes, lacks)
+    (m.write if isinstance(to, str) else m.spread)(i, to, value, lanes, lacks)
 
 
 def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool) -> None:

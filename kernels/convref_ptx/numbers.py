@@ -52,8 +52,8 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 def to_odd(s: Array, error: Array) -> Array:
     """Return s + error rounded to odd: one more rounding is then as good as the only one."""
-    even = (s.view(np.uint64) & np.uint64(1)) == 0
-    return np.where((error != 0) & even, np.nextafter(s, np.copysign(np.inf, error)), s)
+    even, far = s.view(BITS[8 * s.itemsize]) % 2 == 0, np.copysign(np.inf, error).astype(s.dtype)
+    return np.where((error != 0) & even, np.nextafter(s, far), s)
 
 
 @cache
@@ -68,8 +68,17 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c rounded once; in float32 by a sum to odd (Boldo and Melquiond, 2008)."""
     if a.dtype == np.float64:
         return np.asarray(_fma_of_c()(a, b, c), np.float64)
-    product = a.astype(np.float64) * b  # exact
-    return to_odd(*two_sum(product, c.astype(np.float64))).astype(np.float32)
+    return _sum_to_odd(a, b, c).astype(np.float32)
+
+
+def short_fma(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c of numbers of 16 bits, in float32 to odd."""
+    wide = _sum_to_odd(a, b, c)
+    return to_odd(wide.astype(np.float32), wide - wide.astype(np.float32))
+
+
+def _sum_to_odd(a: Array, b: Array, c: Array) -> Array:
+    return to_odd(*two_sum(a.astype(np.float64) * b, c.astype(np.float64)))  # the product is exact
 
 
 def divided(a: Array, b: Array) -> Array:
@@ -80,10 +89,10 @@ def divided(a: Array, b: Array) -> Array:
     return floor + ((floor * b != a) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-def shifted(a: Array, count: Array, right: bool) -> Array:
-    """Return a shifted; counts past the width give 0, or the sign, as NumPy has it."""
+def shifted(side: str, kind: str, a: Array, count: Array) -> Array:
+    """Return a shifted to "l" or "r"; counts past the width give 0 or the sign, as in NumPy."""
     by = np.minimum(count, 64).astype(a.dtype)
-    return a >> by if right else a << by
+    return a >> by if side == "r" else a << by
 
 
 def field(a: Array, start: Array, length: Array) -> Array:
@@ -103,7 +112,8 @@ def permuted(low: Array, high: Array, selector: Array) -> Array:
     return (value << np.arange(0, 32, 8, dtype=np.uint64)).sum(-1).astype(np.uint32)
 
 
-BINARY: dict[str, Callable[[Array, Array], Array]] = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "fma": short_fma,
     **{name: getattr(operator, name) for name in ("add", "sub", "mul")},
     **{name: getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")},
     "min": np.fmin,  # of a number and NaN the number

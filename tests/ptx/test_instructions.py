@@ -291,6 +291,8 @@ def finite(*arrays):
     return [all(np.isfinite(a.view(f"f{a.itemsize}")[i]) for a in arrays) for i in range(COUNT)]
 
 
+# By kind: patterns whose product lies half way between two numbers, and one that float32 loses.
+TIES = {"bf16": (0x3FC0, 0x3F81, 0x0100), "f16": (0x3E00, 0x3C01, 0x0001)}
 FLOATING = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
@@ -367,12 +369,36 @@ def test_pairs_of_16_bits_round_each_once(name, kind, run):
     for x, y, z in zip(*(words.view(np.uint16) for words in (a, b, got))):
         if all(np.isfinite(seen(word, kind)) for word in (x, y, z)):
             exact = FLOATING[name](*(Fraction(float(seen(word, kind))) for word in (x, y)))
-            about = [n for n in range(max(int(z) - 1, 0), int(z) + 2) if n < 1 << 16]
-            around = [n for n in about if np.isfinite(seen(n, kind))]
-            far = [(abs(Fraction(float(seen(n, kind))) - exact), n & 1) for n in around]
-            assert min(far) == far[around.index(int(z))]
+            assert_nearest(z, exact, kind)
             checked += 1
     assert checked > COUNT // 2
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_products_and_sums_of_16_bits_round_once(kind, run):
+    a, b, c = patterns(32), patterns(32), patterns(32)
+    numbers = [n.view(np.uint16) for n in (a, b, c)]
+    for every, tie in zip(numbers, TIES[kind]):
+        every[::3] = tie
+    numbers[2][::6] |= 1 << 15
+    got = run(f"fma.rn.{kind}x2 y, x0, x1, x2;", [a, b, c], 32).view(np.uint16)
+    lower = run(f"fma.rn.{kind} y, x0, x1, x2;", [n[::2].copy() for n in numbers], 16)
+    assert lower.tolist() == got[::2].tolist()
+    checked = 0
+    for x, y, more, z in zip(*numbers, got):
+        if all(np.isfinite(seen(word, kind)) for word in (x, y, more, z)):
+            exact = Fraction(float(seen(x, kind))) * Fraction(float(seen(y, kind)))
+            assert_nearest(z, exact + Fraction(float(seen(more, kind))), kind)
+            checked += 1
+    assert checked > COUNT // 2
+
+
+def assert_nearest(word, exact, kind):
+    """Hold a pattern of 16 bits to the number nearest to an exact one, at a tie the even one."""
+    about = [n for n in range(max(int(word) - 1, 0), int(word) + 2) if n < 1 << 16]
+    around = [n for n in about if np.isfinite(seen(n, kind))]
+    far = [(abs(Fraction(float(seen(n, kind))) - exact), n & 1) for n in around]
+    assert min(far) == far[around.index(int(word))]
 
 
 def seen(word, kind):

@@ -6,6 +6,7 @@ that the interpreter and a compiler whose kernels run on GPUs read the manual al
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -97,6 +98,19 @@ def test_its_ptx_is_right_at_either_moment(case):
     ],
 )
 def test_the_court_hears_the_ptx_of_any_kernel(line):
+    found = examine(parse(line), emulated.backend)
+    assert (found.verdict, found.reason) == ("pass", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "resize.fprop:n2c5_i4x5_o8x7:mode=nearest:dt=bf16:fill=normal",  # fused, a number each
+        "resize.fprop:n2c8_i4x5_o8x8:mode=nearest:dt=bf16:mem=nhwc:fill=inf",  # in pairs
+    ],
+)
+def test_the_court_hears_the_ptx_for_an_older_card(line, monkeypatch):
+    monkeypatch.setattr(emulated, "run", partial(emulated.run, arch="sm_80"))
     found = examine(parse(line), emulated.backend)
     assert (found.verdict, found.reason) == ("pass", "")
 
