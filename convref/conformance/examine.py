@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,11 +121,7 @@ def examine(
     guards = Guards(call) if hasattr(backend, "run_into") and call.dtype != "obj" else None
     compute = backend.run if guards is None else partial(guards.run, backend)
     try:
-        results = _results(compute, call, given)
-        again = _results(compute, call, given) if repeat else results
-        announce(WITH_THREADS if repeat else "")
-        other = _threaded(backend, compute, call, given) if repeat else None
-        announce("")
+        runs = _runs(backend, partial(_results, compute, call, given), repeat, announce)
     except Exception as error:  # whatever a stranger's code raises is a finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Finding(line, "rejects-valid", reason=shorten(text, 300))
@@ -134,22 +130,61 @@ def examine(
             return Finding(line, "changed-input", reason=f"{role} or its surroundings changed")
     if guards is not None and (outside := guards.broken()):
         return Finding(line, "wrote-outside", reason=outside)
-    if isinstance(results, str):
-        return Finding(line, "wrong", "form", results)
-    ref = reference(call, given)
+    if isinstance(runs.once, str):
+        return Finding(line, "wrong", "form", runs.once)
+    return _judged(case, backend, given, runs, mutate)
+
+
+Results = tuple[Any, ...] | str  # arrays by role, or what is wrong with their form
+
+
+class Runs(NamedTuple):
+    """What a backend returned: at first, once more, and from several threads where it has them."""
+
+    once: Results
+    again: Results
+    threaded: Results | None
+
+
+def _runs(
+    backend: Any, compute: Callable[[], Results], repeat: bool, announce: Callable[[str], None]
+) -> Runs:
+    once = compute()
+    again = compute() if repeat else once
+    announce(WITH_THREADS if repeat else "")
+    threaded = None
+    if repeat and hasattr(backend, "threads"):
+        with backend.threads(THREADS):
+            threaded = compute()
+    announce("")
+    return Runs(once, again, threaded)
+
+
+def _judged(
+    case: Case, backend: Backend, given: tuple[Array | None, ...], runs: Runs, mutate: bool
+) -> Finding:
+    """Return what the judge says, and of what it passes, whether that was chance or no test."""
+    call, line = case.call, str(case)
+    ref, numerics = reference(call, given), backend.numerics(call)
+    assert not isinstance(runs.once, str)
     zero_mean = case.fill in ZERO_MEAN
-    numerics = backend.numerics(call)
-    verdict = judge(call, given, results, numerics, zero_mean=zero_mean, ref=ref)
+    verdict = judge(call, given, runs.once, numerics, zero_mean=zero_mean, ref=ref)
     if verdict.kind == "suspect" and not _persists(case, backend, numerics):
         verdict = replace(verdict, kind="pass")
-    if verdict and not isinstance(again, str) and not _same_bits(results, again):
-        return Finding(line, "nondeterministic", reason="two runs differ in their bits")
-    if verdict and other is not None and (reason := _convicted(other, ref, numerics)):
-        reason = f"right with one thread; {WITH_THREADS} {reason}"
+    if verdict and (reason := _unsteady(runs, ref, numerics)):
         return Finding(line, "nondeterministic", reason=reason)
     if verdict and mutate and _is_vacuous(ref, numerics):
         return Finding(line, "vacuous", reason="no mutation of the oracle would be noticed")
     return _finding(line, verdict)
+
+
+def _unsteady(runs: Runs, ref: Reference, numerics: Numerics) -> str:
+    """Return how a run differs from the first, which was right; empty if none does."""
+    if not isinstance(runs.again, str) and not _same_bits(runs.once, runs.again):
+        return "two runs differ in their bits"
+    if runs.threaded is not None and (reason := _convicted(runs.threaded, ref, numerics)):
+        return f"right with one thread; {WITH_THREADS} {reason}"
+    return ""
 
 
 def _is_vacuous(ref: Reference, numerics: Numerics) -> bool:
@@ -188,20 +223,7 @@ def _buffer(array: Array) -> Array:
     return array
 
 
-Compute = Callable[..., Any]
-
-
-def _threaded(
-    backend: Any, compute: Compute, call: Call, given: tuple[Any, ...]
-) -> tuple[Any, ...] | str | None:
-    """Return the results of several threads, or None if the backend does not choose."""
-    if not hasattr(backend, "threads"):
-        return None
-    with backend.threads(THREADS):
-        return _results(compute, call, given)
-
-
-def _convicted(results: tuple[Any, ...] | str, ref: Reference, numerics: Numerics) -> str:
+def _convicted(results: Results, ref: Reference, numerics: Numerics) -> str:
     """Return why results are wrong, whatever order they were summed in; empty if they are not."""
     if isinstance(results, str):
         return results
@@ -209,7 +231,7 @@ def _convicted(results: tuple[Any, ...] | str, ref: Reference, numerics: Numeric
     return verdict.reason if verdict.kind == "wrong" else ""
 
 
-def _results(compute: Compute, call: Call, given: tuple[Any, ...]) -> tuple[Any, ...] | str:
+def _results(compute: Callable[..., Any], call: Call, given: tuple[Any, ...]) -> Results:
     """Return the backend's results as NumPy arrays, or what is wrong with their form."""
     results = compute(call, *given)
     if not isinstance(results, (tuple, list)):
@@ -221,7 +243,7 @@ def _results(compute: Compute, call: Call, given: tuple[Any, ...]) -> tuple[Any,
         return shorten(f"results are ({kinds}), needs arrays: {error}", 200)
 
 
-def _same_bits(first: tuple[Any, ...] | str, second: tuple[Any, ...]) -> bool:
+def _same_bits(first: Results, second: Results) -> bool:
     return all(
         (a is None and b is None)
         or (a is not None and b is not None and a.tobytes() == b.tobytes())

@@ -127,29 +127,7 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     yield _called(case, specs=plain)
     yield _in_f32(case)  # while sizes are large: with the smallest ones it may take another path
     yield from _lower_ranks(case)
-    if isinstance(problem, ConvProblem):
-        yield _changed(case, groups=1, c=max(1, problem.c // problem.groups), k=1)
-        yield _changed(case, n=1, c=problem.groups, k=problem.groups)
-        yield _changed(case, groups=1)
-        yield _changed(case, flip=False)
-        yield _changed(case, bias=True)
-        yield _changed(case, transposed=False, output_padding=0)
-        mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # what one crops the other pads
-        yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
-        for groups in _smaller(problem.groups, 1):
-            per = problem.c // problem.groups, problem.k // problem.groups
-            yield _changed(case, groups=groups, c=per[0] * groups, k=per[1] * groups)
-        for k in _smaller(problem.k // problem.groups, 1):
-            yield _changed(case, k=k * problem.groups)
-        for c in _smaller(problem.c // problem.groups, 1):
-            yield _changed(case, c=c * problem.groups)
-        yield from _per_axis(case, "output_padding", 0)
-    elif hasattr(problem, "groups"):
-        yield _changed(case, groups=1)
-        for groups in _smaller(problem.groups, 1):
-            yield _changed(case, groups=groups, c=problem.c // problem.groups * groups)
-        for c in _smaller(problem.c // problem.groups, 1):
-            yield _changed(case, c=c * problem.groups)
+    yield from _channel_steps(case)
     for n in _smaller(problem.n, 1):
         yield _changed(case, n=n)
     for c in _smaller(problem.c, 1):
@@ -168,6 +146,39 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     if padded:
         yield from _pad_steps(case)
     yield from _call_steps(case)
+
+
+def _channel_steps(case: Case) -> Iterator[Case | None]:
+    """Yield the case with fewer channels and groups, where channels form groups."""
+    problem = case.call.problem
+    if isinstance(problem, ConvProblem):
+        yield from _filter_steps(case, problem)
+    elif hasattr(problem, "groups"):
+        yield _changed(case, groups=1)
+        for groups in _smaller(problem.groups, 1):
+            yield _changed(case, groups=groups, c=problem.c // problem.groups * groups)
+        for c in _smaller(problem.c // problem.groups, 1):
+            yield _changed(case, c=c * problem.groups)
+
+
+def _filter_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
+    """Yield a convolution with fewer channels, and without what makes it a special one."""
+    yield _changed(case, groups=1, c=max(1, problem.c // problem.groups), k=1)
+    yield _changed(case, n=1, c=problem.groups, k=problem.groups)
+    yield _changed(case, groups=1)
+    yield _changed(case, flip=False)
+    yield _changed(case, bias=True)
+    yield _changed(case, transposed=False, output_padding=0)
+    mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # what one crops the other pads
+    yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
+    for groups in _smaller(problem.groups, 1):
+        per = problem.c // problem.groups, problem.k // problem.groups
+        yield _changed(case, groups=groups, c=per[0] * groups, k=per[1] * groups)
+    for k in _smaller(problem.k // problem.groups, 1):
+        yield _changed(case, k=k * problem.groups)
+    for c in _smaller(problem.c // problem.groups, 1):
+        yield _changed(case, c=c * problem.groups)
+    yield from _per_axis(case, "output_padding", 0)
 
 
 def _lower_ranks(case: Case) -> Iterator[Case | None]:
@@ -338,9 +349,25 @@ def _knock_out(case: Case, fails: Fails) -> tuple[tuple[str, ...], tuple[str, ..
     return tuple(exact), tuple(sorted(free - touched)), len(probes)
 
 
-def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
-    """Yield (field, value as text, case with the neutral value, case with a larger one)."""
-    call, problem = case.call, case.call.problem
+# Field, value as text, the case with the neutral value, the case with a larger one.
+Probe = tuple[str, str, Case | None, Case | None]
+
+
+def _probes(case: Case) -> Iterator[Probe]:
+    """Yield what to try of each field."""
+    yield from _channel_probes(case)
+    problem = case.call.problem
+    for name, value in _unusual(problem).items():
+        yield name, f"= {getattr(problem, name)}", _changed(case, **{name: value}), None
+    yield from _size_probes(case)
+    yield from _padding_probes(case)
+    yield from _spec_probes(case)
+    if case.fill not in ("int", "ones"):
+        yield "fill", f"= {case.fill}", replace(case, fill="int"), None
+
+
+def _channel_probes(case: Case) -> Iterator[Probe]:
+    problem = case.call.problem
     for name in ("n", "c", "k"):
         value = getattr(problem, name, None)
         if value is not None:
@@ -353,10 +380,11 @@ def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
         if problem.transposed:
             flat = _changed(case, transposed=False, output_padding=0)
             yield "transposed", "= 1", flat, None
-    for name, value in _unusual(problem).items():
-        yield name, f"= {getattr(problem, name)}", _changed(case, **{name: value}), None
+
+
+def _size_probes(case: Case) -> Iterator[Probe]:
+    problem = case.call.problem
     for name in ("input", *_sizes(problem)):
-        least = 1
         values = getattr(problem, name)
         for axis, value in enumerate(values):
             label = name if len(values) == 1 else f"{name}[{axis}]"
@@ -364,18 +392,22 @@ def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
             def at(new: int, axis: int = axis, values: Any = values, name: str = name) -> Any:
                 return _changed(case, **{name: (*values[:axis], new, *values[axis + 1 :])})
 
-            yield label, f">= {value}", at(least) if value != least else None, at(value + 1)
+            yield label, f">= {value}", at(1) if value != 1 else None, at(value + 1)
+
+
+def _padding_probes(case: Case) -> Iterator[Probe]:
+    problem: Any = case.call.problem
     for axis, pair in enumerate(getattr(problem, "padding", ())):
         for side, word in enumerate(("lo", "hi")):
             if pair[side]:
                 pads = [list(p) for p in problem.padding]
                 pads[axis][side] = 0
-                yield (
-                    f"padding[{axis}].{word}",
-                    f"= {pair[side]}",
-                    _changed(case, padding=pads),
-                    None,
-                )
+                plain = _changed(case, padding=pads)
+                yield f"padding[{axis}].{word}", f"= {pair[side]}", plain, None
+
+
+def _spec_probes(case: Case) -> Iterator[Probe]:
+    call = case.call
     if call.dtype != "f32":
         yield "dtype", f"= {call.dtype}", _in_f32(case), None
     for role, spec in zip(call.roles, call.specs):
@@ -383,5 +415,3 @@ def _probes(case: Case) -> Iterator[tuple[str, str, Case | None, Case | None]]:
         if spec != plain:
             specs = tuple(plain if r == role else s for r, s in zip(call.roles, call.specs))
             yield f"mem.{role}", "as it is", _called(case, specs=specs), None
-    if case.fill not in ("int", "ones"):
-        yield "fill", f"= {case.fill}", replace(case, fill="int"), None
