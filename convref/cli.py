@@ -9,9 +9,12 @@ from typing import NoReturn
 
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, missing_extra
 
+# Exit statuses besides 0 and 1; docs/conformance.md has the table.
+WRONG_USE, REFUSED, INTERRUPTED = 2, 3, 130
+
 
 def main() -> None:
-    """Run the command line; exit status 0 good, 1 failures found, 2 wrong use."""
+    """Run the command line; exit status 0 right, 1 failures found, 2 wrong use, 3 refused."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an ASCII terminal has no lines and spinners
     sys.path.append(os.getcwd())  # mykernels:backend names a file that lies beside the user
@@ -23,15 +26,17 @@ def main() -> None:
                 raise
             raise missing_extra("check", error) from None
         app()
-    except (ConvrefError, MissingExtraError, UnsupportedError) as error:
-        _end(str(error))
+    except UnsupportedError as error:
+        _end(str(error), REFUSED)
+    except (ConvrefError, MissingExtraError) as error:
+        _end(str(error), WRONG_USE)
     except OSError as error:  # no space behind standard output, or no right to a file
-        _end(f"{error.filename or 'output'}: {error.strerror}")
+        _end(f"{error.filename or 'output'}: {error.strerror}", WRONG_USE)
 
 
-def _end(sentence: str) -> NoReturn:
+def _end(sentence: str, status: int) -> NoReturn:
     print(f"convref: {sentence}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

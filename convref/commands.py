@@ -17,6 +17,7 @@ from rich.table import Table
 
 from . import __version__, dispatch, knownbugs
 from .case import Case
+from .cli import INTERRUPTED, REFUSED
 from .dtypes import CODES
 from .errors import ConvrefError, UnsupportedError, message
 from .line import format_problem, parse
@@ -136,7 +137,7 @@ def check(
         if html is not None:
             _write_page(outcome, html)
         if outcome.stopped:
-            raise typer.Exit(130)
+            raise typer.Exit(INTERRUPTED)
     raise typer.Exit(0 if good or not fail else 1)
 
 
@@ -284,7 +285,7 @@ def run(
         reason = dispatch.load(backend).supports(case.call)
         told = f"[yellow]unsupported[/]: {escape(reason)}" if reason else "[green]pass[/]"
         console.print(told)
-        return
+        raise typer.Exit(REFUSED if reason else 0)
     found = findings[0]
     console.print(f"[red]{found.verdict}[/] {found.tier}: {escape(found.reason)}")
     raise typer.Exit(1)

@@ -127,7 +127,7 @@ def test_run_says_what_is_wrong(hostile_module):
 def test_run_names_the_reason_of_a_refusal():
     pytest.importorskip("torch")
     status, output = run("run", "conv.wgrad:n1c1k1_i3_f1:dt=i32", "--backend", "torch")
-    assert status == 0
+    assert status == 3
     assert "ATen has no backward kernel for i32" in output
 
 
@@ -203,6 +203,12 @@ def test_main_turns_errors_into_exit_status_2():
     status, output, errors = main("explain", "nonsense")
     assert (status, output) == (2, "")
     assert errors.startswith("convref: line: token 'nonsense' at column 1")
+
+
+def test_main_turns_a_refusal_into_exit_status_3():
+    status, output, errors = main("inspect", LINE, "--backend", "numpy")
+    assert (status, output) == (3, "")
+    assert errors.startswith("convref: inspect: numpy: it has no code to show")
 
 
 def test_what_is_refused_is_not_called_right(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ pytest.importorskip("psutil", reason="needs convref[check]")
 
 import convref
 from convref import parse
+from convref.cli import INTERRUPTED, REFUSED, WRONG_USE
 from convref.conformance.examine import VERDICTS
 from convref.knownbugs import parse_regions, shipped
 
@@ -23,6 +24,12 @@ BUGS = (DOCS / "bugs-found.md").read_text("utf-8")
 THEIRS = parse_regions((DOCS / "examples" / "known_bugs.txt").read_text("utf-8"))
 REGIONS = (*shipped(), *THEIRS)
 BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n\n'
+
+
+def test_the_page_lists_every_exit_status():
+    _, _, table = PAGE.partition("| exit status | means |\n| --- | --- |\n")
+    rows = table.partition("\n\n")[0].splitlines()
+    assert [int(row.split("|")[1]) for row in rows] == [0, 1, WRONG_USE, REFUSED, INTERRUPTED]
 
 
 def blocks(page, language):
