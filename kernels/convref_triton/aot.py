@@ -251,7 +251,7 @@ def _in_workers(
     if not specialisations:
         return []
     with ProcessPoolExecutor(jobs, get_context("spawn"), _live_on, (life,)) as pool:
-        futures = [pool.submit(_try, specialisation, arch) for specialisation in specialisations]
+        futures = [_handed_in(pool, specialisation, arch) for specialisation in specialisations]
         return [_outcome(future) for future in futures]
 
 
@@ -281,9 +281,19 @@ def _end(*_: object) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _outcome(future: Future[Any]) -> Any:
+def _handed_in(
+    pool: ProcessPoolExecutor, specialisation: Specialisation, arch: str
+) -> Future[Compiled | CompileError] | None:
+    """Return what a worker will find, None where one died while others were still handed in."""
     try:
-        return future.result()
+        return pool.submit(_try, specialisation, arch)
+    except BrokenProcessPool:
+        return None
+
+
+def _outcome(future: Future[Compiled | CompileError] | None) -> Compiled | CompileError | None:
+    try:
+        return future and future.result()
     except BrokenProcessPool:
         return None
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +167,22 @@ def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache, jobs):
     assert str(results[2]) == "not_typed for sm_90: NameError('absent is not defined')"
     assert results[3].specialisation.kernel is aot_kernels.product_of_boxes
     assert results[4] is results[1] is aot.compile(fine, "sm_90")
+
+
+def test_a_worker_may_die_while_others_are_still_handed_in(empty_cache, monkeypatch):
+    """A broken pool takes nothing more; what it was not given is tried alone, like what it lost."""
+
+    class Patient(aot.ProcessPoolExecutor):
+        def submit(self, *given):
+            future = super().submit(*given)
+            wait([future])
+            return future
+
+    monkeypatch.setattr(aot, "ProcessPoolExecutor", Patient)
+    deadly, refused = store(aot_kernels.aborts), store(aot_kernels.not_typed)
+    results = aot.compile_all([deadly, refused], "sm_90", 2)
+    assert str(results[0]) == "aborts for sm_90: the compiler ended its process"
+    assert str(results[1]) == "not_typed for sm_90: NameError('absent is not defined')"
 
 
 # Nothing here imports torch, which takes longer than all else.
