@@ -272,6 +272,7 @@ def _draw(
         return settings.seconds is not None and time.monotonic() - ready > settings.seconds
 
     engine.run(_tasks(settings, engine, tally), receive, stop)
+    engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
     for worker in engine.workers:  # what was cut off by the clock is not wanted any more
         if worker.task is not None:
             worker.task = None

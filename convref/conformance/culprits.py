@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from ..backends import PLAIN, Arm
 from ..case import Case
@@ -189,14 +190,15 @@ def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tupl
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
 
-    def fails(cases: list[Case]) -> list[bool]:
+    def fails(cases: list[Case]) -> list[bool | None]:
         if time.monotonic() > ends:
-            return [False] * len(cases)
-        new = [c for c in cases if not any(region.contains(c, facts) for region in known)]
-        found = {f.line: f for f in run_lines(engine, [str(c) for c in new], arm)}
-        same = [str(c) in found and found[str(c)].verdict == finding.verdict for c in cases]
+            return [None] * len(cases)
+        new = [not any(region.contains(c, facts) for region in known) for c in cases]
+        lines = [str(case) for case in cases]
+        found = {f.line: f for f in run_lines(engine, [*compress(lines, new)], arm)}
         shown.update(found)
-        return same
+        same = [at in found and found[at].verdict == finding.verdict for at in lines]
+        return [bad if run else None for bad, run in zip(same, new)]
 
     shrunk = shrink(parse(finding.line), fails)
     last = shown.get(str(shrunk.case), finding)

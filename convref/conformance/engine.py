@@ -273,6 +273,17 @@ class Engine:
                 return
             self._listen(receive)
 
+    def settle(
+        self,
+        receive: Callable[[Task, Report], None],
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait until each worker has told of what it runs: what hangs began before the end."""
+        begun = [(w, w.task.start, w.task.skip) for w in self.workers if w.ready and w.task]
+        while any(w.task and (w.task.start, w.task.skip) == (i, skip) for w, i, skip in begun):
+            watch()
+            self._listen(receive)
+
     def _listen(self, receive: Callable[[Task, Report], None]) -> None:
         """Wait a moment for the workers, hear them, and end those that are over a limit."""
         readable = wait([w.pipe for w in self.workers if w.pipe is not None], POLL_SECONDS)

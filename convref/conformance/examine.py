@@ -121,13 +121,13 @@ def examine(
     guards = Guards(call) if hasattr(backend, "run_into") and call.dtype != "obj" else None
     compute = backend.run if guards is None else partial(guards.run, backend)
     try:
-        runs = _runs(backend, partial(_results, compute, call, given), repeat, announce)
+        look = partial(_changed, call, given, before)
+        runs = _runs(backend, partial(_results, compute, call, given), look, repeat, announce)
     except Exception as error:  # whatever a stranger's code raises is a finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Finding(line, "rejects-valid", reason=shorten(text, 300))
-    for role, array, old in zip(call.roles, given, before):
-        if array is not None and _buffer(array).tobytes() != old:
-            return Finding(line, "changed-input", reason=f"{role} or its surroundings changed")
+    if runs.changed:
+        return Finding(line, "changed-input", reason=f"{runs.changed} or its surroundings changed")
     if guards is not None and (outside := guards.broken()):
         return Finding(line, "wrote-outside", reason=outside)
     if isinstance(runs.once, str):
@@ -139,17 +139,26 @@ Results = tuple[Any, ...] | str  # arrays by role, or what is wrong with their f
 
 
 class Runs(NamedTuple):
-    """What a backend returned: at first, once more, and from several threads where it has them."""
+    """What a backend returned: at first, once more, and from several threads where it has them.
+
+    And which operand it changed, if any: a second run may undo what the first did.
+    """
 
     once: Results
     again: Results
     threaded: Results | None
+    changed: str
 
 
 def _runs(
-    backend: Any, compute: Callable[[], Results], repeat: bool, announce: Callable[[str], None]
+    backend: Any,
+    compute: Callable[[], Results],
+    look: Callable[[], str],
+    repeat: bool,
+    announce: Callable[[str], None],
 ) -> Runs:
     once = compute()
+    changed = look()
     again = compute() if repeat else once
     announce(WITH_THREADS if repeat else "")
     threaded = None
@@ -157,7 +166,7 @@ def _runs(
         with backend.threads(THREADS):
             threaded = compute()
     announce("")
-    return Runs(once, again, threaded)
+    return Runs(once, again, threaded, changed or (look() if repeat else ""))
 
 
 def _judged(
@@ -171,11 +180,30 @@ def _judged(
     verdict = judge(call, given, runs.once, numerics, zero_mean=zero_mean, ref=ref)
     if verdict.kind == "suspect" and not _persists(case, backend, numerics):
         verdict = replace(verdict, kind="pass")
+    if verdict and (role := _given_away(ref, runs)):
+        reason = f"{role} of a second run lies in the memory of the first's"
+        return Finding(line, "wrote-outside", reason=reason)
     if verdict and (reason := _unsteady(runs, ref, numerics)):
         return Finding(line, "nondeterministic", reason=reason)
     if verdict and mutate and _is_vacuous(ref, numerics):
         return Finding(line, "vacuous", reason="no mutation of the oracle would be noticed")
     return _finding(line, verdict)
+
+
+def _given_away(ref: Reference, runs: Runs) -> str:
+    """Return the result that a caller would see change at his next call, or an empty text.
+
+    A part of an operand is no memory of the backend's, and what is read-only stays as it is.
+    """
+    if runs.again is runs.once or isinstance(runs.again, str):
+        return ""
+    given = [operand for operand in ref.operands if operand is not None]
+    for role, a, b in zip(ref.call.signature.results, runs.once, runs.again):
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.flags.writeable:
+            operand = any(np.may_share_memory(a, x) for x in given)
+            if not operand and np.shares_memory(a, b):
+                return role
+    return ""
 
 
 def _unsteady(runs: Runs, ref: Reference, numerics: Numerics) -> str:
@@ -221,6 +249,14 @@ def _buffer(array: Array) -> Array:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
+
+
+def _changed(call: Call, given: tuple[Array | None, ...], before: list[bytes | None]) -> str:
+    """Return the operand whose memory is not as it was, or an empty text."""
+    for role, array, old in zip(call.roles, given, before):
+        if array is not None and _buffer(array).tobytes() != old:
+            return role
+    return ""
 
 
 def _convicted(results: Results, ref: Reference, numerics: Numerics) -> str:

@@ -6,7 +6,7 @@ the generator and goes through crashes and hangs: each trial is a line run by a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..case import SPATIAL, Call, Case, Spec
 from ..errors import ConvrefError
 from ..problem import ConvProblem, Problem
 
-Fails = Callable[[list[Case]], list[bool]]  # which of some cases fail in the same way
+# Which of some cases fail in the same way; None of one that was not run.
+Fails = Callable[[list[Case]], Sequence[bool | None]]
 SIMPLE_FILLS = ("ones", "int", "normal")
 
 
@@ -304,7 +305,7 @@ def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -
     ----------
     case : Case
     fails : callable
-        Which of a list of cases fail in the same way.
+        Which of a list of cases fail in the same way; None says nothing of a case.
     batch : int
         Neighbours tried at once; several workers share them.
     max_trials : int
@@ -342,7 +343,9 @@ def _knock_out(case: Case, fails: Fails) -> tuple[tuple[str, ...], tuple[str, ..
         probes += [(f"{name} {text}", "neutral", c) for c in (neutral,) if c is not None]
         probes += [(f"{name}", "larger", c) for c in (larger,) if c is not None]
     bad = fails([c for _, _, c in probes])
-    needs = [name for (name, kind, _), fail in zip(probes, bad) if kind == "neutral" and not fail]
+    needs = [
+        name for (name, kind, _), fail in zip(probes, bad) if kind == "neutral" and fail is False
+    ]
     free = {name for (name, kind, _), fail in zip(probes, bad) if kind == "larger" and fail}
     exact = [n if n.partition(" ")[0] in free else n.replace(" >= ", " = ") for n in needs]
     touched = {n.partition(" ")[0] for n in needs}

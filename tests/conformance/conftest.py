@@ -69,6 +69,23 @@ class Scribble(Right):
             x[...] = 5
         return results
 
+class Undo(Right):
+    """Negates an operand, and negates it back when called again."""
+    def run(self, call, *operands):
+        results = super().run(call, *operands)
+        np.negative(operands[0], out=operands[0])
+        return results
+
+class Keeper(Right):
+    """Returns the memory that it returned before."""
+    held = {}
+    def run(self, call, *operands):
+        results = super().run(call, *operands)
+        kept = self.held.setdefault(str(call), results)
+        for old, new in zip(kept, results):
+            old[...] = new
+        return kept
+
 class Dice(Right):
     """Adds a last bit now and then."""
     count = 0
@@ -160,6 +177,7 @@ shapeless, threaded_crash, spin = Shapeless(), ThreadedCrash(), Spin()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()
+undo, keeper = Undo(), Keeper()
 '''
 
 

@@ -64,6 +64,26 @@ def test_a_changed_operand_is_seen(hostile):
     assert "x" in found.reason
 
 
+def test_an_operand_that_a_second_run_restores_was_changed(hostile):
+    with Engine(f"{hostile}:undo") as engine:
+        (found,) = run_lines(engine, [f"{GOOD}:fill=ramp"])
+    assert (found.verdict, found.reason) == ("changed-input", "x or its surroundings changed")
+
+
+def test_results_that_are_returned_twice_are_written_to_after_they_were_given(hostile):
+    with Engine(f"{hostile}:keeper") as engine:
+        (found,) = run_lines(engine, [GOOD])
+    assert found.verdict == "wrote-outside"
+    assert found.reason == "y of a second run lies in the memory of the first's"
+
+
+def test_what_hangs_when_the_time_is_over_is_found(hostile):
+    settings = Settings(f"{hostile}:spin", Axes(), 0.5, jobs=1, limits=Limits(2.0), shrinks=False)
+    outcome = campaign.run(settings)
+    assert [f.verdict for f in outcome.tally.findings] == ["hang"]
+    assert not outcome.good
+
+
 def test_two_runs_that_differ_are_nondeterministic(hostile):
     """The first example of a task is run twice."""
     with Engine(f"{hostile}:dice") as engine:
