@@ -52,7 +52,7 @@ gpu: ## test and time the GPU kernels with PYTHON as it is
 		$(PYTHON) -m convref_bench gpu
 
 clean: ## remove .venv and everything built
-	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist report docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find convref kernels bench tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
