@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from ..case import Call
 from ..judge import Numerics
 from ._operands import contiguous
+from ._sampling import may_round_elsewhere
 
-__all__ = ["PLAIN", "Arm", "Backend", "Inspected", "contiguous"]
+__all__ = ["PLAIN", "Arm", "Backend", "Inspected", "contiguous", "may_round_elsewhere"]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial
 from math import prod
 from typing import Any
@@ -14,8 +13,7 @@ from .. import dtypes
 from ..case import Call
 from ..errors import missing_extra
 from ..judge import Numerics
-from ..oracle import position_error
-from ..problem import ResizeAxis
+from ._sampling import may_round_elsewhere
 
 try:
     import jax
@@ -70,7 +68,7 @@ def _unlike_resize(call: Call) -> str | None:
     if problem.mode == "nearest":
         if problem.near != "round_prefer_ceil":
             return "jax.image.resize rounds halves up"
-        doubtful = any(map(_is_doubtful, problem.axes))
+        doubtful = any(map(may_round_elsewhere, problem.axes))
         return "positions in float32 may round to another element" if doubtful else None
     if problem.mode == "area":
         divided = all(size % out == 0 for size, out in zip(problem.input, problem.output))
@@ -82,12 +80,6 @@ def _unlike_resize(call: Call) -> str | None:
     elif problem.antialias and not problem.exclude:
         return "jax.image.resize leaves out what lies outside"
     return None
-
-
-def _is_doubtful(axis: ResizeAxis) -> bool:
-    """Return whether a position is nearer to a border between elements than float32 tells."""
-    rows = ((axis.position(p), position_error(axis, p, 2.0**-24)) for p in range(axis.out))
-    return any(abs(x - Fraction(1, 2) - round(x - Fraction(1, 2))) <= off for x, off in rows)
 
 
 def _unlike_windows(call: Call) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import floor
 from typing import Any
 
@@ -12,6 +11,7 @@ from ..case import Call
 from ..errors import missing_extra
 from ..oracle import position_error
 from ..problem import ResizeAxis
+from ._sampling import may_round_elsewhere
 
 try:
     from onnx import TensorProto, helper, numpy_helper
@@ -20,7 +20,6 @@ except ImportError as error:
 
 OPSET, IR_VERSION = 19, 9  # antialias came with 18
 TYPES = {"f32": TensorProto.FLOAT, "i8": TensorProto.INT8, "u8": TensorProto.UINT8}
-TIES = {"floor": Fraction(0), "ceil": Fraction(0)}  # others turn over halfway
 
 
 def supports(call: Call) -> str | None:
@@ -62,14 +61,12 @@ def _doubtful(axis: ResizeAxis) -> bool:
     parts = *(x.denominator for x, _ in positions), *axis.step.as_integer_ratio()
     if all(map(_is_power, map(abs, parts))):  # it divides by the inverse of the step
         return False
-    ends = (Fraction(0), Fraction(axis.size - 1))
+    ends = (0, axis.size - 1)
     if axis.coord == "tf_crop_and_resize" and any(
         abs(x - end) <= off for x, off in positions for end in ends
     ):
         return True
-    border = TIES.get(axis.near, Fraction(1, 2))
-    away = ((abs(x - border - round(x - border)), off) for x, off in positions)
-    return axis.mode == "nearest" and any(distance <= off for distance, off in away)
+    return axis.mode == "nearest" and may_round_elsewhere(axis)
 
 
 def _is_power(number: int) -> bool:
