@@ -223,3 +223,15 @@ def test_a_campaign_outlives_a_backend_that_dies_of_it(wary):
     tally = campaign_of("fatal")
     assert tally.count("crash") >= 2
     assert tally.examples == 4 * REJECT_EVERY
+
+
+def test_a_cotangent_of_other_sizes_has_to_be_refused():
+    case = parse("resize.backward:n2c2_i3x4_o5x6")
+    given = operands(case)
+    variants = wrong_inputs(case.call, given)
+    assert {what for what, _ in variants} == {
+        *(f"dy has {how} {axis}" for how in ("smaller", "larger") for axis in "nchw"),
+        *("dy lacks an axis", "dy has an axis more", "dy is None"),
+    }
+    torch = pytest.importorskip("convref.backends.torch").backend.raw
+    assert trial(case, torch) is None
