@@ -103,6 +103,12 @@ def slot(tensor: Tensor | None) -> Slot | None:
     return None if tensor is None else Slot(tensor.role, tensor.dtype, tensor.aligned)
 
 
+def slots(tensors: Mapping[str, Tensor | None]) -> tuple[dict[str, Slot], dict[str, None]]:
+    """Return what stands for tensors in a launch, and the constants of those that there are not."""
+    found = {name: made for name, tensor in tensors.items() if (made := slot(tensor))}
+    return found, {name: None for name in tensors if name not in found}
+
+
 def vector(dtype: str, *counts: int) -> int:
     """Return the widest vector of elements, at most 16 bytes, that divides every count.
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from . import table
-from .builder import ITEMSIZE, channels_last, is_channels_last, slot, vector
+from .builder import ITEMSIZE, channels_last, is_channels_last, slots, vector
 from .epilogue import apply
 from .gather import strides, unit
 from .geometry import LIMIT, Geometry, Tensor, Three, filter_steps
@@ -313,15 +313,14 @@ def launch(
         *geometry.lo,
     )
     magic = [number for size in (o, walks, side) for number in divisor(size)]
-    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue._asdict()}
-    activation = tensors.pop("activation")
-    slots = {name: slot(tensor) for name, tensor in tensors.items()}
+    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
+    given, absent = slots(tensors)
     span = max(t.image_span + images(tile, (o, walks, side)) * abs(t.steps[0]) for t in (x, y))
     return Launch(
         depthwise,
         (-(-walkers // tile.bm) * -(-k // tile.bn), 1, 1),
-        {name: s for name, s in slots.items() if s} | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
-        {name: None for name, s in slots.items() if not s}
+        given | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
+        absent
         | {
             "RANK": geometry.rank if geometry.rank == 3 else 2,
             "TAPS": geometry.filter,
@@ -337,7 +336,7 @@ def launch(
             "BM": tile.bm,
             "BK": tile.bn,
             "AHEAD": tile.stages > 1,
-            "ACTIVATION": activation,
+            "ACTIVATION": epilogue.activation,
         },
         tile.warps,
         1,

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from . import table
-from .builder import is_channels_last, slot, vector
+from .builder import is_channels_last, slots, vector
 from .depthwise import same_strides
 from .epilogue import apply
 from .gather import ONES, advance, classes_of, is_valid, rows_of, strides, unit, valid_taps
@@ -180,16 +180,15 @@ def launch(
     sizes = (rows, *read, *pixels, *written, c, *over[3], each, *geometry.lo)
     magic = [number for size in pixels for number in divisor(size)]
     steps = (*over[0], x_c, *over[1], w_g, w_k, *over[2], y_c)
-    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue._asdict()}
-    activation = tensors.pop("activation")
-    slots = {name: slot(tensor) for name, tensor in tensors.items()}
+    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
+    given, absent = slots(tensors)
     far = tile.bm // max(prod(pixels), 1) + 1  # images that a tile may reach beyond its first
     span = max(t.image_span + far * abs(t.steps[0]) for t in (x, y))
     return Launch(
         direct,
         (-(-rows // tile.bm) * -(-k // tile.bn), prod(classes), 1),
-        {name: s for name, s in slots.items() if s} | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
-        {name: None for name, s in slots.items() if not s}
+        given | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
+        absent
         | classes_of(geometry, scatter)
         | {
             "RANK": geometry.rank,
@@ -202,7 +201,7 @@ def launch(
             "TURN": not is_channels_last(y),
             "BM": tile.bm,
             "BK": tile.bn,
-            "ACTIVATION": activation,
+            "ACTIVATION": epilogue.activation,
         },
         tile.warps,
         1,

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from . import gather, table
-from .builder import slot
+from .builder import slots
 from .epilogue import finish
 from .gather import RUNTIME, advance, is_valid, rows_of, strides, unit, valid_taps
 from .geometry import Geometry, Tensor
@@ -182,12 +182,14 @@ def launch(
     """
     made = gather.launch(geometry, (pair,), results[0], scatter, tile, precision)
     tensors = dict(zip(dual.arg_names, (*pair, *tangents, *results, *biases)))
-    slots = {name: slot(tensor) for name, tensor in tensors.items()}
+    given, absent = slots(tensors)
     numbers = {name: made.arguments[name] for name in RUNTIME}
-    constants = {n: v for n, v in made.constants.items() if n in dual.arg_names and n not in slots}
+    constants = {
+        n: v for n, v in made.constants.items() if n in dual.arg_names and n not in tensors
+    }
     return replace(
         made,
         kernel=dual,
-        arguments={name: found for name, found in slots.items() if found} | numbers,
-        constants={name: None for name, found in slots.items() if not found} | constants,
+        arguments=given | numbers,
+        constants=absent | constants,
     )

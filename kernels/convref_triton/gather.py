@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from . import table
-from .builder import slot, vector
+from .builder import slots, vector
 from .epilogue import finish
 from .geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from .index import divisor, pixel, taps_of, tile_of
@@ -343,9 +343,8 @@ def launch(
     steps, vec = in_vectors(x.dtype, x_steps, w_steps, y_steps, c, k, unit_w)
     rows = images * prod(pixels)
     wide = max(_reach(t, s, tile, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
-    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue._asdict()}
-    activation = tensors.pop("activation")
-    slots = {name: slot(tensors.get(name)) for name in gather.arg_names[:9]}
+    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
+    given, absent = slots({name: tensors[name] for name in gather.arg_names[:9]})
     sizes = dict(
         zip(RUNTIME, (rows, *read, *pixels, *written, c // vec[3], k // vec[4], *geometry.lo))
     )
@@ -357,8 +356,8 @@ def launch(
     return Launch(
         gather,
         (-(-rows // tile.bm) * -(-k // tile.bn), geometry.groups, prod(classes) * splits),
-        {name: s for name, s in slots.items() if s} | sizes | steps,
-        {name: None for name, s in slots.items() if not s}
+        given | sizes | steps,
+        absent
         | taps
         | {
             "RANK": rank,
@@ -373,7 +372,7 @@ def launch(
             "BK": tile.bk,
             "BAND": tile.band,
             "PRECISION": precision,
-            "ACTIVATION": activation,
+            "ACTIVATION": epilogue.activation,
             "SPLIT": splits > 1,
         },
         tile.warps,

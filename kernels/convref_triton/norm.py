@@ -25,7 +25,7 @@ from convref.case import Call
 from convref.problem import FrozenNormProblem, GroupNormProblem
 
 from . import group, images
-from .builder import NEW, Builder, dense, is_channels_last, slot, vector
+from .builder import NEW, Builder, dense, is_channels_last, slot, slots, vector
 from .epilogue import activate
 from .geometry import LIMIT, Tensor, merge
 from .group import merged
@@ -556,10 +556,8 @@ def _launch(
         numbers |= {"eps": call.problem.eps, "count": float(call.problem.count)}
         sums = operands.get("sums")
         numbers["apart"] = sums.shape[1] if sums else 0
-    slots = {name: slot(tensor) for name, tensor in operands.items()}
     names = set(kernel.arg_names)
-    given = {name: found for name, found in slots.items() if found and name in names}
-    absent = {name: None for name, found in slots.items() if not found and name in names}
+    given, absent = slots({name: t for name, t in operands.items() if name in names})
     constants = {"UNIT": view.unit, "VEC": view.vec, "BM": tile.bm, "BN": tile.bn} | (extra or {})
     return Launch(
         kernel,

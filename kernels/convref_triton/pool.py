@@ -21,7 +21,7 @@ from convref.case import Call
 from convref.problem import AdaptiveAxis, AdaptivePoolProblem, AvgPoolProblem
 
 from . import images, whole
-from .builder import Builder, slot, vector
+from .builder import Builder, slots, vector
 from .gather import strides, unit
 from .geometry import LIMIT, Tensor, Three
 from .index import pixel, quotient
@@ -518,12 +518,12 @@ def launch(
     numbers += (*images.magics(own), *images.magics(other))
     numbers += tuple(step for _, steps in lain for step in steps)
     unrolled = prod(loop) <= UNROLLED and not shape.adaptive
-    slots = _slots(kernel, [source, second, *made])
+    given, absent = slots(_named(kernel, [source, second, *made]))
     return Launch(
         kernel,
         (-(-rows // tile.bm) * -(-call.problem.c // tile.bn), 1, 1),
-        {name: found for name, found in slots.items() if found} | dict(zip(RUNTIME, numbers)),
-        {name: None for name, found in slots.items() if not found}
+        given | dict(zip(RUNTIME, numbers)),
+        absent
         | {
             "RANK": call.problem.rank,
             "STRIDE": shape.stride,
@@ -544,13 +544,13 @@ def launch(
     )
 
 
-def _slots(kernel: Any, tensors: list[Tensor | None]) -> dict[str, Any]:
-    """Return a slot for each pointer of a kernel, by its name; None for those it goes without."""
+def _named(kernel: Any, tensors: list[Tensor | None]) -> dict[str, Tensor | None]:
+    """Return the tensor of each pointer of a kernel, by its name; None where it goes without."""
     source, second, first, *rest = tensors
     found = {"y": first, "dx": first, "x": source, "dy": source, "y_dot": None, "x_dot": None}
     found |= {"indices": None} | {tensor.role: tensor for tensor in (second, *rest) if tensor}
     names = kernel.arg_names[: kernel.arg_names.index("M")]
-    return {name: slot(found[name]) for name in names}
+    return {name: found[name] for name in names}
 
 
 def _reach(shape: Form) -> Three:

@@ -12,7 +12,7 @@ from math import prod
 import triton
 import triton.language as tl
 
-from .builder import Builder, slot, vector
+from .builder import Builder, slots, vector
 from .epilogue import apply
 from .geometry import Tensor
 from .index import divisor, quotient
@@ -77,16 +77,13 @@ def launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> La
     vec = vector("f32", size)
     block = REDUCE.bn
     channels, step = (y.shape[1], y.strides[1]) if len(y.shape) > 1 else (1, 1)
-    tensors = epilogue._asdict()
-    activation = tensors.pop("activation")
-    slots = {"parts": Slot(parts, "f32"), "y": slot(y)} | {n: slot(t) for n, t in tensors.items()}
+    given, absent = slots({"y": y, **epilogue.tensors})
     numbers = dict(zip(RUNTIME, (splits, size // vec, channels, *divisor(step))))
     return Launch(
         reduce,
         (-(-size // block), 1, 1),
-        {name: found for name, found in slots.items() if found} | numbers,
-        {name: None for name, found in slots.items() if not found}
-        | {"VEC": vec, "BZ": REDUCE.bm, "BLOCK": block, "ACTIVATION": activation},
+        {"parts": Slot(parts, "f32")} | given | numbers,
+        absent | {"VEC": vec, "BZ": REDUCE.bm, "BLOCK": block, "ACTIVATION": epilogue.activation},
         REDUCE.warps,
         REDUCE.stages,
     )

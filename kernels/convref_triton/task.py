@@ -47,6 +47,11 @@ class Epilogue(NamedTuple):
     residual: Tensor | None = None
     activation: str = ""
 
+    @property
+    def tensors(self) -> dict[str, Tensor | None]:
+        """Return the tensors by the names that kernels give them."""
+        return dict(zip(self._fields, self[:-1]))
+
 
 PLAIN = Epilogue()
 

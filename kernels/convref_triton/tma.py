@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 from . import table
-from .builder import channels_last, dense, slot, vector
+from .builder import channels_last, dense, slot, slots, vector
 from .epilogue import finish
 from .gather import strides, unit
 from .geometry import ITEMSIZE, LIMIT, Four, Tensor, Three, merge
@@ -337,11 +337,9 @@ def tensors_of(
     arguments: dict[str, Any] = {
         name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
     }
-    tensors = {"y": y, **epilogue._asdict()}
-    activation = tensors.pop("activation")
-    arguments |= {name: slot(tensor) for name, tensor in tensors.items() if tensor}
+    arguments |= slots({"y": y, **epilogue.tensors})[0]
     missing = {name: None for name in TENSORS if name not in arguments}
-    return arguments, missing | {"PAIRS": len(pairs), "ACTIVATION": activation}
+    return arguments, missing | {"PAIRS": len(pairs), "ACTIVATION": epilogue.activation}
 
 
 def mapped(
