@@ -111,7 +111,11 @@ def _max_pool_backward(call: Call) -> Run:
 
 
 def _adaptive_max_pool_backward(call: Call) -> Run:
-    return _lifted(call, getattr(aten, f"adaptive_max_pool{_planes(call)}d_backward").default)
+    backward = getattr(aten, f"adaptive_max_pool{_planes(call)}d_backward").default
+    if call.problem.rank < 3:
+        return _lifted(call, backward)
+    # In 3d ATen reads the indices as if they were contiguous.
+    return _lifted(call, lambda dy, x, indices: backward(dy, x, indices.contiguous()))
 
 
 def _avg_pool_backward(call: Call) -> Run:

@@ -64,6 +64,18 @@ def test_what_no_kernel_does_has_no_row(line):
     assert direct(parse(line).call) is None
 
 
+@pytest.mark.parametrize("op", ["adaptive_max_pool", "max_pool"])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_indices_may_lie_in_any_order(op, rank):
+    """ATen's kernel of three axes reads adaptive pools' indices as if they were contiguous."""
+    sizes = {"adaptive_max_pool": "o1x1x2", "max_pool": "f1x1x2"}[op].replace("1x", "", 3 - rank)
+    memory = {2: "nhwc", 3: "ndhwc"}[rank]
+    case = parse(f"{op}.backward:n1c2_i{'1x' * (rank - 1)}3_{sizes}:mem=indices.{memory}")
+    arrays = operands(case)
+    (dx,) = backend.bind(case.call)(*map(to_torch, arrays))
+    assert judge(case.call, arrays, [to_numpy(dx)], backend.numerics(case.call))
+
+
 @pytest.mark.parametrize("said", ["tf32", "bf16"])
 def test_a_weaker_product_that_the_process_allows_is_not_taken(said, monkeypatch):
     read = torch._C._get_fp32_precision_getter
