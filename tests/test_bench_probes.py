@@ -241,6 +241,7 @@ def test_the_kernels_of_the_probes_compile_for_hopper():
     from triton.compiler import ASTSource
 
     from convref_bench import probe_kernels
+    from convref_triton import aot
 
     blocks = {"R": 3, "S": 3, "STRIDE": 1, "PAD": 1, "BLOCK_M": 128, "BLOCK_K": 128, "BLOCK_C": 64}
     names = ("x", "w", "y", "N", "C", "H", "W", "K", "P", "Q")
@@ -249,7 +250,6 @@ def test_the_kernels_of_the_probes_compile_for_hopper():
     attrs = {(i,): [["tt.divisibility", 16]] for i in (0, 1, 2, 4, 7)}
     source = ASTSource(probe_kernels.flat_fprop, signature, blocks, attrs)
     for warps in islice(flat_loop.WARPS, 2):
-        made = triton.compile(
-            source, GPUTarget("cuda", 90, 32), {"num_warps": warps, "num_stages": 3}
-        )
+        options = aot.OPTIONS | {"num_warps": warps, "num_stages": 3}
+        made = triton.compile(source, GPUTarget("cuda", 90, 32), options)
         assert "wgmma.mma_async" in made.asm["ptx"]

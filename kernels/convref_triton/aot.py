@@ -34,6 +34,8 @@ from .carried import Carried
 from .specialise import Specialisation
 
 ARCHS = ("sm_90", "sm_80", "gfx942")  # what the kernels are held to; others compile too
+# Triton 3.10 will round a product before it is added, unless told; 3.9 warns of that.
+OPTIONS = {"enable_fp_fusion": True}
 
 
 class CompileError(RuntimeError):
@@ -133,11 +135,12 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     signature = dict(specialisation.signature)
     source = _language(kernel)(kernel, signature, constants, dict(specialisation.attributes))
     hits: list[bool] = []
+    options = {**OPTIONS, **specialisation.options}
     start = time.perf_counter()
     with triton.knobs.compilation.scope(), _caught() as said:
         triton.knobs.compilation.listener = lambda **told: hits.append(told["cache_hit"])
         try:
-            made = triton.compile(source, target=goal, options=dict(specialisation.options))
+            made = triton.compile(source, target=goal, options=options)
         except Exception as error:  # whatever a pass, the assembler or the front end raises
             refused = error
         else:

@@ -24,6 +24,14 @@ FOLDER = Path(__file__).parent
 FEATURES = {"sm_90": "sm_90a"}  # what the assembler is told: warp groups are of that very card
 
 
+def assembler(arch: str) -> str:
+    """Return the path of the ptxas that Triton assembles for an architecture of NVIDIA with."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    path: str = get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
+    return path
+
+
 @dataclass(frozen=True, eq=False)
 class Carried:
     """A compiled kernel, in the place of a `triton.runtime.JITFunction`.
@@ -60,13 +68,11 @@ class Carried:
         subprocess.CalledProcessError
             If the assembler refuses the PTX; its `stderr` says why.
         """
-        import triton
-
-        tool = triton.knobs.nvidia.ptxas.path
         with tempfile.TemporaryDirectory() as folder:
             text, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
             text.write_text(self.ptx, "utf-8")
-            words = [tool, f"--gpu-name={FEATURES.get(arch, arch)}", str(text), "-o", str(code)]
+            goal = f"--gpu-name={FEATURES.get(arch, arch)}"
+            words = [assembler(arch), goal, str(text), "-o", str(code)]
             subprocess.run(words, check=True, capture_output=True, text=True)
             return code.read_bytes()
 

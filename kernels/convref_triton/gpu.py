@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError, UnsupportedError, message
 from convref_driver import (
@@ -45,6 +46,8 @@ PARAMETERS = {
     "fp64": "f64",
     **{code: code for code in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
 }
+# Of a descriptor that is no tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
+FLAGS = (False,) * len(fields(TensorDescriptor)[4:])
 FILTER = "w"  # the operand that stays what it is over many calls
 KEPT = 4096  # plans, and tensor maps of an argument
 
@@ -373,7 +376,7 @@ def _expanded(kind: str, has_maps: bool) -> tuple[str, ...]:
     # As Triton takes a descriptor apart: a map, or the tensor and how it is padded; its geometry.
     told = re.search(r"input_rank=(\d+)", kind)  # where it is not that of the box
     rank = int(told[1]) if told else kind.partition("]")[0].count(",") + 1
-    head = ("tensormap",) if has_maps else ("ptr", *("i64",) * (2 * rank), "bool")
+    head = ("tensormap",) if has_maps else ("ptr", *("i64",) * (2 * rank), *("bool",) * len(FLAGS))
     return (*head, *("i32",) * rank, *("i64",) * rank)
 
 
@@ -387,7 +390,7 @@ def arguments(compiled: aot.Compiled, launch: Launch) -> list[Any]:
         value = given[name]
         if isinstance(value, Descriptor):
             geometry = (*value.shape, *value.strides)
-            head = (value,) if has_maps else (value.slot, *geometry, False)
+            head = (value,) if has_maps else (value.slot, *geometry, *FLAGS)
             values += [*head, *geometry]
         elif kind != "constexpr":
             values.append(0 if value is None else value)

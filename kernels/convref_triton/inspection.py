@@ -22,6 +22,7 @@ from convref.backends import Inspected
 
 from . import aot, layouts
 from .aot import Compiled
+from .carried import assembler
 from .launch import Launch, Plan
 from .specialise import specialise
 
@@ -273,7 +274,7 @@ def _serialised(compiled: Compiled) -> str:
         file.write(compiled.asm["ptx"])
         file.flush()
         arch = f"--gpu-name={compiled.arch}a"  # wgmma is a feature of this very architecture
-        call = [triton.knobs.nvidia.ptxas.path, "-v", arch, file.name, "-o", os.devnull]
+        call = [assembler(compiled.arch), "-v", arch, file.name, "-o", os.devnull]
         said = subprocess.run(call, check=True, capture_output=True, text=True).stderr
     found = re.search(
         r"\((C\d+)\)[^\n]*?serialized (due to [^\n]*?)( in the function|$)", said, re.M

@@ -20,6 +20,7 @@ import triton
 
 from convref.errors import ConvrefError
 from convref_triton import aot
+from convref_triton.carried import assembler
 from convref_triton.launch import Descriptor, Launch, Slot
 from convref_triton.specialise import specialise
 
@@ -68,7 +69,7 @@ def empty_cache(monkeypatch):
     [
         ("sm_90", "ptx", ".target sm_90a", b"\x7fELF"),
         ("sm_80", "ptx", ".target sm_80", b"\x7fELF"),
-        ("gfx942", "amdgcn", "amdgcn-amd-amdhsa--gfx942", b"\x7fELF"),
+        ("gfx942", "amdgcn", '-gfx942"', b"\x7fELF"),
     ],
 )
 def test_every_architecture(arch, text, needle, magic):
@@ -190,6 +191,7 @@ DOUBLE = """
 import sys
 import aot_kernels
 from convref_triton import aot
+from convref_triton.carried import assembler
 from convref_triton.launch import Launch, Slot
 from convref_triton.specialise import specialise
 def double(warps):
@@ -211,9 +213,10 @@ def endless(tmp_path):
     """Return (a process whose two workers run assemblers without end, those processes)."""
     told, ptxas = tmp_path / "told", tmp_path / "ptxas"
     told.touch()
-    ptxas.write_text(ENDLESS.format(ptxas=triton.knobs.nvidia.ptxas.path, told=told), "utf-8")
+    ptxas.write_text(ENDLESS.format(ptxas=assembler("sm_90"), told=told), "utf-8")
     ptxas.chmod(0o755)
-    env = {**ENVIRONMENT, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_PTXAS_PATH": str(ptxas)}
+    env = {**ENVIRONMENT, "TRITON_CACHE_DIR": str(tmp_path)}
+    env |= dict.fromkeys(("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"), str(ptxas))
     command = [sys.executable, "-c", MANY]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as child:
         try:

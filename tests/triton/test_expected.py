@@ -111,6 +111,7 @@ def test_every_configuration_compiles_and_meets_its_columns(arch):
         held(specimen, found)
 
 
+@pytest.mark.skipif(not OURS, reason="the marks are of what Triton 3.6 makes")
 @pytest.mark.parametrize(("kernel", "pass_"), MARKS, ids=[" ".join(pair) for pair in MARKS])
 def test_the_marks_are_met(kernel, pass_):
     call = parse(f"conv.{pass_}:n8c256k256_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc").call

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import aot_kernels
 import pytest
+import triton
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -305,6 +306,9 @@ def test_what_the_command_cannot_show(arguments, text):
     assert str(error).startswith(text)
 
 
+@pytest.mark.skipif(
+    not triton.__version__.startswith("3.6."), reason="another Triton's products need not wait"
+)
 def test_why_products_wait_is_told_in_ptxas_own_words():
     """Triton asks for one product in flight; ptxas finds the sums touched in between."""
     line = "conv.fprop:n8c128k128_i28x28_f1x1:bias=0:dt=bf16:mem=nhwc"

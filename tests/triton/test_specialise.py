@@ -16,6 +16,7 @@ from triton.runtime.jit import create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError
+from convref_triton import aot
 from convref_triton.launch import Descriptor, Launch, Slot
 from convref_triton.specialise import specialise
 
@@ -89,7 +90,7 @@ def tritons(launch):
     kernel = launch.kernel
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
     given = {**launch.constants, **{k: argument(v) for k, v in launch.arguments.items()}}
-    options = {"num_warps": launch.warps, "num_stages": launch.stages}
+    options = aot.OPTIONS | {"num_warps": launch.warps, "num_stages": launch.stages}
     bound, specialization, rest = bind(**given, **options)
     return kernel._pack_args(backend, {**rest}, bound, specialization, rest)
 
