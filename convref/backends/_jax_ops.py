@@ -71,15 +71,16 @@ def _unlike_resize(call: Call) -> str | None:
         doubtful = any(map(may_round_elsewhere, problem.axes))
         return "positions in float32 may round to another element" if doubtful else None
     if problem.mode == "area":
-        divided = all(size % out == 0 for size, out in zip(problem.input, problem.output))
-        return None if divided else "jax.image.resize weighs by area what torch takes whole"
-    if problem.mode == "cubic":
+        if any(size % out for size, out in zip(problem.input, problem.output)):
+            return "jax.image.resize weighs by area what torch takes whole"
+    elif problem.mode == "cubic":
         known = ((-0.5, True), (-0.75, False)) if not problem.antialias else ((-0.5, True),)
         if (problem.a, problem.exclude) not in known:
             return "jax.image.resize has a = -0.5 without what lies outside, or -0.75 with it"
     elif problem.antialias and not problem.exclude:
         return "jax.image.resize leaves out what lies outside"
-    return None
+    method = _method(problem)
+    return None if _has(method) else f"jax.image.resize of JAX {jax.__version__} has no {method}"
 
 
 def _unlike_windows(call: Call) -> str | None:
@@ -226,11 +227,23 @@ def _avg_pool(call: Call, given: Given) -> Given:
 _METHODS = {"nearest": "nearest", "linear": "linear", "area": "area"}
 
 
+def _method(problem: Any) -> str:
+    return _METHODS.get(problem.mode) or ("cubic" if problem.exclude else "cubic-pytorch")
+
+
+def _has(method: str) -> bool:
+    """Return whether this JAX resizes so: before 0.10 it has neither area nor cubic-pytorch."""
+    try:
+        jax.image.ResizeMethod.from_string(method)
+    except ValueError:
+        return False
+    return True
+
+
 def _resize(call: Call, given: Given) -> Given:
     problem: Any = call.problem
-    method = _METHODS.get(problem.mode) or ("cubic" if problem.exclude else "cubic-pytorch")
     resized = partial(jax.image.resize, antialias=problem.antialias)
-    y = resized(given["x"], problem.shape("y"), method, precision=lax.Precision.HIGHEST)
+    y = resized(given["x"], problem.shape("y"), _method(problem), precision=lax.Precision.HIGHEST)
     return {"y": y}
 
 
