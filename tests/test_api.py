@@ -11,6 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
 import torch
 
 import convref

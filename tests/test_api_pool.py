@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+
+pytest.importorskip("torch", reason="torch is not installed")
+
 import torch
 import torch.nn.functional as F
-from numpy.testing import assert_array_equal
 
 import convref
 from convref import UnsupportedError

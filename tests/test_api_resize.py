@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import onnx.reference
 import pytest
-import torch
-import torch.nn.functional as F
 from numpy.testing import assert_array_equal
 from onnx import TensorProto, helper
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+import torch.nn.functional as F
 
 import convref
 from convref import UnsupportedError

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
 import torch
 
 import convref

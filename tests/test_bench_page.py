@@ -1,6 +1,5 @@
 """What was kept of a card becomes part of a page; what was not measured is named."""
 
-import importlib.util
 import re
 
 import pytest
@@ -66,6 +65,7 @@ ROWS = [
 @pytest.fixture
 def folder(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("triton", reason="triton is not installed")
     for row in ROWS:
         records.append(tmp_path / "gpu.jsonl", row)
     (tmp_path / "figures").mkdir()
@@ -103,7 +103,6 @@ def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
 
 
 def test_losses_say_what_was_lost_against_what_and_what_the_estimate_waits_for(folder):
-    pytest.importorskip("triton")
     (row,) = [row for row in made(folder).splitlines() if "`sm90_xmma`" in row]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:4] == ["0.50", "tma 128x128x64", "`sm90_xmma`"]
@@ -120,8 +119,7 @@ def test_what_is_right_and_wrong_stands_first(folder):
     for told in ("| triton | bf16 | 512 | -12.5 | 30 |", "| bfloat16 | 8 | 3 | 1 of 1 |"):
         assert told in text
     assert "| yolo11n 640 | 16 | auto | 812 | 1.07 |" in text
-    if importlib.util.find_spec("triton"):
-        assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", text)
+    assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", text)
     assert "Not measured on this card: fused epilogues against cuDNN's; regret of the" in text
 
 

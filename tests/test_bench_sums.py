@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 
 from convref import oracle
@@ -11,6 +10,8 @@ from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 
 pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
 
 from convref_bench import sums
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
 
 import convref
 from convref import ConvrefError, api

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
 
 import convref
 from convref import UnsupportedError, parse

@@ -74,6 +74,7 @@ def test_loops_within_the_bounds_of_both(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_torch_within_both_bounds(op):
+    pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch import backend
 
     seen: Counter[str] = Counter()
@@ -170,12 +171,12 @@ def test_double_backward_is_the_gradient_of_backward(op, dual_numbers, derivativ
             return
         given = dict(zip(call.roles, operands(case)))
         ddy, dx = evaluate(call, *given.values())
+        if any(v != v for v in ddy.ravel()):
+            return
         dots = {role: given[role][..., ::-1] + 1 for role in ("dy", "x")}
         moved = [dual_numbers.make(given[role], dots[role]) for role in ("dy", "x")]
         arrays = backward_operands(call, given, *moved)
         (first,) = loops.FORMULAS[op, "backward"](sibling(call, "backward"), *arrays)
-        if any(v != v for v in ddy.ravel()):
-            return
         along = inner(ddy, dots["dy"]) + inner(dx, dots["x"])
         assert inner(given["ddx"], dual_numbers.tangent(first)) == along, str(case)
 

@@ -105,6 +105,7 @@ def test_norm_1_is_rational(checks, pass_, dtype):
 @pytest.mark.parametrize("op", GROUPS["pool"])
 def test_torch_within_both_bounds(op):
     """Whatever torch computes as the rules say; float32 and 16 bits are the court's."""
+    pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch import backend
 
     seen: Counter[str] = Counter()
@@ -119,6 +120,7 @@ def test_torch_within_both_bounds(op):
 
 def test_torch_on_integers():
     """Integers wrap, means are cut toward zero, the least integer stands for nothing."""
+    pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch import backend
 
     for op in ("max_pool", "avg_pool"):

@@ -112,6 +112,7 @@ def test_jvp_is_the_forward_pass_on_dual_numbers():
 
 def test_torch_within_both_bounds():
     """Whatever torch computes as the rules say, in float64; other types are the court's."""
+    pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch import backend
 
     seen: Counter[tuple[str, str]] = Counter()
@@ -131,7 +132,7 @@ def test_nearest_is_torchs_to_the_bit_where_float32_rounds_across_an_integer():
 
     Some of ATen's kernels of rank 1 round on other ways, forward only; these are of images.
     """
-    import torch
+    torch = pytest.importorskip("torch", reason="torch is not installed")
 
     x = np.arange(2, dtype=np.float32)[None, None, None]
     for mode, coord, out in (("nearest", "asymmetric", 82), ("nearest-exact", "half_pixel", 41)):
