@@ -227,6 +227,10 @@ EXAMPLES = {
         "gelu.backward:n1c16_i15x13:approx=tanh:dt=f16:fill=wide:seed=42136",
         "silu.backward:n1c5_i1x2:dt=f16:fill=wide:seed=13041",
     ),
+    "jax-f16-logistic": (
+        "sigmoid.fprop:n1c9_i21x18:dt=f16:mem=x.nhwc.off3:fill=wide:seed=28228",
+        "silu.fprop:n1c12_i2:dt=f16:fill=wide:seed=49357",
+    ),
     "jax-tanh-second": ("tanh.double_backward:n1c1_i1:mask=01:fill=normal:seed=422",),
     "jax-grouped-nonfinite": ("conv.fprop:n1c2k2g2_i1_f1:dt=f64:fill=nan",),
     "jax-grouped-wgrad-nonfinite": (

@@ -101,10 +101,11 @@ def numerics(call: Call) -> Numerics:
     """Return the declared model: docs/judge.md says where each number comes from."""
     model = "rn64" if call.dtype == "f64" else "rn32"
     stages = _stages(call) if call.dtype in ("f16", "bf16") else 0
+    flushes = call.dtype != "f16"  # what is subnormal there is normal in float32
     if call.op != "resize" or call.problem.mode == "nearest":
-        return Numerics(model, stages=stages, ftz=True)
+        return Numerics(model, stages=stages, ftz=flushes)
     weights = dtypes.number(call.dtype).u if call.dtype != "f64" else 0.0
-    return Numerics(model, stages=stages, ftz=True, positions=2.0**-53, weights=weights)
+    return Numerics(model, stages=stages, ftz=flushes, positions=2.0**-53, weights=weights)
 
 
 def _stages(call: Call) -> int:

@@ -110,3 +110,13 @@ def test_operands_that_do_not_fit_are_refused(change):
         backend.run(case.call, x, change(w), b)
     with pytest.raises(ConvrefError, match="b is None, needs"):
         backend.run(case.call, x, w, None)
+
+
+def test_float16_keeps_its_subnormals():
+    """They are normal in float32: to allow a flush to 6e-5 for each product would hide mistakes."""
+    case = parse("conv.fprop:n1c9k1_i4_f1:dt=f16:bias=0:fill=subnormal")
+    given, numerics = operands(case), backend.numerics(case.call)
+    (y,) = backend.run(case.call, *given)
+    assert judge(case.call, given, (np.asarray(y),), numerics)
+    flushed = np.zeros(case.call.problem.shape("y"), np.float16)
+    assert judge(case.call, given, (flushed,), numerics).kind == "wrong"

@@ -72,6 +72,19 @@ def test_loops_within_the_bounds_of_both(op):
     campaign(check, op, "f64", ["normal", "positive", "int"])
 
 
+# Of a slope of 0, and of the weight of a class without targets, the loops have rules of their own.
+@pytest.mark.parametrize("op", sorted({*OPS} - {"leaky_relu", "cross_entropy"}))
+def test_the_judge_passes_loops_at_infinities_and_nan(op):
+    def check(case):
+        given = operands(case)
+        with np.errstate(all="ignore"):
+            found = loops.FORMULAS[op, case.call.pass_](case.call, *given)
+        verdict = judge(case.call, given, found, Numerics("rn64"))
+        assert verdict, f"{case}: {verdict.reason}"
+
+    campaign(check, op, "f64", ["nan", "inf"])
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_torch_within_both_bounds(op):
     pytest.importorskip("torch", reason="torch is not installed")

@@ -72,8 +72,10 @@ def _gelu(x: Any, problem: Problem) -> Triple:
 
 def _hardswish(x: Any, problem: Problem) -> Triple:
     nothing, one = _number(0, x), _number(1, x)
+    if x != x:
+        return x, x, x
     if x <= -3:
-        return nothing, nothing, nothing
+        return x * nothing, nothing, nothing
     if x >= 3:
         return x, one, nothing
     return x * (x + 3) / 6, (2 * x + 3) / 6, one / 3
