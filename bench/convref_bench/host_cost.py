@@ -48,8 +48,6 @@ def measured(folder: Path, line: str) -> dict[str, float]:
     import torch
 
     from convref.line import parse
-    from convref_driver import stub
-    from convref_driver.library import LIBRARY
     from convref_triton import geometry, gpu
     from convref_triton.interpreter import TYPES
     from convref_triton.launch import Launch
@@ -62,17 +60,7 @@ def measured(folder: Path, line: str) -> dict[str, float]:
         role: torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype][0])
         for role, t in lying.items()
     }
-    driver = stub.Stub(folder / LIBRARY)
-    driver.quiet()
-    device = gpu.Device(
-        torch.device("cpu"),
-        "sm_90",
-        driver,
-        lambda: STREAM,
-        lambda: True,
-        contextlib.nullcontext,
-        lambda: False,
-    )
+    device = _stand_in(folder)
     made = plan(call, lying)
     ready = gpu.prepare(made, device)
     operands = [tensors[role] for role in ready.roles]
@@ -86,7 +74,7 @@ def measured(folder: Path, line: str) -> dict[str, float]:
         f"  of that {len(made.buffers)} allocations": lambda: _allocate(ready),
         f"  of that {len(kept)} addresses": lambda: [tensor.data_ptr() for tensor in kept],
         f"  of that {len(steps)} launches": lambda: _all(steps, kept, addresses),
-        "  one bare call of the driver": _bare(driver, launches[0], device),
+        "  one bare call of the driver": _bare(device.driver, launches[0], device),
         "finding what was prepared": lambda: gpu.prepare(made, device),
         "key of the operands: shapes, strides, alignment": lambda: hash(
             tuple((t.shape, t.stride(), t.data_ptr() % 16 == 0) for t in operands)
@@ -95,6 +83,27 @@ def measured(folder: Path, line: str) -> dict[str, float]:
         **_tritons(launches[0], {**tensors, **dict(zip(made.buffers, results))}),
     }
     return {name: _best(work) for name, work in rows.items()}
+
+
+def _stand_in(folder: Path) -> Any:
+    """Return a device whose driver is the quiet stand-in for libcuda of a folder."""
+    import torch
+
+    from convref_driver import stub
+    from convref_driver.library import LIBRARY
+    from convref_triton import gpu
+
+    driver = stub.Stub(folder / LIBRARY)
+    driver.quiet()
+    return gpu.Device(
+        torch.device("cpu"),
+        "sm_90",
+        driver,
+        lambda: STREAM,
+        lambda: True,
+        contextlib.nullcontext,
+        lambda: False,
+    )
 
 
 def _best(work: Callable[[], Any], count: int = 100) -> float:

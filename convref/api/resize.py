@@ -55,6 +55,19 @@ def _checked(where: str, output: Sizes) -> Sizes:
     return output
 
 
+def _kind(where: str, mode: Any, rank: int) -> str:
+    """Return the mode of a problem that PyTorch's name stands for in this rank."""
+    if not isinstance(mode, str) or mode not in MODES:
+        known = ", ".join(MODES)
+        text = f"mode is {shorten(repr(mode))}, needs one of {known}"
+        raise ConvrefError(message(where, text))
+    kind, ranks = MODES[mode]
+    if rank not in ranks:
+        text = f"mode {mode} has {rank} spatial axes, needs {ranks[0]}"
+        raise ConvrefError(message(where, text))
+    return kind
+
+
 def _interpolation(
     where: str,
     n: int,
@@ -67,14 +80,7 @@ def _interpolation(
     recompute: Any,
     antialias: Any,
 ) -> Problem:
-    if not isinstance(mode, str) or mode not in MODES:
-        known = ", ".join(MODES)
-        text = f"mode is {shorten(repr(mode))}, needs one of {known}"
-        raise ConvrefError(message(where, text))
-    kind, ranks = MODES[mode]
-    if len(input) not in ranks:
-        text = f"mode {mode} has {len(input)} spatial axes, needs {ranks[0]}"
-        raise ConvrefError(message(where, text))
+    kind = _kind(where, mode, len(input))
     smooth = kind in ("linear", "cubic")
     if align_corners is not None and not smooth:
         raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
