@@ -212,6 +212,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
     Wrong("conv2d", {"stride": (1, 2.5)}, ("stride[1] is 2.5", "needs an integer")),
     Wrong("conv2d", {"stride": np.array(1.0)}, ("stride is array(1.)", "needs an integer")),
     Wrong("conv2d", {"stride": {1: 1}}, ("stride is {1: 1}", "needs an integer")),
+    Wrong("conv2d", {"stride": {2, 1}}, ("stride is {1, 2}", "needs an integer")),
     Wrong("conv2d", {"stride": 10**30}, ("stride is 1000", "needs at most 2**40")),
     Wrong("conv2d", {"stride": 10**5000}, ("stride is", "needs at most 2**40"), label="huge"),
     Wrong("conv2d", {"dilation": 2**62}, ("dilation is 4611686018427387904", "at most 2**40")),

@@ -426,7 +426,7 @@ def test_one_message_form():
     form = r"conv\.backward: grad_output has Q=7, needs 8 \((conv\.backward:\S+)\)"
     line = re.fullmatch(form, text)
     assert line
-    assert parse(line[1]).call.problem.output == (8,)
+    assert (parse(line[1]).call.problem.output, parse(line[1]).call.dtype) == ((8,), "f64")
 
 
 # Cost.

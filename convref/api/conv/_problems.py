@@ -94,10 +94,11 @@ def prepare_conv(
     layout = _layout(where, rank, settings)
     seen = {role: _seen(role, fact, layout, unbatched) for role, fact in found.items()}
     problem = _problem(where, rank, seen, settings)
+    absent = Spec(found["x"].dtype, device=found["x"].device)
     call = _call(where, pass_, problem, list(seen), mask, settings.math)
+    call = replace(call, specs=(absent,))
     for role, fact in seen.items():
         same_sizes(where, call, role, fact.shape, _axes(call, role))
-    absent = Spec(found["x"].dtype, device=found["x"].device)
     specs = tuple(spec_of(call, r, seen[r]) if r in seen else absent for r in roles)
     identity = not unbatched and all(
         layout.axes(role) == tuple(range(len(layout.axes(role)))) for role in found
