@@ -126,3 +126,15 @@ def test_a_named_backend_refuses_what_it_cannot() -> None:
         convref.max_pool2d(X, 3, padding=((1, 0), (0, 0)), backend="torch")
     with pytest.raises(UnsupportedError, match="ATen has no dilation in avg_pool"):
         convref.avg_pool2d(X, 2, dilation=2, backend="torch")
+
+
+ARGUMENTS = [  # arguments, what the TypeError says
+    ((np.ones((1, 1, 4, 4)),), r"^max_pool2d\(\) missing a required argument: 'kernel_size'$"),
+    ((np.ones((1, 1, 4, 4)), *range(9)), r"^max_pool2d\(\) too many positional arguments$"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), ARGUMENTS)
+def test_arguments_that_do_not_fit_are_told_of_the_function_that_was_called(arguments, text):
+    with pytest.raises(TypeError, match=text):
+        convref.max_pool2d(*arguments)

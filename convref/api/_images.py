@@ -32,7 +32,11 @@ def ranked(
 def _of_rank(function: Callable[Concatenate[int, P], R], rank: int) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        return function(rank, *args, **kwargs)
+        try:
+            return function(rank, *args, **kwargs)
+        except TypeError:
+            _bind(named, args, kwargs)  # or the text names what nobody called
+            raise
 
     named: Any = call
     named.__name__ = named.__qualname__ = function.__name__.lstrip("_").replace("Nd", f"{rank}d")
@@ -41,6 +45,14 @@ def _of_rank(function: Callable[Concatenate[int, P], R], rank: int) -> Callable[
     named.__signature__ = without.replace(parameters=kept)
     del named.__wrapped__  # or the rank would be shown again
     return call
+
+
+def _bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise a TypeError, in the words of the function's own signature, if arguments do not fit."""
+    try:
+        signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{function.__name__}() {error}") from None
 
 
 def prepare_images(
