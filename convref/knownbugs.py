@@ -8,9 +8,10 @@ BACKEND is a backend's name; with ``.raw`` behind it only the court's view of it
 convref's own edge rules do not protect. A TERM is ``FIELD OP LITERAL`` with OP out of
 ``= != < <= > >= in``; a call lies in the region if all of them hold. Nothing is evaluated.
 
-    op pass dt math mode coord      texts, as in the line; "" where an op has none
+    op pass dt math mode coord near red     texts, as in the line; "" where an op has none
     rank t flip bias g n c k cg kg      numbers; cg and kg are channels in a group
-    aa ceil cip             numbers: antialias, and two switches of pools; 0 where there are none
+    aa xo ceil cip div      numbers: switches of a resize, and of pools; 0 where there are none
+    size                    number: elements of the image
     dim                     number: the axis of a softmax; -1 where there is none
     i s d f o op lo hi ...  one number per axis, asked as any.s, all.s, w.s, h.s or d.s
     want.dx given.b_dot     whether a result is asked for, or an operand is there: 0 or 1
@@ -29,6 +30,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,8 @@ _TEXTS: dict[str, Callable[[Call], str]] = {
     "math": lambda call: call.math,
     "mode": lambda call: getattr(call.problem, "mode", ""),
     "coord": lambda call: getattr(call.problem, "coord", ""),
+    "near": lambda call: getattr(call.problem, "near", ""),
+    "red": lambda call: getattr(call.problem, "reduction", ""),
 }
 _NUMBERS: dict[str, Callable[[Call], int]] = {
     "rank": lambda call: call.problem.rank,
@@ -74,8 +78,11 @@ _NUMBERS: dict[str, Callable[[Call], int]] = {
     "flip": lambda call: int(getattr(call.problem, "flip", False)),
     "bias": lambda call: int(getattr(call.problem, "bias", False)),
     "aa": lambda call: int(getattr(call.problem, "antialias", False)),
+    "xo": lambda call: int(getattr(call.problem, "exclude", False)),
     "ceil": lambda call: int(getattr(call.problem, "ceil", False)),
     "cip": lambda call: int(getattr(call.problem, "include_pad", False)),
+    "div": lambda call: getattr(call.problem, "divisor", 0),
+    "size": lambda call: prod(call.problem.shape("x")),
     "dim": lambda call: getattr(call.problem, "dim", -1),
 }
 # One number per axis: sizes as in the line, and what follows from them.
@@ -236,13 +243,8 @@ def parse_regions(text: str, source: str = "known bugs") -> tuple[Region, ...]:
     >>> region.contains(parse("conv.fprop:n1c1k1_i3x3_f1_s1x2")), region.id
     (True, 'b1')
     """
-    lines = text.splitlines()
-    if len(text) > MAX_BYTES or len(lines) > MAX_LINES:
-        raise ConvrefError(message(source, f"has more than {MAX_BYTES >> 20} MiB of text"))
     found: dict[str, Region] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in _rows(source, text):
         where = f"{source}, line {number}"
         region = _region(where, line)
         if region.id in found:
@@ -260,12 +262,15 @@ def _region(where: str, line: str) -> Region:
     for what, pattern, value in (("id", _ID, name), ("link", _LINK, link)):
         if not pattern.fullmatch(value):
             raise ConvrefError(message(where, f"{what} is {shorten(repr(value), 60)}"))
+    raw = backend.endswith(".raw")
+    return Region(name, backend.removesuffix(".raw"), raw, _terms(where, terms), link, note)
+
+
+def _terms(where: str, terms: str) -> tuple[Term, ...]:
     texts = [term.strip() for term in terms.split(",")]
     if not 1 <= len(texts) <= MAX_TERMS:
         raise ConvrefError(message(where, f"has {len(texts)} terms, needs 1 to {MAX_TERMS}"))
-    raw = backend.endswith(".raw")
-    read = tuple(_term(where, term) for term in texts)
-    return Region(name, backend.removesuffix(".raw"), raw, read, link, note)
+    return tuple(_term(where, term) for term in texts)
 
 
 def _term(where: str, text: str) -> Term:
@@ -300,6 +305,55 @@ def _kind(scope: str, name: str) -> type | None:
     if name in _TEXTS or name == "fill":
         return str
     return int if name in _NUMBERS else None
+
+
+def refusals(text: str, source: str = "refusals") -> Callable[[Call], str | None]:
+    """Return what says why a backend cannot do a call: the ``supports`` of a table.
+
+    Parameters
+    ----------
+    text : str
+        A line for each reason, ``TERM, TERM | REASON``, with the terms of known bugs; the first
+        line that contains a call counts.
+    source : str
+        Where the text is from, for messages.
+
+    Raises
+    ------
+    ConvrefError
+        Naming the line that is malformed.
+
+    Examples
+    --------
+    >>> supports = refusals("op = conv, flip = 1 | flips no filter")
+    >>> from convref.line import parse
+    >>> supports(parse("conv.fprop:n1c1k1_i3_f2:flip=1").call)
+    'flips no filter'
+    >>> supports(parse("conv.fprop:n1c1k1_i3_f2").call) is None
+    True
+    """
+    rows = [_refusal(f"{source}, line {i}", line) for i, line in _rows(source, text)]
+    return lambda call: next((row.note for row in rows if row.contains(call)), None)
+
+
+def _refusal(where: str, line: str) -> Region:
+    terms, bar, reason = line.partition("|")
+    if not bar or not reason.strip():
+        raise ConvrefError(message(where, "has no reason, needs TERMS | REASON"))
+    found = _terms(where, terms)
+    if any(term.field == "fill" or term.scope == "fp" for term in found):
+        raise ConvrefError(message(where, "asks for data or versions, needs terms of a call"))
+    return Region("", "", False, found, "-", reason.strip())
+
+
+def _rows(source: str, text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that say something, with their numbers."""
+    lines = text.splitlines()
+    if len(text) > MAX_BYTES or len(lines) > MAX_LINES:
+        raise ConvrefError(message(source, f"has more than {MAX_BYTES >> 20} MiB of text"))
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 
 from convref import dispatch, knownbugs, parse
 from convref.errors import ConvrefError
-from convref.knownbugs import known, parse_regions, regions, shipped
+from convref.knownbugs import known, parse_regions, refusals, regions, shipped
 
 FACTS = {"onednn": "on"}
 
@@ -75,7 +75,44 @@ def test_switches_of_a_pool():
     line = "avg_pool.fprop:n1c1_i5_f3_s2_p1:ceil=1"
     assert contains("ceil = 1, cip = 1", line)
     assert contains("ceil = 0, cip = 0", line.replace("ceil=1", "cip=0"))
-    assert contains("ceil = 0, cip = 0", LINE)
+    assert contains("ceil = 0, cip = 0, div = 0, size = 280", LINE)
+    assert contains("div = 3, size = 5", line + ":div=3")
+
+
+def test_words_of_some_families():
+    assert contains("near = floor, xo = 0", "resize.fprop:n1c1_i4_o2:mode=nearest:near=floor")
+    assert contains("near = float32, xo = 1, red =", "resize.fprop:n1c1_i4_o2:xo=1")
+    assert contains("red = sum", "cross_entropy.fprop:n1c2_i1:red=sum")
+
+
+def test_a_table_of_refusals_says_the_first_reason():
+    supports = refusals(
+        """
+        # what the library has not
+        op = conv, any.lo < 0 | crops nothing
+        op = conv, g >= 2 | has no groups, or | bars
+        """
+    )
+    reasons = [None, "crops nothing", "has no groups, or | bars", "crops nothing"]
+    for tail, reason in zip(("", "_p-1", "g2", "g2_p-1,0"), reasons):
+        head, _, padding = tail.partition("_")
+        line = f"conv.fprop:n1c2k2{head}_i9_f2" + (f"_{padding}" if padding else "")
+        assert supports(parse(line).call) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("op = conv", "refusals, line 1: has no reason"),
+        ("\nop = conv |", "refusals, line 2: has no reason"),
+        ("nothing = 3 | why", "nothing is no field"),
+        ("fill = nan | why", "asks for data or versions"),
+        ("n = 1, fp.cpu = x | why", "asks for data or versions"),
+    ],
+)
+def test_a_malformed_table_of_refusals_names_its_line(text, part):
+    with pytest.raises(ConvrefError, match=part):
+        refusals(text)
 
 
 def test_windows_in_padding_are_counted():
@@ -107,7 +144,7 @@ def test_a_call_has_no_data_and_a_backend_without_fingerprint_no_facts():
     [
         ("a | b | dt = f32 | -", "line 1: known bugs has 4"),
         ("\n# x\na | b | dt ~ f32 | - | n", "line 3: 'dt ~ f32'"),
-        ("a | b | size = 3 | - | n", "size is no field"),
+        ("a | b | weight = 3 | - | n", "weight is no field"),
         ("a | b | any.n = 3 | - | n", "any.n is no field"),
         ("a | b | any.__class__ = 3 | - | n", "any.__class__ is no field"),
         ("a | b | n = many | - | n", "many is no number for n"),
