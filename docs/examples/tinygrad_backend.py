@@ -6,17 +6,14 @@ Each op is tinygrad's function or layer of that name, and each derivative is tin
 """
 
 from importlib.metadata import version
-from math import prod
 
 import numpy as np
 from tinygrad import Context, Device, Tensor, dtypes, nn
 
 from convref import Numerics
-from convref.backends import contiguous
+from convref.backends import Autodiff
 from convref.dtypes import INTEGERS, numpy_dtype
-from convref.oracle import first_reads
-
-WITH_WEIGHTS = ("conv", "batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
+from convref.knownbugs import refusals
 
 
 def tensor(array):
@@ -25,9 +22,19 @@ def tensor(array):
     return Tensor(array)
 
 
-def numpy(result, code):
-    result = result.cast(dtypes.float32) if result.dtype == dtypes.bfloat16 else result
-    return result.numpy().astype(numpy_dtype(code))
+def numpy(result):
+    if result.dtype == dtypes.bfloat16:
+        return result.cast(dtypes.float32).numpy().astype(numpy_dtype("bf16"))
+    return result.numpy()
+
+
+def vjp(function, at, cotangents):
+    results = function(at)
+    total = sum((results[role] * dy).sum() for role, dy in cotangents.items())
+    return total.gradient(*at.values())
+
+
+TINYGRAD = Autodiff(tensor, numpy, vjp)
 
 
 def windows(problem):
@@ -40,7 +47,7 @@ def conv(problem, x, w, b):
     options = windows(problem) | {"groups": problem.groups}
     if problem.transposed:
         return {"y": x.conv_transpose2d(w, b, output_padding=problem.output_padding, **options)}
-    return {"y": x.conv2d(w, b, **options)}
+    return {"y": x.conv2d(w, b, **options).cast(x.dtype)}
 
 
 def max_pool(problem, x):
@@ -60,11 +67,18 @@ def resize(problem, x):
     return {"y": x.interpolate(problem.output, mode, align_corners=corners)}
 
 
-def batch_norm(problem, x, w, b, rmean=None, rvar=None):
+def affine(layer, x, w, b, shape):
+    """Give a layer weight and bias: it has both or none."""
+    layer.weight = Tensor.ones(shape, dtype=x.dtype) if w is None else w
+    layer.bias = Tensor.zeros(shape, dtype=x.dtype) if b is None else b
+    return layer
+
+
+def batch_norm(problem, x, w, b, rmean, rvar):
     training = hasattr(problem, "momentum")
     layer = nn.BatchNorm(problem.c, problem.eps, momentum=problem.momentum if training else 0)
-    layer.weight, layer.bias = w, b
-    kept = [b if a is None else a for a in (rmean, rvar)]
+    affine(layer, x, w, b, problem.c)
+    kept = [layer.bias if a is None else a for a in (rmean, rvar)]
     layer.running_mean, layer.running_var = (a.detach().clone() for a in kept)
     with Context(TRAINING=int(training)):
         y, (mean, variance) = layer(x), layer.calc_stats(x)
@@ -74,14 +88,12 @@ def batch_norm(problem, x, w, b, rmean=None, rvar=None):
 
 
 def group_norm(problem, x, w, b):
-    layer = nn.GroupNorm(problem.groups, problem.c, problem.eps)
-    layer.weight, layer.bias = w, b
+    layer = affine(nn.GroupNorm(problem.groups, problem.c, problem.eps), x, w, b, problem.c)
     return {"y": layer(x), **statistics(problem, x.reshape(problem.n, problem.groups, -1))}
 
 
 def layer_norm(problem, x, w, b):
-    layer = nn.LayerNorm(x.shape[1:], problem.eps)
-    layer.weight, layer.bias = w, b
+    layer = affine(nn.LayerNorm(x.shape[1:], problem.eps), x, w, b, x.shape[1:])
     return {"y": layer(x), **statistics(problem, x.reshape(problem.n, -1))}
 
 
@@ -126,52 +138,25 @@ OPS = {
 }
 EXPONENTIALS = ("sigmoid", "silu", "tanh", "gelu", "softmax", "log_softmax", "cross_entropy")
 STEPS = {"fprop": 12, "backward": 24, "double_backward": 48}  # more than a formula has here
-CONSTANTS = {  # operands without a derivative
-    "batch_norm": ("rmean", "rvar"),
-    "batch_norm_eval": ("rmean", "rvar"),
-    "max_unpool": ("indices",),
-    "cross_entropy": ("w", "target"),
-}
 
 
-def primals(call, given):
-    """Return what y is differentiated by; a linear op has the same derivative at zero."""
-    roles = "xwb" if call.op in WITH_WEIGHTS else "x"
-    return {role: given[role] if role in given else absent(call, role) for role in roles}
-
-
-def absent(call, role):
-    value = float(role == "w")
-    return tensor(np.full(call.problem.shape(role), value, numpy_dtype(call.dtype)))
-
-
-def forward(call, at, given):
-    return OPS[call.op](call.problem, **at, **{r: given.get(r) for r in CONSTANTS.get(call.op, ())})
-
-
-def fprop(call, given):
-    return forward(call, primals(call, given), given)
-
-
-def backward(call, given):
-    at = primals(call, given)
-    found = forward(call, at, given)["y"].gradient(*at.values(), gradient=given["dy"])
-    return {f"d{role}": gradient for role, gradient in zip(at, found)}
-
-
-def double_backward(call, given):
-    at = primals(call, given)
-    dy = given["dy"] if "dy" in given else absent(call, "y")
-    first = forward(call, at, given)["y"].gradient(*at.values(), gradient=dy)
-    outer = [given.get(f"dd{role}") for role in at]
-    total = sum((g * dd).sum() for g, dd in zip(first, outer) if dd is not None)
-    if all(dd is None for dd in outer):
-        return {f"d{role}": a.zeros_like() for role, a in at.items()} | {"ddy": dy.zeros_like()}
-    second = total.gradient(dy, *at.values())
-    return dict(zip(("ddy", *(f"d{role}" for role in at)), second))
-
-
-PASSES = {"fprop": fprop, "backward": backward, "double_backward": double_backward}
+supports = refusals("""
+dt != f16, dt != bf16, dt != f32, dt != f64, op != conv | only floats are called
+dt in f80 c64 c128 c160 obj | tinygrad has no such type
+dt in i8 i16 i32 i64 u8 u16 u32 u64, pass != fprop | integers are only convolved here
+math != ieee | the processor computes as it does
+op = conv, flip = 1 | tinygrad flips no filter
+op = conv, t = 1, k = 0 | tinygrad has no transposed convolution without outputs
+op != conv, size = 0 | tinygrad's layers need elements
+op in batch_norm batch_norm_eval group_norm layer_norm, dt in f16 bf16 | statistics are rounded
+op = avg_pool, div != 0 | tinygrad takes no divisor
+op in max_pool avg_pool, any.empty_windows >= 1 | a window reads no element
+op in leaky_relu hardswish, pass != fprop | tinygrad has another slope at the corners
+op = resize, mode != linear, mode != nearest | tinygrad has linear, nearest and nearest-exact
+op = resize, mode = linear, coord != half_pixel, coord != align_corners | no such coordinates
+op = resize, mode = nearest, near != float32 | tinygrad rounds positions in float32
+op = resize, aa = 1 | tinygrad has no antialias
+""")
 
 
 def sides(problem):
@@ -190,26 +175,8 @@ def unlike(call):
     problem = call.problem
     if any(-min(lo, 0) - min(hi, 0) > size for size, lo, hi in sides(problem)):
         return "tinygrad crops no more than there is"
-    if getattr(problem, "flip", False) or getattr(problem, "divisor", 0):
-        return "tinygrad flips no filter and takes no divisor"
-    if call.op == "conv":
-        empty = problem.transposed and not problem.k
-        return "tinygrad has no transposed convolution without outputs" if empty else None
-    if not prod(problem.shape("x")):
-        return "tinygrad's layers need elements"
-    if call.op in WITH_WEIGHTS and call.dtype in ("f16", "bf16"):
-        return "tinygrad keeps statistics in the type of the data"
-    if call.op in ("max_pool", "avg_pool") and min(map(min, map(first_reads, problem.axes))) < 0:
-        return "tinygrad says nothing of a window that reads no element"
-    if call.op in ("leaky_relu", "hardswish") and call.pass_ != "fprop":
-        return f"tinygrad has another slope at the corners of {call.op}"
-    if call.op == "cross_entropy" and problem.label_smoothing:
-        return "tinygrad smooths no labels where it ignores some"
-    if call.op == "resize":
-        kinds = {"linear": ("half_pixel", "align_corners")}
-        kinds["nearest"] = ("asymmetric", "half_pixel") if problem.near == "float32" else ()
-        if problem.coord not in kinds.get(problem.mode, ()) or problem.antialias or problem.scale:
-            return "tinygrad has linear, nearest and nearest-exact, and takes sizes"
+    if getattr(problem, "label_smoothing", 0) or getattr(problem, "scale", ()):
+        return "tinygrad smooths no labels where it ignores some, and resizes to sizes"
     return None
 
 
@@ -218,24 +185,12 @@ class Tinygrad:
     chunk = 64  # examples that a worker takes at a time: each is compiled
 
     def supports(self, call):
-        if call.op not in OPS or call.pass_ not in PASSES:
+        if call.op not in OPS or call.pass_ not in TINYGRAD.passes:
             return f"tinygrad has no {call.op}.{call.pass_}"
-        if call.dtype in INTEGERS and (call.op, call.pass_) != ("conv", "fprop"):
-            return "integers are only convolved here"
-        if call.dtype not in ("f16", "bf16", "f32", "f64", *INTEGERS):
-            return f"tinygrad has no {call.dtype}"
-        if call.math != "ieee" or {spec.device for spec in call.specs} != {"cpu"}:
-            return "only plain numbers in the memory of the host are called here"
-        return unlike(call)
+        return supports(call) or unlike(call)
 
     def run(self, call, *operands):
-        arrays = zip(call.roles, contiguous(call, operands))
-        given = {role: tensor(array) for role, array in arrays if array is not None}
-        found = PASSES[call.pass_](call, given)
-        return tuple(
-            numpy(found[role], call.dtype_of(role)) if role in call.wanted else None
-            for role in call.signature.results
-        )
+        return TINYGRAD.run(OPS[call.op], call, *operands)
 
     def numerics(self, call):
         if call.dtype in INTEGERS:
