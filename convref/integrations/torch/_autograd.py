@@ -38,6 +38,7 @@ _AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _BATCHED = torch._C._parse_dispatch_key("Batched")
 _TRANSFORMS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+_is_transformed = torch._C._are_functorch_transforms_active
 
 
 def invoke(how: How, *operands: Tensor | None) -> Tensors:
@@ -76,7 +77,7 @@ def below(how: How, operands: Tensors) -> Tensors:
     if _is_within_transform():  # the next level records for itself
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             return _below_autograd(how, operands)
-    if _is_plain(how.row.pass_, operands) and not all(t is None or t.is_meta for t in operands):
+    if _is_plain(how.row.pass_, operands):
         return compute(how, operands)
     return _below_autograd(how, operands)
 
@@ -116,8 +117,9 @@ def is_recorded(operands: Tensors) -> bool:
 
 def _is_within_transform() -> bool:
     """Return whether the dispatcher is at work on a custom op at one level of torch.func."""
-    active: bool = torch._C._are_functorch_transforms_active()
-    return active and bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS))
+    if not _is_transformed():  # nearly always, and each call asks
+        return False
+    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS))
 
 
 def _is_plain(pass_: str, operands: Tensors) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -89,7 +90,10 @@ class _Planned:
 
     def __init__(self, how: How, operands: Tensors) -> None:
         call = call_of(how, operands)
-        self.run = dispatch.plan(call, how.backend, "torch").bound()
+        if call.specs[0].device == "meta":
+            self.run: Any = partial(_without_data, how)
+        else:
+            self.run = dispatch.plan(call, how.backend, "torch").bound()
         given = zip(call.roles, operands)
         self.missing = tuple(
             (i, call.problem.shape(role))
@@ -125,6 +129,10 @@ def compute(how: How, operands: Tensors) -> Tensors:
             for result, layout in zip(found, planned.formats)
         ]
     )
+
+
+def _without_data(how: How, *operands: Tensor | None) -> Tensors:
+    return empty(how, operands)
 
 
 def _laid(result: Tensor, layout: torch.memory_format) -> Tensor:
