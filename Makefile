@@ -1,5 +1,5 @@
 # Everything a contributor runs. Each target installs what it needs into .venv, once for each
-# version of pyproject.toml and constraints.txt:  make check test lint docs bench gpu clean
+# version of pyproject.toml and constraints.txt:  make check test lint docs bench gpu low high clean
 #
 # PYTHON is the interpreter that .venv is made with (or, for `make gpu`, run with).
 
@@ -16,11 +16,15 @@ EXTRAS_lint := lint,test
 EXTRAS_docs := docs
 EXTRAS_bench := bench,torch
 
+# Of the suite at both ends; HOLD names what stays at one version there: HOLD=torch==2.13.0
+EXTRAS_ends ?= $(EXTRAS_test),triton,report
+HOLD ?=
+
 # Where the Mojo compiler is installed too, if there is one for this machine.
 WITH_MOJO := check test bench
 
 .DEFAULT_GOAL := help
-.PHONY: help check test lint docs bench gpu clean
+.PHONY: help check test lint docs bench gpu low high clean
 .NOTPARALLEL:
 
 help:
@@ -51,8 +55,17 @@ gpu: ## test and time the GPU kernels with PYTHON as it is
 	PYTHONPATH="$(CURDIR)/build/gpu:$(CURDIR):$(CURDIR)/kernels:$(CURDIR)/bench$${PYTHONPATH:+:$$PYTHONPATH}" \
 		$(PYTHON) -m convref_bench gpu
 
+low: ## run the test suite with the lowest versions that pyproject.toml accepts
+high: ## run the test suite with the highest ones
+low high:
+	$(PYTHON) -m venv --clear .venv-$@
+	$(PYTHON) tools/ends.py $@ $(HOLD) > .venv-$@/constraints.txt
+	.venv-$@/bin/python -m pip --disable-pip-version-check install -qq \
+		-c .venv-$@/constraints.txt -e '.[$(EXTRAS_ends)]' -e '$(MOJO)'
+	.venv-$@/bin/python -m pytest -n 2
+
 clean: ## remove .venv and everything built
-	rm -rf .venv build dist report docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-low .venv-high build dist report docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find convref kernels bench tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

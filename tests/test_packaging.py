@@ -10,11 +10,13 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from functools import partial
 from importlib.metadata import PathDistribution, distribution
 from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -48,6 +50,18 @@ def test_wheel_holds_the_packages_and_nothing_else(built):
     packages = {"convref", "convref_bench", *kernels}
     assert tops <= packages
     assert "convref/problem/conv.py" in names
+
+
+def test_wheel_holds_every_file_of_its_packages(built):
+    """Sources of Mojo, suites, templates, known bugs, py.typed: whatever git knows of them."""
+    names = set(zipfile.ZipFile(built[0]).namelist())
+    folders = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    for folder in folders["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        base = ROOT / folder
+        files = (p for p in base.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+        here = {p.relative_to(base.parent).as_posix() for p in files}
+        assert here - names == set()
+        assert here
 
 
 def test_wheel_has_the_entry_points_and_extras(built):
@@ -126,6 +140,26 @@ def test_constraints_pin_every_direct_requirement():
     assert re.search(
         r"^TRITON \?= triton==\d", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
     )
+
+
+def test_the_low_end_is_the_least_that_each_range_admits():
+    """A bound that no release has is still a version; `make low` finds that it is none."""
+    ends = load("ends")
+    least = dict(line.split("==") for line in ends.constraints("low", []))
+    for text in ends.requirements():
+        wanted = Requirement(text)
+        if wanted.name != "convref":
+            admits = partial(wanted.specifier.contains, prereleases=True)
+            assert admits(least[wanted.name]), text
+            assert not admits(f"{least[wanted.name]}.dev0"), text
+    assert ends.constraints("high", []) == []
+
+
+def test_what_is_held_is_at_neither_end():
+    ends = load("ends")
+    assert ends.constraints("high", ["torch==2.13.0"]) == ["torch==2.13.0"]
+    low = ends.constraints("low", ["torch==2.13.0"])
+    assert [line for line in low if line.startswith("torch==")] == ["torch==2.13.0"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ module = pytest.importorskip(
     "convref.backends.onnxruntime", reason="needs onnx and onnxruntime", exc_type=ImportError
 )
 backend = module.backend
+OLD = tuple(map(int, module.onnxruntime.__version__.split(".")[:2])) < (1, 28)
 
 LINES = (
     "conv.fprop:n2c4k6g2_i5x7_f3x2_s2x1_p1,0x0,2_d1x2:fill=normal",
@@ -50,7 +51,11 @@ def test_what_it_cannot_do_has_a_reason(line, reason):
     ("line", "message"),
     [
         ("conv.fprop:n1c1k1_i3_f2:dt=f64", "Could not find an implementation"),
-        ("conv.fprop:n1c1k1_i3_f2_s2_d3:t=1:op=2", "may be too large"),
+        pytest.param(
+            "conv.fprop:n1c1k1_i3_f2_s2_d3:t=1:op=2",
+            "may be too large",
+            marks=pytest.mark.skipif(OLD, reason="ONNX Runtime computes it before 1.28"),
+        ),
     ],
 )
 def test_a_refusal_is_the_librarys_own(line, message, monkeypatch):
