@@ -25,6 +25,7 @@ HEADINGS = {
     "openvino": "OpenVINO (CPU plugin)",
     "tinygrad": "tinygrad",
     "tensorflow": "TensorFlow",
+    "paddle": "PaddlePaddle",
 }
 # Whose page begins with lines that its programs go on from, and how many of those end in what.
 BEGINNINGS = ("openvino", "tensorflow")
@@ -32,6 +33,7 @@ ENDS = {
     "openvino": {"SIGSEGV": 1},
     "tinygrad": {"ValueError: bad reshape": 1},
     "tensorflow": {"ValueError: Negative dimension size": 1},
+    "paddle": {},
 }
 LINES = {
     "openvino": """
@@ -66,6 +68,21 @@ LINES = {
         layer_norm.jvp:n2c2_i3:bias=0:dt=f64:fill=normal
         cross_entropy.backward:n2c3_i2:red=none:fill=normal
         gelu.double_backward:n2c3_i2:fill=normal
+    """,
+    "paddle": """
+        conv.fprop:n1c4k2g2_i3x2_f2x1_s1x3_p1,1x0,2
+        conv.fprop:n1c2k4g2_i3x4_f2x3_s2_p1:t=1:op=1
+        conv.backward:n1c2k1_i5x4x3_f2_s2_p1:dt=f64
+        conv.double_backward:n1c2k1_i4x5_f2_p1:tan=xw
+        max_pool.fprop:n1c3_i5x5_f3x3_s2_p1
+        max_pool.backward:n1c2_i5x5x4_f3_s2
+        avg_pool.backward:n1c2_i4x4_f2x2_s2:cip=0
+        adaptive_avg_pool.fprop:n1c2_i7x5_o3x2:dt=f64
+        unfold.backward:n1c2_i5x4_f2x2_p1
+        resize.fprop:n1c2_i7x9_o3x5
+        resize.backward:n1c2_i4x5_o8x3:mode=cubic:coord=align_corners
+        layer_norm.backward:n2c2_i3:bias=0:fill=normal
+        gelu.backward:n2c3_i2:approx=tanh:fill=normal
     """,
     "tinygrad": """
         conv.fprop:n1c2k2g2_i3x2_f2x1_s1x3_p1,1x0,2:dt=f64
