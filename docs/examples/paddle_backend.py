@@ -6,13 +6,13 @@ Axes are as in PyTorch, and so is what most functions are called.
 """
 
 import paddle
-import paddle.nn.functional as F
 
 from convref import Numerics
 from convref.backends import Autodiff
 from convref.knownbugs import refusals
 
 paddle.set_device("cpu")
+F = paddle.nn.functional
 FORMAT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
