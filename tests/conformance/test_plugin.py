@@ -133,7 +133,7 @@ def test_what_nothing_met_is_said(adopter):
     ("backend", "files", "said"),
     [
         ("", {}, "needs --convref-backend"),
-        ("mine", {"skips": "\nsize = 3"}, "skips, line 2"),
+        ("mine", {"skips": "\nbreadth = 3"}, "skips, line 2"),
         ("mine", {"xfails": "conv.fprop:nonsense"}, "xfails, line 1"),
         ("mine", {"known-bugs": "strided | mine | any.s >= 2"}, "known-bugs, line 1"),
         ("absent", {}, "does not load"),

@@ -182,7 +182,7 @@ def test_infinities_stay_where_they_are_read():
     x, w = (array.copy() for array in (x, w))
     x[1, 64:], w[64:, :, 1, 0] = np.inf, np.inf
     x[0, :64, 0] = np.inf  # which the first tap of the first line meets, and nothing else
-    y = run(case.call, (x, np.abs(w) + 1, b), 2, kernels=ONE)[0]["y"].float().numpy()
+    y = run(case.call, (x, np.abs(w) + w.dtype.type(1), b), 2, kernels=ONE)[0]["y"].float().numpy()
     assert np.isposinf(y[0, :64, 0]).all()
     assert np.isfinite(y[0, :64, 1:]).all()
     assert np.isfinite(y[1, :64]).all()

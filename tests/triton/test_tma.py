@@ -107,7 +107,7 @@ def test_infinities_stay_where_they_are_read():
     w = w.copy()
     w[:, :, 0, 0] = 0
     w[:, :, 0, 1:] = np.inf  # behind the zeros that channel 72 is followed by
-    y = run(short.call, (np.abs(x) + 1, w, b), tma)[0]["y"].float().numpy()
+    y = run(short.call, (np.abs(x) + x.dtype.type(1), w, b), tma)[0]["y"].float().numpy()
     assert np.isposinf(y).all()
 
 
