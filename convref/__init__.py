@@ -38,12 +38,11 @@ from .api import pool as _pool
 from .api.activation import *  # noqa: F403 - the many names that its __all__ lists
 from .api.norm import *  # noqa: F403
 from .api.pool import *  # noqa: F403 - the many names that its __all__ lists
-from .case import Call, Case, Spec
+from .case import Call, Case, Spec, parse, parse_problem
 from .dispatch import explain, plan, run
 from .errors import ConvrefError, UnsupportedError
 from .judge import Numerics, Verdict, judge
-from .line import parse, parse_problem
-from .problem import (
+from .ops import (
     SIGNATURE,
     ActivationProblem,
     AdaptiveMaxPoolProblem,

@@ -16,12 +16,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import __version__, dispatch, knownbugs
-from .case import Case
+from .case import Case, format_problem, parse
 from .cli import INTERRUPTED, REFUSED
 from .dtypes import CODES
 from .errors import ConvrefError, UnsupportedError, message
-from .line import format_problem, parse
-from .problem import ops_of
+from .ops import ops_of
 
 if TYPE_CHECKING:
     from .conformance import campaign

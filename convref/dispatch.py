@@ -151,7 +151,7 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> print(plan(parse("conv.fprop:n1c1k1_i3_f3").call))
     conv.fprop:n1c1k1_i3_f3
       * numpy: computes NumPy arrays exactly
@@ -247,7 +247,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     Examples
     --------
     >>> import numpy as np
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> call = parse("conv.bgrad:n2c1k1_i3_f1:dt=f64").call
     >>> run(call, np.ones((2, 1, 3)), np.ones((2, 1, 3)), np.ones((1, 1, 1)))
     (None, None, array([6.]))
@@ -288,7 +288,7 @@ def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> print(explain(parse("conv.fprop:n1c1k1_i3_f3").call, kind="abacus"))
     conv.fprop: no backend for abacus on cpu (conv.fprop:n1c1k1_i3_f3)
     """

@@ -36,7 +36,7 @@ from typing import Any
 
 from .case import Call, Case
 from .errors import ConvrefError, message, shorten
-from .problem import Axis, ConvProblem
+from .ops import Axis, ConvProblem
 
 FILE = Path(__file__).with_name("known_bugs.txt")
 MAX_BYTES, MAX_LINES, MAX_TERMS = 1 << 20, 10_000, 32
@@ -239,7 +239,7 @@ def parse_regions(text: str, source: str = "known bugs") -> tuple[Region, ...]:
     Examples
     --------
     >>> region, = parse_regions("b1 | torch | dt = f32, any.s >= 2 | - | strided")
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> region.contains(parse("conv.fprop:n1c1k1_i3x3_f1_s1x2")), region.id
     (True, 'b1')
     """
@@ -326,7 +326,7 @@ def refusals(text: str, source: str = "refusals") -> Callable[[Call], str | None
     Examples
     --------
     >>> supports = refusals("op = conv, flip = 1 | flips no filter")
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> supports(parse("conv.fprop:n1c1k1_i3_f2:flip=1").call)
     'flips no filter'
     >>> supports(parse("conv.fprop:n1c1k1_i3_f2").call) is None
@@ -405,7 +405,7 @@ def known(
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> known(parse("conv.fprop:n1c8k1_i20_f3_p-5,1"), "jax").id
     'xla-48713'
     >>> known(parse("conv.fprop:n1c8k1_i20_f3"), "jax") is None

@@ -48,7 +48,7 @@ def driver(_loaded):
 @pytest.fixture
 def device(driver):
     """Return a device for Triton's plans whose driver is the stand-in."""
-    gpu = pytest.importorskip("convref_triton.gpu", reason="triton is not installed")
+    gpu = pytest.importorskip("convref_triton.run.gpu", reason="triton is not installed")
     import torch
 
     here = contextlib.nullcontext

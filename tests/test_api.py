@@ -17,7 +17,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 
 import convref
-from convref import ConvrefError, Spec, problem
+from convref import ConvrefError, Spec
+from convref import ops as problem
 from convref.api import _run
 from convref.conformance import fills
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import convref
 from convref import Numerics, UnsupportedError, judge
 from convref.case import Call, Spec
-from convref.problem import GroupNormProblem
+from convref.ops import GroupNormProblem
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(-9, 10, (2, 4, 3, 5)).astype(np.float64)

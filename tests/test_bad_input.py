@@ -13,7 +13,7 @@ import torch
 import convref
 from convref import ConvrefError, UnsupportedError
 from convref.backends.numpy import NumpyBackend
-from convref.backends.torch import TorchBackend
+from convref.backends.torch.adapter import TorchBackend
 
 LONGEST = 400  # characters of a message
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from card import Card, eager  # noqa: E402
 
 from convref import dispatch  # noqa: E402
-from convref.line import parse  # noqa: E402
+from convref.case import parse  # noqa: E402
 from convref_bench import (  # noqa: E402
     baselines,
     cuda,
@@ -286,7 +286,7 @@ def test_an_arm_that_hangs_ends_the_process_and_is_left_out(tmp_path):
     script = f"""
 import time
 from pathlib import Path
-from convref.line import parse
+from convref.case import parse
 from convref_bench import steps, watch
 step = steps.Step(Path({str(tmp_path / "x")!r}), 60, "k")
 seen = watch.Watch(step.refuse, lambda: False, 5, limit_s=0.5)

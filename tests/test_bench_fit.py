@@ -7,14 +7,14 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref.line import parse
+from convref.case import parse
 from convref_bench import __main__ as bench
 from convref_bench import fit, records, tuner
-from convref_triton import cost, rank
-from convref_triton.builder import Builder
-from convref_triton.geometry import geometry, operands
-from convref_triton.plan import choices
-from convref_triton.task import Task
+from convref_triton.common.geometry import geometry, operands
+from convref_triton.conv.task import Task
+from convref_triton.plan import cost, rank
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import choices
 
 NHWC = "dt=bf16:mem=nhwc:dev=cuda"
 LINES = (

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from convref import dispatch  # noqa: E402
-from convref.line import parse  # noqa: E402
+from convref.case import parse  # noqa: E402
 from convref_bench import accumulate, flat_loop, properties, sanitize, steps  # noqa: E402
 
 
@@ -241,7 +241,7 @@ def test_the_kernels_of_the_probes_compile_for_hopper():
     from triton.compiler import ASTSource
 
     from convref_bench import probe_kernels
-    from convref_triton import aot
+    from convref_triton.compile import aot
 
     blocks = {"R": 3, "S": 3, "STRIDE": 1, "PAD": 1, "BLOCK_M": 128, "BLOCK_K": 128, "BLOCK_C": 64}
     names = ("x", "w", "y", "N", "C", "H", "W", "K", "P", "Q")

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from convref import dispatch
+from convref.case import parse
 from convref.judge import Numerics
-from convref.line import parse
 from convref_bench import compare, cpu, keep, network, records, report, suite, tables
 from convref_bench.timing import Stop, Timing
 
@@ -120,7 +120,7 @@ LINES = [
 @pytest.mark.parametrize("pass_", ["fprop", "dgrad", "wgrad"])
 def test_the_reference_on_the_device_is_the_oracle_and_judges_torch(line, pass_):
     torch = pytest.importorskip("torch")
-    from convref.backends.torch import backend
+    from convref.backends.torch.adapter import backend
     from convref_bench import sums
 
     call = parse(line.format(pass_, ":bias=0" if pass_ == "fprop" else "")).call

@@ -3,7 +3,7 @@
 import pytest
 
 from convref.errors import ConvrefError
-from convref.problem import FAMILY
+from convref.ops import FAMILY
 from convref_bench import suite
 
 # Parameters as published, without the classifier; a norm counts two per channel.

@@ -13,7 +13,7 @@ import convref_bench.suite
 import convref_bench.tables
 import convref_bench.timing
 import convref_bench.tuner
-from convref.line import parse
+from convref.case import parse
 from convref_bench import points
 from convref_bench.roofline import Roof, RoofError
 from convref_bench.timing import Stop, Timing, measure, verdict

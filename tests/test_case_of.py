@@ -19,7 +19,7 @@ from convref.backends.numpy import declared
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.problem import BASE_ROLE, FAMILY, Problem
+from convref.ops import BASE_ROLE, FAMILY, Problem
 
 Settings = Callable[[Problem, str], dict[str, Any]]
 

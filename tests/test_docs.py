@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import convref
-from convref.line import parse, parse_problem
-from convref.problem import FAMILY
+from convref.case import parse, parse_problem
+from convref.ops import FAMILY
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

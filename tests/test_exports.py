@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from convref import dtypes, exports
+from convref.case import parse, parse_problem
 from convref.conformance.operands import operands
 from convref.errors import ConvrefError, UnsupportedError
 from convref.exports._data import LITERAL
-from convref.line import parse, parse_problem
 from convref.oracle import evaluate
 
 # Executes snippets one after the other in a process that has no convref: printed text, and the

@@ -22,7 +22,7 @@ EXAMPLES = 1700 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
 @pytest.mark.parametrize("fill", FILLS)
 def test_no_correct_result_is_convicted(dtype, fill):
     """ATen's own loops, oneDNN off: 12 cells of 1,700 examples are 20,400 in the nightly run."""
-    module = pytest.importorskip("convref.backends.torch", exc_type=ImportError)
+    module = pytest.importorskip("convref.backends.torch.adapter", exc_type=ImportError)
     backend = module.without_onednn.raw
     axes = Axes(
         seed=20, ops=("conv",), passes=PASSES, dtypes=(dtype,), fills=(fill,), size=EXAMPLES

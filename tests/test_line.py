@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 
 from convref import dtypes
-from convref.case import MATHS, Call, Case, Spec
+from convref.case import MATHS, MAX_LINE, Call, Case, Spec, format_problem, parse, parse_problem
 from convref.conformance.strategies import DTYPES, calls, cases, problems
 from convref.errors import ConvrefError
-from convref.line import MAX_LINE, format_problem, parse, parse_problem
-from convref.problem import ConvProblem
+from convref.ops import ConvProblem
 
 ANY = {"ops": ["conv", "conv", "unfold", "fold"], "dtypes": dtypes.CODES, "maths": MATHS}
 

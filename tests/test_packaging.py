@@ -49,7 +49,7 @@ def test_wheel_holds_the_packages_and_nothing_else(built):
     kernels = {"convref_driver", "convref_mojo", "convref_ptx", "convref_triton"}
     packages = {"convref", "convref_bench", *kernels}
     assert tops <= packages
-    assert "convref/problem/conv.py" in names
+    assert "convref/ops/conv.py" in names
 
 
 def test_wheel_holds_every_file_of_its_packages(built):
@@ -80,7 +80,7 @@ def test_wheel_has_the_entry_points_and_extras(built):
 def test_sdist_has_the_licence_and_no_results(built):
     with tarfile.open(built[1]) as sdist:
         names = [name.partition("/")[2] for name in sdist.getnames()]
-    assert {"LICENSE", "pyproject.toml", "convref/problem/conv.py", "tests/test_packaging.py"} <= {
+    assert {"LICENSE", "pyproject.toml", "convref/ops/conv.py", "tests/test_packaging.py"} <= {
         *names
     }
     assert not [name for name in names if name.startswith(("bench/results", ".venv", "build"))]

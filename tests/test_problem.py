@@ -14,8 +14,8 @@ from convref import dtypes
 from convref.case import Call, Spec
 from convref.conformance.strategies import calls, problems
 from convref.errors import ConvrefError
+from convref.ops import FAMILY, SIGNATURE, ConvProblem, WindowProblem
 from convref.oracle import loops
-from convref.problem import FAMILY, SIGNATURE, ConvProblem, WindowProblem
 
 TINY = {"max_elements": 150, "max_macs": 300}
 SIDES = (0, 1, 2)  # positions of x, w, y in a term of the loops

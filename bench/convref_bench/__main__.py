@@ -167,7 +167,7 @@ def _run_page(given: argparse.Namespace) -> int:
 
 
 def _run_suites(given: argparse.Namespace) -> int:
-    from convref.problem import FAMILY
+    from convref.ops import FAMILY
 
     from . import suite
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from convref import dispatch
 from convref.arrays import torch_dtype
-from convref.backends._torch_direct import direct
+from convref.backends.torch.direct import direct
 from convref.case import Call
 from convref.errors import ConvrefError, message
 from convref.judge import Numerics

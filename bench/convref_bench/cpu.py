@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from convref import dispatch, oracle
-from convref.case import Call
-from convref.line import parse
-from convref.problem import ConvProblem
+from convref.case import Call, parse
+from convref.ops import ConvProblem
 
 from . import records, suite
 from .timing import Stop, Timing, Work, measure, verdict

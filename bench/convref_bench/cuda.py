@@ -16,7 +16,7 @@ import torch
 from convref import dispatch
 from convref.arrays import torch_dtype
 from convref.case import Call
-from convref.problem import INDICES, SIGNATURE, STATISTICS
+from convref.ops import INDICES, SIGNATURE, STATISTICS
 
 from . import sampled, sums
 from .baselines import Absent, Arm, Results, arm, residual

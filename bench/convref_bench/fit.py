@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from convref.line import parse
+from convref.case import parse
 
 from . import records
 from .tuner import FEW
 
 if TYPE_CHECKING:
-    from convref_triton.cost import Rates, Work
+    from convref_triton.plan.cost import Rates, Work
 
 L2 = tuple(range(16, 100, 4))  # bytes a cycle that are tried
 FILL = (0, 500, 1000, 1500, 2000, 3000, 4000, 6000)  # cycles
@@ -38,11 +38,11 @@ class Timed(NamedTuple):
 
 def timed(rows: Iterable[records.Record]) -> list[Timed]:
     """Return the configurations of a tuner's records of which the estimate knows what they do."""
-    from convref_triton import rank
-    from convref_triton.builder import Builder
-    from convref_triton.geometry import geometry, operands
-    from convref_triton.table import Tile
-    from convref_triton.task import Task
+    from convref_triton.common.geometry import geometry, operands
+    from convref_triton.conv.task import Task
+    from convref_triton.plan import rank
+    from convref_triton.plan.builder import Builder
+    from convref_triton.plan.table import Tile
 
     found: dict[tuple[str, str], Timed] = {}
     for row in rows:
@@ -61,7 +61,7 @@ def timed(rows: Iterable[records.Record]) -> list[Timed]:
 
 def rates_of(rows: Sequence[records.Record]) -> Rates:
     """Return the estimates with what was measured beside: the clock, and the rate of a copy."""
-    from convref_triton.cost import ESTIMATED
+    from convref_triton.plan.cost import ESTIMATED
 
     clocks = sorted(row["mhz"] for row in rows if row.get("what") == "tuned" and "mhz" in row)
     peaks = [row["bytes_s"] / 1e6 for row in rows if row.get("what") == "peaks"]
@@ -88,7 +88,7 @@ def _missed(
     found: Sequence[Timed], of: np.ndarray, sms: int, rates: Rates
 ) -> tuple[float, Rates, list[float]]:
     """Return (squared error, rates, share that each kernel reaches) with the best of shares."""
-    from convref_triton.cost import bound_us
+    from convref_triton.plan.cost import bound_us
 
     bound = np.array([bound_us(one.work, sms, rates) for one in found])
     moved = np.array([one.moved / rates.memory for one in found])
@@ -112,7 +112,7 @@ class Loss(NamedTuple):
 
 def loss(found: Sequence[Timed], sms: int, rates: Rates) -> Loss:
     """Return what is lost by the first configuration of each line, and by the best of a few."""
-    from convref_triton.cost import us
+    from convref_triton.plan.cost import us
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for one in found:

@@ -74,7 +74,7 @@ Launch = Callable[[Tensor, Tensor, Configuration], Tensor]
 
 def planned(made: Configuration) -> Any:
     """Return the Plan of the flat loop, whose y (N, P, Q, K) is an operand."""
-    from convref_triton.launch import Launch, Plan, Slot
+    from convref_triton.plan.launch import Launch, Plan, Slot
 
     from .probe_kernels import flat_fprop
 
@@ -91,14 +91,15 @@ def planned(made: Configuration) -> Any:
 
 def compile_all(wanted: Iterable[Configuration], arch: str, jobs: int) -> list[Any]:
     """Compile configurations in so many processes; return what became of each."""
-    from convref_triton import aot, gpu
+    from convref_triton.compile import aot
+    from convref_triton.run import gpu
 
     return aot.compile_all([s for c in wanted for s in gpu.specialisations(planned(c))], arch, jobs)
 
 
 def launch(x: Tensor, w: Tensor, made: Configuration) -> Tensor:
     """Return y (N, P, Q, K) of the flat loop; what it does not write stays NaN."""
-    from convref_triton import gpu
+    from convref_triton.run import gpu
 
     plan = planned(made)
     sizes = plan.steps[0].arguments

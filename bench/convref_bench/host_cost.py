@@ -47,11 +47,12 @@ def measured(folder: Path, line: str) -> dict[str, float]:
     """Return the cost in us of a seen call, of its parts, and of Triton's launchers."""
     import torch
 
-    from convref.line import parse
-    from convref_triton import geometry, gpu
+    from convref.case import parse
+    from convref_triton.common import geometry
     from convref_triton.interpreter import TYPES
-    from convref_triton.launch import Launch
-    from convref_triton.plan import plan
+    from convref_triton.plan.choose import plan
+    from convref_triton.plan.launch import Launch
+    from convref_triton.run import gpu
 
     torch.set_num_threads(1)
     call = parse(line).call
@@ -91,7 +92,7 @@ def _stand_in(folder: Path) -> Any:
 
     from convref_driver import stub
     from convref_driver.library import LIBRARY
-    from convref_triton import gpu
+    from convref_triton.run import gpu
 
     driver = stub.Stub(folder / LIBRARY)
     driver.quiet()
@@ -127,9 +128,9 @@ def _all(steps: list[Any], tensors: list[Any], addresses: list[int]) -> None:
 def _bare(driver: Any, launch: Any, device: Any) -> Callable[[], Any]:
     """Return a call of cuLaunchKernelEx with everything in place."""
     from convref_driver.manifest import TENSORMAP
-    from convref_triton import gpu
-    from convref_triton.launch import Descriptor, Slot
-    from convref_triton.specialise import specialise
+    from convref_triton.compile.specialise import specialise
+    from convref_triton.plan.launch import Descriptor, Slot
+    from convref_triton.run import gpu
 
     compiled, kernel = gpu._kernel(specialise(launch), device)
     empty = {Slot: 0, Descriptor: bytes(TENSORMAP)}
@@ -146,7 +147,7 @@ def _tritons(launch: Any, tensors: Mapping[str, Any]) -> dict[str, Callable[[], 
     from triton.backends.nvidia.driver import CudaDriver
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from convref_triton.launch import Descriptor, Slot
+    from convref_triton.plan.launch import Descriptor, Slot
 
     host = CudaDriver()
     host.get_current_device = lambda: 0

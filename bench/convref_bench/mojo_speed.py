@@ -17,7 +17,7 @@ from math import exp, log
 from pathlib import Path
 
 from convref import dispatch
-from convref.line import parse
+from convref.case import parse
 
 from . import network, options, records, suite
 from .cpu import SPIN_S, Cpu, machine, threads

@@ -62,7 +62,7 @@ class CpuPlace:
 
 def _aten(call: Call, given: Sequence[Any]) -> Work:
     """Return ATen's own call on the operands, as users make it, where there is one."""
-    from convref.backends._torch_direct import direct
+    from convref.backends.torch.direct import direct
 
     if (run := direct(call)) is None:
         return partial(dispatch.load("torch").run, call, *given)

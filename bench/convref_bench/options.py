@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convref.errors import ConvrefError, message, shorten
-from convref.problem import FAMILY, ops_of
+from convref.ops import FAMILY, ops_of
 
 # Number type -> keys of a line; float32 that may use tensor cores is a `math`, not a type.
 DTYPES = {

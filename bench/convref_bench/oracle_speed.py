@@ -21,10 +21,9 @@ from torch import Tensor
 
 from convref import oracle
 from convref.arrays import to_torch
-from convref.case import Call, Case
+from convref.case import Call, Case, parse
 from convref.conformance.operands import operands
-from convref.line import parse
-from convref.problem import GROUPS
+from convref.ops import GROUPS
 
 from .cpu import Cpu
 from .records import Record

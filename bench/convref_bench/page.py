@@ -7,7 +7,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from convref.line import parse
+from convref.case import parse
 
 from . import records, refit, report
 from .points import PLAIN
@@ -191,7 +191,7 @@ def _reason(row: Record, card: Card) -> tuple[str, str]:
     made = timed([row | {"what": "tuned"}])
     if not made:
         return share, ""
-    from convref_triton.cost import longest
+    from convref_triton.plan.cost import longest
 
     return share, longest(made[0].work, made[0].moved)
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from convref import dispatch
 from convref.arrays import like, to_torch
-from convref.case import Call, Case
+from convref.case import Call, Case, parse
 from convref.judge import Numerics
-from convref.line import parse
 
 from . import options
 from .records import Record

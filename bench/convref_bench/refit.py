@@ -13,7 +13,7 @@ from math import exp, log, log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from convref.line import parse
+from convref.case import parse
 
 from . import records
 

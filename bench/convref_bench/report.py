@@ -10,7 +10,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from convref.line import parse
+from convref.case import parse
 
 from . import records
 from .points import PLAIN

@@ -48,8 +48,8 @@ def check(name: str, seconds: float, tool: list[str] = TOOL) -> Record:
 
 def child(name: str) -> None:
     """Run a backend on a ragged problem of some classes, and of the others, without a judge."""
+    from convref.case import parse
     from convref.conformance.operands import operands
-    from convref.line import parse
 
     from . import properties
 

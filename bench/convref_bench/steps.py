@@ -17,9 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from convref import dispatch
-from convref.case import Call
-from convref.line import parse
-from convref.problem import FAMILY
+from convref.case import Call, parse
+from convref.ops import FAMILY
 
 from . import options, records, suite
 from .ahead import ahead

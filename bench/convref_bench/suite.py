@@ -16,10 +16,9 @@ from functools import cache
 from importlib.resources import files
 from math import prod
 
-from convref.case import Call
+from convref.case import Call, parse, parse_problem
 from convref.errors import ConvrefError, message, shorten
-from convref.line import parse, parse_problem
-from convref.problem import Problem
+from convref.ops import Problem
 
 # Passes of a convolution, one result each; other ops are timed forward and, in one, backward.
 CONV = ("fprop", "dgrad", "wgrad")

@@ -18,7 +18,7 @@ from torch import Tensor
 from convref import oracle
 from convref.case import Call
 from convref.judge import Numerics, bound
-from convref.problem import ConvProblem
+from convref.ops import ConvProblem
 
 SAMPLED = 4096  # outputs that the oracle repeats
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import Facts
 from ..case import SPATIAL, Call, Spec, axis_letters, role_dtype
 from ..errors import ConvrefError, message, shorten
-from ..problem import BASE_ROLE, INDICES, SIGNATURE, Sizes, items
+from ..ops import BASE_ROLE, INDICES, SIGNATURE, Sizes, items
 
 # How users call each role, in messages.
 ARGUMENT = {

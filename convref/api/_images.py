@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ..arrays import Facts, facts
 from ..case import Call, Spec
 from ..errors import ConvrefError, message
-from ..problem import BASE_ROLE, OUTPUT_AXES, RANKS, SIGNATURE, Problem, Sizes
+from ..ops import BASE_ROLE, OUTPUT_AXES, RANKS, SIGNATURE, Problem, Sizes
 from ._arguments import ARGUMENT, Layout, Prepared, agree, axes_of, same_sizes, spec_of
 
 P = ParamSpec("P")

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arrays import facts
 from ..errors import ConvrefError, message, shorten
-from ..problem import BASE_ROLE, RANKS, SIGNATURE, passes
+from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from ._arguments import ARGUMENT
 from ._run import compute
 from ._trace import Mark, Trace, Traced

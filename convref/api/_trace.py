@@ -15,7 +15,7 @@ import numpy as np
 from .. import oracle
 from ..arrays import Array, like, to_numpy
 from ..dtypes import numpy_dtype
-from ..problem import Sizes
+from ..ops import Sizes
 
 if TYPE_CHECKING:
     from ._arguments import Prepared

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ConvrefError, message, shorten
-from ..problem import Pads, Sizes, integers, pads
+from ..ops import Pads, Sizes, integers, pads
 
 
 def per_axis(where: str, rank: int, **given: Any) -> tuple[Sizes, ...]:

@@ -7,8 +7,8 @@ from math import floor
 from typing import Any
 
 from ..errors import ConvrefError, message, shorten
-from ..problem import OUTPUT_AXES, Problem, ResizeProblem, Sizes, integers, items
-from ..problem.resize import real
+from ..ops import OUTPUT_AXES, Problem, ResizeProblem, Sizes, integers, items
+from ..ops.resize import real
 from ._arguments import flag
 from ._images import Build, one, prepare_images, shape_of
 from ._run import compute

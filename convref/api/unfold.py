@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays import facts
 from ..case import Call, Spec
 from ..errors import ConvrefError, message
-from ..problem import Sizes, WindowProblem, integers, items
+from ..ops import Sizes, WindowProblem, integers, items
 from ._arguments import Layout, Prepared, spec_of
 from ._run import compute
 from ._windows import windows

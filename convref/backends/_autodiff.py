@@ -10,7 +10,7 @@ import numpy as np
 
 from ..case import Call
 from ..dtypes import numpy_dtype
-from ..problem import BASE_ROLE, INDICES, SIGNATURE
+from ..ops import BASE_ROLE, INDICES, SIGNATURE
 from ._operands import contiguous
 
 Array = np.ndarray[Any, Any]
@@ -41,7 +41,7 @@ class Autodiff:
     --------
     A library that can triple:
 
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> library = Autodiff(
     ...     tensor=np.copy, array=np.asarray, vjp=lambda function, at, dots: [3 * dots["y"]]
     ... )

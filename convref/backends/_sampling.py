@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ..ops import ResizeAxis
 from ..oracle import position_error
-from ..problem import ResizeAxis
 
 # Where the nearest element changes, between elements 0 and 1; other rules turn over halfway.
 _BORDERS = {"floor": Fraction(0), "ceil": Fraction(0)}

@@ -9,8 +9,8 @@ import numpy as np
 from .. import dtypes, oracle
 from ..arrays import like, to_numpy
 from ..case import Call
+from ..ops import INDICES
 from ..oracle import loops
-from ..problem import INDICES
 from .numpy import NumpyBackend
 
 MAX_PRODUCTS = 10**7  # about ten seconds of Python

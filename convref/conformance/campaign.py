@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..backends import PLAIN
+from ..case import parse
 from ..errors import ConvrefError, message, shorten
 from ..knownbugs import Region
-from ..line import parse
 from .culprits import Failure, culprits, run_lines
 from .engine import Engine, Limits, Tally, available_jobs
 from .examine import HARMLESS, Finding

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import compress
 
 from ..backends import PLAIN, Arm
-from ..case import Case
+from ..case import Case, parse
 from ..errors import shorten
 from ..knownbugs import Region
-from ..line import parse
 from .engine import Engine
 from .examine import HARMLESS, VERDICTS, Finding
 from .shrink import Shrunk, shrink, weight

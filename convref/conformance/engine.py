@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..backends import PLAIN, Arm
+from ..case import parse
 from ..errors import ConvrefError, message, missing_extra, shorten
-from ..line import parse
 from .examine import WITH_THREADS, Finding
 from .worker import TOGETHER, Report, Task, WriteAhead, main
 

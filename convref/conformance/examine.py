@@ -108,7 +108,7 @@ def examine(
     Examples
     --------
     >>> from convref.dispatch import load
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> examine(parse("conv.fprop:n1c2k3_i4x4_f3x3_p1"), load("numpy")).verdict
     'pass'
     """

@@ -17,7 +17,7 @@ import numpy as np
 from .. import dtypes
 from ..case import FILLS, Call, Case
 from ..errors import ConvrefError, message
-from ..problem import BASE_ROLE, ConvProblem, Sizes
+from ..ops import BASE_ROLE, ConvProblem, Sizes
 
 Array = np.ndarray[Any, Any]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -57,7 +57,7 @@ def values(case: Case, role: str) -> Array:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> values(parse("conv.fprop:n1c1k1_i4_f1"), "x").shape
     (1, 1, 4)
     >>> np.array_equal(values(parse("conv.fprop:n1c1k1_i4_f1:fill=normal"), "x"),
@@ -168,7 +168,7 @@ def plan(call: Call) -> Plan:
 
     Magnitudes shrink first; where even ones are too many, zeros are placed.
 
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> plan(parse("conv.fprop:n1c512k8_i3x3_f3x3").call)
     Plan(magnitude=16, filter=1, batch=1)
     >>> plan(parse("conv.fprop:n1c512k8_i3x3_f3x3:dt=bf16").call)

@@ -18,7 +18,7 @@ from ..arrays import to_numpy
 from ..backends import Backend
 from ..case import Call, Case, Spec, axis_letters, channels_last
 from ..errors import ConvrefError, UnsupportedError, message, shorten
-from ..problem import ConvProblem
+from ..ops import ConvProblem
 from .fills import values
 from .operands import lay_out
 
@@ -138,7 +138,7 @@ def law_adjoint(backend: Backend, case: Case) -> str:
     Examples
     --------
     >>> from convref.dispatch import load
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> law_adjoint(load("numpy"), parse("conv.fprop:n2c3k2_i5x4_f3x2_s2_p1"))
     ''
     """
@@ -391,7 +391,7 @@ def check_laws(
     Examples
     --------
     >>> from convref.dispatch import load
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> seen = check_laws(load("numpy"), [parse("conv.fprop:n2c4k2g2_i5_f2_d2")])
     >>> len(seen.held), seen.broken
     (9, [])

@@ -26,7 +26,7 @@ def operands(case: Case) -> tuple[Array | None, ...]:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> x, w, b = operands(parse("conv.fprop:n1c2k1_i3_f1:bias=0:mem=x.nwc.step2w"))
     >>> x.shape, x.strides, b
     ((1, 2, 3), (48, 4, 16), None)

@@ -22,10 +22,9 @@ from typing import Any
 import pytest
 
 from .. import knownbugs
-from ..case import Case
+from ..case import Case, parse
 from ..errors import ConvrefError
-from ..line import parse
-from ..problem import SIGNATURE, ops_of
+from ..ops import SIGNATURE, ops_of
 from .campaign import run_lines
 from .engine import Engine, Limits
 from .examine import HARMLESS, Finding

@@ -15,7 +15,7 @@ from .. import dtypes
 from ..backends import Backend
 from ..case import Call, Case, axis_letters
 from ..errors import shorten
-from ..problem import BASE_ROLE, GROUPS
+from ..ops import BASE_ROLE, GROUPS
 from .examine import Finding
 from .operands import operands
 
@@ -54,7 +54,7 @@ def wrong_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> case = parse("conv.fprop:n1c2k1_i1_f1")
     >>> [what for what, _ in wrong_inputs(case.call, operands(case))][:3]
     ['x has smaller c', 'x has larger c', 'x has another dtype']
@@ -172,7 +172,7 @@ def trial(
     Examples
     --------
     >>> from convref.dispatch import load
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> trial(parse("conv.fprop:n1c2k1_i1_f1"), load("numpy")) is None
     True
     """

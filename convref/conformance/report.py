@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from .. import __version__, exports
+from ..case import parse
 from ..dispatch import load
 from ..errors import ConvrefError, UnsupportedError, message, missing_extra, shorten
 from ..judge import reference
-from ..line import parse
 from .campaign import Failure, Outcome
 from .examine import HARMLESS, PASSED_OVER, THREADS, VERDICTS, WITH_THREADS, Finding
 from .operands import operands

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..case import SPATIAL, Call, Case, Spec
 from ..errors import ConvrefError
-from ..problem import ConvProblem, Problem
+from ..ops import ConvProblem, Problem
 
 # Which of some cases fail in the same way; None of one that was not run.
 Fails = Callable[[list[Case]], Sequence[bool | None]]
@@ -313,7 +313,7 @@ def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:fill=normal:seed=5")
     >>> found = shrink(start, lambda cases: [c.call.problem.stride[-1] > 1 for c in cases])
     >>> print(found.case, found.needs)

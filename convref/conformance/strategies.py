@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
 from ..dtypes import CODES
 from ..errors import ConvrefError, message, shorten
-from ..problem import (
+from ..ops import (
     FAMILY,
     INDICES,
     MASK_NAMES,
@@ -464,7 +464,7 @@ def cases(
     Examples
     --------
     >>> from hypothesis import given, settings
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> @settings(max_examples=10, database=None)
     ... @given(cases(fills=["int", "nan"], max_elements=500))
     ... def check(case):

@@ -17,11 +17,10 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from ..backends import PLAIN, Arm, Backend
-from ..case import Call, Case
+from ..case import Call, Case, parse
 from ..dispatch import load
 from ..errors import ConvrefError, shorten
 from ..knownbugs import Region
-from ..line import parse
 from .examine import PASSED_OVER, Finding, examine
 from .generate import Axes, chunk_cases
 from .operands import operands

@@ -8,7 +8,7 @@ from zlib import compress
 
 import numpy as np
 
-from ..problem import Sizes
+from ..ops import Sizes
 
 Array = np.ndarray[Any, Any]
 

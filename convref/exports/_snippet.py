@@ -10,7 +10,7 @@ from typing import Any
 from .. import dtypes
 from ..case import Call, Case
 from ..errors import UnsupportedError, message
-from ..problem import BASE_ROLE
+from ..ops import BASE_ROLE
 from ._data import LITERAL, UNPACK, array_text, widest
 
 NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..case import SPATIAL
 from ..errors import ConvrefError, UnsupportedError, message, shorten
-from ..problem import ConvProblem, Pads, Problem, Sizes
+from ..ops import ConvProblem, Pads, Problem, Sizes
 
 _FIELD = re.compile(r"_?(g|mb|ic|oc|[iokspd][dhw])([0-9]{1,12})", re.ASCII)
 _DIRECTIONS = {"FWD_B": True, "FWD_D": False, "FWD_I": False}  # direction -> whether with a bias

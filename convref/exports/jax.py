@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import dtypes
 from ..case import Call, Case
 from ..errors import UnsupportedError, message
-from ..problem import ConvProblem, Problem
+from ..ops import ConvProblem, Problem
 from ._snippet import (
     NAMES,
     Snippet,
@@ -33,7 +33,7 @@ def to_jax(case: Case) -> str:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> "lax.conv_general_dilated(x, w, (1,), [(-1, 0)]" in to_jax(
     ...     parse("conv.fprop:n1c1k1_i3_f2_p-1,0:fill=ones")
     ... )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..case import Call, axis_letters, channels_last
 from ..errors import UnsupportedError, message
-from ..problem import ConvProblem, Sizes
+from ..ops import ConvProblem, Sizes
 
 _DTYPES = {"f32": "conv", "f16": "convfp16", "bf16": "convbfp16", "i8": "convint8"}
 _PASSES = {"fprop": 1, "dx": 2, "dw": 4}
@@ -49,7 +49,7 @@ def to_miopen(call: Call) -> str:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> call = parse("conv.wgrad:n2c3k4_i8x8_f3x3_p1:dt=bf16").call
     >>> print(to_miopen(call).replace(" -k", "\n -k"))
     MIOpenDriver convbfp16 -n 2 -c 3 -H 8 -W 8

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .. import dtypes
 from ..case import Call, Case, Spec, axis_letters
 from ..errors import UnsupportedError, message
-from ..problem import ConvProblem, Problem, Sizes
+from ..ops import ConvProblem, Problem, Sizes
 from ._snippet import (
     NAMES,
     Snippet,
@@ -37,7 +37,7 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> print(to_torch(parse("conv.dgrad:n1c1k1_i3_f2:fill=ones")))
     # conv.dgrad:n1c1k1_i3_f2:fill=ones
     # in plain PyTorch

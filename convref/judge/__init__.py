@@ -76,7 +76,7 @@ def judge(
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> call = parse("conv.fprop:n1c1k1_i3_f1:bias=0").call
     >>> x, w = np.ones((1, 1, 3), np.float32), np.ones((1, 1, 1), np.float32)
     >>> judge(call, (x, w, None), (x,), Numerics("rn32")).kind

@@ -16,7 +16,7 @@ import numpy as np
 from .. import oracle
 from ..case import Call, Spec
 from ..dtypes import COMPLEX
-from ..problem import BASE_ROLE, INDICES, TERMS
+from ..ops import BASE_ROLE, INDICES, TERMS
 
 Array = np.ndarray[Any, Any]
 Indicator = Callable[[Array], Array]

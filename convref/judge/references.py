@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import dtypes, oracle
 from ..case import Call
-from ..problem import INDICES, TERMS, Terms
+from ..ops import INDICES, TERMS, Terms
 from .kinds import Kinds, kinds
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Call
-from ..problem import INDICES, TERMS
+from ..ops import INDICES, TERMS
 from . import _activation_errors, _norm_errors
 from . import activation as _activation
 from . import conv as _conv
@@ -92,7 +92,7 @@ def evaluate(
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> call = parse("conv.fprop:n1c1k1_i3_f2:dt=i8:bias=0").call
     >>> evaluate(call, np.full((1, 1, 3), 100, "i1"), np.ones((1, 1, 2), "i1"), None)
     (array([[[-56, -56]]], dtype=int8),)
@@ -143,7 +143,7 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
 
     Examples
     --------
-    >>> from convref.line import parse
+    >>> from convref.case import parse
     >>> call = parse("conv.fprop:n1c1k1_i2_f2:bias=0").call
     >>> magnitudes(call, np.array([[[1., -1.]]]), np.ones((1, 1, 2)), None)
     (array([[[2.]]]),)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Call
-from ..problem import Problem
+from ..ops import Problem
 from ._blocks import in_blocks
 from ._norm_errors import FIRST_ORDER, unit
 from ._windows import Array, Results

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Call
-from ..problem import FrozenNormProblem, Problem
+from ..ops import FrozenNormProblem, Problem
 from ._windows import Array, Results
 from .norm import image, kept, mean_of, per_weight, plus_eps, reciprocal_root, statistics
 

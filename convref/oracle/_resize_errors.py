@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..case import Call
-from ..problem import ResizeAxis
-from ..problem.sampling import Row, rows, turned
+from ..ops import ResizeAxis
+from ..ops.sampling import Row, rows, turned
 from ._windows import Array, Results
 from .resize import Table, along_axis, weighted
 

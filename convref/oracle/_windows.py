@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..problem import AdaptiveAxis, Axis, Sizes
+from ..ops import AdaptiveAxis, Axis, Sizes
 
 Array = np.ndarray[Any, Any]
 Results = tuple[Array | None, ...]

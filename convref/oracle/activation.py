@@ -20,7 +20,7 @@ import numpy as np
 
 from ..case import Call
 from ..errors import ConvrefError, message
-from ..problem import Problem
+from ..ops import Problem
 from ._blocks import chosen, in_blocks, zeroed
 from ._erf import erfc, gauss
 from ._windows import Array, Results
@@ -216,7 +216,7 @@ def along(op: str, x: Array, v: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import ReluProblem
+    >>> from convref.ops import ReluProblem
     >>> x, problem = np.array([[[-1., 0., np.nan]]]), ReluProblem(n=1, c=1, input=(3,))
     >>> along("relu", x, np.full((1, 1, 3), np.inf), problem)
     array([[[ 0.,  0., inf]]])
@@ -356,7 +356,7 @@ def targets(target: Array, w: Array | None, problem: Problem, like: Array) -> tu
 
     Examples
     --------
-    >>> from convref.problem import CrossEntropyProblem
+    >>> from convref.ops import CrossEntropyProblem
     >>> problem = CrossEntropyProblem(n=2, c=3, input=(1,), ignore_index=1)
     >>> q, total = targets(np.array([[2], [1]]), None, problem, np.ones(1))
     >>> q[..., 0].tolist(), total.item()

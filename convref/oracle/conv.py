@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Call
-from ..problem import ConvProblem
+from ..ops import ConvProblem
 from ._windows import Array, Results, blocks, flattened, pad, padded_sizes, taps, unpad
 
 

@@ -1,6 +1,6 @@
 """Normalisation: x less its mean, over its deviation, times a weight; and its derivatives.
 
-Every norm is the same formula on an image with four axes (`convref.problem.norm.Blocks`); which
+Every norm is the same formula on an image with four axes (`convref.ops.norm.Blocks`); which
 of them a mean runs over is all that differs. With M elements to a mean, all sums over those:
 
     mean   =  sum x / M          var  =  sum (x - mean)^2 / M        (N.1)
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Call
-from ..problem import FrozenNormProblem, Problem
+from ..ops import FrozenNormProblem, Problem
 from ._blocks import in_groups
 from ._windows import Array, Results
 
@@ -66,7 +66,7 @@ def statistics(x: Array, problem: Problem) -> tuple[Array, Array]:
 
     Examples
     --------
-    >>> from convref.problem import GroupNormProblem
+    >>> from convref.ops import GroupNormProblem
     >>> problem = GroupNormProblem(n=1, c=2, input=(2,))
     >>> mean, var = statistics(np.array([[[[1., 3.], [5., 7.]]]]), problem)
     >>> mean.item(), var.item()
@@ -101,7 +101,7 @@ def projected(v: Array, z: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import GroupNormProblem
+    >>> from convref.ops import GroupNormProblem
     >>> problem = GroupNormProblem(n=1, c=1, input=(2,), eps=0)
     >>> projected(np.array([[[[5., 7.]]]]), np.array([[[[-1., 1.]]]]), problem).ravel()
     array([0., 0.])
@@ -144,7 +144,7 @@ def running(old: Array, new: Array, problem: Problem, unbiased: bool = False) ->
 
     Examples
     --------
-    >>> from convref.problem import BatchNormProblem
+    >>> from convref.ops import BatchNormProblem
     >>> problem = BatchNormProblem(n=2, c=1, input=(1,), momentum=0.5)
     >>> running(np.array([1.]), np.array([3.]), problem, unbiased=True)
     array([3.5])

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..case import Call
 from ..errors import ConvrefError, message
-from ..problem import Problem, Sizes
+from ..ops import Problem, Sizes
 from ._windows import (
     Array,
     Results,
@@ -57,7 +57,7 @@ def maxima(x: Array, problem: Problem) -> tuple[Array, Array]:
 
     Examples
     --------
-    >>> from convref.problem import PoolProblem
+    >>> from convref.ops import PoolProblem
     >>> maxima(np.array([[[3, 7, 7, 1]]]), PoolProblem(n=1, c=1, input=(4,), filter=(3,)))
     (array([[[7, 7]]]), array([[[1, 1]]]))
     """
@@ -96,7 +96,7 @@ def picked(x: Array, indices: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import PoolProblem
+    >>> from convref.ops import PoolProblem
     >>> problem = PoolProblem(n=1, c=1, input=(4,), filter=(3,))
     >>> picked(np.array([[[1, 2, 3, 4]]]), np.array([[[3, -1]]]), problem)
     array([[[4, 0]]])
@@ -155,7 +155,7 @@ def averages(x: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import AdaptivePoolProblem
+    >>> from convref.ops import AdaptivePoolProblem
     >>> averages(np.array([[[1., 2., 6.]]]), AdaptivePoolProblem(n=1, c=1, input=(3,), output=(2,)))
     array([[[1.5, 4. ]]])
     """
@@ -167,7 +167,7 @@ def averages_adjoint(dy: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import AvgPoolProblem
+    >>> from convref.ops import AvgPoolProblem
     >>> averages_adjoint(np.ones((1, 1, 2)), AvgPoolProblem(n=1, c=1, input=(3,), filter=(2,)))
     array([[[0.5, 1. , 0.5]]])
     """
@@ -192,7 +192,7 @@ def norms(x: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import LpPoolProblem
+    >>> from convref.ops import LpPoolProblem
     >>> norms(np.array([[[3., -4., 0.]]]), LpPoolProblem(n=1, c=1, input=(3,), filter=(2,)))
     array([[[5., 4.]]])
     """
@@ -217,7 +217,7 @@ def norms_adjoint(dy: Array, x: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import LpPoolProblem
+    >>> from convref.ops import LpPoolProblem
     >>> problem = LpPoolProblem(n=1, c=1, input=(2,), filter=(2,))
     >>> norms_adjoint(np.array([[[10.]]]), np.array([[[3., -4.]]]), problem)
     array([[[ 6., -8.]]])
@@ -246,7 +246,7 @@ def norms_double_backward(
 
     Examples
     --------
-    >>> from convref.problem import LpPoolProblem
+    >>> from convref.ops import LpPoolProblem
     >>> problem = LpPoolProblem(n=1, c=1, input=(2,), filter=(2,))
     >>> one, x = np.ones((1, 1, 1)), np.array([[[3., 4.]]])
     >>> norms_double_backward(x, one, x, problem)
@@ -278,7 +278,7 @@ def unpooled(x: Array, indices: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import UnpoolProblem
+    >>> from convref.ops import UnpoolProblem
     >>> problem = UnpoolProblem(n=1, c=1, input=(3,), output=(4,))
     >>> unpooled(np.array([[[5, 6, 7]]]), np.array([[[3, 0, 3]]]), problem)
     array([[[6, 0, 0, 7]]])

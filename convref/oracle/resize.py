@@ -1,6 +1,6 @@
 """Resizing: every output is a weighted sum of inputs, and so is every derivative.
 
-One axis is a matrix W with few entries, which `convref.problem.sampling` gives exactly; an image
+One axis is a matrix W with few entries, which `convref.ops.sampling` gives exactly; an image
 is resized along one axis after the other, so two axes are W_h x W_w^T:
 
     fprop     y[n,c,p]   =  sum_i W[p,i] x[n,c,i]                                  (R.1)
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..case import Call
-from ..problem import Problem, ResizeAxis
-from ..problem.sampling import columns, rows
+from ..ops import Problem, ResizeAxis
+from ..ops.sampling import columns, rows
 from ._windows import Array, Results, along
 
 Taps = tuple[tuple[Any, Any, Array | None], ...]
@@ -77,7 +77,7 @@ def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import ResizeProblem
+    >>> from convref.ops import ResizeProblem
     >>> axes = ResizeProblem(n=1, c=1, input=(2,), output=(4,)).axes
     >>> weighted(np.array([[0., 8.]]), axes, rows)
     array([[0., 2., 6., 8.]])
@@ -111,7 +111,7 @@ def resized(x: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import ResizeProblem
+    >>> from convref.ops import ResizeProblem
     >>> problem = ResizeProblem(n=1, c=1, input=(3,), output=(2,), mode="area")
     >>> resized(np.array([[[1., 2., 6.]]]), problem)
     array([[[1.5, 4. ]]])
@@ -124,7 +124,7 @@ def resized_adjoint(dy: Array, problem: Problem) -> Array:
 
     Examples
     --------
-    >>> from convref.problem import ResizeProblem
+    >>> from convref.ops import ResizeProblem
     >>> problem = ResizeProblem(n=1, c=1, input=(2,), output=(4,), coord="align_corners")
     >>> resized_adjoint(np.array([[[3., 3., 3., 3.]]]), problem)
     array([[[6., 6.]]])

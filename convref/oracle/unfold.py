@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..case import Call
-from ..problem import WindowProblem
+from ..ops import WindowProblem
 from ._windows import Array, Results, pad, padded_sizes, taps, unpad
 
 

@@ -24,10 +24,10 @@ from convref import (
     Numerics,
     ResizeProblem,
 )
+from convref.case import parse
 from convref.judge import bound, reference
-from convref.line import parse
+from convref.ops import AdaptiveAxis
 from convref.oracle.activation import VALUES
-from convref.problem import AdaptiveAxis
 
 INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"
 STYLE = {

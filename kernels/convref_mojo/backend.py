@@ -15,7 +15,7 @@ from convref.backends import PLAIN, Arm
 from convref.case import Call
 from convref.errors import ConvrefError, UnsupportedError, message
 from convref.judge import Numerics
-from convref.problem import BASE_ROLE
+from convref.ops import BASE_ROLE
 
 from . import build, conv, library, norm, pool
 

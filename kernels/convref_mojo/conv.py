@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from convref.case import Call
-from convref.problem import BASE_ROLE, ConvProblem, Terms
+from convref.ops import BASE_ROLE, ConvProblem, Terms
 
 from .geometry import Line, axes, gathered, lattices
 from .library import function, scratch, spread

@@ -14,7 +14,7 @@ from convref.backends import PLAIN, Arm
 from convref.case import Call
 from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
-from convref.problem import BASE_ROLE
+from convref.ops import BASE_ROLE
 
 from . import emit, pool, pool_launches
 from .backend import checked, result

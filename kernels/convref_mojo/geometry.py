@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from convref.problem import Axis, ConvProblem
+from convref.ops import Axis, ConvProblem
 
 UNIT = Axis(big=1, small=1, taps=1, stride=1, dilation=1, lo=0, hi=0)
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from convref.case import Call
-from convref.problem import BASE_ROLE, ConvProblem
+from convref.ops import BASE_ROLE, ConvProblem
 
 from .geometry import Line, axes, gathered, lattices
 from .memory import Strides, channel, spatial

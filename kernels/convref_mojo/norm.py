@@ -17,7 +17,7 @@ import numpy as np
 
 from convref import dtypes
 from convref.case import Call
-from convref.problem import FrozenNormProblem
+from convref.ops import FrozenNormProblem
 
 from .conv import CHANNELS
 from .library import function, spread

@@ -12,7 +12,7 @@ import numpy as np
 
 from convref.case import Call
 from convref.errors import ConvrefError, message
-from convref.problem import Axis, Problem
+from convref.ops import Axis, Problem
 
 from .conv import CHANNELS, PLANS
 from .library import function, scratch, spread

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from convref.case import Call
-from convref.problem import AdaptiveAxis, Axis, Problem
+from convref.ops import AdaptiveAxis, Axis, Problem
 
 from .geometry import UNIT
 from .launches import NULL, THREADS, Array, Launch, Place, place, struct

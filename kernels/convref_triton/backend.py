@@ -19,15 +19,17 @@ try:
 except ImportError as error:
     raise missing_extra("triton", error) from None
 
-from . import aot, gpu, inspection, interpreted, norm
-from .builder import NEW, Builder
-from .epilogue import ACTIVATIONS
-from .geometry import Tensor, geometry, operands
-from .launch import Plan
-from .measured import AT_MOST, is_fastest
-from .plan import FAMILIES, Choice, offered, plan, refusal
-from .rank import ranked
-from .task import ARCH, UNFUSED, Fusion, Task
+from .common.epilogue import ACTIVATIONS
+from .common.geometry import Tensor, geometry, operands
+from .compile import aot, inspection
+from .conv.task import ARCH, UNFUSED, Fusion, Task
+from .norm import norm
+from .plan.builder import NEW, Builder
+from .plan.choose import FAMILIES, Choice, offered, plan, refusal
+from .plan.launch import Plan
+from .plan.measured import AT_MOST, is_fastest
+from .plan.rank import ranked
+from .run import gpu, interpreted
 
 _PLANS = 4096
 
@@ -80,7 +82,7 @@ class TritonBackend:
             fprop of a convolution, not transposed, with a bias; or of a norm, of which the
             function returns y alone, and to which no residual is added.
         epilogue : str
-            An activation of `convref_triton.epilogue.ACTIVATIONS`; with "add_" before it, z is
+            An activation of `common.epilogue.ACTIVATIONS`; with "add_" before it, z is
             added first.
         """
         added = epilogue.startswith("add_")

@@ -14,10 +14,11 @@ import torch
 from convref_driver.manifest import pack
 from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
 
-from . import aot, gpu, interpreted
 from .backend import TritonBackend
-from .launch import Descriptor, Launch, Plan, Slot
-from .specialise import specialise
+from .compile import aot
+from .compile.specialise import specialise
+from .plan.launch import Descriptor, Launch, Plan, Slot
+from .run import gpu, interpreted
 
 PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -8,7 +8,9 @@ from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.judge import Numerics, judge
 
-module = pytest.importorskip("convref.backends.jax", reason="needs jax", exc_type=ImportError)
+module = pytest.importorskip(
+    "convref.backends.jax.adapter", reason="needs jax", exc_type=ImportError
+)
 backend = module.backend
 
 LINES = (

@@ -7,7 +7,9 @@ from convref.conformance.examine import examine
 from convref.conformance.generate import Axes
 from convref.judge import Numerics, judge
 
-module = pytest.importorskip("convref.backends.jax", reason="needs jax", exc_type=ImportError)
+module = pytest.importorskip(
+    "convref.backends.jax.adapter", reason="needs jax", exc_type=ImportError
+)
 quick = module.quick
 # Releases whose jax.image.resize has neither area nor cubic-pytorch.
 OLD = tuple(map(int, module.jax.__version__.split(".")[:2])) < (0, 10)

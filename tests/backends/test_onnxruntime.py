@@ -8,7 +8,9 @@ from convref.conformance.operands import operands
 from convref.dispatch import load
 
 module = pytest.importorskip(
-    "convref.backends.onnxruntime", reason="needs onnx and onnxruntime", exc_type=ImportError
+    "convref.backends.onnxruntime.adapter",
+    reason="needs onnx and onnxruntime",
+    exc_type=ImportError,
 )
 backend = module.backend
 OLD = tuple(map(int, module.onnxruntime.__version__.split(".")[:2])) < (1, 28)

@@ -7,7 +7,9 @@ from convref.conformance.examine import examine
 from convref.conformance.generate import Axes
 
 module = pytest.importorskip(
-    "convref.backends.onnxruntime", reason="needs onnx and onnxruntime", exc_type=ImportError
+    "convref.backends.onnxruntime.adapter",
+    reason="needs onnx and onnxruntime",
+    exc_type=ImportError,
 )
 backend = module.backend
 

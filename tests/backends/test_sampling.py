@@ -8,7 +8,7 @@ import numpy as np
 
 from convref import parse_problem
 from convref.backends import may_round_elsewhere
-from convref.problem.sampling import NEAREST
+from convref.ops.sampling import NEAREST
 
 F = np.float32
 # Each as a library may write it, in float32 from the first operation on.

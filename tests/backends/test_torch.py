@@ -15,9 +15,9 @@ import torch
 
 import convref
 from convref import UnsupportedError, parse
-from convref.backends import torch as module
 from convref.backends.numpy import backend as oracle
-from convref.backends.torch import TorchBackend, backend, without_onednn
+from convref.backends.torch import adapter as module
+from convref.backends.torch.adapter import TorchBackend, backend, without_onednn
 from convref.conformance import fills, strategies
 from convref.judge import judge
 

@@ -10,12 +10,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from convref import knownbugs  # noqa: E402
 from convref.arrays import to_numpy, to_torch  # noqa: E402
-from convref.backends._torch_direct import _ROWS, direct  # noqa: E402
-from convref.backends.torch import backend  # noqa: E402
+from convref.backends.torch.adapter import backend  # noqa: E402
+from convref.backends.torch.direct import _ROWS, direct  # noqa: E402
+from convref.case import parse  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.judge import judge  # noqa: E402
-from convref.line import parse  # noqa: E402
 
 EXAMPLES = settings.default.max_examples // 4
 FLOATS = ["f64", "f32", "bf16", "f16"]

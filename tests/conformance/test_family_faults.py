@@ -7,13 +7,13 @@ from itertools import islice
 
 import pytest
 
+from convref.case import parse
 from convref.conformance.examine import HARMLESS, examine
 from convref.conformance.faults import activation, norm, resize
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.shrink import shrink, weight
 from convref.dispatch import load
-from convref.line import parse
-from convref.problem import ops_of
+from convref.ops import ops_of
 
 CHUNKS, FAILURES, SHRUNK = 3, 6, 3
 ROWS = {"norm": norm.ROWS, "activation": activation.ROWS, "resize": resize.ROWS}

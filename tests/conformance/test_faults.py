@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from convref.arrays import to_numpy
+from convref.case import parse
 from convref.conformance import campaign
 from convref.conformance.examine import HARMLESS, examine
 from convref.conformance.faults import FAULTS, MUTATIONS, reshaped, right
@@ -18,8 +19,7 @@ from convref.conformance.operands import operands
 from convref.conformance.shrink import shrink, weight
 from convref.dispatch import load
 from convref.errors import ConvrefError
-from convref.line import parse
-from convref.problem import ConvProblem
+from convref.ops import ConvProblem
 
 CHUNKS = 6  # of a thousand examples
 FAILURES = 8  # the lightest of these is shrunk, as a campaign would

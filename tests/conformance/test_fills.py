@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 
 from convref import dtypes
-from convref.case import FILLS, Case, Spec, axis_letters
+from convref.case import FILLS, Case, Spec, axis_letters, parse
 from convref.conformance.fills import available, plan, values
 from convref.conformance.operands import lay_out, operands, poison
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
-from convref.line import parse
 from convref.oracle import evaluate
 
 ANY = {"ops": ["conv", "unfold", "fold"], "dtypes": dtypes.CODES}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from convref.backends.numpy import NumpyBackend
+from convref.case import parse
 from convref.conformance.faults import FAULTS
 from convref.conformance.laws import LAWS, check_laws
 from convref.conformance.strategies import cases
 from convref.dispatch import load
 from convref.errors import UnsupportedError
-from convref.line import parse
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import one_of
 
+from convref.case import parse
 from convref.conformance import campaign, worker
 from convref.conformance.generate import Axes
 from convref.conformance.operands import operands
@@ -15,8 +16,7 @@ from convref.conformance.strategies import cases
 from convref.conformance.worker import REJECT_EVERY, WriteAhead
 from convref.dispatch import load, run
 from convref.errors import ConvrefError
-from convref.line import parse
-from convref.problem import GROUPS
+from convref.ops import GROUPS
 
 BACKWARD = "conv.backward:n2c4k6g2_i5x4_f3x2_s2x1_p1"
 
@@ -233,5 +233,5 @@ def test_a_cotangent_of_other_sizes_has_to_be_refused():
         *(f"dy has {how} {axis}" for how in ("smaller", "larger") for axis in "nchw"),
         *("dy lacks an axis", "dy has an axis more", "dy is None"),
     }
-    torch = pytest.importorskip("convref.backends.torch", exc_type=ImportError).backend.raw
+    torch = pytest.importorskip("convref.backends.torch.adapter", exc_type=ImportError).backend.raw
     assert trial(case, torch) is None

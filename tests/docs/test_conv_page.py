@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import convref
 from convref import ConvProblem, ConvrefError, WindowProblem
-from convref.line import parse
+from convref.case import parse
 from convref.oracle import (
     conv_bgrad,
     conv_dgrad,

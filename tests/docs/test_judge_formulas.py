@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from convref import dtypes
+from convref.case import parse
 from convref.judge import Numerics, judge
-from convref.line import parse
 
 F = np.float32
 ONE = F(1)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from convref.case import parse
 from convref.dtypes import rounded
 from convref.judge import TF32_UNIT, Numerics, bound, judge, reference
-from convref.line import parse
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "judge.md"

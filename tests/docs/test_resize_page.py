@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from convref.problem import ResizeProblem
-from convref.problem.sampling import COORDINATES
+from convref.ops import ResizeProblem
+from convref.ops.sampling import COORDINATES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "resize.md").read_text("utf-8")

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from convref.case import Case
+from convref.case import Case, parse
 from convref.conformance.operands import operands
-from convref.line import parse
 from convref_bench import mojo_speed, network, options, records, suite
 from convref_bench.timing import Stop
 from convref_mojo.backend import backend

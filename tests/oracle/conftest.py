@@ -14,8 +14,8 @@ import pytest
 from convref import dtypes, oracle
 from convref.case import Call, Spec
 from convref.conformance.operands import operands
+from convref.ops import INDICES
 from convref.oracle import loops
-from convref.problem import INDICES
 
 
 def by_loops(call, arrays):

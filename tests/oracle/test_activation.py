@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
-from convref.case import Call, Spec
+from convref.case import Call, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
-from convref.line import parse
+from convref.ops import GROUPS, SIGNATURE, passes
 from convref.oracle import activation as formulas
 from convref.oracle import evaluate, loops, magnitudes
 from convref.oracle._erf import erf, erfc
 from convref.oracle.loops import activation as loops_activation
-from convref.problem import GROUPS, SIGNATURE, passes
 
 OPS = GROUPS["activation"]
 EXACT = ["int", "ramp", "ties", "impulse"]
@@ -88,7 +87,7 @@ def test_the_judge_passes_loops_at_infinities_and_nan(op):
 @pytest.mark.parametrize("op", OPS)
 def test_torch_within_both_bounds(op):
     pytest.importorskip("torch", reason="torch is not installed")
-    from convref.backends.torch import backend
+    from convref.backends.torch.adapter import backend
 
     seen: Counter[str] = Counter()
     axes = Axes(7, (op,), dtypes=("f64",), fills=("int", "normal", "wide"), size=3 * EXAMPLES)

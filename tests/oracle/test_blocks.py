@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convref.case import Case
+from convref.case import Case, parse
 from convref.conformance.operands import operands
 from convref.dtypes import numpy_dtype
-from convref.line import parse
 from convref.oracle import _blocks, activation, evaluate
 
 KINDS = ("i8", "u8", "i32", "f16", "bf16", "f32", "f64", "f80", "obj")

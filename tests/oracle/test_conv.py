@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 
 from convref import dtypes
-from convref.case import Call, Spec
+from convref.case import Call, Spec, parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.line import parse
+from convref.ops import ConvProblem, passes
 from convref.oracle import conv_dgrad, conv_fprop, conv_wgrad, evaluate
-from convref.problem import ConvProblem, passes
 
 PASSES = tuple(passes("conv"))
 EXACT = {"fills": ["int", "ramp", "ties", "impulse", "ones"]}

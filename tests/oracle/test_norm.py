@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
-from convref.case import Call, Spec
+from convref.case import Call, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
-from convref.line import parse
+from convref.ops import GROUPS, passes
 from convref.oracle import evaluate, loops, magnitudes
 from convref.oracle import norm as formulas
 from convref.oracle.loops import norm as loops_norm
-from convref.problem import GROUPS, passes
 
 EXACT = ["int", "ramp", "ties", "impulse"]
 SMALL = {"max_elements": 60, "max_macs": 300}
@@ -64,7 +63,7 @@ def test_loops_within_the_bounds_of_both(op):
 @pytest.mark.parametrize("op", GROUPS["norm"])
 def test_torch_within_both_bounds(op):
     pytest.importorskip("torch", reason="torch is not installed")
-    from convref.backends.torch import backend
+    from convref.backends.torch.adapter import backend
 
     seen: Counter[str] = Counter()
     axes = Axes(7, (op,), dtypes=("f64",), fills=("int", "normal"), size=3 * EXAMPLES)

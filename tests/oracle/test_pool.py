@@ -12,17 +12,16 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
 from convref import dtypes
-from convref.case import Call, Case, Spec
+from convref.case import Call, Case, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
-from convref.line import parse
+from convref.ops import GROUPS, passes
 from convref.oracle import evaluate, loops, magnitudes
 from convref.oracle import pool as formulas
 from convref.oracle.loops import pool as loops_pool
-from convref.problem import GROUPS, passes
 
 RATIONAL = tuple(op for op in GROUPS["pool"] if op != "lp_pool")
 EXACT = ["int", "ramp", "ties", "impulse", "ones"]
@@ -106,7 +105,7 @@ def test_norm_1_is_rational(checks, pass_, dtype):
 def test_torch_within_both_bounds(op):
     """Whatever torch computes as the rules say; float32 and 16 bits are the court's."""
     pytest.importorskip("torch", reason="torch is not installed")
-    from convref.backends.torch import backend
+    from convref.backends.torch.adapter import backend
 
     seen: Counter[str] = Counter()
     for case in chunk_cases(Axes(7, (op,), dtypes=("f64",), fills=("int", "normal"), size=500), 0):
@@ -121,7 +120,7 @@ def test_torch_within_both_bounds(op):
 def test_torch_on_integers():
     """Integers wrap, means are cut toward zero, the least integer stands for nothing."""
     pytest.importorskip("torch", reason="torch is not installed")
-    from convref.backends.torch import backend
+    from convref.backends.torch.adapter import backend
 
     for op in ("max_pool", "avg_pool"):
         axes = Axes(3, (op,), ("fprop",), ("i64", "u8", "i8", "i32"), EXACT, 500)

@@ -12,18 +12,17 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
 from convref import dtypes
-from convref.case import Call, Case, Spec
+from convref.case import Call, Case, Spec, parse, parse_problem
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, judge
-from convref.line import parse, parse_problem
+from convref.ops import ResizeProblem, passes
+from convref.ops.sampling import rows
 from convref.oracle import displacements, evaluate, loops
 from convref.oracle import resize as formulas
 from convref.oracle._resize_errors import steepness, weight_errors
-from convref.problem import ResizeProblem, passes
-from convref.problem.sampling import rows
 
 EXACT = ["int", "ramp", "ties", "impulse", "ones"]
 SMALL = {"max_elements": 40, "max_macs": 100}
@@ -113,7 +112,7 @@ def test_jvp_is_the_forward_pass_on_dual_numbers():
 def test_torch_within_both_bounds():
     """Whatever torch computes as the rules say, in float64; other types are the court's."""
     pytest.importorskip("torch", reason="torch is not installed")
-    from convref.backends.torch import backend
+    from convref.backends.torch.adapter import backend
 
     seen: Counter[tuple[str, str]] = Counter()
     axes = Axes(7, ("resize",), dtypes=("f64",), fills=("int", "normal"), size=1200)

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
+from convref.ops import WindowProblem
 from convref.oracle import conv_fprop, evaluate, fold, unfold
-from convref.problem import WindowProblem
 
 SMALL = {"max_elements": 600}
 INTEGERS = {"dtypes": ["i64", "obj", "f64"], "fills": ["int", "ramp", "impulse"]}

@@ -11,23 +11,25 @@ from functools import partial
 import pytest
 
 from convref.arrays import like
+from convref.case import parse
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.judge import judge
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import forced
 
 from convref_ptx import Fault
 from convref_ptx import parse as parse_ptx
-from convref_triton import emulated, gather, gluon_fprop, gluon_wgrad, race, tma, wgrad
+from convref_triton import emulated
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.geometry import geometry
-from convref_triton.task import Task
+from convref_triton.common.geometry import geometry
+from convref_triton.conv import gather, tma, wgrad
+from convref_triton.conv.task import Task
+from convref_triton.hopper import gluon_fprop, gluon_wgrad, race
+from convref_triton.plan.builder import Builder
 
 pytestmark = pytest.mark.skipif(not race.KERNELS, reason="the PTX of another Triton differs")
 # (kernel, which of its tiles, call): copies of threads, boxes, warps of two kinds, every product.

@@ -14,12 +14,14 @@ from convref.judge import judge
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import gather, interpreted, rank
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.geometry import Tensor, geometry
-from convref_triton.table import Tile
-from convref_triton.task import Task
+from convref_triton.common.geometry import Tensor, geometry
+from convref_triton.conv import gather
+from convref_triton.conv.task import Task
+from convref_triton.plan import rank
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.table import Tile
+from convref_triton.run import interpreted
 
 
 def facts(call, arrays):

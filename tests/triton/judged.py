@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.judge import judge
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import aot
 from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
-from convref_triton.inspection import resources
-from convref_triton.layouts import accesses
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile import aot
+from convref_triton.compile.inspection import resources
+from convref_triton.compile.layouts import accesses
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan.choose import offered, plan
 
 NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 IS_A_SWEEP = pytest.mark.skipif(

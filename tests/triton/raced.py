@@ -16,19 +16,21 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convref.arrays import like, to_torch
+from convref.case import parse
 from convref.conformance.operands import operands as arrays_of
 from convref.judge import judge
-from convref.line import parse
-from convref_triton import aot, gpu, race
 from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
-from convref_triton.plan import offered, plan
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile import aot
+from convref_triton.hopper import race
+from convref_triton.plan.choose import offered, plan
+from convref_triton.run import gpu
 
 LIMIT_S = 90
 NAMES: list[str] = []  # of the kernels that are checked

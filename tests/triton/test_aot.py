@@ -19,10 +19,10 @@ import torch
 import triton
 
 from convref.errors import ConvrefError
-from convref_triton import aot
-from convref_triton.carried import assembler
-from convref_triton.launch import Descriptor, Launch, Slot
-from convref_triton.specialise import specialise
+from convref_triton.compile import aot
+from convref_triton.compile.specialise import specialise
+from convref_triton.hopper.carried import assembler
+from convref_triton.plan.launch import Descriptor, Launch, Slot
 
 SIZES = ("M", "N", "K", "a_row", "b_row", "c_row")
 PRODUCT = Launch(
@@ -191,9 +191,9 @@ DOUBLE = """
 import sys
 import aot_kernels
 from convref_triton import aot
-from convref_triton.carried import assembler
-from convref_triton.launch import Launch, Slot
-from convref_triton.specialise import specialise
+from convref_triton.hopper.carried import assembler
+from convref_triton.plan.launch import Launch, Slot
+from convref_triton.compile.specialise import specialise
 def double(warps):
     slots = {name: Slot(name, "f32") for name in "xy"}
     launch = Launch(aot_kernels.double, (2, 1, 1), {**slots, "n": 20}, {"SIZE": 16}, warps)

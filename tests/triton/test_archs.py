@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.errors import UnsupportedError
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import aot, archs, classes, table
 from convref_triton.backend import backend
-from convref_triton.inspection import resources, shared
-from convref_triton.plan import refusal
+from convref_triton.compile import aot, classes
+from convref_triton.compile.inspection import resources, shared
+from convref_triton.plan import archs, table
+from convref_triton.plan.choose import refusal
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942")
 AGAIN = pytest.mark.skipif(

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 from judged import verdict, with_tile
 
 from convref.arrays import to_torch
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import gather, geometry, interpreted
 from convref_triton.backend import backend
-from convref_triton.geometry import Tensor
+from convref_triton.common import geometry
+from convref_triton.common.geometry import Tensor
+from convref_triton.conv import gather
 from convref_triton.interpreter import StrictError, execute
-from convref_triton.plan import plan
+from convref_triton.plan.choose import plan
+from convref_triton.run import interpreted
 
 DTYPES = ("f32", "bf16", "f16")
 SMALL = {"max_elements": 1_500, "max_macs": 20_000}

@@ -7,15 +7,15 @@ from forced import regrouped, verdict, verdict_if_admitted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import depthwise, direct, direct_wgrad
-from convref_triton.geometry import operands
-from convref_triton.launch import Launch
-from convref_triton.plan import plan
+from convref_triton.common.geometry import operands
+from convref_triton.conv import depthwise, direct, direct_wgrad
+from convref_triton.plan.choose import plan
+from convref_triton.plan.launch import Launch
 
 SUMS = ("fprop", "jvp", "dgrad")
 SMALL = {"max_elements": 200, "max_macs": 2_000}

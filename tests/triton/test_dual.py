@@ -8,15 +8,15 @@ from forced import verdict
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import dual, gather
 from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
-from convref_triton.plan import offered, plan
+from convref_triton.common.geometry import operands as lying
+from convref_triton.conv import dual, gather
+from convref_triton.plan.choose import offered, plan
 
 CASES = cases(
     passes=["jvp"],

@@ -15,31 +15,23 @@ import torch.nn.functional as F
 from forced import facts
 
 from convref import dtypes
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.judge import bound, reference
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import (
-    depthwise,
-    direct,
-    dual,
-    emulated,
-    flat,
-    gather,
-    interpreted,
-    rank,
-    split,
-    tma,
-)
+from convref_triton import emulated
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.epilogue import ACTIVATIONS
-from convref_triton.geometry import Tensor, geometry
-from convref_triton.launch import Launch
-from convref_triton.plan import KERNELS, plan
-from convref_triton.task import Fusion, Task
+from convref_triton.common.epilogue import ACTIVATIONS
+from convref_triton.common.geometry import Tensor, geometry
+from convref_triton.conv import depthwise, direct, dual, flat, gather, split, tma
+from convref_triton.conv.task import Fusion, Task
+from convref_triton.plan import rank
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import KERNELS, plan
+from convref_triton.plan.launch import Launch
+from convref_triton.run import interpreted
 
 LINES = (
     (gather, "conv.fprop:n2c5k9_i5x4_f3x2_s2x1_p1:dt=bf16"),

@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convref.line import parse
+from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 import triton
 
-from convref_triton import aot, classes, expected, race
-from convref_triton.geometry import operands
-from convref_triton.inspection import inspect
-from convref_triton.launch import Launch
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.common.geometry import operands
+from convref_triton.compile import aot, classes, expected
+from convref_triton.compile.inspection import inspect
+from convref_triton.compile.specialise import specialise
+from convref_triton.hopper import race
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Launch
 
 # The marks of a tile of 128x128x64, bf16, channels last, by kernel and pass: instructions a step.
 MARKS = {

@@ -5,20 +5,21 @@ from forced import planned, run, verdict, verdict_if_admitted
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import flat, gather, rank, table
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.geometry import geometry
-from convref_triton.geometry import operands as lying
-from convref_triton.launch import Copy, Launch
-from convref_triton.specialise import specialise
-from convref_triton.task import Task
+from convref_triton.common.geometry import geometry
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile.specialise import specialise
+from convref_triton.conv import flat, gather
+from convref_triton.conv.task import Task
+from convref_triton.plan import rank, table
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.launch import Copy, Launch
 
 SUMS = ("fprop", "jvp", "dgrad")
 SMALL = {"max_elements": 1_000, "max_macs": 10_000}

@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from convref.case import Spec
+from convref.case import Spec, parse
 from convref.errors import ConvrefError
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import triton
 from test_plan import card, records  # noqa: F401
@@ -25,14 +24,17 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
-from convref_triton import aot, gpu, inspection, race, ring, table
 from convref_triton.backend import _plan, backend
-from convref_triton.epilogue import ACTIVATIONS
-from convref_triton.geometry import Tensor, lying, operands
-from convref_triton.launch import Descriptor, Launch, Slot
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
-from convref_triton.task import UNFUSED, Fusion
+from convref_triton.common.epilogue import ACTIVATIONS
+from convref_triton.common.geometry import Tensor, lying, operands
+from convref_triton.compile import aot, inspection
+from convref_triton.compile.specialise import specialise
+from convref_triton.conv.task import UNFUSED, Fusion
+from convref_triton.hopper import race, ring
+from convref_triton.plan import table
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Descriptor, Launch, Slot
+from convref_triton.run import gpu
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
@@ -285,7 +287,7 @@ triton.__version__ = "3.9.0"
 sys.modules["triton.experimental.gluon"] = None
 from convref.case import Spec
 from convref.errors import ConvrefError
-from convref.line import parse
+from convref.case import parse
 from convref_triton import race
 from convref_triton.backend import backend
 assert race.KERNELS == {}

@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convref.line import parse
+from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import triton
 from test_gluon_numbers import holds
 
-from convref_triton import index, race, table, tma
-from convref_triton.geometry import operands
-from convref_triton.launch import Launch
-from convref_triton.plan import offered, plan
+from convref_triton.common import index
+from convref_triton.common.geometry import operands
+from convref_triton.conv import tma
+from convref_triton.hopper import race
+from convref_triton.plan import table
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Launch
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from raced import in_child, lying, on_a_card, on_card, one_check, parse, plan
 
-from convref_triton import gpu
+from convref_triton.run import gpu
 
 KERNELS = ["gluon_fprop", "gluon_wgrad"]
 

@@ -10,24 +10,26 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.conformance.operands import operands as arrays_of
 from convref.errors import ConvrefError
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import test_epilogue
 import triton
 from forced import facts
 from test_gluon_numbers import FEW, holds, planned, run, strided
 
-from convref_triton import archs, emulated, gluon_halo, halo, race, table
-from convref_triton.builder import Builder
-from convref_triton.geometry import Tensor, geometry, operands
-from convref_triton.launch import Launch
-from convref_triton.plan import offered, plan
-from convref_triton.task import Fusion, Task
+from convref_triton import emulated
+from convref_triton.common.geometry import Tensor, geometry, operands
+from convref_triton.conv.task import Fusion, Task
+from convref_triton.hopper import gluon_halo, halo, race
+from convref_triton.plan import archs, table
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Launch
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convref.case import Call, Case, Spec
+from convref.case import Call, Case, Spec, parse
 from convref.conformance.operands import operands as arrays_of
-from convref.line import parse
-from convref.problem import ConvProblem
+from convref.ops import ConvProblem
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import torch
 import triton
 from test_gluon_halo import task
 from test_gluon_numbers import FEW, holds, run
 
-from convref_triton import gluon_halo_wgrad, gluon_wgrad, race, table
-from convref_triton.geometry import geometry
+from convref_triton.common.geometry import geometry
+from convref_triton.hopper import gluon_halo_wgrad, gluon_wgrad, race
+from convref_triton.plan import table
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"

@@ -15,24 +15,26 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.case import Call, Case, Spec
+from convref.case import Call, Case, Spec, parse
 from convref.conformance.operands import operands as arrays_of
 from convref.errors import ConvrefError
-from convref.line import parse
-from convref.problem import ConvProblem
+from convref.ops import ConvProblem
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import test_epilogue
 import triton
 from forced import facts, judged
 from test_tma import wide_cases
 
-from convref_triton import emulated, gluon_fprop, gluon_wgrad, race, table, tma
-from convref_triton.builder import Builder
-from convref_triton.geometry import Tensor, geometry
-from convref_triton.task import UNFUSED, Fusion, Task
+from convref_triton import emulated
+from convref_triton.common.geometry import Tensor, geometry
+from convref_triton.conv import tma
+from convref_triton.conv.task import UNFUSED, Fusion, Task
+from convref_triton.hopper import gluon_fprop, gluon_wgrad, race
+from convref_triton.plan import table
+from convref_triton.plan.builder import Builder
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"

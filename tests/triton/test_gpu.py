@@ -18,15 +18,16 @@ import pytest
 import torch
 
 from convref import dispatch
+from convref.case import parse
 from convref.errors import ConvrefError, UnsupportedError
-from convref.line import parse
 from convref_driver.manifest import FORMATS
-from convref_triton import aot, gpu
 from convref_triton.backend import TritonBackend, backend
-from convref_triton.geometry import operands
-from convref_triton.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
-from convref_triton.plan import plan
-from convref_triton.specialise import specialise
+from convref_triton.common.geometry import operands
+from convref_triton.compile import aot
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan.choose import plan
+from convref_triton.plan.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
+from convref_triton.run import gpu
 
 SIZES = {"M": 64, "N": 48, "K": 32, "a_row": 32, "b_row": 48, "c_row": 48}
 PRODUCT = Launch(

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from convref.arrays import to_torch
+from convref.case import parse
 from convref.conformance.operands import operands
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import packed
 from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
-from convref_triton.launch import Launch
-from convref_triton.plan import KERNELS, OPS, plan
+from convref_triton.common.geometry import operands as lying
+from convref_triton.plan.choose import KERNELS, OPS, plan
+from convref_triton.plan.launch import Launch
+from convref_triton.run import packed
 
 LINES = (
     "conv.fprop:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",

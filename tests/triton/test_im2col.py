@@ -17,11 +17,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.case import Call, Case, Spec
+from convref.case import Call, Case, Spec, parse
 from convref.conformance.operands import operands as arrays_of
 from convref.errors import ConvrefError
-from convref.line import parse
-from convref.problem import ConvProblem
+from convref.ops import ConvProblem
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -30,14 +29,19 @@ from forced import facts, judged, planned
 from test_specialise import TYPES
 
 from convref_ptx import Fault
-from convref_triton import aot, carried, emulated, gpu, im2col, inspection, table
+from convref_triton import emulated
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.geometry import geometry, operands
-from convref_triton.launch import Copy, Launch
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import Specialisation, specialise
-from convref_triton.task import Fusion, Task
+from convref_triton.common.geometry import geometry, operands
+from convref_triton.compile import aot, inspection
+from convref_triton.compile.specialise import Specialisation, specialise
+from convref_triton.conv import im2col
+from convref_triton.conv.task import Fusion, Task
+from convref_triton.hopper import carried
+from convref_triton.plan import table
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Copy, Launch
+from convref_triton.run import gpu
 
 FILE = carried.kept(im2col.MODULE)
 KERNELS = [pytest.param(k, id="-".join(map(str, key))) for key, k in im2col.kernels().items()]
@@ -60,7 +64,7 @@ def test_the_file_is_small_and_of_todays_source():
 
 def test_the_source_is_there_where_gluon_is_another():
     pytest.importorskip("triton.experimental.gluon", reason="a Triton without Gluon")
-    kernel = importlib.import_module("convref_triton.gluon_im2col").gluon_im2col
+    kernel = importlib.import_module("convref_triton.hopper.gluon_im2col").gluon_im2col
     for made in FILE.kernels:
         assert list(made.signature) == [p.name for p in kernel.params if not p.is_constexpr]
 
@@ -73,7 +77,7 @@ def test_nothing_of_the_machine_that_compiled_is_in_it():
 
 @pytest.mark.skipif(triton.__version__ != FILE.triton, reason=f"needs Triton {FILE.triton}")
 def test_this_triton_makes_the_same(monkeypatch):
-    carry = importlib.import_module("convref_triton.carry")
+    carry = importlib.import_module("convref_triton.hopper.carry")
     for name, value in carry.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     for (dtype, rank, tile), kernel in im2col.kernels().items():

@@ -5,18 +5,22 @@ from math import prod
 import pytest
 import torch
 
-from convref.line import parse
+from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_bench import steps, suite
-from convref_triton import gpu, images, norm, pool, resize, whole
 from convref_triton.backend import backend
-from convref_triton.builder import NEW
-from convref_triton.geometry import operands
+from convref_triton.common import images
+from convref_triton.common.geometry import operands
 from convref_triton.interpreter import MOST_PROGRAMS, TYPES
-from convref_triton.launch import Launch
-from convref_triton.plan import offered, plan, refusal
+from convref_triton.norm import norm
+from convref_triton.plan.builder import NEW
+from convref_triton.plan.choose import offered, plan, refusal
+from convref_triton.plan.launch import Launch
+from convref_triton.pool import pool, whole
+from convref_triton.resize import resize
+from convref_triton.run import gpu
 
 OURS = (*pool.OPS, *norm.OPS, *resize.OPS)
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from convref.case import parse
 from convref.commands import app
-from convref.line import parse
-from convref_triton import aot, inspection, layouts
-from convref_triton.geometry import operands
-from convref_triton.inspection import (
+from convref_triton.common.geometry import operands
+from convref_triton.compile import aot, inspection, layouts
+from convref_triton.compile.inspection import (
     Instruction,
     inspect,
     loops,
@@ -24,9 +24,9 @@ from convref_triton.inspection import (
     resources,
     shared,
 )
-from convref_triton.launch import Descriptor, Launch, Slot
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Descriptor, Launch, Slot
 
 SIZES = ("M", "N", "K", "a_row", "b_row", "c_row")
 

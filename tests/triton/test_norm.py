@@ -7,20 +7,21 @@ from hypothesis import strategies as st
 from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
 
 from convref.arrays import to_torch
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.judge import judge
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import group, interpreted, norm
 from convref_triton.backend import backend
-from convref_triton.geometry import Tensor
-from convref_triton.geometry import operands as lying
-from convref_triton.launch import Copy, Launch
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.common.geometry import Tensor
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile.specialise import specialise
+from convref_triton.norm import group, norm
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Copy, Launch
+from convref_triton.run import interpreted
 
 CASES = cases(
     ops=norm.OPS,

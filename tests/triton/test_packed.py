@@ -11,15 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.errors import ConvrefError
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import gpu, packed
-from convref_triton.geometry import operands
-from convref_triton.launch import Copy
-from convref_triton.plan import plan
+from convref_triton.common.geometry import operands
+from convref_triton.plan.choose import plan
+from convref_triton.plan.launch import Copy
+from convref_triton.run import gpu, packed
 
 LINE = "conv.dgrad:n1c64k64_i6x6_f3x3_p1:dt=bf16:mem=nhwc"  # a filter is read with k innermost
 BYTES = 64 * 64 * 9 * 2

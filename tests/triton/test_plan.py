@@ -7,16 +7,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from convref import explain
-from convref.line import parse
+from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import classes, measured
 from convref_triton.backend import backend
-from convref_triton.geometry import operands
-from convref_triton.launch import Launch
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.common.geometry import operands
+from convref_triton.compile import classes
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan import measured
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Launch
 
 FEW = settings(max_examples=settings.default.max_examples // 4)
 EXTENTS = st.integers(24, 90)  # enough pixels that sums over them are split

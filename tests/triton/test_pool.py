@@ -9,17 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
 
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import aot, images, interpreted, pool, whole
 from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.common import images
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile import aot
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan.choose import offered, plan
+from convref_triton.pool import pool, whole
+from convref_triton.run import interpreted
 
 DTYPES = ("f32", "bf16", "f16")
 CASES = cases(ops=pool.OPS, dtypes=DTYPES, max_elements=300, max_macs=3_000)

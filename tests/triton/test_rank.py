@@ -7,17 +7,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from convref.case import parse
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import cost, rank
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.geometry import geometry, operands
-from convref_triton.plan import choices, refusal
-from convref_triton.task import Task
+from convref_triton.common.geometry import geometry, operands
+from convref_triton.conv.task import Task
+from convref_triton.plan import cost, rank
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import choices, refusal
 
 CASES = cases(passes=("fprop", "dgrad", "wgrad"), dtypes=("f32", "bf16", "f16"), max_macs=10**6)
 NHWC = "dt=bf16:mem=nhwc:dev=cuda"

@@ -7,17 +7,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
 
+from convref.case import parse
 from convref.conformance.strategies import cases
-from convref.line import parse
-from convref.problem import ResizeProblem
+from convref.ops import ResizeProblem
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import images, resize
 from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
+from convref_triton.common import images
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan.choose import offered, plan
+from convref_triton.resize import resize
 
 CASES = cases(ops=resize.OPS, dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=3_000)
 FEW = settings(max_examples=settings.default.max_examples // 4)

@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytest.importorskip("convref_triton.ring", reason="another Gluon", exc_type=ImportError)
+pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
-from convref_triton import ring
+from convref_triton.hopper import ring
 
 SLOT, PARITY, FREED = ring.slot_of.fn, ring.parity_of.fn, ring.freed.fn
 PASSED_ON, TURNS = ring.passed_on.fn, ring.turns

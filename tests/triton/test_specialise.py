@@ -16,9 +16,9 @@ from triton.runtime.jit import create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError
-from convref_triton import aot
-from convref_triton.launch import Descriptor, Launch, Slot
-from convref_triton.specialise import specialise
+from convref_triton.compile import aot
+from convref_triton.compile.specialise import specialise
+from convref_triton.plan.launch import Descriptor, Launch, Slot
 
 TYPES = {
     "bf16": torch.bfloat16,

@@ -8,25 +8,28 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from convref.arrays import like, to_numpy
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.judge import judge
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 import triton
 
-from convref_triton import aot, gather, interpreted, split, table
 from convref_triton.backend import backend
-from convref_triton.builder import Builder
-from convref_triton.geometry import geometry
-from convref_triton.geometry import operands as lying
-from convref_triton.inspection import inspect
-from convref_triton.launch import Launch
-from convref_triton.plan import offered, plan
-from convref_triton.specialise import specialise
-from convref_triton.task import Task
+from convref_triton.common.geometry import geometry
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile import aot
+from convref_triton.compile.inspection import inspect
+from convref_triton.compile.specialise import specialise
+from convref_triton.conv import gather, split
+from convref_triton.conv.task import Task
+from convref_triton.plan import table
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.launch import Launch
+from convref_triton.run import interpreted
 
 CASES = cases(
     passes=("fprop", "jvp", "dgrad"),

@@ -18,7 +18,7 @@ from toy_kernels import run
 
 from convref_triton.interpreter import StrictError, execute
 from convref_triton.interpreter.hints import is_constant, is_contiguous, is_multiple
-from convref_triton.launch import Launch, Slot
+from convref_triton.plan.launch import Launch, Slot
 
 N = 10
 BLOCK = {"BLOCK": 8}

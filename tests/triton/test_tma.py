@@ -10,22 +10,22 @@ from forced import planned, run, verdict
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.case import Call, Case, Spec, axis_letters, channels_last
+from convref.case import Call, Case, Spec, axis_letters, channels_last, parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import problems
 from convref.errors import ConvrefError
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import table, tma
-from convref_triton.builder import Builder
-from convref_triton.geometry import Tensor, geometry
-from convref_triton.geometry import operands as lying
-from convref_triton.launch import Copy, Descriptor, Launch
-from convref_triton.plan import plan
-from convref_triton.specialise import specialise
-from convref_triton.task import Task
+from convref_triton.common.geometry import Tensor, geometry
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile.specialise import specialise
+from convref_triton.conv import tma
+from convref_triton.conv.task import Task
+from convref_triton.plan import table
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import plan
+from convref_triton.plan.launch import Copy, Descriptor, Launch
 
 FEW = settings(max_examples=settings.default.max_examples // 2)  # tiles have 64 channels
 

@@ -7,17 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import verdict, with_each_tile, with_tile
 
+from convref.case import parse
 from convref.conformance.strategies import cases
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import aot, unfold
-from convref_triton.geometry import operands as lying
-from convref_triton.inspection import inspect
-from convref_triton.launch import Launch
-from convref_triton.plan import plan
-from convref_triton.specialise import specialise
+from convref_triton.common.geometry import operands as lying
+from convref_triton.compile import aot
+from convref_triton.compile.inspection import inspect
+from convref_triton.compile.specialise import specialise
+from convref_triton.conv import unfold
+from convref_triton.plan.choose import plan
+from convref_triton.plan.launch import Launch
 
 CASES = cases(
     ops=["unfold", "fold"], dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=2_000

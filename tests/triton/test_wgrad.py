@@ -9,18 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convref.arrays import to_numpy, to_torch
+from convref.case import parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.judge import judge
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import bgrad, geometry, interpreted, table, wgrad
 from convref_triton.backend import backend
-from convref_triton.geometry import Tensor
-from convref_triton.plan import plan
-from convref_triton.task import Task
+from convref_triton.common import geometry
+from convref_triton.common.geometry import Tensor
+from convref_triton.conv import bgrad, wgrad
+from convref_triton.conv.task import Task
+from convref_triton.plan import table
+from convref_triton.plan.choose import plan
+from convref_triton.run import interpreted
 
 CASES = cases(
     passes=["backward", "double_backward"],

@@ -10,12 +10,14 @@ import torch
 from forced import facts, planned
 
 from convref.arrays import to_torch
+from convref.case import parse
 from convref.conformance.operands import operands
-from convref.line import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton import (
+from convref_triton.backend import backend
+from convref_triton.common.geometry import operands as lying
+from convref_triton.conv import (
     bgrad,
     depthwise,
     direct,
@@ -23,16 +25,14 @@ from convref_triton import (
     dual,
     flat,
     gather,
-    interpreted,
     split,
     unfold,
     wgrad,
 )
-from convref_triton.backend import backend
-from convref_triton.geometry import operands as lying
 from convref_triton.interpreter import StrictError, memory
-from convref_triton.launch import Launch
-from convref_triton.plan import plan
+from convref_triton.plan.choose import plan
+from convref_triton.plan.launch import Launch
+from convref_triton.run import interpreted
 
 # A kernel, where its limit is, a line whose tile spans three images, and what lies apart.
 FAR = (

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from convref_triton.interpreter import execute
-from convref_triton.launch import Descriptor, Launch, Slot
+from convref_triton.plan.launch import Descriptor, Launch, Slot
 
 CODES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"} | {
     f"{name}{bits}": f"{name[0]}{bits}" for name in ("int", "uint") for bits in (8, 16, 32, 64)

@@ -14,7 +14,7 @@ from typing import Any
 from ...arrays import facts
 from ...case import Call, Spec
 from ...errors import ConvrefError, message
-from ...problem import (
+from ...ops import (
     RANKS,
     SIGNATURE,
     ActivationProblem,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ConvrefError, message
-from ...problem import SIGNATURE, Sizes
+from ...ops import SIGNATURE, Sizes
 from .._arguments import ARGUMENT
 from .._run import compute
 from ._problems import prepare_activation, shape_of, tangent

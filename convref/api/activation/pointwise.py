@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...problem import SIGNATURE
+from ...ops import SIGNATURE
 from ._problems import run, tangent
 
 

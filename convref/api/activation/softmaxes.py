@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ...errors import ConvrefError, message
-from ...problem import RANKS, SIGNATURE, integer
+from ...ops import RANKS, SIGNATURE, integer
 from ._problems import run, shape_of, tangent
 
 

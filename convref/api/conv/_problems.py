@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...arrays import Facts, facts
 from ...case import SPATIAL, Call, Spec
 from ...errors import ConvrefError, message, shorten
-from ...problem import (
+from ...ops import (
     BASE_ROLE,
     FILTER_AXES,
     OUTPUT_AXES,

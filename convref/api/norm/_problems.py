@@ -12,7 +12,7 @@ from ...arrays import facts, like, zeros_like
 from ...case import Call, Spec, role_dtype
 from ...dtypes import numpy_dtype
 from ...errors import ConvrefError, message
-from ...problem import (
+from ...ops import (
     BASE_ROLE,
     RANKS,
     SIGNATURE,

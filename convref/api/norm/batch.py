@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ConvrefError, message
-from ...problem import integer
+from ...ops import integer
 from .._arguments import flag
 from ._problems import paired, run, running, statistics, tangents_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...arrays import facts
 from ...errors import ConvrefError, message
-from ...problem import BASE_ROLE, SIGNATURE, Sizes, integer, items
+from ...ops import BASE_ROLE, SIGNATURE, Sizes, integer, items
 from .._arguments import ARGUMENT, flag
 from .._trace import needed
 from ._problems import paired, run, tangents_of

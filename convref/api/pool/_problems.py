@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import ConvrefError, message
-from ...problem import (
+from ...ops import (
     RANKS,
     AdaptiveMaxPoolProblem,
     AdaptivePoolProblem,

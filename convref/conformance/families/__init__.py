@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...case import Case
-from ...problem import FAMILY, Problem
+from ...ops import FAMILY, Problem
 from . import activation, norm, pool, resize
 from .mutations import GENERAL
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...case import Case
-from ...problem import (
+from ...ops import (
     ActivationProblem,
     CrossEntropyProblem,
     GeluProblem,
@@ -17,7 +17,7 @@ from ...problem import (
     ReluProblem,
     SoftmaxProblem,
 )
-from ...problem.activation import REDUCTIONS
+from ...ops.activation import REDUCTIONS
 
 SLOPES = (0.01, 0.01, 0.2, 0.0, 1.5, -0.1)
 SMOOTHINGS = (0.0, 0.0, 0.1, 0.5, 1.0)

@@ -10,8 +10,7 @@ import numpy as np
 
 from ... import dtypes
 from ...case import Case, role_dtype
-from ...oracle.norm import image, plus_eps, reciprocal_root, statistics
-from ...problem import (
+from ...ops import (
     BatchNormProblem,
     FrozenNormProblem,
     GroupNormProblem,
@@ -19,6 +18,7 @@ from ...problem import (
     NormProblem,
     Problem,
 )
+from ...oracle.norm import image, plus_eps, reciprocal_root, statistics
 from ..fills import values
 
 EPSILONS = (1e-5, 1e-5, 1e-5, 1e-3, 0.5, 1e-6)

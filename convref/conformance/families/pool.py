@@ -9,8 +9,7 @@ import numpy as np
 
 from ...case import Case
 from ...errors import ConvrefError
-from ...oracle.pool import maxima
-from ...problem import (
+from ...ops import (
     AdaptiveMaxPoolProblem,
     AdaptivePoolProblem,
     AvgPoolProblem,
@@ -19,6 +18,7 @@ from ...problem import (
     Problem,
     UnpoolProblem,
 )
+from ...oracle.pool import maxima
 
 NORMS = (2.0, 2.0, 1.0, 3.0, 4.0, 1.5, 2.5)
 DIVISORS = (0, 0, 0, 0, 0, 1, 2, 3, 7, -2)

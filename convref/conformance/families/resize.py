@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import floor, prod
 from typing import Any
 
-from ...problem import Problem, ResizeProblem
-from ...problem.resize import NEAR
-from ...problem.sampling import COORDINATES, MODES
+from ...ops import Problem, ResizeProblem
+from ...ops.resize import NEAR
+from ...ops.sampling import COORDINATES, MODES
 from .pool import _image, _outputs
 
 # What PyTorch calls linear, nearest, nearest-exact, area, bicubic, and both with antialias.

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...case import Call
 from ...judge import Numerics
+from ...ops import GROUPS, Problem
 from ...oracle import activation as formulas
-from ...problem import GROUPS, Problem
 from .base import Array, Fault, Operands, Results, Wrong, elsewhere, right
 from .norm import swapped
 

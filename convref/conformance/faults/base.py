@@ -12,7 +12,7 @@ from ... import oracle
 from ...backends.numpy import declared
 from ...case import Call, Spec
 from ...judge import Numerics
-from ...problem import BASE_ROLE, ConvProblem, Pads, Problem
+from ...ops import BASE_ROLE, ConvProblem, Pads, Problem
 
 Array = np.ndarray[Any, Any]
 Operands = tuple[Array | None, ...]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import dtypes, oracle
 from ...case import Call, axis_letters, channels_last
-from ...problem import Problem
+from ...ops import Problem
 from ..operands import poison
 from .base import (
     Array,

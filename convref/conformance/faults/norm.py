@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...case import Call
+from ...ops import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
 from ...oracle import norm as formulas
-from ...problem import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
 from .base import Array, Fault, Operands, Results, Wrong, reading, right
 
 

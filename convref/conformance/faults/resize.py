@@ -12,9 +12,9 @@ import numpy as np
 
 from ...case import Call
 from ...dtypes import rounded
+from ...ops import ResizeAxis
+from ...ops.sampling import Row, rows, turned
 from ...oracle.resize import weighted
-from ...problem import ResizeAxis
-from ...problem.sampling import Row, rows, turned
 from .base import Fault, Operands, Results, Wrong, elsewhere
 
 Rows = Callable[[ResizeAxis], tuple[Row, ...]]

@@ -16,7 +16,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from ...errors import UnsupportedError, message
-from ...problem import INDICES, STATISTICS
+from ...ops import INDICES, STATISTICS
 from ._kernels import How, Tensors, argument, compute
 from ._table import ROWS, Pass
 

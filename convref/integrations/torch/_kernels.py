@@ -15,7 +15,7 @@ from ...api._arguments import ARGUMENT, lying
 from ...arrays import Facts, facts
 from ...case import Call, Spec
 from ...errors import ConvrefError, message
-from ...problem import BASE_ROLE, INDICES, STATISTICS
+from ...ops import BASE_ROLE, INDICES, STATISTICS
 from ._table import Pass
 
 Tensors = tuple[Tensor | None, ...]

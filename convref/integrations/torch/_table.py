@@ -1,6 +1,6 @@
 """What PyTorch has to know of each pass: its schema, and the sizes of its results.
 
-All of it is read off the tables of `convref.problem`, so that an op with a row there is an op here.
+All of it is read off the tables of `convref.ops`, so that an op with a row there is an op here.
 Sizes are plain arithmetic: in a compiled graph they are symbols.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from ...problem import BASE_ROLE, FAMILY, INDICES, SIGNATURE, STATISTICS, Problem, Signature
+from ...ops import BASE_ROLE, FAMILY, INDICES, SIGNATURE, STATISTICS, Problem, Signature
 
 # The names under which PyTorch's users look for them; the others are called as here.
 NAMES = {"conv": "convolution", "resize": "interpolate"}
@@ -40,7 +40,7 @@ class Pass:
     Parameters
     ----------
     op, pass_ : str
-        A key of `convref.problem.SIGNATURE`.
+        A key of `convref.ops.SIGNATURE`.
     """
 
     op: str

@@ -15,7 +15,7 @@ import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from ...problem import BASE_ROLE
+from ...ops import BASE_ROLE
 from . import _library
 from ._table import ROWS, Pass
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import Problem
+from ...ops import Problem
 from ._zeros import Array, zeros
 
 if TYPE_CHECKING:

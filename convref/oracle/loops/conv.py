@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import ConvProblem
+from ...ops import ConvProblem
 from ._zeros import Array, zeros
 
 if TYPE_CHECKING:

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import (
-    BatchNormProblem,
-    FrozenNormProblem,
-    GroupNormProblem,
-    LayerNormProblem,
-    Problem,
-)
+from ...ops import BatchNormProblem, FrozenNormProblem, GroupNormProblem, LayerNormProblem, Problem
 from ._zeros import Array, zeros
 
 if TYPE_CHECKING:

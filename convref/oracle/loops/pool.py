@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import AdaptivePoolProblem, Problem
+from ...ops import AdaptivePoolProblem, Problem
 from ._zeros import Array, zeros
 
 if TYPE_CHECKING:

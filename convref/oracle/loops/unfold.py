@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...problem import WindowProblem
+from ...ops import WindowProblem
 from ._zeros import Array, zeros
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError, message
 
-from ..launch import Descriptor, Launch, Slot
+from ..plan.launch import Descriptor, Launch, Slot
 from .builder import Builder
 from .errors import StrictError
 from .hints import HINTS, checked

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from convref.case import parse  # noqa: E402
 from convref.errors import ConvrefError  # noqa: E402
 from convref.integrations.torch import convert, explain, fuse, nn, revert  # noqa: E402
 from convref.integrations.torch._folding import folded  # noqa: E402
 from convref.integrations.torch._layers import LAYERS  # noqa: E402
-from convref.line import parse  # noqa: E402
 
 T = torch.nn
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"

@@ -1,0 +1,307 @@
+"""JAX's pools, norms, activations and resizing, and their derivatives by JAX's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...case import Call
+from ...errors import missing_extra
+from ...judge import Numerics
+from .._sampling import may_round_elsewhere
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from jax import lax, nn
+except ImportError as error:
+    raise missing_extra("jax", error) from None
+
+Given = dict[str, Any]
+_REAL = ("f16", "bf16", "f32", "f64")
+_UNRULED = (  # derivatives that JAX defines in another way
+    ("leaky_relu", "JAX gives leaky_relu the slope 1 at 0"),
+    ("hardswish", "JAX gives hard_swish half a slope at its corners"),
+)
+
+
+def supports(call: Call) -> str | None:
+    """Return None, or why JAX has no such function."""
+    if call.op not in OPS:
+        return f"JAX has no {call.op} that is called here"
+    if call.dtype not in _REAL:
+        return f"{call.op} of {call.dtype} is not called here"
+    if not prod(call.problem.shape("x")):
+        return "an image without elements is not called here"
+    if call.pass_ != "fprop":
+        for op, reason in _UNRULED:
+            if call.op == op:
+                return reason
+    return _REASONS.get(call.op, _nothing)(call)
+
+
+def _nothing(call: Call) -> str | None:
+    return None
+
+
+def _unlike_max(call: Call) -> str | None:
+    if call.pass_ == "fprop":
+        return "JAX's max pooling returns no indices"
+    if call.pass_ == "double_backward":
+        return "JAX takes no second derivative of max pooling with given indices"
+    if set(call.problem.dilation) != {1}:
+        return "JAX does not differentiate a dilated maximum"
+    if call.pass_ == "backward" and any(min(axis.lo, axis.hi) < 0 for axis in call.problem.axes):
+        return "JAX's gradient of a maximum refuses a crop"
+    return None
+
+
+def _unlike_resize(call: Call) -> str | None:
+    problem: Any = call.problem
+    if problem.coord != "half_pixel" or problem.scale:
+        return "jax.image.resize samples half pixels, and takes sizes"
+    if problem.mode == "nearest":
+        if problem.near != "round_prefer_ceil":
+            return "jax.image.resize rounds halves up"
+        doubtful = any(map(may_round_elsewhere, problem.axes))
+        return "positions in float32 may round to another element" if doubtful else None
+    if problem.mode == "area":
+        if any(size % out for size, out in zip(problem.input, problem.output)):
+            return "jax.image.resize weighs by area what torch takes whole"
+    elif problem.mode == "cubic":
+        known = ((-0.5, True), (-0.75, False)) if not problem.antialias else ((-0.5, True),)
+        if (problem.a, problem.exclude) not in known:
+            return "jax.image.resize has a = -0.5 without what lies outside, or -0.75 with it"
+    elif problem.antialias and not problem.exclude:
+        return "jax.image.resize leaves out what lies outside"
+    method = _method(problem)
+    return None if _has(method) else f"jax.image.resize of JAX {jax.__version__} has no {method}"
+
+
+def _unlike_windows(call: Call) -> str | None:
+    problem: Any = call.problem
+    if problem.ceil and any(axis.hi < 0 for axis in problem.axes):
+        return "a window that begins inside of a crop and ends beyond it is not called here"
+    return _unlike_max(call) if call.op == "max_pool" else None
+
+
+_REASONS = {
+    "max_pool": _unlike_windows,
+    "avg_pool": _unlike_windows,
+    "resize": _unlike_resize,
+}
+
+
+def numerics(call: Call) -> Numerics:
+    """Return the declared model: docs/judge.md says where each number comes from."""
+    model = "rn64" if call.dtype == "f64" else "rn32"
+    stages = _stages(call) if call.dtype in ("f16", "bf16") else 0
+    flushes = call.dtype != "f16"  # what is subnormal there is normal in float32
+    if call.op != "resize" or call.problem.mode == "nearest":
+        return Numerics(model, stages=stages, ftz=flushes)
+    weights = dtypes.number(call.dtype).u if call.dtype != "f64" else 0.0
+    return Numerics(model, stages=stages, ftz=flushes, positions=2.0**-53, weights=weights)
+
+
+def _stages(call: Call) -> int:
+    """Return how often 16-bit values are rounded before the last rounding, at most.
+
+    XLA may round after every operation: a window adds its elements, a contraction per axis of a
+    resize and the scatter of a copy theirs; of the steps of a smooth function there are some dozen
+    in each derivative. Norms are computed in float32.
+    """
+    if call.op in _NORMS:
+        return 2
+    if call.op == "resize":
+        return call.problem.products("dx") + 2 * call.problem.rank
+    if call.op in ("max_pool", "avg_pool"):
+        return prod(axis.taps for axis in call.problem.axes) + 2
+    steps = {"fprop": 12, "backward": 24, "jvp": 24, "double_backward": 48}[call.pass_]
+    return steps + (2 * call.problem.count if call.op in ("softmax", "log_softmax") else 0)
+
+
+def run(call: Call, *operands: Any) -> tuple[Any, ...]:
+    """Return the results by role."""
+    given = dict(zip(call.roles, operands))
+    found = _PASSES[call.pass_](call, given)
+    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+
+
+def _primals(call: Call, given: Given) -> Given:
+    """Return what y is a function of; a linear op is differentiated at zero."""
+    like = next(a for a in given.values() if a is not None and a.dtype.kind != "i")
+    found = {"x": given.get("x", jnp.zeros(call.problem.shape("x"), like.dtype))}
+    for role, number in (("w", 1), ("b", 0)) if call.op in _NORMS else ():
+        if given.get(role) is not None:
+            found[role] = given[role]
+        elif call.pass_ in ("backward", "double_backward"):  # derivatives by what is not there
+            found[role] = jnp.full(call.problem.shape(role), number, like.dtype)
+    return found
+
+
+def _forward(call: Call, given: Given) -> Callable[[Given], Any]:
+    """Return y as a function of the primals."""
+    return lambda primals: OPS[call.op](call, {**given, **primals})["y"]
+
+
+def _fprop(call: Call, given: Given) -> Given:
+    return OPS[call.op](call, given)
+
+
+def _backward(call: Call, given: Given) -> Given:
+    primals = _primals(call, given)
+    (found,) = jax.vjp(_forward(call, given), primals)[1](given["dy"])
+    return {f"d{role}": cotangent for role, cotangent in found.items()}
+
+
+def _jvp(call: Call, given: Given) -> Given:
+    primals = _primals(call, given)
+    dots = {role: given.get(f"{role}_dot") for role in primals}
+    moved = {role: primals[role] for role, dot in dots.items() if dot is not None}
+    rest = {role: a for role, a in primals.items() if role not in moved}
+    forward = _forward(call, {**given, **rest})
+    if not moved:
+        y = forward({})
+        return {"y": y, "y_dot": jnp.zeros_like(y)}
+    y, y_dot = jax.jvp(forward, (moved,), ({role: dots[role] for role in moved},))
+    return {"y": y, "y_dot": y_dot}
+
+
+def _double_backward(call: Call, given: Given) -> Given:
+    primals = _primals(call, given)
+    dy = given.get("dy", jnp.zeros(call.problem.shape("y"), given["ddx"].dtype))
+    outer = {role: given.get(f"dd{role}") for role in primals}
+    kept = [role for role, cotangent in outer.items() if cotangent is not None]
+
+    def first(dy: Any, primals: Given) -> Given:
+        (found,) = jax.vjp(_forward(call, given), primals)[1](dy)
+        return {role: found[role] for role in kept}
+
+    ddy, second = jax.vjp(first, dy, primals)[1]({role: outer[role] for role in kept})
+    return {"ddy": ddy, **{f"d{role}": cotangent for role, cotangent in second.items()}}
+
+
+_PASSES: dict[str, Callable[[Call, Given], Given]] = {
+    "fprop": _fprop,
+    "backward": _backward,
+    "jvp": _jvp,
+    "double_backward": _double_backward,
+}
+
+
+def _windows(call: Call) -> dict[str, Any]:
+    """Return the arguments of `lax.reduce_window`; what ceil_mode adds lies at the high end."""
+    problem: Any = call.problem
+    edges = []
+    for axis in problem.axes:
+        span = (axis.small - 1) * axis.stride + axis.dilation * (axis.taps - 1) + 1
+        edges.append((axis.lo, max(min(axis.hi, 0), span - axis.big - axis.lo)))
+    return {
+        "window_dimensions": (1, 1, *problem.filter),
+        "window_strides": (1, 1, *problem.stride),
+        "padding": ((0, 0), (0, 0), *edges),
+        "window_dilation": (1, 1, *problem.dilation),
+    }
+
+
+def _max_pool(call: Call, given: Given) -> Given:
+    return {"y": lax.reduce_window(given["x"], -jnp.inf, lax.max, **_windows(call))}
+
+
+def _avg_pool(call: Call, given: Given) -> Given:
+    problem: Any = call.problem
+    x = given["x"]
+    sums = lax.reduce_window(x, np.zeros((), x.dtype)[()], lax.add, **_windows(call))
+    if problem.divisor:
+        return {"y": sums / problem.divisor}
+    counts = np.ones((), int)
+    for taps in problem.counts:
+        counts = np.multiply.outer(counts, np.array(taps))
+    return {"y": sums / np.maximum(counts, 1).astype(x.dtype)}
+
+
+_METHODS = {"nearest": "nearest", "linear": "linear", "area": "area"}
+
+
+def _method(problem: Any) -> str:
+    return _METHODS.get(problem.mode) or ("cubic" if problem.exclude else "cubic-pytorch")
+
+
+def _has(method: str) -> bool:
+    """Return whether this JAX resizes so: before 0.10 it has neither area nor cubic-pytorch."""
+    try:
+        jax.image.ResizeMethod.from_string(method)
+    except ValueError:
+        return False
+    return True
+
+
+def _resize(call: Call, given: Given) -> Given:
+    problem: Any = call.problem
+    resized = partial(jax.image.resize, antialias=problem.antialias)
+    y = resized(given["x"], problem.shape("y"), _method(problem), precision=lax.Precision.HIGHEST)
+    return {"y": y}
+
+
+def _norm(call: Call, given: Given) -> Given:
+    """Return y and the statistics; 16-bit data are normalised in float32."""
+    problem: Any = call.problem
+    wide = jnp.float64 if call.dtype == "f64" else jnp.float32
+    x, blocks = given["x"].astype(wide).reshape(problem.blocks.image), problem.blocks
+    if call.op == "batch_norm_eval":
+        each = [-1 if axis == 1 else 1 for axis in range(4)]
+        mean, var = (given[role].astype(wide).reshape(each) for role in ("rmean", "rvar"))
+    else:
+        mean = jnp.mean(x, blocks.statistics, keepdims=True)
+        var = jnp.var(x, blocks.statistics, keepdims=True)
+    y = nn.standardize(x, blocks.statistics, mean, var, problem.eps)
+    for role, apply in (("w", jnp.multiply), ("b", jnp.add)):
+        if given.get(role) is not None:
+            y = apply(y, given[role].astype(wide).reshape(blocks.weight))
+    found = {"y": y.reshape(problem.shape("y")).astype(given["x"].dtype)}
+    if call.op != "batch_norm_eval":
+        found |= {"mean": mean, "rstd": lax.rsqrt(var + problem.eps)}
+    if call.op == "batch_norm" and "rmean" in given:
+        unbiased = var * (problem.count / (problem.count - 1))
+        for role, new in (("rmean", mean), ("rvar", unbiased)):
+            old = given[role].astype(wide).reshape(new.shape)
+            found[role] = (1 - problem.momentum) * old + problem.momentum * new
+    return {
+        role: a if role == "y" else a.reshape(problem.shape(role)).astype(_kept(call, role))
+        for role, a in found.items()
+    }
+
+
+def _kept(call: Call, role: str) -> Any:
+    return dtypes.numpy_dtype(call.dtype_of(role))
+
+
+def _plain(function: Callable[[Any], Any]) -> Callable[[Call, Given], Given]:
+    return lambda call, given: {"y": function(given["x"])}
+
+
+def _with(function: Callable[[Any, Any], Any]) -> Callable[[Call, Given], Given]:
+    return lambda call, given: {"y": function(given["x"], call.problem)}
+
+
+_NORMS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
+OPS: dict[str, Callable[[Call, Given], Given]] = {
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "resize": _resize,
+    **dict.fromkeys(_NORMS, _norm),
+    "relu": _plain(nn.relu),
+    "silu": _plain(nn.silu),
+    "hardswish": _plain(nn.hard_swish),
+    "sigmoid": _plain(nn.sigmoid),
+    "tanh": _plain(nn.tanh),
+    "leaky_relu": _with(lambda x, problem: nn.leaky_relu(x, problem.slope)),
+    "gelu": _with(lambda x, problem: nn.gelu(x, approximate=problem.approximate == "tanh")),
+    "softmax": _with(lambda x, problem: nn.softmax(x, problem.dim)),
+    "log_softmax": _with(lambda x, problem: nn.log_softmax(x, problem.dim)),
+}

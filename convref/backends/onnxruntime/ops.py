@@ -1,0 +1,254 @@
+"""ONNX's pools, norms and activations as ONNX Runtime's CPU provider computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...case import Call
+from ...errors import missing_extra
+from ...oracle import first_reads
+
+try:
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    raise missing_extra("onnx", error) from None
+
+Array = np.ndarray[Any, Any]
+OPSET, IR_VERSION = 22, 10
+TYPES = {
+    "f32": TensorProto.FLOAT,
+    "f64": TensorProto.DOUBLE,
+    "i8": TensorProto.INT8,
+    "u8": TensorProto.UINT8,
+    "i32": TensorProto.INT32,
+    "i64": TensorProto.INT64,
+}
+_FLOATS = ("f32", "f64")
+
+
+class _Graph(NamedTuple):
+    """The nodes of a call, and its constants by name."""
+
+    nodes: list[Any]
+    constants: dict[str, Array] = {}
+
+
+def supports(call: Call) -> str | None:
+    """Return None, or why there is no such node or kernel."""
+    if call.pass_ != "fprop":
+        return f"ONNX Runtime computes the forward pass of {call.op}"
+    if call.op == "hardswish":
+        return "ONNX's HardSwish adds a half to a sixth: other digits than (x + 3) / 6 near -3"
+    if call.op not in _NODES:
+        return f"opset {OPSET} has no {call.op}"
+    if call.dtype not in _KERNELS.get(call.op, _FLOATS):
+        return f"the CPU provider has no {call.op} for {call.dtype}"
+    if call.math != "ieee":
+        return f"the CPU has no math={call.math}"
+    if not prod(call.problem.shape("x")):
+        return "an image without elements is not called here"
+    reason = _UNLIKE.get(call.op)
+    return reason(call) if reason else None
+
+
+def _unlike_windows(call: Call) -> str | None:
+    problem: Any = call.problem
+    if getattr(problem, "divisor", 0):
+        return "ONNX divides by no number of the caller's"
+    if any(not 0 <= edge < taps for pair, taps in _edges(problem) for edge in pair):
+        return "the CPU provider has padding from 0 to less than the filter"
+    if any(min(first_reads(axis)) < 0 for axis in problem.axes):
+        return "ONNX says nothing of a window that reads no element"
+    norm = getattr(problem, "norm", 1.0)
+    return None if norm == int(norm) else "ONNX has whole norms"
+
+
+def _edges(problem: Any) -> list[tuple[tuple[int, int], int]]:
+    return list(zip(problem.padding, problem.filter))
+
+
+def _not_global(call: Call) -> str | None:
+    problem: Any = call.problem
+    return None if set(problem.output) == {1} else "ONNX has adaptive pooling to one element"
+
+
+def _rounds_eps(call: Call) -> str | None:
+    eps = call.problem.eps
+    if call.dtype == "f64" and float(np.float32(eps)) != eps:
+        return "ONNX keeps epsilon in float32"
+    return None
+
+
+_UNLIKE: dict[str, Callable[[Call], str | None]] = {
+    **dict.fromkeys(("max_pool", "avg_pool", "lp_pool"), _unlike_windows),
+    "adaptive_avg_pool": _not_global,
+    "batch_norm_eval": _rounds_eps,
+}
+
+
+def model(call: Call) -> Any:
+    """Return the call as an ONNX model: one node, and those that find what it does not return."""
+    graph = _NODES[call.op](call)
+    given = [role for role in call.roles if call.is_present(role)]
+    results = [_value(call, role, f"_{role}") for role in call.signature.results]
+    made = helper.make_graph(
+        graph.nodes,
+        "convref",
+        [_value(call, role, role) for role in given],
+        results,
+        [numpy_helper.from_array(array, name) for name, array in graph.constants.items()],
+    )
+    opsets = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _value(call: Call, role: str, name: str) -> Any:
+    shape = call.problem.shape(role)
+    return helper.make_tensor_value_info(name, TYPES[call.dtype_of(role)], shape)
+
+
+def finished(call: Call, found: Sequence[Array]) -> list[Array]:
+    """Return the results by role: ONNX counts the positions of all images, convref those of one."""
+    if "indices" not in call.signature.results:
+        return list(found)
+    y, indices = found
+    n, c, *sizes = call.problem.shape("x")
+    before = np.arange(n * c).reshape(n, c, *(1,) * len(sizes)) * prod(sizes)
+    return [y, indices - before]
+
+
+def _node(name: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> Any:
+    return helper.make_node(name, list(inputs), list(outputs), **attributes)
+
+
+def _windows(call: Call) -> dict[str, Any]:
+    problem: Any = call.problem
+    return {
+        "kernel_shape": problem.filter,
+        "strides": problem.stride,
+        "dilations": problem.dilation,
+        "pads": [*(lo for lo, _ in problem.padding), *(hi for _, hi in problem.padding)],
+        "ceil_mode": int(problem.ceil),
+    }
+
+
+def _max_pool(call: Call) -> _Graph:
+    return _Graph([_node("MaxPool", ["x"], ["_y", "_indices"], **_windows(call))])
+
+
+def _avg_pool(call: Call) -> _Graph:
+    include = int(call.problem.include_pad)
+    more = {**_windows(call), "count_include_pad": include}
+    return _Graph([_node("AveragePool", ["x"], ["_y"], **more)])
+
+
+def _lp_pool(call: Call) -> _Graph:
+    return _Graph([_node("LpPool", ["x"], ["_y"], **_windows(call), p=int(call.problem.norm))])
+
+
+def _parameters(call: Call, shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return ones and zeros for a weight and a bias that the node needs and the call lacks."""
+    dtype = np.float64 if call.dtype == "f64" else np.float32
+    rows = (("w", np.ones(shape, dtype)), ("b", np.zeros(shape, dtype)))
+    return {role: array for role, array in rows if not call.is_present(role)}
+
+
+def _batch_norm_eval(call: Call) -> _Graph:
+    names = ("x", "w", "b", "rmean", "rvar")
+    node = _node("BatchNormalization", names, ["_y"], epsilon=call.problem.eps)
+    return _Graph([node], _parameters(call, call.problem.shape("w")))
+
+
+def _layer_norm(call: Call) -> _Graph:
+    problem = call.problem
+    shape = np.array(problem.shape("mean"), np.int64)
+    rows = [("mean", "kept_mean"), ("rstd", "kept_rstd")]
+    nodes = [
+        _node(
+            "LayerNormalization",
+            ("x", "w", "b"),
+            ("_y", "kept_mean", "kept_rstd"),
+            axis=1,
+            epsilon=problem.eps,
+        ),
+        *(_node("Reshape", (name, "shape"), (f"_{role}",)) for role, name in rows),
+    ]
+    return _Graph(nodes, {**_parameters(call, problem.shape("w")), "shape": shape})
+
+
+def _group_norm(call: Call) -> _Graph:
+    """Return the norm, of one channel a group by the node for that, and the statistics beside it.
+
+    Neither node returns any: mean and deviation are found by nodes of their own.
+    """
+    problem: Any = call.problem
+    if problem.groups == problem.c:
+        node = _node("InstanceNormalization", ("x", "w", "b"), ("_y",), epsilon=problem.eps)
+    else:
+        more = {"num_groups": problem.groups, "epsilon": problem.eps}
+        node = _node("GroupNormalization", ("x", "w", "b"), ("_y",), **more)
+    nodes = [
+        node,
+        _node("Reshape", ("x", "grouped"), ("image",)),
+        _node("ReduceMean", ("image", "last"), ("mean",)),
+        _node("Sub", ("image", "mean"), ("centred",)),
+        _node("ReduceSumSquare", ("centred", "last"), ("squares",)),
+        _node("Div", ("squares", "count"), ("var",)),
+        _node("Add", ("var", "eps"), ("power",)),
+        _node("Sqrt", ("power",), ("root",)),
+        _node("Reciprocal", ("root",), ("rstd",)),
+        _node("Reshape", ("mean", "kept"), ("_mean",)),
+        _node("Reshape", ("rstd", "kept"), ("_rstd",)),
+    ]
+    dtype = np.float64 if call.dtype == "f64" else np.float32
+    constants = {
+        "grouped": np.array([problem.n, problem.groups, problem.count], np.int64),
+        "last": np.array([2], np.int64),
+        "count": np.array(problem.count, dtype),
+        "eps": np.array(problem.eps, dtype),
+        "kept": np.array(problem.shape("mean"), np.int64),
+    }
+    return _Graph(nodes, {**_parameters(call, problem.shape("w")), **constants})
+
+
+def _plain(name: str, **attributes: str) -> Callable[[Call], _Graph]:
+    """Return the node `name` whose attributes are the problem's fields of these names."""
+
+    def build(call: Call) -> _Graph:
+        given = {key: getattr(call.problem, field) for key, field in attributes.items()}
+        return _Graph([_node(name, ["x"], ["_y"], **given)])
+
+    return build
+
+
+_NODES: dict[str, Callable[[Call], _Graph]] = {
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "lp_pool": _lp_pool,
+    "adaptive_avg_pool": _plain("GlobalAveragePool"),
+    "batch_norm_eval": _batch_norm_eval,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "relu": _plain("Relu"),
+    "leaky_relu": _plain("LeakyRelu", alpha="slope"),
+    "gelu": _plain("Gelu", approximate="approximate"),
+    "sigmoid": _plain("Sigmoid"),
+    "tanh": _plain("Tanh"),
+    "softmax": _plain("Softmax", axis="dim"),
+    "log_softmax": _plain("LogSoftmax", axis="dim"),
+}
+_KERNELS = {
+    "max_pool": ("f32", "f64", "i8", "u8"),
+    "avg_pool": ("f32",),
+    "lp_pool": ("f32",),
+    "adaptive_avg_pool": ("f32",),
+    "group_norm": ("f32",),
+    "layer_norm": ("f32",),
+    "relu": ("f32", "f64", "i8", "i32"),
+    "leaky_relu": ("f32",),
+    "gelu": ("f32",),
+}

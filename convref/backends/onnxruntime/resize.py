@@ -1,0 +1,107 @@
+"""ONNX's Resize as ONNX Runtime's CPU provider computes it, its positions in float32."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from ...case import Call
+from ...errors import missing_extra
+from ...ops import ResizeAxis
+from ...oracle import position_error
+from .._sampling import may_round_elsewhere
+
+try:
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    raise missing_extra("onnx", error) from None
+
+OPSET, IR_VERSION = 19, 9  # antialias came with 18
+TYPES = {"f32": TensorProto.FLOAT, "i8": TensorProto.INT8, "u8": TensorProto.UINT8}
+
+
+def supports(call: Call) -> str | None:
+    """Return None, or why there is no such node or kernel."""
+    problem: Any = call.problem
+    if call.pass_ != "fprop":
+        return "ONNX Runtime computes the forward pass of resize"
+    if call.dtype not in (TYPES if problem.mode == "nearest" else ("f32",)):
+        return f"the CPU provider has no Resize of mode {problem.mode} for {call.dtype}"
+    if problem.mode == "area":
+        return "ONNX has no mode area"
+    if problem.mode != "nearest" and problem.rank != 2:
+        return "the CPU provider is called here for images"
+    if not problem.n * problem.c:
+        return "an image without elements is not called here"
+    if problem.mode == "nearest" and problem.near == "float32":
+        return "ONNX rounds exact positions"
+    if problem.antialias and problem.coord != "half_pixel":
+        return "antialias is called here with half_pixel"
+    if problem.antialias and problem.exclude and problem.mode == "linear":
+        return "exclude_outside is of mode cubic"
+    if problem.scale and problem.output != _scaled(problem):
+        return "ONNX has other sizes for this scale"
+    if problem.scale and problem.roi:
+        return "ONNX has no scale beside a frame"
+    if any(_doubtful(axis) for axis in problem.axes):
+        return "positions in float32 may fall on the other side of a border"
+    return None
+
+
+def _scaled(problem: Any) -> tuple[int, ...]:
+    scales = map(np.float32, problem.scale)
+    return tuple(floor(size * scale) for size, scale in zip(problem.input, scales, strict=True))
+
+
+def _doubtful(axis: ResizeAxis) -> bool:
+    """Return whether rounding of a position may change what is copied, or leave the image."""
+    positions = [(axis.position(p), position_error(axis, p, 2.0**-24)) for p in range(axis.out)]
+    parts = *(x.denominator for x, _ in positions), *axis.step.as_integer_ratio()
+    if all(map(_is_power, map(abs, parts))):  # it divides by the inverse of the step
+        return False
+    ends = (0, axis.size - 1)
+    if axis.coord == "tf_crop_and_resize" and any(
+        abs(x - end) <= off for x, off in positions for end in ends
+    ):
+        return True
+    return axis.mode == "nearest" and may_round_elsewhere(axis)
+
+
+def _is_power(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def model(call: Call) -> Any:
+    """Return the call as an ONNX model of one node."""
+    problem: Any = call.problem
+    frame = problem.roi or ((0.0, 1.0),) * problem.rank
+    constants = {
+        "roi": np.array([0, 0, *(a for a, _ in frame), 1, 1, *(b for _, b in frame)], np.float32)
+    }
+    if problem.scale:
+        constants["scales"] = np.array([1, 1, *problem.scale], np.float32)
+    else:
+        constants["sizes"] = np.array(problem.shape("y"), np.int64)
+    node = helper.make_node(
+        "Resize",
+        ["x", "roi", *(name if name in constants else "" for name in ("scales", "sizes"))],
+        ["y"],
+        mode=problem.mode,
+        coordinate_transformation_mode=problem.coord,
+        nearest_mode=problem.near if problem.mode == "nearest" else "floor",
+        cubic_coeff_a=problem.a,
+        exclude_outside=int(problem.exclude and problem.mode == "cubic"),
+        antialias=int(problem.antialias),
+    )
+    number = TYPES[call.dtype]
+    graph = helper.make_graph(
+        [node],
+        "convref",
+        [helper.make_tensor_value_info("x", number, problem.shape("x"))],
+        [helper.make_tensor_value_info("y", number, problem.shape("y"))],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)

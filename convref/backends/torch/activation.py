@@ -1,0 +1,89 @@
+"""ATen's activations as `torch.nn.functional` reaches them, and their derivatives by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+from ...case import Call
+from ...errors import missing_extra
+from ...ops import Problem
+from .autograd import Results, derive
+
+try:
+    import torch.nn.functional as F
+    from torch import Tensor
+except ImportError as error:
+    raise missing_extra("torch", error) from None
+
+_REAL = ("f16", "bf16", "f32", "f64")
+FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
+_INTEGERS = ("i8", "i16", "i32", "i64", "u8")
+
+
+def supports(call: Call, rules: bool) -> str | None:
+    """Return None, or why ATen has no kernel for the call."""
+    known = (*_REAL, *_INTEGERS) if (call.op, call.pass_) == ("relu", "fprop") else _REAL
+    if call.dtype not in known:
+        return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
+    if call.op == "cross_entropy" and not prod(call.problem.shape("x")):
+        return "ATen is not asked for the loss of nothing"
+    return None
+
+
+def stages(call: Call) -> int:
+    """Return how often 16-bit values are rounded before the last rounding, at most.
+
+    A forward function rounds once. A first derivative may start from a result that was kept, and
+    second ones are made of a handful of tensor operations; a loss is three.
+    """
+    steps = {"fprop": 1, "backward": 3, "jvp": 6, "double_backward": 24}[call.pass_]
+    return 4 * steps if call.op == "cross_entropy" else steps
+
+
+def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
+    """Return the results by role."""
+    if rules:  # forward mode refuses expanded tensors
+        tensors = tuple(None if t is None else t.contiguous() for t in tensors)
+    given = dict(zip(call.roles, tensors))
+    return derive(call, _forward(call, given), *tensors)
+
+
+def _forward(call: Call, given: dict[str, Tensor | None]) -> Callable[[Tensor], Tensor]:
+    if call.op == "cross_entropy":
+        return lambda x: _loss(call.problem, x, given)
+    return partial(_CALLS[call.op], call.problem)
+
+
+def _loss(problem: Problem, x: Tensor, given: dict[str, Tensor | None]) -> Tensor:
+    target = given["target"]
+    assert target is not None
+    y = F.cross_entropy(
+        x,
+        target,
+        given["w"],
+        ignore_index=problem.ignore_index,
+        reduction=problem.reduction,
+        label_smoothing=problem.label_smoothing,
+    )
+    return y.reshape(problem.shape("y"))
+
+
+def _plain(function: Callable[..., Any]) -> Callable[[Problem, Tensor], Tensor]:
+    return lambda problem, x: function(x)
+
+
+_CALLS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
+    "relu": _plain(F.relu),
+    "leaky_relu": lambda problem, x: F.leaky_relu(x, problem.slope),
+    "silu": _plain(F.silu),
+    "gelu": lambda problem, x: F.gelu(x, approximate=problem.approximate),
+    "hardswish": _plain(F.hardswish),
+    "sigmoid": _plain(F.sigmoid),
+    "tanh": _plain(F.tanh),
+    "softmax": lambda problem, x: F.softmax(x, problem.dim),
+    "log_softmax": lambda problem, x: F.log_softmax(x, problem.dim),
+}
+OPS = (*_CALLS, "cross_entropy")

@@ -1,0 +1,351 @@
+"""ATen's own kernels of fprop and backward, with all that a call settles settled once.
+
+Nothing here goes through autograd or looks at sizes: what stands in the way of a kernel (padding
+that differs at both ends, empty images) has no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from ...case import Call
+from ...errors import missing_extra
+from . import activation as _torch_activation
+from . import pool as _torch_pool
+from . import resize as _torch_resize
+
+try:
+    import torch
+    from torch import Tensor
+except ImportError as error:
+    raise missing_extra("torch", error) from None
+
+Results = tuple[Tensor | None, ...]
+Run = Callable[..., Results]
+
+aten = torch.ops.aten
+
+
+def direct(call: Call) -> Run | None:
+    """Return what computes all results from all operands by role, None where it takes more."""
+    row = _ROWS.get((call.op, call.pass_))
+    if row is None or call.dtype[0] == "c" or not all(map(prod, map(call.problem.shape, _sized))):
+        return None
+    return row(call)
+
+
+_sized = ("x", "y")
+
+
+def _is_alike(call: Call) -> bool:
+    """Return whether ATen takes the padding of a convolution as it is."""
+    return all(lo == hi >= 0 for lo, hi in call.conv.padding) and not call.conv.flip
+
+
+def _shape(call: Call) -> tuple[Any, ...]:
+    """Return stride ... groups of a convolution, in ATen's order."""
+    problem = call.conv
+    padding = [lo for lo, _ in problem.padding]
+    extra = list(problem.output_padding)
+    stride, dilation = list(problem.stride), list(problem.dilation)
+    return stride, padding, dilation, problem.transposed, extra, problem.groups
+
+
+def _conv(call: Call) -> Run | None:
+    if not _is_alike(call):
+        return None
+    shape, convolution = _shape(call), torch.convolution
+    return lambda x, w, b: (convolution(x, w, b, *shape),)
+
+
+def _conv_backward(call: Call) -> Run | None:
+    if not _is_alike(call):
+        return None
+    shape, k = _shape(call), [call.conv.k]
+    backward, (x_wanted, w_wanted, b_wanted) = aten.convolution_backward.default, call.mask
+    images = [0, *range(2, call.conv.rank + 2)]
+
+    def run(dy: Tensor, x: Tensor, w: Tensor) -> Results:
+        dx, dw, _ = backward(dy, x, w, k, *shape, [x_wanted, w_wanted, False])
+        db = dy.sum(dim=images) if b_wanted else None
+        return dx if x_wanted else None, dw if w_wanted else None, db
+
+    return run
+
+
+def _lifted(call: Call, run: Callable[..., Any]) -> Run:
+    """Return a run of one result; a line is an image of one row, for which ATen has kernels."""
+    if call.problem.rank > 1:
+        return lambda *tensors: (run(*tensors),)
+    return lambda *tensors: (run(*(t.unsqueeze(-2) for t in tensors)).squeeze(-2),)
+
+
+def _planar(call: Call, *sizes: Any, fill: int = 1) -> list[list[int]]:
+    """Return sizes per axis, those of a line with an axis of one row before."""
+    lead = [fill] if call.problem.rank == 1 else []
+    return [[*lead, *each] for each in sizes]
+
+
+def _windows(call: Call) -> list[list[int]]:
+    problem = call.problem
+    sides = [lo for lo, _ in problem.padding]
+    filter, stride, dilation = _planar(call, problem.filter, problem.stride, problem.dilation)
+    (padding,) = _planar(call, sides, fill=0)
+    return [filter, stride, padding, dilation]
+
+
+def _planes(call: Call) -> int:
+    return max(2, call.problem.rank)
+
+
+def _max_pool(call: Call) -> Run:
+    problem, op = call.problem, call.op
+    pool = _torch_pool._with_indices
+    return lambda x: pool(op, problem, x)
+
+
+def _max_pool_backward(call: Call) -> Run:
+    where, ceil = _windows(call), call.problem.ceil
+    backward = getattr(aten, f"max_pool{_planes(call)}d_with_indices_backward").default
+    return _lifted(call, lambda dy, x, indices: backward(dy, x, *where, ceil, indices))
+
+
+def _adaptive_max_pool_backward(call: Call) -> Run:
+    backward = getattr(aten, f"adaptive_max_pool{_planes(call)}d_backward").default
+    if call.problem.rank < 3:
+        return _lifted(call, backward)
+    # In 3d ATen reads the indices as if they were contiguous.
+    return _lifted(call, lambda dy, x, indices: backward(dy, x, indices.contiguous()))
+
+
+def _avg_pool_backward(call: Call) -> Run:
+    problem = call.problem
+    filter, stride, padding, _ = _windows(call)
+    rest = filter, stride, padding, problem.ceil, problem.include_pad, problem.divisor or None
+    backward = getattr(aten, f"avg_pool{_planes(call)}d_backward").default
+    sizes = _input(call)
+    return _lifted(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes), *rest))
+
+
+def _input(call: Call) -> list[int]:
+    """Return the shape of an input that a kernel wants to see but does not read."""
+    n, c, *space = call.problem.shape("x")
+    return [n, c, *_planar(call, space)[0]]
+
+
+def _adaptive_avg_pool_backward(call: Call) -> Run:
+    backward = getattr(aten, f"_adaptive_avg_pool{_planes(call)}d_backward").default
+    sizes = _input(call)
+    return _lifted(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes)))
+
+
+def _resize(call: Call) -> Run:
+    problem, forward = call.problem, _torch_resize._forward
+    return lambda x: (forward(problem, x),)
+
+
+def _resize_backward(call: Call) -> Run:
+    if call.problem.mode == "area":
+        return _adaptive_avg_pool_backward(call)
+    name, arguments = _torch_resize.kernel(call.problem)
+    backward = getattr(aten, f"{name}_backward").default
+    output, input = list(call.problem.output), list(call.problem.shape("x"))
+    return lambda dy: (backward(dy, output, input, *arguments),)
+
+
+def _batch_norm(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    problem, forward = call.problem, aten._native_batch_norm_legit_functional.default
+    momentum, eps = problem.momentum, problem.eps
+
+    def run(x: Tensor, *vectors: Tensor | None) -> Results:
+        return forward(x, *map(_dense, vectors), True, momentum, eps)
+
+    return run
+
+
+def _dense(vector: Tensor | None) -> Tensor | None:
+    """Return a vector without gaps: ATen's norms do not look at the stride of one."""
+    return None if vector is None else vector.contiguous()
+
+
+def _batch_norm_backward(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
+
+    def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
+        w, mean, rstd = map(_dense, vectors)
+        found = backward(*_alike(dy, x), w, None, None, mean, rstd, True, eps, mask)
+        return _wanted(found, mask)
+
+    return run
+
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _alike(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in one dense memory order: of two, ATen's norm takes one for the other."""
+    last = _CHANNELS_LAST.get(x.ndim)
+    if last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
+        last = torch.contiguous_format
+    if 0 in x.stride():
+        x = x.clone(memory_format=last)
+    return dy.contiguous(memory_format=last), x.contiguous(memory_format=last)
+
+
+def _batch_norm_eval(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    forward, eps = torch.batch_norm, call.problem.eps
+
+    def run(x: Tensor, *vectors: Tensor | None) -> Results:
+        return (forward(x, *map(_dense, vectors), False, 0.0, eps, torch.backends.cudnn.enabled),)
+
+    return run
+
+
+def _batch_norm_eval_backward(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
+
+    def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
+        found = backward(*_alike(dy, x), *map(_dense, vectors), None, None, False, eps, mask)
+        return _wanted(found, mask)
+
+    return run
+
+
+def _wanted(found: Results, mask: list[bool]) -> Results:
+    """Return results with None where ATen may give anything."""
+    return tuple(result if on else None for result, on in zip(found, mask))
+
+
+def _group_norm(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    problem, forward = call.problem, aten.native_group_norm.default
+    sizes = problem.n, problem.c, prod(problem.input), problem.groups, problem.eps
+
+    def run(x: Tensor, *vectors: Tensor | None) -> Results:
+        y, mean, rstd = forward(x.contiguous(), *map(_dense, vectors), *sizes)
+        return y, mean, rstd
+
+    return run
+
+
+def _group_norm_backward(call: Call) -> Run | None:
+    if _is_mixed(call) or not call.problem.weight:
+        return None  # without a weight ATen gives no dw
+    problem, backward = call.problem, aten.native_group_norm_backward.default
+    sizes, mask = (problem.n, problem.c, prod(problem.input), problem.groups), [*call.mask]
+    asked = [True, *mask[1:]]  # without dx some of its loops end in a segmentation fault
+
+    def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
+        w, mean, rstd = map(_dense, vectors)
+        found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, asked)
+        return _wanted(found, mask)
+
+    return run
+
+
+def _layer_norm(call: Call) -> Run | None:
+    if _is_mixed(call):
+        return None
+    problem, forward = call.problem, aten.native_layer_norm.default
+    shape, eps = list(problem.shape("w")), problem.eps
+    kept = problem.shape("mean")
+
+    def run(x: Tensor, *weights: Tensor | None) -> Results:
+        y, mean, rstd = forward(x, shape, *map(_dense, weights), eps)
+        return y, mean.reshape(kept), rstd.reshape(kept)
+
+    return run
+
+
+def _layer_norm_backward(call: Call) -> Run | None:
+    if _is_mixed(call) or not call.problem.weight:
+        return None  # without a weight ATen gives no dw
+    problem, backward = call.problem, aten.native_layer_norm_backward.default
+    shape, mask = list(problem.shape("w")), [*call.mask]
+    each = (problem.n, *(1,) * len(shape))
+
+    def run(dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor) -> Results:
+        saved = mean.reshape(each), rstd.reshape(each)
+        w = w.contiguous()
+        return _wanted(backward(*_alike(dy, x), shape, *saved, w, w, mask), mask)
+
+    return run
+
+
+def _is_mixed(call: Call) -> bool:
+    """Return whether ATen wants parameters in another type than the data have."""
+    return call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
+
+
+def _pointwise(call: Call) -> Run:
+    problem, forward = call.problem, _torch_activation._CALLS[call.op]
+    return lambda x: (forward(problem, x),)
+
+
+def _pointwise_backward(call: Call) -> Run:
+    slope = _SLOPES[call.op]
+    problem = call.problem
+    return lambda dy, x: (slope(problem, dy, x),)
+
+
+_SLOPES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
+    "relu": lambda problem, dy, x: aten.threshold_backward.default(dy, x, 0),
+    "leaky_relu": lambda problem, dy, x: aten.leaky_relu_backward.default(
+        dy, x, problem.slope, False
+    ),
+    "silu": lambda problem, dy, x: aten.silu_backward.default(dy, x),
+    "gelu": lambda problem, dy, x: aten.gelu_backward.default(
+        dy, x, approximate=problem.approximate
+    ),
+    "hardswish": lambda problem, dy, x: aten.hardswish_backward.default(dy, x),
+    "sigmoid": lambda problem, dy, x: aten.sigmoid_backward.default(dy, x.sigmoid()),
+    "tanh": lambda problem, dy, x: aten.tanh_backward.default(dy, x.tanh()),
+    "softmax": lambda problem, dy, x: aten._softmax_backward_data.default(
+        dy, x.softmax(problem.dim), problem.dim, x.dtype
+    ),
+    "log_softmax": lambda problem, dy, x: aten._log_softmax_backward_data.default(
+        dy, x.log_softmax(problem.dim), problem.dim, x.dtype
+    ),
+}
+
+
+def _pool(call: Call) -> Run:
+    problem, forward = call.problem, _torch_pool._CALLS[call.op]
+    return lambda x: (forward(problem, x),)
+
+
+_ROWS: dict[tuple[str, str], Callable[[Call], Run | None]] = {
+    ("conv", "fprop"): _conv,
+    ("conv", "backward"): _conv_backward,
+    ("max_pool", "fprop"): _max_pool,
+    ("max_pool", "backward"): _max_pool_backward,
+    ("adaptive_max_pool", "fprop"): _max_pool,
+    ("adaptive_max_pool", "backward"): _adaptive_max_pool_backward,
+    ("avg_pool", "fprop"): _pool,
+    ("avg_pool", "backward"): _avg_pool_backward,
+    ("adaptive_avg_pool", "fprop"): _pool,
+    ("adaptive_avg_pool", "backward"): _adaptive_avg_pool_backward,
+    ("resize", "fprop"): _resize,
+    ("resize", "backward"): _resize_backward,
+    ("batch_norm", "fprop"): _batch_norm,
+    ("batch_norm", "backward"): _batch_norm_backward,
+    ("group_norm", "fprop"): _group_norm,
+    ("group_norm", "backward"): _group_norm_backward,
+    ("layer_norm", "fprop"): _layer_norm,
+    ("layer_norm", "backward"): _layer_norm_backward,
+    ("batch_norm_eval", "fprop"): _batch_norm_eval,
+    ("batch_norm_eval", "backward"): _batch_norm_eval_backward,
+    **{(op, "fprop"): _pointwise for op in _SLOPES},
+    **{(op, "backward"): _pointwise_backward for op in _SLOPES},
+}

@@ -1,0 +1,135 @@
+"""ATen's upsampling as `torch.nn.functional.interpolate` reaches it, derivatives by autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import dtypes
+from ...case import Call
+from ...errors import missing_extra
+from ...ops import Problem
+from ...ops.sampling import rows
+from .autograd import Results, derive
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+except ImportError as error:
+    raise missing_extra("torch", error) from None
+
+OPS = ("resize",)
+_REAL = ("f16", "bf16", "f32", "f64")
+_LINEAR = {1: "upsample_linear1d", 2: "upsample_bilinear2d", 3: "upsample_trilinear3d"}
+_NEAREST = {"asymmetric": "upsample_nearest{}d", "half_pixel": "_upsample_nearest_exact{}d"}
+_ANTIALIAS = {"linear": "_upsample_bilinear2d_aa", "cubic": "_upsample_bicubic2d_aa"}
+_A = {False: -0.75, True: -0.5}  # the cubic, without and with antialias
+
+
+def supports(call: Call, rules: bool) -> str | None:
+    """Return None, or why ATen has no kernel for the call."""
+    problem: Any = call.problem
+    copies = problem.mode == "nearest" and call.pass_ == "fprop"
+    known = _REAL[2:] if problem.antialias else _REAL
+    if call.dtype not in known and not (copies and call.dtype == "u8"):
+        return f"ATen has no {problem.mode} kernel of {call.pass_} for {call.dtype}"
+    reason = _MODES[problem.mode](problem)
+    if not reason and not rules and not problem.c:
+        return "ATen has no kernel for images without channels"
+    if reason or not rules:
+        return reason
+    if problem.antialias and problem.coord == "align_corners":
+        return "ATen's antialias does not align corners"
+    if _ignores_scale(problem):
+        return "ATen takes the ratio of the sizes for the scale where it is 1, or 2 in mode nearest"
+    if problem.mode == "nearest" and _rounds_across(problem):
+        return "ATen's kernels differ on which element is nearest"
+    if problem.antialias and problem.output[1] == 1:
+        return "ATen's antialias is wrong where the output is one column"
+    return None
+
+
+def _ignores_scale(problem: Problem) -> bool:
+    """Return whether some of ATen's kernels do without the scale that is given."""
+    kinds = (1, 2) if problem.mode == "nearest" else (1,)
+    rows = zip(problem.scale, problem.input, problem.output)
+    return any(out / size in kinds and scale != out / size for scale, size, out in rows)
+
+
+def _rounds_across(problem: Any) -> bool:
+    """Return whether positions in float32 round to other elements than exact ones."""
+    near = "floor" if problem.coord == "asymmetric" else "round_prefer_ceil"
+    return any(rows(axis) != rows(axis._replace(near=near)) for axis in problem.axes)
+
+
+def _nearest(problem: Any) -> str | None:
+    return None if problem.near == "float32" else "ATen's nearest rounds positions in float32"
+
+
+def _area(problem: Any) -> str | None:
+    return None
+
+
+def _smooth(problem: Any) -> str | None:
+    if problem.coord not in ("half_pixel", "align_corners"):
+        return f"ATen has no coordinates {problem.coord}"
+    if problem.antialias != problem.exclude:
+        return "ATen leaves out what lies beyond the image just where it has antialias"
+    if problem.antialias and problem.rank != 2:
+        return "ATen has antialias in rank 2"
+    if problem.mode == "cubic" and problem.rank != 2:
+        return "ATen has mode cubic in rank 2"
+    if problem.mode == "cubic" and problem.a != _A[problem.antialias]:
+        return f"ATen's cubic has a = {_A[problem.antialias]}"
+    return None
+
+
+_MODES = {"nearest": _nearest, "area": _area, "linear": _smooth, "cubic": _smooth}
+
+
+def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
+    """Return the results by role."""
+    problem = call.problem
+    if rules and not problem.n * problem.c:
+        return (tensors[0].new_zeros(problem.shape(call.wanted[0])),)
+    if rules:
+        tensors = tuple(t.contiguous() for t in tensors)
+    return derive(call, lambda x: _forward(problem, x), *tensors)
+
+
+def stages(call: Call) -> int:
+    """Return how often 16-bit values are rounded before the last rounding, at most.
+
+    In a scatter, each product and each addition is; a mean, and its axes, are.
+    """
+    scattered = call.pass_ == "backward" or call.problem.mode == "area"
+    return call.problem.products("dx") + 1 if scattered else 0
+
+
+def weights(call: Call) -> float:
+    """Return the unit roundoff of the type in which ATen keeps weights: that of the data."""
+    return dtypes.number(call.dtype).u if call.dtype in ("f16", "bf16") else 0.0
+
+
+def _forward(problem: Any, x: Tensor) -> Tensor:
+    if problem.mode == "area":
+        pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
+        return pooled
+    name, arguments = kernel(problem)
+    return _aten(name)(x, list(problem.output), *arguments)
+
+
+def kernel(problem: Any) -> tuple[str, tuple[Any, ...]]:
+    """Return the name of ATen's kernel, and what it is told beside the sizes."""
+    scales = problem.scale or (None,) * problem.rank
+    if problem.mode == "nearest":
+        return _NEAREST[problem.coord].format(problem.rank), scales
+    if problem.antialias:
+        name = _ANTIALIAS[problem.mode]
+    else:
+        name = "upsample_bicubic2d" if problem.mode == "cubic" else _LINEAR[problem.rank]
+    return name, (problem.coord == "align_corners", *scales)
+
+
+def _aten(name: str) -> Any:
+    return getattr(torch.ops.aten, name).default

@@ -1,0 +1,326 @@
+"""Call and Case: a Problem with its pass, memory and numbers, and with its data.
+
+`str` writes either as one shell word, the line; `convref.case.parse` reads it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from .. import dtypes
+from ..errors import ConvrefError, message, shorten
+from ..ops import (
+    BASE_ROLE,
+    FAMILY,
+    INDICES,
+    SIGNATURE,
+    STATISTICS,
+    TERMS,
+    ConvProblem,
+    Problem,
+    Signature,
+    Terms,
+    WindowProblem,
+    mask_names,
+    passes,
+)
+from .spec import Spec, axis_letters, role_dtype
+from .text import memory_text, problem_keys, shape_text
+
+MATHS = ("ieee", "tf32", "tf32x3")
+FILLS = (
+    "int",
+    "ones",
+    "impulse",
+    "ramp",
+    "normal",
+    "positive",
+    "wide",
+    "ties",
+    "nan",
+    "inf",
+    "negzero",
+    "subnormal",
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A Problem with its pass, mask, present tangents, memory and math: what a backend sees.
+
+    Parameters
+    ----------
+    op, pass_ : str
+        A key of `convref.ops.SIGNATURE`.
+    problem : Problem
+    mask : tuple of bool
+        Which results are wanted; empty where the pass has no mask.
+    tangents : str, optional
+        Which of x, w, b carry a tangent (jvp) or a cotangent (double_backward); default all.
+    specs : tuple of Spec
+        One per operand role; short input (empty, or one Spec) is spread over all roles.
+    math : str
+        "ieee", "tf32" or "tf32x3": what may be done to float32 products.
+    """
+
+    op: str
+    pass_: str
+    problem: Problem
+    mask: tuple[bool, ...] = ()
+    tangents: str | None = None
+    specs: tuple[Spec, ...] = ()
+    math: str = "ieee"
+
+    def __post_init__(self) -> None:
+        if (self.op, self.pass_) not in SIGNATURE:
+            known = ", ".join(passes(self.op)) or ", ".join(FAMILY)
+            raise ConvrefError(
+                message(
+                    "call", f"pass is {shorten(f'{self.op}.{self.pass_}')}, needs one of {known}"
+                )
+            )
+        put = object.__setattr__
+        where = f"{self.op}.{self.pass_}"
+        if self.signature.maskable:
+            put(self, "mask", self._mask(where))
+        elif self.mask:
+            raise ConvrefError(message(where, "mask is given, needs none for this pass"))
+        put(self, "tangents", self._tangents(where))
+        if self.math not in MATHS:
+            raise ConvrefError(
+                message(
+                    where, f"math is {shorten(repr(self.math))}, needs one of {', '.join(MATHS)}"
+                )
+            )
+        put(self, "problem", self.problem.for_pass(self.pass_))
+        put(self, "specs", tuple(map(self._spec, self.roles, self._spread(where))))
+        if reason := self.problem.refuses(self.dtype):
+            raise ConvrefError(message(where, reason))
+
+    def _spread(self, where: str) -> tuple[Spec, ...]:
+        """Return a Spec for every role; indices and statistics have types of their own."""
+        specs = self.specs or (Spec(),)
+        specs = specs * len(self.roles) if len(specs) == 1 else specs
+        if len(specs) != len(self.roles):
+            what = f"specs has {len(specs)} entries, needs {len(self.roles)}"
+            raise ConvrefError(message(where, what))
+        own = (*INDICES, *STATISTICS)
+        named = list(zip(self.roles, specs))
+        data = {spec.dtype for role, spec in named if role not in own}
+        if len(data) != 1 or len({spec.device for spec in specs}) != 1:
+            mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
+            what = f"specs have {', '.join(mixed)}, need one dtype and one device"
+            raise ConvrefError(message(where, what))
+        main = specs[0].dtype
+        return tuple(
+            replace(spec, dtype=role_dtype(role, main)) if role in own else spec
+            for role, spec in named
+        )
+
+    def _mask(self, where: str) -> tuple[bool, ...]:
+        mask = self.mask or (True,) * len(self.signature.results)
+        if len(mask) != len(self.signature.results):
+            raise ConvrefError(
+                message(where, f"mask has {len(mask)} entries, needs {len(self.signature.results)}")
+            )
+        return tuple(map(bool, mask))
+
+    def _tangents(self, where: str) -> str:
+        possible = self.possible_tangents
+        if self.tangents is None:
+            return possible
+        if unknown := set(self.tangents) - set(possible):
+            need = f"needs some of {possible!r}" if possible else "needs none: this pass has no"
+            what = f"tangents has {shorten(sorted(unknown))}, {need}"
+            raise ConvrefError(message(where, what))
+        return "".join(t for t in possible if t in self.tangents)
+
+    def _spec(self, role: str, spec: Spec) -> Spec:
+        if not self.is_present(role):
+            return Spec(spec.dtype, device=spec.device)
+        letters = axis_letters(self.problem, role)
+        where = f"{self.op}.{self.pass_}"
+        if spec.order and sorted(spec.order) != sorted(letters):
+            raise ConvrefError(
+                message(
+                    where, f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
+                )
+            )
+        named = "".join(axis for axis, _ in spec.step) + spec.expand
+        if set(named) - set(letters) or len(set(named)) != len(named):
+            what = f"view of {role} names {named!r}, needs each axis of {letters} at most once"
+            raise ConvrefError(message(where, what))
+        if spec.offset < 0 or any(k < 2 for _, k in spec.step):
+            raise ConvrefError(message(where, f"view of {role} needs steps >= 2 and offset >= 0"))
+        dtypes.code_of(dtypes.numpy_dtype(spec.dtype))
+        return replace(
+            spec,
+            order="" if spec.order == letters else spec.order,
+            step=tuple(sorted(spec.step, key=lambda item: letters.index(item[0]))),
+            expand="".join(sorted(spec.expand, key=letters.index)),
+        )
+
+    @property
+    def signature(self) -> Signature:
+        """Return the roles of this pass."""
+        return SIGNATURE[self.op, self.pass_]
+
+    @property
+    def conv(self) -> ConvProblem:
+        """Return the problem of a call whose op is conv."""
+        assert isinstance(self.problem, ConvProblem)
+        return self.problem
+
+    @property
+    def windows(self) -> WindowProblem:
+        """Return the problem of a call whose op has sliding windows."""
+        assert isinstance(self.problem, WindowProblem)
+        return self.problem
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the operand roles, absent ones too."""
+        return self.signature.operands
+
+    @property
+    def possible_tangents(self) -> str:
+        """Return the primals that may carry a tangent in this pass."""
+        return self.problem.tangents(self.pass_)
+
+    def is_present(self, role: str) -> bool:
+        """Return whether the operand in `role` is an array (else None)."""
+        if not self.problem.has(role):
+            return False
+        if self.possible_tangents and (role.endswith("_dot") or role.startswith("dd")):
+            return BASE_ROLE[role] in self.carried
+        return True
+
+    @property
+    def carried(self) -> str:
+        """Return the primals that carry a tangent (jvp) or cotangent (double_backward)."""
+        assert self.tangents is not None
+        return self.tangents
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Return the result roles that are computed, in order."""
+        results = self.signature.results
+        return tuple(r for r, on in zip(results, self.mask or (True,) * len(results)) if on)
+
+    @property
+    def dtype(self) -> str:
+        """Return the short name of the operands' common type; that of indices is their own."""
+        return self.specs[0].dtype
+
+    def dtype_of(self, role: str) -> str:
+        """Return the short name of the type that the operand or result in `role` has."""
+        return role_dtype(role, self.dtype)
+
+    def spec(self, role: str) -> Spec:
+        """Return the Spec of the operand in `role`."""
+        return self.specs[self.roles.index(role)]
+
+    def terms(self, role: str) -> Terms:
+        """Return what the result `role` is a sum of, absent operands left out."""
+        row = TERMS[self.op, self.pass_, role]
+        return row._replace(
+            products=tuple(pair for pair in row.products if all(map(self.is_present, pair))),
+            added=tuple(filter(self.is_present, row.added)),
+        )
+
+    def products(self, role: str) -> int:
+        """Return the most additions on the path to one element of the result `role`."""
+        base = self.problem.products(role)
+        sums = len(TERMS[self.op, self.pass_, role].products)
+        return base if sums < 2 else base * max(1, len(self.terms(role).products)) + 1
+
+    def flop(self) -> int:
+        """Return the floating-point operations, 2 a product; those with padding do not count."""
+        sums = sum(len(self.terms(role).products) for role in self.wanted)
+        return 2 * sums * self.problem.macs("y") if sums else 0
+
+    def bytes_moved(self) -> int:
+        """Return the compulsory bytes: what is needed read once, each result written once."""
+        needed = {name for role in self.wanted for name in self.terms(role).reads}
+        moved = [(role, self.problem.touched(role)) for role in needed]
+        moved += [(role, prod(self.problem.shape(role))) for role in self.wanted]
+        return sum(n * dtypes.numpy_dtype(self.dtype_of(role)).itemsize for role, n in moved)
+
+    def memory(self) -> int:
+        """Return an upper estimate, in bytes, of what the oracle needs for this call."""
+        wide = dtypes.numpy_dtype(dtypes.accumulator(self.dtype)).itemsize
+        arrays = sum(prod(self.problem.shape(r)) for r in (*self.roles, *self.wanted))
+        return 4 * wide * (arrays + self.problem.scratch())
+
+    def line(self, *data: tuple[str, str | None]) -> str:
+        """Return the line of the call and of its `data`: (key, text or None for a default)."""
+        name, mask = self.pass_, None
+        if self.mask and not all(self.mask):
+            names = {bits: name for name, bits in mask_names(self.op).items()}
+            if self.pass_ == "backward" and self.mask in names:
+                name = names[self.mask]
+            else:
+                mask = "".join("01"[on] for on in self.mask)
+        specs = {r: s for r, s in zip(self.roles, self.specs) if self.is_present(r)}
+        device, everything = self.specs[0].device, self.possible_tangents
+        keys = (
+            *problem_keys(self.problem),
+            ("dt", self.dtype if self.dtype != "f32" else None),
+            ("math", self.math if self.math != "ieee" else None),
+            ("mem", memory_text(self.problem, specs)),
+            ("dev", device if device != "cpu" else None),
+            ("tan", (self.carried or "0") if self.carried != everything else None),
+            ("mask", mask),
+            *data,
+        )
+        tail = "".join(f":{k}={v}" for k, v in keys if v is not None)
+        return f"{self.op}.{name}:{shape_text(self.problem)}{tail}"
+
+    def __str__(self) -> str:
+        return self.line()
+
+
+@dataclass(frozen=True, repr=False)
+class Case:
+    """A Call with its data: all that is needed to repeat an experiment.
+
+    Parameters
+    ----------
+    call : Call
+    fill : str
+        A name from `convref.case.FILLS`.
+    seed : int
+        0 to 2**63 - 1.
+
+    Examples
+    --------
+    >>> from convref.case import parse
+    >>> case = parse("conv.wgrad:n2c3k4_i8x8_f3x3_p1:dt=bf16:fill=normal")
+    >>> case.call.dtype, case.call.mask, str(case)
+    ('bf16', (False, True, False), 'conv.wgrad:n2c3k4_i8x8_f3x3_p1:dt=bf16:fill=normal')
+    """
+
+    call: Call
+    fill: str = "int"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        where = f"{self.call.op}.{self.call.pass_}"
+        if self.fill not in FILLS:
+            raise ConvrefError(
+                message(
+                    where, f"fill is {shorten(repr(self.fill))}, needs one of {', '.join(FILLS)}"
+                )
+            )
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise ConvrefError(
+                message(where, f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)")
+            )
+
+    def __str__(self) -> str:
+        fill = self.fill if self.fill != "int" else None
+        return self.call.line(("fill", fill), ("seed", str(self.seed) if self.seed else None))
+
+    def __repr__(self) -> str:
+        return f"parse({str(self)!r})"

@@ -1,0 +1,66 @@
+"""How one operand lies in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ops import INDICES, STATISTICS, Problem
+
+_INDEX_DTYPE = "i64"
+_STATISTIC_DTYPE = {"f16": "f32", "bf16": "f32"}
+
+
+def axis_letters(problem: Problem, role: str) -> str:
+    """Return one letter per axis of the array in `role`, in logical order.
+
+    >>> from convref.ops import ConvProblem
+    >>> axis_letters(ConvProblem(n=1, c=1, k=1, input=(5, 5), filter=(3, 3)), "dw")
+    'oihw'
+    """
+    return problem.letters(role)
+
+
+def channels_last(letters: str) -> str:
+    """Return the memory order with channels innermost: nchw -> nhwc, oihw -> ohwi, iohw -> ihwo."""
+    return (
+        letters if len(letters) < 3 or letters == "ncl" else letters[0] + letters[2:] + letters[1]
+    )
+
+
+def role_dtype(role: str, dtype: str) -> str:
+    """Return the type of the array in `role` where data have the type `dtype`.
+
+    >>> role_dtype("x", "bf16"), role_dtype("indices", "bf16"), role_dtype("mean", "bf16")
+    ('bf16', 'i64', 'f32')
+    """
+    if role in INDICES:
+        return _INDEX_DTYPE
+    return _STATISTIC_DTYPE.get(dtype, dtype) if role in STATISTICS else dtype
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How one operand lies in memory.
+
+    Parameters
+    ----------
+    dtype : str
+        A short name from `convref.dtypes.CODES`.
+    order : str
+        Axis letters from outermost to innermost; empty for the logical order.
+    step : tuple of (axis letter, int)
+        The array is every step-th element of a wider buffer along that axis.
+    expand : str
+        Axis letters with stride 0: one slice, repeated.
+    offset : int
+        Elements between the start of the buffer and the first element.
+    device : str
+        Device kind, "cpu" or "cuda".
+    """
+
+    dtype: str = "f32"
+    order: str = ""
+    step: tuple[tuple[str, int], ...] = ()
+    expand: str = ""
+    offset: int = 0
+    device: str = "cpu"

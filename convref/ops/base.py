@@ -1,0 +1,161 @@
+"""What every family of problems has: a batch of images, and what follows from its sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from ..errors import ConvrefError, message
+from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Sizes, integer, integers
+
+ROLES = ("x", "w", "b", "y", "cols")
+INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
+STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 beside 16-bit data, as libraries keep them
+
+BASE_ROLE = {
+    variant: role for role in ROLES for variant in (role, f"d{role}", f"{role}_dot", f"dd{role}")
+} | {role: role for role in (*INDICES, *STATISTICS)}
+
+
+class Field(NamedTuple):
+    """A field of a problem in the line, and its codec in `convref.case.text.WRITE`."""
+
+    name: str
+    codec: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A batch of images: the base of all families.
+
+    A family is a subclass: its fields, how the line writes them (HEAD, PARTS and KEYS, in the
+    order in which they stand), the shape of each role, and what its results cost.
+
+    Parameters
+    ----------
+    n, c : int
+        Batch and channels.
+    input : tuple of int
+        Spatial sizes, one per axis (1 to 3).
+
+    Raises
+    ------
+    ConvrefError
+        If a size is out of its range.
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ()
+    HEAD: ClassVar[dict[str, str]] = {"n": "n", "c": "c"}
+    PARTS: ClassVar[dict[str, Field]] = {"i": Field("input", "extents")}
+    KEYS: ClassVar[dict[str, Field]] = {}
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0),)  # fields and their least values
+
+    n: int
+    c: int
+    input: Sizes
+
+    if TYPE_CHECKING:  # who reads a field of a family knows which family it has
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __post_init__(self) -> None:
+        where = self.ops[0]
+        rank = len(self.input) if hasattr(self.input, "__len__") else 1
+        if rank not in RANKS:
+            raise ConvrefError(message(where, f"input has {rank} spatial axes, needs 1 to 3"))
+        for name in ("n", "c"):
+            size = integer(where, name, getattr(self, name))
+            self._put(name, self._at_least(name, size, 0))
+        for name, least in self.SIZES:
+            sizes = integers(where, name, getattr(self, name), rank)
+            axes = FILTER_AXES if name == "filter" else RANKS
+            for axis, size in zip(axes[rank], sizes, strict=True):
+                self._at_least(f"{name} {axis}", size, least)
+            self._put(name, sizes)
+        self._validate(where, rank)
+        for role, shape in self._shapes.items():
+            if (count := prod(shape)) > MAX_ELEMENTS:
+                raise ConvrefError(
+                    message(where, f"{role} has {count} elements, needs at most 2**60", self)
+                )
+
+    def _validate(self, where: str, rank: int) -> None:
+        """Check and normalise what a family adds."""
+
+    def _put(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _at_least(self, name: str, value: int, least: int) -> int:
+        if value < least:
+            raise ConvrefError(message(self.ops[0], f"{name} is {value}, needs at least {least}"))
+        return value
+
+    @property
+    def rank(self) -> int:
+        """Return the number of spatial axes."""
+        return len(self.input)
+
+    @property
+    def axes(self) -> tuple[Any, ...]:
+        """Return the geometry of each spatial axis, where the family has windows."""
+        return ()
+
+    def shape(self, role: str) -> Sizes:
+        """Return the shape of the array in `role` (its cotangent and tangent have the same)."""
+        return self._shapes[BASE_ROLE[role]]
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        x = (self.n, self.c, *self.input)
+        return {"x": x, "y": x}
+
+    def letters(self, role: str) -> str:
+        """Return one letter per axis of the array in `role`, in logical order."""
+        return "nc" + SPATIAL[self.rank]
+
+    def for_pass(self, pass_: str) -> Problem:
+        """Return the same problem as `pass_` has it, so that one call has one problem."""
+        return self
+
+    def has(self, role: str) -> bool:
+        """Return whether the problem has an operand in `role` at all."""
+        return True
+
+    def tangents(self, pass_: str) -> str:
+        """Return the primals that may, each on its own, carry a tangent or cotangent in `pass_`."""
+        return ""
+
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        return None
+
+    def is_exact(self, code: str) -> bool:
+        """Return whether sums of integers that fit give results that need no rounding."""
+        return True
+
+    @property
+    def grain(self) -> int:
+        """Return a number that makes an integer of each term of a sum of integers."""
+        return 1
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        return 1
+
+    def macs(self, role: str) -> int:
+        """Return the products that the result `role` needs, those with padding left out."""
+        return 0
+
+    def work(self) -> int:
+        """Return about how many steps nested loops take for one pass."""
+        return max(map(prod, self._shapes.values()))
+
+    def touched(self, role: str) -> int:
+        """Return how many elements of an operand in `role` any result needs."""
+        return prod(self.shape(role))
+
+    def scratch(self) -> int:
+        """Return how many elements the oracle holds besides operands and results."""
+        return 0

@@ -1,0 +1,1 @@
+"""Device code and geometry that several families of kernels share."""

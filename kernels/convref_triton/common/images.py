@@ -1,0 +1,101 @@
+"""What kernels that sweep images share: their tiles, how tensors lie, the numbers the host sends.
+
+A tile is pixels by channels of a result. These kernels are bound by what they move, so that a tile
+is as small as whole vectors allow and there are as many as fill a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+
+from ..plan.builder import Builder, channels_last, dense, is_channels_last, vector
+from ..plan.table import PER_SM, SMS, Tile, held
+from .geometry import ITEMSIZE, LIMIT, Tensor, Three
+from .index import divisor
+
+LAST = (  # channels lie side by side: a vector or two of 16 bytes a thread
+    *(Tile(16, 64, 1, 4, 1), Tile(32, 32, 1, 4, 1), Tile(8, 128, 1, 4, 1)),
+    *(Tile(64, 16, 1, 4, 1), Tile(128, 8, 1, 4, 1), Tile(8, 64, 1, 4, 1), Tile(16, 32, 1, 4, 1)),
+)
+FIRST = (  # pixels lie side by side
+    *(Tile(256, 1, 1, 4, 1), Tile(128, 4, 1, 4, 1), Tile(512, 1, 1, 4, 1), Tile(128, 1, 1, 4, 1)),
+)
+
+
+def tiles(result: Tensor) -> tuple[Tile, ...]:
+    """Return the rows that serve a result, best guess first."""
+    channels, rows = result.shape[1], prod(result.shape) // max(result.shape[1], 1)
+    offered = wide_enough(LAST, result.dtype) if is_channels_last(result) else FIRST
+    return ranked(offered, channels, lambda t: -(-rows // t.bm) * -(-channels // t.bn))
+
+
+def wide_enough(rows: Iterable[Tile], dtype: str) -> tuple[Tile, ...]:
+    """Return the tiles of which each thread has a vector of 16 bytes, and a row 32 bytes."""
+    size = ITEMSIZE[dtype]
+    return tuple(tile for tile in rows if held(tile) * size >= 16 and tile.bn * size >= 32)
+
+
+def ranked(
+    offered: Sequence[Tile], channels: int, count: Callable[[Tile], int], enough: int = SMS * PER_SM
+) -> tuple[Tile, ...]:
+    """Return the tiles that are no wider than `channels` need, best guess first.
+
+    That is the one with the least elements in all of the `count` tiles, of those that give
+    `enough` programs; if none does, the one that gives most.
+    """
+    narrowest = min(offered, key=lambda tile: tile.bn)
+    fitting = [tile for tile in offered if tile.bn < 2 * channels] or [narrowest]
+
+    def rank(tile: Tile) -> tuple[bool, int]:
+        few = count(tile) < enough
+        return few, -count(tile) if few else count(tile) * tile.bm * tile.bn
+
+    return tuple(sorted(fitting, key=rank))
+
+
+def order_like(operand: Tensor) -> tuple[int, ...]:
+    """Return the order of axes of a new tensor: channels last if `operand` lies so."""
+    rank = len(operand.shape) - 2
+    return channels_last(rank) if is_channels_last(operand) else tuple(range(2 + rank))
+
+
+def result(builder: Builder, role: str, like: Tensor) -> Tensor:
+    """Return a new result in the order of axes of the operand `like`."""
+    call = builder.call
+    return builder.new(role, call.problem.shape(role), order_like(like), call.dtype_of(role))
+
+
+def lying(builder: Builder, role: str, like: Tensor) -> Tensor:
+    """Return where a result in `role` will lie, before it is planned."""
+    shape = builder.call.problem.shape(role)
+    return Tensor(role, shape, dense(shape, order_like(like)), builder.call.dtype)
+
+
+def three(values: Iterable[int], missing: int = 1) -> Three:
+    """Return values along (d, h, w), with `missing` for axes that are not there."""
+    given = tuple(values)
+    d, h, w = (missing,) * (3 - len(given)) + given
+    return d, h, w
+
+
+def magics(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Return what divides by each size: magic and shift, one after the other."""
+    return tuple(number for size in sizes for number in divisor(size))
+
+
+def moves(tensor: Tensor | None, dtype: str) -> tuple[int, tuple[int, ...]]:
+    """Return (vector, strides): of (n, d, h, w) counted in vectors, of c in elements."""
+    if tensor is None:
+        return 1, (0,) * 5
+    n, c, *spatial = tensor.steps
+    steps = (n, *spatial)
+    vec = vector(dtype, *steps)
+    return vec, (*(step // vec for step in steps), c)
+
+
+def is_wide(tensors: Sequence[Tensor | None], rows: int, pixels: int) -> bool:
+    """Return whether offsets of a tile of `rows` pixels need 64 bits from its first image on."""
+    far = rows // max(pixels, 1) + 1
+    known = [tensor for tensor in tensors if tensor is not None]
+    return max(t.image_span + far * abs(t.steps[0]) for t in known) >= LIMIT

@@ -1,0 +1,1 @@
+"""Kernels of convolutions, their derivatives, unfold and fold."""

@@ -1,0 +1,359 @@
+"""Depthwise convolution with stride 1 along rows: walkers go down them and reuse what they read.
+
+y[n, k, p] = sum over taps r of x[n, k // m, p * stride + r * dilation - lo] w[k, r]
+
+A tile is BM walkers by BK channels. A walker owns a column of `walked` output rows; each input row
+is loaded once and added to the R sums that it belongs to, of which the oldest is then complete. The
+filter stays in registers. The adjoint with stride 1 is the same with the filter flipped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from math import prod
+
+import triton
+import triton.language as tl
+
+from ..common.epilogue import apply
+from ..common.geometry import LIMIT, Geometry, Tensor, Three, filter_steps
+from ..common.index import across, along, below, divisor, pixel
+from ..plan import table
+from ..plan.builder import ITEMSIZE, channels_last, is_channels_last, slots, vector
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from .gather import strides, unit
+from .task import PLAIN, Epilogue, Pairs, Task
+
+SIZES = "M D H W O U V P Q K multiplier walked lo_d lo_h lo_w"
+MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
+STEPS = "x_n x_d x_h x_w x_c w_0 w_t w_r w_s w_k y_n y_d y_h y_w y_c"
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+
+
+@triton.jit
+def put(values, value, I: tl.constexpr):
+    """Return the tuple `values` with `value` at place I."""
+    return values[:I] + (value,) + values[I + 1 :]
+
+
+@triton.jit
+def read_row(
+    x, x_2, where, on, on_d, on_w, x_d, x_w,
+    T: tl.constexpr, READS: tl.constexpr, DILATION: tl.constexpr, PAIRS: tl.constexpr,
+    TURN: tl.constexpr,
+):  # fmt: skip
+    """Return what a walker reads of a row: (pair, t, column), one after the other."""
+    row = ()
+    for pair in tl.static_range(PAIRS):
+        left = x if pair == 0 else x_2
+        for t in tl.static_range(T):
+            for s in tl.static_range(READS):
+                far = (t * DILATION[0]) * x_d + (s * DILATION[2]) * x_w
+                inside = across(on_d[t] & on_w[s], TURN) & on
+                row = row + (tl.load(left + far + where, inside, other=0.0),)
+    return row
+
+
+@triton.jit
+def add_row(
+    row, weights, sums,
+    T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, SIDE: tl.constexpr, PAIRS: tl.constexpr,
+    A: tl.constexpr,
+):  # fmt: skip
+    """Return the sums, (rows modulo R, columns), with what row A of a turn adds to each of them."""
+    values = ()
+    for i in tl.static_range(PAIRS * T * (S + SIDE - 1)):
+        values = values + (row[i].to(tl.float32),)
+    for j in tl.static_range(R):
+        for c in tl.static_range(SIDE):
+            total = sums[(A - j) % R * SIDE + c]
+            for i in tl.static_range(PAIRS * T):
+                for s in tl.static_range(S):
+                    value = values[i * (S + SIDE - 1) + s + c]
+                    total += value * weights[(i * R + j) * S + s]
+            sums = put(sums, total, (A - j) % R * SIDE + c)
+    return sums
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def depthwise(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    M, D, H, W, O, U, V, P, Q, K, multiplier, walked, lo_d, lo_h, lo_w,
+    o_magic, o_shift, u_magic, u_shift, v_magic, v_shift,
+    x_n, x_d, x_h, x_w, x_c, w_0, w_t, w_r, w_s, w_k, y_n, y_d, y_h, y_w, y_c,
+    RANK: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    PAIRS: tl.constexpr, SPREAD: tl.constexpr, SIDE: tl.constexpr, WIDE: tl.constexpr,
+    UNIT: tl.constexpr, VEC: tl.constexpr, TURN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    AHEAD: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute the rows of y that a tile of walkers owns, from the pairs (x, w) and (x_2, w_2)."""
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
+    w_k, K = unit(w_k, UNIT[1], 1, WIDE), K * VEC[3]
+    T: tl.constexpr = TAPS[0]
+    R: tl.constexpr = TAPS[1]
+    S: tl.constexpr = TAPS[2]
+    READS: tl.constexpr = S + SIDE - 1  # columns more than one share theirs, at stride 1
+    columns = tl.cdiv(K, BK)
+    first = tl.program_id(0) // columns * BM
+    k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
+    channel = k // multiplier if SPREAD else k
+
+    walker = first + tl.arange(0, BM)  # (BM,)
+    top, _, _, _ = pixel(
+        first, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
+    )  # the tile's first image, from which offsets count in 32 bits
+    n, o, strip, v = pixel(
+        walker, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
+    )
+    q = v * SIDE
+    n, real, known = n - top, walker < M, along(k < K, TURN)
+    begin = (
+        strip // DILATION[1] * (walked * DILATION[1]) + strip % DILATION[1]
+    )  # the first output row
+    d, h, i_w = o * STRIDE[0] - lo_d, begin - lo_h, q * STRIDE[2] - lo_w
+    on_d, on_w = (), ()
+    for t in tl.static_range(T):
+        on_d = on_d + (real & below(d + t * DILATION[0], D),)
+    for s in tl.static_range(READS):
+        on_w = on_w + (below(i_w + s * DILATION[2], W),)
+
+    everywhere = across(walker * 0, TURN)  # so that what a channel has lies as the tile does
+    known = known & (everywhere == 0)
+    w_tile = along(k * w_k, TURN) + everywhere
+    weights = ()
+    for pair in tl.static_range(PAIRS):
+        right = w if pair == 0 else w_2
+        for t in tl.static_range(T):
+            for r in tl.static_range(R):
+                for s in tl.static_range(S):
+                    far = w_0 + t * w_t + r * w_r + s * w_s
+                    weights = weights + (
+                        tl.load(right + far + w_tile, known, other=0.0).to(tl.float32),
+                    )
+    vector = along(k, TURN) + everywhere
+    if bias is not None:
+        bias = tl.load(bias + vector, known, other=0.0).to(tl.float32)
+    if scale is not None:
+        scale = tl.load(scale + vector, known, other=0.0).to(tl.float32)
+    if shift is not None:
+        shift = tl.load(shift + vector, known, other=0.0).to(tl.float32)
+
+    from_x = x + top.to(tl.int64) * x_n
+    from_x_2 = from_x if PAIRS < 2 else x_2 + top.to(tl.int64) * x_n
+    x_tile = across(n * x_n + d * x_d + h * x_h + i_w * x_w, TURN) + along(channel * x_c, TURN)
+    to_y = top.to(tl.int64) * y_n
+    y_tile = across(n * y_n + o * y_d + begin * y_h + q * y_w, TURN) + along(k * y_c, TURN)
+    sums = ()
+    for _ in tl.static_range(R * SIDE):
+        sums = sums + (tl.zeros(known.shape, tl.float32),)
+    LENGTH: tl.constexpr = R if AHEAD else 1  # rows; after R of them the sums are in place again
+    for block in range(0, walked + R - 1, LENGTH):
+        rows = ()
+        for a in tl.static_range(LENGTH if AHEAD else 0):
+            down = (block + a) * DILATION[1]
+            on = across(below(h + down, H), TURN) & known
+            left, right = from_x + down * x_h, from_x_2 + down * x_h
+            row = read_row(
+                left, right, x_tile, on, on_d, on_w, x_d, x_w, T, READS, DILATION, PAIRS, TURN
+            )
+            rows = rows + (row,)
+        for a in tl.static_range(LENGTH):
+            if AHEAD:
+                row = rows[a]
+            else:
+                down = (block + a) * DILATION[1]
+                on = across(below(h + down, H), TURN) & known
+                left, right = from_x + down * x_h, from_x_2 + down * x_h
+                row = read_row(
+                    left, right, x_tile, on, on_d, on_w, x_d, x_w, T, READS, DILATION, PAIRS, TURN
+                )
+            sums = add_row(row, weights, sums, T, R, S, SIDE, PAIRS, a)
+            up = block + a - (R - 1)  # the row, counted from the first, that is complete
+            mine = real & (begin + up * DILATION[1] < P) & (up >= 0) & (up < walked)
+            for c in tl.static_range(SIDE):
+                inside = across(mine & (q + c < Q), TURN) & known
+                where = to_y + (up * DILATION[1]) * y_h + c * y_w + y_tile
+                added = None
+                if residual is not None:
+                    added = tl.load(residual + where, inside, other=0.0).to(tl.float32)
+                done = apply(sums[(a + 1) % R * SIDE + c], bias, scale, shift, added, ACTIVATION)
+                tl.store(y + where, done.to(y.dtype.element_ty), inside)
+                sums = put(sums, tl.zeros(known.shape, tl.float32), (a + 1) % R * SIDE + c)
+        if not AHEAD:
+            sums = sums[SIDE:] + sums[:SIDE]
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why the walk does not compute a task."""
+    shape = task.geometry
+    if shape.big_channels != 1 or shape.small_channels > table.MOST_MULTIPLIER:
+        return "not depthwise"
+    if not (task.pairs and shape.small_channels):
+        return "no products"
+    if task.kind == "scatter" and (shape.stride != (1, 1, 1) or shape.small_channels > 1):
+        return "an adjoint that strides or sums over channels"
+    if shape.stride[1] > 1:
+        return "strides along rows"
+    if not tiles(task):
+        return f"{shape.taps * len(task.pairs)} taps, more than registers hold"
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the rows of the table that serve a task: those whose elements registers hold."""
+    last = all(is_channels_last(x) for x, _ in task.pairs)
+    rows = table.tiles(
+        "depthwise last" if last else "depthwise first", task.dtype, "ieee", task.arch
+    )
+    unit = task.geometry.stride[2] == task.geometry.dilation[2] == 1
+    return tuple(
+        row for row in rows if (unit or row.side == 1) and held(task, row) <= table.MOST_HELD
+    )
+
+
+def held(task: Task, tile: Tile) -> int:
+    """Return the registers of a thread that hold filter, sums and rows on their way."""
+    (t, r, s), pairs = task.geometry.filter, len(task.pairs)
+    rows = r if tile.stages > 1 else 1
+    reads = rows * t * (s + tile.side - 1) * pairs * ITEMSIZE[task.dtype] / 4
+    return math.ceil((t * r * s * pairs + r * tile.side + reads) * table.held(tile))
+
+
+def issued(task: Task, tile: Tile) -> tuple[int, int]:
+    """Return how many programs there are, and the instructions of a thread of theirs."""
+    shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)
+    o, p, q = shape.big if task.kind == "scatter" else shape.small
+    channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
+    last = all(is_channels_last(x) for x, _ in task.pairs)
+    each, walk = table.held(tile), min(tile.bk, p)
+    reads = t * pairs * (s + tile.side - 1) * (6 + each)
+    writes = tile.side * (2 * each + 8) + (0 if last else 32 * (tile.side - 1))
+    steps = reads + writes + t * r * s * pairs * tile.side * each
+    walkers = shape.n * o * -(-p // walk) * -(-q // tile.side)
+    programs = -(-walkers // tile.bm) * -(-channels // tile.bn)
+    begun = 2 * t * r * s * pairs * each + 100
+    return programs, (walk + r - 1) * steps + begun
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task."""
+    pairs, y = same_strides(task), task.result()
+    made = launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
+    task.builder.steps.append(made)
+
+
+def same_strides(task: Task) -> Pairs:
+    """Return the pairs as they lie, copied only where those of one side differ in their strides."""
+    sides = []
+    for side in zip(*task.pairs):
+        order = channels_last(len(side[0].shape) - 2)
+        differ = len({tensor.steps for tensor in side}) > 1
+        sides.append([task.builder.copied(t, order) if differ else t for t in side])
+    return tuple(zip(*sides))
+
+
+def turned(geometry: Geometry) -> Geometry:
+    """Return the Geometry of the adjoint of stride 1, as windows that slide over the small side."""
+    d, h, w = (
+        (taps - 1) * dilation - lo
+        for taps, dilation, lo in zip(geometry.filter, geometry.dilation, geometry.lo)
+    )
+    return replace(
+        geometry, big=geometry.small, small=geometry.big, lo=(d, h, w), flip=not geometry.flip
+    )
+
+
+def launch(
+    geometry: Geometry,
+    pairs: Pairs,
+    y: Tensor,
+    scatter: bool,
+    tile: Tile,
+    epilogue: Epilogue = PLAIN,
+) -> Launch:
+    """Return the launch that computes y from at most two (x, w), of equal strides each.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        With one channel of the big side per group, and of the small side too where y is big.
+    pairs : tuple of (Tensor, Tensor)
+    y : Tensor
+    scatter : bool
+        Whether y is the big side; the stride is 1 then.
+    tile : Tile
+        Walkers, channels and rows of a walk.
+    epilogue : Epilogue
+    """
+    (x, w), (x_2, w_2) = pairs[0], pairs[1] if len(pairs) > 1 else (None, None)
+    geometry = turned(geometry) if scatter else geometry
+    (o, p, q), dilation, multiplier = geometry.small, geometry.dilation, geometry.small_channels
+    k, walked = y.shape[1], min(tile.bk, -(-p // dilation[1]))
+    walks = -(-p // (walked * dilation[1])) * dilation[1]
+    side = -(-q // tile.side)
+    walkers = geometry.n * o * walks * side
+    first, _, *taps, _, _ = filter_steps(geometry, w, scatter)
+    steps, vec = _in_vectors(x, y, (first, *taps), k, multiplier, w.steps[0])
+    sizes = (
+        walkers,
+        *geometry.big,
+        o,
+        walks,
+        side,
+        p,
+        q,
+        k // vec[3],
+        multiplier,
+        walked,
+        *geometry.lo,
+    )
+    magic = [number for size in (o, walks, side) for number in divisor(size)]
+    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
+    given, absent = slots(tensors)
+    span = max(t.image_span + images(tile, (o, walks, side)) * abs(t.steps[0]) for t in (x, y))
+    return Launch(
+        depthwise,
+        (-(-walkers // tile.bm) * -(-k // tile.bn), 1, 1),
+        given | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
+        absent
+        | {
+            "RANK": geometry.rank if geometry.rank == 3 else 2,
+            "TAPS": geometry.filter,
+            "STRIDE": geometry.stride,
+            "DILATION": dilation,
+            "PAIRS": len(pairs),
+            "SPREAD": multiplier > 1,
+            "SIDE": tile.side,
+            "WIDE": span >= LIMIT or w.span >= LIMIT,
+            "UNIT": (x.steps[1] == 1, w.steps[0] == 1, y.steps[1] == 1),
+            "VEC": vec,
+            "TURN": not is_channels_last(y),
+            "BM": tile.bm,
+            "BK": tile.bn,
+            "AHEAD": tile.stages > 1,
+            "ACTIVATION": epilogue.activation,
+        },
+        tile.warps,
+        1,
+    )
+
+
+def images(tile: Tile, walks: Three) -> int:
+    """Return the most images that a tile may reach beyond its first."""
+    return tile.bm // max(prod(walks), 1) + 1
+
+
+def _in_vectors(
+    x: Tensor, y: Tensor, taps: tuple[int, ...], k: int, multiplier: int, w_k: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the kernel's strides, counted in vectors, and the width of (x, w, y, K)'s."""
+    (x_n, x_c, *x_pixel), (y_n, y_c, *y_pixel) = x.steps, y.steps
+    vec = tuple(vector(y.dtype, *steps) for steps in ((x_n, *x_pixel), taps, (y_n, *y_pixel), (k,)))
+    moved = ((x_n, *x_pixel), taps, (y_n, *y_pixel))
+    over = [[step // width for step in steps] for steps, width in zip(moved, vec)]
+    return (*over[0], x_c, *over[1], w_k, *over[2], y_c), vec

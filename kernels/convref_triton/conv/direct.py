@@ -1,0 +1,208 @@
+"""The convolution of few channels a group, each sum of products in a thread of its own.
+
+y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
+
+A tile is BM pixels by BK channels of whatever groups they are in: each channel reads its own group,
+so that groups never mix. The adjoint goes by classes of pixels that meet the same taps, as in
+`gather`. Any size, stride and filter is right here; it is fast where channels lie innermost.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import triton
+import triton.language as tl
+
+from ..common.epilogue import apply
+from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
+from ..common.index import across, along, divisor
+from ..plan import table
+from ..plan.builder import is_channels_last, slots, vector
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from .depthwise import same_strides
+from .gather import ONES, advance, classes_of, is_valid, rows_of, strides, unit, valid_taps
+from .task import PLAIN, Epilogue, Pairs, Task
+
+SIZES = "M D H W O P Q OD OH OW C K each lo_d lo_h lo_w"
+MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
+STEPS = "x_n x_d x_h x_w x_c w_0 w_t w_r w_s w_c w_g w_k y_n y_d y_h y_w y_c"
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def direct(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    M, D, H, W, O, P, Q, OD, OH, OW, C, K, each, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    x_n, x_d, x_h, x_w, x_c, w_0, w_t, w_r, w_s, w_c, w_g, w_k, y_n, y_d, y_h, y_w, y_c,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
+    MOVE: tl.constexpr, TAPS: tl.constexpr, PAIRS: tl.constexpr, BITS: tl.constexpr,
+    ALONE: tl.constexpr, SINGLE: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
+    VEC: tl.constexpr, TURN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of y, (BM pixels, BK channels), from the pairs (x, w) and (x_2, w_2)."""
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    x_c, y_c, K = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE), K * VEC[3]
+    w_g, w_k, w_c = unit(w_g, UNIT[1], 1, WIDE), unit(w_k, False, 1, WIDE), w_c * VEC[1]
+    columns = tl.cdiv(K, BK)
+    tile_m = tl.program_id(0) // columns
+    k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
+    group, within = k, k * 0
+    if not ALONE:
+        group, within = k // each, k % each
+
+    rows, top, n, written, read, first, count = rows_of(
+        tile_m, tl.program_id(1), M, O, P, Q, lo_d, lo_h, lo_w,
+        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
+    )  # fmt: skip
+    o, p, q = written
+    i_d, i_h, i_w = read
+    first_t, first_r, first_s = first
+    count_t, count_r, count_s = count
+    bits = 0
+    if BITS > 0:
+        bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+    everywhere = across(rows * 0, TURN)  # so that what a channel has lies as the tile does
+    known = along(k < K, TURN) & (everywhere == 0)
+    from_x = top.to(tl.int64) * x_n
+    from_w = w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    channel = group * x_c if SINGLE else group * (x_c * C)
+    x_tile = across(n * x_n + i_d * x_d + i_h * x_h + i_w * x_w, TURN) + along(channel, TURN)
+    w_tile = along(group * w_g + within * w_k, TURN) + everywhere
+
+    acc = tl.zeros(known.shape, tl.float32)
+    pair, t, r, s, c = 0, 0, 0, 0, 0
+    for _ in range(PAIRS * count_t * count_r * count_s * C):
+        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w
+        there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s
+        if not SINGLE:
+            here, there = here + c * x_c, there + c * w_c
+        on = is_valid(rows < M, bits, t, r, s, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+        left, right = x, w
+        if PAIRS == 2:
+            left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
+        a = tl.load(left + from_x + here + x_tile, across(on, TURN) & known, other=0.0)
+        b = tl.load(right + from_w + there + w_tile, known, other=0.0)
+        acc += a.to(tl.float32) * b.to(tl.float32)
+        pair, t, r, s, c = advance(pair, t, r, s, c + 1, C, count_t, count_r, count_s, TAPS, PAIRS)
+
+    inside = across((rows < M) & (o < OD) & (p < OH) & (q < OW), TURN) & known
+    vector = along(k, TURN) + everywhere
+    to_y = top.to(tl.int64) * y_n
+    y_tile = across(n * y_n + o * y_d + p * y_h + q * y_w, TURN) + along(k * y_c, TURN)
+    if bias is not None:
+        bias = tl.load(bias + vector, known, other=0.0).to(tl.float32)
+    if scale is not None:
+        scale = tl.load(scale + vector, known, other=0.0).to(tl.float32)
+    if shift is not None:
+        shift = tl.load(shift + vector, known, other=0.0).to(tl.float32)
+    if residual is not None:
+        residual = tl.load(residual + to_y + y_tile, inside, other=0.0).to(tl.float32)
+    acc = apply(acc, bias, scale, shift, residual, ACTIVATION)
+    tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why the task is left to products of matrices."""
+    shape = task.geometry
+    if not task.pairs:
+        return "no products"
+    if shape.groups == 1 and shape.big_channels > 1:
+        return "one group"
+    if max(task.channels) > table.MOST_DIRECT:
+        return f"more than {table.MOST_DIRECT} channels per group"
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the rows of the table that serve a task."""
+    last = all(is_channels_last(x) for x, _ in task.pairs)
+    return table.tiles("direct last" if last else "direct first", task.dtype, "ieee", task.arch)
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task."""
+    pairs, y = same_strides(task), task.result()
+    if is_channels_last(y) and task.channels == (1, 1):
+        pairs = tuple((x, _packed(task, w)) for x, w in pairs)
+    made = launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
+    task.builder.steps.append(made)
+
+
+def _packed(task: Task, w: Tensor) -> Tensor:
+    """Return w with its first axis innermost, so that threads read filters as they read pixels."""
+    order = (*range(1, len(w.shape)), 0)
+    return w if w.steps[0] == 1 else task.builder.copied(w, order)
+
+
+def launch(
+    geometry: Geometry,
+    pairs: Pairs,
+    y: Tensor,
+    scatter: bool,
+    tile: Tile,
+    epilogue: Epilogue = PLAIN,
+) -> Launch:
+    """Return the launch that computes y from at most two (x, w), of equal strides each.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    pairs : tuple of (Tensor, Tensor)
+    y : Tensor
+    scatter : bool
+        Whether y is the big side.
+    tile : Tile
+        Pixels and channels.
+    epilogue : Epilogue
+    """
+    (x, w), (x_2, w_2) = pairs[0], pairs[1] if len(pairs) > 1 else (None, None)
+    read, written = geometry.big, geometry.small
+    c, each = geometry.big_channels, geometry.small_channels
+    if scatter:
+        read, written, c, each = written, read, each, c
+    classes = geometry.stride if scatter else ONES
+    pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))
+    rows, k = geometry.n * prod(pixels), geometry.groups * each
+    w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, scatter)
+    w_c = w_c if c > 1 else 0
+    (x_n, x_c, *x_pixel), (y_n, y_c, *y_pixel) = x.steps, y.steps
+    moves = ((x_n, *x_pixel), (w_0, *w_taps, w_c), (y_n, *y_pixel), (k,))
+    vec = tuple(vector(y.dtype, *move) for move in moves)
+    over = [[step // width for step in move] for move, width in zip(moves, vec)]
+    sizes = (rows, *read, *pixels, *written, c, *over[3], each, *geometry.lo)
+    magic = [number for size in pixels for number in divisor(size)]
+    steps = (*over[0], x_c, *over[1], w_g, w_k, *over[2], y_c)
+    tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
+    given, absent = slots(tensors)
+    far = tile.bm // max(prod(pixels), 1) + 1  # images that a tile may reach beyond its first
+    span = max(t.image_span + far * abs(t.steps[0]) for t in (x, y))
+    return Launch(
+        direct,
+        (-(-rows // tile.bm) * -(-k // tile.bn), prod(classes), 1),
+        given | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
+        absent
+        | classes_of(geometry, scatter)
+        | {
+            "RANK": geometry.rank,
+            "PAIRS": len(pairs),
+            "ALONE": each == 1,
+            "SINGLE": c == 1,
+            "WIDE": span >= LIMIT or w.span >= LIMIT,
+            "UNIT": (x_c == 1, each == w_g == 1, y_c == 1),
+            "VEC": vec,
+            "TURN": not is_channels_last(y),
+            "BM": tile.bm,
+            "BK": tile.bn,
+            "ACTIVATION": epilogue.activation,
+        },
+        tile.warps,
+        1,
+    )

@@ -1,0 +1,196 @@
+"""A convolution and its tangent in one kernel, which share what they read.
+
+y = x * w + b    y_dot = x_dot * w + x * w_dot + b_dot
+
+Each step loads blocks of x, w and of the tangents that there are, and makes two or three products
+of them, for two sums; apart, the two results would read x and w twice. Without a tangent of x or w
+there is nothing to share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import triton
+import triton.language as tl
+
+from ..common.epilogue import finish
+from ..common.geometry import Geometry, Tensor
+from ..common.index import tile_of
+from ..plan import table
+from ..plan.builder import slots
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from . import gather
+from .gather import RUNTIME, advance, is_valid, rows_of, strides, unit, valid_taps
+from .task import UNFUSED, Task
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def dual(
+    x, w, x_dot, w_dot, y, y_dot, bias, bias_dot,
+    M, D, H, W, O, P, Q, OD, OH, OW, C, K, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, y_n, y_g, y_d, y_h, y_w, y_c,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
+    MOVE: tl.constexpr, TAPS: tl.constexpr, BITS: tl.constexpr,
+    INSIDE: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
+    UNIT: tl.constexpr, VEC: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of y and of y_dot, (BM pixels, BN channels); x_dot or w_dot may be None."""
+    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[2]
+    group_x, group_y = x_g.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[2]
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    group_w, C, K = w_g.to(tl.int64) * VEC[1], C * VEC[3], K * VEC[4]
+    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
+    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
+
+    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(K, BN), BAND)
+    group, e = tl.program_id(1), tl.program_id(2)
+    rows, top, n, written, read, first, count = rows_of(
+        tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w,
+        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
+    )  # fmt: skip
+    o, p, q = written
+    i_d, i_h, i_w = read
+    first_t, first_r, first_s = first
+    count_t, count_r, count_s = count
+    bits = 0
+    if BITS > 0:
+        bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+
+    cols = tl.arange(0, BK)  # (BK,)
+    outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
+    from_x = top * image_x + group * group_x
+    from_w = group * group_w + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
+    known = outs >= 0
+    column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
+    if UNIT[1] == 2:  # but where loads run along the columns, a mask keeps them wide
+        known, column = outs < K, outs
+    w_tile = (cols * w_c)[:, None] + (column * w_k)[None, :]
+
+    acc = tl.zeros((BM, BN), tl.float32)
+    acc_dot = tl.zeros((BM, BN), tl.float32)
+    pair, t, r, s, c = 0, 0, 0, 0, 0
+    for _ in range(count_t * count_r * count_s * tl.cdiv(C, BK)):
+        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w + c * x_c + from_x
+        there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s + c * w_c + from_w
+        on_x, on_w = (rows < M)[:, None], known[None, :]
+        if not INSIDE:
+            on_x = is_valid(rows < M, bits, t, r, s, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)[
+                :, None
+            ]
+        if not WHOLE:
+            on_x &= (c + cols < C)[None, :]
+            on_w &= (c + cols < C)[:, None]
+        a = tl.load(x + here + x_tile, on_x, other=0.0)  # (BM, BK)
+        b = tl.load(w + there + w_tile, on_w, other=0.0)  # (BK, BN)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        if x_dot is not None:
+            a_dot = tl.load(x_dot + here + x_tile, on_x, other=0.0)
+            acc_dot = tl.dot(a_dot, b, acc_dot, input_precision=PRECISION)
+        if w_dot is not None:
+            b_dot = tl.load(w_dot + there + w_tile, on_w, other=0.0)
+            acc_dot = tl.dot(a, b_dot, acc_dot, input_precision=PRECISION)
+        pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count_t, count_r, count_s, TAPS, 1)
+
+    known = outs < K
+    inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
+    y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
+    to_y = top * image_y + group * group_y
+    channel = group * K + outs
+    acc = finish(acc, bias, None, None, None, channel, known, y_tile, inside, "")
+    tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
+    acc_dot = finish(acc_dot, bias_dot, None, None, None, channel, known, y_tile, inside, "")
+    tl.store(y_dot + to_y + y_tile, acc_dot.to(y_dot.dtype.element_ty), inside)
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why a result is not computed together with its tangent."""
+    other = tangent(task)
+    if task.fusion != UNFUSED:
+        return "an epilogue has a derivative of its own"
+    if not tiles(task):
+        return "too many addresses of short vectors"
+    if task.role != "y" or other is None:
+        return "no tangent beside the result"
+    return None if other.pairs else "no tangent of x or w"
+
+
+def tangent(task: Task) -> Task | None:
+    """Return the task of y_dot, if the call wants one."""
+    wanted = "y_dot" in task.builder.call.wanted
+    return replace(task, role="y_dot") if wanted else None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return table.tiles("dual", task.dtype, task.math, task.arch, task.width)
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes y and y_dot, which lies as y does."""
+    other = tangent(task)
+    assert other is not None
+    (x, x_dot), (w, w_dot) = (_with_tangent(task, role) for role in "xw")
+    y = task.result()
+    y_dot = y._replace(role=other.role)
+    task.builder.buffers[y_dot.role] = task.builder.buffers[y.role]
+    results = stored, stored_dot = task.stored(y), other.stored(y_dot)
+    biases, scatter = (task.added, other.added), task.kind == "scatter"
+    made = launch(task.geometry, (x, w), (x_dot, w_dot), results, biases, scatter, tile, task.math)
+    task.builder.steps.append(made)
+    task.finish(stored, y)
+    other.finish(stored_dot, y_dot)
+
+
+def _with_tangent(task: Task, role: str) -> tuple[Tensor, Tensor | None]:
+    """Return an operand, and its tangent of the same strides if it has one."""
+    given = (task.builder.tensors.get(name) for name in (role, f"{role}_dot"))
+    one, *dot = task.one_order([tensor for tensor in given if tensor is not None])
+    return one, dot[0] if dot else None
+
+
+def launch(
+    geometry: Geometry,
+    pair: tuple[Tensor, Tensor],
+    tangents: tuple[Tensor | None, Tensor | None],
+    results: tuple[Tensor, Tensor],
+    biases: tuple[Tensor | None, Tensor | None],
+    scatter: bool,
+    tile: Tile,
+    precision: str = "ieee",
+) -> Launch:
+    """Return the launch that computes y and y_dot: `gather.launch` with the kernel of this module.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    pair, tangents, results, biases : tuple of two Tensor
+        (x, w); (x_dot, w_dot), of the strides of x and w; (y, y_dot), of equal strides; (b, b_dot).
+    scatter : bool
+        Whether y is the big side.
+    tile : Tile
+    precision : str
+        What `tl.dot` may do to float32.
+    """
+    made = gather.launch(geometry, (pair,), results[0], scatter, tile, precision)
+    tensors = dict(zip(dual.arg_names, (*pair, *tangents, *results, *biases)))
+    given, absent = slots(tensors)
+    numbers = {name: made.arguments[name] for name in RUNTIME}
+    constants = {
+        n: v for n, v in made.constants.items() if n in dual.arg_names and n not in tensors
+    }
+    return replace(
+        made,
+        kernel=dual,
+        arguments=given | numbers,
+        constants=absent | constants,
+    )

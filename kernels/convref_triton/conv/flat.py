@@ -1,0 +1,253 @@
+"""The gathered product for few channels, whose reduction runs over taps and channels as one axis.
+
+y[n, k, p] = sum over u of x[n, c, p * stride + r * dilation - lo] w[k, c, r], u = r * C + c
+
+A block of u spans several taps, so that it is full for any number of channels; which tap and
+channel a u is costs a division by C. The adjoint is computed where every class of pixels that meets
+taps at all meets as many: then u means the same for all of them. Channels that are no multiple of a
+vector may be rounded up to one in copies of x and w, with zeros in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import triton
+import triton.language as tl
+
+from ..common.epilogue import finish
+from ..common.geometry import ITEMSIZE, Geometry, Tensor, filter_steps
+from ..common.index import divisor, quotient, tile_of
+from ..plan import table
+from ..plan.builder import Builder, channels_last
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from . import gather
+from .gather import RUNTIME, rows_of, strides, unit, valid_taps
+from .task import PLAIN, Epilogue, Pairs, Task
+
+FLAT = [*RUNTIME, "c_magic", "c_shift"]
+
+
+@triton.jit
+def tap_of(u, C, magic, shift, TAPS: tl.constexpr):
+    """Return (tap, t, r, s, c) of a reduction index."""
+    tap = quotient(u, magic, shift)
+    s, r = tap % TAPS[2], tap // TAPS[2]
+    t = r * 0
+    if TAPS[0] > 1:
+        t, r = r // TAPS[1], r % TAPS[1]
+    return tap, t, r, s, u - tap * C
+
+
+@triton.jit(do_not_specialize=FLAT)
+def flat(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    M, D, H, W, O, P, Q, OD, OH, OW, C, K, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, y_n, y_g, y_d, y_h, y_w, y_c,
+    c_magic, c_shift,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
+    MOVE: tl.constexpr, TAPS: tl.constexpr, PAIRS: tl.constexpr, BITS: tl.constexpr,
+    WHOLE: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
+    UNIT: tl.constexpr, VEC: tl.constexpr, RUN: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
+    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of y, (BM pixels, BN channels), from the pairs (x, w) and (x_2, w_2)."""
+    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[2]
+    group_x, group_y = x_g.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[2]
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    group_w, C, K = w_g.to(tl.int64) * VEC[1], C * VEC[3], K * VEC[4]
+    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
+    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
+
+    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(K, BN), BAND)
+    group, e = tl.program_id(1), tl.program_id(2)
+    rows, top, n, written, read, first, count = rows_of(
+        tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w,
+        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
+    )  # fmt: skip
+    o, p, q = written
+    i_d, i_h, i_w = read
+    first_t, first_r, first_s = first
+    count_t, count_r, count_s = count
+    bits, one = 0, 1
+    if BITS == 64:
+        one = tl.full((), 1, tl.int64)
+    if BITS > 0:
+        bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+
+    outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
+    from_x = top * image_x + group * group_x
+    from_w = group * group_w + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    x_row = n * x_n + i_d * x_d + i_h * x_h + i_w * x_w
+    known = outs >= 0
+    column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
+    if UNIT[1] == 2:  # but where loads run along the columns, a mask keeps them wide
+        known, column = outs < K, outs
+
+    acc = tl.zeros((BM, BN), tl.float32)
+    depth = count_t * count_r * count_s * C
+    pair, begin = 0, 0
+    for _ in range(PAIRS * tl.cdiv(depth, BK)):
+        u = begin + tl.arange(0, BK)  # (BK,)
+        tap, t, r, s, c = tap_of(u, C, c_magic, c_shift, TAPS)
+        here = t * (MOVE[0] * x_d) + r * (MOVE[1] * x_h) + s * (MOVE[2] * x_w) + c * x_c
+        there = t * (STEP[0] * w_t) + r * (STEP[1] * w_r) + s * (STEP[2] * w_s) + c * w_c
+        if UNIT[0]:  # runs of one tap whose channels lie side by side
+            here = tl.max_contiguous(tl.multiple_of(here, [RUN]), [RUN])
+        if UNIT[1] == 1:
+            there = tl.max_contiguous(tl.multiple_of(there, [RUN]), [RUN])
+        if DENSE:
+            there = u
+        if BITS > 0:
+            bit = tl.where(u < depth, one << (tap & (BITS - 1)), 0)
+            on_x = (bits[:, None] & bit[None, :]) != 0
+        else:
+            d = i_d[:, None] + (t * MOVE[0])[None, :]
+            h = i_h[:, None] + (r * MOVE[1])[None, :]
+            v = i_w[:, None] + (s * MOVE[2])[None, :]
+            on_x = (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+            on_x &= (rows < M)[:, None] & (u < depth)[None, :]
+        on_x = tl.max_constancy(on_x, [1, RUN])
+        on_w = known[None, :]
+        if not WHOLE:
+            on_w &= (u < depth)[:, None]
+        left, right = x, w
+        if PAIRS == 2:
+            left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
+        x_tile = (left + from_x + x_row)[:, None] + here[None, :]
+        w_tile = (right + from_w + column * w_k)[None, :] + there[:, None]
+        a = tl.load(x_tile, on_x, other=0.0)  # (BM, BK)
+        b = tl.load(w_tile, on_w, other=0.0)  # (BK, BN)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        begin += BK
+        if PAIRS == 2:
+            pair += (begin >= depth).to(tl.int32)
+            begin = tl.where(begin < depth, begin, 0)
+
+    known = outs < K
+    inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
+    y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
+    to_y = top * image_y + group * group_y
+    channel = group * K + outs
+    acc = finish(
+        acc, bias, scale, shift, residual, channel, known, to_y + y_tile, inside, ACTIVATION
+    )
+    tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why a reduction over taps and channels apart is as good or the only one."""
+    geometry, c = task.geometry, task.channels[0]
+    step = geometry.step if task.kind == "scatter" else (1, 1, 1)
+    if any(taps % s for taps, s in zip(geometry.filter, step)):
+        return "classes of pixels meet different numbers of taps"
+    deep = max(tile.bk for tile in table.tiles("flat", task.dtype, task.math, task.arch))
+    taps = geometry.taps // prod(step)
+    if -(-taps * c // deep) >= taps * -(-c // deep):
+        return f"{c} channels fill blocks of {deep}"
+    return None if task.pairs else "no products"
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task: channels of one group alone can be rounded up."""
+    rows = table.tiles("flat", task.dtype, task.math, task.arch, task.width)
+    alone, c = task.geometry.groups == 1, task.channels[0]
+    return tuple(tile for tile in rows if alone or c % tile.run == 0)
+
+
+def counted(task: Task, tile: Tile) -> tuple[int, int, float, int]:
+    """Return (tiles, steps of each, bytes that copies into vectors move, how many copies)."""
+    c, k = task.channels
+    full = rounded(c, tile)
+    taps = task.geometry.taps // (prod(task.geometry.step) if task.kind == "scatter" else 1)
+    count = -(-task.rows // tile.bm) * -(-k // tile.bn) * task.copies
+    steps = len(task.pairs) * -(-taps * full // tile.bk)
+    copied = [x for x, _ in task.pairs if not in_runs(x, 1, tile.run) or full > c]
+    moved = sum(prod(x.shape) * (1 + full / c) for x in copied) * ITEMSIZE[task.dtype]
+    return count, steps, moved, len(copied)
+
+
+def rounded(c: int, tile: Tile) -> int:
+    """Return the channels that a tile is given."""
+    return -(-c // tile.run) * tile.run
+
+
+def in_runs(tensor: Tensor, axis: int, run: int) -> bool:
+    """Return whether vectors of `run` elements along an axis lie at multiples of their size."""
+    steps = (tensor.strides[i] for i, size in enumerate(tensor.shape) if i != axis and size > 1)
+    unit = tensor.strides[axis] == 1 or tensor.shape[axis] == 1
+    return run == 1 or (unit and all(step % run == 0 for step in steps))
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task, after copies that make channels lie in vectors."""
+    scatter, full = task.kind == "scatter", rounded(task.channels[0], tile)
+    pairs = task.aligned_pairs() if tile.run == 1 else in_vectors(task, tile)
+    y = task.result()
+    stored = task.stored(y)
+    side = "small_channels" if scatter else "big_channels"
+    geometry = replace(task.geometry, **{side: full})
+    epilogue = task.epilogue(stored)
+    task.builder.steps.append(launch(geometry, pairs, stored, scatter, tile, task.math, epilogue))
+    task.finish(stored, y)
+
+
+def in_vectors(task: Task, tile: Tile) -> Pairs:
+    """Return the pairs with the reduced channels innermost and rounded up, copied as needed."""
+    size = task.geometry.groups * rounded(task.channels[0], tile)
+    last = channels_last(task.geometry.rank)
+    first = (1, *last[1:-1], 0)
+    xs, ws = (
+        laid([pair[side] for pair in task.pairs], order, size, tile.run, task.builder)
+        for side, order in enumerate((last, first if task.kind == "scatter" else last))
+    )
+    return tuple(zip(xs, ws))
+
+
+def laid(
+    tensors: list[Tensor], order: tuple[int, ...], size: int, run: int, builder: Builder
+) -> list[Tensor]:
+    """Return tensors of equal strides whose axis order[-1] has `size` elements in vectors."""
+    axis = order[-1]
+    fit = all(t.shape[axis] == size and in_runs(t, axis, run) for t in tensors)
+    if fit and len({tensor.steps for tensor in tensors}) == 1:
+        return tensors
+    return [builder.copied(tensor, order, {axis: size}) for tensor in tensors]
+
+
+def launch(
+    geometry: Geometry,
+    pairs: Pairs,
+    y: Tensor,
+    scatter: bool,
+    tile: Tile,
+    precision: str = "ieee",
+    epilogue: Epilogue = PLAIN,
+) -> Launch:
+    """Return the launch that computes y: `gather.launch` with the kernel of this module."""
+    made = gather.launch(geometry, pairs, y, scatter, tile, precision, epilogue)
+    constants = {name: value for name, value in made.constants.items() if name in flat.arg_names}
+    c = geometry.small_channels if scatter else geometry.big_channels
+    constants |= {
+        "WHOLE": prod(constants["TAPS"]) * c % tile.bk == 0,
+        "DENSE": not scatter and is_dense(geometry, filter_steps(geometry, pairs[0][1], scatter)),
+        "RUN": tile.run,
+    }
+    arguments = {name: value for name, value in made.arguments.items() if name in flat.arg_names}
+    arguments |= dict(zip(("c_magic", "c_shift"), divisor(c)))
+    return replace(made, kernel=flat, arguments=arguments, constants=constants)
+
+
+def is_dense(geometry: Geometry, steps: tuple[int, ...]) -> bool:
+    """Return whether the element of a filter at u = tap * C + c lies u elements from its first."""
+    sizes, places = (*geometry.filter, geometry.big_channels), steps[2:6]
+    wanted = [prod(sizes[axis + 1 :]) for axis in range(4)]
+    return all(size == 1 or s == w for size, s, w in zip(sizes, places, wanted))

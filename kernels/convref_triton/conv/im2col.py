@@ -1,0 +1,167 @@
+"""The gathered product whose rows of pixels the copy engine collects: `gluon_im2col`, carried.
+
+y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
+
+A tensor map im2col walks over the pixels that the first tap reads, a stride apart, over lines and
+images; each tap reads as far aside as it lies from the first. The adjoint of stride 1 is the same
+product with the filter turned round. What `tma` says of padding and strangers holds here too: what
+lies outside of x is zero, channels beyond the last are zeros in w too, and rows beyond the last
+pixel are images that there are not, and are not stored.
+
+`carry` makes the file of kernels.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from operator import mul
+from typing import Any
+
+from ..common.index import divisor
+from ..hopper import carried
+from ..hopper.carried import Carried
+from ..plan.builder import slot
+from ..plan.launch import Descriptor, Launch
+from ..plan.table import Tile
+from . import tma
+from .task import UNFUSED, Task
+
+MODULE = "gluon_im2col"
+MADE_OF = (MODULE, "ring", "index")
+TILES = (Tile(128, 256, 64, 4, 4), Tile(128, 128, 64, 4, 4))  # rows are pixels
+RANKS = (2, 3)  # spatial axes of maps; one is two of which the first has one line
+DTYPES = ("bf16", "f16")
+BITS = {2: 8, 3: 5}  # of an offset, and of a corner with its sign, by the spatial axes of a map
+MOST_APART = 8  # pixels, along an axis
+VECTOR = 8  # channels that a result's are counted in
+PIXELS = "M O P Q C K groups biased o_magic o_shift p_magic p_shift q_magic q_shift"
+TAPS = [f"{name}_{axis}" for name in ("stride", "lo", "taps", "aside") for axis in "dhw"]
+RUNTIME = [*PIXELS.split(), *TAPS, "w_first", "w_row", "w_column", "w_d", "w_h", "w_w"]
+
+
+@cache
+def kernels() -> dict[tuple[str, int, Tile], Carried]:
+    """Return the kernels that came along, by type, spatial axes and tile."""
+    found = {}
+    for kernel in carried.kept(MODULE).kernels:
+        c = kernel.constants
+        found[c["dtype"], c["RANK"], Tile(*c["tile"])] = kernel
+    return found
+
+
+def source() -> str:
+    """Return twelve digits that change with the kernels."""
+    return carried.kept(MODULE).digest
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why rows of pixels cannot compute a task."""
+    scatter, stride = task.kind == "scatter", task.geometry.stride
+    if task.builder.call.specs[0].device != "cuda":
+        return "the interpreter takes no PTX"
+    if not task.arch.startswith("sm_9"):
+        return f"{task.arch} has no warp groups that multiply"
+    if reason := tma.unfit(task):
+        return reason
+    if len(task.pairs) > 1 or task.fusion != UNFUSED:
+        return "one product, and nothing after it but a bias"
+    if (scatter and stride != (1, 1, 1)) or max(stride) > MOST_APART:
+        return f"an adjoint of stride 1, or pixels that are at most {MOST_APART} apart"
+    if task.channels[1] % VECTOR:
+        return f"{task.channels[1]} result channels are no vectors"
+    return _too_far(task) or (None if tiles(task) else "no kernel came along")
+
+
+def _too_far(task: Task) -> str | None:
+    """Return None, or which axis reaches further than a map's numbers."""
+    bits = BITS[_rank(task)]
+    for axis in range(3):
+        lower, upper, reach = _walk(task, axis)
+        if not -(1 << bits - 1) <= min(lower, upper) <= max(lower, upper) < 1 << bits - 1:
+            return f"padding and filter reach further than {bits} bits tell"
+        if reach >> bits:
+            return f"the last tap is further from the first than {bits} bits tell"
+    return None
+
+
+def _rank(task: Task) -> int:
+    return max(task.geometry.rank, 2)
+
+
+def _walk(task: Task, axis: int) -> tuple[int, int, int]:
+    """Return (where pixels begin, how far beyond x they end, reach of the taps) along an axis."""
+    geometry, scatter = task.geometry, task.kind == "scatter"
+    reach = (geometry.filter[axis] - 1) * geometry.dilation[axis]
+    read, written = geometry.big[axis], geometry.small[axis]
+    if scatter:
+        read, written = written, read
+    lower = geometry.lo[axis] - reach if scatter else -geometry.lo[axis]
+    return lower, lower + (written - 1) * geometry.stride[axis] + 1 - read, reach
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return tuple(tile for tile in TILES if (task.dtype, _rank(task), tile) in kernels())
+
+
+def _count(task: Task, tile: Tile) -> int:
+    """Return how many tiles a result has."""
+    columns = -(-task.channels[1] // tile.bn) * task.geometry.groups
+    return -(-task.rows // tile.bm) * columns
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    ((x, w),), y = tma.laid(task), task.result()
+    stored = task.stored(y)
+    kernel = kernels()[task.dtype, _rank(task), tile]
+    bias = task.epilogue(stored).bias
+    if bias is not None and not bias.aligned:
+        bias = task.builder.copied(bias, (0,))
+    tap, w_map = tma.filters_of(w, task.scatters, (tile.bn, tile.bk))
+    arguments = {
+        "x": _pixels(task, x, tile),
+        "w": Descriptor(slot(w), *w_map),
+        "y": slot(stored),
+        **({} if bias is None else {"bias": slot(bias)}),
+        **dict(zip(RUNTIME, _numbers(task, tap, bias is not None))),
+    }
+    constants = {"bias": None} if bias is None else {}
+    grid = min(_count(task, tile), task.programs), 1, 1
+    task.builder.steps.append(Launch(kernel, grid, arguments, constants, tile.warps, tile.stages))
+    task.finish(stored, y)
+
+
+def _pixels(task: Task, x: Any, tile: Tile) -> Descriptor:
+    """Return the map that walks over the pixels of x."""
+    geometry, rank = task.geometry, _rank(task)
+    read = geometry.small if task.kind == "scatter" else geometry.big
+    x_n, _, *steps = x.steps
+    sizes, strides, *_ = tma.mapped(
+        (geometry.n, *read), (x_n, *steps), x.shape[1], (1, 1, 1, 1, 1), rank
+    )
+    walks = [_walk(task, axis) for axis in range(3 - rank, 3)]
+    corners = tuple(lower for lower, *_ in walks), tuple(upper for _, upper, _ in walks)
+    every = 1, *geometry.stride[3 - rank :], 1
+    return Descriptor(slot(x), sizes, strides, (tile.bm, tile.bk), every, corners)
+
+
+def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
+    """Return the values of `RUNTIME`; `tap` is how many channels of w lie between two taps."""
+    geometry, (c, k), scatter = task.geometry, task.channels, task.kind == "scatter"
+    o, p, q = written = geometry.big if scatter else geometry.small
+    los = (-_walk(task, axis)[0] for axis in range(3))
+    taps, (_, r, s) = geometry.filter, geometry.filter
+    steps = [tap * n for n in (r * s, s, 1)]
+    first = 0
+    if geometry.flip != scatter:  # the adjoint of a filter is that filter turned round
+        first = sum(map(mul, (n - 1 for n in taps), steps))
+        steps = [-step for step in steps]
+    w_row, w_column = (0, c) if scatter else (k, 0)
+    return (
+        geometry.n * prod(written), o, p, q, c, k // VECTOR, geometry.groups, int(biased),
+        *(number for size in written for number in divisor(size)),
+        *geometry.stride, *los, *taps, *geometry.dilation,
+        first, w_row, w_column, *steps,
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""One result of a call as the kernels see it: which sum it is, of what, and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from convref.ops import BASE_ROLE, ConvProblem
+
+from ..common.geometry import ITEMSIZE, Four, Geometry, Tensor
+from ..plan import table
+from ..plan.builder import Builder, channels_last, is_channels_last, vector
+from ..plan.launch import Copy
+
+Pairs = tuple[tuple[Tensor, Tensor], ...]
+
+
+class Fusion(NamedTuple):
+    """What a forward convolution does to its sums besides adding a bias; vectors are per channel.
+
+    Parameters
+    ----------
+    scale, shift, residual : str
+        Names of operands; empty for none. The residual has the result's shape.
+    activation : str
+        One of `convref_triton.common.epilogue.ACTIVATIONS`.
+    """
+
+    scale: str = ""
+    shift: str = ""
+    residual: str = ""
+    activation: str = ""
+
+
+UNFUSED = Fusion()
+ARCH = "sm_90"  # what a plan is for unless somebody says otherwise
+
+
+class Epilogue(NamedTuple):
+    """What follows the sums in a kernel: per-channel vectors, a residual of y's strides."""
+
+    bias: Tensor | None = None
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+    residual: Tensor | None = None
+    activation: str = ""
+
+    @property
+    def tensors(self) -> dict[str, Tensor | None]:
+        """Return the tensors by the names that kernels give them."""
+        return dict(zip(self._fields, self[:-1]))
+
+
+PLAIN = Epilogue()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A result to be planned.
+
+    Parameters
+    ----------
+    builder : Builder
+        Takes the buffers, copies and launches.
+    geometry : Geometry
+    role : str
+        The result.
+    fusion : Fusion
+    arch : str
+        Architecture of the device.
+    sms : int
+        Multiprocessors of the device; 0 where there is none.
+    """
+
+    builder: Builder
+    geometry: Geometry
+    role: str
+    fusion: Fusion = UNFUSED
+    arch: str = ARCH
+    sms: int = 0
+
+    @property
+    def programs(self) -> int:
+        """Return how many programs run at a time that keep a multiprocessor each."""
+        return self.sms or table.SMS
+
+    @property
+    def kind(self) -> str:
+        """Return what is computed: a key of `convref_triton.plan.choose.KERNELS`.
+
+        "gather", "scatter", "correlate" (dw) and "total" (db) of convolutions, "unfold", "fold".
+        """
+        base, problem = BASE_ROLE[self.role], self.builder.call.problem
+        if not isinstance(problem, ConvProblem):
+            return "unfold" if base == "cols" else "fold"
+        transposed = problem.transposed
+        if base in "xy":
+            return "scatter" if (base == "y") == transposed else "gather"
+        return {"w": "correlate", "b": "total"}[base]
+
+    @property
+    def dtype(self) -> str:
+        """Return the type of operands and result."""
+        return self.builder.call.dtype
+
+    @property
+    def math(self) -> str:
+        """Return what may be done to float32 products."""
+        return self.builder.call.math
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Return the operands of each product, in the order of `convref.ops.TERMS`."""
+        named = self.builder.call.terms(self.role).products
+        return tuple((self.builder.tensors[a], self.builder.tensors[b]) for a, b in named)
+
+    @cached_property
+    def added(self) -> Tensor | None:
+        """Return the operand that is added as it is, a bias; its elements lie side by side."""
+        names = self.builder.call.terms(self.role).added
+        return self._vector(names[0]) if names else None
+
+    def _vector(self, name: str) -> Tensor | None:
+        if not name:
+            return None
+        found = self.builder.tensors[name]
+        if len(found.shape) > 1 or found.strides == (1,) or found.shape == (1,):
+            return found
+        return self.builder.copied(found, (0,))
+
+    def epilogue(self, stored: Tensor) -> Epilogue:
+        """Return what follows the sums of a kernel that writes to `stored`."""
+        scale, shift, name, activation = self.fusion
+        residual = self.builder.tensors[name] if name else None
+        if residual is not None and residual.steps != stored.steps:
+            order = sorted(range(len(stored.shape)), key=lambda axis: -stored.strides[axis])
+            residual = self.builder.copied(residual, tuple(order))
+        return Epilogue(self.added, self._vector(scale), self._vector(shift), residual, activation)
+
+    @property
+    def rows(self) -> int:
+        """Return the most pixels that one class of the result has."""
+        apart = self.geometry.stride if self.scatters else (1, 1, 1)
+        images, *sizes = self.written
+        return images * prod(-(-size // s) for size, s in zip(sizes, apart))
+
+    @property
+    def written(self) -> Four:
+        """Return (n, o, p, q) of the result."""
+        return (self.geometry.n, *self.geometry.big) if self.scatters else self.geometry.pixels
+
+    @property
+    def scatters(self) -> bool:
+        """Return whether the result is the big side, made of classes of pixels."""
+        return self.kind in ("scatter", "fold")
+
+    @property
+    def classes(self) -> int:
+        """Return how many classes of pixels the result has."""
+        return prod(self.geometry.stride) if self.scatters else 1
+
+    @property
+    def copies(self) -> int:
+        """Return how many products of the same size there are: groups times classes."""
+        return self.geometry.groups * self.classes
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Return (reduced, resulting) channels per group of a gather or scatter."""
+        big, small = self.geometry.big_channels, self.geometry.small_channels
+        return (small, big) if self.kind == "scatter" else (big, small)
+
+    @property
+    def width(self) -> int:
+        """Return the bytes of the widest vector that channels divide into."""
+        return vector(self.dtype, *self.channels) * ITEMSIZE[self.dtype]
+
+    def aligned_pairs(self) -> Pairs:
+        """Return the pairs as a matrix product reads them best, of equal strides on each side."""
+        xs, ws = (self.one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
+        return tuple(zip(xs, ws))
+
+    def one_order(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return tensors of one side as a matrix product reads them best, of equal strides."""
+        differ = len({tensor.steps for tensor in tensors}) > 1
+        if not (differ or any(map(self._gains, tensors))):
+            return tensors
+        order = channels_last(len(tensors[0].shape) - 2)
+        return [self.builder.copied(tensor, order) for tensor in tensors]
+
+    def _gains(self, tensor: Tensor) -> bool:
+        """Return whether only a copy with channels innermost moves 16 bytes at a time.
+
+        Each element is read many times, and copied once.
+        """
+        return vector(self.dtype, tensor.shape[1]) * ITEMSIZE[self.dtype] == 16 and not (
+            1 in tensor.steps[:2] if BASE_ROLE[tensor.role] == "w" else tensor.steps[1] == 1
+        )
+
+    def stored(self, y: Tensor) -> Tensor:
+        """Return where a kernel stores the result y.
+
+        It is another tensor, which `finish` copies, where that makes stores 16 bytes wide.
+        """
+        if not self._gains(y):
+            return y
+        order = channels_last(len(y.shape) - 2)
+        return self.builder.new(f"{y.role}.last", y.shape, order, y.dtype)
+
+    def finish(self, stored: Tensor, y: Tensor) -> None:
+        """Copy what a kernel stored to the result, unless it is the result."""
+        if stored is not y:
+            self.builder.steps.append(Copy(stored.role, y.role))
+
+    def result(self) -> Tensor:
+        """Return the new result: channels last if the operands that it is made of lie so."""
+        call = self.builder.call
+        shape = call.problem.shape(self.role)
+        given = self.builder.tensors.items()
+        pixels = [tensor for name, tensor in given if BASE_ROLE.get(name, "w") in "xy"]
+        like = [pair[0] for pair in self.pairs] or pixels
+        last = len(shape) > 2 and all(map(is_channels_last, like))
+        order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))
+        return self.builder.new(self.role, shape, order, call.dtype)

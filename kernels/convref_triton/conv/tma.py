@@ -1,0 +1,365 @@
+"""The gathered product through tensor maps: boxes of x and blocks of w that the hardware copies.
+
+y[n, k, p] = sum over taps r and channels c of x[n, c, p + r * dilation - lo] w[k, c, r]
+
+Rows are output channels and columns a box of pixels, so that both sides of the product stay in
+shared memory: a box, which has to be reshaped, can only be the right one. Each tap moves the box;
+what lies outside of x is read as zero, which is the padding. Boxes cannot skip pixels: the stride
+is 1, and then the adjoint is the same product with taps that move the other way.
+
+A zero meets w where a tap is absent, which may make an infinity NaN there, and else only zeros:
+channels beyond the last are zeros in w too, or there are none. Rows and columns beyond the last
+hold what other groups and pixels are made of, and are not stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from ..common.epilogue import finish
+from ..common.geometry import ITEMSIZE, LIMIT, Four, Tensor, Three, merge
+from ..common.index import divisor, pixel, tile_of
+from ..plan import table
+from ..plan.builder import channels_last, dense, slot, slots, vector
+from ..plan.launch import Descriptor, Launch
+from ..plan.table import Tile
+from .gather import strides, unit
+from .task import Epilogue, Pairs, Task
+
+SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
+BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
+RUNTIME = f"{SIZES} {BOXES} y_n y_g y_d y_h y_w y_c".split()
+TENSORS = ["x", "w", "x_2", "w_2", "y", "bias", "scale", "shift", "residual"]
+
+
+@triton.jit
+def box_of(x, n, d, h, w, c, RANK: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Return a box of x as a matrix (BK channels, BN pixels)."""
+    if RANK == 0:
+        return x.load([n, c]).T
+    elif RANK == 1:
+        return x.load([n, w, c]).reshape((BN, BK)).T
+    elif RANK == 2:
+        return x.load([n, h, w, c]).reshape((BN, BK)).T
+    else:
+        return x.load([n, d, h, w, c]).reshape((BN, BK)).T
+
+
+@triton.jit
+def corner(
+    box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    RANK: tl.constexpr, BOX: tl.constexpr,
+):  # fmt: skip
+    """Return (n, o, p, q) of the first pixel of a box of a row-major index."""
+    n, o, p, q = pixel(
+        box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
+    )
+    return n * BOX[0], o * BOX[1], p * BOX[2], q * BOX[3]
+
+
+@triton.jit
+def in_image(i, n, o, p, q, N, O, P, Q, y_n, y_d, y_h, y_w, BOX: tl.constexpr):
+    """Return the offsets from image n of pixels i of the box at (n, o, p, q), and which exist."""
+    in_w, rest = i % BOX[3], i // BOX[3]
+    in_h, rest = rest % BOX[2], rest // BOX[2]
+    in_d, in_n = rest % BOX[1], rest // BOX[1]
+    real = (n + in_n < N) & (o + in_d < O) & (p + in_h < P) & (q + in_w < Q)
+    return in_n * y_n + (o + in_d) * y_d + (p + in_h) * y_h + (q + in_w) * y_w, real
+
+
+@triton.jit
+def add_products(
+    acc, x, w, n, d, h, v, channel, row, column, tap, C,
+    RANK: tl.constexpr, TAPS: tl.constexpr, MOVE: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Return acc + w x over all taps and channels: the box starts at (n, d, h, v)."""
+    T: tl.constexpr = TAPS[0]
+    R: tl.constexpr = TAPS[1]
+    S: tl.constexpr = TAPS[2]
+    t, r, s, c = 0, 0, 0, 0
+    jump = tap - tl.cdiv(C, BK) * BK
+    for _ in range(T * R * S * tl.cdiv(C, BK)):
+        a = w.load([row, column])  # (BM, BK)
+        b = box_of(
+            x, n, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2], channel + c, RANK, BN, BK
+        )
+        acc = tl.dot(a, b, acc)
+        c += BK
+        column += BK
+        if c >= C:
+            c = 0
+            column += jump
+            s += 1
+            if s == S:
+                s = 0
+                r += 1
+                if r == R:
+                    r = 0
+                    t += 1
+    return acc
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def tma(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    N, O, P, Q, C, K, lo_d, lo_h, lo_w, w_first, w_tap, w_row, w_column,
+    boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    y_n, y_g, y_d, y_h, y_w, y_c,
+    RANK: tl.constexpr, TAPS: tl.constexpr, MOVE: tl.constexpr, PAIRS: tl.constexpr,
+    BOX: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of y, (BN pixels, BM channels), from the pairs (x, w) and (x_2, w_2)."""
+    image_y, group_y = y_n.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[0]
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
+    y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
+
+    box, tile = tile_of(tl.program_id(0), boxes, tl.cdiv(K, BM), BAND)
+    group = tl.program_id(1)
+    n, o, p, q = corner(
+        box, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, BOX,
+    )  # fmt: skip
+    d, h, v = o - lo_d, p - lo_h, q - lo_w
+    row, column = group * w_row + tile * BM, w_first + group * w_column
+
+    acc = tl.zeros((BM, BN), tl.float32)
+    acc = add_products(
+        acc, x, w, n, d, h, v, group * C, row, column, w_tap, C, RANK, TAPS, MOVE, BN, BK
+    )
+    if PAIRS == 2:
+        acc = add_products(
+            acc, x_2, w_2, n, d, h, v, group * C, row, column, w_tap, C, RANK, TAPS, MOVE, BN, BK
+        )
+
+    i = tl.arange(0, BN)  # (BN,)
+    pixels, real = in_image(i, n, o, p, q, N, O, P, Q, y_n, y_d, y_h, y_w, BOX)
+    outs = tile * BM + tl.arange(0, BM)  # (BM,)
+    known = outs < K
+    inside = real[:, None] & known[None, :]
+    to_y = n * image_y + group * group_y
+    y_tile = to_y + (pixels[:, None] + (outs * y_c)[None, :])
+    out = finish(
+        acc.T, bias, scale, shift, residual, group * K + outs, known, y_tile, inside, ACTIVATION
+    )
+    tl.store(y + y_tile, out.to(y.dtype.element_ty), inside)
+
+
+BK = 64  # channels of a block: 128 bytes, the widest rows that tensor maps scatter over banks
+VECTOR = 8
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why boxes cannot compute a task."""
+    return unfit(task) or (
+        "boxes move with stride 1" if task.geometry.stride != (1, 1, 1) else None
+    )
+
+
+def unfit(task: Task) -> str | None:
+    """Return None, or why boxes cannot compute a task whatever its stride is."""
+    geometry, (c, k) = task.geometry, task.channels
+    if not re.fullmatch(r"sm_(9|1[0-9])[0-9]", task.arch):
+        return f"{task.arch} has no tensor maps"
+    if ITEMSIZE[task.dtype] != 2:
+        return f"{task.dtype} is not a type of 16 bits"
+    if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
+        return "no products"
+    if k < 64:
+        return f"{k} result channels do not fill a tile"
+    if c % VECTOR or (geometry.groups > 1 and c % BK):
+        return f"rows of {c} channels do not start at multiples of 16 bytes, or blocks mix groups"
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return table.tiles("tma", task.dtype, task.math, task.arch)
+
+
+def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> Four:
+    """Return the box of `size` pixels of which the fewest cover (n, o, p, q), widest first.
+
+    With a stride a box reaches further, but not over more than 256 pixels along an axis.
+
+    >>> best_box(128, (32, 1, 56, 56), 2), best_box(128, (32, 1, 14, 14), 2)
+    ((1, 1, 8, 16), (32, 1, 2, 2))
+    """
+    shapes = [(size // prod(edges), *edges) for edges in table.EDGES[rank]]
+    near = [box for box in shapes if all((n - 1) * s < 256 for n, s in zip(box[1:], stride))]
+    fit = [box for box in near if 0 < box[0] <= 256]
+    return min(fit, key=lambda box: prod(in_boxes(pixels, box)))
+
+
+def in_boxes(pixels: Four, box: Four) -> Four:
+    """Return how many boxes there are along each axis."""
+    n, o, p, q = (-(-size // edge) for size, edge in zip(pixels, box))
+    return n, o, p, q
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    add(task, tile, launch)
+
+
+def add(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
+    """Add what computes a task with a kernel that reads boxes, whose `launch` is given."""
+    pairs, y = laid(task), task.result()
+    stored = task.stored(y)
+    task.builder.steps.append(launch(task, pairs, stored, tile, task.epilogue(stored)))
+    task.finish(stored, y)
+
+
+def laid(task: Task) -> Pairs:
+    """Return the pairs of a task as tensor maps need them, copied where they lie otherwise."""
+    scatter, c, last = task.kind == "scatter", task.channels[0], channels_last(task.geometry.rank)
+    xs, copied = [x for x, _ in task.pairs], task.builder.copied
+    if not all(map(is_mapped, xs)) or len({x.steps for x in xs}) > 1:
+        xs = [copied(x, last) for x in xs]
+    axis, order = (0, (1, *last[1:-1], 0)) if scatter else (1, last)
+    whole = -(-c // BK) * BK  # several groups have whole blocks anyway
+    size = whole * task.geometry.groups if scatter else whole
+    ws = [w if is_packed(w, order, size) else copied(w, order, {axis: size}) for _, w in task.pairs]
+    return tuple(zip(xs, ws))
+
+
+def is_mapped(x: Tensor) -> bool:
+    """Return whether a tensor map describes x: channels last, other axes nested around them."""
+    unit, extent = VECTOR, x.shape[1]
+    for step, size in zip(x.strides[:1:-1] + x.strides[:1], x.shape[:1:-1] + x.shape[:1]):
+        if size > 1 and (step < extent or step % unit):
+            return False
+        if size > 1:
+            unit, extent = step, step * size
+    return x.aligned and x.steps[1] == 1 and extent * ITEMSIZE[x.dtype] < 2**40
+
+
+def is_packed(w: Tensor, order: tuple[int, ...], size: int) -> bool:
+    """Return whether w is dense with its axes in `order` and `size` elements along the last."""
+    fits = dense(w.shape, order) == w.strides and w.shape[order[-1]] == size
+    return fits and w.aligned
+
+
+def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
+    """Return the launch that computes y from at most two (x, w), of equal strides each.
+
+    Parameters
+    ----------
+    task : Task
+    pairs : tuple of (Tensor, Tensor)
+        x is mapped and w packed, with whole blocks of channels unless there are several groups.
+    y : Tensor
+    tile : Tile
+        Rows are channels, columns pixels.
+    epilogue : Epilogue
+    """
+    arguments, constants = given(task, pairs, y, tile.bn, tile.bm, tile.bk, epilogue)
+    return Launch(
+        tma,
+        (arguments["boxes"] * -(-task.channels[1] // tile.bm), task.geometry.groups, 1),
+        arguments,
+        constants | {"BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "BAND": tile.band},
+        tile.warps,
+        tile.stages,
+    )
+
+
+def given(
+    task: Task,
+    pairs: Pairs,
+    y: Tensor,
+    pixels: int,
+    channels: int,
+    depth: int,
+    epilogue: Epilogue,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
+
+    Those of tiles are left to the kernel; `depth` is how many channels a block has.
+    """
+    (x, w), (c, k), geometry, scatter = pairs[0], task.channels, task.geometry, task.scatters
+    read, written = (geometry.big, geometry.small)[:: -1 if scatter else 1]
+    rank, images, (x_n, _, *x_pixel), (y_n, y_c, *y_pixel) = (
+        geometry.rank, geometry.n, x.steps, y.steps
+    )  # fmt: skip
+    if geometry.pointwise and (one := merge(x, y)):
+        images, rank, written, (x_n, x_w, y_n, y_w) = one
+        read, x_pixel, y_pixel = written, [0, 0, x_w], [0, 0, y_w]
+    sizes, stride = (images, *written), (1, 1, 1) if scatter else geometry.stride
+    box = best_box(pixels, sizes, rank, stride)
+    x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank, stride)
+    tap, w_map = filters_of(w, scatter, (channels, depth))
+    arguments, constants = tensors_of(pairs, x_map, w_map, y, epilogue)
+    taps = prod(w.shape[2:])
+    vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
+    los = (-lo for lo in geometry.lo) if scatter else geometry.lo
+    w_place = ((taps - 1) * tap, -tap) if geometry.flip else (0, tap)
+    w_group = (0, c) if scatter else (k, 0)
+    boxes = in_boxes(sizes, box)
+    y_steps = (step // vec[0] for step in (y_n, y_c * k, *y_pixel))
+    numbers = (*sizes, c, k // vec[1], *los, *w_place, *w_group, prod(boxes), *boxes[1:])
+    numbers = (*numbers, *(v for n in boxes[1:] for v in divisor(n)), *y_steps, y_c)
+    constants |= {
+        "RANK": rank,
+        "TAPS": geometry.filter,
+        "MOVE": tuple(-d for d in geometry.dilation) if scatter else geometry.dilation,
+        "BOX": box,
+        "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
+        "UNIT": y_c == 1,
+        "VEC": vec,
+    }
+    return arguments | dict(zip(RUNTIME, numbers)), constants
+
+
+Map = tuple[tuple[int, ...], ...]
+
+
+def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, Map]:
+    """Return how many channels lie between two taps of a packed w, and the map of its matrix."""
+    tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
+    columns = prod(w.shape[2:]) * tap
+    return tap, ((filters, columns), (columns, 1), block)
+
+
+def tensors_of(
+    pairs: Pairs, x_map: Map, w_map: Map, y: Tensor, epilogue: Epilogue
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (arguments, constants) that say which tensors a kernel has."""
+    maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
+    arguments: dict[str, Any] = {
+        name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()
+    }
+    arguments |= slots({"y": y, **epilogue.tensors})[0]
+    missing = {name: None for name in TENSORS if name not in arguments}
+    return arguments, missing | {"PAIRS": len(pairs), "ACTIVATION": epilogue.activation}
+
+
+def mapped(
+    sizes: Four,
+    steps: Four,
+    channels: int,
+    box: tuple[int, ...],
+    rank: int,
+    stride: Three = (1, 1, 1),
+) -> tuple[tuple[int, ...], ...]:
+    """Return (shape, strides, block, every) of a map with `rank` spatial axes, channels last.
+
+    An axis of size 1 gets a stride that nests as a map's have to.
+    """
+    axes = [axis for axis in range(4) if axis == 0 or axis > 3 - rank]
+    extent, strides_ = channels, [1]
+    for axis in reversed(axes):
+        strides_.insert(0, steps[axis] if sizes[axis] > 1 else extent)
+        extent = strides_[0] * sizes[axis]
+    shape = (*(sizes[axis] for axis in axes), channels)
+    block = (*(box[axis] for axis in axes), box[4])
+    every = () if stride == (1, 1, 1) else (1, *stride[3 - rank :], 1)
+    return shape, tuple(strides_), block, every

@@ -1,0 +1,206 @@
+"""The windows of an image as columns, and their adjoint, the image whose columns are added up.
+
+cols[n, c * R + r, p] = x[n, c, p * stride + r * dilation - lo]          zero where there is no x
+
+x[n, c, i] = sum over (r, p) with p * stride + r * dilation - lo = i of cols[n, c * R + r, p]
+
+A tile is BM pixels by BK channels: of the columns, whose taps follow one another in a loop so that
+what they share of x is read from a cache, or of x. There each class of pixels that are congruent
+modulo the stride meets the same taps, as in `gather`, and adds what it gathers in float32: each
+pixel is written once, by one program.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import triton
+import triton.language as tl
+
+from ..common.geometry import LIMIT, Geometry, Tensor
+from ..common.index import divisor
+from ..plan import table
+from ..plan.builder import is_channels_last, slot, vector
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from .gather import ONES, classes_of, is_valid, rows_of, strides, unit
+from .task import Task
+
+SIZES = "M D H W O P Q OD OH OW C lo_d lo_h lo_w"
+MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
+STEPS = "x_n x_d x_h x_w x_c y_n y_d y_h y_w y_c y_r"
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def unfold(
+    x, y, M, D, H, W, O, P, Q, OD, OH, OW, C, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    x_n, x_d, x_h, x_w, x_c, y_n, y_d, y_h, y_w, y_c, y_r,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, MOVE: tl.constexpr,
+    TAPS: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
+    RUN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Copy BM pixels of BK channels at every tap; the columns y have taps along y_r."""
+    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    y_n, y_d, y_h, y_r = strides(y_n, y_d, y_h, y_r, VEC[1], WIDE)
+    x_c, y_w = unit(x_c, UNIT[0], 1, WIDE), unit(y_w, UNIT[1], 1, WIDE)
+    y_c, C = unit(y_c, False, VEC[1], WIDE), C * VEC[2]
+    columns = tl.cdiv(C, BK)
+    rows, top, n, written, read, _, _ = rows_of(
+        tl.program_id(0) // columns, 0, M, O, P, Q, lo_d, lo_h, lo_w,
+        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, False, BM,
+    )  # fmt: skip
+    o, p, q = written
+    d, h, w = read
+    c = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
+    known = (c < C)[:, None]
+    from_x = x + top.to(tl.int64) * image_x
+    to_y = y + top.to(tl.int64) * image_y
+    x_tile = (c * x_c)[:, None] + (n * x_n + d * x_d + h * x_h + w * x_w)[None, :]
+    pixels = n * y_n + o * y_d + p * y_h + q * y_w
+    if UNIT[1]:  # runs of pixels of one image, side by side
+        pixels = tl.max_contiguous(tl.multiple_of(pixels, [RUN]), [RUN])
+    y_tile = (c * y_c)[:, None] + pixels[None, :]
+    stored = tl.max_constancy(rows < M, [RUN])
+    S: tl.constexpr = TAPS[2]
+    RS: tl.constexpr = TAPS[1] * S
+    for tap in range(TAPS[0] * RS):
+        t, r, s = tap // RS, tap // S % TAPS[1], tap % S
+        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w
+        on = is_valid(rows < M, 0, t, r, s, d, h, w, D, H, W, MOVE, TAPS, 0)
+        value = tl.load(from_x + here + x_tile, on[None, :] & known, other=0.0)  # (BK, BM)
+        tl.store(to_y + tap * y_r + y_tile, value, stored[None, :] & known)
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def fold(
+    x, y, M, D, H, W, O, P, Q, OD, OH, OW, C, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    x_n, x_d, x_h, x_w, x_c, y_n, y_d, y_h, y_w, y_c, y_r,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, MOVE: tl.constexpr,
+    TAPS: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
+    RUN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Add up BM pixels of one class and BK channels of x from the columns y."""
+    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
+    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    y_n, y_d, y_h, y_r = strides(y_n, y_d, y_h, y_r, VEC[1], WIDE)
+    x_c, y_w = unit(x_c, UNIT[0], 1, WIDE), unit(y_w, UNIT[1], 1, WIDE)
+    y_c, C = unit(y_c, False, VEC[1], WIDE), C * VEC[2]
+    columns = tl.cdiv(C, BK)
+    rows, top, n, written, read, first, count = rows_of(
+        tl.program_id(0) // columns, tl.program_id(1), M, O, P, Q, lo_d, lo_h, lo_w,
+        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, True, BM,
+    )  # fmt: skip
+    o, p, q = written
+    d, h, w = read
+    first_t, first_r, first_s = first
+    count_t, count_r, count_s = count
+    c = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
+    known = (c < C)[:, None]
+    from_y = y + top.to(tl.int64) * image_y
+    y_tile = (c * y_c)[:, None] + (n * y_n + d * y_d + h * y_h + w * y_w)[None, :]
+    acc = tl.zeros((BK, BM), tl.float32)
+    for tap in range(count_t * count_r * count_s):
+        t, r, s = tap // (count_r * count_s), tap // count_s % count_r, tap % count_s
+        on = is_valid(rows < M, 0, t, r, s, d, h, w, D, H, W, MOVE, TAPS, 0)
+        here = (t * MOVE[0]) * y_d + (r * MOVE[1]) * y_h + (s * MOVE[2]) * y_w
+        t, r, s = first_t + t * STEP[0], first_r + r * STEP[1], first_s + s * STEP[2]
+        here += ((t * FILTER[1] + r) * FILTER[2] + s) * y_r
+        acc += tl.load(from_y + here + y_tile, on[None, :] & known, other=0.0).to(tl.float32)
+    to_x = x + top.to(tl.int64) * image_x
+    x_tile = (c * x_c)[:, None] + (n * x_n + o * x_d + p * x_h + q * x_w)[None, :]
+    inside = (rows < M) & (o < OD) & (p < OH) & (q < OW)
+    tl.store(to_x + x_tile, acc.to(x.dtype.element_ty), inside[None, :] & known)
+
+
+def admits(task: Task) -> str | None:
+    """Return None: all columns are made and added up here."""
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the rows of the table that serve a task."""
+    last = task.kind == "unfold" and is_channels_last(task.added)
+    return table.tiles("unfold last" if last else task.kind, task.dtype, "ieee", task.arch)
+
+
+def choose(task: Task) -> Tile:
+    """Return the first tile of which there are enough to fill a card, else the smallest."""
+    channels = task.geometry.groups
+    rows = tiles(task)
+
+    def count(tile: Tile) -> int:
+        return -(-task.rows // tile.bm) * -(-channels // tile.bn) * task.classes
+
+    enough = [tile for tile in rows if count(tile) >= table.SMS * table.PER_SM]
+    return enough[0] if enough else max(rows, key=count)
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task; its result is dense, in the order of its axes."""
+    call = task.builder.call
+    shape = call.problem.shape(task.role)
+    made = task.builder.new(task.role, shape, tuple(range(len(shape))), task.dtype)
+    x, cols = (task.added, made) if task.kind == "unfold" else (made, task.added)
+    task.builder.steps.append(launch(task.geometry, x, cols, task.kind == "fold", tile))
+
+
+def launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile: Tile) -> Launch:
+    """Return the launch that makes columns of x, or adds them up into x.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        With as many groups as x has channels.
+    x, cols : Tensor
+    folds : bool
+        Whether x is the result.
+    tile : Tile
+        Pixels and channels.
+    """
+    read, written = (geometry.small, geometry.big) if folds else (geometry.big, geometry.small)
+    classes = geometry.stride if folds else ONES
+    pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))
+    rows, c = geometry.n * prod(pixels), geometry.groups
+    x_n, x_c, *x_pixel = x.steps
+    y_n, y_r, _, _, y_w = cols.steps
+    y_h = y_w * geometry.small[2]
+    y_moves = (y_n, y_h * geometry.small[1], y_h)
+    moves = (x_n, *x_pixel), (*y_moves, y_r), (c,)
+    vec = tuple(vector(x.dtype, *move) for move in moves)
+    numbers = (rows, *read, *pixels, *written, c // vec[2], *geometry.lo)
+    numbers += tuple(number for size in pixels for number in divisor(size))
+    numbers += (*(step // vec[0] for step in (x_n, *x_pixel)), x_c)
+    numbers += (*(step // vec[1] for step in y_moves), y_w)
+    numbers += (y_r * geometry.taps // vec[1], y_r // vec[1])
+    taps = classes_of(geometry, folds)
+    far = tile.bm // max(prod(pixels), 1) + 1  # images that a tile may reach beyond its first
+    span = max(t.image_span + far * abs(t.steps[0]) for t in (x, cols))
+    run = vector(x.dtype, prod(geometry.small), y_n, y_r) if y_w == 1 else 1
+    return Launch(
+        fold if folds else unfold,
+        (-(-rows // tile.bm) * -(-c // tile.bn), prod(classes), 1),
+        {"x": slot(x), "y": slot(cols)} | dict(zip(RUNTIME, numbers)),
+        {name: taps[name] for name in TAPS_OF}
+        | {
+            "RANK": geometry.rank,
+            "WIDE": span >= LIMIT,
+            "UNIT": (x_c == 1, y_w == 1),
+            "VEC": vec,
+            "RUN": 1 if folds else run,
+            "BM": tile.bm,
+            "BK": tile.bn,
+        },
+        tile.warps,
+        tile.stages,
+    )
+
+
+TAPS_OF = ("FILTER", "STRIDE", "DILATION", "STEP", "COMMON", "INVERSE", "MOVE", "TAPS")

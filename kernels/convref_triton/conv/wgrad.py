@@ -1,0 +1,300 @@
+"""The correlation of a window with its pixel, as a matrix product that reduces over pixels.
+
+dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p * stride + r * dilation - lo]
+
+a is the small side, b the big one. Rows are channels of a, columns pairs (tap, channel of b) with
+the channel innermost: a tile takes several taps where channels are few. Each split of the pixels
+has partial sums of its own in a workspace, which `reduce` adds in a fixed order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import triton
+import triton.language as tl
+
+from ..common import reduce
+from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
+from ..common.index import across, along, below, divisor, pixel, tile_of
+from ..plan import table
+from ..plan.builder import channels_last, slot, vector
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from .flat import in_runs
+from .gather import strides, unit
+from .task import Task
+
+SIZES = "L D H W O P Q K C kept_k kept_c steps lo_d lo_h lo_w"
+MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
+STEPS = "a_n a_g a_d a_h a_w a_k b_n b_g b_d b_h b_w b_c w_0 w_g w_k w_t w_r w_s w_c w_z"
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def wgrad(
+    a, b, w,
+    L, D, H, W, O, P, Q, K, C, kept_k, kept_c, steps, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    a_n, a_g, a_d, a_h, a_w, a_k, b_n, b_g, b_d, b_h, b_w, b_c,
+    w_0, w_g, w_t, w_r, w_s, w_c, w_k, w_z,
+    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
+    INSIDE: tl.constexpr, LINEAR: tl.constexpr, WHOLE: tl.constexpr, ROUND: tl.constexpr,
+    WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr, SWAP: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of w, (BM channels of a, BN pairs of tap and channel of b), of one split."""
+    # Strides come in vectors: only a product tells the compiler what divides them.
+    a_n, a_d, a_h, a_w = strides(a_n, a_d, a_h, a_w, VEC[0], WIDE)
+    b_n, b_d, b_h, b_w = strides(b_n, b_d, b_h, b_w, VEC[1], WIDE)
+    w_k, w_t, w_r, w_s = strides(w_k, w_t, w_r, w_s, VEC[2], WIDE)
+    a_g, b_g, K, C = a_g * VEC[0], b_g * VEC[1], K * VEC[3], C * VEC[4]
+    w_0, w_g, w_z = w_0 * VEC[2], w_g * VEC[2], w_z * VEC[2]
+    a_k, b_c = unit(a_k, UNIT[0], 1, WIDE), unit(b_c, UNIT[1], 1, WIDE)
+    w_c = unit(w_c, UNIT[2], 1, WIDE)
+
+    R: tl.constexpr = FILTER[1]
+    S: tl.constexpr = FILTER[2]
+    N = C * (FILTER[0] * R * S)
+    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(K, BM), tl.cdiv(N, BN), BAND)
+    group, split = tl.program_id(1).to(tl.int64), tl.program_id(2)
+    first = split * steps * BK
+    top, _, _, _ = pixel(
+        first, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
+    )  # the split's first image, from which pixels and offsets count
+    skipped = top * (O * P * Q)
+    begin = first - skipped
+    end = begin + tl.minimum(steps * BK, L - first)
+
+    k = tile_m * BM + tl.arange(0, BM)  # (BM,)
+    column = tile_n * BN + tl.arange(0, BN)  # (BN,)
+    c, tap = column % C, column // C
+    t, r, s = tap // (R * S), tap // S % R, tap % S
+    at_d, at_h, at_w = t * DILATION[0] - lo_d, r * DILATION[1] - lo_h, s * DILATION[2] - lo_w
+    known_k, known = k < K, column < N
+    from_a = a + (top.to(tl.int64) * a_n + group * a_g)
+    from_b = b + (top.to(tl.int64) * b_n + group * b_g)
+    to_a = along(k * a_k, not SWAP)
+    to_b = along(at_d * b_d + at_h * b_h + at_w * b_w + c * b_c, SWAP)
+    at_d, at_h, at_w = along(at_d, SWAP), along(at_h, SWAP), along(at_w, SWAP)
+
+    acc = tl.zeros((BN, BM) if SWAP else (BM, BN), tl.float32)
+    index = begin + tl.arange(0, BK)  # (BK,)
+    # A loop that might not run at all made ptxas wait for each wgmma (C7515).
+    for _ in range(tl.maximum(tl.cdiv(end - begin, BK), 1)):
+        n, o, p, q = pixel(
+            index, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
+        )
+        on_a, on_b = across(index < end, not SWAP), across(index < end, SWAP)
+        if LINEAR:
+            a_tile = across(index * a_w, not SWAP) + to_a
+        else:
+            a_tile = across(n * a_n + o * a_d + p * a_h + q * a_w, not SWAP) + to_a
+        o, p, q = o * STRIDE[0], p * STRIDE[1], q * STRIDE[2]
+        b_tile = across(n * b_n + o * b_d + p * b_h + q * b_w, SWAP) + to_b
+        if not WHOLE[0]:
+            on_a = on_a & along(known_k, not SWAP)
+        if not WHOLE[1]:
+            on_b = on_b & along(known, SWAP)
+        if not INSIDE:
+            if RANK == 3:
+                on_b = on_b & below(across(o, SWAP) + at_d, D)
+            if RANK >= 2:
+                on_b = on_b & below(across(p, SWAP) + at_h, H)
+            on_b = on_b & below(across(q, SWAP) + at_w, W)
+        left = tl.load(from_a + a_tile, on_a, other=0.0)  # (BM, BK)
+        right = tl.load(from_b + b_tile, on_b, other=0.0)  # (BK, BN)
+        if SWAP:
+            left, right = right, left
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
+        index += BK
+    if SWAP:
+        acc = tl.trans(acc)
+
+    to_w = w + (split.to(tl.int64) * w_z + group * w_g + w_0)
+    w_tile = (k * w_k)[:, None] + (t * w_t + r * w_r + s * w_s + c * w_c)[None, :]
+    if ROUND:
+        known_k, known = known_k & (k < kept_k), known & (c < kept_c)
+    inside = known_k[:, None] & known[None, :]
+    tl.store(to_w + w_tile, acc.to(w.dtype.element_ty), inside)
+
+
+def admits(task: Task) -> str | None:
+    """Return None: every filter cotangent is computed here."""
+    return None
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task: channels of one group alone can be rounded up."""
+    shape = task.geometry
+    alone, sizes = shape.groups == 1, (shape.small_channels, shape.big_channels)
+    rows = table.tiles("wgrad", task.dtype, task.math, task.arch, task.width)
+    return tuple(t for t in rows if alone or not any(size % t.run for size in sizes))
+
+
+def copied(task: Task, tile: Tile) -> tuple[float, int]:
+    """Return (bytes that copies into vectors move, how many copies)."""
+    found = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
+    moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in found)
+    return moved * ITEMSIZE[task.dtype], len(found)
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launches that compute a task, after copies that make channels lie in vectors."""
+    pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
+    w, (splits, _) = task.result(), split(task, tile)
+    stored = task.stored(w)
+
+    def part(first: Tensor) -> Launch:
+        return launch(task.geometry, pair, first, tile, splits, task.math)
+
+    reduce.add(task.builder, stored, splits, part)
+    task.finish(stored, w)
+
+
+def sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
+    """Return the small side and the big one, each with its channels per group; none may be."""
+    pair = task.pairs[0] if task.pairs else ()
+    if task.builder.call.conv.transposed:
+        pair = pair[::-1]  # dy is the big side
+    return tuple(zip(pair, (task.geometry.small_channels, task.geometry.big_channels)))
+
+
+def _rounded(channels: int, tile: Tile) -> int:
+    """Return the channels that a tile is given."""
+    return -(-channels // tile.run) * tile.run
+
+
+def _fits(tensor: Tensor, channels: int, tile: Tile) -> bool:
+    """Return whether a tile can read a side as it lies, in vectors of `tile.run` channels."""
+    return tile.run == 1 or (
+        channels % tile.run == 0 and tensor.aligned and in_runs(tensor, 1, tile.run)
+    )
+
+
+def _laid(task: Task, tensor: Tensor, channels: int, tile: Tile) -> Tensor:
+    """Return a side with channels in vectors, a copy with zeros added if need be."""
+    if tile.run == 1:
+        return task.one_order([tensor])[0]
+    if _fits(tensor, channels, tile):
+        return tensor
+    size = task.geometry.groups * _rounded(channels, tile)
+    return task.builder.copied(tensor, channels_last(len(tensor.shape) - 2), {1: size})
+
+
+def _peak(task: Task) -> str:
+    return task.math if task.dtype == "f32" else task.dtype
+
+
+def sizes(task: Task, tile: Tile) -> tuple[int, int, int]:
+    """Return the rows, columns and depth of the product of a group."""
+    shape = task.geometry
+    rows = _rounded(shape.small_channels, tile)
+    columns = _rounded(shape.big_channels, tile) * shape.taps
+    return rows, columns, shape.n * prod(shape.small) if task.pairs else 0
+
+
+def split(task: Task, tile: Tile) -> tuple[int, float]:
+    """Return `table.split` of a task on a tile."""
+    return table.split(tile, _peak(task), *sizes(task, tile), task.geometry.groups)
+
+
+def launch(
+    geometry: Geometry,
+    pair: tuple[Tensor, ...],
+    w: Tensor,
+    tile: Tile,
+    splits: int = 1,
+    precision: str = "ieee",
+) -> Launch:
+    """Return the launch that computes w from (small side, big side), or its partial sums.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    pair : (Tensor, Tensor), or ()
+        Their channels are rounded up to vectors of `tile.run`; nothing at all makes w zero.
+    w : Tensor
+        Dense; with splits the first of as many that follow one another.
+    tile : Tile
+    splits : int
+        As `table.split` has it.
+    precision : str
+        What `tl.dot` may do to float32.
+    """
+    a, b = pair or (w, w)
+    kept = geometry.small_channels, geometry.big_channels
+    k, c = (_rounded(channels, tile) for channels in kept)
+    images, rank, pixels, linear, a_steps, b_steps = _views(geometry, a, b)
+    rows = images * prod(pixels) if pair else 0
+    steps = -(-rows // (tile.bk * splits))
+    w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
+    moves = (
+        (a_steps[0], a_steps[1] * k, *a_steps[2:]),
+        (b_steps[0], b_steps[1] * c, *b_steps[2:]),
+        (w_0, w_g, w_k, *w_taps),
+    )
+    size = prod(w.shape)
+    counts = (*moves[:2], (*moves[2], size), (k,), (c,))
+    vec = tuple(vector(t.dtype, *n) for t, n in zip((a, b, w, a, b), counts))
+    in_vectors = [tuple(step // width for step in move) for move, width in zip(moves, vec)]
+    sizes = (rows, *geometry.big, *pixels, k // vec[3], c // vec[4], *kept, steps, *geometry.lo)
+    sizes += tuple(number for size in pixels for number in divisor(size))
+    sizes += (*in_vectors[0], a_steps[1], *in_vectors[1], b_steps[1])
+    sizes += (*in_vectors[2], w_c, size // vec[2])
+    n = c * geometry.taps
+    near = max(_reach(t, s, steps * tile.bk, pixels) for t, s in ((a, a_steps), (b, b_steps)))
+    slots = {"a": slot(a), "b": slot(b), "w": slot(w)}
+    return Launch(
+        wgrad,
+        (-(-k // tile.bm) * -(-n // tile.bn), geometry.groups, splits),
+        slots | dict(zip(RUNTIME, sizes)),
+        {
+            "RANK": rank,
+            "FILTER": geometry.filter,
+            "STRIDE": geometry.stride,
+            "DILATION": geometry.dilation,
+            "INSIDE": geometry.inside,
+            "LINEAR": linear,
+            "WHOLE": (k % tile.bm == 0, n % tile.bn == 0),
+            "ROUND": (k, c) != kept,
+            "WIDE": max(near, w.span) >= LIMIT,
+            "UNIT": (a_steps[1] == 1, b_steps[1] == 1, w_c == 1),
+            "VEC": vec,
+            "SWAP": tile.bm < 64 <= tile.bn,  # wgmma takes 64 rows, and as few as 8 columns
+            "BM": tile.bm,
+            "BN": tile.bn,
+            "BK": tile.bk,
+            "BAND": tile.band,
+            "PRECISION": precision,
+        },
+        tile.warps,
+        tile.stages,
+    )
+
+
+Steps = tuple[int, ...]
+
+
+def _views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, bool, Steps, Steps]:
+    """Return images, rank, pixels, whether a's pixels lie evenly, and the steps of a and b.
+
+    The rank is the least that both allow; even pixels are as far apart as a's last step.
+    """
+    images, rank, pixels = geometry.n, geometry.rank, geometry.small
+    a_steps, b_steps = a.steps, b.steps
+    if geometry.pointwise and (one := merge(a, b)):
+        images, rank, pixels, (a_n, a_w, b_n, b_w) = one
+        a_steps, b_steps = (a_n, a_steps[1], 0, 0, a_w), (b_n, b_steps[1], 0, 0, b_w)
+    even = merge(a)
+    linear = even is not None and even[1] == 0
+    if linear:
+        a_steps = (*a_steps[:4], even[3][1])
+    return images, rank, pixels, linear, a_steps, b_steps
+
+
+def _reach(tensor: Tensor, steps: Steps, rows: int, pixels: Three) -> int:
+    """Return how far the elements of a split may lie from its first image, at most."""
+    images = rows // max(prod(pixels), 1) + 2
+    return min(tensor.span, images * abs(steps[0]) + tensor.image_span)

@@ -1,0 +1,409 @@
+"""The product of `gluon_fprop` whose taps along one axis read one block: a box with its halo.
+
+y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
+
+Where the stride along an axis is 1, its taps read the same pixels but for a few at either end. A
+block of x is the box that the first tap reads and as many lines more as the last tap is further;
+lines along that axis lie one behind the other in shared memory, so that each tap multiplies what
+begins so many lines behind. What every tap would load again is loaded once. `halo` cuts the boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+from triton import language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.language.nvidia.hopper import tma as maps
+
+from ..common.geometry import LIMIT, Tensor
+from ..common.index import divisor
+from ..conv import tma
+from ..conv.gather import strides, unit
+from ..conv.task import Epilogue, Pairs, Task
+from ..conv.tma import corner, in_image
+from ..plan import archs, table
+from ..plan.builder import vector
+from ..plan.launch import Launch
+from ..plan.table import Tile
+from . import ring
+from .gluon_fprop import MOST_APART, load_box, store, stored_as
+from .halo import FARTHEST, SCRATCH, Sharing, sharings
+from .ring import (
+    PART,
+    closed,
+    freed,
+    in_parts,
+    opened,
+    parity_of,
+    passed_on,
+    place,
+    shared_out,
+    slot_of,
+    taken,
+    turns,
+)
+
+PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
+REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
+RUNTIME = f"{tma.BOXES} {PLACES} {REST}".split()
+MOST_BLOCKS = 4  # of x that there is room for
+TURNED = 18 * 1024  # bytes, for what a group turns before it stores it
+
+
+@gluon.jit
+def load(
+    tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, lo, taps, w_place, w_steps, C,
+    halo,
+    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr,
+    HALO: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
+    x, w, x_2, w_2 = tensors
+    w_first, w_row, w_column = w_place
+    count = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        group, box, column = place(tile, boxes, columns, BAND)
+        n, o, p, q = corner(box, *magic, RANK, BOX)
+        at = n - lo[0], o * STRIDE[0] - lo[1], p * STRIDE[1] - lo[2], q * STRIDE[2] - lo[3]
+        row, first = group * w_row + column * BN, w_first + group * w_column
+        count = load_tile(
+            x, w, xs, ws, x_ring, w_ring, count, at, group * C, row, first, taps, w_steps, C,
+            halo, RANK, MOVE, SHARED, HALO, BK, BLOCKS, STAGES,
+        )  # fmt: skip
+        if PAIRS == 2:
+            count = load_tile(
+                x_2, w_2, xs, ws, x_ring, w_ring, count, at, group * C, row, first, taps, w_steps,
+                C, halo, RANK, MOVE, SHARED, HALO, BK, BLOCKS, STAGES,
+            )  # fmt: skip
+
+
+@gluon.jit
+def load_tile(
+    x, w, xs, ws, x_ring, w_ring, count, at, channel, row, column, taps, w_steps, C, halo,
+    RANK: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr, HALO: gl.constexpr,
+    BK: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Load the blocks of a tile's taps and channels; return the count of the next one."""
+    LINES: gl.constexpr = x.block_type.shape[0]  # of a copy
+    BYTES: gl.constexpr = x.block_type.nbytes * (HALO // LINES)
+    n, d, h, v = at
+    for t in range(taps[0]):
+        for r in range(taps[1]):
+            for s in range(taps[2]):
+                tap = column + t * w_steps[1] + r * w_steps[2] + s * w_steps[3]
+                for c in range(0, C, BK):
+                    slot, came = taken(x_ring[0], x_ring[1], count, BYTES, BLOCKS)
+                    for line in range(0, halo, LINES):  # unrolled, it would want registers
+                        to = xs.index(slot * HALO + line)
+                        load_box(
+                            x, n + line, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2],
+                            channel + c, came,
+                            to._reinterpret(x.dtype, x.block_type.shape, x.layout), RANK,
+                        )  # fmt: skip
+                    for u in range(SHARED):
+                        slot = slot_of(count, STAGES) * SHARED + u
+                        mbarrier.wait(w_ring[1].index(slot), freed(count, STAGES))
+                        came = w_ring[0].index(slot)
+                        mbarrier.expect(came, w.block_type.nbytes)
+                        maps.async_copy_global_to_shared(
+                            w, [row, tap + u * w_steps[0] + c], came, ws.index(slot)
+                        )
+                    count += 1
+    return count
+
+
+@gluon.jit
+def summed(
+    xs, ws, x_ring, w_ring, turn, blocks,
+    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    BK: gl.constexpr, LINE: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
+    HALO: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Return a group's rows of the sums of a turn of the program, as `ring.product` does.
+
+    Rows are pixels, or channels where those are fewer: of products with more columns shared memory
+    is read less.
+    """
+    x_full, x_free, order = x_ring
+    w_full, w_free, _ = w_ring
+    ACROSS: gl.constexpr = BM > BN
+    ROWS: gl.constexpr = (BN if ACROSS else BM) // READERS
+    COLUMNS: gl.constexpr = BM if ACROSS else BN
+    FIRST: gl.constexpr = WHICH % READERS * ROWS
+    LINE_OF: gl.constexpr = 0 if ACROSS else FIRST // LINE
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    if READERS == 1:
+        mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
+    acc = gl.zeros((ROWS, COLUMNS), gl.float32, SUMS)
+    x_given, w_given = x_free.index(BLOCKS), w_free.index(STAGES * SHARED)
+    block = turn * blocks
+    last = block + blocks
+    while block != last:
+        lines, first = slot_of(block, BLOCKS), slot_of(block, STAGES) * SHARED
+        x_gives = x_free.index(lines)
+        mbarrier.wait(x_full.index(lines), parity_of(block, BLOCKS))
+        for u in gl.static_range(SHARED):
+            w_gives = w_free.index(first + u)
+            mbarrier.wait(w_full.index(first + u), parity_of(block, STAGES))
+            b = ws.index(first + u)
+            a = xs.index(lines * HALO + (u * APART + LINE_OF))
+            a = a._reinterpret(a.dtype, [BM if ACROSS else ROWS, BK], a.layout)
+            if ACROSS:
+                acc = warpgroup_mma(b.slice(FIRST, ROWS), a.permute((1, 0)), acc, is_async=True)
+            else:
+                acc = warpgroup_mma(a, b.permute((1, 0)), acc, is_async=True)
+            acc = warpgroup_mma_wait(1, deps=[acc])
+            mbarrier.arrive(w_given)
+            w_given = w_gives
+            if u == 0:
+                mbarrier.arrive(x_given)
+        x_given = x_gives
+        block += 1
+    if READERS == 1:
+        mbarrier.arrive(order.index(1 - WHICH))
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(w_given)
+    mbarrier.arrive(x_given)
+    return acc
+
+
+@gluon.jit
+def multiply(
+    WHICH: gl.constexpr, tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks,
+    sizes, y_steps, K, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
+    SHARED: gl.constexpr, APART: gl.constexpr, HALO: gl.constexpr,
+    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
+    BLOCKS: gl.constexpr, STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Compute a group's tiles, or its rows of all tiles."""
+    y_n, y_g, y_d, y_h, y_w, y_c = y_steps
+    far_n, far_d = y_n.to(gl.int64) * VEC[0], y_d.to(gl.int64) * VEC[0]
+    far_h, far_w = y_h.to(gl.int64) * VEC[0], y_w.to(gl.int64) * VEC[0]
+    group_y = y_g.to(gl.int64) * VEC[0]
+    N, O, P, Q = sizes
+    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
+    y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
+    LINE: gl.constexpr = BM // BOX[0]
+    ACROSS: gl.constexpr = BM > BN
+    ROWS: gl.constexpr = PART if ACROSS else BM // READERS  # pixels that are stored at a time
+    FIRST: gl.constexpr = 0 if ACROSS else WHICH % READERS * ROWS
+    WIDTH: gl.constexpr = BN // READERS if ACROSS else BN
+    TURNS: gl.constexpr = turns(READERS)
+    OUT: gl.constexpr = stored_as(PART if ACROSS else BM, ACTIVATION)
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    for turn in range(WHICH % TURNS, tl.cdiv(tiles - program, programs), TURNS):
+        tile = program + turn * programs
+        acc = summed(
+            xs, ws, x_ring, w_ring, turn, blocks,
+            WHICH, READERS, BM, BN, BK, LINE, SHARED, APART, HALO, BLOCKS, STAGES,
+        )  # fmt: skip
+        group, box, column = place(tile, boxes, columns, BAND)
+        n, o, p, q = corner(box, *magic, RANK, BOX)
+        to_y = n * far_n + o * far_d + p * far_h + q * far_w + group * group_y
+        if ACROSS:
+            column = column * READERS + WHICH % READERS
+            parts = in_parts(acc, BM // ROWS)
+        for part in gl.static_range(BM // ROWS if ACROSS else 1):
+            i = FIRST + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
+            pixels, real = in_image(  # counted from the box
+                i, 0, 0, 0, 0, N - n, O - o, P - p, Q - q, y_n, y_d, y_h, y_w, BOX
+            )
+            sums = parts[part].permute((1, 0)) if ACROSS else acc
+            store(sums, tensors, to_y, pixels, real, group, column, y_c, K, OUT, WIDTH, ACTIVATION)
+
+
+@gluon.jit(do_not_specialize=RUNTIME)
+def gluon_halo(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    N, O, P, Q, C, K, lo_n, lo_d, lo_h, lo_w,
+    w_first, w_row, w_column, w_n, w_d, w_h, w_w, taps_d, taps_h, taps_w, halo, groups,
+    y_n, y_g, y_d, y_h, y_w, y_c,
+    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr,
+    APART: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr,
+    UNIT: gl.constexpr, VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr,
+    REGISTERS: gl.constexpr, ACTIVATION: gl.constexpr,
+):  # fmt: skip
+    """Compute every so-manieth tile of y; taps along axis n, SHARED and APART, share blocks."""
+    HALO: gl.constexpr = BOX[0] + (SHARED - 1) * APART  # lines of a block
+    LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    xs = gl.allocate_shared_memory(x.dtype, [BLOCKS * HALO, BM // BOX[0], BK], LINES)
+    ws = gl.allocate_shared_memory(w.dtype, [STAGES * SHARED] + w.block_type.shape, w.layout)
+    x_ring, w_ring = opened(BLOCKS, READERS), opened(STAGES * SHARED, READERS)
+    magic = (
+        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
+    )  # fmt: skip
+    columns = tl.cdiv(K * VEC[1], BN)
+    tiles = boxes * columns * groups
+    blocks = PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK)
+    results, sizes = (y, bias, scale, shift, residual), (N, O, P, Q)
+    y_steps = (y_n, y_g, y_d, y_h, y_w, y_c)
+    shared_out(
+        multiply, (
+            results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes, y_steps,
+            K, READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND, BLOCKS,
+            STAGES, ACTIVATION,
+        ),
+        load, (
+            (x, w, x_2, w_2), xs, ws, x_ring, w_ring, tiles, boxes, columns, magic,
+            (lo_n, lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (w_first, w_row, w_column),
+            (w_n, w_d, w_h, w_w), C, halo,
+            RANK, STRIDE, MOVE, SHARED, HALO, PAIRS, BOX, BN, BK, BAND, BLOCKS, STAGES,
+        ),
+        REGISTERS,
+    )  # fmt: skip
+    closed(*x_ring, BLOCKS)
+    closed(*w_ring, STAGES * SHARED)
+
+
+class Room(NamedTuple):
+    """How many blocks there is room for.
+
+    Parameters
+    ----------
+    blocks : int
+        Of x.
+    stages : int
+        Of w, for each tap.
+    """
+
+    blocks: int
+    stages: int
+
+
+def admits(task: Task) -> str | None:
+    """Return None, or why no taps of a task share blocks."""
+    if reason := ring.refusal(task) or tma.unfit(task):
+        return reason
+    stride = task.geometry.stride
+    if task.scatters and stride != (1, 1, 1):
+        return "an adjoint of stride 1"
+    if max(stride) > MOST_APART:
+        return f"boxes hold pixels that are at most {MOST_APART} apart"
+    return None if tiles(task) else "no axis of stride 1 whose taps are closer than a box is long"
+
+
+def tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    found = table.tiles("gluon_halo", task.dtype, task.math, task.arch)
+    return tuple(tile for tile in found if any(_cuts(task, tile)))
+
+
+def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:
+    """Return the boxes of which a result needs the least products and bytes."""
+    return min(_cuts(task, tile), key=lambda found: found[0].cost(task.written))
+
+
+def _cuts(task: Task, tile: Tile) -> Iterator[tuple[Sharing, Room]]:
+    for shared in sharings(task.geometry, tile.bm):
+        shares = shared.box[0] % ring.readers(tile.bm, tile.bn) == 0
+        room = _room(shared, tile, archs.shared(task.arch))
+        if shares and room and shared.halo <= FARTHEST:
+            yield shared, room
+
+
+def _room(shared: Sharing, tile: Tile, most: int) -> Room | None:
+    """Return the most stages that leave room for two blocks of x; None if there are none."""
+    free = most - SCRATCH - (TURNED if tile.bm > tile.bn else 0)
+    line = tile.bk * 2  # bytes of a row of channels
+    for stages in (n for n in (4, 2, 1) if n <= tile.stages):
+        blocks = (free - stages * shared.taps * tile.bn * line) // (shared.pixels * line)
+        if blocks > 1:
+            return Room(min(blocks, MOST_BLOCKS), stages)
+    return None
+
+
+def plan(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a task, after copies into the order that tensor maps need."""
+    tma.add(task, tile, launch)
+
+
+def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here."""
+    shared, room = cut(task, tile)
+    arguments, constants = given(task, pairs, y, tile, shared, epilogue)
+    count = arguments["boxes"] * -(-task.channels[1] // tile.bn) * task.geometry.groups
+    return Launch(
+        gluon_halo,
+        (min(count, task.programs), 1, 1),
+        arguments,
+        ring.constants(tile) | constants | {"BLOCKS": room.blocks, "STAGES": room.stages},
+        tile.warps,
+        tile.stages,
+    )
+
+
+def given(
+    task: Task, pairs: Pairs, y: Tensor, tile: Tile, shared: Sharing, epilogue: Epilogue
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (arguments, constants) of the kernel; pixels have the axes of `shared`, in order."""
+    geometry, scatter, (x, w) = task.geometry, task.scatters, pairs[0]
+    read, moved = geometry.big, geometry.dilation
+    if scatter:
+        read, moved = geometry.small, tuple(-d for d in geometry.dilation)
+    stride = shared.turned((1, *geometry.stride))[1:]
+    x_map = tma.mapped(
+        shared.turned((geometry.n, *read)), shared.turned((x.steps[0], *x.steps[2:])), x.shape[1],
+        (shared.copied, *shared.box[1:], tile.bk), geometry.rank, stride,
+    )  # fmt: skip
+    tap, w_map = tma.filters_of(w, scatter, (tile.bn, tile.bk))
+    arguments, constants = tma.tensors_of(pairs, x_map, w_map, y, epilogue)
+    steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
+    vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
+    edges = zip(shared.box, shared.turned((steps[0], *steps[2:])))
+    span = sum((edge - 1) * abs(step) for edge, step in edges) + task.channels[1] * abs(y.steps[1])
+    numbers = *_boxes_of(task, shared), *_taps_of(task, tap, shared)
+    image, group, *pixel = (step // vec[0] for step in steps)
+    first, *rest = shared.turned((image, *pixel))
+    arguments |= dict(zip(RUNTIME, (*numbers, first, group, *rest, y.steps[1])))
+    arguments["K"] //= vec[1]
+    constants |= {
+        "RANK": geometry.rank,
+        "STRIDE": (1, 1, 1) if scatter else stride,
+        "MOVE": shared.turned((0, *moved))[1:],
+        "SHARED": shared.taps,
+        "APART": shared.apart,
+        "BOX": shared.box,
+        "WIDE": span >= LIMIT,
+        "UNIT": y.steps[1] == 1,
+        "VEC": vec,
+    }
+    return arguments, constants
+
+
+def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
+    """Return what boxes there are, how to divide by it, and the pixels that there are."""
+    boxes = shared.boxes(task.written)
+    magic = (number for count in boxes[1:] for number in divisor(count))
+    return prod(boxes), *boxes[1:], *magic, *shared.turned(task.written), *task.channels
+
+
+def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
+    """Return where taps lie in x and in w, in which they are `tap` channels apart, and groups."""
+    geometry, (c, k), scatter = task.geometry, task.channels, task.scatters
+    axis, taps, (_, r, s) = shared.order[0], (1, *geometry.filter), geometry.filter
+    los, steps, first = [0, *geometry.lo], [0, tap * r * s, tap * s, tap], 0
+    if geometry.flip:
+        first, steps = (geometry.taps - 1) * tap, [-step for step in steps]
+    if scatter:  # of the shared axis, the last tap reads what lies first
+        los = [-lo for lo in los]
+        los[axis] += (shared.taps - 1) * shared.apart
+        first += (shared.taps - 1) * steps[axis]
+        steps[axis] = -steps[axis]
+    w_group = (0, c) if scatter else (k, 0)
+    return (
+        *shared.turned(los), first, *w_group, *shared.turned(steps), *shared.turned(taps)[1:],
+        shared.halo, geometry.groups,
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Builds a Plan: names the tensors, allocates buffers, copies operands into the order wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import prod
+from operator import mul
+
+from convref.case import Call
+
+from ..common.geometry import ITEMSIZE, Tensor
+from .launch import Buffer, Copy, Launch, Plan, Slot
+
+NEW = ".new"  # ends the name of a result whose role an operand has too
+
+
+def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a dense tensor whose axes lie in `order`, outermost first.
+
+    >>> dense((2, 3, 4, 5), (0, 2, 3, 1))
+    (60, 1, 15, 3)
+    """
+    sizes = [max(shape[axis], 1) for axis in reversed(order)]
+    steps = accumulate([1, *sizes[:-1]], mul)
+    by_axis = dict(zip(reversed(order), steps))
+    return tuple(by_axis[axis] for axis in range(len(shape)))
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Return the order of axes with axis 1 innermost."""
+    return (0, *range(2, 2 + rank), 1)
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Return whether axis 1 of a tensor lies innermost, as far as sizes let one tell."""
+    return tensor.strides[1] == 1 and (tensor.shape[1] > 1 or min(tensor.strides[2:]) > 1)
+
+
+@dataclass
+class Builder:
+    """A plan in the making.
+
+    Parameters
+    ----------
+    call : Call
+    tensors : mapping of str to Tensor
+        The operands that are present, by role.
+    """
+
+    call: Call
+    tensors: Mapping[str, Tensor]
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    steps: list[Copy | Launch] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    ordered: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = field(
+        default_factory=dict
+    )
+
+    def new(self, name: str, shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> Tensor:
+        """Return a dense tensor that the plan allocates."""
+        strides = dense(shape, order)
+        self.buffers[name] = Buffer(shape, strides, dtype)
+        return Tensor(name, shape, strides, dtype)
+
+    def copied(
+        self, tensor: Tensor, order: tuple[int, ...], sizes: Mapping[int, int] | None = None
+    ) -> Tensor:
+        """Return a dense copy of a tensor with its axes in `order`; one copy serves all uses.
+
+        `sizes` makes axes longer, with zeros in what is new.
+        """
+        longer = {axis: n for axis, n in (sizes or {}).items() if n != tensor.shape[axis]}
+        shape = tuple(longer.get(axis, n) for axis, n in enumerate(tensor.shape))
+        key = tensor.role, order, shape
+        if key not in self.ordered:
+            name = f"{tensor.role}.{''.join(map(str, order))}"
+            name += "".join(f".{n}" for n in longer.values())
+            self.ordered[key] = self.new(name, shape, order, tensor.dtype)
+            self.steps.append(Copy(tensor.role, name))
+        return self.ordered[key]
+
+    def parts(self, result: Tensor, splits: int) -> Tensor:
+        """Return the first of `splits` partial results, one after the other in float32.
+
+        One part is the result itself.
+        """
+        if splits == 1:
+            return result
+        first = result._replace(role=f"{result.role}.parts", dtype="f32", aligned=True)
+        shape, strides = (splits, *result.shape), (prod(result.shape), *result.strides)
+        self.buffers[first.role] = Buffer(shape, strides, "f32")
+        return first
+
+    def plan(self) -> Plan:
+        """Return the finished plan."""
+        return Plan(self.buffers, tuple(self.steps), "; ".join(self.reasons))
+
+
+def slot(tensor: Tensor | None) -> Slot | None:
+    """Return what stands for a tensor in a launch."""
+    return None if tensor is None else Slot(tensor.role, tensor.dtype, tensor.aligned)
+
+
+def slots(tensors: Mapping[str, Tensor | None]) -> tuple[dict[str, Slot], dict[str, None]]:
+    """Return what stands for tensors in a launch, and the constants of those that there are not."""
+    found = {name: made for name, tensor in tensors.items() if (made := slot(tensor))}
+    return found, {name: None for name in tensors if name not in found}
+
+
+def vector(dtype: str, *counts: int) -> int:
+    """Return the widest vector of elements, at most 16 bytes, that divides every count.
+
+    >>> vector("bf16", 24, 40), vector("f32", 24), vector("f16", 3)
+    (8, 4, 1)
+    """
+    width = 16 // ITEMSIZE[dtype]
+    while any(count % width for count in counts):
+        width //= 2
+    return width

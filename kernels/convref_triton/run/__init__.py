@@ -1,0 +1,1 @@
+"""Plans executed on a GPU, or interpreted on the CPU."""

@@ -1,0 +1,403 @@
+"""A Plan on a device: compiled and loaded once, then launched for little host time.
+
+What a repeated call costs is an allocation a buffer, an address a tensor and one call of the driver
+a launch; Triton's own launcher, which specialises and formats its arguments each time, is not used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from convref.errors import ConvrefError, UnsupportedError, message
+from convref_driver import (
+    VARIES,
+    Driver,
+    Kernel,
+    Manifest,
+    Scratch,
+    driver,
+    encode,
+    encode_im2col,
+    load,
+)
+
+from ..compile import aot
+from ..compile.specialise import Specialisation, specialise
+from ..interpreter import TYPES
+from ..plan.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
+from . import packed
+from .interpreted import copy
+
+WARP = 32  # threads
+# A parameter of a Manifest for each of Triton's types that is no pointer.
+PARAMETERS = {
+    "u1": "bool",
+    "i1": "bool",
+    "fp16": "f16",
+    "fp32": "f32",
+    "fp64": "f64",
+    **{code: code for code in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
+}
+# Of a descriptor that is no tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
+FLAGS = (False,) * len(fields(TensorDescriptor)[4:])
+FILTER = "w"  # the operand that stays what it is over many calls
+KEPT = 4096  # plans, and tensor maps of an argument
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """What running a plan asks of a device; known by its identity.
+
+    Parameters
+    ----------
+    place : torch.device
+        Where buffers are allocated.
+    arch : str
+        As `aot.compile` takes it.
+    driver : convref_driver.Driver
+    stream : callable
+        Returns the current stream of this thread.
+    is_current, made_current : callable
+        Whether this thread's current device is this one; a context manager in which it is.
+    capturing : callable
+        Whether the current stream records a graph, during which nothing can be loaded.
+    sms : int
+        Its multiprocessors; 0 where nobody counts them.
+    """
+
+    place: torch.device
+    arch: str
+    driver: Driver
+    stream: Callable[[], int]
+    is_current: Callable[[], bool]
+    made_current: Callable[[], AbstractContextManager[Any]]
+    capturing: Callable[[], bool]
+    sms: int = 0
+
+
+@cache
+def cuda(index: int) -> Device:
+    """Return CUDA device `index` as torch sees it."""
+    major, minor = torch.cuda.get_device_capability(index)
+    current = torch._C._cuda_getDevice
+    return Device(
+        torch.device("cuda", index),
+        f"sm_{major}{minor}",
+        driver(),
+        partial(torch._C._cuda_getCurrentRawStream, index),
+        lambda: current() == index,
+        lambda: torch.cuda.device(index),
+        torch.cuda.is_current_stream_capturing,
+        torch.cuda.get_device_properties(index).multi_processor_count,
+    )
+
+
+def run(plan: Plan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return every buffer of `plan` by name, results among them, computed on the operands' device.
+
+    Parameters
+    ----------
+    plan : Plan
+    operands : mapping of str to torch.Tensor
+        By role, on one CUDA device. Nothing waits for the device.
+
+    Raises
+    ------
+    UnsupportedError
+        If a kernel was not loaded before and the current stream is being captured.
+    ConvrefError
+        If a tensor is not aligned as the plan was made for.
+    """
+    place = next(tensor.device for tensor in operands.values())
+    ready = prepare(plan, cuda(place.index))
+    made = ready([operands[role] for role in ready.roles])
+    return dict(zip(plan.buffers, made))
+
+
+_ready: dict[tuple[int, Device], Ready] = {}
+
+
+def prepare(plan: Plan, device: Device) -> Ready:
+    """Return `plan` compiled and loaded on a device; the second time from memory."""
+    key = (id(plan), device)
+    found = _ready.get(key)
+    if found is None:
+        if len(_ready) >= KEPT:
+            del _ready[next(iter(_ready))]
+        found = _ready[key] = Ready(plan, device)
+    return found
+
+
+class Ready:
+    """A plan whose kernels are loaded; called with its operands, it returns its buffers.
+
+    Attributes
+    ----------
+    plan : Plan
+        Kept, so that no other plan can have its identity.
+    roles : tuple of str
+        The operands that a call takes, in order.
+    """
+
+    def __init__(self, plan: Plan, device: Device) -> None:
+        self.plan, self._device = plan, device
+        self.roles = tuple(dict.fromkeys(n for step in plan.steps for n in _names(step)))
+        self.roles = tuple(name for name in self.roles if name not in plan.buffers)
+        buffers = dict(plan.buffers)
+        with device.made_current():
+            launches = {
+                i: _Loaded(step, device, f"scratch {i}")
+                for i, step in enumerate(plan.steps)
+                if isinstance(step, Launch)
+            }
+        for loaded in launches.values():
+            buffers |= loaded.scratch
+        position = {name: i for i, name in enumerate((*self.roles, *buffers))}
+        self._buffers = [(b.shape, b.strides, TYPES[b.dtype][0]) for b in buffers.values()]
+        self._count = len(plan.buffers)
+        bound = {
+            i: launches[i].bound(position) if isinstance(step, Launch) else _copying(step, position)
+            for i, step in enumerate(plan.steps)
+        }
+        self._steps = list(bound.values())
+        packs = {i: step for i, step in enumerate(plan.steps) if _packs(step, self.roles)}
+        self._packs = [(position[s.source], position[s.target]) for s in packs.values()]
+        self._rest = [step for i, step in bound.items() if i not in packs]
+        slots = [slot for loaded in launches.values() for slot in loaded.slots]
+        aligned = {slot.role for slot in slots if slot.aligned and slot.role in self.roles}
+        self._aligned = [position[role] for role in sorted(aligned)]
+
+    def __call__(self, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the plan's buffers, in its order, after launching all of it."""
+        device = self._device
+        if not device.is_current():
+            with device.made_current():
+                return self._run(operands)
+        return self._run(operands)
+
+    def _run(self, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        place, empty = self._device.place, torch.empty_strided
+        steps, stream = self._steps, self._device.stream()
+        if self._packs and packed.filters.limit and not self._device.capturing():
+            steps, made = self._rest, self._packed(operands, stream)
+        else:
+            made = [
+                empty(shape, strides, dtype=dtype, device=place)
+                for shape, strides, dtype in self._buffers
+            ]
+        tensors = [*operands, *made]
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        low = 0
+        for i in self._aligned:
+            low |= addresses[i]
+        if low & 15:
+            self._misaligned(addresses)
+        for step in steps:
+            step(stream, tensors, addresses)
+        return made[: self._count]
+
+    def _packed(self, operands: Sequence[torch.Tensor], stream: int) -> list[torch.Tensor]:
+        """Return the buffers, those that filters are packed into from the cache.
+
+        A graph records no such copy: it replays with filters that have changed since.
+        """
+        place, first = self._device.place, len(operands)
+        sources = {target - first: operands[source] for source, target in self._packs}
+
+        def made(form: tuple[Any, ...], source: torch.Tensor | None = None) -> torch.Tensor:
+            shape, strides, dtype = form
+            new = torch.empty_strided(shape, strides, dtype=dtype, device=place)
+            if source is not None:
+                copy(source, new)
+            return new
+
+        return [
+            packed.filters.get(sources[i], (form, stream), partial(made, form, sources[i]))
+            if i in sources
+            else made(form)
+            for i, form in enumerate(self._buffers)
+        ]
+
+    def _misaligned(self, addresses: Sequence[int]) -> None:
+        role = next(self.roles[i] for i in self._aligned if addresses[i] & 15)
+        what = f"{role} does not begin at a multiple of 16 bytes, needs a plan for that"
+        raise ConvrefError(message("triton", what))
+
+
+def _names(step: Copy | Launch) -> list[str]:
+    if isinstance(step, Copy):
+        return [step.source, step.target]
+    return [slot.role for slot in _slots(step)]
+
+
+def _slots(launch: Launch) -> list[Slot]:
+    values = launch.arguments.values()
+    slots = (value.slot if isinstance(value, Descriptor) else value for value in values)
+    return [slot for slot in slots if isinstance(slot, Slot)]
+
+
+def _packs(step: Copy | Launch, roles: Sequence[str]) -> bool:
+    """Return whether a step puts the filter of a call into another order."""
+    return isinstance(step, Copy) and step.source == FILTER and step.source in roles
+
+
+Step = Callable[[int, Sequence[torch.Tensor], Sequence[int]], None]
+
+
+def _copying(step: Copy, position: Mapping[str, int]) -> Step:
+    source, target = position[step.source], position[step.target]
+    return lambda stream, tensors, addresses: copy(tensors[source], tensors[target])
+
+
+class _Loaded:
+    """One launch of a plan with its kernel, before addresses are known."""
+
+    def __init__(self, launch: Launch, device: Device, name: str) -> None:
+        self._device, self._launch = device, launch
+        compiled, self._kernel = _kernel(specialise(launch), device)
+        self._values = arguments(compiled, launch)
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        self._hidden = [
+            f"{name}.{i}" if entry.bytes_per_block else ""
+            for i, entry in enumerate(self._kernel.manifest.scratch)
+        ]
+        self.scratch = {
+            hidden: Buffer((entry.bytes_per_block * blocks,), (1,), "u8")
+            for hidden, entry in zip(self._hidden, self._kernel.manifest.scratch)
+            if hidden
+        }
+        self.slots = _slots(launch)
+        self._swizzles = [entry["swizzle"] for entry in compiled.metadata["tensordesc_meta"] or ()]
+        self._boxes = [e["block_size"] for e in compiled.metadata["tensordesc_meta"] or ()]
+
+    def bound(self, position: Mapping[str, int]) -> Step:
+        """Return what launches it, given all tensors' addresses in order of `position`."""
+        values = [value if _is_number(value) else VARIES for value in self._values]
+        hidden = [VARIES if name else 0 for name in self._hidden]
+        prepared = self._kernel.prepare(self._launch.grid, values, hidden)
+        sources = [*self._values, *(Slot(name, "u8") for name in self._hidden)]
+        varying = [sources[i] for i in prepared.varying]
+        maps = [self._map(value, position) for value in varying if isinstance(value, Descriptor)]
+        which = [position[value.role] for value in varying if isinstance(value, Slot)]
+        if maps:
+            return lambda stream, tensors, addresses: prepared(
+                stream, *(made(addresses) for made in maps), *(addresses[i] for i in which)
+            )
+        if len(which) < 2:
+            return lambda stream, tensors, addresses: prepared(
+                stream, *(addresses[i] for i in which)
+            )
+        pick = itemgetter(*which)
+        return lambda stream, tensors, addresses: prepared(stream, *pick(addresses))
+
+    def _map(
+        self, value: Descriptor, position: Mapping[str, int]
+    ) -> Callable[[Sequence[int]], bytes]:
+        """Return what gives the tensor map at an address; those seen before are kept."""
+        descriptors = [v for v in self._values if isinstance(v, Descriptor)]
+        order = next(i for i, v in enumerate(descriptors) if v is value)
+        box, swizzle = self._boxes[order], self._swizzles[order]
+        kept: dict[int, bytes] = {}
+        where, dtype = position[value.slot.role], value.slot.dtype
+        driver, index = self._device.driver, self._device.place.index or 0
+
+        def at(addresses: Sequence[int]) -> bytes:
+            address = addresses[where]
+            if address not in kept:
+                if len(kept) >= KEPT:
+                    kept.clear()
+                geometry = (value.shape, value.strides, box, swizzle, value.every, *value.corners)
+                made = encode_im2col if value.corners else encode
+                kept[address] = made(driver, dtype, address, *geometry, device=index)
+            return kept[address]
+
+        return at
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, (Slot, Descriptor))
+
+
+_kernels: dict[tuple[Any, ...], tuple[aot.Compiled, Kernel]] = {}
+
+
+def _kernel(specialisation: Specialisation, device: Device) -> tuple[aot.Compiled, Kernel]:
+    """Return the loaded kernel, which all plans of its class share."""
+    key = (specialisation.key, device)
+    if key not in _kernels:
+        name = specialisation.kernel.__name__
+        if device.capturing():
+            what = "was not compiled before the capture of a graph, needs plan(...) or a call first"
+            raise UnsupportedError(message(f"triton: {name}", what))
+        compiled = aot.compile(specialisation, device.arch)
+        index = device.place.index or 0
+        _kernels[key] = compiled, load(compiled.binary, manifest(compiled), index, device.driver)
+    return _kernels[key]
+
+
+def manifest(compiled: aot.Compiled) -> Manifest:
+    """Return how a kernel that Triton compiled for NVIDIA is launched, by any launcher."""
+    told = compiled.metadata
+    scratch = tuple(
+        Scratch(told.get(f"{kind}_scratch_size", 0) or 0, told.get(f"{kind}_scratch_align", 1) or 1)
+        for kind in ("global", "profile")
+    )
+    return Manifest(
+        compiled.name,
+        tuple(kind for kinds in _kinds(compiled) for kind in kinds),
+        (WARP * told["num_warps"], 1, 1),
+        told["shared"],
+        (told.get("num_ctas", 1), 1, 1),
+        scratch,
+    )
+
+
+def _kinds(compiled: aot.Compiled) -> list[tuple[str, ...]]:
+    """Return the machine's parameters for each parameter of the kernel; constants have none."""
+    has_maps = bool(compiled.metadata["tensordesc_meta"])
+    return [_expanded(kind, has_maps) for kind in compiled.specialisation.signature.values()]
+
+
+def _expanded(kind: str, has_maps: bool) -> tuple[str, ...]:
+    if kind == "constexpr":
+        return ()
+    if kind.startswith("*"):
+        return ("ptr",)
+    if not kind.startswith("tensordesc"):
+        return (PARAMETERS[kind],)
+    # As Triton takes a descriptor apart: a map, or the tensor and how it is padded; its geometry.
+    told = re.search(r"input_rank=(\d+)", kind)  # where it is not that of the box
+    rank = int(told[1]) if told else kind.partition("]")[0].count(",") + 1
+    head = ("tensormap",) if has_maps else ("ptr", *("i64",) * (2 * rank), *("bool",) * len(FLAGS))
+    return (*head, *("i32",) * rank, *("i64",) * rank)
+
+
+def arguments(compiled: aot.Compiled, launch: Launch) -> list[Any]:
+    """Return a value for each of the manifest's parameters: a number, a Slot or a Descriptor."""
+    has_maps = bool(compiled.metadata["tensordesc_meta"])
+    given = {p.name: p.default for p in launch.kernel.params if p.has_default}
+    given |= {**launch.constants, **launch.arguments}
+    values: list[Any] = []
+    for name, kind in compiled.specialisation.signature.items():
+        value = given[name]
+        if isinstance(value, Descriptor):
+            geometry = (*value.shape, *value.strides)
+            head = (value,) if has_maps else (value.slot, *geometry, *FLAGS)
+            values += [*head, *geometry]
+        elif kind != "constexpr":
+            values.append(0 if value is None else value)
+    return values
+
+
+def specialisations(plan: Plan) -> list[Specialisation]:
+    """Return what `aot.compile_all` compiles for a plan, ahead of any call."""
+    return [specialise(step) for step in plan.steps if isinstance(step, Launch)]

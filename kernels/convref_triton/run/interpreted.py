@@ -1,0 +1,52 @@
+"""A Plan on CPU tensors: its launches interpreted, strictly, its buffers poisoned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..interpreter import TYPES, execute
+from ..plan.launch import Buffer, Copy, Plan
+
+
+def run(
+    plan: Plan,
+    operands: Mapping[str, torch.Tensor],
+    seed: int = 0,
+    executor: Callable[..., Any] | None = None,
+) -> dict[str, torch.Tensor]:
+    """Return every buffer of `plan` by name, results among them.
+
+    Parameters
+    ----------
+    plan : Plan
+    operands : mapping of str to torch.Tensor
+        By role, on the CPU.
+    seed : int
+        Of the order in which programs run.
+    executor : callable, optional
+        Runs a launch as `execute`, the strict interpreter, does.
+    """
+    tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
+    for step in plan.steps:
+        if isinstance(step, Copy):
+            copy(tensors[step.source], tensors[step.target])
+        else:
+            (executor or execute)(step, tensors, writable=plan.buffers, seed=seed)
+    return {name: tensors[name] for name in plan.buffers}
+
+
+def copy(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy `source` to the beginning of every axis of `target`, and zeros to the rest."""
+    if target.shape != source.shape:
+        target.zero_()
+    target[tuple(map(slice, source.shape))].copy_(source)
+
+
+def poisoned(made: Buffer) -> torch.Tensor:
+    """Return a new tensor full of NaN or the least integer, so that what nobody writes shows."""
+    tensor = torch.empty_strided(made.shape, made.strides, dtype=TYPES[made.dtype][0])
+    floats = tensor.is_floating_point()
+    return tensor.fill_(torch.nan if floats else torch.iinfo(tensor.dtype).min)
