@@ -36,11 +36,12 @@ check: .venv/.installed-check ## hold the installed backends to the reference
 test: .venv/.installed-test ## run the whole test suite
 	$(BIN)/python -m pytest -n 2
 
-lint: .venv/.installed-lint ## ruff, mypy, codespell and the bans; changes no file
+lint: .venv/.installed-lint ## ruff, mypy, codespell, imports and the bans; changes no file
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python tools/imports.py
 	$(BIN)/python tools/bans.py
 
 docs: .venv/.installed-docs ## build the pages into docs/_build
