@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .records import RESULTS
+
 PASSES = "fprop,dgrad,wgrad,backward"
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 END = os._exit  # of a step, at once: Python would wait for compilers that work ahead
 
 
@@ -93,20 +94,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run_cpu(given: argparse.Namespace) -> int:
-    from . import cpu
+    from .timing import cpu
 
     cpu.run(given.out, given.threads)
     return 0
 
 
 def _run_gpu(given: argparse.Namespace) -> int:
-    from . import gpu
+    from .gpu import runner as gpu
 
     return gpu.main(given.out, given.seconds, given.steps)
 
 
 def _run_step(given: argparse.Namespace) -> int:
-    from . import steps
+    from .gpu import steps
 
     status = steps.main(given.name, given.out, given.seconds, given.key)
     sys.stdout.flush()
@@ -115,7 +116,7 @@ def _run_step(given: argparse.Namespace) -> int:
 
 
 def _run_network(given: argparse.Namespace) -> int:
-    from . import network
+    from .suites import network
 
     out = given.out or RESULTS / "network.jsonl"
     words = (given.suite, given.backend, given.passes, given.dtype, given.device)
@@ -123,45 +124,45 @@ def _run_network(given: argparse.Namespace) -> int:
 
 
 def _run_tune(given: argparse.Namespace) -> int:
-    from . import tuner
+    from .gpu import tuner
 
     words = (given.suite, given.backend, given.passes, given.dtype, given.device)
     return tuner.main(*words, given.batch, given.seconds, given.out)
 
 
 def _run_compare(given: argparse.Namespace) -> int:
-    from . import compare
+    from .report import compare
 
     return compare.main(given.a, given.b)
 
 
 def _run_report(given: argparse.Namespace) -> int:
-    from . import report
+    from .report import html_page as report
 
     print(report.write(given.records, given.folder))
     return 0
 
 
 def _run_keep(given: argparse.Namespace) -> int:
-    from . import keep
+    from .gpu import keep
 
     return keep.main(given.records, given.folder)
 
 
 def _run_regret(given: argparse.Namespace) -> int:
-    from . import refit
+    from .gpu import refit
 
     return refit.main(given.matrix)
 
 
 def _run_fit(given: argparse.Namespace) -> int:
-    from . import fit
+    from .gpu import fit
 
     return fit.main(given.matrix)
 
 
 def _run_page(given: argparse.Namespace) -> int:
-    from . import page
+    from .report import docs_page as page
 
     return page.main(given.folder, given.page or page.PAGE)
 
@@ -169,7 +170,7 @@ def _run_page(given: argparse.Namespace) -> int:
 def _run_suites(given: argparse.Namespace) -> int:
     from convref.ops import FAMILY
 
-    from . import suite
+    from .suites import suite
 
     for name in suite.names():
         for op in FAMILY:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .__main__ import PASSES, RESULTS, main, with_default
+from .__main__ import PASSES, main, with_default
+from .records import RESULTS
 
 
 class SuiteGroup(TyperGroup):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def append(path: Path, record: Record) -> None:

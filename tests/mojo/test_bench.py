@@ -6,8 +6,10 @@ import pytest
 
 from convref.case import Case, parse
 from convref.conformance.operands import operands
-from convref_bench import mojo_speed, network, options, records, suite
-from convref_bench.timing import Stop
+from convref_bench import options, records
+from convref_bench.suites import network, suite
+from convref_bench.timing import mojo_speed
+from convref_bench.timing.measure import Stop
 from convref_mojo.backend import backend
 
 QUICK = Stop(samples=2, noise=9.0, timeout_s=5.0)

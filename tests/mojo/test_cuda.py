@@ -18,7 +18,7 @@ from convref.case import Call, Case, Spec, axis_letters, channels_last
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases, problems
-from convref_bench.properties import OnCuda
+from convref_bench.gpu.properties import OnCuda
 from convref_mojo import cuda, emit, launches, pool, pool_launches
 from convref_ptx import parse as parse_ptx
 

@@ -325,9 +325,9 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
 )
 def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path, library):
     """In a process of its own, whose libcuda the stand-in is."""
-    host_cost = pytest.importorskip("convref_bench.host_cost")
+    host_cost = pytest.importorskip("convref_bench.timing.host_cost")
     folder = str(library.parent)
-    code = "import json, sys, pathlib; from convref_bench import host_cost as h; "
+    code = "import json, sys, pathlib; from convref_bench.timing import host_cost as h; "
     code += "print(json.dumps(h.measured(pathlib.Path(sys.argv[1]), h.LINE)))"
     env = {**os.environ, "LD_LIBRARY_PATH": folder, "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", code, folder]

@@ -9,7 +9,8 @@ from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_bench import steps, suite
+from convref_bench.gpu import steps
+from convref_bench.suites import suite
 from convref_triton.backend import backend
 from convref_triton.common import images
 from convref_triton.common.geometry import operands

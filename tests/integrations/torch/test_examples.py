@@ -72,7 +72,7 @@ def plain(problem):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_has_the_layers_of_its_suite(example, name):
-    suite = pytest.importorskip("convref_bench.suite")
+    suite = pytest.importorskip("convref_bench.suites.suite")
     kind, parameters, title, size = NETWORKS[name]
     model = getattr(example(name), kind)()
     assert sum(p.numel() for p in model.parameters()) == parameters

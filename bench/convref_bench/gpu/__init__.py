@@ -1,0 +1,1 @@
+"""`make gpu`: its steps, the tuner, and what they need of a CUDA device."""

@@ -1,0 +1,346 @@
+"""A CUDA device as a stop-watch: events around graph replays, operands rotated past the cache."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from convref import dispatch
+from convref.arrays import torch_dtype
+from convref.case import Call
+from convref.ops import INDICES, SIGNATURE, STATISTICS
+
+from ..records import Record
+from ..timing.measure import Stop, Work, measure
+from ..timing.point import PLAIN, Prepared
+from . import sampled, sums
+from .arms import Absent, Arm, Results, arm, residual
+
+ROTATED_CACHES = 3  # operands of one sample fill the L2 cache so many times
+MOST_BYTES = 8e9  # memory that rotated operands may take
+MOST_COPIES = 64
+POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GPU time an arm
+BESIDE = Stop(samples=3, noise=0.05, timeout_s=0.05)  # the same, hot
+WALL_S = 0.02  # of eager calls, timed by the host
+SMI = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+SMI_EVERY_S = 1.0  # a process costs about 50 ms
+
+
+def is_there() -> bool:
+    """Return whether torch sees a CUDA device."""
+    return torch.cuda.is_available()
+
+
+class Cuda:
+    """The current CUDA device; a work's `copies` says how many calls one replay holds."""
+
+    def __init__(self) -> None:
+        card = torch.cuda.get_device_properties(0)
+        self.name, self.where, self.cache_bytes = card.name, "cuda", card.L2_cache_size
+        self._mhz: tuple[float, float | None] = (-SMI_EVERY_S, None)
+
+    def now(self) -> float:
+        """Return wall time in seconds."""
+        return time.perf_counter()
+
+    def settle(self) -> None:
+        """Wait for the queue to run empty."""
+        torch.cuda.synchronize()
+
+    def sample(self, work: Work, calls: int, cold: bool) -> float:
+        """Return the seconds of one of `calls` calls, by events."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / calls / getattr(work, "copies", 1)
+
+    def clock_mhz(self) -> float | None:
+        """Return the SM clock, None where neither NVML nor nvidia-smi tells it."""
+        if (clock := nvml_clock()) is not None:
+            return clock()
+        read_at, mhz = self._mhz
+        if self.now() - read_at >= SMI_EVERY_S:
+            self._mhz = (self.now(), mhz := _smi_clock())
+        return mhz
+
+
+@cache
+def nvml_clock() -> Callable[[], float | None] | None:
+    """Return what reads the SM clock of device 0 through NVML, None where there is no NVML."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        handle, mhz = ctypes.c_void_p(), ctypes.c_uint()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)):
+            return None
+    except (OSError, AttributeError):
+        return None
+
+    def read() -> float | None:
+        status = nvml.nvmlDeviceGetClockInfo(handle, 1, ctypes.byref(mhz))  # 1: NVML_CLOCK_SM
+        return None if status else float(mhz.value)
+
+    return read
+
+
+def _smi_clock() -> float | None:
+    try:
+        text = subprocess.run(SMI, capture_output=True, text=True, timeout=5, check=True).stdout
+        return float(text.splitlines()[0])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+
+
+@dataclass
+class Rotation:
+    """A call on several sets of operands, as one CUDA graph where it can be captured.
+
+    Parameters
+    ----------
+    replay : callable
+        Runs every set once.
+    copies : int
+    how : str
+        "graph", or "eager: ..." with the reason why it could not be captured.
+    result : callable
+        Returns what the last replay left for the first set, as an Arm's `run` does; eager runs
+        compute it anew.
+    """
+
+    replay: Callable[[], Any]
+    copies: int
+    how: str
+    result: Callable[[], Results]
+
+    def __call__(self) -> None:
+        """Run every set once."""
+        self.replay()
+
+
+def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, ...]:
+    """Return the present operands, normal or made by fprop, in the memory order of the call."""
+    generator = torch.Generator(where).manual_seed(seed)
+    found: dict[str, torch.Tensor] = {}
+    made = SIGNATURE[call.op, "fprop"].results if call.pass_ != "fprop" else ()
+    for role in filter(call.is_present, call.roles):
+        if role in made and role in (*INDICES, *STATISTICS):
+            found[role] = _of_fprop(call, role, found)
+            continue
+        shape = call.problem.shape(role)
+        tensor = torch.randn(shape, generator=generator, device=where, dtype=torch.float32)
+        tensor = tensor.abs() if role in STATISTICS else tensor  # no variance is negative
+        found[role] = tensor.to(torch_dtype(call.spec(role).dtype))
+    return tuple(_laid(tensor, call.spec(role).order) for role, tensor in found.items())
+
+
+def _of_fprop(call: Call, role: str, given: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what the forward pass keeps for the others, as torch computes it."""
+    fprop = replace(call, pass_="fprop", mask=(), specs=(replace(call.specs[0], order=""),))
+    others = {name: given["x"].new_ones(call.problem.shape(name)) for name in fprop.roles}
+    present = [(others | given)[name] for name in filter(fprop.is_present, fprop.roles)]
+    absent = [None] * (len(fprop.roles) - len(present))
+    results = dispatch.load("torch").run(fprop, *present, *absent)
+    return results[fprop.signature.results.index(role)]
+
+
+def _laid(tensor: torch.Tensor, order: str) -> torch.Tensor:
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.ndim)
+    return tensor.contiguous(memory_format=last) if order and last else tensor.contiguous()
+
+
+def copies(call: Call, cache_bytes: int) -> int:
+    """Return how many copies of the operands fill the cache ROTATED_CACHES times."""
+    moved = max(1, call.bytes_moved())
+    wanted = int(ROTATED_CACHES * cache_bytes / moved) + 1
+    return max(1, min(wanted, int(MOST_BYTES / moved), MOST_COPIES))
+
+
+def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -> Rotation:
+    """Return `run` over all sets of operands, captured once; eager where that fails."""
+    kept: list[Results] = []
+
+    def eager() -> None:
+        kept[:] = [run(*sets[0])]
+        for one in sets[1:]:
+            run(*one)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        eager()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            eager()
+    except (RuntimeError, NotImplementedError) as error:
+        torch.cuda.synchronize()
+        why = f"eager: {str(error).splitlines()[0][:80]}"
+        return Rotation(eager, len(sets), why, lambda: run(*sets[0]))
+    for one in kept[0] if isinstance(kept[0], tuple) else kept:
+        one.fill_(float("nan") if one.is_floating_point() else -1)  # the replay has to write it all
+    graph.replay()
+    torch.cuda.synchronize()
+    return Rotation(graph.replay, len(sets), "graph", lambda: kept[0])
+
+
+def unwatched(call: Call, name: str) -> AbstractContextManager[object]:
+    """Return a context that does nothing."""
+    return nullcontext()
+
+
+class CudaPlace:
+    """A CUDA device: operands there, results judged there, graphs replayed cold.
+
+    Parameters
+    ----------
+    device : Cuda
+        Or a stand-in with its `where` and `cache_bytes`.
+    stop : Stop
+    capture : callable
+        Makes a Rotation; replaced in rehearsals.
+    beside : bool
+        Whether hot time and wall time are recorded too.
+    watch : callable
+        Returns the context in which an arm first runs: it may hang, or lose the device.
+    """
+
+    cold = True
+    references = PLAIN
+
+    def __init__(
+        self,
+        device: Any,
+        stop: Stop = POINT,
+        capture: Callable[..., Rotation] = capture,
+        beside: bool = True,
+        watch: Callable[[Call, str], AbstractContextManager[object]] = unwatched,
+    ) -> None:
+        self.device, self.stop, self.capture, self.beside = device, stop, capture, beside
+        self.watch = watch
+        self._sets: dict[str, tuple[Arm, list[tuple[torch.Tensor, ...]]]] = {}
+
+    def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
+        """Return each arm captured and judged on what its graph left behind."""
+        ready, self._sets = Prepared(), {}
+        count = copies(call, self.device.cache_bytes)
+        try:
+            sets = [operands(call, seed, self.device.where) for seed in range(count)]
+            ref = sums.reference(call, sets[0]) if call.op == "conv" else None
+        except (sums.JudgedWrong, torch.OutOfMemoryError) as error:
+            return Prepared(refused=dict.fromkeys(names, str(error)))
+        cold = count * call.bytes_moved() >= ROTATED_CACHES * self.device.cache_bytes
+        for name in names:
+            with self.watch(call, name):
+                try:
+                    work, worst, flags = self._judged(name, call, sets, ref)
+                except sums.JudgedWrong as error:
+                    ready.refused[name] = str(error)
+                    continue
+                except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
+                    ready.absent[name] = _survived(error, self.device.settle)
+                    continue
+            ready.works[name] = work
+            ready.facts[name] = {"judged": round(worst, 6), "how": work.how, "cold": cold}
+            ready.facts[name] |= {"copies": count, "flags": flags}
+        return ready
+
+    def _judged(
+        self,
+        name: str,
+        call: Call,
+        sets: list[tuple[torch.Tensor, ...]],
+        ref: sums.Reference | None,
+    ) -> tuple[Rotation, float, Record]:
+        made = arm(name, call)
+        given = [made.lay(one) for one in sets]
+        if made.epilogue.startswith("add_"):
+            where = self.device.where
+            given = [(*one, residual(call, where, seed)) for seed, one in enumerate(given)]
+        with made.flagged():
+            work = self.capture(made.run, given)
+        if work.how != "graph":
+            work.replay, work.result = (_under(made, one) for one in (work.replay, work.result))
+        judged = call, made.numerics, given[0], work.result()
+        worst = sums.judge(*judged, made.epilogue, ref) if ref else sampled.judge(*judged)
+        self._sets[name] = made, given
+        return work, worst, made.flags
+
+    def more(self, name: str) -> Record:
+        """Return the hot time, and the wall time of eager calls."""
+        if not self.beside:
+            return {}
+        made, given = self._sets[name]
+        with made.flagged():
+            hot = self.capture(made.run, [given[0]] * len(given))
+            found = measure({"hot": hot}, self.device, BESIDE)["hot"]
+            return {"hot_ms": found.median_ms, "wall_ms": self._wall_ms(made.run, given)}
+
+    def _wall_ms(self, run: Callable[..., Any], given: list[tuple[torch.Tensor, ...]]) -> float:
+        """Return the median wall time of eager calls, each waited for."""
+        took, end = [], self.device.now() + WALL_S
+        while len(took) < 3 or (self.device.now() < end and len(took) < 100):
+            self.device.settle()
+            start = self.device.now()
+            run(*given[len(took) % len(given)])
+            self.device.settle()
+            took.append(self.device.now() - start)
+        return 1e3 * sorted(took)[len(took) // 2]
+
+
+def _under(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what could not be captured, its flags set whenever it runs."""
+
+    def flagged() -> Any:
+        with made.flagged():
+            return eager()
+
+    return flagged
+
+
+def _survived(error: Exception, settle: Callable[[], None]) -> str:
+    """Return an error's text, or raise it again where the device is lost: times would be lies."""
+    if is_lost(settle):
+        raise error
+    text = (str(error).splitlines() or [""])[0]
+    return text if isinstance(error, Absent) else f"{type(error).__name__}: {text}"
+
+
+def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
+    """Return whether the device answers no more; some errors stay until the process ends.
+
+    Only asking tells: torch and the driver have words of their own for an error.
+    """
+    try:
+        settle()
+    except RuntimeError:
+        return True
+    return False
+
+
+def launched(name: str, call: Call, where: str = "cuda") -> Record:
+    """Return the kernels that an arm launches for a call, by the profiler; or why it is absent."""
+    from torch.profiler import ProfilerActivity, profile
+
+    try:
+        made = arm(name, call)
+        given = made.lay(operands(call, 0, where))
+        with made.flagged():
+            made.run(*given)  # what is compiled and tuned at the first call is no part of it
+            with profile(activities=[ProfilerActivity.CUDA]) as found:
+                made.run(*given)
+                torch.cuda.synchronize()
+    except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
+        return {"absent": _survived(error, torch.cuda.synchronize)[:300]}
+    events = (e.name for e in found.events() or () if str(e.device_type).endswith("CUDA"))
+    return {"kernels": [name[:120] for name in dict.fromkeys(events)][:8]}

@@ -1,0 +1,152 @@
+"""The figures of the estimate of time, found in a tuner's times; and what its order loses.
+
+Nothing here needs a card: a matrix that is committed has the lines, the configurations, the times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import product
+from math import exp, log
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from convref.case import parse
+
+from .. import records
+from .tuner import FEW
+
+if TYPE_CHECKING:
+    from convref_triton.plan.cost import Rates, Work
+
+L2 = tuple(range(16, 100, 4))  # bytes a cycle that are tried
+FILL = (0, 500, 1000, 1500, 2000, 3000, 4000, 6000)  # cycles
+REACHED = np.arange(0.1, 1.3, 0.02)  # above 1 where the other figures are too pessimistic
+
+
+class Timed(NamedTuple):
+    """A configuration on a line: what it does, and what it took."""
+
+    line: str
+    work: Work
+    moved: float
+    us: float
+
+
+def timed(rows: Iterable[records.Record]) -> list[Timed]:
+    """Return the configurations of a tuner's records of which the estimate knows what they do."""
+    from convref_triton.common.geometry import geometry, operands
+    from convref_triton.conv.task import Task
+    from convref_triton.plan import rank
+    from convref_triton.plan.builder import Builder
+    from convref_triton.plan.table import Tile
+
+    found: dict[tuple[str, str], Timed] = {}
+    for row in rows:
+        made = row.get("configuration")
+        if row.get("what") != "tuned" or not isinstance(made, dict):
+            continue
+        call = parse(row["line"]).call
+        if made.get("kernel") not in rank.WORKS or len(call.wanted) > 1:
+            continue
+        task = Task(Builder(call, operands(call)), geometry(call.conv), *call.wanted)
+        work = rank.WORKS[made["kernel"]](task, Tile(*made["tile"]))
+        one = Timed(row["line"], work, call.bytes_moved(), 1e3 * row["median_ms"])
+        found[row["line"], row["arm"]] = one
+    return list(found.values())
+
+
+def rates_of(rows: Sequence[records.Record]) -> Rates:
+    """Return the estimates with what was measured beside: the clock, and the rate of a copy."""
+    from convref_triton.plan.cost import ESTIMATED
+
+    clocks = sorted(row["mhz"] for row in rows if row.get("what") == "tuned" and "mhz" in row)
+    peaks = [row["bytes_s"] / 1e6 for row in rows if row.get("what") == "peaks"]
+    mhz = clocks[len(clocks) // 2] if clocks else ESTIMATED.mhz
+    return replace(ESTIMATED, mhz=mhz, memory=peaks[-1] if peaks else ESTIMATED.memory)
+
+
+def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
+    """Return the rates with which the logarithms of times are missed by least, squared."""
+    kernels = sorted({one.work.kernel for one in found})
+    of = np.array([kernels.index(one.work.kernel) for one in found])
+    best = min(
+        (
+            _missed(found, of, sms, replace(rates, l2=l2, fill=fill))
+            for l2, fill in product(L2, FILL)
+        ),
+        key=lambda one: one[0],
+    )
+    _, tried, reached = best
+    return replace(tried, reached=dict(zip(kernels, reached)))
+
+
+def _missed(
+    found: Sequence[Timed], of: np.ndarray, sms: int, rates: Rates
+) -> tuple[float, Rates, list[float]]:
+    """Return (squared error, rates, share that each kernel reaches) with the best of shares."""
+    from convref_triton.plan.cost import bound_us
+
+    bound = np.array([bound_us(one.work, sms, rates) for one in found])
+    moved = np.array([one.moved / rates.memory for one in found])
+    rest = [
+        one.work.beside / rates.memory + (one.work.launches - 1) * rates.launch_us for one in found
+    ]
+    expected = np.hypot(bound / REACHED[:, None], moved) + np.array(rest)
+    squares = np.log(expected / np.array([one.us for one in found])) ** 2  # (shares, rows)
+    sums = np.array([np.bincount(of, row) for row in squares])  # (shares, kernels)
+    return float(sums.min(0).sum()), rates, [float(REACHED[i]) for i in sums.argmin(0)]
+
+
+class Loss(NamedTuple):
+    """What an order loses: time of what it takes over the best of all, as geometric means."""
+
+    lines: int
+    first: float
+    few: float
+    worst: float
+
+
+def loss(found: Sequence[Timed], sms: int, rates: Rates) -> Loss:
+    """Return what is lost by the first configuration of each line, and by the best of a few."""
+    from convref_triton.plan.cost import us
+
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for one in found:
+        expected = us(one.work, one.moved, sms, rates)
+        lines.setdefault(one.line, []).append((expected, one.us))
+    orders = [[took for _, took in sorted(pairs)] for pairs in lines.values() if len(pairs) > 1]
+    first = [log(order[0] / min(order)) for order in orders]
+    few = [log(min(order[:FEW]) / min(order)) for order in orders]
+    mean = [exp(sum(logs) / len(logs)) if logs else 1.0 for logs in (first, few)]
+    return Loss(len(orders), *mean, exp(max(first, default=0.0)))
+
+
+def main(path: Path) -> int:
+    """Print the figures that fit a matrix, and what either order loses; exit status 2 if empty."""
+    from rich.console import Console
+
+    from ..report.tables import table
+
+    rows, _ = records.read(path)
+    found = timed(rows)
+    if not found:
+        print(f"{path} has no times of configurations")
+        return 2
+    sms = next((row["sms"] for row in rows if row.get("what") == "tuning" and "sms" in row), 0)
+    guessed = rates_of(rows)
+    best = fitted(found, sms, guessed)
+    shown = [
+        [name, one.lines, f"{one.first:.3f}", f"{one.few:.3f}", f"{one.worst:.2f}"]
+        for name, rates in (("as estimated", guessed), ("fitted", best))
+        for one in [loss(found, sms, rates)]
+    ]
+    columns = ["order", "lines", "first / best", f"best of {FEW} / best", "worst first"]
+    Console(highlight=False).print(table(f"{path.name}: what an order loses", columns, shown))
+    reached = {kernel: round(share, 2) for kernel, share in best.reached.items()}
+    print(f"Rates(l2={best.l2:g}, fill={best.fill:g}, mhz={best.mhz:g}, memory={best.memory:.4g})")
+    print(f"REACHED = {reached}")
+    return 0

@@ -1,0 +1,321 @@
+"""`make gpu`: steps as subprocesses, each with its own time limit, resumed where they were cut off.
+
+The parent imports no framework: what hangs or dies is a child. A child appends its own records,
+so what it measured before it died is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .. import records
+
+SECONDS = 540.0  # default of GPU_SECONDS
+RESERVE_S = 8.0  # kept back to end a child and to copy results
+SLACK = 20  # a step looks at the clock between lines: what part of its time one may take
+PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
+ABSENT = 4  # exit status of a step that has nothing to do here; its last line says why
+LOST = 5  # exit status of a step that lost the device to an arm that it will leave out
+RELAUNCHES = 8  # of such a step in one run
+ATTEMPTS = 2  # runs in which a step may fail before it is left alone
+
+
+def ours() -> tuple[str, ...]:
+    """Return the registered backends that are kernels of this project."""
+    from convref import dispatch
+
+    found = dispatch.names().items()
+    return tuple(sorted(name for name, target in found if target.startswith("convref_")))
+
+
+def kernels() -> str:
+    """Return why there are no kernels of ours to run, or an empty text."""
+    return "" if ours() else "no kernel backend is registered"
+
+
+def sanitizer() -> str:
+    """Return why compute-sanitizer cannot run, or an empty text."""
+    return kernels() or ("" if shutil.which("compute-sanitizer") else "no compute-sanitizer here")
+
+
+def present() -> str:
+    """Return an empty text: this step needs nothing."""
+    return ""
+
+
+ALL = ("convref", "kernels", "bench", "tests")
+BASELINE = ("bench",)  # what no kernel of ours changes is not measured again after a change
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of the programme.
+
+    Parameters
+    ----------
+    name : str
+        The child is ``python -m convref_bench step NAME``.
+    limit_s : float
+        Wall time after which it is killed.
+    absent : callable
+        Returns why the step cannot run here, empty if it can.
+    sources : tuple of str
+        Folders of Python files on which its results depend.
+    vital : bool
+        Whether nothing after it makes sense if it fails.
+    first : bool
+        Whether it goes on before the others have had a turn, whatever it has had itself.
+    """
+
+    name: str
+    limit_s: float
+    absent: Callable[[], str] = present
+    sources: tuple[str, ...] = ALL
+    vital: bool = False
+    first: bool = False
+
+
+# First what tells whether the kernels are right, then how fast they are, then all else.
+STEPS = (
+    Step("versions", 60, vital=True, first=True),
+    Step("canary", 60, kernels, first=True),
+    Step("properties", 200, kernels, first=True),
+    Step("marked", 450, kernels, first=True),
+    Step("peaks", 60, sources=BASELINE, first=True),
+    Step("anchors", 120, kernels, first=True),
+    Step("tuner", 300, kernels),
+    Step("suites", 150, kernels),
+    Step("fused", 90),
+    Step("truncation", 60, sources=BASELINE),
+    Step("cudnn", 90, sources=BASELINE),
+    Step("others", 90),
+    Step("training", 120),
+    Step("cudnn-rest", 120, sources=BASELINE),
+    Step("sanitizer", 90, sanitizer),
+    Step("flat-loop", 90, sources=BASELINE),
+    Step("names", 60),
+    Step("compile", 150, kernels),
+)
+
+Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]
+
+
+def launch(step: Step, limit_s: float, out: Path, log: Path, key: str) -> tuple[int | None, str]:
+    """Run a step; return its exit status (None: killed at the limit) and its last line."""
+    command = [sys.executable, "-m", "convref_bench", "step", step.name]
+    own_s = max(1.0, limit_s - max(5.0, limit_s / SLACK))
+    command += ["--out", str(out), "--seconds", f"{own_s:.0f}", "--key", key]
+    return launch_command(command, limit_s, log)
+
+
+def launch_command(
+    command: list[str], limit_s: float, log: Path, cwd: Path | None = None
+) -> tuple[int | None, str]:
+    """Run a command in a process group of its own, its output appended to `log`."""
+    with log.open("ab") as stream:
+        start = stream.tell()
+        child = subprocess.Popen(
+            command, cwd=cwd, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status: int | None = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(RESERVE_S)  # what the driver does not let die yet costs no more
+            status = None
+    with log.open("rb") as text:
+        text.seek(start)
+        lines = text.read()[-4000:].decode(errors="replace").strip().splitlines()
+    return status, lines[-1] if lines else ""
+
+
+class Runner:
+    """Goes through the steps once, inside its budget, and says what came of each.
+
+    Parameters
+    ----------
+    folder : Path
+        Where ``gpu.jsonl`` and ``gpu.log`` grow.
+    seconds : float
+        Budget of wall time.
+    steps : tuple of Step
+    launch : callable
+        Runs one step; replaced in rehearsals.
+    now : callable
+        Wall clock in seconds.
+    copy_to : Path or None
+        Where both files are copied after every step.
+    say : callable
+        Prints a line.
+    key : callable
+        Returns what a step's results depend on; one done under another key is done again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float = SECONDS,
+        steps: tuple[Step, ...] = STEPS,
+        launch: Launch = launch,
+        now: Callable[[], float] = time.monotonic,
+        copy_to: Path | None = None,
+        say: Callable[[str], None] = print,
+        key: Callable[[Step], str] = lambda step: "",
+    ) -> None:
+        self.key = key
+        self.out, self.log = folder / "gpu.jsonl", folder / "gpu.log"
+        self.steps, self.launch, self.now, self.say = steps, launch, now, say
+        self.copy_to, self.end = copy_to, now() + seconds
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self) -> dict[str, str]:
+        """Return the status of each step: done, before, absent, partial, failed, timeout, ..."""
+        found: dict[str, str] = {}
+        broken = records.read(self.out)[1]
+        if broken:
+            self.say(f"  {self.out.name}: lines {broken} are not JSON and are left out")
+        for step in self._order():
+            found[step.name] = self._status(step)
+            self.say(f"  {step.name:<12} {found[step.name]}")
+            self._copy()
+            if step.vital and found[step.name] in ("failed", "timeout"):
+                break
+        return found
+
+    def _history(self, step: Step) -> list[str]:
+        mine = {"what": "step", "step": step.name, "key": self.key(step)}
+        return [row["status"] for row in records.read(self.out)[0] if mine.items() <= row.items()]
+
+    def _record(self, step: Step, status: str, **more: object) -> None:
+        row = {"what": "step", "step": step.name, "status": status, "key": self.key(step)}
+        records.append(self.out, {**row, **more})
+
+    def _order(self) -> list[Step]:
+        """Return the steps, those cut off in earlier runs after others, those that failed last."""
+
+        def place(step: Step) -> tuple[bool, int]:
+            history = self._history(step)
+            failed = bool({"failed", "timeout"} & set(history)) and not step.vital
+            return failed, 0 if step.first else history.count("partial")
+
+        return sorted(self.steps, key=place)
+
+    def _status(self, step: Step) -> str:
+        history = self._history(step)
+        if "done" in history:
+            return "before"
+        failures = sum(status in ("failed", "timeout") for status in history)
+        if failures >= ATTEMPTS and not step.vital:
+            return "given up"
+        if reason := step.absent():
+            self._record(step, "absent", why=reason)
+            return f"absent: {reason}"
+        left = self.end - self.now() - RESERVE_S
+        if left < 1:
+            return "no time left"
+        return self._launched(step, min(step.limit_s, left), cut=left < step.limit_s)
+
+    def _launched(self, step: Step, limit_s: float, cut: bool) -> str:
+        start = self.now()
+        for _ in range(RELAUNCHES):
+            left = limit_s - (self.now() - start)
+            code, tail = self.launch(step, left, self.out, self.log, self.key(step))
+            if code != LOST or self.now() - start > limit_s - RESERVE_S:
+                break
+            self.say(f"  {step.name:<12} goes on without what lost the device: {tail}")
+        names = {0: "done", PARTIAL: "partial", ABSENT: "absent"}
+        names |= {None: "partial" if cut else "timeout"}
+        status = names.get(code, "failed")
+        took = round(self.now() - start, 1)
+        if status == "absent":
+            self._record(step, status, why=tail[:500])
+            return f"absent: {tail}"
+        bad = status in ("failed", "timeout")
+        more = {"why": f"exit {code}: {tail}"[:500]} if bad else {}
+        if bad:
+            self.say(f"  {tail}")
+        self._record(step, status, took_s=took, **more)
+        return status
+
+    def _copy(self) -> None:
+        if self.copy_to is not None:
+            self.copy_to.mkdir(parents=True, exist_ok=True)
+            for path in (self.out, self.log):
+                if path.exists():
+                    shutil.copy2(path, self.copy_to)
+
+
+@cache
+def card() -> str:
+    """Return the card and its driver, as nvidia-smi names them."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "no nvidia-smi"
+    return (found.strip().splitlines() or ["no card"])[0]
+
+
+@cache
+def digest(folders: tuple[str, ...]) -> str:
+    """Return twelve digits that change with the Python files in these folders."""
+    found, root = hashlib.sha256(), Path(__file__).resolve().parents[3]
+    for folder in folders:
+        for path in sorted(root.joinpath(folder).rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def identity(step: Step) -> str:
+    """Return what a step's results depend on: the card, its driver, and sources."""
+    return f"{card()} | {digest(step.sources)}"
+
+
+def card_of(key: str) -> str:
+    """Return the card of a key."""
+    return key.rpartition(" | ")[0]
+
+
+def chosen(names: str) -> tuple[Step, ...]:
+    """Return the steps of a list of names with commas, "versions" always; all of none.
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such step.
+    """
+    from ..options import chosen as known
+
+    wanted = known(names, tuple(step.name for step in STEPS), "step") if names else []
+    return tuple(step for step in STEPS if not names or step.vital or step.name in wanted)
+
+
+def main(folder: Path, seconds: float, names: str = "") -> int:
+    """Run the programme, or the named steps of it; exit status 1 if a step failed."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    out = os.environ.get("OUT")
+    runner = Runner(
+        folder,
+        seconds,
+        chosen(names),
+        copy_to=Path(out) if out else None,
+        say=lambda text: console.print(text, markup=False),
+        key=identity,
+    )
+    console.print(f"{runner.out}: {seconds:.0f} s", markup=False)
+    found = runner.run()
+    return int(any(status in ("failed", "timeout", "given up") for status in found.values()))

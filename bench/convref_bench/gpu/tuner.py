@@ -1,0 +1,250 @@
+"""The tuner: the configurations of a backend on every line, judged first, losers kept too.
+
+A backend offers ``configurations(call)``, the most promising first, and ``run(call, *operands,
+configuration=one)``; one that might hang, because no card has run it, is ``unproven``. The first
+few of a line are timed beside the references; the rest come when all lines have had that, beside
+the fastest so far. What is written is the whole matrix, so that heuristics can be refitted where
+there is no such card.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Collection
+from copy import copy
+from dataclasses import asdict, is_dataclass, replace
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from convref import dispatch
+from convref.case import Call
+from convref.errors import ConvrefError, message
+
+from .. import options, records
+from ..suites import suite
+from ..timing.point import Place, configured, layout_of, point
+from ..timing.watch import is_fatal
+
+SOURCES = (".py", ".mojo", ".json", ".toml")
+FEW = 4  # configurations of a line that are timed before the rest of any line
+AT_MOST = 1.5  # of the fastest: what is slower at a glance is not timed to the end
+FIRST, REST, ALL = "first", "rest", "all"  # parts of a line's configurations
+
+
+def is_tunable(name: str) -> bool:
+    """Return whether a backend offers configurations."""
+    return hasattr(dispatch.load(name), "configurations")
+
+
+def describe(configuration: Any) -> Any:
+    """Return a configuration as JSON takes it.
+
+    >>> describe({"BLOCK_M": 128}), describe(("a", 1))
+    ({'BLOCK_M': 128}, "('a', 1)")
+    """
+    if is_dataclass(configuration) and not isinstance(configuration, type):
+        return asdict(configuration)
+    return configuration if isinstance(configuration, dict | str | int) else str(configuration)
+
+
+def source_hash(backend: Any) -> str:
+    """Return twelve digits that change with the files of the backend's package."""
+    top = type(backend).__module__.partition(".")[0]
+    module, digest = importlib.import_module(top), hashlib.sha256()
+    folders = list(getattr(module, "__path__", []))
+    files = [path for folder in folders for path in sorted(Path(folder).rglob("*"))]
+    files = files or [Path(f) for f in [getattr(module, "__file__", None)] if f]
+    for path in files:
+        if path.suffix in SOURCES and path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Return the card and the versions that times depend on."""
+    found: dict[str, Any] = {"python": platform.python_version(), "card": platform.machine()}
+    found |= {name: _version(name) for name in ("torch", "triton", "numpy")}
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        found |= {"card": card.name, "sms": card.multi_processor_count, "cuda": torch.version.cuda}
+        found["cudnn"] = torch.backends.cudnn.version()
+    return found
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+class Search:
+    """Times the configurations of one backend line after line, and appends every time.
+
+    Parameters
+    ----------
+    backend : str
+    place : Place
+    out : Path
+        JSON lines; what it holds of these sources is not timed again.
+    key : str
+        Written into every record.
+    proven : collection of str, optional
+        Kernels that are timed though they call themselves unproven; all of them unless given.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        place: Place,
+        out: Path,
+        key: str = "",
+        proven: Collection[str] | None = None,
+    ) -> None:
+        self.backend, self.out, self.proven = backend, out, proven
+        self.place = copy(place)
+        self.place.stop = replace(place.stop, at_most=AT_MOST)
+        self.sources = source_hash(dispatch.load(backend))
+        self.head = {"backend": backend, "sources": self.sources, "key": key}
+        rows = [row for row in records.read(out)[0] if self._is_mine(row)]
+        self.searched = {(row["line"], row["part"]) for row in rows if row["what"] == "searched"}
+        self.lost = {row["line"] for row in rows if "lost" in row}
+        self.ms: dict[str, dict[str, float]] = {}
+        for row in rows:
+            self._keep(row)
+        if not any(row["what"] == "tuning" for row in rows):
+            records.append(out, {"what": "tuning", **self.head, **machine()})
+
+    def _is_mine(self, row: records.Record) -> bool:
+        """Return whether a record was made by this search, or says what this one leaves out."""
+        told = row.get("key") == self.head["key"] and is_fatal(row)
+        return self.head.items() <= row.items() or told
+
+    def _keep(self, row: records.Record) -> None:
+        if row["what"] in ("tuned", "absent", "refused"):
+            self.ms.setdefault(row["line"], {})[row["arm"]] = row.get("median_ms", inf)
+
+    def has(self, call: Call, part: str = ALL) -> bool:
+        """Return whether there is nothing left to do for a part of a call's configurations."""
+        begun = part == FIRST and (str(call), part) in self.searched
+        return begun or str(call) in self.lost or not self._left(call)
+
+    def _left(self, call: Call) -> list[str]:
+        """Return the arms that have not been timed and may be, the most promising first."""
+        known, every = self.ms.get(str(call), {}), self.every(call)
+        arms = [f"{self.backend}@{index}" for index, one in enumerate(every) if self.may(one)]
+        return [arm for arm in arms if arm not in known]
+
+    def every(self, call: Call) -> tuple[Any, ...]:
+        """Return the configurations of a call, none where the backend does not compute it."""
+        backend, _ = configured(self.backend, call)
+        return tuple(backend.configurations(call)) if backend.supports(call) is None else ()
+
+    def may(self, one: Any) -> bool:
+        """Return whether a configuration is known not to hang."""
+        unproven = self.proven is not None and getattr(one, "unproven", False)
+        return not unproven or one.kernel in (self.proven or ())
+
+    def _best(self, call: Call, ours: bool) -> list[str]:
+        """Return the fastest arm of a call so far, of ours or of the references; none of none."""
+        known = self.ms.get(str(call), {}).items()
+        found = {arm: ms for arm, ms in known if ("@" in arm) == ours and ms < inf}
+        return [min(found, key=lambda arm: found[arm])] if found else []
+
+    def arms(self, call: Call, part: str) -> list[str]:
+        """Return what is timed together: configurations first, then what they are compared with."""
+        left = self._left(call)
+        if part == REST:
+            return [*left, *self._best(call, ours=True), *self._best(call, ours=False)]
+        same = f"torch.{layout_of(call)}"
+        references = [arm for arm in self.place.references if arm != same]
+        return [*(left if part == ALL else left[:FEW]), *references]
+
+    def untimed(self, call: Call, part: str) -> list[Any]:
+        """Return the configurations that `add` would time for the first time."""
+        if self.has(call, part):
+            return []
+        every, left = self.every(call), self._left(call)
+        return [every[_index(arm)] for arm in (left[:FEW] if part == FIRST else left)]
+
+    def add(
+        self, network: str, layer: suite.Layer, call: Call, part: str = ALL
+    ) -> list[records.Record]:
+        """Time a part of a call's configurations; return the records."""
+        if self.has(call, part):
+            return []
+        every, arms = self.every(call), self.arms(call, part)
+        mine = [arm for arm in arms if "@" in arm]
+        about = {"suite": network, "layer": layer.name, "times": layer.times, **self.head}
+        searched = {"what": "searched", "line": str(call), "part": part, **self.head}
+        found = []
+        try:
+            for row in point(self.place, call, arms, droppable=mine):
+                if row["arm"] in mine:
+                    row["configuration"] = describe(every[_index(row["arm"])])
+                row["what"] = {"point": "tuned"}.get(row["what"], row["what"])
+                found.append({**about, **row})
+                records.append(self.out, found[-1])
+                self._keep(row)
+        except RuntimeError as error:
+            if not any(map(is_fatal, records.read(self.out)[0][-1:])):
+                records.append(self.out, {**searched, "lost": str(error)[:300]})
+            raise  # the device is lost; the next run leaves the arm out, or else the call
+        records.append(self.out, searched)
+        self.searched.add((str(call), part))
+        return found
+
+
+def _index(arm: str) -> int:
+    return int(arm.partition("@")[2])
+
+
+def main(
+    name: str,
+    backend: str,
+    passes: str,
+    dtype: str,
+    device: str,
+    batch: int,
+    seconds: float,
+    out: Path | None,
+) -> int:
+    """Search a suite, most weighted layers first; exit status 1 if a result was wrong."""
+    from ..suites.network import place_of
+
+    keys = [options.keys(word, device) for word in options.words(dtype)]
+    chosen = options.chosen(passes, suite.PASSES, "pass")
+    if not is_tunable(backend):
+        raise ConvrefError(message("tune", f"{backend} has no configurations(call)"))
+    out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
+    search = Search(backend, place_of(device, beside=False), out)
+    end, bad = time.monotonic() + seconds, 0
+    for key in keys:
+        for layer in suite.by_weight(suite.load(name)):
+            for pass_ in layer.passes(chosen):
+                if time.monotonic() > end:
+                    print(f"time is up; the same command goes on{os.linesep}{out}")
+                    return int(bad > 0)
+                found = search.add(name, layer, layer.call(pass_, batch, layer.keys(key)))
+                bad += sum(row["what"] == "refused" for row in found)
+                _say(found)
+    print(out)
+    return int(bad > 0)
+
+
+def _say(found: list[records.Record]) -> None:
+    timed = sorted((row["median_ms"], row["arm"], row) for row in found if row["what"] == "tuned")
+    if timed:
+        best, arm, row = timed[0]
+        shown = row.get("configuration", "")
+        print(f"{row['line']:<60} {len(timed)} arms, {arm} {shown} {best:.4g} ms", flush=True)

@@ -1,0 +1,1 @@
+"""What records become: tables, plots, an HTML page and the part of the documentation."""

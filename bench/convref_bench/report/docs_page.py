@@ -1,0 +1,329 @@
+"""What was kept of cards, as the part of docs/performance.md that is measured: tables and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from convref.case import parse
+
+from .. import records
+from ..gpu import refit
+from ..records import Record
+from ..timing.point import PLAIN
+from ..timing.roofline import Roof
+from . import html_page as report
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
+BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to here -->"
+PASSES = ("fprop", "dgrad", "wgrad")
+WORST = 20  # lines that are listed where the reference was faster
+NOTHING = "not measured"
+Rows = list[Record]
+Lines = list[str]
+
+
+class Card(NamedTuple):
+    """What was kept of a card.
+
+    Parameters
+    ----------
+    name : str
+    rows : list of dict
+    best : list of dict
+        The fastest record of ours for each line, with what it was compared with in that run.
+    """
+
+    name: str
+    rows: Rows
+    best: Rows
+
+    def of(self, what: str) -> Rows:
+        """Return the records of a kind."""
+        return [row for row in self.rows if row.get("what") == what]
+
+
+def read(path: Path) -> Card:
+    """Return the card of a file that `keep` wrote."""
+    rows, _ = records.read(path)
+    names = [row["card"] for row in rows if "card" in row]
+    return Card(names[-1] if names else path.stem, rows, _best(rows))
+
+
+def _best(rows: Rows) -> Rows:
+    found: dict[str, Record] = {}
+    for row in rows:
+        ours = row["arm"].partition("@")[0] not in ("auto", "flaggems") if "arm" in row else False
+        if ours and "ratio" in row and row.get("against") in PLAIN:
+            least = found.get(row["line"], row)
+            found[row["line"]] = min(row, least, key=lambda one: one["median_ms"])
+    return list(found.values())
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Lines:
+    """Return a table, nothing without rows.
+
+    >>> table(["a", "b"], [[1, "x"]])
+    ['| a | b |', '|---|---|', '| 1 | x |', '']
+    """
+    if not rows:
+        return []
+    made = [f"| {' | '.join(map(str, row))} |" for row in (columns, *rows)]
+    return [made[0], "|" + "---|" * len(columns), *made[1:], ""]
+
+
+def mean(rows: Rows) -> float:
+    """Return the geometric mean of ratios, weighted by how often a network has the layer."""
+    weights = [(log(row["ratio"]), row.get("times", 1)) for row in rows]
+    return exp(sum(value * n for value, n in weights) / sum(n for _, n in weights))
+
+
+def _cell(row: Record | None) -> str:
+    if row is None:
+        return ""
+    shown = f"{row['ratio']:.2f}"
+    return {"faster": f"**{shown}**", "slower": shown}.get(row["verdict"], f"{shown} ?")
+
+
+def _machine(card: Card) -> Lines:
+    told = card.of("machine")[-1:]
+    lines = [
+        f"{row['date']}: Python {row['python']}, torch {row['torch']}, cuDNN {row['cudnn']}, "
+        f"Triton {row['triton']}, {row['sms']} multiprocessors." for row in told
+    ]  # fmt: skip
+    for peaks in card.of("peaks")[-1:]:
+        rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in peaks["flops"].items())
+        lines.append(f"Peaks, TFLOP/s: {rates}; a copy moves {peaks['bytes_s'] / 1e12:.3g} TB/s.")
+    return [*lines, ""] if lines else []
+
+
+def _right(card: Card) -> Lines:
+    rows: list[list[Any]] = []
+    for row in card.of("properties"):
+        bad = len(row["findings"])
+        rows.append(
+            [f"property list, {row['backend']} {row['chunk']}", sum(row["counts"].values()), bad]
+        )
+    rows += [[row["file"], "", len(row["failed"])] for row in card.of("marked-file")]
+    refused = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
+    lines = table(["held to the oracle", "checks", "wrong"], rows)
+    told = [f"{len(refused)} timed results were wrong, and are not counted."] if refused else []
+    return [*lines, *told, ""] if lines or told else []
+
+
+def _networks(card: Card) -> Lines:
+    keys = dict.fromkeys((row["suite"], *report.kind(row["line"])) for row in card.best)
+    rows = []
+    for suite, pass_, kind in sorted(keys):
+        mine = [
+            row for row in card.best
+            if (row["suite"], *report.kind(row["line"])) == (suite, pass_, kind)
+        ]  # fmt: skip
+        says = [row["verdict"] for row in mine]
+        counts = [says.count(word) for word in ("faster", "slower", "ambiguous")]
+        rows.append([suite, pass_, kind, f"{mean(mine):.2f}", *counts])
+    lines = table(["network", "pass", "type", "mean", "faster", "slower", "open"], rows)
+    note = "Time of cuDNN over that of our fastest kernel, in one run; above 1 ours is faster."
+    return [note, "", *lines] if lines else []
+
+
+def _layers(card: Card) -> Lines:
+    found: Lines = []
+    for suite in sorted({row["suite"] for row in card.best}):
+        layers: dict[tuple[str, str], dict[str, Record]] = {}
+        for row in card.best:
+            pass_, kind = report.kind(row["line"])
+            if row["suite"] == suite and kind == "bf16":
+                layers.setdefault((row["layer"], row["times"]), {})[pass_] = row
+        rows = [
+            [name, times, *(_cell(passes.get(one)) for one in PASSES), _kernels(passes)]
+            for (name, times), passes in layers.items()
+        ]
+        lines = table([f"{suite}, bf16", "times", *PASSES, "our kernels"], rows)
+        found += lines
+    note = "Bold where ours is faster beyond the spread of both, with `?` where neither is."
+    return [note, "", *found] if found else []
+
+
+def _kernels(passes: dict[str, Record]) -> str:
+    names = (_name(passes[one]) for one in PASSES if one in passes)
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+
+
+def _name(row: Record) -> str:
+    made = row.get("configuration")
+    return made["kernel"] if isinstance(made, dict) and "kernel" in made else row["arm"]
+
+
+def _losses(card: Card) -> Lines:
+    slower = [row for row in card.best if row["verdict"] == "slower"]
+    lost = sorted(slower, key=lambda row: row["ratio"])[:WORST]
+    names = {
+        (row["line"], row["arm"]): row["kernels"] for row in card.of("kernels") if "kernels" in row
+    }
+    rows = []
+    for row in lost:
+        theirs = names.get((row["line"], row["against"]), [])
+        shown = f"`{theirs[0][:60]}`" if theirs else row["against"]
+        tile = row.get("configuration", {}).get("tile", "")
+        size = "x".join(map(str, tile[:3])) if tile else ""
+        rows.append(
+            [f"`{row['line'].partition(':dt=')[0]}`", f"{row['ratio']:.2f}",
+             f"{_name(row)} {size}", shown, *_reason(row, card)]
+        )  # fmt: skip
+    columns = ["line", "ratio", "ours", "theirs", "of the roof", "ours waits for"]
+    lines = table(columns, rows)
+    note = (
+        f"Where cuDNN was faster, the {WORST} worst of {len(slower)}. What ours waits for is the "
+    )
+    note += "longest term of the estimate of time, not a profile."
+    return [note, "", *lines] if lines else []
+
+
+def _reason(row: Record, card: Card) -> tuple[str, str]:
+    """Return (share of the roof, what the estimate says a kernel waits for), empty if unknown."""
+    call, roof = parse(row["line"]).call, _roof(card)
+    share = f"{roof.seconds(call, cold=True) / row['median_ms'] * 1e3:.0%}" if roof else ""
+    try:
+        from ..gpu.fit import timed
+    except ImportError:
+        return share, ""
+    made = timed([row | {"what": "tuned"}])
+    if not made:
+        return share, ""
+    from convref_triton.plan.cost import longest
+
+    return share, longest(made[0].work, made[0].moved)
+
+
+def _roof(card: Card) -> Roof | None:
+    peaks = card.of("peaks")
+    return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
+
+
+def _fused(card: Card) -> Lines:
+    timed = report.latest([row for row in card.rows if "median_ms" in row])
+    rows = [
+        [arm, against, kind, f"{value:.2f}", count]
+        for arm, against, _, kind, value, count in report.means(timed)
+        if "+" in arm
+    ]
+    return table(["fused", "against", "type", "mean", "lines"], rows)
+
+
+def _accumulated(card: Card) -> Lines:
+    rows = [
+        [row["by"], row["dtype"], row["n"], f"{row['mean']:.3g}", f"{row['worst']:.3g}"]
+        for row in card.of("accumulator") if "mean" in row
+    ]  # fmt: skip
+    return table(["sums by", "type", "terms", "mean error over u S", "worst"], rows)
+
+
+def _flat(card: Card) -> Lines:
+    rows = [[*row[:3], f"{row[3]} of {row[4]}"] for row in report.flat_loop(card.rows)]
+    return table(["flat loop", "warps", "stages", "wrong problems"], rows)
+
+
+def _training(card: Card) -> Lines:
+    rows = [
+        [f"{row['network']} {row['size']}", row["batch"], row["arm"], f"{row['images_s']:.0f}",
+         f"{row['ratio']:.2f}"]
+        for row in card.of("training") if "images_s" in row
+    ]  # fmt: skip
+    return table(["training", "batch", "arm", "images a second", "of torch.nn"], rows)
+
+
+def _regret(card: Card) -> Lines:
+    found = refit.regrets(refit.matrix(card.of("tuned")))
+    rows = [[one.network, one.lines, f"{one.mean:.3f}", f"{one.worst:.2f}"] for one in found]
+    few = len(rows) < 2
+    return (
+        [] if few else table(["heuristics refitted without", "lines", "time / best", "worst"], rows)
+    )
+
+
+def _estimate(card: Card) -> Lines:
+    try:
+        from ..gpu import fit
+
+        found = fit.timed(card.of("tuned"))
+    except ImportError:
+        return []
+    if not found:
+        return []
+    sms = next((row["sms"] for row in card.rows if "sms" in row), 0)
+    rates = fit.rates_of(card.rows)
+    told = {"as estimated": rates, "fitted": fit.fitted(found, sms, rates)}
+    rows = []
+    for name, tried in told.items():
+        lost = fit.loss(found, sms, tried)
+        rows.append([name, lost.lines, f"{lost.first:.3f}", f"{lost.few:.3f}", f"{lost.worst:.2f}"])
+    columns = ["rates", "lines", "first / best", f"best of {fit.FEW} / best", "worst first"]
+    return table(columns, rows)
+
+
+# What is told of a card, in this order; the word stands in the list of what is not measured.
+PARTS: dict[str, Callable[[Card], Lines]] = {
+    "kernels held to the oracle on a card": _right,
+    "our kernels against cuDNN, by network": _networks,
+    "by layer": _layers,
+    "where cuDNN was faster, and why": _losses,
+    "fused epilogues against cuDNN's": _fused,
+    "training steps": _training,
+    "truncation of tensor-core sums": _accumulated,
+    "flat loop, 4 and 8 warps": _flat,
+    "what the order of the estimate loses": _estimate,
+    "regret of the heuristics": _regret,
+}
+
+
+def section(card: Card, figures: Path) -> Lines:
+    """Return what there is of a card; its plots are drawn into `figures`."""
+    lines = [f"### {card.name}", "", *_machine(card), *_plots(card, figures)]
+    missing = []
+    for name, part in PARTS.items():
+        found = part(card)
+        lines += [f"#### {name[0].upper()}{name[1:]}", "", *found] if found else []
+        missing += [] if found else [name]
+    return [*lines, f"Not measured on this card: {'; '.join(missing)}.", ""] if missing else lines
+
+
+def _plots(card: Card, figures: Path) -> Lines:
+    """Draw each line's fastest kernel of ours beside the reference of that run."""
+    theirs = [
+        {"line": row["line"], "arm": row["against"], "median_ms": row["ratio"] * row["median_ms"]}
+        for row in card.best
+    ]
+    ours = [row | {"arm": "ours"} for row in card.best]
+    named = [row | {"arm": row["suite"]} for row in card.best]
+    slug, lines = card.name.lower().replace(" ", "_"), []
+    roofline, ratios = (figures / f"{slug}_{kind}.png" for kind in ("roofline", "ratios"))
+    if report.roofline_plot([*ours, *theirs], _roof(card), roofline):
+        lines += [f"![Rates over intensity on {card.name}](figures/{roofline.name})", ""]
+    if report.ratios_plot([*named, *theirs], ratios):
+        lines += [f"![cuDNN's time over ours on {card.name}](figures/{ratios.name})", ""]
+    return lines
+
+
+def written(cards: Sequence[Card], figures: Path) -> Lines:
+    """Return all that stands between BEGIN and END."""
+    if not cards:
+        return table(["what", "number"], [[name, NOTHING] for name in PARTS])
+    return [line for card in cards for line in section(card, figures)]
+
+
+def main(folder: Path, page: Path = PAGE) -> int:
+    """Write what `folder` has of cards into a page; exit status 2 if it has no place for that."""
+    text = page.read_text("utf-8")
+    before, begun, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not (begun and ended):
+        print(f"{page.name} has no line {BEGIN} before a line {END}")
+        return 2
+    cards = [read(path) for path in sorted(folder.glob("*.jsonl"))]
+    lines = written(cards, page.parent / "figures")
+    page.write_text("\n".join([f"{before}{BEGIN}", "", *lines, f"{END}{after}"]), "utf-8")
+    print(f"{page.name}: {', '.join(card.name for card in cards) or NOTHING}")
+    return 0

@@ -1,0 +1,166 @@
+"""Suites: the layers of real networks as data files, one problem line a layer.
+
+    conv:nNc64k64_i56x56_f3x3_p1:bias=0  *3  layer1.0.conv2
+
+The line is convref's own with the letter N for the batch, or N*49 for so many each (the positions
+that a layer norm sees one by one); then how often the layer occurs, then the name of its first
+occurrence. `#` begins a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import prod
+
+from convref.case import Call, parse, parse_problem
+from convref.errors import ConvrefError, message, shorten
+from convref.ops import Problem
+
+# Passes of a convolution, one result each; other ops are timed forward and, in one, backward.
+CONV = ("fprop", "dgrad", "wgrad")
+OTHERS = ("fprop", "backward")
+PASSES = tuple(dict.fromkeys(CONV + OTHERS))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One line of a suite.
+
+    Parameters
+    ----------
+    template : str
+        A problem line with N for the batch.
+    times : int
+        How often the network has a layer of this shape.
+    name : str
+        Its first occurrence.
+    """
+
+    template: str
+    times: int
+    name: str
+
+    @property
+    def op(self) -> str:
+        """Return the op of the line."""
+        return self.template.partition(":")[0]
+
+    def passes(self, chosen: Sequence[str] = PASSES) -> list[str]:
+        """Return those of the chosen passes that its op is timed in.
+
+        >>> Layer("max_pool:nNc1_i4_f2", 1, "").passes(("fprop", "dgrad", "backward"))
+        ['fprop', 'backward']
+        """
+        return [one for one in (CONV if self.op == "conv" else OTHERS) if one in chosen]
+
+    def line(self, batch: int) -> str:
+        """Return the problem line at a batch.
+
+        >>> Layer("conv:nNc1k1_i3_f1", 1, "").line(8)
+        'conv:n8c1k1_i3_f1'
+        >>> Layer("layer_norm:nN*49c2_i1", 1, "").line(2)
+        'layer_norm:n98c2_i1'
+        """
+        return re.sub(r":nN(?:\*(\d+))?", lambda m: f":n{batch * int(m[1] or 1)}", self.template)
+
+    def problem(self, batch: int) -> Problem:
+        """Return the problem at a batch."""
+        return parse_problem(self.line(batch))
+
+    def keys(self, keys: str) -> str:
+        """Return the keys of a line, ``mem=nhwc`` left out where the rank has other axes.
+
+        >>> Layer("conv:nNc1k1_i3_f1", 1, "").keys("dt=bf16:mem=nhwc:dev=cuda")
+        'dt=bf16:dev=cuda'
+        """
+        if self.problem(1).rank == 2:  # the others have no order of that name
+            return keys
+        return ":".join(key for key in keys.split(":") if key != "mem=nhwc")
+
+    def call(self, pass_: str, batch: int, keys: str = "") -> Call:
+        """Return the call of a pass; `keys` are those of the line, like ``dt=bf16:mem=nhwc``."""
+        op, _, shape = self.line(batch).partition(":")
+        return parse(":".join(filter(None, (f"{op}.{pass_}", shape, keys)))).call
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the suites there are."""
+    found = (item.name for item in files(__package__).iterdir())
+    return tuple(sorted(name.removesuffix(".txt") for name in found if name.endswith(".txt")))
+
+
+@cache
+def load(name: str, ops: tuple[str, ...] = ("conv",)) -> tuple[Layer, ...]:
+    """Return the layers of a suite in the order of the network, those of some ops.
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such suite, or a line is wrong; the text names file and line.
+
+    Examples
+    --------
+    >>> layers = load("resnet50")
+    >>> len(layers), sum(layer.times for layer in layers)
+    (23, 53)
+    """
+    if name not in names():
+        what = f"{shorten(repr(name))} is unknown, needs {', '.join(names())}"
+        raise ConvrefError(message("suite", what))
+    text = files(__package__).joinpath(f"{name}.txt").read_text("utf-8")
+    return tuple(layer for layer in read(text, name) if layer.op in ops)
+
+
+def read(text: str, where: str) -> tuple[Layer, ...]:
+    """Return the layers written in `text`; `where` names it in messages."""
+    layers: dict[str, Layer] = {}
+    for number, row in enumerate(text.splitlines(), 1):
+        if not row.strip() or row.startswith("#"):
+            continue
+        here = f"suite {where}, line {number}"
+        match = re.fullmatch(r"(\w+:nN\S+) +\*([1-9]\d*) +(\S.*?) *", row)
+        if not match:
+            raise ConvrefError(message(here, f"{shorten(row)!r} needs LINE *TIMES NAME"))
+        layer = Layer(match[1], int(match[2]), match[3])
+        try:
+            layer.problem(1)
+        except ConvrefError as error:
+            raise ConvrefError(message(here, str(error))) from None
+        if layer.template in layers:
+            raise ConvrefError(message(here, f"repeats {layers[layer.template].name}"))
+        layers[layer.template] = layer
+    return tuple(layers.values())
+
+
+# Operations and bytes a second of an H100, about: which layers cost most is no close call.
+FLOP_S, BYTES_S = 8e14, 3e12
+
+
+def by_weight(layers: tuple[Layer, ...], batch: int = 1) -> list[Layer]:
+    """Return the layers, those on which the network spends most time at the roof first.
+
+    >>> wide, depthwise = "conv:nNc64k64_i56x56_f1x1", "conv:nNc96k96g96_i56x56_f7x7_p3"
+    >>> order = by_weight((Layer(wide, 1, "wide"), Layer(depthwise, 1, "depthwise")))
+    >>> [layer.name for layer in order]  # of the fewer operations, for more bytes
+    ['depthwise', 'wide']
+    """
+
+    def weight(layer: Layer) -> float:
+        call = layer.call("fprop", batch, "dt=bf16")
+        return layer.times * max(call.flop() / FLOP_S, call.bytes_moved() / BYTES_S)
+
+    return sorted(layers, key=lambda layer: -weight(layer))
+
+
+def parameters(layers: tuple[Layer, ...]) -> int:
+    """Return weights and biases of convolutions; one without bias has a norm of two."""
+    count = 0
+    for layer in layers:
+        problem = layer.problem(1)
+        count += layer.times * (prod(problem.shape("w")) + problem.k * (1 if problem.bias else 2))
+    return count

@@ -1,0 +1,1 @@
+"""How a call is timed: clocks, samples in turns, verdicts; and programs that time a CPU."""

@@ -1,0 +1,158 @@
+"""The Mojo kernels against torch on the CPU, layer by layer: MKL in float64, else oneDNN.
+
+    python -m convref_bench.timing.mojo_speed [--threads 1,2]
+
+Batch 1, channels last. Results are judged, then both take turns; a ratio is torch's fastest time
+over ours. With one thread that is time which the thread had of its processor, since neighbours take
+none of it; with more it is wall time, and only a quiet machine gives it a meaning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+
+from convref import dispatch
+from convref.case import parse
+
+from .. import options, records
+from ..records import Record
+from ..suites import network, suite
+from .cpu import SPIN_S, Cpu, machine, threads
+from .measure import Stop, Work
+
+ARMS = ("mojo", "torch")
+RUNS = (
+    *(("resnet50", "fp32"), ("yolo11n", "fp32"), ("resnet50", "fp64")),
+    *(("resnet50", "bf16"), ("yolo11n", "bf16")),
+)
+SIZE = 512
+STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
+
+
+class OneThread(Cpu):
+    """The processor, by the time that this thread has of it."""
+
+    def sample(self, work: Work, calls: int, cold: bool) -> float:
+        """Return the seconds one of `calls` calls took."""
+        assert not cold
+        start = time.thread_time()
+        for _ in range(calls):
+            work()
+        return (time.thread_time() - start) / calls
+
+
+def place(count: int, stop: Stop = STOP) -> network.CpuPlace:
+    """Return where `count` threads are timed."""
+    found = network.CpuPlace(stop, 0.0 if count == 1 else SPIN_S)
+    if count == 1:
+        found.device = OneThread(0.0)
+    return found
+
+
+def layers(name: str, dtype: str, where: network.CpuPlace) -> Iterator[tuple[str, list[Record]]]:
+    """Yield each layer of a suite with the records of its passes and arms."""
+    keys = [options.keys(dtype, "cpu-nhwc")]
+    for layer in suite.load(name):
+        yield layer.template, list(network.rows([layer], ARMS, where, suite.CONV, keys))
+
+
+def ratios(rows: Iterable[Record]) -> Iterator[tuple[str, float]]:
+    """Yield each line and torch's fastest time over ours; those that one cannot do are left out.
+
+    >>> line = "conv.fprop:n1c1k1_i3_f1"
+    >>> rows = [{"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0))]
+    >>> list(ratios(rows))
+    [('conv.fprop:n1c1k1_i3_f1', 1.5)]
+    """
+    times: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if "low_ms" in row:
+            times.setdefault(row["line"], {})[row["arm"]] = row["low_ms"]
+    for line, of in times.items():
+        if len(of) == len(ARMS):
+            yield line, of["torch"] / of["mojo"]
+
+
+def shares(rows: Iterable[Record], arm: str, rate: float) -> Iterator[tuple[str, float]]:
+    """Yield each line and the operations a second of an arm, over `rate`."""
+    for row in rows:
+        if row["arm"] == arm and "low_ms" in row:
+            yield row["line"], parse(row["line"]).call.flop() / (row["low_ms"] / 1e3) / rate
+
+
+def means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the geometric mean by pass of what lines have.
+
+    >>> means([("conv.dgrad:n1c1k1_i3_f1", 2.0), ("conv.dgrad:n1c1k1_i4_f1", 8.0)])
+    {'dgrad': 4.0}
+    """
+    logs: dict[str, list[float]] = {}
+    for line, value in values:
+        logs.setdefault(line.partition(":")[0].partition(".")[2], []).append(log(value))
+    return {pass_: round(exp(sum(found) / len(found)), 6) for pass_, found in logs.items()}
+
+
+def product_rate(dtype: str, device: Cpu) -> float:
+    """Return the flop/s of torch's product of square matrices: what dense layers may hope for."""
+    import torch
+
+    kinds = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
+    a = torch.ones(SIZE, SIZE, dtype=kinds[dtype])
+    return 2 * SIZE**3 / min(device.sample(lambda: a @ a, 1, False) for _ in range(5))
+
+
+def run(name: str, dtype: str, count: int, out: Path | None = None, stop: Stop = STOP) -> int:
+    """Print a row a layer and the geometric means, each layer once; return how many are refused."""
+    found: list[Record] = []
+    rate = 0.0
+    _print(f"{name} {dtype}, threads {count}: torch / mojo", dict(zip(suite.CONV, suite.CONV)))
+    if out:
+        records.append(out, machine(count))
+    with threads(count), dispatch.load("mojo").threads(count):  # type: ignore[attr-defined]
+        where = place(count, stop)
+        for template, rows in layers(name, dtype, where):
+            found += rows
+            rate = max(rate, product_rate(dtype, where.device))
+            _print(f"  {template}", means(ratios(rows)))
+            for row in rows:
+                if out:
+                    records.append(out, {**row, "suite": name})
+                if row["what"] != "point":
+                    print(f"    {row['arm']} {row['what']}: {row['why']}")
+    _print("  geometric mean", means(ratios(found)))
+    for arm in ARMS:
+        text = f"  {arm}, of torch's {SIZE}x{SIZE} product at {rate / 1e9:.0f} GF/s"
+        _print(text, means(shares(found, arm, rate)))
+    return sum(row["what"] != "point" for row in found)
+
+
+def _print(text: str, cells: Mapping[str, float | str]) -> None:
+    words = (cells.get(pass_, "-") for pass_ in suite.CONV)
+    row = "".join(f"{word:>7}" if isinstance(word, str) else f"{word:7.2f}" for word in words)
+    print(f"{text:48}{row}", flush=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Time the suites with each number of threads; status 1 if a result was refused."""
+    parser = argparse.ArgumentParser(prog="convref_bench.timing.mojo_speed")
+    parser.add_argument("--threads", default="1,2", help="how many, one run each")
+    parser.add_argument("--suite", default="resnet50,yolo11n")
+    parser.add_argument("--dtype", default="fp32,fp64")
+    parser.add_argument("--out", type=Path, help="a file to which records are appended")
+    args = parser.parse_args(words)
+    chosen = [
+        one for one in RUNS if one[0] in args.suite.split(",") and one[1] in args.dtype.split(",")
+    ]
+    if not chosen:
+        parser.error(f"no suite {args.suite} in {args.dtype}")
+    counts = [int(word) for word in args.threads.split(",")]
+    return int(sum(run(*one, count, args.out) for count in counts for one in chosen) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

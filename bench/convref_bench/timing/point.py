@@ -1,0 +1,152 @@
+"""One point: a call on several arms at one place, judged first, then timed in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from convref import dispatch
+from convref.case import Call
+from convref.errors import ConvrefError, message
+
+from ..records import Record
+from .measure import Device, Stop, Timing, Work, measure, verdict
+from .roofline import Roof, RoofError
+
+TOGETHER = 4  # arms for which a place's limit of time is meant; more get more
+
+
+@dataclass
+class Prepared:
+    """What can be timed, and what became of the rest.
+
+    Parameters
+    ----------
+    works : dict of str to callable
+        By arm; its result was judged.
+    facts : dict of str to dict
+        By arm, what its record says beside the times.
+    absent, refused : dict of str to str
+        By arm, why it cannot do this call, and what was wrong with its result.
+    """
+
+    works: dict[str, Work] = field(default_factory=dict)
+    facts: dict[str, Record] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class Place(Protocol):
+    """Where arms are timed: a processor, how operands get there, and how results are judged."""
+
+    device: Device
+    stop: Stop
+    cold: bool
+    references: tuple[str, ...]  # arms that a tuner times beside its own
+
+    def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
+        """Return the arms of `names` ready to be timed on one set of operands."""
+
+    def more(self, name: str) -> Record:
+        """Return what is measured beside the main time of an arm that was prepared last."""
+
+
+def point(
+    place: Place,
+    call: Call,
+    names: Sequence[str],
+    roof: Roof | None = None,
+    droppable: Collection[str] = (),
+) -> Iterator[Record]:
+    """Yield a record per arm: "point", "absent" or "refused".
+
+    Parameters
+    ----------
+    place : Place
+    call : Call
+    names : sequence of str
+        Arms.
+    roof : Roof, optional
+        A time above it is refused.
+    droppable : collection of str, optional
+        Arms that the place's `stop` may drop.
+    """
+    ready = place.prepare(call, names)
+    for what, reasons in (("absent", ready.absent), ("refused", ready.refused)):
+        for name, why in reasons.items():
+            yield {"what": what, "line": str(call), "arm": name, "why": why[:300]}
+    if not ready.works:
+        return
+    many = max(1.0, len(ready.works) / TOGETHER)
+    stop = replace(place.stop, timeout_s=many * place.stop.timeout_s)
+    found = measure(ready.works, place.device, stop, cold=place.cold, droppable=droppable)
+    for name, timing in found.items():
+        row = {"line": str(call), "arm": name, **ready.facts.get(name, {}), **place.more(name)}
+        if (other := against(name, found)) is not None:
+            ratio = found[other].median_ms / timing.median_ms if timing.median_ms else 0.0
+            row |= {"against": other, "ratio": ratio, "verdict": verdict(timing, found[other])}
+        try:
+            if roof is not None:
+                cold = bool(row.get("cold", place.cold))
+                row["roof"] = roof.fraction(call, timing.low_ms / 1e3, cold=cold)
+        except RoofError as error:
+            yield {"what": "refused", "why": str(error), **row}
+            continue
+        yield {"what": "point", **row, **timing.record()}
+
+
+def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
+    """Return the backend that an arm names, and options of its `run`.
+
+    "triton@3" is triton with the fourth configuration that it offers for the call, and "auto" the
+    backend that `convref` itself takes for torch tensors.
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such backend or configuration.
+    """
+    base, at, index = name.partition("@")
+    if name == "auto":
+        return dispatch.plan(call, kind="torch").backend, {}
+    backend = dispatch.load(base)
+    if not at:
+        return backend, {}
+    offered = tuple(backend.configurations(call))  # type: ignore[attr-defined]
+    if not (index.isdecimal() and int(index) < len(offered)):
+        raise ConvrefError(message("bench", f"{name}: {base} offers {len(offered)} configurations"))
+    return backend, {"configuration": offered[int(index)]}
+
+
+def layout_of(call: Call) -> str:
+    """Return "nhwc" or "nchw": how the operands of a line lie."""
+    return "nhwc" if any(spec.order for spec in call.specs) else "nchw"
+
+
+# An arm "NAME+EPILOGUE" is fused; what eager operations do one by one is a reference of nobody.
+PLAIN = ("torch", "torch.nchw", "torch.nhwc")
+FUSED = ("cudnn", "compile")
+
+
+def against(name: str, found: Mapping[str, Timing]) -> str | None:
+    """Return the arm that `name` is compared with: the fastest reference of its own kind.
+
+    Where no arm is a reference, the last one that fuses nothing is.
+
+    >>> quick, slow = (Timing(t, t, t, 9, 1, 0.0) for t in (1.0, 2.0))
+    >>> found = {"triton": quick, "torch": slow, "torch.nchw": quick, "eager+relu": slow}
+    >>> against("triton", found), against("torch", found), against("eager+relu", found)
+    ('torch.nchw', None, None)
+    """
+    _, plus, epilogue = name.partition("+")
+    there = [one for one in found if one in _references(epilogue)]
+    if not plus and not there:
+        there = [one for one in found if "+" not in one][-1:]
+    if name in there or not there:
+        return None
+    return min(there, key=lambda one: found[one].median_ms)
+
+
+def _references(epilogue: str) -> tuple[str, ...]:
+    return tuple(f"{one}+{epilogue}" for one in FUSED) if epilogue else PLAIN

@@ -1,0 +1,147 @@
+"""Training steps of YOLO11n, images a second.
+
+The network is that of docs/examples, in torch.nn and after `convert`. Each arm first takes a step
+on small images in which every call of convref's is judged; one that is wrong is not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import records
+from .measure import Device, Stop, measure
+
+NETWORK = Path(__file__).resolve().parents[3] / "docs" / "examples" / "yolo11n.py"
+PLAIN = "torch.nn"  # the arm that is not converted; the others are backends
+JUDGED = 64  # height and width of the images on which an arm is judged
+STOP = Stop(samples=8, noise=0.01, timeout_s=20.0, turn=2)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all arms train on: images (batch, 3, size, size) of a number type on a device."""
+
+    where: str
+    dtype: torch.dtype
+    size: int
+    batch: int
+
+    def images(self, size: int) -> torch.Tensor:
+        """Return images of a height and width, channels last."""
+        made = torch.randn(self.batch, 3, size, size, device=self.where, dtype=self.dtype)
+        return made.contiguous(memory_format=torch.channels_last)
+
+
+def network() -> Any:
+    """Return the model class, None where the examples are not beside the package."""
+    if not NETWORK.exists():
+        return None
+    spec = importlib.util.spec_from_file_location("yolo11n", NETWORK)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.YOLO11n
+
+
+class Training:
+    """One arm: a copy of the model and its optimizer; calling it takes a step."""
+
+    def __init__(self, model: torch.nn.Module, arm: str, images: torch.Tensor) -> None:
+        from convref.integrations.torch import convert
+
+        self.model, self.images = deepcopy(model), images
+        if arm != PLAIN:
+            convert(self.model, arm)
+        self.descent = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+
+    def __call__(self) -> None:
+        """Take a step."""
+        self.descent.zero_grad()
+        outputs = self.model(self.images)
+        torch.stack([y.float().square().mean() for y in outputs]).sum().backward()
+        self.descent.step()
+
+
+def refused(model: torch.nn.Module, arm: str, setting: Setting) -> str:
+    """Return what the judge has against a step of an arm, an empty text if nothing."""
+    from convref.integrations.torch.recording import Calls
+
+    if arm == PLAIN:
+        return ""
+    with Calls() as calls:
+        Training(model, arm, setting.images(JUDGED))()
+    kinds = {str(one.call): one for one in calls.seen}
+    verdicts = ((line, one.verdict()) for line, one in kinds.items())
+    return next((f"{line}: {found.reason}" for line, found in verdicts if not found), "")
+
+
+def rows(
+    device: Device, setting: Setting, arms: Sequence[str], stop: Stop = STOP
+) -> Iterator[records.Record]:
+    """Yield a record for each arm: images a second, or why it is refused or absent."""
+    torch.manual_seed(0)
+    model = network()().to(setting.where, setting.dtype, memory_format=torch.channels_last)
+    told = {"network": "yolo11n", "size": setting.size, "batch": setting.batch}
+    told["dtype"] = str(setting.dtype).removeprefix("torch.")
+    ready = {}
+    for arm in (PLAIN, *arms):
+        try:
+            if reason := refused(model, arm, setting):
+                yield {"what": "training", **told, "arm": arm, "refused": reason}
+                continue
+        except (RuntimeError, ValueError) as error:  # NotImplementedError is a RuntimeError
+            yield {"what": "training", **told, "arm": arm, "absent": str(error)[:300]}
+            continue
+        ready[arm] = Training(model, arm, setting.images(setting.size))
+    timings = measure(ready, device, stop)
+    for arm, took in timings.items():
+        rate = setting.batch / took.median_ms * 1e3
+        ratio = timings[PLAIN].median_ms / took.median_ms
+        more = {"images_s": rate, "ratio": ratio, **took.record()}
+        yield {"what": "training", **told, "arm": arm, **more}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Time the arms and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--size", type=int, default=160)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--backend", default="auto", help="arms beside torch.nn, with commas")
+    parser.add_argument("--out", type=Path, help="file to which records are appended")
+    given = parser.parse_args(argv)
+    setting = Setting(given.device, getattr(torch, given.dtype), given.size, given.batch)
+    for row in rows(device_of(given.device), setting, given.backend.split(",")):
+        if given.out is not None:
+            records.append(given.out, row)
+        if "images_s" in row:
+            print(
+                f"{row['arm']:<10} {row['images_s']:9.2f} images/s, {row['ratio']:.3f} of {PLAIN}"
+            )
+        else:
+            print(f"{row['arm']:<10} {row.get('refused') or row.get('absent')}")
+
+
+def device_of(where: str) -> Device:
+    """Return what measures on a device."""
+    if where == "cpu":
+        from .cpu import Cpu
+
+        return Cpu()
+    from ..gpu.cuda import Cuda
+
+    return Cuda()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Chunks that are prepared ahead: in order, beside what is done with those before."""
+
+import time
+from threading import Event
+
+import pytest
+
+from convref_bench.gpu.ahead import ahead
+
+
+def test_a_chunk_is_prepared_before_its_items_come_and_while_others_are_used():
+    prepared, second = [], Event()
+
+    def prepare(chunk):
+        time.sleep(0.02)  # who does not wait is earlier
+        prepared.append(chunk)
+        if len(prepared) == 2:
+            second.set()
+
+    used = []
+    for item in ahead(range(7), prepare, 2):
+        assert any(item in chunk for chunk in prepared)
+        if item == 0:
+            assert second.wait(20)  # it goes on though the first chunk is still in use
+        used.append(item)
+    assert used == list(range(7))
+    assert [list(chunk) for chunk in prepared] == [[0, 1], [2, 3, 4, 5], [6]]
+
+
+def test_what_cannot_be_prepared_comes_nevertheless_and_says_so(capsys):
+    def fails(chunk):
+        raise RuntimeError(f"no {list(chunk)}")
+
+    assert list(ahead([1, 2, 3], fails, 2)) == [1, 2, 3]
+    said = capsys.readouterr().out
+    assert "RuntimeError: no [1, 2]" in said
+    assert "RuntimeError: no [3]" in said
+
+
+def test_nothing_is_prepared_for_who_has_left():
+    prepared, go_on = [], Event()
+
+    def prepare(chunk):
+        prepared.append(chunk)
+        if len(prepared) == 2:
+            assert go_on.wait(20)
+
+    given = ahead(range(60), prepare, 1)
+    assert next(given) == 0
+    given.close()
+    go_on.set()
+    time.sleep(0.2)  # in which a thread that nobody stopped would have done all of it
+    assert len(prepared) <= 3  # what had begun when it ended
+
+
+def test_no_items_are_no_chunks():
+    assert list(ahead([], pytest.fail, 4)) == []

@@ -1,0 +1,256 @@
+"""Probes of the compiler and the card, and the property list: rehearsed without a card."""
+
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from convref import dispatch  # noqa: E402
+from convref.case import parse  # noqa: E402
+from convref_bench.gpu import accumulate, flat_loop, properties, sanitize, steps  # noqa: E402
+
+
+def nearest(a, b, dtype):
+    return torch.mm(a.float(), b.float())
+
+
+def truncating(a, b, dtype):
+    """Every 64 terms the sum is cut to 24 bits, towards zero."""
+    acc = torch.zeros(a.shape[0], b.shape[1])
+    for start in range(0, a.shape[1], 64):
+        part = a[:, start : start + 64].double() @ b[start : start + 64].double()
+        exact = acc.double() + part
+        near = exact.float()
+        down = torch.nextafter(near, torch.zeros_like(near))
+        acc = torch.where(near.double() > exact, down, near)
+    return acc
+
+
+def test_truncation_shows_as_a_mean_that_falls_with_n(monkeypatch):
+    monkeypatch.setattr(accumulate, "SIZE", 16)
+    ways = {"near": nearest, "cut": truncating}
+    rows = {(r["by"], r["dtype"], r["n"]): r for r in accumulate.rows((512, 4608), ways, "cpu")}
+    assert len(rows) == 2 * 3 * 2
+    for dtype in accumulate.DTYPES:
+        assert rows["cut", dtype, 4608]["mean"] < 3 * rows["cut", dtype, 512]["mean"] < -3
+        assert abs(rows["near", dtype, 4608]["mean"]) < -rows["cut", dtype, 4608]["mean"] / 3
+        assert rows["cut", dtype, 512]["worst"] > 0
+
+
+def test_a_product_that_cannot_be_made_is_absent(monkeypatch):
+    monkeypatch.setattr(accumulate, "SIZE", 16)
+
+    def fails(a, b, dtype):
+        raise RuntimeError("no such product")
+
+    rows = list(accumulate.rows((64,), {"x": fails}, "cpu"))
+    assert [row["absent"] for row in rows] == ["RuntimeError: no such product"] * 3
+
+
+def direct(x, w, made):
+    wide = [one.permute(0, 3, 1, 2).float() for one in (x, w)]
+    y = torch.conv2d(*wide, stride=made.problem.stride, padding=made.problem.pad)
+    return y.permute(0, 2, 3, 1).to(x.dtype)
+
+
+def test_the_flat_loop_is_looked_at_for_every_warp_and_stage():
+    small = [one for one in flat_loop.configurations() if one.problem == flat_loop.PROBLEMS[2]]
+
+    def miscompiled(x, w, made):
+        y = direct(x, w, made)
+        if made.warps == 8:
+            y[0, 0] = float("nan")
+        if (made.warps, made.stages) == (4, 4):
+            y[0, 1] *= 1.5
+        return y
+
+    rows = list(flat_loop.rows(small, miscompiled, "cpu"))
+    assert {(row["warps"], row["stages"]) for row in rows} == {
+        (warps, stages) for warps in (4, 8) for stages in (2, 3, 4)
+    }
+    bad = {(row["warps"], row["stages"]) for row in rows if row["wrong"]}
+    assert bad == {(8, 2), (8, 3), (8, 4), (4, 4)}
+    assert {row["worst"] for row in rows if row["warps"] == 8} == {1e9}
+
+
+def test_a_configuration_that_does_not_compile_is_absent_and_a_lost_card_is_the_end():
+    def too_big(*given):
+        raise RuntimeError("out of resource: shared memory")
+
+    every = flat_loop.configurations()
+    row = next(flat_loop.rows(every, too_big, "cpu"))
+    assert "shared memory" in row["absent"]
+
+    def lost(*given):
+        raise RuntimeError("CUDA error: misaligned address")
+
+    with pytest.raises(RuntimeError, match="misaligned"):
+        list(flat_loop.rows(every, lost, "cpu"))
+
+
+def test_a_second_run_of_the_flat_loop_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch):
+    """What is left is compiled before any of it runs."""
+    said = []
+    monkeypatch.setattr(steps, "_arch", lambda: "sm_90")
+    compiled = lambda wanted, arch, jobs: said.append((len(wanted), arch, jobs))  # noqa: E731
+    monkeypatch.setattr(flat_loop, "compile_all", compiled)
+    cut_off = lambda wanted: ({**one.record(), "wrong": 0} for one in wanted[:7])  # noqa: E731
+    monkeypatch.setattr(flat_loop, "rows", cut_off)
+    for _ in range(2):
+        steps.flat_loop(steps.Step(tmp_path / "x", 60, "k"))
+    every = len(flat_loop.configurations())
+    assert said == [(every, "sm_90", steps.JOBS), (every - 7, "sm_90", steps.JOBS)]
+    before = steps.Step(tmp_path / "x", 60, "k").before
+    assert flat_loop.missing(before) == flat_loop.configurations()[14:]
+
+
+def test_the_flat_loop_is_compiled_beforehand_and_launched_by_its_plan(device, monkeypatch):
+    aot = pytest.importorskip("convref_triton.compile.aot")
+    gpu = pytest.importorskip("convref_triton.run.gpu")
+    made = flat_loop.configurations()[12]
+    (compiled,) = flat_loop.compile_all([made], "sm_90", 1)
+    assert "wgmma.mma_async" in compiled.asm["ptx"]
+    monkeypatch.setattr(aot, "_compile", None)  # it is in memory
+    monkeypatch.setattr(gpu, "cuda", lambda index: device)
+    x, w = (torch.zeros(size, dtype=torch.bfloat16) for size in ((2, 28, 28, 64), (128, 3, 3, 64)))
+    device.driver.layout([8] * 3 + [4] * 7)
+    assert flat_loop.launch(x, w, made).isnan().all()
+    (line,) = [line for line in device.driver.log() if line.startswith("launch")]
+    assert f"grid {-(-2 * 28 * 28 // 64)} 2 1 block 128 1 1" in line
+    sizes = [
+        int.from_bytes(bytes.fromhex(w.partition("@")[2]), "little") for w in line.split()[-7:]
+    ]
+    assert sizes == [2, 64, 28, 28, 128, 28, 28]
+
+
+def test_the_property_list_is_small_in_kernels_and_wide_in_sizes():
+    lines = properties.lines()
+    assert properties.specialisations() <= properties.SPECIALISATIONS
+    assert len(set(lines)) == len(lines) > 400
+    calls = [parse(line).call for line in lines]
+    assert len({(c.op, c.pass_, c.mask, c.dtype, c.math) for c in calls}) == 22
+    assert {c.problem.rank for c in calls} == {1, 2}
+    assert all(spec.device == "cuda" for c in calls for spec in c.specs)
+    assert {parse(line).fill for line in lines} >= {"int", "normal", "nan"}
+
+
+def test_a_step_holds_kernels_to_the_oracle_in_a_process_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(properties, "lines", lambda: LINES)
+    monkeypatch.setattr(properties, "CHUNK", 2)
+    child = steps.Step(tmp_path / "x", 60, "k")
+    assert list(properties.check(child, "torch", "cpu")) == []
+    rows = steps.Step(tmp_path / "x", 60, "k").before
+    assert [(row["chunk"], sum(row["counts"].values())) for row in rows] == [(0, 2), (1, 1)]
+    again = steps.Step(tmp_path / "x", 60, "k")
+    again.before[:] = rows[:1]
+    assert list(properties.check(again, "torch", "cpu")) == []
+    assert [row["chunk"] for row in steps.Step(tmp_path / "x", 60, "k").before] == [0, 1, 1]
+    again.before[0]["findings"] = [{"line": "wrong before"}]
+    assert [row["line"] for row in properties.check(again, "torch", "cpu")] == ["wrong before"]
+
+
+LINES = (
+    "conv.fprop:n1c2k2_i4x4_f3x3:bias=0:seed=1",
+    "conv.dgrad:n1c2k2_i4x4_f3x3:seed=2",
+    "conv.wgrad:n1c2k2_i4x4_f3x3:seed=3",
+)
+
+
+def test_operands_go_to_the_device_as_they_lie_with_poison_around():
+    seen = []
+    inner = dispatch.load("torch")
+
+    class Looks:
+        name, supports, numerics = "looks", inner.supports, inner.numerics
+
+        def run(self, call, *operands):
+            seen.extend(one for one in operands if one is not None)
+            return inner.run(call, *operands)
+
+    from convref.conformance.examine import examine
+
+    case = parse("conv.fprop:n2c3k4_i5x5_f3x3:bias=0:mem=x.nhwc.step2w:seed=3")
+    assert examine(case, properties.OnCuda(Looks(), "cpu")).verdict == "pass"
+    x = seen[0]
+    assert x.stride() == (5 * 2 * 5 * 3, 1, 2 * 5 * 3, 2 * 3)
+    around = x.as_strided((x.storage_offset() + 4,), (1,), 0)
+    assert around[: x.storage_offset()].isnan().all()
+    assert around[x.storage_offset() + 3].isnan()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_lost_device_ends_the_process_whatever_the_error_says(monkeypatch, lost):
+    class Fails:
+        name = "fails"
+
+        def run(self, call, *operands):
+            raise RuntimeError("cuLaunchKernelEx: an illegal memory access was encountered")
+
+    monkeypatch.setattr(properties.os, "_exit", sys.exit)
+    monkeypatch.setattr("convref_bench.gpu.cuda.is_lost", lambda: lost)
+    monkeypatch.setattr(properties.OnCuda, "_there", lambda self, tensor: tensor)
+    call = parse("conv.fprop:n1c1k1_i3_f2:bias=0").call
+    with pytest.raises(SystemExit if lost else RuntimeError):
+        properties.OnCuda(Fails()).run(call, *np.ones((2, 1, 1, 3), "f"))
+
+
+def test_a_backend_is_found_by_name_through_the_device():
+    found = dispatch.load("convref_bench.gpu.properties:on_cuda.torch")
+    assert isinstance(found, properties.OnCuda)
+    assert found.inner.rules is False  # the court calls the library as it is
+
+
+def test_the_sanitizer_has_to_pass_a_program_of_five_seconds(tmp_path):
+    assert "FileNotFoundError" in sanitize.broken(["there-is-no-such-tool"])
+    assert "exit 1" in sanitize.broken(["env"])  # no libcuda here, or no card
+    script = tmp_path / "tool"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    assert sanitize.broken([str(script)]) == ""
+    assert sanitize.check("x", 5, [str(script)])["status"] == "clean"
+    script.write_text("#!/bin/sh\necho Invalid __global__ write; exit 9\n")
+    found = sanitize.check("x", 5, [str(script)])
+    assert (found["status"], found["said"]) == ("found", "Invalid __global__ write\n")
+    script.write_text("#!/bin/sh\nsleep 20\n")
+    assert sanitize.check("x", 0.2, [str(script)])["status"] == "timeout"
+
+
+def test_the_child_of_the_sanitizer_runs_every_pass(monkeypatch, capsys):
+    monkeypatch.setattr(properties, "on_cuda", _OnCpu())
+    sanitize.child("torch")
+    assert capsys.readouterr().out == "ran 16 calls\n"
+
+
+class _OnCpu:
+    def __getattr__(self, name):
+        class Here(properties.OnCuda):
+            def supports(self, call):
+                return None
+
+            def run(self, call, *operands):
+                return (call.pass_, sys.getsizeof(operands))
+
+        return Here(dispatch.load(name), "cpu")
+
+
+def test_the_kernels_of_the_probes_compile_for_hopper():
+    triton = pytest.importorskip("triton", reason="no Triton to compile the probes with")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from convref_bench.gpu import probe_kernels
+    from convref_triton.compile import aot
+
+    blocks = {"R": 3, "S": 3, "STRIDE": 1, "PAD": 1, "BLOCK_M": 128, "BLOCK_K": 128, "BLOCK_C": 64}
+    names = ("x", "w", "y", "N", "C", "H", "W", "K", "P", "Q")
+    signature = dict.fromkeys(names[:3], "*bf16") | dict.fromkeys(names[3:], "i32")
+    signature |= dict.fromkeys(blocks, "constexpr")
+    attrs = {(i,): [["tt.divisibility", 16]] for i in (0, 1, 2, 4, 7)}
+    source = ASTSource(probe_kernels.flat_fprop, signature, blocks, attrs)
+    for warps in islice(flat_loop.WARPS, 2):
+        options = aot.OPTIONS | {"num_warps": warps, "num_stages": 3}
+        made = triton.compile(source, GPUTarget("cuda", 90, 32), options)
+        assert "wgmma.mma_async" in made.asm["ptx"]

@@ -1,0 +1,160 @@
+"""What was kept of a card becomes part of a page; what was not measured is named."""
+
+import re
+
+import pytest
+
+from convref_bench import __main__ as bench
+from convref_bench import records
+from convref_bench.gpu import keep
+from convref_bench.report import docs_page as page
+from convref_bench.timing.measure import Timing
+
+KEY = "A Card, 1.0 | 123"
+LAYERS = {
+    "conv.{}:n32c64k64_i56x56_f3x3_p1{}": ("resnet50", "layer1.0.conv2", 3),
+    "conv.{}:n32c256k256_i14x14_f3x3_p1{}": ("resnet50", "layer3.1.conv2", 5),
+    "conv.{}:n8c64k64_i80x80_f3x3_p1{}": ("yolo11n", "model.4", 2),
+}
+
+
+def line(shape, pass_):
+    return shape.format(pass_, ":bias=0" if pass_ == "fprop" else "") + ":dt=bf16:mem=nhwc:dev=cuda"
+
+
+def tuned(shape, pass_, arm, ms, ratio=None, verdict="", **more):
+    suite, layer, times = LAYERS[shape]
+    timing = Timing(ms, ms, ms, 7, 1, 0.0).record()
+    against = {"against": "torch", "ratio": ratio, "verdict": verdict} if ratio else {}
+    row = {"what": "tuned", "suite": suite, "layer": layer, "times": times, "arm": arm, "key": KEY}
+    return {**row, "line": line(shape, pass_), **timing, **against, **more}
+
+
+def configuration(kernel, *tile):
+    return {"configuration": {"kernel": kernel, "tile": [*tile, 64, 4, 4, 8, 1, 1], "source": "x"}}
+
+
+FEW = configuration("tma", 128, 128)
+FIRST, SECOND, THIRD = LAYERS
+ROWS = [
+    {"what": "machine", "key": KEY, "date": "2026-01-01", "python": "3.12", "torch": "2.11",
+     "cudnn": 91002, "triton": "3.6.0", "sms": 132, "card": "A Card"},
+    {"what": "peaks", "key": KEY, "flops": {"bf16": 7.6e14}, "bytes_s": 3e12, "card": "A Card"},
+    tuned(FIRST, "fprop", "triton@1", 0.02, 2.0, "faster", **configuration("gluon_halo", 128, 64)),
+    tuned(FIRST, "fprop", "triton@2", 0.04, 1.0, "ambiguous", **FEW),
+    tuned(FIRST, "fprop", "torch", 0.08),  # of a later run: 2.0 is what was measured in one
+    tuned(SECOND, "fprop", "triton@0", 0.08, 0.5, "slower", **FEW),
+    tuned(SECOND, "dgrad", "triton@0", 0.04, 1.01, "ambiguous", **FEW),
+    tuned(THIRD, "wgrad", "triton@0", 0.04, 1.5, "faster", **configuration("wgrad", 64, 64)),
+    tuned(THIRD, "wgrad", "auto", 0.001, 60.0, "faster"),
+    {"what": "kernels", "key": KEY, "line": line(SECOND, "fprop"), "arm": "torch",
+     "kernels": ["sm90_xmma"]},
+    {"what": "properties", "key": KEY, "backend": "triton", "chunk": 0, "findings": [],
+     "counts": {"pass": 38, "unsupported": 2}},
+    {"what": "marked-file", "key": KEY, "file": "tests/x.py", "status": 1, "said": [],
+     "failed": ["FAILED x"]},
+    {"what": "refused", "key": KEY, "line": line(FIRST, "dgrad"), "arm": "triton@3",
+     "why": "error is 7 times its bound"},
+    {"what": "accumulator", "key": KEY, "by": "triton", "dtype": "bf16", "n": 512,
+     "mean": -12.5, "worst": 30.0},
+    {"what": "flat-loop", "key": KEY, "dtype": "bfloat16", "warps": 8, "stages": 3, "wrong": 1,
+     "of": 99, "problem": [1], "tile": [1]},
+    {"what": "training", "key": KEY, "network": "yolo11n", "size": 640, "batch": 16,
+     "dtype": "bfloat16", "arm": "auto", "images_s": 812.4, "ratio": 1.07},
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("triton", reason="triton is not installed")
+    for row in ROWS:
+        records.append(tmp_path / "gpu.jsonl", row)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "page.md").write_text(
+        f"before\n\n{page.BEGIN}\nwhat it said before\n{page.END}\n\nafter\n"
+    )
+    return tmp_path
+
+
+def made(folder):
+    assert keep.main(folder / "gpu.jsonl", folder / "cards") == 0
+    words = ["page", str(folder / "cards"), "--page", str(folder / "page.md")]
+    assert bench.main(words) == 0
+    return (folder / "page.md").read_text("utf-8")
+
+
+def test_one_command_fills_the_page_from_what_was_kept(folder):
+    text = made(folder)
+    assert text.startswith("before\n\n")
+    assert text.endswith(f"{page.END}\n\nafter\n")
+    assert "it said before" not in text
+    assert "### A Card\n" in text
+    assert "cuDNN 91002" in text
+    assert "bf16 760; a copy moves 3 TB/s" in text
+    assert made(folder) == text  # it is written once, whatever stood there
+
+
+def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
+    text = made(folder)
+    assert "| layer1.0.conv2 | 3 | **2.00** |  |  | `gluon_halo` |" in text
+    assert "| layer3.1.conv2 | 5 | 0.50 | 1.01 ? |  | `tma` |" in text
+    assert "| model.4 | 2 |  |  | **1.50** | `wgrad` |" in text  # "auto" is no kernel
+    weighted = (2.0**3 * 0.5**5) ** (1 / 8)
+    assert f"| resnet50 | fprop | bf16 | {weighted:.2f} | 1 | 1 | 0 |" in text
+
+
+def test_losses_say_what_was_lost_against_what_and_what_the_estimate_waits_for(folder):
+    (row,) = [row for row in made(folder).splitlines() if "`sm90_xmma`" in row]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:4] == ["0.50", "tma 128x128x64", "`sm90_xmma`"]
+    assert cells[4].endswith("%")
+    assert cells[5] in ("products", "L2", "issue", "ends of tiles", "memory", "launches")
+
+
+def test_what_is_right_and_wrong_stands_first(folder):
+    text = made(folder)
+    assert "| property list, triton 0 | 40 | 0 |" in text
+    assert "| tests/x.py |  | 1 |" in text
+    assert "1 timed results were wrong" in text
+    assert text.index("tests/x.py") < text.index("layer1.0.conv2")
+    for told in ("| triton | bf16 | 512 | -12.5 | 30 |", "| bfloat16 | 8 | 3 | 1 of 1 |"):
+        assert told in text
+    assert "| yolo11n 640 | 16 | auto | 812 | 1.07 |" in text
+    assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", text)
+    assert "Not measured on this card: fused epilogues against cuDNN's; regret of the" in text
+
+
+def test_plots_are_drawn_beside_the_page_and_shown_in_it(folder):
+    image = pytest.importorskip("matplotlib.image")
+    text = made(folder)
+    for kind in ("roofline", "ratios"):
+        name = f"figures/a_card_{kind}.png"
+        assert f"]({name})" in text
+        pixels = image.imread(folder / name)[..., :3]
+        assert 0.002 < (pixels.min(axis=2) < 0.9).mean() < 0.5  # drawn, and not all over
+
+
+def test_without_a_card_everything_is_not_measured(tmp_path, capsys):
+    target = tmp_path / "page.md"
+    target.write_text(f"{page.BEGIN}\n{page.END}\n")
+    assert page.main(tmp_path, target) == 0
+    text = target.read_text("utf-8")
+    assert text.count(page.NOTHING) == len(page.PARTS)
+    assert page.NOTHING in capsys.readouterr().out
+    target.write_text("no place for it")
+    assert page.main(tmp_path, target) == 2
+    assert target.read_text("utf-8") == "no place for it"
+
+
+def test_the_page_of_the_documentation_is_what_the_committed_cards_say(tmp_path):
+    """Nobody writes a number into it by hand."""
+    for name in ("matplotlib", "triton"):  # plots, and what a kernel waits for
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    (tmp_path / "figures").mkdir()
+    copy = tmp_path / "performance.md"
+    copy.write_text(page.PAGE.read_text("utf-8"))
+    from convref_bench.__main__ import RESULTS
+
+    assert page.main(RESULTS / "cards", copy) == 0
+    assert copy.read_text("utf-8") == page.PAGE.read_text("utf-8")

@@ -1,0 +1,71 @@
+"""`make gpu` from end to end in its own processes, on a card that is a CPU: twice, and kept."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_bench import records
+from convref_bench.gpu import keep, steps, tuner
+from convref_bench.gpu import runner as gpu
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = f"import pytest\n\n@{steps.MARK}\ndef test_it():\n    pass\n"
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
+        reason="eighteen processes, some minutes: HYPOTHESIS_PROFILE=nightly",
+    ),
+]
+
+
+def run(folder, seconds):
+    """Run the programme as `make gpu` does; return the status of each step that it says."""
+    places = [ROOT / "tests" / "bench" / "rehearsal", ROOT, ROOT / "kernels", ROOT / "bench"]
+    path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
+    more = {"PYTHONPATH": path, "CONVREF_REHEARSED_TESTS": str(folder / "tests")}
+    words = [sys.executable, "-m", "convref_bench", "gpu", "--out", str(folder / "out")]
+    found = subprocess.run(
+        [*words, "--seconds", str(seconds)], env=os.environ | more, capture_output=True, text=True
+    )
+    assert "Traceback" not in found.stderr, found.stderr
+    told = [line.split(maxsplit=1) for line in found.stdout.splitlines() if line.startswith("  ")]
+    return found.returncode, {
+        name: status for name, status in told if not status.startswith("goes")
+    }
+
+
+def test_two_runs_do_all_of_it_and_what_is_kept_says_so(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_proof.py").write_text(GOOD)
+    _, first = run(tmp_path, 45)
+    assert first["versions"] == "done"
+    assert "no time left" in first.values()  # time ran out in the middle
+    status, last = run(tmp_path, 1500)
+    out = tmp_path / "out" / "gpu.jsonl"
+    rows, broken = records.read(out)
+    log = (tmp_path / "out" / "gpu.log").read_text()
+    assert broken == []
+    assert set(last) == {step.name for step in gpu.STEPS}
+    absent = {name for name, said in last.items() if said.startswith("absent")}
+    assert absent <= {"sanitizer"}
+    assert {said for name, said in last.items() if name not in absent} <= {"done", "before"}, log
+    assert status == 0
+    timed = [row for row in rows if row["what"] in ("point", "tuned")]
+    assert {row["arm"].partition("@")[0] for row in timed} >= {"triton", "auto", "torch"}
+    assert not [row for row in rows if row["what"] == "refused"], log
+    parts = [row["part"] for row in rows if row["what"] == "searched"]
+    assert parts == sorted(parts)  # "first" of every line, then "rest"
+    assert set(parts) == {tuner.FIRST, tuner.REST}
+    assert keep.main(out, tmp_path / "cards") == 0
+    (card,) = (tmp_path / "cards").glob("*.jsonl")
+    kinds = {row["what"] for row in records.read(card)[0]}
+    assert kinds >= {"machine", "peaks", "properties", "marked-file", "tuned", "point", "kernels"}
+    assert kinds >= {"accumulator", "flat-loop", "training", "compiled"}
