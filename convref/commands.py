@@ -1,10 +1,10 @@
-"""The commands: check, run, explain, backends; bench where it is installed."""
+"""The commands: check, run, explain, backends; others come from entry points."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -374,14 +374,22 @@ def backends() -> None:
     console.print(table)
 
 
-def _add_bench() -> None:
-    """Put the bench commands beside ours where that package is installed."""
-    try:
-        bench = importlib.import_module("convref_bench.cli")
-    except ImportError:
-        return
-    app.add_typer(bench.app, name="bench")
-    app.command("tune")(bench.tune)
+def _add_plugins() -> None:
+    """Add a command for each entry point; its package is imported when the command runs.
+
+    The object is a function that takes the words of the command line and returns an exit status.
+    """
+    words = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    for point in entry_points(group="convref.commands"):
+        text = f"Run the commands of {point.module.partition('.')[0]}."
+        app.command(point.name, context_settings=words, help=text)(_plugin(point))
 
 
-_add_bench()
+def _plugin(point: EntryPoint) -> Callable[[typer.Context], None]:
+    def run(context: typer.Context) -> None:
+        raise typer.Exit(point.load()(context.args))
+
+    return run
+
+
+_add_plugins()

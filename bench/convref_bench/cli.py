@@ -1,129 +1,191 @@
-"""The same commands for `convref bench ...`; needs typer, the rest of the package does not."""
+"""The command line: `convref bench ...`, or `python -m convref_bench ...` without an installation.
+
+It uses argparse, because `make gpu` runs where typer may be missing. A command is one row of
+`COMMANDS`; its function is imported when it runs and takes the options by name.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 
-import typer
-from typer.core import TyperGroup
-
-from .__main__ import PASSES, main, with_default
 from .records import RESULTS
 
-
-class SuiteGroup(TyperGroup):
-    """A group whose first word may be a suite: `convref bench resnet50 --backend triton,torch`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command that times a suite in front of a suite's name."""
-        return super().parse_args(ctx, with_default(args, tuple(self.commands)))
+Option = tuple[tuple[str, ...], dict[str, Any]]
 
 
-app = typer.Typer(
-    no_args_is_help=True,
-    cls=SuiteGroup,
-    help="Time backends on the layers of a network: convref bench SUITE, options as of run.",
+class Command(NamedTuple):
+    """A command: what it runs, as MODULE:FUNCTION of this package, and its options."""
+
+    target: str
+    help: str
+    options: tuple[Option, ...] = ()
+
+
+def _option(*flags: str, **settings: Any) -> Option:
+    return flags, settings
+
+
+OUT = _option("--out", type=Path, help="JSON lines, appended to")
+MATRIX = _option("path", metavar="matrix", type=Path, help="records of `tune` or of a GPU run")
+CARDS = RESULTS / "cards"
+SUITE = (
+    _option("name", metavar="suite"),
+    _option(
+        "--pass",
+        dest="passes",
+        default="fprop,dgrad,wgrad,backward",
+        help="conv: fprop, dgrad, wgrad; other ops: fprop, backward",
+    ),
+    _option("--batch", type=int, default=1),
+    OUT,
 )
+DTYPE = "bf16, fp16, tf32, tf32x3, fp32 or fp64, with commas"
+DEVICE = "cpu, cpu-nhwc or cuda"
+THREADS = "threads of each arm on the CPU"
 
-Backend = Annotated[str, typer.Option(help="Arms by name; the torch arms are the reference.")]
-Passes = Annotated[
-    str, typer.Option("--pass", help="Of conv: fprop, dgrad, wgrad; of others: fprop, backward.")
-]
-Dtype = Annotated[str, typer.Option(help="Out of bf16, fp16, tf32, tf32x3, fp32, fp64.")]
-Device = Annotated[str, typer.Option(help="cpu, cpu-nhwc or cuda.")]
-Threads = Annotated[int | None, typer.Option(help="Of each arm on the CPU.")]
-Out = Annotated[Path | None, typer.Option(help="JSON lines, appended to.")]
+COMMANDS = {
+    "run": Command(
+        "suites.network:run",
+        "time backends on a suite, judged first; the word `run` may be left out",
+        (
+            *SUITE,
+            _option("--backend", default="numpy,torch", help="arms; torch is the reference"),
+            _option("--op", dest="ops", default="conv", help="ops or families: conv,pool"),
+            _option("--dtype", default="fp32", help=DTYPE),
+            _option("--device", default="cpu", help=DEVICE),
+            _option("--threads", type=int, help=THREADS),
+        ),
+    ),
+    "suites": Command("suites.suite:main", "list the suites"),
+    "cpu": Command(
+        "timing.cpu:run",
+        "time the oracle against torch in float64 on ResNet-50, and what a call costs",
+        (
+            _option("--out", type=Path, default=RESULTS / "cpu.jsonl"),
+            _option("--threads", dest="count", type=int, default=2, help=THREADS),
+        ),
+    ),
+    "oracle": Command(
+        "timing.oracle_speed:main",
+        "time the oracle against torch in float64, op by op",
+        (_option("ops", nargs="*", help="all ops by default"),),
+    ),
+    "mojo": Command(
+        "timing.mojo_speed:main",
+        "time the Mojo kernels against torch on the CPU, layer by layer",
+        (
+            _option("--threads", default="1,2", help="one run for each count"),
+            _option("--suite", dest="suites", default="resnet50,yolo11n"),
+            _option("--dtype", default="fp32,fp64", help="fp32, fp64 or bf16, with commas"),
+            OUT,
+        ),
+    ),
+    "training": Command(
+        "timing.training:main",
+        "time training steps of YOLO11n in images a second",
+        (
+            _option("--device", default="cpu"),
+            _option("--dtype", default="float32"),
+            _option("--size", type=int, default=160, help="height and width of the images"),
+            _option("--batch", type=int, default=4),
+            _option("--backend", default="auto", help="arms beside torch.nn, with commas"),
+            OUT,
+        ),
+    ),
+    "call-cost": Command("timing.call_cost:main", "time what a call from PyTorch costs the host"),
+    "host-cost": Command(
+        "timing.host_cost:main",
+        "time what a launch costs the host, on a stand-in for libcuda",
+        (_option("line", nargs="?", help="a case line"),),
+    ),
+    "gpu": Command(
+        "gpu.runner:main",
+        "run the steps of `make gpu`, or continue them",
+        (
+            _option("--out", dest="folder", type=Path, default=RESULTS / "gpu"),
+            _option("--seconds", type=float, help="by default $GPU_SECONDS, else 540"),
+            _option("--steps", help="names, by default $GPU_STEPS, else all"),
+        ),
+    ),
+    "step": Command(
+        "gpu.steps:run",
+        "run one step of `gpu` in this process",
+        (
+            _option("name"),
+            _option("--out", type=Path, required=True),
+            _option("--seconds", type=float, default=60.0),
+            _option("--key", default=""),
+        ),
+    ),
+    "tune": Command(
+        "gpu.tuner:main",
+        "time every configuration of a backend on a suite",
+        (
+            *SUITE,
+            _option("--backend", default="triton", help="one backend"),
+            _option("--dtype", default="bf16", help=DTYPE),
+            _option("--device", default="cuda", help=DEVICE),
+            _option("--seconds", type=float, default=3600.0, help="limit of wall time"),
+        ),
+    ),
+    "fit": Command(
+        "gpu.fit:main", "fit the rates of the estimate of time to a time matrix", (MATRIX,)
+    ),
+    "keep": Command(
+        "gpu.keep:main",
+        "reduce a GPU run to the files that are committed, one a card",
+        (
+            _option(
+                "source",
+                metavar="records",
+                type=Path,
+                nargs="?",
+                default=RESULTS / "gpu" / "gpu.jsonl",
+            ),
+            _option("--folder", type=Path, default=CARDS),
+        ),
+    ),
+    "page": Command(
+        "report.docs_page:main",
+        "write the kept files into docs/performance.md, with plots",
+        (
+            _option("folder", type=Path, nargs="?", default=CARDS),
+            _option("--page", type=Path, help="another page"),
+        ),
+    ),
+    "report": Command(
+        "report.html_page:main",
+        "write plots and a self-contained page of a file of records",
+        (_option("source", type=Path, metavar="records"), _option("folder", type=Path)),
+    ),
+    "compare": Command(
+        "report.compare:main",
+        "compare two files of records line by line; exit status 1 if b is slower somewhere",
+        (_option("a", type=Path), _option("b", type=Path)),
+    ),
+}
 
 
-@app.command()
-def cpu(out: Path = RESULTS / "cpu.jsonl", threads: int = 2) -> None:
-    """Time the oracle against torch in float64 on ResNet-50, and what calling costs."""
-    raise typer.Exit(main(["cpu", "--out", str(out), "--threads", str(threads)]))
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    made = argparse.ArgumentParser(prog="convref bench", description="Time kernels and networks.")
+    commands = made.add_subparsers(dest="command", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.help, description=command.help)
+        for flags, settings in command.options:
+            sub.add_argument(*flags, **settings)
+    return made
 
 
-@app.command()
-def gpu(out: Path = RESULTS / "gpu", seconds: float = 540.0, steps: str = "") -> None:
-    """Go through the steps of `make gpu`, or some of them, or on with those that are missing."""
-    words = ["--out", str(out), "--seconds", str(seconds), "--steps", steps]
-    raise typer.Exit(main(["gpu", *words]))
-
-
-@app.command()
-def compare(a: Path, b: Path) -> None:
-    """Compare two files of records, line by line; exit status 1 if b is slower somewhere."""
-    raise typer.Exit(main(["compare", str(a), str(b)]))
-
-
-@app.command()
-def report(records: Path, folder: Path) -> None:
-    """Write the plots and a self-contained page of a file of records."""
-    raise typer.Exit(main(["report", str(records), str(folder)]))
-
-
-@app.command()
-def run(
-    suite: str,
-    backend: Backend = "numpy,torch",
-    passes: Passes = PASSES,
-    dtype: Dtype = "fp32",
-    device: Device = "cpu",
-    batch: int = 1,
-    op: Annotated[str, typer.Option(help="Ops or families of ops: conv,pool.")] = "conv",
-    threads: Threads = None,
-    out: Out = None,
-) -> None:
-    """Time backends on a suite, judged first: what `convref bench SUITE` means."""
-    options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--device", device]
-    more = ["--out", str(out)] if out else []
-    more += ["--threads", str(threads)] if threads else []
-    raise typer.Exit(main(["run", suite, *options, "--batch", str(batch), "--op", op, *more]))
-
-
-@app.command()
-def suites() -> None:
-    """List the suites."""
-    raise typer.Exit(main(["suites"]))
-
-
-@app.command()
-def tune(
-    suite: str,
-    backend: Annotated[str, typer.Option(help="The backend whose table is searched.")] = "triton",
-    passes: Passes = PASSES,
-    dtype: Dtype = "bf16",
-    device: Device = "cuda",
-    batch: int = 1,
-    seconds: Annotated[float, typer.Option(help="Wall time for the search.")] = 3600.0,
-    out: Out = None,
-) -> None:
-    """Time every configuration of a backend on a suite and keep the whole matrix."""
-    options = ["--backend", backend, "--pass", passes, "--dtype", dtype, "--device", device]
-    more = ["--out", str(out)] if out else []
-    sizes = ["--batch", str(batch), "--seconds", str(seconds)]
-    raise typer.Exit(main(["tune", suite, *options, *sizes, *more]))
-
-
-@app.command()
-def keep(records: Path = RESULTS / "gpu" / "gpu.jsonl", folder: Path = RESULTS / "cards") -> None:
-    """Distil a GPU run into the small files that are committed, one a card."""
-    raise typer.Exit(main(["keep", str(records), "--folder", str(folder)]))
-
-
-@app.command()
-def page(folder: Path = RESULTS / "cards", page: Path | None = None) -> None:
-    """Write what was kept of cards into docs/performance.md, with its plots."""
-    more = ["--page", str(page)] if page else []
-    raise typer.Exit(main(["page", str(folder), *more]))
-
-
-@app.command()
-def fit(matrix: Path) -> None:
-    """Find the figures of the estimate of time in a time matrix, and say what its order loses."""
-    raise typer.Exit(main(["fit", str(matrix)]))
-
-
-@app.command()
-def regret(matrix: Path) -> None:
-    """Say what heuristics fitted to a time matrix lose on a network they have not seen."""
-    raise typer.Exit(main(["regret", str(matrix)]))
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status; a suite as the first word means `run`."""
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        words = ["run", *words]
+    given = vars(parser().parse_args(words))
+    module, _, function = COMMANDS[given.pop("command")].target.partition(":")
+    return getattr(importlib.import_module(f"{__package__}.{module}"), function)(**given) or 0

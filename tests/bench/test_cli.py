@@ -1,62 +1,64 @@
 """The command line of the bench: a suite as its first word, the names people give to types."""
 
+import os
 import re
+import subprocess
+import sys
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
 
 import pytest
 
 from convref.errors import ConvrefError
-from convref_bench import __main__ as bench
-from convref_bench import options, records
+from convref_bench import cli, options, records
 from convref_bench.suites import suite
 
-typer = pytest.importorskip("typer")
-testing = pytest.importorskip("typer.testing")
-
-
-def invoke(*words):
-    from convref_bench.cli import app
-
-    return testing.CliRunner().invoke(app, list(words))
-
-
-@pytest.fixture
-def seen(monkeypatch):
-    found = []
-    monkeypatch.setattr("convref_bench.suites.network.run", lambda *given: found.append(given) or 0)
-    return found
-
-
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["resnet50", "--backend", "triton,torch", "--pass", "fprop,dgrad,wgrad"]
 WORDS += ["--dtype", "bf16,fp16,tf32,fp32", "--device", "cuda"]
 
 
-def test_a_suite_is_the_argument_of_bench_itself(seen):
-    assert invoke(*WORDS).exit_code == 0
-    assert invoke("run", *WORDS).exit_code == 0
-    assert bench.main(WORDS) == 0
-    want = ("resnet50", "triton,torch", "fprop,dgrad,wgrad", "bf16,fp16,tf32,fp32", "cuda", 1)
-    assert [given[:6] for given in seen] == [want] * 3
-    assert {given[6].name for given in seen} == {"network.jsonl"}
+def test_a_suite_as_first_word_means_run(monkeypatch):
+    seen = []
+    monkeypatch.setattr("convref_bench.suites.network.run", lambda **given: seen.append(given))
+    assert cli.main(WORDS) == 0
+    assert cli.main(["run", *WORDS]) == 0
+    want = {"name": "resnet50", "backend": "triton,torch", "passes": "fprop,dgrad,wgrad"}
+    want |= {"dtype": "bf16,fp16,tf32,fp32", "device": "cuda", "batch": 1, "ops": "conv"}
+    assert seen == [want | {"out": None, "threads": None}] * 2
 
 
-def test_it_is_so_below_convref_too(seen):
-    from convref.commands import app
+def test_every_command_has_a_function_that_takes_its_options():
+    pytest.importorskip("torch")
+    for name, command in cli.COMMANDS.items():
+        module, _, function = command.target.partition(":")
+        target = getattr(import_module(f"convref_bench.{module}"), function)
+        words = [name, *("x" for flags, more in command.options if flags[0].isidentifier())]
+        words += [
+            w for flags, more in command.options if more.get("required") for w in (*flags, "x")
+        ]
+        given = vars(cli.parser().parse_args(words))
+        signature(target).bind(**{k: v for k, v in given.items() if k != "command"})
 
-    assert testing.CliRunner().invoke(app, ["bench", *WORDS]).exit_code == 0
-    assert seen[0][0] == "resnet50"
 
+def test_convref_finds_the_bench_by_its_entry_point(tmp_path):
+    pytest.importorskip("typer")
+    path = os.pathsep.join(map(str, [tmp_path, ROOT, ROOT / "bench"]))
+    env = os.environ | {"PYTHONPATH": path}
+    subprocess.run([sys.executable, ROOT / "tools" / "dist_info.py", tmp_path], check=True)
 
-def test_the_other_commands_stay(seen):
-    listed = invoke("suites")
-    assert listed.exit_code == 0
-    text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").output)
-    for name in ("suites", "compare", "report", "tune", "regret", "fit", "keep", "cpu", "gpu"):
-        assert name in text
-    assert seen == []
+    def convref(*words):
+        command = [sys.executable, "-m", "convref.cli", *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    assert "resnet50: 23 shapes, 53 layers of conv" in convref("bench", "suites")
+    assert "usage: convref bench run" in convref("bench", "run", "--help")
+    assert "bench" in convref("--help")
 
 
 def test_no_suite_is_called_like_a_command():
-    assert not set(suite.names()) & set(bench.COMMANDS)
+    assert not set(suite.names()) & set(cli.COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +93,14 @@ def test_types_have_the_names_people_use(dtype, device, keys):
 )
 def test_what_is_unknown_is_named(words, says):
     with pytest.raises(ConvrefError, match=re.escape(says)):
-        bench.main(words)
+        cli.main(words)
 
 
 def test_cuda_without_a_card_is_refused(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConvrefError, match="--device is 'cuda', needs one that torch sees"):
-        bench.main(["resnet50", "--backend", "torch", "--device", "cuda"])
+        cli.main(["resnet50", "--backend", "torch", "--device", "cuda"])
 
 
 def test_a_run_is_printed_recorded_and_summed_up(monkeypatch, tmp_path, capsys):
@@ -112,7 +114,7 @@ def test_a_run_is_printed_recorded_and_summed_up(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(network, "place_of", lambda device: quick)
     out = tmp_path / "x.jsonl"
     words = ["x", "--pass", "fprop", "--dtype", "fp64,tf32", "--backend", "numpy,torch"]
-    assert bench.main([*words, "--out", str(out)]) == 0
+    assert cli.main([*words, "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "conv.fprop:n1c2k3_i5x5_f3x3:bias=0:dt=f64" in text
     assert "reference / arm" in text

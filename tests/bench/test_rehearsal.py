@@ -68,4 +68,4 @@ def test_two_runs_do_all_of_it_and_what_is_kept_says_so(tmp_path):
     (card,) = (tmp_path / "cards").glob("*.jsonl")
     kinds = {row["what"] for row in records.read(card)[0]}
     assert kinds >= {"machine", "peaks", "properties", "marked-file", "tuned", "point", "kernels"}
-    assert kinds >= {"accumulator", "flat-loop", "training", "compiled"}
+    assert kinds >= {"accumulator", "training", "compiled"}

@@ -54,7 +54,7 @@ def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
     )
     words = ("x", "mojo,torch", "fprop", "fp32", "cpu", 1, tmp_path / "x.jsonl")
     before = torch.get_num_threads()
-    assert network.run(*words, 1) == 0
+    assert network.run(*words, 1, "conv") == 0
     assert seen == [(1, 1)]
     assert (backend.count, torch.get_num_threads()) == (None, before)
 

@@ -16,7 +16,6 @@ KEPT: dict[str, tuple[str, ...]] = {
     "machine": (),
     "peaks": (),
     "accumulator": ("by", "dtype", "n"),
-    "flat-loop": ("problem", "tile", "dtype", "warps", "stages"),
     "compiled": ("backend",),
     "properties": ("backend", "chunk"),
     "marked-file": ("file",),

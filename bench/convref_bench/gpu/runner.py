@@ -103,7 +103,6 @@ STEPS = (
     Step("training", 120),
     Step("cudnn-rest", 120, sources=BASELINE),
     Step("sanitizer", 90, sanitizer),
-    Step("flat-loop", 90, sources=BASELINE),
     Step("names", 60),
     Step("compile", 150, kernels),
 )
@@ -302,10 +301,13 @@ def chosen(names: str) -> tuple[Step, ...]:
     return tuple(step for step in STEPS if not names or step.vital or step.name in wanted)
 
 
-def main(folder: Path, seconds: float, names: str = "") -> int:
+def main(folder: Path, seconds: float | None = None, steps: str | None = None) -> int:
     """Run the programme, or the named steps of it; exit status 1 if a step failed."""
     from rich.console import Console
 
+    if seconds is None:
+        seconds = float(os.environ.get("GPU_SECONDS", SECONDS))
+    names = os.environ.get("GPU_STEPS", "") if steps is None else steps
     console = Console(highlight=False)
     out = os.environ.get("OUT")
     runner = Runner(

@@ -214,17 +214,6 @@ def truncation(step: Step) -> None:
         step.check_time()
 
 
-def flat_loop(step: Step) -> None:
-    """Record for which warps and stages a flat loop over filter taps is miscompiled."""
-    from . import flat_loop
-
-    left = flat_loop.missing(step.before)
-    flat_loop.compile_all(left, _arch(), JOBS)
-    for row in flat_loop.rows(left):
-        step.add("flat-loop", **row)
-        step.check_time()
-
-
 def _arch() -> str:
     import torch
 
@@ -498,10 +487,16 @@ STEPS: dict[str, Callable[[Step], None]] = {
     "training": training,
     "cudnn-rest": cudnn_rest,
     "sanitizer": sanitizer,
-    "flat-loop": flat_loop,
     "names": names,
     "compile": compile_,
 }
+
+
+def run(name: str, out: Path, seconds: float, key: str) -> None:
+    """Run a step and end the process: Python would wait for compilers that work ahead."""
+    status = main(name, out, seconds, key)
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def main(name: str, out: Path, seconds: float, key: str) -> int:

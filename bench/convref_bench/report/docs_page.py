@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from convref.case import parse
 
 from .. import records
-from ..gpu import refit
 from ..records import Record
 from ..timing.point import PLAIN
 from ..timing.roofline import Roof
@@ -221,11 +220,6 @@ def _accumulated(card: Card) -> Lines:
     return table(["sums by", "type", "terms", "mean error over u S", "worst"], rows)
 
 
-def _flat(card: Card) -> Lines:
-    rows = [[*row[:3], f"{row[3]} of {row[4]}"] for row in report.flat_loop(card.rows)]
-    return table(["flat loop", "warps", "stages", "wrong problems"], rows)
-
-
 def _training(card: Card) -> Lines:
     rows = [
         [f"{row['network']} {row['size']}", row["batch"], row["arm"], f"{row['images_s']:.0f}",
@@ -233,15 +227,6 @@ def _training(card: Card) -> Lines:
         for row in card.of("training") if "images_s" in row
     ]  # fmt: skip
     return table(["training", "batch", "arm", "images a second", "of torch.nn"], rows)
-
-
-def _regret(card: Card) -> Lines:
-    found = refit.regrets(refit.matrix(card.of("tuned")))
-    rows = [[one.network, one.lines, f"{one.mean:.3f}", f"{one.worst:.2f}"] for one in found]
-    few = len(rows) < 2
-    return (
-        [] if few else table(["heuristics refitted without", "lines", "time / best", "worst"], rows)
-    )
 
 
 def _estimate(card: Card) -> Lines:
@@ -273,9 +258,7 @@ PARTS: dict[str, Callable[[Card], Lines]] = {
     "fused epilogues against cuDNN's": _fused,
     "training steps": _training,
     "truncation of tensor-core sums": _accumulated,
-    "flat loop, 4 and 8 warps": _flat,
     "what the order of the estimate loses": _estimate,
-    "regret of the heuristics": _regret,
 }
 
 
@@ -314,8 +297,9 @@ def written(cards: Sequence[Card], figures: Path) -> Lines:
     return [line for card in cards for line in section(card, figures)]
 
 
-def main(folder: Path, page: Path = PAGE) -> int:
+def main(folder: Path, page: Path | None = None) -> int:
     """Write what `folder` has of cards into a page; exit status 2 if it has no place for that."""
+    page = page or PAGE
     text = page.read_text("utf-8")
     before, begun, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)

@@ -56,7 +56,6 @@ def write(source: Path, folder: Path) -> Path:
         ratios=ratios_plot(timed, folder / "ratios.png"),
         roofline=roofline_plot(timed, _roof(rows), folder / "roofline.png"),
         accumulator=[row for row in rows if row.get("what") == "accumulator" and "mean" in row],
-        flat=flat_loop(rows),
         steps=list({r["step"]: r for r in rows if r.get("what") == "step"}.values()),
         refused=[row for row in rows if row.get("what") == "refused"],
         rows=[{"verdict": "", "noise": 0.0, **row, "spread": spread(row)} for row in timed],
@@ -64,6 +63,11 @@ def write(source: Path, folder: Path) -> Path:
     path = folder / "report.html"
     path.write_text(text, "utf-8")
     return path
+
+
+def main(source: Path, folder: Path) -> None:
+    """Write the page and print its path."""
+    print(write(source, folder))
 
 
 def latest(rows: list[Record]) -> list[Record]:
@@ -92,16 +96,6 @@ def tiles(rows: list[Record], timed: list[Record]) -> list[tuple[str, int, str]]
     found = [("lines", len({row["line"] for row in timed}), "")]
     found += [(word, says[word], word) for word in ("faster", "slower", "ambiguous")]
     return [*found, ("refused", sum(row.get("what") == "refused" for row in rows), "slower")]
-
-
-def flat_loop(rows: list[Record]) -> list[tuple[str, int, int, int, int]]:
-    """Return (type, warps, stages, wrong problems, problems) of the miscompilation probe."""
-    found: dict[tuple[str, int, int], list[bool]] = {}
-    for row in rows:
-        if row.get("what") == "flat-loop" and "wrong" in row:
-            key = (row["dtype"], row["warps"], row["stages"])
-            found.setdefault(key, []).append(row["wrong"] > 0)
-    return [(*key, sum(bad), len(bad)) for key, bad in found.items()]
 
 
 def ratios(rows: list[Record]) -> list[tuple[Record, Record]]:

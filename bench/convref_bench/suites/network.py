@@ -16,7 +16,8 @@ from convref.errors import ConvrefError, message
 from convref.judge import judge
 
 from .. import options, records
-from ..timing.cpu import SPIN_S, Cpu, threads
+from ..timing import cpu
+from ..timing.cpu import SPIN_S, Cpu
 from ..timing.measure import Stop, Work
 from ..timing.point import Place, Prepared, configured, point
 from ..timing.roofline import Roof
@@ -104,40 +105,40 @@ def rows(
 
 def run(
     name: str,
-    backends: str,
+    backend: str,
     passes: str,
     dtype: str,
     device: str,
     batch: int,
-    out: Path,
-    count: int | None = None,
-    ops: str = "conv",
+    out: Path | None,
+    threads: int | None,
+    ops: str,
 ) -> int:
     """Time a suite, print and append each record; exit status 1 if a result was refused.
 
-    `count` is how many threads each arm may use on the CPU; by default as many as it takes.
+    `threads` is how many each arm may use on the CPU; by default as many as it takes.
     """
     from ..report.tables import NetworkTable
 
     keys = [options.keys(word, device) for word in options.words(dtype)]
     chosen = options.chosen(passes, suite.PASSES, "pass")
-    layers, arms = suite.load(name, options.ops(ops)), options.words(backends)
+    layers, arms = suite.load(name, options.ops(ops)), options.words(backend)
     for arm in arms:
         if "+" not in arm and "." not in arm:
             dispatch.load(arm)
     with ExitStack() as stack:
-        if count is not None:
-            _limit(stack, count, arms)
+        if threads is not None:
+            _limit(stack, threads, arms)
         table = stack.enter_context(NetworkTable(name))
         for row in rows(layers, arms, place_of(device), chosen, keys, batch):
-            records.append(out, {**row, "suite": name})
+            records.append(out or records.RESULTS / "network.jsonl", {**row, "suite": name})
             table.add(row)
     return int(table.refused > 0)
 
 
 def _limit(stack: ExitStack, count: int, arms: Sequence[str]) -> None:
     """Let NumPy, torch and each arm that can be told use `count` threads."""
-    stack.enter_context(threads(count))
+    stack.enter_context(cpu.threads(count))
     for arm in arms:
         backend = dispatch.load(arm) if "+" not in arm and "." not in arm else None
         if hasattr(backend, "threads"):

@@ -18,7 +18,7 @@ from math import prod
 
 from convref.case import Call, parse, parse_problem
 from convref.errors import ConvrefError, message, shorten
-from convref.ops import Problem
+from convref.ops import FAMILY, Problem
 
 # Passes of a convolution, one result each; other ops are timed forward and, in one, backward.
 CONV = ("fprop", "dgrad", "wgrad")
@@ -135,6 +135,15 @@ def read(text: str, where: str) -> tuple[Layer, ...]:
             raise ConvrefError(message(here, f"repeats {layers[layer.template].name}"))
         layers[layer.template] = layer
     return tuple(layers.values())
+
+
+def main() -> None:
+    """Print the suites and how many layers of each op they have."""
+    for name in names():
+        for op in FAMILY:
+            if layers := load(name, (op,)):
+                count = sum(layer.times for layer in layers)
+                print(f"{name}: {len(layers)} shapes, {count} layers of {op}")
 
 
 # Operations and bytes a second of an H100, about: which layers cost most is no close call.

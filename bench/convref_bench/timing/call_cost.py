@@ -77,7 +77,3 @@ def main() -> None:
         ours, theirs = best[OURS], best[THEIRS]
         table.add_row(name, f"{theirs:.2f}", f"{ours:.2f}", f"{ours - theirs:.2f}")
     Console().print(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """The Mojo kernels against torch on the CPU, layer by layer: MKL in float64, else oneDNN.
 
-    python -m convref_bench.timing.mojo_speed [--threads 1,2]
-
 Batch 1, channels last. Results are judged, then both take turns; a ratio is torch's fastest time
 over ours. With one thread that is time which the thread had of its processor, since neighbours take
 none of it; with more it is wall time, and only a quiet machine gives it a meaning.
@@ -9,15 +7,14 @@ none of it; with more it is wall time, and only a quiet machine gives it a meani
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import exp, log
 from pathlib import Path
 
 from convref import dispatch
 from convref.case import parse
+from convref.errors import ConvrefError, message
 
 from .. import options, records
 from ..records import Record
@@ -137,22 +134,11 @@ def _print(text: str, cells: Mapping[str, float | str]) -> None:
     print(f"{text:48}{row}", flush=True)
 
 
-def main(words: Sequence[str]) -> int:
+def main(threads: str, suites: str, dtype: str, out: Path | None) -> int:
     """Time the suites with each number of threads; status 1 if a result was refused."""
-    parser = argparse.ArgumentParser(prog="convref_bench.timing.mojo_speed")
-    parser.add_argument("--threads", default="1,2", help="how many, one run each")
-    parser.add_argument("--suite", default="resnet50,yolo11n")
-    parser.add_argument("--dtype", default="fp32,fp64")
-    parser.add_argument("--out", type=Path, help="a file to which records are appended")
-    args = parser.parse_args(words)
-    chosen = [
-        one for one in RUNS if one[0] in args.suite.split(",") and one[1] in args.dtype.split(",")
-    ]
+    names, dtypes = options.words(suites), options.words(dtype)
+    chosen = [one for one in RUNS if one[0] in names and one[1] in dtypes]
     if not chosen:
-        parser.error(f"no suite {args.suite} in {args.dtype}")
-    counts = [int(word) for word in args.threads.split(",")]
-    return int(sum(run(*one, count, args.out) for count in counts for one in chosen) > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        raise ConvrefError(message("bench", f"no suite {suites} in {dtype}"))
+    counts = [int(word) for word in options.words(threads)]
+    return int(sum(run(*one, count, out) for count in counts for one in chosen) > 0)

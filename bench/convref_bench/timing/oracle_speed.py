@@ -1,7 +1,5 @@
 """The oracle against torch in float64, op by op, on images of ResNet-50, YOLO11n and a U-Net.
 
-    python -m convref_bench.timing.oracle_speed [OP ...]
-
 NumPy computes these formulas in one thread; torch has an arm with one and an arm with two. Torch's
 backward begins where its forward pass has left off, with everything that it kept; the oracle has
 what the call's signature names, and finds the rest again. A third arm of torch does so too.
@@ -9,7 +7,6 @@ what the call's signature names, and finds the rest again. A third arm of torch 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from math import exp, log
@@ -193,7 +190,3 @@ def main(ops: Sequence[str]) -> int:
         print(f"{'':39}{'both':10}{mean(rows, 'torch'):9.2f}{mean(rows, 'torch2'):10.2f}")
     print(f"{'all':49}{mean(all_rows, 'torch'):9.2f}{mean(all_rows, 'torch2'):10.2f}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,6 @@ on small images in which every call of convref's is judged; one that is wrong is
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -110,20 +109,12 @@ def rows(
         yield {"what": "training", **told, "arm": arm, **more}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(device: str, dtype: str, size: int, batch: int, backend: str, out: Path | None) -> None:
     """Time the arms and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--size", type=int, default=160)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--backend", default="auto", help="arms beside torch.nn, with commas")
-    parser.add_argument("--out", type=Path, help="file to which records are appended")
-    given = parser.parse_args(argv)
-    setting = Setting(given.device, getattr(torch, given.dtype), given.size, given.batch)
-    for row in rows(device_of(given.device), setting, given.backend.split(",")):
-        if given.out is not None:
-            records.append(given.out, row)
+    setting = Setting(device, getattr(torch, dtype), size, batch)
+    for row in rows(device_of(device), setting, backend.split(",")):
+        if out is not None:
+            records.append(out, row)
         if "images_s" in row:
             print(
                 f"{row['arm']:<10} {row['images_s']:9.2f} images/s, {row['ratio']:.3f} of {PLAIN}"
@@ -141,7 +132,3 @@ def device_of(where: str) -> Device:
     from ..gpu.cuda import Cuda
 
     return Cuda()
-
-
-if __name__ == "__main__":
-    main()

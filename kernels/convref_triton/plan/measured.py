@@ -2,7 +2,7 @@
 
 A row names the kernel, the tile and a hash of the kernel's source. A row of another source, or of
 another card, is ignored. `python -m convref_triton.plan.measured RESULTS.jsonl` makes a file
-for a card from the records of `convref tune`.
+for a card from the records of `convref bench tune`.
 """
 
 from __future__ import annotations

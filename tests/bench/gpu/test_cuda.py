@@ -609,14 +609,12 @@ def rows_then_none_left(monkeypatch, module, name, row):
 
 
 def test_steps_that_are_cut_off_keep_what_they_have(rehearsal, monkeypatch):
-    from convref_bench.gpu import accumulate, flat_loop, sanitize
+    from convref_bench.gpu import accumulate, sanitize
     from convref_bench.timing import training
 
-    monkeypatch.setattr(flat_loop, "compile_all", lambda *given: [])
     monkeypatch.setattr(training, "network", lambda: object)
     for name, module in (
         ("truncation", accumulate),
-        ("flat-loop", flat_loop),
         ("training", training),
     ):
         row = {"a": 1} | ({"what": "training"} if name == "training" else {})

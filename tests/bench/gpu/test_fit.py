@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref.case import parse
-from convref_bench import __main__ as bench
+from convref_bench import cli as bench
 from convref_bench import records
 from convref_bench.gpu import fit, tuner
 from convref_triton.common.geometry import geometry, operands

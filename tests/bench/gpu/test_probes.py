@@ -1,7 +1,6 @@
 """Probes of the compiler and the card, and the property list: rehearsed without a card."""
 
 import sys
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from convref import dispatch  # noqa: E402
 from convref.case import parse  # noqa: E402
-from convref_bench.gpu import accumulate, flat_loop, properties, sanitize, steps  # noqa: E402
+from convref_bench.gpu import accumulate, properties, sanitize, steps  # noqa: E402
 
 
 def nearest(a, b, dtype):
@@ -48,82 +47,6 @@ def test_a_product_that_cannot_be_made_is_absent(monkeypatch):
 
     rows = list(accumulate.rows((64,), {"x": fails}, "cpu"))
     assert [row["absent"] for row in rows] == ["RuntimeError: no such product"] * 3
-
-
-def direct(x, w, made):
-    wide = [one.permute(0, 3, 1, 2).float() for one in (x, w)]
-    y = torch.conv2d(*wide, stride=made.problem.stride, padding=made.problem.pad)
-    return y.permute(0, 2, 3, 1).to(x.dtype)
-
-
-def test_the_flat_loop_is_looked_at_for_every_warp_and_stage():
-    small = [one for one in flat_loop.configurations() if one.problem == flat_loop.PROBLEMS[2]]
-
-    def miscompiled(x, w, made):
-        y = direct(x, w, made)
-        if made.warps == 8:
-            y[0, 0] = float("nan")
-        if (made.warps, made.stages) == (4, 4):
-            y[0, 1] *= 1.5
-        return y
-
-    rows = list(flat_loop.rows(small, miscompiled, "cpu"))
-    assert {(row["warps"], row["stages"]) for row in rows} == {
-        (warps, stages) for warps in (4, 8) for stages in (2, 3, 4)
-    }
-    bad = {(row["warps"], row["stages"]) for row in rows if row["wrong"]}
-    assert bad == {(8, 2), (8, 3), (8, 4), (4, 4)}
-    assert {row["worst"] for row in rows if row["warps"] == 8} == {1e9}
-
-
-def test_a_configuration_that_does_not_compile_is_absent_and_a_lost_card_is_the_end():
-    def too_big(*given):
-        raise RuntimeError("out of resource: shared memory")
-
-    every = flat_loop.configurations()
-    row = next(flat_loop.rows(every, too_big, "cpu"))
-    assert "shared memory" in row["absent"]
-
-    def lost(*given):
-        raise RuntimeError("CUDA error: misaligned address")
-
-    with pytest.raises(RuntimeError, match="misaligned"):
-        list(flat_loop.rows(every, lost, "cpu"))
-
-
-def test_a_second_run_of_the_flat_loop_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch):
-    """What is left is compiled before any of it runs."""
-    said = []
-    monkeypatch.setattr(steps, "_arch", lambda: "sm_90")
-    compiled = lambda wanted, arch, jobs: said.append((len(wanted), arch, jobs))  # noqa: E731
-    monkeypatch.setattr(flat_loop, "compile_all", compiled)
-    cut_off = lambda wanted: ({**one.record(), "wrong": 0} for one in wanted[:7])  # noqa: E731
-    monkeypatch.setattr(flat_loop, "rows", cut_off)
-    for _ in range(2):
-        steps.flat_loop(steps.Step(tmp_path / "x", 60, "k"))
-    every = len(flat_loop.configurations())
-    assert said == [(every, "sm_90", steps.JOBS), (every - 7, "sm_90", steps.JOBS)]
-    before = steps.Step(tmp_path / "x", 60, "k").before
-    assert flat_loop.missing(before) == flat_loop.configurations()[14:]
-
-
-def test_the_flat_loop_is_compiled_beforehand_and_launched_by_its_plan(device, monkeypatch):
-    aot = pytest.importorskip("convref_triton.compile.aot")
-    gpu = pytest.importorskip("convref_triton.run.gpu")
-    made = flat_loop.configurations()[12]
-    (compiled,) = flat_loop.compile_all([made], "sm_90", 1)
-    assert "wgmma.mma_async" in compiled.asm["ptx"]
-    monkeypatch.setattr(aot, "_compile", None)  # it is in memory
-    monkeypatch.setattr(gpu, "cuda", lambda index: device)
-    x, w = (torch.zeros(size, dtype=torch.bfloat16) for size in ((2, 28, 28, 64), (128, 3, 3, 64)))
-    device.driver.layout([8] * 3 + [4] * 7)
-    assert flat_loop.launch(x, w, made).isnan().all()
-    (line,) = [line for line in device.driver.log() if line.startswith("launch")]
-    assert f"grid {-(-2 * 28 * 28 // 64)} 2 1 block 128 1 1" in line
-    sizes = [
-        int.from_bytes(bytes.fromhex(w.partition("@")[2]), "little") for w in line.split()[-7:]
-    ]
-    assert sizes == [2, 64, 28, 28, 128, 28, 28]
 
 
 def test_the_property_list_is_small_in_kernels_and_wide_in_sizes():
@@ -236,21 +159,19 @@ class _OnCpu:
         return Here(dispatch.load(name), "cpu")
 
 
-def test_the_kernels_of_the_probes_compile_for_hopper():
-    triton = pytest.importorskip("triton", reason="no Triton to compile the probes with")
+def test_the_loop_of_the_probe_compiles_for_hopper():
+    triton = pytest.importorskip("triton", reason="no Triton to compile the probe with")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from convref_bench.gpu import probe_kernels
+    from convref_bench.gpu.probe_kernels import dot_loop
     from convref_triton.compile import aot
 
-    blocks = {"R": 3, "S": 3, "STRIDE": 1, "PAD": 1, "BLOCK_M": 128, "BLOCK_K": 128, "BLOCK_C": 64}
-    names = ("x", "w", "y", "N", "C", "H", "W", "K", "P", "Q")
-    signature = dict.fromkeys(names[:3], "*bf16") | dict.fromkeys(names[3:], "i32")
-    signature |= dict.fromkeys(blocks, "constexpr")
-    attrs = {(i,): [["tt.divisibility", 16]] for i in (0, 1, 2, 4, 7)}
-    source = ASTSource(probe_kernels.flat_fprop, signature, blocks, attrs)
-    for warps in islice(flat_loop.WARPS, 2):
-        options = aot.OPTIONS | {"num_warps": warps, "num_stages": 3}
-        made = triton.compile(source, GPUTarget("cuda", 90, 32), options)
-        assert "wgmma.mma_async" in made.asm["ptx"]
+    constants = {"TILE": 128, "STEP": 64, "PRECISION": "ieee"}
+    signature = dict.fromkeys("ab", "*bf16") | {"out": "*fp32", "n": "i32"}
+    signature |= dict.fromkeys(constants, "constexpr")
+    attrs = {(i,): [["tt.divisibility", 16]] for i in range(4)}
+    options = aot.OPTIONS | {"num_warps": 8}
+    source = ASTSource(dot_loop, signature, constants, attrs)
+    made = triton.compile(source, GPUTarget("cuda", 90, 32), options)
+    assert "wgmma.mma_async" in made.asm["ptx"]

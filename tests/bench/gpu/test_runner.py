@@ -220,14 +220,14 @@ def test_without_its_vital_step_a_run_ends_and_it_is_never_given_up(tmp_path):
 
 
 def test_every_step_can_be_launched_and_they_come_in_this_order():
-    from convref_bench.__main__ import parser
+    from convref_bench.cli import parser
     from convref_bench.gpu import steps
 
     assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
     assert list(steps.STEPS) == [
         *("versions", "canary", "properties", "marked", "peaks", "anchors", "tuner", "suites"),
         *("fused", "truncation", "cudnn", "others", "training", "cudnn-rest", "sanitizer"),
-        *("flat-loop", "names", "compile"),
+        *("names", "compile"),
     ]
     assert [s.name for s in gpu.chosen("tuner,peaks")] == ["versions", "peaks", "tuner"]
     assert gpu.chosen("") == gpu.STEPS

@@ -1,15 +1,14 @@
-"""The tuner with a stub backend and a stub clock, and heuristics refitted from its matrix."""
+"""The tuner with a stub backend and a stub clock."""
 
-import json
 from itertools import count
 
 import pytest
 
 from convref import dispatch
 from convref.errors import ConvrefError
-from convref_bench import __main__ as bench
+from convref_bench import cli as bench
 from convref_bench import records
-from convref_bench.gpu import refit, steps, tuner
+from convref_bench.gpu import steps, tuner
 from convref_bench.suites import suite
 from convref_bench.suites.network import CpuPlace
 from convref_bench.timing.measure import Stop
@@ -260,59 +259,3 @@ def test_the_command_searches_a_suite(stub, tmp_path, monkeypatch, capsys):
     assert "time is up" in capsys.readouterr().out
     with pytest.raises(ConvrefError, match="torch has no configurations"):
         bench.main(["tune", "net", "--backend", "torch", "--device", "cpu"])
-
-
-def tuned(network, line, ms, reference=2.0, times=1):
-    about = {"what": "tuned", "suite": network, "times": times, "line": line}
-    rows = [{**about, "arm": f"t@{i}", "configuration": name, "median_ms": one}
-            for i, (name, one) in enumerate(ms.items())]  # fmt: skip
-    return [*rows, {**about, "arm": "torch", "median_ms": reference}]
-
-
-def line(c, f=3, pass_="fprop"):
-    return f"conv.{pass_}:n1c{c}k{c}_i16x16_f{f}x{f}:bias=0:dt=bf16"
-
-
-def test_regret_is_what_an_unseen_network_loses():
-    rows = tuned("a", line(64), {"big": 1.0, "small": 1.5})
-    rows += tuned("b", line(72), {"big": 2.0, "small": 1.0}, times=3)  # a's choice is wrong here
-    rows += tuned("b", line(68), {"big": 1.0, "small": 1.0})
-    found = {one.network: one for one in refit.regrets(refit.matrix(rows))}
-    assert found["b"].mean == pytest.approx(2.0 ** (3 / 4))
-    assert found["b"].worst == pytest.approx(2.0)
-    assert found["b"].against == pytest.approx((1.0**3 * 2.0) ** (1 / 4))
-    assert found["a"].lines == 1
-
-
-BOTH = {"big": 1.0, "small": 2.0}
-
-
-def test_the_narrowest_class_decides_and_pixels_are_the_first_to_be_forgotten():
-    rows = tuned("a", line(64, 1), {"big": 1.0, "small": 9.0})
-    rows += tuned("a", line(64, 3), {"big": 9.0, "small": 1.0})
-    lines = refit.matrix(rows)
-    wanted = refit.matrix(tuned("b", line(64, 3).replace("i16x16", "i99x99"), BOTH))
-    assert json.loads(refit.choose(wanted[0], lines)) == "small"
-    wanted = refit.matrix(tuned("b", line(64, 1), BOTH))
-    assert json.loads(refit.choose(wanted[0], lines)) == "big"
-
-
-def test_a_configuration_that_few_lines_can_run_is_not_chosen():
-    rows = tuned("a", line(64), {"rare": 1.0, "sure": 1.1})
-    for c in (60, 62, 66):
-        rows += tuned("a", line(c), {"sure": 1.0, "slow": 2.0})
-    wanted = refit.matrix(tuned("b", line(63), {"rare": 9.0, "sure": 1.0, "slow": 3.0}))
-    assert json.loads(refit.choose(wanted[0], refit.matrix(rows))) == "sure"
-
-
-def test_regret_needs_two_networks_and_prints_a_row_for_each(tmp_path, capsys):
-    out = tmp_path / "m.jsonl"
-    for row in tuned("a", line(64), {"big": 1.0, "small": 2.0}):
-        records.append(out, row)
-    assert bench.main(["regret", str(out)]) == 2
-    for row in tuned("b", line(64, 1), {"big": 1.0, "small": 2.0}):
-        records.append(out, row)
-    assert bench.main(["regret", str(out)]) == 0
-    text = capsys.readouterr().out
-    assert "needs two" in text
-    assert "1.000" in text

@@ -12,7 +12,7 @@ import torch
 from card import Card, eager
 
 from convref_bench import options
-from convref_bench.gpu import accumulate, cuda, flat_loop, properties, steps
+from convref_bench.gpu import accumulate, cuda, properties, steps
 from convref_bench.suites import suite
 from convref_bench.timing import training
 from convref_bench.timing.measure import Stop
@@ -52,12 +52,6 @@ def nothing_to_compile(function, dynamic):
     raise LookupError("no compiler in a rehearsal")
 
 
-def direct(x, w, made):
-    wide = [one.permute(0, 3, 1, 2).float() for one in (x, w)]
-    y = torch.conv2d(*wide, stride=made.problem.stride, padding=made.problem.pad)
-    return y.permute(0, 2, 3, 1).to(x.dtype)
-
-
 def install():
     """Put the stand-in in the place of the card, and small layers in the place of networks."""
     torch.set_num_threads(1)
@@ -86,8 +80,6 @@ def _probes():
     properties.check.__defaults__ = ("cpu",)
     product = {"cublas": lambda a, b, dtype: torch.mm(a.float(), b.float())}
     accumulate.SIZE, accumulate.rows.__defaults__ = 16, (product, "cpu")
-    flat_loop.PROBLEMS, flat_loop.STAGES = flat_loop.PROBLEMS[2:3], (2,)
-    flat_loop.rows.__defaults__ = (direct, "cpu")
     setting, rows = training.Setting, training.rows
     training.Setting = lambda where, dtype, size, batch: setting("cpu", torch.float32, 32, 2)
     training.JUDGED = 32

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from convref_bench import __main__ as bench
+from convref_bench import cli as bench
 from convref_bench import records
 from convref_bench.gpu import keep
 from convref_bench.report import docs_page as page
@@ -57,8 +57,6 @@ ROWS = [
      "why": "error is 7 times its bound"},
     {"what": "accumulator", "key": KEY, "by": "triton", "dtype": "bf16", "n": 512,
      "mean": -12.5, "worst": 30.0},
-    {"what": "flat-loop", "key": KEY, "dtype": "bfloat16", "warps": 8, "stages": 3, "wrong": 1,
-     "of": 99, "problem": [1], "tile": [1]},
     {"what": "training", "key": KEY, "network": "yolo11n", "size": 640, "batch": 16,
      "dtype": "bfloat16", "arm": "auto", "images_s": 812.4, "ratio": 1.07},
 ]  # fmt: skip
@@ -118,11 +116,10 @@ def test_what_is_right_and_wrong_stands_first(folder):
     assert "| tests/x.py |  | 1 |" in text
     assert "1 timed results were wrong" in text
     assert text.index("tests/x.py") < text.index("layer1.0.conv2")
-    for told in ("| triton | bf16 | 512 | -12.5 | 30 |", "| bfloat16 | 8 | 3 | 1 of 1 |"):
-        assert told in text
+    assert "| triton | bf16 | 512 | -12.5 | 30 |" in text
     assert "| yolo11n 640 | 16 | auto | 812 | 1.07 |" in text
     assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", text)
-    assert "Not measured on this card: fused epilogues against cuDNN's; regret of the" in text
+    assert "Not measured on this card: fused epilogues against cuDNN's." in text
 
 
 def test_plots_are_drawn_beside_the_page_and_shown_in_it(folder):
@@ -154,7 +151,7 @@ def test_the_page_of_the_documentation_is_what_the_committed_cards_say(tmp_path)
     (tmp_path / "figures").mkdir()
     copy = tmp_path / "performance.md"
     copy.write_text(page.PAGE.read_text("utf-8"))
-    from convref_bench.__main__ import RESULTS
+    from convref_bench.records import RESULTS
 
     assert page.main(RESULTS / "cards", copy) == 0
     assert copy.read_text("utf-8") == page.PAGE.read_text("utf-8")

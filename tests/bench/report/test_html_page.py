@@ -246,9 +246,6 @@ def test_the_page_of_a_gpu_run_is_rendered_by_a_browser(tmp_path):
     for n in (512, 4608):
         more = {"by": "triton", "dtype": "bf16", "n": n, "worst": n / 10, "mean": -n / 20}
         head.append({"what": "accumulator", **more})
-    for warps in (4, 8):
-        more = {"dtype": "bfloat16", "warps": warps, "stages": 3, "wrong": warps // 8, "of": 9}
-        head.append({"what": "flat-loop", **more})
     source.write_text("".join(json.dumps(one) + "\n" for one in [*head, *gpu_rows()]))
     page, shot = report.write(source, tmp_path / "page"), tmp_path / "page.png"
     flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"

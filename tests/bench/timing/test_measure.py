@@ -1,17 +1,10 @@
 """The method, on a device that is a script: stop, interleaving, verdicts, the roof."""
 
-import doctest
 from itertools import cycle
 
 import pytest
 
-import convref_bench.__main__ as cli
-import convref_bench.options as options
 from convref.case import parse
-from convref_bench.gpu import tuner
-from convref_bench.report import html_page, tables
-from convref_bench.suites import suite
-from convref_bench.timing import measure as timing
 from convref_bench.timing import point as points
 from convref_bench.timing.measure import Stop, Timing, measure, verdict
 from convref_bench.timing.roofline import Roof, RoofError
@@ -51,23 +44,6 @@ class Stub:
     def measure(self, stop, cold=False, droppable=()):
         arms = {arm: self.work(arm) for arm in self.seconds}
         return measure(arms, self, stop, cold=cold, droppable=droppable)
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        cli,
-        options,
-        points,
-        html_page,
-        suite,
-        tables,
-        timing,
-        tuner,
-    ],
-)
-def test_the_examples_in_the_docstrings(module):
-    assert doctest.testmod(module).failed == 0
 
 
 def test_quiet_arms_stop_at_the_fewest_samples_and_take_turns_abba():

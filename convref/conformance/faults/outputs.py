@@ -1,5 +1,7 @@
 """Kernels that write where they should not, or not at all, when they are given their outputs."""
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from convref.case import Call
-from convref.conformance.mutations import Array, right
-
-from .base import Fault
+from ...case import Call
+from .base import Array, Fault, right
 
 Store = Callable[[Array, Array], None]  # an output, and what belongs into it
 
