@@ -72,6 +72,7 @@ def write(root, **files):
         ("convref.api", "def f():\n    import convref_mojo", "optional plug-in"),
         ("convref.cli", "importlib.import_module('convref_bench.cli')", "optional plug-in"),
         ("convref.judge", "from .ops.conv import _taps", "_taps is private to convref.ops.conv"),
+        ("convref.judge", "from .ops import conv as c\nc._taps()", "_taps is private"),
         ("convref.judge", "from .ops._sizes import taps", "_sizes is private to convref.ops"),
     ],
 )

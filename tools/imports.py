@@ -56,6 +56,9 @@ ALLOWED: tuple[str, ...] = (
     "_is_plain is private to convref.integrations.torch._autograd",
     "convref.api._arguments is private to convref.api",
     "_inner is private to convref.oracle.activation",
+    "is private to convref.backends.torch.",
+    "_geometry is private to convref.integrations.torch.functional",
+    "_kernel is private to convref_triton.run.gpu",
     "convref/conformance: 21 entries",
     "kernels/convref_mojo: 30 entries",
     "bench/convref_bench: 39 entries",
@@ -104,29 +107,45 @@ def read(root: Path) -> Tree:
     for module, path in files.items():
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         place = path.relative_to(root).as_posix()
-        for line, target, name in _statements(ast.parse(path.read_text("utf-8")), package):
+        tree = ast.parse(path.read_text("utf-8"))
+        names = list(_statements(tree, package))
+        modules = {local: f"{target}.{name}" for _, target, name, local in names}
+        used = _private_attributes(tree, {k: v for k, v in modules.items() if v in files})
+        for line, target, name, _ in (*names, *used):
             if target.partition(".")[0] in PACKAGES:
                 found.append(Import(module, f"{place}:{line}", target, name))
     return Tree(files, tuple(found))
 
 
-def _statements(node: ast.AST, package: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, module, name) of each import below a node."""
+Name = tuple[int, str, str, str]  # line, module, name in it, name here
+
+
+def _statements(node: ast.AST, package: str) -> Iterator[Name]:
+    """Yield what each import below a node names."""
     match node:
         case ast.If(test=ast.Name("TYPE_CHECKING")):
             for child in node.orelse:
                 yield from _statements(child, package)
             return
         case ast.Import():
-            yield from ((node.lineno, alias.name, "") for alias in node.names)
+            yield from ((node.lineno, alias.name, "", "") for alias in node.names)
         case ast.ImportFrom():
             parts = package.split(".") if node.level else []
             base = parts[: len(parts) - node.level + 1] + ([node.module] if node.module else [])
-            yield from ((node.lineno, ".".join(base), alias.name) for alias in node.names)
+            for alias in node.names:
+                yield node.lineno, ".".join(base), alias.name, alias.asname or alias.name
         case ast.Call(ast.Attribute(attr="import_module"), [ast.Constant(str(target)), *_]):
-            yield node.lineno, target, ""
+            yield node.lineno, target, "", ""
     for child in ast.iter_child_nodes(node):
         yield from _statements(child, package)
+
+
+def _private_attributes(tree: ast.AST, modules: dict[str, str]) -> Iterator[Name]:
+    """Yield each ``module._name`` of an imported module, which is as good as importing it."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(ast.Name(name), attr) if name in modules and _is_private(attr):
+                yield node.lineno, modules[name], attr, ""
 
 
 def row(module: str) -> int:
@@ -171,7 +190,7 @@ def _path_back(start: str, edges: dict[str, set[str]]) -> tuple[str, ...]:
 
 
 def private_names(tree: Tree) -> Iterator[str]:
-    """Yield imports of another module's ``_name``, and of another package's ``_module``."""
+    """Yield uses of another module's ``_name``, and imports of another package's ``_module``."""
     for each in tree.imports:
         module = tree.module_of(each)
         if _is_private(each.name) and module == each.target:

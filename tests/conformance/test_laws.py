@@ -7,11 +7,11 @@ from hypothesis import Phase, given, settings
 
 from convref.backends.numpy import NumpyBackend
 from convref.case import parse
-from convref.conformance.faults import FAULTS
 from convref.conformance.laws import LAWS, check_laws
 from convref.conformance.strategies import cases
 from convref.dispatch import load
 from convref.errors import UnsupportedError
+from convref_faults import CONV as FAULTS
 
 
 @cache

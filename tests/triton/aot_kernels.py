@@ -1,5 +1,7 @@
 """Small kernels with everything that the compiler, the inspector and the launcher deal with."""
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -83,3 +85,50 @@ def double(x, y, n, SIZE: tl.constexpr):
     """y = 2 x."""
     i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     tl.store(y + i, 2 * tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
+
+
+class Rows(NamedTuple):
+    """A tensor of rows, as one argument of a kernel."""
+
+    first: Any
+    stride: Any
+    bias: Any = None
+
+
+class Tile(NamedTuple):
+    """Sizes that are compiled in."""
+
+    rows: int
+    columns: int
+
+
+@triton.jit
+def at(rows, i, j):
+    """Return pointers to elements of `rows`."""
+    return rows.first + i[:, None] * rows.stride + j[None, :]
+
+
+@triton.jit
+def twice(x):
+    """Return 2 x."""
+    return 2 * x
+
+
+@triton.jit
+def scaled_rows(source, target, sizes, factor, T: tl.constexpr):
+    """target = f(factor * source + bias): arguments in named, plain and nested tuples."""
+    i = tl.program_id(0) * T.rows + tl.arange(0, T.rows)
+    j = tl.arange(0, T.columns)
+    mask = (i < sizes[0])[:, None] & (j < sizes[1])[None, :]
+    y = tl.load(at(source, i, j), mask=mask, other=0.0) * factor[0]
+    if source.bias is not None:
+        y += tl.load(source.bias + j, mask=j < sizes[1], other=0.0)[None, :]
+    tl.store(at(target, i, j), factor[1][0](y), mask=mask)
+
+
+@triton.jit
+def product_of_paired_boxes(boxes, c, T: tl.constexpr):
+    """c = a @ b of one tile each, read through tensor maps in a tuple."""
+    total = tl.dot(boxes[0].load([0, 0]), boxes[1].load([0, 0]))
+    i = tl.arange(0, T)
+    tl.store(at(c, i, i), total)

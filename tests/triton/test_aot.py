@@ -190,7 +190,7 @@ def test_a_worker_may_die_while_others_are_still_handed_in(empty_cache, monkeypa
 DOUBLE = """
 import sys
 import aot_kernels
-from convref_triton import aot
+from convref_triton.compile import aot
 from convref_triton.hopper.carried import assembler
 from convref_triton.plan.launch import Launch, Slot
 from convref_triton.compile.specialise import specialise

@@ -110,21 +110,23 @@ def _by_triton(launch: Any, tensors: Mapping[str, Any]) -> dict[str, Callable[[]
     from triton.backends.nvidia.driver import CudaDriver
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from convref_triton.plan.launch import Descriptor, Slot
+    from convref_triton.plan.launch import Descriptor, Slot, map_arguments
 
     host = CudaDriver()
     host.get_current_device = lambda: 0
     host.get_current_stream = lambda device: STREAM
     host.get_device_capability = lambda device: (9, 0)
     triton.runtime.driver.set_active(host)
-    given = {**launch.constants, **launch.arguments}
-    for name, value in given.items():
-        if isinstance(value, Slot):
-            given[name] = tensors[value.role]
-        elif isinstance(value, Descriptor):
+
+    def argument(value: Any) -> Any:
+        if isinstance(value, Descriptor):
             geometry = map(list, (value.shape, value.strides, value.block))
-            given[name] = TensorDescriptor(tensors[value.slot.role], *geometry)
-    values = [given[p.name] for p in launch.kernel.params if p.name in given]
+            return TensorDescriptor(tensors[value.slot.role], *geometry)
+        return tensors[value.role] if isinstance(value, Slot) else value
+
+    given = {**launch.constants, **launch.arguments}
+    named = [p.name for p in launch.kernel.params if p.name in given]
+    values = [map_arguments(argument, given[name]) for name in named]
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     kernel = launch.kernel[launch.grid](*values, **options)
     head = (*launch.grid, STREAM, kernel.function, kernel.packed_metadata, None, None, None)

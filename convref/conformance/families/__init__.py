@@ -11,7 +11,6 @@ from typing import Any
 from ...case import Case
 from ...ops import FAMILY, Problem
 from . import activation, norm, pool, resize
-from .mutations import GENERAL
 
 # op -> finish(tape, sizes, max_elements), where `sizes` are the fields of a WindowProblem.
 FINISH: dict[str, Callable[[Any, dict[str, Any], int], Problem]] = {
@@ -28,9 +27,6 @@ MADE: dict[str, Callable[[Case, dict[str, Any]], Any]] = {
 }
 # op -> fills that say nothing about it.
 UNFIT: dict[str, tuple[str, ...]] = {**pool.UNFIT, **norm.UNFIT, **activation.UNFIT}
-
-# op -> mistakes by name, each with where it can be made; by default those of convolution.
-MUTATIONS = dict.fromkeys(FINISH, GENERAL)
 
 # op -> fitted(problem, dtype): another problem where numbers of that type have no such result.
 FITTED: dict[str, Callable[[Any, str], Problem]] = {**resize.FITTED}

@@ -130,10 +130,12 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     kernel = specialisation.kernel
     if isinstance(kernel, Carried):
         return _assemble(specialisation, kernel, arch)
-    names = list(specialisation.signature)
-    constants = {(names.index(name),): value for name, value in specialisation.constants.items()}
-    signature = dict(specialisation.signature)
-    source = _language(kernel)(kernel, signature, constants, dict(specialisation.attributes))
+    source = _language(kernel)(
+        kernel,
+        dict(specialisation.signature),
+        dict(specialisation.constants),
+        dict(specialisation.attributes),
+    )
     hits: list[bool] = []
     options = {**OPTIONS, **specialisation.options}
     start = time.perf_counter()

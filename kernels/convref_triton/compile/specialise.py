@@ -1,8 +1,9 @@
-"""Which binary of a kernel a launch needs: decided once, for launching, compiling and inspecting.
+"""Which binary of a kernel a launch needs: used for launching, compiling and inspecting alike.
 
 The rules are those of Triton's own launcher for CUDA: an integer of 1 and None become constants,
-multiples of 16 and aligned pointers are marked so, an integer is as wide as its value needs. (Its
-AMD backend also marks tensors below 2 GiB; without that mark a kernel is right, if slower.)
+multiples of 16 and aligned pointers are marked so, an integer is as wide as its value needs. Items
+of a tuple follow the same rules, whatever `do_not_specialize` says of the parameter. (Triton's AMD
+backend also marks tensors below 2 GiB; without that mark a kernel is correct, but slower.)
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from convref.errors import ConvrefError, message, shorten
 
 from ..hopper.carried import Carried
-from ..plan.launch import Descriptor, Launch, Slot
+from ..plan.launch import Descriptor, Launch, Slot, is_group, map_arguments, regroup
 
 # A type of `convref.dtypes`, as Triton calls it.
 TRITON_TYPES = {
@@ -30,40 +32,44 @@ TRITON_TYPES = {
 }
 WIDTHS = ((-(2**31), 2**31, "i32"), (-(2**63), 2**63, "i64"), (0, 2**64, "u64"))
 ALIGNED = [["tt.divisibility", 16]]
+COMPILED_IN = (type(None), tl.constexpr, JITFunction)
+Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Specialisation:
-    """A kernel with everything that its binary depends on, but the target.
+    """A kernel with everything that its binary depends on, except the target.
+
+    A path is a parameter's position, followed by an index per level of a nested tuple.
 
     Parameters
     ----------
     kernel : triton.runtime.JITFunction or Carried
-    signature : mapping of str to str
+    signature : mapping of str to str or tuple
         Triton's type of each parameter, in order.
-    attributes : mapping of (int,) to list
-        What is promised of a parameter, by its position.
-    constants : mapping of str to Any
-        Parameters that are compiled in.
+    attributes : mapping of path to list
+        Divisibility of pointers and integers.
+    constants : mapping of path to Any
+        Values that are compiled in.
     options : mapping of str to int
         ``num_warps`` and ``num_stages``.
     """
 
     kernel: Any
-    signature: Mapping[str, str]
-    attributes: Mapping[tuple[int], list[list[Any]]]
-    constants: Mapping[str, Any]
+    signature: Mapping[str, Any]
+    attributes: Mapping[Path, list[list[Any]]]
+    constants: Mapping[Path, Any]
     options: Mapping[str, int]
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Return what tells this specialisation from others; True is not 1, nor 1 1.0."""
+        """Return the identity of this specialisation; True, 1 and 1.0 are different constants."""
         parts = (self.signature, self.attributes, self.constants, self.options)
         return (self.kernel, *(repr(list(part.items())) for part in parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Send kernels by name: worker processes import them."""
-        constants = {name: _by_name(value) for name, value in self.constants.items()}
+        constants = {p: map_arguments(_by_name, value) for p, value in self.constants.items()}
         rest = (self.signature, self.attributes, constants, self.options)
         return _rebuild, (_by_name(self.kernel), *rest)
 
@@ -90,7 +96,7 @@ def _from_name(value: Any) -> Any:
 def _rebuild(
     kernel: Any, signature: Any, attributes: Any, constants: Any, options: Any
 ) -> Specialisation:
-    constants = {name: _from_name(value) for name, value in constants.items()}
+    constants = {path: map_arguments(_from_name, value) for path, value in constants.items()}
     return Specialisation(_from_name(kernel), signature, attributes, constants, options)
 
 
@@ -103,9 +109,9 @@ def specialise(launch: Launch) -> Specialisation:
         If an argument is missing, unknown or of a type that no kernel takes.
     """
     kernel = launch.kernel
-    if isinstance(kernel, Carried):  # it has been decided where it was compiled
+    if isinstance(kernel, Carried):  # specialised where it was compiled
         if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:
-            what = f"{', '.join(sorted(differ))} is of the launch alone, or of the kernel alone"
+            what = f"{', '.join(sorted(differ))}: parameters of the launch or of the kernel only"
             raise ConvrefError(message(kernel.name, what))
         return Specialisation(kernel, kernel.signature, {}, {}, {})
     if not isinstance(kernel, JITFunction):
@@ -115,17 +121,13 @@ def specialise(launch: Launch) -> Specialisation:
     values = {p.name: _value(kernel, p, given) for p in kernel.params}
     if unknown := sorted(set(given) - set(values)):
         raise ConvrefError(message(kernel.__name__, f"has no parameter {', '.join(unknown)}"))
-    signature, attributes, constants = {}, {}, {}
-    for position, parameter in enumerate(kernel.params):
-        value = values[parameter.name]
-        kind, marked = _of(kernel, parameter, value)
-        signature[parameter.name] = kind
-        if kind == "constexpr":
-            constants[parameter.name] = value
-        elif marked:
-            attributes[position,] = ALIGNED
+    types = _Types(kernel)
+    signature = {
+        p.name: types.of((position,), p.name, values[p.name], _rules(p))
+        for position, p in enumerate(kernel.params)
+    }
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    return Specialisation(kernel, signature, attributes, constants, options)
+    return Specialisation(kernel, signature, types.attributes, types.constants, options)
 
 
 def _value(kernel: Any, parameter: Any, given: Mapping[str, Any]) -> Any:
@@ -136,60 +138,101 @@ def _value(kernel: Any, parameter: Any, given: Mapping[str, Any]) -> Any:
     raise ConvrefError(message(kernel.__name__, f"{parameter.name} is missing"))
 
 
-def _of(kernel: Any, parameter: Any, value: Any) -> tuple[str, bool]:
-    """Return (type, whether it is marked as divisible by 16) of an argument."""
-    if parameter.is_constexpr:
-        return "constexpr", False
-    kind, marked = _of_value(kernel, parameter, value)
-    if not parameter.annotation_type:
-        return kind, marked
-    # An annotated type stays a run-time argument, even of a value that would be compiled in.
-    number = parameter.annotation_type.startswith(("fp", "bf", "u1"))
-    return parameter.annotation_type, marked and not number
+class _Rules(NamedTuple):
+    """How the value of a parameter may be specialised; the defaults are those of tuple items."""
+
+    constexpr: bool = False
+    const: bool = False
+    ones: bool = True  # an integer of 1 is compiled in
+    alignment: bool = True
+    annotation: str = ""
 
 
-def _of_value(kernel: Any, parameter: Any, value: Any) -> tuple[str, bool]:
-    free = parameter.do_not_specialize
-    marks = not (free or parameter.do_not_specialize_on_alignment)
-    if value is None:
-        return "constexpr", False
-    if isinstance(value, bool):
-        return "u1", False
-    if isinstance(value, float):
-        return "fp32", False
-    if isinstance(value, Descriptor):
-        block = ", ".join(map(str, value.block))
-        layout = f",{_layout(value)!r}" if kernel.is_gluon() else ""
-        return f"tensordesc<{_type(kernel, parameter, value.slot)}[{block}]{layout}>", False
-    if isinstance(value, Slot):
-        kind = ("*k" if parameter.is_const else "*") + _type(kernel, parameter, value)
-        return kind, marks and value.aligned
-    if not isinstance(value, int):
-        what = f"{parameter.name} is a {type(value).__name__}, needs a Slot, a number or None"
-        raise ConvrefError(message(kernel.__name__, what))
-    if value == 1 and not free:
-        return "constexpr", False
-    return _width(kernel, parameter, value), marks and value % 16 == 0
+_ITEM = _Rules()
+
+
+def _rules(parameter: Any) -> _Rules:
+    ones = not parameter.do_not_specialize
+    alignment = ones and not parameter.do_not_specialize_on_alignment
+    annotation = parameter.annotation_type or ""
+    return _Rules(parameter.is_constexpr, parameter.is_const, ones, alignment, annotation)
+
+
+class _Types:
+    """Triton's types of the arguments of one kernel; collects attributes and constants by path."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self.attributes: dict[Path, list[list[Any]]] = {}
+        self.constants: dict[Path, Any] = {}
+
+    def of(self, path: Path, name: str, value: Any, rules: _Rules) -> Any:
+        """Return the type of an argument: a string, or a tuple of types."""
+        if is_group(value) and not rules.constexpr:
+            if rules.annotation:
+                raise self._error(f"{name} is a tuple, needs {rules.annotation}")
+            names = getattr(value, "_fields", range(len(value)))
+            items = (
+                self.of((*path, i), f"{name}.{field}", item, _ITEM)
+                for i, (field, item) in enumerate(zip(names, value))
+            )
+            return regroup(value, list(items))
+        kind, marked = self._single(name, value, rules)
+        if kind == "constexpr":
+            self.constants[path] = value
+        elif marked:
+            self.attributes[path] = ALIGNED
+        return kind
+
+    def _single(self, name: str, value: Any, rules: _Rules) -> tuple[str, bool]:
+        """Return (type, whether it is marked as divisible by 16)."""
+        if rules.constexpr:
+            return "constexpr", False
+        kind, marked = self._from_value(name, value, rules)
+        if not rules.annotation:
+            return kind, marked
+        # An annotated parameter stays a run-time argument, whatever its value.
+        return rules.annotation, marked and not rules.annotation.startswith(("fp", "bf", "u1"))
+
+    def _from_value(self, name: str, value: Any, rules: _Rules) -> tuple[str, bool]:
+        if isinstance(value, COMPILED_IN):
+            return "constexpr", False
+        if isinstance(value, bool):
+            return "u1", False
+        if isinstance(value, float):
+            return "fp32", False
+        if isinstance(value, Descriptor):
+            block = ", ".join(map(str, value.block))
+            layout = f",{_layout(value)!r}" if self._kernel.is_gluon() else ""
+            return f"tensordesc<{self._element(name, value.slot)}[{block}]{layout}>", False
+        if isinstance(value, Slot):
+            kind = ("*k" if rules.const else "*") + self._element(name, value)
+            return kind, rules.alignment and value.aligned
+        if not isinstance(value, int):
+            what = f"{name} is a {type(value).__name__}, needs a Slot, a number, None or a tuple"
+            raise self._error(what)
+        if value == 1 and rules.ones:
+            return "constexpr", False
+        return self._integer(name, value), rules.alignment and value % 16 == 0
+
+    def _element(self, name: str, slot: Slot) -> str:
+        if slot.dtype not in TRITON_TYPES:
+            raise self._error(f"{name} has dtype {slot.dtype}, needs {', '.join(TRITON_TYPES)}")
+        return TRITON_TYPES[slot.dtype]
+
+    def _integer(self, name: str, value: int) -> str:
+        for low, high, kind in WIDTHS:
+            if low <= value < high:
+                return kind
+        raise self._error(f"{name} is {shorten(value)}, needs an integer of at most 64 bits")
+
+    def _error(self, what: str) -> ConvrefError:
+        return ConvrefError(message(self._kernel.__name__, what))
 
 
 def _layout(box: Descriptor) -> Any:
-    """Return how a box lies in shared memory: what Triton finds by itself, and Gluon is told."""
+    """Return the shared-memory layout of a box, which Triton infers but Gluon takes explicitly."""
     from triton.experimental.gluon import language as gl
 
-    kind = gl.dtype(TRITON_TYPES[box.slot.dtype])
-    return gl.NVMMASharedLayout.get_default_for(list(box.block), kind)
-
-
-def _type(kernel: Any, parameter: Any, slot: Slot) -> str:
-    if slot.dtype not in TRITON_TYPES:
-        what = f"{parameter.name} has dtype {slot.dtype}, needs {', '.join(TRITON_TYPES)}"
-        raise ConvrefError(message(kernel.__name__, what))
-    return TRITON_TYPES[slot.dtype]
-
-
-def _width(kernel: Any, parameter: Any, value: int) -> str:
-    for low, high, kind in WIDTHS:
-        if low <= value < high:
-            return kind
-    what = f"{parameter.name} is {shorten(value)}, needs an integer of at most 64 bits"
-    raise ConvrefError(message(kernel.__name__, what))
+    element = gl.dtype(TRITON_TYPES[box.slot.dtype])
+    return gl.NVMMASharedLayout.get_default_for(list(box.block), element)

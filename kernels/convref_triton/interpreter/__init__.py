@@ -30,7 +30,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError, message
 
-from ..plan.launch import Descriptor, Launch, Slot
+from ..compile.specialise import COMPILED_IN
+from ..plan.launch import Descriptor, Launch, Slot, flatten, map_arguments
 from .builder import Builder
 from .errors import StrictError
 from .hints import HINTS, checked
@@ -111,7 +112,8 @@ def execute(
         kernel = twins.of(launch.kernel)
         constants = {n: twins.interpreted(value) for n, value in launch.constants.items()}
         builder.memory, builder.grid_dim = memory, launch.grid
-        arguments = {n: _argument(a, memory, twins) for n, a in launch.arguments.items()}
+        argument = functools.partial(_argument, memory=memory, twins=twins)
+        arguments = {n: map_arguments(argument, a) for n, a in launch.arguments.items()}
         for number in _order(math.prod(launch.grid), order, seed):
             builder.grid_idx = tuple(map(int, np.unravel_index(number, launch.grid)))
             memory.program, memory.where = number, f"{name}{builder.grid_idx}"
@@ -129,7 +131,7 @@ def _used(
 ) -> dict[str, torch.Tensor]:
     """Return the tensors that the launch names, each of which is what its Slot says."""
     used = {}
-    for argument in launch.arguments.values():
+    for argument in flatten(tuple(launch.arguments.values())):
         slot = argument.slot if isinstance(argument, Descriptor) else argument
         if isinstance(slot, Slot):
             used[slot.role] = tensors[slot.role]
@@ -165,14 +167,16 @@ def _order(programs: int, order: str, seed: int) -> Any:
     return range(programs) if order == "grid" else range(programs - 1, -1, -1)
 
 
-def _argument(value: Slot | Descriptor | int | float, memory: Memory, twins: Twins) -> Any:
-    """Return an argument as the kernel language has it."""
+def _argument(value: Any, memory: Memory, twins: Twins) -> Any:
+    """Return an argument as a value of the kernel language."""
     if isinstance(value, Slot):
         return _pointer(memory.regions[value.role], TYPES[value.dtype][1])
     if isinstance(value, Descriptor):
         return _descriptor(value, memory, twins)
     if isinstance(value, bool):
         return scalar(value, tl.int1)
+    if isinstance(value, COMPILED_IN):
+        return twins.interpreted(value.value if isinstance(value, tl.constexpr) else value)
     return integer(value) if isinstance(value, int) else scalar(value, tl.float32)
 
 

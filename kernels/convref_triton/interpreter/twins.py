@@ -21,6 +21,7 @@ import triton.language as tl
 
 from convref.errors import message
 
+from ..plan.launch import is_group, map_arguments
 from .mend import index_of, loop, reduction
 from .private import (
     JITTED,
@@ -204,6 +205,8 @@ class Twins:
             return self.of(value)
         if isinstance(value, types.ModuleType) and not value.__name__.startswith(LANGUAGE):
             return _Module(self, value)
+        if is_group(value):
+            return map_arguments(self.interpreted, value)
         return value
 
     def _as_tensor(self, value: Any) -> Any:

@@ -6,7 +6,7 @@ GPU launches it. Only `Slot`s stand for tensors, so that a plan serves every cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,6 +55,36 @@ class Descriptor(NamedTuple):
     corners: tuple[tuple[int, ...], ...] = ()
 
 
+def is_group(value: Any) -> bool:
+    """Return whether an argument is a tuple of arguments rather than one of them."""
+    return isinstance(value, tuple) and not isinstance(value, Slot | Descriptor)
+
+
+def regroup(group: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
+    """Return `items` as a tuple of the type of `group`, which may be a NamedTuple."""
+    return type(group)(*items) if hasattr(group, "_fields") else tuple(items)
+
+
+def flatten(value: Any) -> Iterator[Any]:
+    """Yield the arguments in `value`, depth first; a single argument yields itself.
+
+    >>> list(flatten((1, (Slot("x", "f32"), 2))))
+    [1, Slot(role='x', dtype='f32', aligned=True), 2]
+    """
+    if not is_group(value):
+        yield value
+        return
+    for item in value:
+        yield from flatten(item)
+
+
+def map_arguments(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return `value` with `function` applied to each argument in it; tuples keep their types."""
+    if not is_group(value):
+        return function(value)
+    return regroup(value, [map_arguments(function, item) for item in value])
+
+
 @dataclass(frozen=True)
 class Launch:
     """One launch of one kernel.
@@ -64,8 +94,9 @@ class Launch:
     kernel : triton.runtime.JITFunction or Carried
     grid : tuple of int
         Programs along x, y, z.
-    arguments : mapping of str to Slot, Descriptor, int or float
-        The kernel's parameters that are no constants.
+    arguments : mapping of str to Slot, Descriptor, int, float or a tuple of these
+        The kernel's parameters that are not constants. A tuple or NamedTuple may be nested and may
+        also hold None, `tl.constexpr` and `triton.jit` functions, which are compiled in.
     constants : mapping of str to Any
         Its `tl.constexpr` parameters, and pointers that are None.
     warps, stages : int
@@ -74,7 +105,7 @@ class Launch:
 
     kernel: Any
     grid: tuple[int, int, int]
-    arguments: Mapping[str, Slot | Descriptor | int | float]
+    arguments: Mapping[str, Any]
     constants: Mapping[str, Any]
     warps: int = 4
     stages: int = 3

@@ -7,7 +7,7 @@ a launch; Triton's own launcher, which specialises and formats its arguments eac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -33,7 +33,7 @@ from convref_driver import (
 from ..compile import aot
 from ..compile.specialise import Specialisation, specialise
 from ..interpreter import TYPES
-from ..plan.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
+from ..plan.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot, flatten, is_group
 from . import packed
 from .interpreted import copy
 
@@ -240,7 +240,7 @@ def _names(step: Copy | Launch) -> list[str]:
 
 
 def _slots(launch: Launch) -> list[Slot]:
-    values = launch.arguments.values()
+    values = flatten(tuple(launch.arguments.values()))
     slots = (value.slot if isinstance(value, Descriptor) else value for value in values)
     return [slot for slot in slots if isinstance(slot, Slot)]
 
@@ -364,7 +364,8 @@ def manifest(compiled: aot.Compiled) -> Manifest:
 def _kinds(compiled: aot.Compiled) -> list[tuple[str, ...]]:
     """Return the machine's parameters for each parameter of the kernel; constants have none."""
     has_maps = bool(compiled.metadata["tensordesc_meta"])
-    return [_expanded(kind, has_maps) for kind in compiled.specialisation.signature.values()]
+    kinds = flatten(tuple(compiled.specialisation.signature.values()))
+    return [_expanded(kind, has_maps) for kind in kinds]
 
 
 def _expanded(kind: str, has_maps: bool) -> tuple[str, ...]:
@@ -386,9 +387,9 @@ def arguments(compiled: aot.Compiled, launch: Launch) -> list[Any]:
     has_maps = bool(compiled.metadata["tensordesc_meta"])
     given = {p.name: p.default for p in launch.kernel.params if p.has_default}
     given |= {**launch.constants, **launch.arguments}
+    signature = compiled.specialisation.signature
     values: list[Any] = []
-    for name, kind in compiled.specialisation.signature.items():
-        value = given[name]
+    for kind, value in _pairs(tuple(signature.values()), tuple(given[name] for name in signature)):
         if isinstance(value, Descriptor):
             geometry = (*value.shape, *value.strides)
             head = (value,) if has_maps else (value.slot, *geometry, *FLAGS)
@@ -396,6 +397,15 @@ def arguments(compiled: aot.Compiled, launch: Launch) -> list[Any]:
         elif kind != "constexpr":
             values.append(0 if value is None else value)
     return values
+
+
+def _pairs(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (type, value) of every argument in nested tuples."""
+    if not is_group(kind):
+        yield kind, value
+        return
+    for inner_kind, item in zip(kind, value, strict=True):
+        yield from _pairs(inner_kind, item)
 
 
 def specialisations(plan: Plan) -> list[Specialisation]:

@@ -1,40 +1,20 @@
 """Wrong activations: NaN swallowed, corners, tails that overflow, terms and weights left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...case import Call
-from ...judge import Numerics
-from ...ops import GROUPS, Problem
-from ...oracle import activation as formulas
-from .base import Array, Fault, Operands, Results, Wrong, elsewhere, right
-from .norm import swapped
+from convref.case import Call
+from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere, right
+from convref.ops import GROUPS, Problem
+from convref.oracle import activation as formulas
 
+from .base import Fault, swapped
 
-@dataclass(frozen=True)
-class ActivationFault(Fault):
-    """A fault that touches calls of activations.
-
-    Parameters
-    ----------
-    single : bool
-        Whether it computes in float32, and says so.
-    """
-
-    single: bool = False
-
-    def numerics(self, call: Call) -> Numerics:
-        """Return the model of the kernel that this one should have been."""
-        return Numerics("rn32") if self.single and self.reaches(call) else super().numerics(call)
-
-    def reaches(self, call: Call) -> bool:
-        """Return whether the fault may show on `call`."""
-        return call.op in GROUPS["activation"] and self.region(call)
+ActivationFault = partial(Fault, ops=GROUPS["activation"])
 
 
 def _of(*ops: str, passes: tuple[str, ...] = ()) -> Callable[[Call], bool]:

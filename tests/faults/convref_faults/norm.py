@@ -1,39 +1,17 @@
 """Wrong norms: statistics over other elements, a variance of another kind, eps elsewhere."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from ...case import Call
-from ...ops import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
-from ...oracle import norm as formulas
-from .base import Array, Fault, Operands, Results, Wrong, reading, right
+from convref.case import Call
+from convref.conformance.mutations import Array, Operands, Results, right
+from convref.ops import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
+from convref.oracle import norm as formulas
 
+from .base import Fault, reading, swapped
 
-@dataclass(frozen=True)
-class NormFault(Fault):
-    """A fault that touches calls of norms."""
-
-    def reaches(self, call: Call) -> bool:
-        """Return whether the fault may show on `call`."""
-        return call.op in GROUPS["norm"] and self.region(call)
-
-
-def swapped(module: Any, **functions: Any) -> Wrong:
-    """Return a kernel that computes with other functions in the place of a formula's own."""
-
-    def wrong(call: Call, operands: Operands) -> Results:
-        own = {name: getattr(module, name) for name in functions}
-        try:
-            vars(module).update(functions)
-            return right(call, operands)
-        finally:
-            vars(module).update(own)
-
-    return wrong
+NormFault = partial(Fault, ops=GROUPS["norm"])
 
 
 def _biased(old: Array, new: Array, problem: Problem, unbiased: bool = False) -> Array:

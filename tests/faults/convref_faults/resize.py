@@ -1,38 +1,32 @@
 """Wrong resizes: positions rounded elsewhere, kernels cut or not stretched, edges forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ...case import Call
-from ...dtypes import rounded
-from ...ops import ResizeAxis
-from ...ops.sampling import Row, rows, turned
-from ...oracle.resize import weighted
-from .base import Fault, Operands, Results, Wrong, elsewhere
+from convref.case import Call
+from convref.conformance.mutations import Operands, Results, Wrong, elsewhere
+from convref.dtypes import rounded
+from convref.ops import ResizeAxis
+from convref.ops.sampling import Row, rows, turned
+from convref.oracle.resize import weighted
+
+from .base import Fault
 
 Rows = Callable[[ResizeAxis], tuple[Row, ...]]
 
 
-@dataclass(frozen=True)
-class ResizeFault(Fault):
-    """A fault that touches calls of op resize."""
-
-    def reaches(self, call: Call) -> bool:
-        """Return whether the fault may show on `call`."""
-        return call.op == "resize" and self.region(call)
+ResizeFault = partial(Fault, ops=("resize",))
 
 
 def reading(table: Rows) -> Wrong:
     """Return a kernel whose outputs read what `table` lists; backward is its adjoint."""
 
-    @lru_cache(maxsize=64)
+    @cache
     def columns(axis: ResizeAxis) -> tuple[Any, ...]:
         return turned(table(axis), axis.size)
 
@@ -54,7 +48,7 @@ def solving(**changes: Any) -> Wrong:
     return elsewhere(lambda problem: replace(problem, **changes))
 
 
-@lru_cache(maxsize=64)
+@cache
 def _dropped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows without what lies beyond the image."""
     return tuple(
@@ -62,13 +56,13 @@ def _dropped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
     )
 
 
-@lru_cache(maxsize=64)
+@cache
 def _wrapped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows in which what lies beyond one end is read at the other."""
     return tuple(tuple((j % axis.size, w) for j, w in axis.reads(p) if w) for p in range(axis.out))
 
 
-@lru_cache(maxsize=64)
+@cache
 def _not_normalised(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows of weights that were not divided by their sum, but by the stretch."""
     found = []
@@ -79,7 +73,7 @@ def _not_normalised(axis: ResizeAxis) -> tuple[Row, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _cut_support(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows of a stretched kernel that ends where the plain one would."""
     found = []
@@ -90,7 +84,7 @@ def _cut_support(axis: ResizeAxis) -> tuple[Row, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _strided_area(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows of windows of in // out elements, one after another."""
     width = max(1, axis.size // axis.out)
@@ -98,7 +92,7 @@ def _strided_area(axis: ResizeAxis) -> tuple[Row, ...]:
     return tuple(tuple((s + k, Fraction(1, width)) for k in range(width)) for s in starts)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _to_the_first(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows with the whole weight on the first neighbour."""
     return tuple(((row[0][0], Fraction(1)),) if row else () for row in rows(axis))

@@ -1,7 +1,5 @@
 """Kernels that write where they should not, or not at all, when they are given their outputs."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...case import Call
-from .base import Array, Fault, right
+from convref.case import Call
+from convref.conformance.mutations import Array, right
+
+from .base import Fault
 
 Store = Callable[[Array, Array], None]  # an output, and what belongs into it
 

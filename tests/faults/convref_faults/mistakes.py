@@ -1,7 +1,5 @@
 """What kernels of convolution do wrong, and small questions about a call: where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -9,24 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes, oracle
-from ...case import Call, axis_letters, channels_last
-from ...ops import Problem
-from ..operands import poison
-from .base import (
-    Array,
-    Change,
-    Operands,
-    Results,
-    Wrong,
-    reshaped,
-    right,
-)
-
-
-def flipped(array: Array, call: Call, role: str) -> Array:
-    """Flip all spatial axes."""
-    return np.flip(array, tuple(range(2, array.ndim)))
+from convref import dtypes, oracle
+from convref.case import Call, axis_letters, channels_last
+from convref.conformance.mutations import Array, Change, Operands, Results, Wrong, reshaped, right
+from convref.conformance.operands import poison
+from convref.ops import Problem
 
 
 def by_group(x: Array, call: Call) -> Array:
@@ -285,11 +270,6 @@ def second_image_again(y: Array, call: Call, role: str) -> Array:
 def conjugated(array: Array, call: Call, role: str) -> Array:
     """Conjugate."""
     return array.conj()
-
-
-def sides_swapped(problem: Problem) -> Problem:
-    """Exchange low and high padding."""
-    return reshaped(problem, lo=tuple(hi for _, hi in problem.padding))
 
 
 def axes_swapped(problem: Problem) -> Problem:

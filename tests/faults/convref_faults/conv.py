@@ -1,69 +1,21 @@
 """Wrong kernels of convolution, a row for each."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from .base import (
-    Fault,
-    elsewhere,
-    only,
-    reading,
-    without,
-    writing,
-    zeroed,
-)
-from .conv_mistakes import (
+from convref.conformance.mutations import elsewhere, flipped, sides_swapped, zeroed
+
+from . import mistakes as m
+from .base import Fault, only, reading, without, writing
+from .mistakes import (
     any_axis,
-    as_contiguous,
-    axes_swapped,
-    bias_gradient_axes,
-    bias_twice,
-    channels_from,
-    clamped,
-    conjugated,
-    crop_forgotten,
-    dense,
     dilated,
-    everything,
-    first_group,
-    first_images,
-    first_slice_only,
-    flipped,
-    flushed,
     fprop,
     gives,
-    last_bit_differs,
     last_order,
-    last_product_dropped,
-    last_stride,
     lopsided,
-    nan_to_zero,
-    narrow_bias_gradient,
-    no_bias_gradient,
-    offset_ignored,
-    output_padding_unwritten,
     per_group,
     plain,
-    repeats,
-    saturated,
-    scaled_in_place,
-    second_image_again,
-    shuffled,
-    sides_swapped,
-    spans,
-    squeezed,
-    steps_ignored,
     strided,
-    sum_by_channel,
-    tail_channels,
-    taps_beyond_image,
-    through_half,
-    truncated,
-    ungrouped,
-    wide_dtype,
-    windows_in_padding,
-    without_second_term,
 )
 
 ROWS = (
@@ -72,14 +24,14 @@ ROWS = (
         "pytorch#21597: six input channels, taken four at a time",
         "conv.fprop:n1c6k1_i1_f1:fill=ones",
         lambda call: plain(call) and per_group(call) == 6,
-        reading("x", channels_from(4)),
+        reading("x", m.channels_from(4)),
     ),
     Fault(
         "tail_channels",
         "modular#6248: more than 8 channels, the tail of a vector dropped",
         "conv.fprop:n1c9k1_i1_f1:fill=ones",
         lambda call: plain(call) and per_group(call) > 8 and per_group(call) % 8 > 0,
-        reading("x", tail_channels),
+        reading("x", m.tail_channels),
     ),
     Fault(
         "channels_last_filter",
@@ -102,28 +54,28 @@ ROWS = (
         "pytorch#55781: non-contiguous filter read as if contiguous",
         "conv.fprop:n1c2k1_i2_f2:mem=w.owi",
         lambda call: fprop(call) and bool(call.spec("w").order),
-        reading("w", as_contiguous),
+        reading("w", m.as_contiguous),
     ),
     Fault(
         "input_steps_ignored",
         "strided input read as if dense",
         "conv.fprop:n1c1k1_i2_f1:mem=x.step2w:fill=ones",
         lambda call: fprop(call) and bool(call.spec("x").step),
-        reading("x", steps_ignored),
+        reading("x", m.steps_ignored),
     ),
     Fault(
         "cotangent_offset_ignored",
         "view with an offset read from the start of its storage",
         "conv.bgrad:n1c1k1_i1_f1:mem=dy.off1:fill=ones",
         lambda call: call.pass_ == "backward" and call.spec("dy").offset > 0,
-        reading("y", offset_ignored),
+        reading("y", m.offset_ignored),
     ),
     Fault(
         "expanded_cotangent",
         "stride 0 of an expanded grad_output not understood",
         "conv.bgrad:n2c1k1_i1_f1:mem=dy.expandn:fill=ones",
-        lambda call: call.pass_ == "backward" and repeats(call, "dy"),
-        reading("y", first_slice_only),
+        lambda call: call.pass_ == "backward" and m.repeats(call, "dy"),
+        reading("y", m.first_slice_only),
     ),
     Fault(
         "negative_low_padding",
@@ -132,35 +84,35 @@ ROWS = (
         lambda call: (
             plain(call) and 8 <= per_group(call) <= 16 and any_axis(call, lambda a: a.lo < 0)
         ),
-        elsewhere(crop_forgotten),
+        elsewhere(m.crop_forgotten),
     ),
     Fault(
         "filter_above_image",
         "pytorch#195394, oneDNN#5942: filter larger than the image",
         "conv.fprop:n1c1k1_i1_f2_p1,0:fill=ones",
         lambda call: plain(call) and any_axis(call, lambda axis: axis.taps > axis.big),
-        reading("w", taps_beyond_image),
+        reading("w", m.taps_beyond_image),
     ),
     Fault(
         "window_in_padding",
         "a window wholly in padding is skipped, and its bias with it",
         "conv.fprop:n1c1k1_i1_f1_p1,0:fill=ones",
         lambda call: plain(call) and call.conv.bias,
-        writing("y", windows_in_padding),
+        writing("y", m.windows_in_padding),
     ),
     Fault(
         "dilation_with_stride",
         "dilation ignored where there is a stride too",
         "conv.fprop:n1c1k1_i3_f2_s2_d2",
         lambda call: plain(call) and any_axis(call, strided, dilated),
-        elsewhere(dense),
+        elsewhere(m.dense),
     ),
     Fault(
         "transposed_dilation_with_stride",
         "onnxruntime#2518: transposed, stride 2 with dilation 3",
         "conv.fprop:n1c1k1_i1_f2_s2_d2:t=1:fill=ones",
         lambda call: fprop(call) and call.conv.transposed and any_axis(call, strided, dilated),
-        elsewhere(dense),
+        elsewhere(m.dense),
     ),
     Fault(
         "transposed_bfloat16",
@@ -173,7 +125,7 @@ ROWS = (
             and call.problem.rank == 1
             and any_axis(call, strided, dilated)
         ),
-        elsewhere(dense),
+        elsewhere(m.dense),
     ),
     Fault(
         "grouped_outputs",
@@ -185,28 +137,28 @@ ROWS = (
             and call.conv.k // call.conv.groups % 4 == 0
             and call.conv.k > 0
         ),
-        reading("x", first_group),
+        reading("x", m.first_group),
     ),
     Fault(
         "filter_gradient_of_many_images",
         "pytorch#96225: filter gradient of a large batch",
         "conv.wgrad:n5c1k1_i1_f1:fill=ones",
         lambda call: gives(call, "dw") and call.problem.n > 4,
-        first_images(4),
+        m.first_images(4),
     ),
     Fault(
         "filter_gradient_of_one_image",
         "transposed filter gradient of the first image alone",
         "conv.wgrad:n2c1k1_i1_f1:t=1:fill=ones",
         lambda call: gives(call, "dw") and call.conv.transposed,
-        first_images(1),
+        m.first_images(1),
     ),
     Fault(
         "narrow_sums",
         "pytorch#163347: bf16 products summed in bf16",
         "conv.fprop:n1c1k1_i9_f1:dt=bf16:fill=normal:seed=65534",
         lambda call: fprop(call) and call.dtype == "bf16",
-        sum_by_channel,
+        m.sum_by_channel,
     ),
     Fault(
         "stride_three_tail",
@@ -239,7 +191,7 @@ ROWS = (
         "padding of rows and columns exchanged",
         "conv.fprop:n1c1k1_i1x1_f1x1_p0,0x1,0:fill=ones",
         lambda call: plain(call) and call.problem.rank == 2,
-        elsewhere(axes_swapped),
+        elsewhere(m.axes_swapped),
     ),
     Fault(
         "strided_volume",
@@ -265,42 +217,42 @@ ROWS = (
         "onnxruntime#11927: output padding gets no bias",
         "conv.fprop:n1c1k1_i1_f1_s2:t=1:op=1:fill=ones",
         lambda call: fprop(call) and any(call.conv.output_padding),
-        writing("y", output_padding_unwritten),
+        writing("y", m.output_padding_unwritten),
     ),
     Fault(
         "ungrouped_filter_gradient",
         "mlx#2184: shape of the filter gradient with groups",
         "conv.wgrad:n1c2k2g2_i1_f1:fill=ones",
         lambda call: gives(call, "dw") and call.conv.groups > 1,
-        writing("w", ungrouped),
+        writing("w", m.ungrouped),
     ),
     Fault(
         "filter_gradient_shuffled",
         "tensorflow_macos#230: filter gradient shuffled for more than one channel",
         "conv.wgrad:n1c2k1_i2_f2",
-        lambda call: gives(call, "dw") and min(call.problem.shape("w")[1], *spans(call)) > 1,
-        writing("w", shuffled),
+        lambda call: gives(call, "dw") and min(call.problem.shape("w")[1], *m.spans(call)) > 1,
+        writing("w", m.shuffled),
     ),
     Fault(
         "dropped_product",
         "one product of a long sum is left out",
         "conv.fprop:n1c2k1_i5_f5:fill=ones",
         lambda call: plain(call) and call.products("y") > 9 and bool(call.problem.n * call.conv.k),
-        last_product_dropped,
+        m.last_product_dropped,
     ),
     Fault(
         "bias_gradient_axes",
         "bias gradient summed over the wrong axes where both have one length",
         "conv.bgrad:n1c1k2_i2_f1",
         lambda call: gives(call, "db") and call.conv.k == call.problem.output[0],
-        bias_gradient_axes,
+        m.bias_gradient_axes,
     ),
     Fault(
         "bias_gradient_narrow",
         "bias gradient summed in the 16-bit type of grad_output",
         "conv.bgrad:n1c1k1_i4_f1:dt=f16:fill=normal:seed=65532",
         lambda call: gives(call, "db") and call.dtype in ("f16", "bf16") and call.conv.k > 0,
-        narrow_bias_gradient,
+        m.narrow_bias_gradient,
     ),
     Fault(
         "no_images",
@@ -321,14 +273,14 @@ ROWS = (
         "bias added by the kernel and once more after it",
         "conv.jvp:n1c1k1_i1_f1:tan=0:fill=ones",
         lambda call: call.pass_ == "jvp" and call.conv.bias,
-        bias_twice,
+        m.bias_twice,
     ),
     Fault(
         "double_backward_term",
         "double backward without fprop(x, ddw)",
         "conv.double_backward:n1c1k1_i1_f1:tan=w:mask=100:fill=ones",
         lambda call: call.pass_ == "double_backward" and "ddy" in call.wanted,
-        without_second_term,
+        m.without_second_term,
     ),
     Fault(
         "second_derivative_padding",
@@ -346,7 +298,7 @@ ROWS = (
         "complex input gradient with the filter instead of its conjugate",
         "conv.dgrad:n1c1k1_i1_f1:dt=c64",
         lambda call: gives(call, "dx"),
-        only(0, reading("w", conjugated)),
+        only(0, reading("w", m.conjugated)),
         ("c64", "c128"),
     ),
     Fault(
@@ -354,7 +306,7 @@ ROWS = (
         "complex transposed filter gradient with the conjugate on the wrong factor",
         "conv.wgrad:n1c1k1_i1_f1:t=1:dt=c64",
         lambda call: gives(call, "dw") and call.conv.transposed,
-        writing("w", conjugated),
+        writing("w", m.conjugated),
         ("c64", "c128"),
     ),
     Fault(
@@ -362,7 +314,7 @@ ROWS = (
         "int8 result saturates where it should wrap",
         "conv.fprop:n1c1k1_i1_f1:dt=i8:fill=wide:seed=65535",
         fprop,
-        saturated,
+        m.saturated,
         ("i8",),
     ),
     Fault(
@@ -376,7 +328,7 @@ ROWS = (
             and per_group(call) % 2 == 0
             and set(call.problem.filter) == {1}
         ),
-        reading("x", first_group),
+        reading("x", m.first_group),
         ("i8",),
     ),
     Fault(
@@ -384,42 +336,42 @@ ROWS = (
         "subnormal operands and results flushed, which nobody declared",
         "conv.fprop:n1c1k1_i1_f1:fill=subnormal:seed=65535",
         lambda call: fprop(call) and call.dtype == "f32",
-        writing("y", flushed),
+        writing("y", m.flushed),
     ),
     Fault(
         "through_half",
         "float32 filter gradient rounded to float16 on its way",
         "conv.wgrad:n1c1k1_i1_f1:fill=normal",
         lambda call: gives(call, "dw") and call.dtype == "f32",
-        writing("w", through_half),
+        writing("w", m.through_half),
     ),
     Fault(
         "truncated",
         "bf16 result truncated, not rounded",
         "conv.fprop:n1c1k1_i4_f1:dt=bf16:fill=positive:seed=65534",
         lambda call: fprop(call) and call.dtype == "bf16",
-        truncated,
+        m.truncated,
     ),
     Fault(
         "nan_swallowed",
         "a maximum with 0 that turns NaN into 0",
         "conv.fprop:n1c1k1_i1_f1_p0,1:fill=inf:seed=65533",
         lambda call: fprop(call) and call.dtype == "f32",
-        writing("y", nan_to_zero),
+        writing("y", m.nan_to_zero),
     ),
     Fault(
         "infinity_clamped",
         "an infinity becomes the largest number",
         "conv.dgrad:n1c1k1_i1_f1:fill=inf:seed=65535",
         lambda call: gives(call, "dx") and call.dtype == "f32",
-        writing("x", clamped),
+        writing("x", m.clamped),
     ),
     Fault(
         "input_scaled_in_place",
         "workspace shared with the input",
         "conv.dgrad:n1c1k1_i1_f1:t=1:fill=ones",
         lambda call: gives(call, "dx") and call.conv.transposed,
-        scaled_in_place,
+        m.scaled_in_place,
     ),
     Fault(
         "depthwise_dtype",
@@ -428,35 +380,35 @@ ROWS = (
         lambda call: (
             gives(call, "dw") and call.dtype == "f16" and call.conv.groups == call.problem.c > 1
         ),
-        writing("w", wide_dtype),
+        writing("w", m.wide_dtype),
     ),
     Fault(
         "squeezed",
         "an output of one position loses its spatial axes",
         "conv.fprop:n1c1k1_i1x1_f1x1:fill=ones",
         lambda call: plain(call) and call.problem.output == (1, 1),
-        writing("y", squeezed),
+        writing("y", m.squeezed),
     ),
     Fault(
         "nondeterministic_gradient",
         "pytorch#34344: partial sums of the filter gradient added in any order",
         "conv.wgrad:n3c1k1_i1_f1:dt=f64:fill=normal:seed=65535",
         lambda call: gives(call, "dw") and call.dtype == "f64" and call.products("dw") > 2,
-        writing("w", last_bit_differs),
+        writing("w", m.last_bit_differs),
     ),
     Fault(
         "mask_ignored",
         "filter gradient returned although it is masked off",
         "conv.dgrad:n1c1k1_i1_f1:fill=ones",
         lambda call: call.pass_ == "backward" and not call.mask[1],
-        everything,
+        m.everything,
     ),
     Fault(
         "bias_gradient_absent",
         "no bias gradient unless the input gradient is wanted too",
         "conv.bgrad:n1c1k1_i1_f1:fill=ones",
         lambda call: gives(call, "db") and not call.mask[0],
-        no_bias_gradient,
+        m.no_bias_gradient,
     ),
     Fault(
         "flip_ignored",
@@ -470,14 +422,14 @@ ROWS = (
         "rows take the stride of the columns where the image has one column",
         "conv.fprop:n1c1k1_i3x1_f1x1_s2x1",
         lambda call: plain(call) and call.problem.rank == 2 and call.problem.input[1] == 1,
-        elsewhere(last_stride),
+        elsewhere(m.last_stride),
     ),
     Fault(
         "third_image",
         "images from the third on repeat the second",
         "conv.fprop:n3c1k1_i1_f1",
         lambda call: plain(call) and call.problem.n > 2,
-        writing("y", second_image_again),
+        writing("y", m.second_image_again),
     ),
     Fault(
         "channels_last_filter_in_dgrad",

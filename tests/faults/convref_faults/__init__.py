@@ -1,0 +1,12 @@
+"""Wrong kernels, each modelled on a bug that was shipped: what the court has to find.
+
+A fault is the oracle with one mistake, which it makes in its region and nowhere else. Each is a
+backend: ``PYTHONPATH=tests/faults convref check convref_faults:six_channels``.
+"""
+
+from . import activation, conv, norm, outputs, resize
+
+CONV = {fault.name: fault for fault in (*conv.ROWS, *outputs.ROWS)}
+FAMILIES = {"norm": norm.ROWS, "activation": activation.ROWS, "resize": resize.ROWS}
+
+globals().update(CONV, **{fault.name: fault for rows in FAMILIES.values() for fault in rows})
