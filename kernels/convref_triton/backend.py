@@ -20,15 +20,15 @@ except ImportError as error:
     raise missing_extra("triton", error) from None
 
 from .common.epilogue import ACTIVATIONS
-from .common.geometry import Tensor, geometry, operands
+from .common.geometry import Tensor, operands
 from .compile import aot, inspection
-from .conv.task import ARCH, UNFUSED, Fusion, Task
 from .norm import norm
+from .plan import archs
 from .plan.builder import NEW, Builder
-from .plan.choose import FAMILIES, Choice, offered, plan, refusal
+from .plan.choose import Choice, offered, plan, ranked, refusal, tasks
 from .plan.launch import Plan
 from .plan.measured import AT_MOST, is_fastest
-from .plan.rank import ranked
+from .plan.task import UNFUSED, Fusion
 from .run import gpu, interpreted
 
 _PLANS = 4096
@@ -87,7 +87,7 @@ class TritonBackend:
         """
         added = epilogue.startswith("add_")
         fusion = Fusion(residual="z" if added else "", activation=epilogue.removeprefix("add_"))
-        known = ("conv",) if added else ("conv", *norm.OPS)
+        known = ("conv",) if added else ("conv", *norm.SPEC.serves)
         fits = call.op in known and call.pass_ == "fprop"
         if fusion.activation not in ACTIVATIONS or not fits:
             return None
@@ -174,7 +174,7 @@ class TritonBackend:
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
-        if call.op in FAMILIES:
+        if call.op not in ("conv", "unfold", "fold"):
             return Numerics("rn32")
         cut = {call.math: True} if call.math != "ieee" else {}
         if call.specs[0].device == "cpu" or (call.dtype == "f32" and not cut):
@@ -205,7 +205,7 @@ def _configurations(call: Call, arch: str, sms: int) -> tuple[Choice, ...]:
     found = offered(call, tensors, arch)
     if call.op != "conv" or len(call.wanted) > 1:
         return tuple(found)
-    task = Task(Builder(call, tensors), geometry(call.conv), *call.wanted, arch=arch, sms=sms)
+    (task,) = tasks(Builder(call, tensors), arch=arch, sms=sms)
     return tuple(ranked(task, found))
 
 
@@ -215,7 +215,7 @@ def _card(call: Call) -> str:
 
 def _arch(call: Call) -> str:
     on_card = call.specs[0].device == "cuda"
-    return gpu.cuda(torch.cuda.current_device()).arch if on_card else ARCH
+    return gpu.cuda(torch.cuda.current_device()).arch if on_card else archs.DEFAULT
 
 
 def _sms(call: Call) -> int:

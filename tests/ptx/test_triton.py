@@ -27,9 +27,9 @@ from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry
 from convref_triton.conv import gather, tma, wgrad
-from convref_triton.conv.task import Task
 from convref_triton.hopper import gluon_fprop, gluon_wgrad, race
 from convref_triton.plan.builder import Builder
+from convref_triton.plan.task import Task
 
 pytestmark = pytest.mark.skipif(not race.KERNELS, reason="the PTX of another Triton differs")
 # (kernel, which of its tiles, call): copies of threads, boxes, warps of two kinds, every product.
@@ -57,9 +57,9 @@ def planned(kernel, pick, case):
     on_card = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
     builder = Builder(on_card, known)
     task = Task(builder, geometry(call.conv), call.wanted[0], arch="sm_90")
-    assert kernel.admits(task) is None
-    rows = kernel.tiles(task)
-    kernel.plan(task, rows[pick % len(rows)])
+    assert kernel.SPEC.refusal(task) is None
+    rows = kernel.SPEC.tiles(task)
+    kernel.SPEC.add(task, rows[pick % len(rows)])
     return builder.plan(), tensors
 
 

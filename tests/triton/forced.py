@@ -17,10 +17,9 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import gather
-from convref_triton.conv.task import Task
-from convref_triton.plan import rank
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.table import Tile
+from convref_triton.plan.task import Task
+from convref_triton.plan.tile import Tile
 from convref_triton.run import interpreted
 
 
@@ -43,12 +42,12 @@ def planned(call, known, kernel, pick=0):
             continue
         if not prod(call.problem.shape(role)):
             task.result()
-        elif kernel.admits(task) is None:
-            rows = kernel.tiles(task)
-            kernel.plan(task, pick if isinstance(pick, Tile) else rows[pick % len(rows)])
+        elif kernel.SPEC.refusal(task) is None:
+            rows = kernel.SPEC.tiles(task)
+            kernel.SPEC.add(task, pick if isinstance(pick, Tile) else rows[pick % len(rows)])
             admitted.append(role)
         else:
-            gather.plan(task, rank.best(task, gather))
+            gather.SPEC.add(task, gather.SPEC.best(task))
     return builder.plan(), admitted
 
 

@@ -14,7 +14,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.compile import aot, classes
 from convref_triton.compile.inspection import resources, shared
-from convref_triton.plan import archs, table
+from convref_triton.conv import bgrad, dual, flat, gather, split, tma, unfold, wgrad
+from convref_triton.plan import archs
 from convref_triton.plan.choose import refusal
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942")
@@ -22,36 +23,42 @@ AGAIN = pytest.mark.skipif(
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
     reason="sm_89 has the room and the instructions of sm_86: HYPOTHESIS_PROFILE=nightly",
 )
-PRODUCTS = sorted(key for key in table.TILES if key[0] in archs.PRODUCTS)
+TABLES = [  # (numbers, table) of every kernel whose operands are pipelined
+    (numbers, module.TILES)
+    for module in (gather, split, dual, flat, tma, wgrad)
+    for numbers in archs.PRODUCTS
+]
+CHANGED = [
+    (change, table)
+    for table in (*(module.TILES for module in (gather, dual, flat, wgrad, bgrad)), unfold.UNFOLD)
+    for change in table.changes
+]
 
 
-@given(st.sampled_from(PRODUCTS), st.sampled_from(ARCHS), st.sampled_from((2, 4, 8, 16)))
-def test_the_stages_of_every_row_fit(key, arch, width):
-    kernel, kind = key
-    for tile in archs.fitted(table.TILES[key], kernel, kind, arch, width):
-        step = (tile.bm + tile.bn) * tile.bk * (2 if kind in ("f16", "bf16") else 4)
+@given(st.sampled_from(TABLES), st.sampled_from(ARCHS), st.sampled_from((2, 4, 8, 16)))
+def test_the_stages_of_every_row_fit(row, arch, width):
+    numbers, table = row
+    for tile in table.fitting(numbers, arch, width):
+        step = (tile.bm + tile.bn) * tile.bk * (2 if numbers in ("f16", "bf16") else 4)
         in_registers = arch.startswith(archs.IN_REGISTERS)
-        assert (tile.stages - in_registers) * step * archs.PRODUCTS[kernel] <= archs.shared(arch)
+        assert (tile.stages - in_registers) * step * table.blocks <= archs.shared(arch)
         assert tile.stages >= 1 + in_registers
 
 
 @given(st.sampled_from(ARCHS), st.sampled_from((2, 4, 8, 16)))
 def test_what_takes_every_call_has_a_row_everywhere(arch, width):
-    for kernel in ("gather", "wgrad"):
-        for kind in ("f16", "bf16", "ieee", "tf32", "tf32x3"):
-            rows = table.TILES[kernel, kind]
-            rows = table.SHORT.get((kernel, kind), rows) if width < 8 else rows
-            assert archs.fitted(rows, kernel, kind, arch, width)
+    for module in (gather, wgrad):
+        for numbers in archs.PRODUCTS:
+            assert module.TILES.fitting(numbers, arch, width)
 
 
-def test_a_change_is_of_a_row_that_there_is_and_keeps_its_tile():
-    for change in archs.CHANGES:
-        for kind in change.kinds:
-            assert change.row in table.TILES[change.kernel, kind], change
-        if change.instead is not None:
-            same = change.row._replace(warps=change.instead.warps)
-            assert same == change.instead
-            assert change.instead.warps > change.row.warps
+@pytest.mark.parametrize(("change", "table"), CHANGED)
+def test_a_change_is_of_a_row_that_there_is_and_keeps_its_tile(change, table):
+    for numbers in change.numbers.split():
+        assert change.tile in table.fitting(numbers, "sm_90", 16)
+    if change.instead is not None:
+        assert change.tile._replace(warps=change.instead.warps) == change.instead
+        assert change.instead.warps > change.tile.warps
 
 
 def compiled(specimens, arch):
@@ -61,12 +68,12 @@ def compiled(specimens, arch):
 
 def test_rows_with_more_warps_hold_their_registers():
     """Compiled for sm_80, no row that stands in for another spills on the vectors it is for."""
-    wanted = {(change.kernel, change.instead) for change in archs.CHANGES if change.instead}
+    wanted = {change.instead for change, _ in CHANGED}
     lines = classes.lines(("ones",), ("bf16", "tf32x3"))
     found = [
         specimen
         for specimen in classes.specimens(lines, every=True, arch="sm_80")
-        if (specimen.choice.kernel, specimen.choice.tile) in wanted
+        if specimen.choice.tile in wanted
     ]
     assert len(found) > 10
     for specimen, made in compiled(found, "sm_80"):

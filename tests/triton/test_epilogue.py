@@ -26,11 +26,11 @@ from convref_triton.backend import backend
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import depthwise, direct, dual, flat, gather, split, tma
-from convref_triton.conv.task import Fusion, Task
-from convref_triton.plan import rank
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import KERNELS, plan
+from convref_triton.plan.choose import plan
+from convref_triton.plan.kernels import serving
 from convref_triton.plan.launch import Launch
+from convref_triton.plan.task import Fusion, Task
 from convref_triton.run import interpreted
 
 LINES = (
@@ -73,8 +73,8 @@ def fused(case, kernel, fusion, extra, tile=None, run=interpreted.run):
     known |= {n: Tensor(n, tuple(t.shape), t.stride(), call.dtype) for n, t in extra.items()}
     builder = Builder(call, known)
     task = Task(builder, geometry(call.conv), "y", fusion)
-    assert kernel.admits(task) is None
-    kernel.plan(task, tile or rank.best(task, kernel))
+    assert kernel.SPEC.refusal(task) is None
+    kernel.SPEC.add(task, tile or kernel.SPEC.best(task))
     return run(builder.plan(), tensors)["y"]
 
 
@@ -221,12 +221,12 @@ def test_a_residual_may_lie_anyhow(layout, expands):
 
 
 def test_every_kernel_that_gathers_is_in_the_list_or_admits_no_epilogue():
-    listed = {kernel for kernel, _ in LINES}
-    assert set(KERNELS["gather"]) | set(KERNELS["scatter"]) == listed | {dual}
+    listed = {kernel.SPEC for kernel, _ in LINES}
+    assert {*serving("gather"), *serving("scatter")} == listed | {dual.SPEC}
     call = parse("conv.jvp:n1c8k8_i4x4_f3x3_p1").call
     _, known = facts(call, operands(parse("conv.jvp:n1c8k8_i4x4_f3x3_p1")))
     task = Task(Builder(call, known), geometry(call.conv), "y", Fusion(activation="relu"))
-    assert dual.admits(task) == "an epilogue has a derivative of its own"
+    assert dual.SPEC.refusal(task) == "an epilogue has a derivative of its own"
 
 
 @pytest.mark.parametrize(("kernel", "line"), LINES[4:])

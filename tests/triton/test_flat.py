@@ -16,10 +16,10 @@ from convref_triton.common.geometry import geometry
 from convref_triton.common.geometry import operands as lying
 from convref_triton.compile.specialise import specialise
 from convref_triton.conv import flat, gather
-from convref_triton.conv.task import Task
-from convref_triton.plan import rank, table
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.launch import Copy, Launch
+from convref_triton.plan.task import Task
+from convref_triton.plan.tile import Tile
 
 SUMS = ("fprop", "jvp", "dgrad")
 SMALL = {"max_elements": 1_000, "max_macs": 10_000}
@@ -53,7 +53,7 @@ STEMS = (
 def test_vectors_of_every_length_compute_stems(line):
     case = parse(line)
     (role, *_) = case.call.wanted
-    last = {tile.run: pick for pick, tile in enumerate(flat.tiles(task(line, role)))}
+    last = {tile.run: pick for pick, tile in enumerate(flat.SPEC.tiles(task(line, role)))}
     for pick in last.values():
         told, admitted = verdict(case, flat, pick)
         assert told
@@ -70,14 +70,14 @@ def test_64_bit_offsets(monkeypatch, line):
 
 def test_no_tap_beyond_the_last_wraps_around():
     case = parse("conv.fprop:n2c1k5_i9x9_f5x5_p2:dt=bf16:fill=int")  # a block of 64 has 25 taps
-    told, admitted = verdict(case, flat, table.Tile(32, 32, 64))
+    told, admitted = verdict(case, flat, Tile(32, 32, 64))
     assert told
     assert admitted
 
 
 def test_rounded_channels_are_zero_in_both_operands():
     case = parse("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16")
-    rows = flat.tiles(task("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16"))
+    rows = flat.SPEC.tiles(task("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16"))
     found, made, _ = run(case.call, operands(case), flat, [t.run for t in rows].index(8))
     copies = [step for step in made.steps if isinstance(step, Copy)]
     assert {copy.source for copy in copies} == {"x", "w"}
@@ -88,7 +88,7 @@ def test_rounded_channels_are_zero_in_both_operands():
 
 def test_a_stem_is_copied_into_vectors_and_whole_vectors_are_not():
     stem = task("conv.fprop:n32c3k64_i224x224_f7x7_s2_p3:dt=bf16:mem=nhwc")
-    assert rank.best(stem, flat).run in (4, 8)
+    assert flat.SPEC.best(stem).run in (4, 8)
     line = "conv.fprop:n32c24k64_i56x56_f3x3_p1:dt=bf16:mem=nhwc"
     call = parse(line).call
     made, admitted = planned(call, lying(call), flat)
@@ -105,7 +105,7 @@ def test_a_stem_is_copied_into_vectors_and_whole_vectors_are_not():
     ],
 )
 def test_what_it_leaves_to_others(line, role, reason):
-    assert flat.admits(task(line, role)).startswith(reason)
+    assert flat.SPEC.refusal(task(line, role)).startswith(reason)
 
 
 def test_no_shape_has_a_binary_of_its_own():
@@ -116,4 +116,4 @@ def test_no_shape_has_a_binary_of_its_own():
         (launch,) = made.steps
         keys.add(specialise(launch).key)
     assert len(keys) == 1
-    assert {tile.run for tile in table.tiles("flat", "bf16", "ieee", "sm_90")} == {1, 4, 8}
+    assert {tile.run for tile in flat.TILES.fitting("bf16", "sm_90")} == {1, 4, 8}

@@ -29,17 +29,17 @@ from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, lying, operands
 from convref_triton.compile import aot, inspection
 from convref_triton.compile.specialise import specialise
-from convref_triton.conv.task import UNFUSED, Fusion
 from convref_triton.hopper import race, ring
-from convref_triton.plan import table
-from convref_triton.plan.choose import offered, plan
+from convref_triton.plan import archs
+from convref_triton.plan.choose import UNMEASURED, offered, plan
 from convref_triton.plan.launch import Descriptor, Launch, Slot
+from convref_triton.plan.task import UNFUSED, Fusion
 from convref_triton.run import gpu
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
-NAMES = sorted({k.__name__.rpartition(".")[2] for row in race.KERNELS.values() for k in row})
+NAMES = sorted(spec.name for spec in race.KERNELS)
 SHARED = 227 * 1024  # bytes of a block
 MARK = 56  # instructions a step, whatever else is asked of a kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
@@ -219,7 +219,7 @@ def test_a_program_stays_on_each_multiprocessor(name, device, monkeypatch):
         ours = [s for s in made.steps if isinstance(s, Launch) and s.kernel.__name__ in NAMES]
         grids[sms] = [step.grid[0] for step in ours]
     assert grids[7] == [min(n, 7) for n in grids[2**20]]
-    assert grids[0] == [min(n, table.SMS) for n in grids[2**20]]
+    assert grids[0] == [min(n, archs.SMS) for n in grids[2**20]]
     assert max(grids[2**20]) > 7
 
 
@@ -229,7 +229,7 @@ def test_the_heuristic_never_takes_one_and_says_why():
         made = plan(call, operands(call))
         kernels = {s.kernel.__name__ for s in made.steps if isinstance(s, Launch)}
         assert not kernels & set(NAMES)
-        assert race.UNMEASURED in made.reason
+        assert UNMEASURED in made.reason
 
 
 def test_a_measured_row_takes_one(card):  # noqa: F811
@@ -288,9 +288,9 @@ sys.modules["triton.experimental.gluon"] = None
 from convref.case import Spec
 from convref.errors import ConvrefError
 from convref.case import parse
-from convref_triton import race
+from convref_triton.hopper import race
 from convref_triton.backend import backend
-assert race.KERNELS == {}
+assert race.KERNELS == ()
 print(backend.describe(parse(sys.argv[1]).call))
 """
     command = [sys.executable, "-c", code, LINE]

@@ -20,8 +20,8 @@ from test_gluon_numbers import holds
 from convref_triton.common import index
 from convref_triton.common.geometry import operands
 from convref_triton.conv import tma
-from convref_triton.hopper import race
-from convref_triton.plan import table
+from convref_triton.hopper import gluon_fprop, race
+from convref_triton.plan import archs
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
 
@@ -89,11 +89,11 @@ def launches(call, choice):
 def test_there_is_one_launch():
     call = parse("conv.dgrad:n8c256k128_i28x27_f3x3_s2x3_p1:dt=bf16:mem=nhwc:dev=cuda").call
     found = [c for c in offered(call, operands(call), "sm_90") if c.kernel == "gluon_fprop"]
-    assert len(found) == len(table.GLUON)
+    assert len(found) == len(gluon_fprop.TILES.fitting("bf16", "sm_90"))
     for choice in found:
         (launch,) = launches(call, choice)
         columns = -(-256 // choice.tile.bn)
-        assert launch.grid == (min(6 * launch.arguments["boxes"] * columns, table.SMS), 1, 1)
+        assert launch.grid == (min(6 * launch.arguments["boxes"] * columns, archs.SMS), 1, 1)
 
 
 LINES = (  # all taps in one class, few, none; a class without pixels; pixels that are too few
@@ -109,7 +109,7 @@ LINES = (  # all taps in one class, few, none; a class without pixels; pixels th
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tile_after_tile(monkeypatch, number):
-    monkeypatch.setattr(table, "SMS", 1 + number % 3)
+    monkeypatch.setattr(archs, "SMS", 1 + number % 3)
     holds(parse(LINES[number]), number, late=number % 2 > 0)
 
 

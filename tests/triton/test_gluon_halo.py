@@ -24,17 +24,17 @@ from test_gluon_numbers import FEW, holds, planned, run, strided
 
 from convref_triton import emulated
 from convref_triton.common.geometry import Tensor, geometry, operands
-from convref_triton.conv.task import Fusion, Task
 from convref_triton.hopper import gluon_halo, halo, race
-from convref_triton.plan import archs, table
+from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
+from convref_triton.plan.task import Fusion, Task
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
-ONE = (gluon_halo,)
+ONE = (gluon_halo.SPEC,)
 LINES = (
     "conv.fprop:n2c72k80_i9x10_f3x2_p1,0x2,1_d2x1:dt=f16:mem=nhwc:fill=int",
     "conv.fprop:n2c8k130_i3x4x5_f2x3x1_p1:flip=1:dt=bf16:fill=int",
@@ -56,13 +56,13 @@ def task(line, arch="sm_90"):
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tile_after_tile(monkeypatch, number):
-    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    monkeypatch.setattr(archs, "SMS", 1 + number % 2)
     holds(parse(LINES[number]), number, late=number % 3 > 0, kernels=ONE)
 
 
-@pytest.mark.parametrize("pick", range(len(table.HALO)))
+@pytest.mark.parametrize("pick", range(len(gluon_halo.TILES.rows["f16 bf16"])))
 def test_every_row_goes_round_its_rings(monkeypatch, pick):
-    monkeypatch.setattr(table, "SMS", 1)
+    monkeypatch.setattr(archs, "SMS", 1)
     line = "conv.fprop:n1c136k136_i22x5_f3x1_p1x0:dt=bf16:mem=nhwc:fill=int"
     holds(parse(line), pick, seed=pick, late=bool(pick % 2), kernels=ONE)
 
@@ -103,7 +103,7 @@ def shared(draw):
 def test_what_is_admitted_is_right(case, pick, sms, late):
     assume(all(map(prod, (case.call.problem.shape(role) for role in case.call.wanted))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "SMS", sms)
+        patch.setattr(archs, "SMS", sms)
         holds(case, pick, pick, late, ONE)
 
 
@@ -119,8 +119,8 @@ def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
     text = "conv.fprop:n{}c64k64_i{}_f{}_d{}:dt=bf16"
     line = text.format(n, *("x".join(map(str, values)) for values in (sizes, taps, apart)))
     made = task(line)
-    for tile in table.HALO:
-        if tile not in gluon_halo.tiles(made):
+    for tile in gluon_halo.TILES.fitting("bf16", "sm_90"):
+        if tile not in gluon_halo.SPEC.tiles(made):
             assert max(taps) > 3 or min(apart) > 1  # too far apart, or too much to store
             continue
         found, room = gluon_halo.cut(made, tile)
@@ -146,7 +146,11 @@ def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
 )
 def test_boxes_waste_little_and_share_much(line, box):
     made = task(line)
-    (tile,) = (tile for tile in table.HALO if (tile.bm, tile.bn) == (128, 128))
+    (tile,) = (
+        tile
+        for tile in gluon_halo.TILES.fitting("bf16", "sm_90")
+        if (tile.bm, tile.bn) == (128, 128)
+    )
     assert gluon_halo.cut(made, tile)[0].box == box
 
 
@@ -162,11 +166,11 @@ def test_boxes_waste_little_and_share_much(line, box):
     ],
 )
 def test_what_shares_nothing_is_refused(line, reason):
-    assert reason in gluon_halo.admits(task(line))
+    assert reason in gluon_halo.SPEC.refusal(task(line))
 
 
 def test_silu_and_all_that_may_follow_the_sums(monkeypatch):
-    monkeypatch.setattr(table, "SMS", 1)
+    monkeypatch.setattr(archs, "SMS", 1)
     case = parse("conv.fprop:n2c72k80_i6x5_f3x2_p1:dt=bf16:mem=nhwc:fill=normal:seed=5")
     extra = test_epilogue.drawn(case, test_epilogue.PARTS, 7)
     tensors, known = facts(case.call, arrays_of(case))

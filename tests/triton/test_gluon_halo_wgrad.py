@@ -24,12 +24,12 @@ from test_gluon_numbers import FEW, holds, run
 
 from convref_triton.common.geometry import geometry
 from convref_triton.hopper import gluon_halo_wgrad, gluon_wgrad, race
-from convref_triton.plan import table
+from convref_triton.plan import archs
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
-ONE = (gluon_halo_wgrad,)
+ONE = (gluon_halo_wgrad.SPEC,)
 LINES = (
     "conv.wgrad:n5c72k64_i8x7_f3x1_p1x0:dt=bf16:mem=nhwc:fill=int",
     "conv.wgrad:n2c72k136_i8x8_f3x2_p1,1x1,0:dt=bf16:mem=nhwc:fill=int",
@@ -42,14 +42,14 @@ LINES = (
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tile_after_tile(monkeypatch, number):
-    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    monkeypatch.setattr(archs, "SMS", 1 + number % 2)
     holds(parse(LINES[number]), number // 2, late=number % 3 > 0, kernels=ONE)
 
 
-@pytest.mark.parametrize("pick", range(len(table.HALO_WGRAD)))
+@pytest.mark.parametrize("pick", range(2))
 def test_every_row_goes_round_its_ring_and_cuts_its_boxes_into_parts(monkeypatch, pick):
     """The second of two parts has seven boxes, of which one is not there."""
-    monkeypatch.setattr(table, "SMS", 1)
+    monkeypatch.setattr(archs, "SMS", 1)
     monkeypatch.setattr(gluon_halo_wgrad, "split", lambda task, tile: (2, 0.0))
     case = parse("conv.wgrad:n100c72k72_i8_f2_p1,0:dt=bf16:mem=nhwc:fill=int")
     holds(case, pick, seed=pick, late=bool(pick), kernels=ONE)
@@ -125,7 +125,7 @@ def test_what_is_admitted_is_right(case, pick, sms, late):
     assert found is not None
     assert prod(found.box) == gluon_halo_wgrad.DEPTH
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "SMS", sms)
+        patch.setattr(archs, "SMS", sms)
         holds(case, pick, pick, late, ONE)
 
 
@@ -141,4 +141,4 @@ def test_what_is_admitted_is_right(case, pick, sms, late):
     ],
 )
 def test_what_shares_nothing_is_refused(line, reason):
-    assert reason in gluon_halo_wgrad.admits(task(line))
+    assert reason in gluon_halo_wgrad.SPEC.refusal(task(line))

@@ -31,15 +31,16 @@ from test_tma import wide_cases
 from convref_triton import emulated
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import tma
-from convref_triton.conv.task import UNFUSED, Fusion, Task
 from convref_triton.hopper import gluon_fprop, gluon_wgrad, race
-from convref_triton.plan import table
+from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
+from convref_triton.plan.kernels import serving
+from convref_triton.plan.task import UNFUSED, Fusion, Task
 
 pytestmark = pytest.mark.skipif(
     not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
-BOTH = (gluon_fprop, gluon_wgrad)  # those that take no other's tasks
+BOTH = (gluon_fprop.SPEC, gluon_wgrad.SPEC)  # those that take no other's tasks
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 
@@ -49,10 +50,10 @@ def planned(call, known, pick, fusion=UNFUSED, kernels=BOTH):
     builder, admitted = Builder(on_card, known), []
     for role in call.wanted:
         task = Task(builder, geometry(call.conv), role, fusion)
-        for kernel in race.KERNELS.get(task.kind, ()):
-            if kernel in kernels and kernel.admits(task) is None:
+        for kernel in serving(task.kind, measured_only=True):
+            if kernel in kernels and kernel.refusal(task) is None:
                 rows = kernel.tiles(task)
-                kernel.plan(task, rows[pick % len(rows)])
+                kernel.add(task, rows[pick % len(rows)])
                 admitted.append(role)
     return builder.plan(), admitted
 
@@ -92,7 +93,7 @@ LINES = (
 
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
 def test_activations_and_parts_of_an_epilogue(monkeypatch, activation):
-    monkeypatch.setattr(table, "SMS", 1)
+    monkeypatch.setattr(archs, "SMS", 1)
     case = parse("conv.fprop:n2c72k80_i6x5_f3x2_p1:dt=bf16:mem=nhwc:fill=normal:seed=5")
     extra = test_epilogue.drawn(case, test_epilogue.PARTS, 7)
     tensors, known = facts(case.call, arrays_of(case))
@@ -105,7 +106,7 @@ def test_activations_and_parts_of_an_epilogue(monkeypatch, activation):
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tile_after_tile(monkeypatch, number):
-    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    monkeypatch.setattr(archs, "SMS", 1 + number % 2)
     holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
 
 
@@ -134,7 +135,7 @@ def strided(draw):
 def test_what_is_admitted_is_right(case, pick, sms, late):
     assume(all(map(prod, (case.call.problem.shape(role) for role in case.call.wanted))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "SMS", sms)
+        patch.setattr(archs, "SMS", sms)
         holds(case, pick, pick, late)
 
 
@@ -142,7 +143,7 @@ def test_what_is_admitted_is_right(case, pick, sms, late):
 def filters(draw):
     """Draw cases of a filter's cotangent, whose boxes end with the pixels."""
     rank = draw(st.integers(1, 3))
-    rows = [edges for edges in table.EDGES[rank] if prod(edges) <= gluon_wgrad.DEPTH]
+    rows = [edges for edges in tma.EDGES[rank] if prod(edges) <= gluon_wgrad.DEPTH]
     edges = draw(st.sampled_from(rows))[3 - rank :]
     output = [edge * draw(st.integers(1, 2)) for edge in edges]
     taps = draw(st.lists(st.integers(1, 3 if rank == 1 else 2), min_size=rank, max_size=rank))
@@ -177,7 +178,7 @@ def filters(draw):
 def test_cotangents_of_filters_are_right(case, pick, sms, late):
     assert gluon_wgrad.boxes_of(geometry(case.call.conv)) is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "SMS", sms)
+        patch.setattr(archs, "SMS", sms)
         holds(case, pick, pick, late)
 
 
@@ -228,4 +229,7 @@ def test_what_follows_the_sums():
 
 
 def test_there_are_tiles_that_groups_share_and_tiles_that_they_take_in_turn():
-    assert {gluon_fprop.ring.readers(tile.bm, tile.bn) for tile in table.GLUON} == {1, 2}
+    assert {
+        gluon_fprop.ring.readers(tile.bm, tile.bn)
+        for tile in gluon_fprop.TILES.fitting("bf16", "sm_90")
+    } == {1, 2}

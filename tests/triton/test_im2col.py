@@ -35,12 +35,12 @@ from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot, inspection
 from convref_triton.compile.specialise import Specialisation, specialise
 from convref_triton.conv import im2col
-from convref_triton.conv.task import Fusion, Task
 from convref_triton.hopper import carried
-from convref_triton.plan import table
+from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Copy, Launch
+from convref_triton.plan.task import Fusion, Task
 from convref_triton.run import gpu
 
 FILE = carried.kept(im2col.MODULE)
@@ -151,8 +151,8 @@ def test_there_are_as_many_programs_as_multiprocessors():
     known = operands(call)
     choice = next(one for one in offered(call, known) if one.kernel == "im2col")
     grids = [plan(call, known, choice, sms=sms).steps[-1].grid[0] for sms in (7, 0, 2**20)]
-    assert grids == [7, table.SMS, grids[2]]
-    assert grids[2] > table.SMS
+    assert grids == [7, archs.SMS, grids[2]]
+    assert grids[2] > archs.SMS
 
 
 LINES = (
@@ -176,7 +176,7 @@ LINES = (
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tile_after_tile(monkeypatch, number):
-    monkeypatch.setattr(table, "SMS", 1 + number % 2)
+    monkeypatch.setattr(archs, "SMS", 1 + number % 2)
     holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
 
 
@@ -224,7 +224,7 @@ def cases(draw):
 @given(cases(), st.integers(0, 99), st.integers(1, 3), st.booleans())
 def test_what_is_admitted_is_right(case, pick, sms, late):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "SMS", sms)
+        patch.setattr(archs, "SMS", sms)
         holds(case, pick, pick, late)
 
 
@@ -247,7 +247,7 @@ def test_what_is_read_by_none_reaches_none():
 
 
 def test_bits_repeat_whatever_runs_first(monkeypatch):
-    monkeypatch.setattr(table, "SMS", 2)
+    monkeypatch.setattr(archs, "SMS", 2)
     case = parse("conv.fprop:n3c72k136_i9x11_f3x2_s2_p1:dt=bf16:mem=nhwc:fill=normal")
     arrays = arrays_of(case)
     found = [
@@ -301,10 +301,10 @@ def test_a_sum_of_two_products_is_left_to_others():
     call = parse("conv.jvp:n2c64k64_i9x9_f3x3_p1:dt=bf16:dev=cuda").call
     builder = Builder(call, operands(call))
     y, y_dot = (Task(builder, geometry(call.conv), role) for role in ("y", "y_dot"))
-    assert im2col.admits(y) is None
-    assert im2col.admits(y_dot) == "one product, and nothing after it but a bias"
+    assert im2col.SPEC.refusal(y) is None
+    assert im2col.SPEC.refusal(y_dot) == "one product, and nothing after it but a bias"
     fused = replace(y, fusion=Fusion(activation="relu"))
-    assert im2col.admits(fused) == im2col.admits(y_dot)
+    assert im2col.SPEC.refusal(fused) == im2col.SPEC.refusal(y_dot)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])

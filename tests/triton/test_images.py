@@ -23,7 +23,7 @@ from convref_triton.pool import pool, whole
 from convref_triton.resize import resize
 from convref_triton.run import gpu
 
-OURS = (*pool.OPS, *norm.OPS, *resize.OPS)
+OURS = (*pool.SPEC.serves, *norm.SPEC.serves, *resize.SPEC.serves)
 
 
 def points():

@@ -24,7 +24,7 @@ from convref_triton.plan.launch import Copy, Launch
 from convref_triton.run import interpreted
 
 CASES = cases(
-    ops=norm.OPS,
+    ops=norm.SPEC.serves,
     passes=("fprop", "backward"),
     dtypes=("f32", "bf16", "f16"),
     max_elements=400,
@@ -131,7 +131,7 @@ def test_what_is_refused_says_why(line, reason):
 
 STATIC = [
     f"{op}.{pass_}:n32c{c}{'g8' if op == 'group_norm' else ''}_i{size}x{size}"
-    for op in norm.OPS
+    for op in norm.SPEC.serves
     for pass_ in ("fprop", "backward")
     for c, size in ((64, 56), (24, 28))
 ]

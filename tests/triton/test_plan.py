@@ -18,13 +18,14 @@ from convref_triton.compile.specialise import specialise
 from convref_triton.plan import measured
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
+from convref_triton.plan.lines import KINDS
 
 FEW = settings(max_examples=settings.default.max_examples // 4)
 EXTENTS = st.integers(24, 90)  # enough pixels that sums over them are split
 SIZES = st.tuples(
     st.integers(16, 40), st.sampled_from((64, 192, 320)), st.just(128), EXTENTS, EXTENTS
 )
-SHAPES = {name: line for name, (sizes, line) in classes.SHAPES.items() if sizes is classes.KINDS}
+SHAPES = {name: line.text for name, line in classes.SHAPES.items() if line.sizes is KINDS}
 SHAPES["strided"] = "conv.fprop:{}_f5x3_s2x1_p2,1x1,1_d1x2"
 
 

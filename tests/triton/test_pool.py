@@ -25,7 +25,7 @@ from convref_triton.pool import pool, whole
 from convref_triton.run import interpreted
 
 DTYPES = ("f32", "bf16", "f16")
-CASES = cases(ops=pool.OPS, dtypes=DTYPES, max_elements=300, max_macs=3_000)
+CASES = cases(ops=pool.SPEC.serves, dtypes=DTYPES, max_elements=300, max_macs=3_000)
 
 
 @given(CASES, st.integers(0, 2**16))

@@ -20,7 +20,9 @@ from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
 from convref_triton.resize import resize
 
-CASES = cases(ops=resize.OPS, dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=3_000)
+CASES = cases(
+    ops=resize.SPEC.serves, dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=3_000
+)
 FEW = settings(max_examples=settings.default.max_examples // 4)
 
 

@@ -24,11 +24,12 @@ from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialise import specialise
 from convref_triton.conv import gather, split
-from convref_triton.conv.task import Task
-from convref_triton.plan import table
+from convref_triton.plan import archs, cost
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
+from convref_triton.plan.task import Task
+from convref_triton.plan.tile import Tile
 from convref_triton.run import interpreted
 
 CASES = cases(
@@ -41,12 +42,11 @@ CASES = cases(
 
 
 def in_parts(most):
-    """Return a stand-in for `table.split`: `most` parts, or as many as there are steps."""
+    """Return a stand-in for `cost.cut`: `most` parts, or as many as there are steps."""
 
-    def cut(tile, peak, rows, columns, depth, copies):
-        steps = -(-depth // tile.bk)
-        parts = max(min(most, steps), 1)
-        return (-(-steps // -(-steps // parts)) if steps else 1), 0.0
+    def cut(task, whole):
+        parts = max(min(most, whole.steps), 1)
+        return (-(-whole.steps // -(-whole.steps // parts)) if whole.steps else 1), whole
 
     return cut
 
@@ -60,11 +60,11 @@ def results(case, pick, seeds=(0,)):
         if not prod(case.call.problem.shape(role)):
             task.result()
             continue
-        rows = split.tiles(task)
-        kernel, rows = (split, rows) if rows else (gather, gather.tiles(task))
+        kernel = split.SPEC if split.SPEC.tiles(task) else gather.SPEC
+        rows = kernel.tiles(task)
         tile = rows[pick % len(rows)]
-        parts.append(split.splits(task, tile))
-        kernel.plan(task, tile)
+        parts.append(split.split_parts(task, tile)[0])
+        kernel.add(task, tile)
     made = builder.plan()
     found = [interpreted.run(made, tensors, seed) for seed in seeds]
     return [{role: one[role] for role in case.call.wanted} for one in found], parts
@@ -75,7 +75,7 @@ def results(case, pick, seeds=(0,)):
 def test_any_number_of_parts_is_right_and_repeats_bit_for_bit(case, pick, most):
     assume(backend.supports(case.call) is None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "split", in_parts(most))
+        patch.setattr(cost, "cut", in_parts(most))
         (first, second), parts = results(case, pick, seeds=(0, 1))
     assume(any(count > 1 for count in parts))
     for role, tensor in first.items():
@@ -116,7 +116,7 @@ def test_the_plan_takes_them(line):
 def test_offsets_of_64_bits_are_right(case, pick):
     assume(backend.supports(case.call) is None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "split", in_parts(3))
+        patch.setattr(cost, "cut", in_parts(3))
         patch.setattr(gather, "LIMIT", 1)
         (found,), _ = results(case, pick)
     arrays = operands(case)
@@ -143,7 +143,7 @@ SMALL = "conv.fprop:n1c512k512_i7x7_f3x3_p1:dt=bf16:mem=nhwc"
 def test_what_it_leaves_whole(line, reason):
     call = parse(line).call
     task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
-    found = split.admits(task)
+    found = split.SPEC.refusal(task)
     assert found is None if reason is None else found.startswith(reason)
 
 
@@ -154,7 +154,7 @@ def test_a_tuner_sees_parts_beside_the_whole():
     choice = next(c for c in offered(call, lying(call)) if c.kernel == "split")
     launch, total = plan(call, lying(call), choice).steps
     assert launch.grid[2] == total.arguments["splits"] > 1
-    assert launch.grid[0] * launch.grid[2] <= 2 * table.SMS
+    assert launch.grid[0] * launch.grid[2] <= 2 * archs.SMS
 
 
 def test_an_unseen_shape_compiles_nothing():
@@ -162,7 +162,7 @@ def test_an_unseen_shape_compiles_nothing():
     for sizes in ("n1c512k512_i7x7", "n1c576k640_i6x5", "n2c640k512_i5x4"):
         call = parse(f"conv.fprop:{sizes}_f3x3_p1:dt=bf16:mem=nhwc").call
         task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
-        split.plan(task, table.Tile(64, 64, 64, 4, 4))
+        split.SPEC.add(task, Tile(64, 64, 64, 4, 4))
         keys.add(tuple(specialise(step).key for step in task.builder.steps))
     assert len(keys) == 1
 
@@ -184,7 +184,7 @@ def a_part():
     """Return what is made of a part of a tile of 128x128x64, bf16."""
     call = parse("conv.fprop:n8c1280k1280_i8x8_f3x3_p1:dt=bf16:mem=nhwc").call
     task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
-    split.plan(task, table.Tile(128, 128, 64, 8, 4))
+    split.SPEC.add(task, Tile(128, 128, 64, 8, 4))
     return inspect(aot.compile(specialise(task.builder.steps[0]), "sm_90"))
 
 

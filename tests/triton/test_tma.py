@@ -21,11 +21,10 @@ from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.common.geometry import operands as lying
 from convref_triton.compile.specialise import specialise
 from convref_triton.conv import tma
-from convref_triton.conv.task import Task
-from convref_triton.plan import table
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Copy, Descriptor, Launch
+from convref_triton.plan.task import Task
 
 FEW = settings(max_examples=settings.default.max_examples // 2)  # tiles have 64 channels
 
@@ -74,7 +73,7 @@ LINES = (
 @pytest.mark.parametrize("line", LINES)
 def test_every_row_of_the_table(line):
     case = parse(line)
-    for pick in range(len(tma.tiles(task(line)))):
+    for pick in range(len(tma.SPEC.tiles(task(line)))):
         told, admitted = verdict(case, tma, pick)
         assert told
         assert admitted == list(case.call.wanted)
@@ -124,7 +123,7 @@ def test_infinities_stay_where_they_are_read():
     ],
 )
 def test_what_it_leaves_to_others(line, arch, reason):
-    assert tma.admits(task(line, arch)).startswith(reason)
+    assert tma.SPEC.refusal(task(line, arch)).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_few_shapes_have_a_binary_of_their_own():
         call = parse(f"conv.fprop:n{n}c{c}k{k}_i{d}x{h}_f3x3_p1:dt=bf16:mem=nhwc").call
         (launch,) = planned(call, lying(call), tma)[0].steps
         keys.add(specialise(launch).key)
-    assert len(keys) <= len(table.EDGES[2])
+    assert len(keys) <= len(tma.EDGES[2])
 
 
 def test_weights_that_lie_right_are_not_copied():

@@ -17,6 +17,7 @@ from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialise import specialise
 from convref_triton.conv import unfold
+from convref_triton.plan import archs
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Launch
 
@@ -62,7 +63,7 @@ def test_an_unseen_shape_compiles_nothing(line):
         call = parse(f"{line}_i{extents}_f3x3_p1:dt=bf16").call
         (launch,) = plan(call, lying(call)).steps
         keys.add(specialise(launch).key)
-    assert len(keys) <= len(unfold.table.tiles("unfold", "bf16", "ieee", "sm_90"))
+    assert len(keys) <= len(unfold.UNFOLD.fitting("bf16", "sm_90"))
 
 
 def test_a_card_is_filled_before_tiles_grow():
@@ -70,7 +71,7 @@ def test_a_card_is_filled_before_tiles_grow():
         call = parse(line).call
         (launch,) = plan(call, lying(call)).steps
         assert isinstance(launch, Launch)
-        assert prod(launch.grid) >= unfold.table.SMS * unfold.table.PER_SM
+        assert prod(launch.grid) >= archs.SMS * archs.PER_SM
         assert launch.constants["BM"] == 256
 
 

@@ -20,9 +20,10 @@ from convref_triton.backend import backend
 from convref_triton.common import geometry
 from convref_triton.common.geometry import Tensor
 from convref_triton.conv import bgrad, wgrad
-from convref_triton.conv.task import Task
-from convref_triton.plan import table
+from convref_triton.plan import archs, cost
+from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
+from convref_triton.plan.task import Task
 from convref_triton.run import interpreted
 
 CASES = cases(
@@ -82,14 +83,13 @@ def test_every_tile_is_right(case, choice):
 def test_any_number_of_splits_is_right_and_repeats_bit_for_bit(case, choice, most):
     """In the interpreter, however many programs there are and in whatever order they run."""
 
-    def split(tile, peak, rows, columns, depth, copies):
-        steps = -(-depth // tile.bk)
-        splits = min(most, steps) or 1
-        return (-(-steps // -(-steps // splits)) if steps else 1), 0.0
+    def cut(task, whole):
+        splits = min(most, whole.steps) or 1
+        return (-(-whole.steps // -(-whole.steps // splits)) if whole.steps else 1), whole
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "split", split)
-        patch.setattr(table, "blocks", lambda tile, columns, rows: most)
+        patch.setattr(cost, "cut", cut)
+        patch.setattr(bgrad, "blocks", lambda tile, columns, rows: most)
         first, second = (results(case, choice, seed) for seed in (0, 1))
     assert verdict(case, first)
     for role, tensor in first.items():
@@ -115,23 +115,20 @@ def test_offsets_of_64_bits_are_right(case, choice):
 SIZES = st.integers(0, 2**31 - 1)
 
 
-@given(
-    st.sampled_from([(peak, tile) for (kernel, peak), rows in table.TILES.items()
-                     if kernel == "wgrad" for tile in rows]),
-    *(st.integers(1, 4096), st.integers(1, 40_000), SIZES, st.integers(1, 64)),
-)  # fmt: skip
-def test_no_split_is_empty_short_or_too_large(row, rows, columns, depth, copies):
-    peak, tile = row
-    splits, _ = table.split(tile, peak, rows, columns, depth, copies)
-    steps = -(-depth // tile.bk)
+@given(WANTED, SIZES, st.integers(1, 10**5), st.sampled_from([*archs.PRODUCTS]))
+def test_no_split_is_empty_short_or_too_large(case, steps, tiles, numbers):
+    task = Task(Builder(case.call, {}), geometry.geometry(case.call.conv), case.call.wanted[-1])
+    whole = cost.Work(numbers, tiles, steps, 64.0**3, 2.0**14)
+    splits, work = cost.cut(task, whole)
     if splits == 1:
+        assert work == whole
         return
     each = -(-steps // splits)
+    assert (work.tiles, work.steps) == (tiles * splits, each)
     assert (splits - 1) * each < steps  # the last one has something to do
-    assert each >= table.LEAST_STEPS
-    assert splits * rows * columns * copies * 4 <= table.WORKSPACE
-    tiles = -(-rows // tile.bm) * -(-columns // tile.bn) * copies
-    assert tiles * splits <= 2 * table.SMS
+    assert each >= cost.LEAST_STEPS
+    assert splits * prod(case.call.problem.shape(task.role)) * 4 <= cost.WORKSPACE
+    assert tiles * splits <= 2 * archs.SMS
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,7 @@ def test_real_layers_fill_a_card_once_or_twice(line, fewest, most):
     call = parse(line).call
     launch = next(s for s in plan(call, geometry.operands(call)).steps if s.kernel is wgrad.wgrad)
     assert fewest <= launch.grid[2] <= most
-    assert prod(launch.grid) <= 2 * table.SMS or launch.grid[2] == 1
+    assert prod(launch.grid) <= 2 * archs.SMS or launch.grid[2] == 1
 
 
 def test_no_sum_has_many_terms_in_a_row():
@@ -158,5 +155,7 @@ def test_no_sum_has_many_terms_in_a_row():
     facts = Tensor("dy", tuple(dy.shape), dy.stride(), "f32")
     db = Tensor("db", (2,), (1,), "f32")
     tensors = {"dy": dy, "db": torch.full((2,), torch.nan)}
-    interpreted.execute(bgrad.launch(facts, db, table.TOTAL[1]), tensors)
+    interpreted.execute(
+        bgrad.bgrad_launch(facts, db, bgrad.TILES.fitting("f32", "sm_90")[1]), tensors
+    )
     assert torch.equal(tensors["db"], torch.full((2,), 129.0 * count + 2))

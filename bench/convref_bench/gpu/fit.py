@@ -38,11 +38,11 @@ class Timed(NamedTuple):
 
 def timed(rows: Iterable[records.Record]) -> list[Timed]:
     """Return the configurations of a tuner's records of which the estimate knows what they do."""
-    from convref_triton.common.geometry import geometry, operands
-    from convref_triton.conv.task import Task
-    from convref_triton.plan import rank
+    from convref_triton.common.geometry import operands
     from convref_triton.plan.builder import Builder
-    from convref_triton.plan.table import Tile
+    from convref_triton.plan.choose import tasks
+    from convref_triton.plan.kernels import BY_NAME
+    from convref_triton.plan.tile import Tile
 
     found: dict[tuple[str, str], Timed] = {}
     for row in rows:
@@ -50,10 +50,11 @@ def timed(rows: Iterable[records.Record]) -> list[Timed]:
         if row.get("what") != "tuned" or not isinstance(made, dict):
             continue
         call = parse(row["line"]).call
-        if made.get("kernel") not in rank.WORKS or len(call.wanted) > 1:
+        spec = BY_NAME.get(made.get("kernel", ""))
+        if spec is None or spec.work is None or len(call.wanted) > 1:
             continue
-        task = Task(Builder(call, operands(call)), geometry(call.conv), *call.wanted)
-        work = rank.WORKS[made["kernel"]](task, Tile(*made["tile"]))
+        (task,) = tasks(Builder(call, operands(call)))
+        work = spec.work_of(task, Tile(*made["tile"]))
         one = Timed(row["line"], work, call.bytes_moved(), 1e3 * row["median_ms"])
         found[row["line"], row["arm"]] = one
     return list(found.values())

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
+from ..plan.archs import PER_SM, SMS
 from ..plan.builder import Builder, channels_last, dense, is_channels_last, vector
-from ..plan.table import PER_SM, SMS, Tile, held
+from ..plan.tile import Tile
 from .geometry import ITEMSIZE, LIMIT, Tensor, Three
 from .index import divisor
 
@@ -33,7 +34,7 @@ def tiles(result: Tensor) -> tuple[Tile, ...]:
 def wide_enough(rows: Iterable[Tile], dtype: str) -> tuple[Tile, ...]:
     """Return the tiles of which each thread has a vector of 16 bytes, and a row 32 bytes."""
     size = ITEMSIZE[dtype]
-    return tuple(tile for tile in rows if held(tile) * size >= 16 and tile.bn * size >= 32)
+    return tuple(tile for tile in rows if tile.per_thread * size >= 16 and tile.bn * size >= 32)
 
 
 def ranked(

@@ -12,14 +12,15 @@ from math import prod
 import triton
 import triton.language as tl
 
-from ..conv.task import PLAIN, Epilogue
 from ..plan.builder import Builder, slots, vector
 from ..plan.launch import Launch, Slot
-from ..plan.table import REDUCE
+from ..plan.task import PLAIN, Epilogue
+from ..plan.tile import Tile
 from .epilogue import apply
 from .geometry import Tensor
 from .index import divisor, quotient
 
+TILE = Tile(8, 128, 1, 4, 1)  # parts and elements of a block
 RUNTIME = ["splits", "size", "channels", "c_magic", "c_shift"]
 
 
@@ -49,18 +50,20 @@ def reduce(
     tl.store(y + i, done.to(y.dtype.element_ty), i < size)
 
 
-def add(builder: Builder, y: Tensor, splits: int, launch_of: Callable[[Tensor], Launch]) -> None:
-    """Add the launch that computes so many parts of y, told where, and one that adds them up.
+def add_in_parts(
+    builder: Builder, y: Tensor, splits: int, launch_of: Callable[[Tensor], Launch]
+) -> None:
+    """Add the launch that computes the parts of y, into the first of them, and their sum.
 
     One part is y itself.
     """
     first = builder.parts(y, splits)
     builder.steps.append(launch_of(first))
     if splits > 1:
-        builder.steps.append(launch(first.role, splits, y))
+        builder.steps.append(reduce_launch(first.role, splits, y))
 
 
-def launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> Launch:
+def reduce_launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> Launch:
     """Return the launch that adds the dense tensors of a workspace, of y's strides, into y.
 
     Parameters
@@ -75,7 +78,7 @@ def launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> La
     """
     size = prod(y.shape)
     vec = vector("f32", size)
-    block = REDUCE.bn
+    block = TILE.bn
     channels, step = (y.shape[1], y.strides[1]) if len(y.shape) > 1 else (1, 1)
     given, absent = slots({"y": y, **epilogue.tensors})
     numbers = dict(zip(RUNTIME, (splits, size // vec, channels, *divisor(step))))
@@ -83,7 +86,7 @@ def launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> La
         reduce,
         (-(-size // block), 1, 1),
         {"parts": Slot(parts, "f32")} | given | numbers,
-        absent | {"VEC": vec, "BZ": REDUCE.bm, "BLOCK": block, "ACTIVATION": epilogue.activation},
-        REDUCE.warps,
-        REDUCE.stages,
+        absent | {"VEC": vec, "BZ": TILE.bm, "BLOCK": block, "ACTIVATION": epilogue.activation},
+        TILE.warps,
+        TILE.stages,
     )

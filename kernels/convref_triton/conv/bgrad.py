@@ -12,15 +12,16 @@ from math import prod
 import triton
 import triton.language as tl
 
-from ..common import reduce
 from ..common.geometry import LIMIT, Tensor, Three, merge
 from ..common.index import divisor, pixel
-from ..plan import table
+from ..common.reduce import add_in_parts
+from ..plan import archs, lines
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Change, Tile, TileTable
 from .gather import strides, unit
-from .task import Task
 
 SIZES = "L O P Q K steps"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -63,32 +64,35 @@ def bgrad(
     tl.store(db + split * K + k, total.to(db.dtype.element_ty), k < K)
 
 
-def admits(task: Task) -> str | None:
-    """Return None: every bias cotangent is computed here."""
-    return None
+TILES = TileTable(  # pixels, or vectors of them, and channels of a block
+    {"*": (Tile(64, 64, 1, 4, 1), Tile(512, 1, 1, 4, 1))},
+    changes=(Change("sm_8", "f16 bf16", Tile(64, 64, 1, 4, 1), instead=Tile(64, 64, 1, 8, 1)),),
+)
+LEAST_STEPS = 4  # of a block
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
-    return table.tiles("bgrad", task.dtype, "ieee", task.arch)
-
-
-def choose(task: Task) -> Tile:
-    """Return the tile whose lanes run along what lies side by side in memory."""
+def bgrad_tile(task: Task) -> Tile:
+    """Return the tile whose lanes run along the contiguous axis."""
     dy = task.added
     last = dy.steps[1] == 1 and dy.shape[1] > 1
-    return tiles(task)[0 if last else 1]
+    return TILES.of(task)[0 if last else 1]
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_bgrad(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task."""
     dy, db = task.added, task.result()
     images, _, pixels, *_ = _rows(dy, tile)
-    splits = table.blocks(tile, db.shape[0], images * prod(pixels))
-    reduce.add(task.builder, db, splits, lambda first: launch(dy, first, tile, splits))
+    splits = blocks(tile, db.shape[0], images * prod(pixels))
+    add_in_parts(task.builder, db, splits, lambda first: bgrad_launch(dy, first, tile, splits))
 
 
-def launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
+def blocks(tile: Tile, columns: int, rows: int) -> int:
+    """Return into how many parts to cut a sum over `rows`, so that blocks fill a card."""
+    most = max(rows // (tile.bm * LEAST_STEPS), 1)
+    return min(max(archs.SMS * archs.PER_SM // -(-columns // tile.bn), 1), most)
+
+
+def bgrad_launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
     """Return the launch that adds up dy (N, K, *pixels) into db (K,), or its partial sums.
 
     Parameters
@@ -153,3 +157,15 @@ def _rows(dy: Tensor, tile: Tile) -> tuple[int, int, Three, tuple[int, ...], int
         k,
         lanes,
     )
+
+
+SPEC = KernelSpec(
+    "bgrad",
+    serves=("total",),
+    refusal=lambda task: None,
+    tiles=TILES.of,
+    add=add_bgrad,
+    kernels=(bgrad,),
+    choose=bgrad_tile,
+    lines=lines.BGRAD,
+)

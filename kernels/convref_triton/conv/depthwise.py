@@ -17,14 +17,16 @@ import triton
 import triton.language as tl
 
 from ..common.epilogue import apply
-from ..common.geometry import LIMIT, Geometry, Tensor, Three, filter_steps
+from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps
 from ..common.index import across, along, below, divisor, pixel
-from ..plan import table
-from ..plan.builder import ITEMSIZE, channels_last, is_channels_last, slots, vector
+from ..plan import cost, lines
+from ..plan.builder import channels_last, is_channels_last, slots, vector
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import PLAIN, Epilogue, Pairs, Task
+from ..plan.tile import Tile, TileTable
 from .gather import strides, unit
-from .task import PLAIN, Epilogue, Pairs, Task
 
 SIZES = "M D H W O U V P Q K multiplier walked lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
@@ -188,10 +190,41 @@ def depthwise(
             sums = sums[SIDE:] + sums[:SIDE]
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why the walk does not compute a task."""
+def _rows(*sizes: tuple[int, int, int, int]) -> tuple[Tile, ...]:
+    return tuple(
+        Tile(bm, bn, walk, 4, stages, side=side)
+        for bm, bn, stages, side in sizes
+        for walk in (56, 28, 14, 7)
+    )
+
+
+# Columns, channels, rows of a walk; two stages load all rows of a turn at once.
+LAST = TileTable(
+    {
+        "*": _rows(
+            *((16, 64, 2, 1), (32, 32, 2, 1), (64, 16, 2, 1), (16, 64, 1, 2)),
+            *((8, 64, 2, 1), (16, 32, 2, 1), (8, 64, 1, 1), (8, 64, 1, 2), (16, 32, 1, 2)),
+            *((4, 64, 2, 1), (4, 64, 1, 2), (8, 32, 1, 2), (4, 64, 1, 1), (4, 32, 1, 2)),
+            (4, 32, 1, 1),
+        )
+    }
+)
+FIRST = TileTable(
+    {
+        "*": _rows(
+            *((128, 1, 2, 1), (64, 2, 2, 1), (32, 4, 2, 1), (16, 8, 2, 1), (8, 16, 2, 1)),
+            *((32, 4, 1, 2), (16, 8, 1, 2), (8, 16, 1, 2), (32, 4, 1, 1), (8, 16, 1, 1)),
+        )
+    }
+)
+MOST_MULTIPLIER = 8  # results of one channel for which a product of matrices gains nothing
+MOST_REGISTERS = 190  # of a thread for filter, sums and what is read
+
+
+def depthwise_refusal(task: Task) -> str | None:
+    """Return why the kernel does not compute a task, None if it does."""
     shape = task.geometry
-    if shape.big_channels != 1 or shape.small_channels > table.MOST_MULTIPLIER:
+    if shape.big_channels != 1 or shape.small_channels > MOST_MULTIPLIER:
         return "not depthwise"
     if not (task.pairs and shape.small_channels):
         return "no products"
@@ -199,51 +232,52 @@ def admits(task: Task) -> str | None:
         return "an adjoint that strides or sums over channels"
     if shape.stride[1] > 1:
         return "strides along rows"
-    if not tiles(task):
+    if not depthwise_tiles(task):
         return f"{shape.taps * len(task.pairs)} taps, more than registers hold"
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the rows of the table that serve a task: those whose elements registers hold."""
-    last = all(is_channels_last(x) for x, _ in task.pairs)
-    rows = table.tiles(
-        "depthwise last" if last else "depthwise first", task.dtype, "ieee", task.arch
-    )
+def depthwise_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task: those whose elements fit into registers."""
+    rows = (LAST if is_last(task) else FIRST).of(task)
     unit = task.geometry.stride[2] == task.geometry.dilation[2] == 1
     return tuple(
-        row for row in rows if (unit or row.side == 1) and held(task, row) <= table.MOST_HELD
+        row for row in rows if (unit or row.side == 1) and registers(task, row) <= MOST_REGISTERS
     )
 
 
-def held(task: Task, tile: Tile) -> int:
-    """Return the registers of a thread that hold filter, sums and rows on their way."""
+def is_last(task: Task) -> bool:
+    """Return whether what a task reads has its channels innermost."""
+    return all(is_channels_last(x) for x, _ in task.pairs)
+
+
+def registers(task: Task, tile: Tile) -> int:
+    """Return the registers of a thread that hold filter, sums and rows that are being loaded."""
     (t, r, s), pairs = task.geometry.filter, len(task.pairs)
     rows = r if tile.stages > 1 else 1
     reads = rows * t * (s + tile.side - 1) * pairs * ITEMSIZE[task.dtype] / 4
-    return math.ceil((t * r * s * pairs + r * tile.side + reads) * table.held(tile))
+    return math.ceil((t * r * s * pairs + r * tile.side + reads) * tile.per_thread)
 
 
-def issued(task: Task, tile: Tile) -> tuple[int, int]:
-    """Return how many programs there are, and the instructions of a thread of theirs."""
+def depthwise_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile."""
     shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)
     o, p, q = shape.big if task.kind == "scatter" else shape.small
     channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
-    last = all(is_channels_last(x) for x, _ in task.pairs)
-    each, walk = table.held(tile), min(tile.bk, p)
+    each, walk = tile.per_thread, min(tile.bk, p)
     reads = t * pairs * (s + tile.side - 1) * (6 + each)
-    writes = tile.side * (2 * each + 8) + (0 if last else 32 * (tile.side - 1))
+    writes = tile.side * (2 * each + 8) + (0 if is_last(task) else 32 * (tile.side - 1))
     steps = reads + writes + t * r * s * pairs * tile.side * each
     walkers = shape.n * o * -(-p // walk) * -(-q // tile.side)
     programs = -(-walkers // tile.bm) * -(-channels // tile.bn)
     begun = 2 * t * r * s * pairs * each + 100
-    return programs, (walk + r - 1) * steps + begun
+    return cost.thread_work(programs, (walk + r - 1) * steps + begun, tile, reached=0.6)
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_depthwise(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
     pairs, y = same_strides(task), task.result()
-    made = launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
+    made = depthwise_launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
     task.builder.steps.append(made)
 
 
@@ -268,7 +302,7 @@ def turned(geometry: Geometry) -> Geometry:
     )
 
 
-def launch(
+def depthwise_launch(
     geometry: Geometry,
     pairs: Pairs,
     y: Tensor,
@@ -357,3 +391,15 @@ def _in_vectors(
     moved = ((x_n, *x_pixel), taps, (y_n, *y_pixel))
     over = [[step // width for step in steps] for steps, width in zip(moved, vec)]
     return (*over[0], x_c, *over[1], w_k, *over[2], y_c), vec
+
+
+SPEC = KernelSpec(
+    "depthwise",
+    serves=("gather", "scatter"),
+    refusal=depthwise_refusal,
+    tiles=depthwise_tiles,
+    add=add_depthwise,
+    kernels=(depthwise,),
+    work=depthwise_work,
+    lines=lines.FPROP | lines.DGRAD,
+)

@@ -17,13 +17,25 @@ import triton.language as tl
 from ..common.epilogue import apply
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, divisor
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.builder import is_channels_last, slots, vector
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
-from .depthwise import same_strides
-from .gather import ONES, advance, classes_of, is_valid, rows_of, strides, unit, valid_taps
-from .task import PLAIN, Epilogue, Pairs, Task
+from ..plan.spec import KernelSpec
+from ..plan.task import PLAIN, Epilogue, Pairs, Task
+from ..plan.tile import Tile, TileTable
+from .depthwise import is_last, same_strides
+from .gather import (
+    ONES,
+    advance,
+    classes_of,
+    is_valid,
+    rows_of,
+    strides,
+    taps_met,
+    unit,
+    valid_taps,
+)
 
 SIZES = "M D H W O P Q OD OH OW C K each lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -109,30 +121,57 @@ def direct(
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why the task is left to products of matrices."""
+LAST = TileTable(  # pixels and channels
+    {
+        "*": (
+            *(Tile(16, 64, 1), Tile(32, 32, 1), Tile(64, 16, 1), Tile(8, 128, 1)),
+            *(Tile(128, 8, 1), Tile(32, 4, 1), Tile(16, 8, 1), Tile(64, 2, 1), Tile(128, 1, 1)),
+        )
+    }
+)
+FIRST = TileTable(
+    {
+        "*": (
+            *(Tile(128, 1, 1), Tile(64, 2, 1), Tile(32, 4, 1), Tile(16, 8, 1)),
+            *(Tile(256, 1, 1, 8), Tile(128, 8, 1)),
+        )
+    }
+)
+MOST_CHANNELS = 8  # of a group on either side, which leave most of a product of matrices empty
+
+
+def direct_refusal(task: Task) -> str | None:
+    """Return why a task is left to products of matrices, None if it is not."""
     shape = task.geometry
     if not task.pairs:
         return "no products"
     if shape.groups == 1 and shape.big_channels > 1:
         return "one group"
-    if max(task.channels) > table.MOST_DIRECT:
-        return f"more than {table.MOST_DIRECT} channels per group"
+    if max(task.geometry.small_channels, task.geometry.big_channels) > MOST_CHANNELS:
+        return f"more than {MOST_CHANNELS} channels per group"
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the rows of the table that serve a task."""
-    last = all(is_channels_last(x) for x, _ in task.pairs)
-    return table.tiles("direct last" if last else "direct first", task.dtype, "ieee", task.arch)
+def direct_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    return (LAST if is_last(task) else FIRST).of(task)
 
 
-def plan(task: Task, tile: Tile) -> None:
+def direct_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile."""
+    columns = -(-task.geometry.groups * task.channels[1] // tile.bn)
+    programs = -(-task.rows // tile.bm) * columns * task.classes
+    terms = len(task.pairs) * taps_met(task.geometry, task.scatters) * task.channels[0]
+    of_term = 10 + 3 * tile.per_thread  # instructions: addresses, loads, sums
+    return cost.thread_work(programs, terms * of_term, tile, reached=0.4)
+
+
+def add_direct(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
     pairs, y = same_strides(task), task.result()
     if is_channels_last(y) and task.channels == (1, 1):
         pairs = tuple((x, _packed(task, w)) for x, w in pairs)
-    made = launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
+    made = direct_launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
     task.builder.steps.append(made)
 
 
@@ -142,7 +181,7 @@ def _packed(task: Task, w: Tensor) -> Tensor:
     return w if w.steps[0] == 1 else task.builder.copied(w, order)
 
 
-def launch(
+def direct_launch(
     geometry: Geometry,
     pairs: Pairs,
     y: Tensor,
@@ -206,3 +245,15 @@ def launch(
         tile.warps,
         1,
     )
+
+
+SPEC = KernelSpec(
+    "direct",
+    serves=("gather", "scatter"),
+    refusal=direct_refusal,
+    tiles=direct_tiles,
+    add=add_direct,
+    kernels=(direct,),
+    work=direct_work,
+    lines=lines.FPROP | lines.DGRAD,
+)

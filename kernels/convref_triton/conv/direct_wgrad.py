@@ -14,15 +14,18 @@ from math import prod
 import triton
 import triton.language as tl
 
-from ..common import reduce
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, below, divisor, pixel
-from ..plan import table
+from ..common.reduce import add_in_parts
+from ..plan import archs, cost, lines
 from ..plan.builder import channels_last, is_channels_last, slot, vector
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Tile, TileTable
+from .direct import direct_refusal
 from .gather import strides, unit
-from .task import Task
 
 SIZES = "M D H W O U V E C each walked steps rows_of_taps columns_of_taps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
@@ -122,22 +125,44 @@ def direct_wgrad(
             tl.store(to_w + where, total.to(w.dtype.element_ty), inside)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why the task is left to products of matrices."""
-    shape = task.geometry
-    if not task.pairs:
-        return "no products"
-    if shape.groups == 1 and shape.big_channels > 1:
-        return "one group"
-    if max(shape.big_channels, shape.small_channels) > table.MOST_DIRECT:
-        return f"more than {table.MOST_DIRECT} channels per group"
-    return None
+LAST = TileTable(  # columns, pairs of channels, rows of a walk
+    {
+        "*": (
+            *(Tile(16, 32, 56), Tile(8, 64, 56), Tile(32, 16, 56), Tile(16, 64, 56)),
+            *(Tile(4, 64, 56), Tile(8, 32, 56), Tile(16, 16, 56), Tile(16, 32, 14)),
+            *(Tile(128, 1, 56), Tile(32, 4, 56)),
+        )
+    }
+)
+FIRST = TileTable(
+    {
+        "*": tuple(
+            Tile(bm, bn, walk)
+            for bm, bn in ((128, 1), (64, 2), (32, 4), (16, 8))
+            for walk in (56, 14)
+        )
+    }
+)
+MOST_ROWS = 8  # of taps whose sums a walk keeps
+MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was read
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the rows of the table that serve a task."""
+def direct_wgrad_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
     last = all(is_channels_last(x) for pair in task.pairs for x in pair)
-    return table.tiles("wgrad last" if last else "wgrad first", task.dtype, "ieee", task.arch)
+    return (LAST if last else FIRST).of(task)
+
+
+def direct_wgrad_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile."""
+    shape, (o, p, q) = task.geometry, task.geometry.small
+    rows = walk(shape, tile)
+    pairs = shape.groups * shape.small_channels * shape.big_channels
+    programs = -(-shape.n * o * q * (p // rows) // tile.bm) * -(-pairs // tile.bn)
+    each, (t, r, s) = tile.per_thread, shape.filter
+    read = t * s * (r if shape.stride[1] > 1 else 1)  # of stride 1, a row meets windows of r rows
+    instructions = rows * (read * (10 + each) + shape.taps * each)
+    return cost.thread_work(programs, instructions, tile, reached=0.4)
 
 
 def walk(shape: Geometry, tile: Tile) -> int:
@@ -146,7 +171,7 @@ def walk(shape: Geometry, tile: Tile) -> int:
     return next(rows for rows in range(min(tile.bk, p), 0, -1) if p % rows == 0)
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_direct_wgrad(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task."""
     a, b = task.pairs[0][:: -1 if task.builder.call.conv.transposed else 1]
     if is_channels_last(a) != is_channels_last(b):
@@ -156,7 +181,9 @@ def plan(task: Task, tile: Tile) -> None:
     w = task.result()
     splits = _splits(task.geometry, tile, prod(w.shape))
     shape, pair = task.geometry, (a, b)
-    reduce.add(task.builder, w, splits, lambda first: launch(shape, pair, first, tile, splits))
+    add_in_parts(
+        task.builder, w, splits, lambda part: direct_wgrad_launch(shape, pair, part, tile, splits)
+    )
 
 
 def _walkers(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
@@ -168,9 +195,9 @@ def _walkers(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
 def _groups(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
     """Return (RG, SG, groups of rows, groups of columns): the taps that a program has."""
     _, r, s = geometry.filter
-    down = -(-r // table.MOST_ROWS)
+    down = -(-r // MOST_ROWS)
     rows = -(-r // down)
-    most = max(table.MOST_SUMS // (rows * table.held(tile)), 1)
+    most = max(MOST_SUMS // (rows * tile.per_thread), 1)
     along_ = -(-s // most)
     return rows, -(-s // along_), down, along_
 
@@ -181,12 +208,12 @@ def _splits(geometry: Geometry, tile: Tile, size: int) -> int:
     pairs = geometry.groups * geometry.small_channels * geometry.big_channels
     _, _, down, along_ = _groups(geometry, tile)
     programs = -(-pairs // tile.bn) * down * along_ * geometry.filter[0]
-    wanted = -(-table.SMS * table.PER_SM // programs)
-    wanted = max(min(wanted, blocks, table.WORKSPACE // (4 * max(size, 1))), 1)
+    wanted = -(-archs.SMS * archs.PER_SM // programs)
+    wanted = max(min(wanted, blocks, cost.WORKSPACE // (4 * max(size, 1))), 1)
     return -(-blocks // -(-blocks // wanted)) if blocks else 1
 
 
-def launch(
+def direct_wgrad_launch(
     geometry: Geometry, pair: tuple[Tensor, Tensor], w: Tensor, tile: Tile, splits: int = 1
 ) -> Launch:
     """Return the launch that computes w from (small side, big side), or its partial sums.
@@ -240,3 +267,15 @@ def launch(
         tile.warps,
         1,
     )
+
+
+SPEC = KernelSpec(
+    "direct_wgrad",
+    serves=("correlate",),
+    refusal=direct_refusal,
+    tiles=direct_wgrad_tiles,
+    add=add_direct_wgrad,
+    kernels=(direct_wgrad,),
+    work=direct_wgrad_work,
+    lines=lines.WGRAD,
+)

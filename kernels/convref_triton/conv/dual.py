@@ -17,13 +17,27 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import Geometry, Tensor
 from ..common.index import tile_of
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.builder import slots
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
-from . import gather
-from .gather import RUNTIME, advance, is_valid, rows_of, strides, unit, valid_taps
-from .task import UNFUSED, Task
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import UNFUSED, Task
+from ..plan.tile import Change, Tile, TileTable
+from .gather import (
+    IEEE,
+    RUNTIME,
+    TF32,
+    advance,
+    gather_launch,
+    gather_steps,
+    gather_tile_count,
+    is_valid,
+    rows_of,
+    strides,
+    unit,
+    valid_taps,
+)
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -112,12 +126,33 @@ def dual(
     tl.store(y_dot + to_y + y_tile, acc_dot.to(y_dot.dtype.element_ty), inside)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why a result is not computed together with its tangent."""
+NARROW = (  # two sums
+    Tile(128, 128, 64, 8, 3),
+    Tile(128, 64, 64, 8, 3),
+    Tile(64, 64, 64, 4, 3),
+    Tile(128, 128, 32, 8, 4),
+    Tile(64, 32, 32, 4, 3),
+)
+TILES = TileTable(
+    {"f16 bf16": NARROW, "ieee": IEEE[1:], "tf32 tf32x3": TF32[2:]},
+    short={"f16 bf16": NARROW[-1:], "ieee": IEEE[-1:], "tf32": TF32[2:3], "tf32x3": ()},
+    blocks=2,
+    changes=(
+        Change("sm_8", "f16 bf16", Tile(128, 128, 64, 8, 3)),
+        Change("sm_8", "f16 bf16", Tile(128, 64, 64, 8, 3), below=16),
+        Change("sm_8", "f16 bf16", Tile(64, 64, 64, 4, 3), 16, Tile(64, 64, 64, 8, 3)),
+        Change("sm_8", "tf32", Tile(64, 64, 32, 4, 4), 8, Tile(64, 64, 32, 8, 4)),
+        Change("sm_8", "tf32x3", Tile(64, 64, 32, 4, 4)),
+    ),
+)
+
+
+def dual_refusal(task: Task) -> str | None:
+    """Return why a result is not computed together with its tangent, None if it is."""
     other = tangent(task)
     if task.fusion != UNFUSED:
         return "an epilogue has a derivative of its own"
-    if not tiles(task):
+    if not dual_tiles(task):
         return "too many addresses of short vectors"
     if task.role != "y" or other is None:
         return "no tangent beside the result"
@@ -130,12 +165,21 @@ def tangent(task: Task) -> Task | None:
     return replace(task, role="y_dot") if wanted else None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def dual_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.tiles("dual", task.dtype, task.math, task.arch, task.width)
+    return TILES.of(task, task.width)
 
 
-def plan(task: Task, tile: Tile) -> None:
+def dual_work(task: Task, tile: Tile) -> Work:
+    """Return the work of y and y_dot: three products of two blocks of each side."""
+    count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
+    made = cost.block_work(
+        task, tile, count, steps, reached=0.65, vector=task.width, per_vector=16, products=3
+    )
+    return made._replace(loaded=2 * made.loaded, issued=2 * made.issued)
+
+
+def add_dual(task: Task, tile: Tile) -> None:
     """Add the launch that computes y and y_dot, which lies as y does."""
     other = tangent(task)
     assert other is not None
@@ -144,8 +188,8 @@ def plan(task: Task, tile: Tile) -> None:
     y_dot = y._replace(role=other.role)
     task.builder.buffers[y_dot.role] = task.builder.buffers[y.role]
     results = stored, stored_dot = task.stored(y), other.stored(y_dot)
-    biases, scatter = (task.added, other.added), task.kind == "scatter"
-    made = launch(task.geometry, (x, w), (x_dot, w_dot), results, biases, scatter, tile, task.math)
+    pairs = (x, w), (x_dot, w_dot), results, (task.added, other.added)
+    made = dual_launch(task.geometry, *pairs, task.scatters, tile, task.math)
     task.builder.steps.append(made)
     task.finish(stored, y)
     other.finish(stored_dot, y_dot)
@@ -158,7 +202,7 @@ def _with_tangent(task: Task, role: str) -> tuple[Tensor, Tensor | None]:
     return one, dot[0] if dot else None
 
 
-def launch(
+def dual_launch(
     geometry: Geometry,
     pair: tuple[Tensor, Tensor],
     tangents: tuple[Tensor | None, Tensor | None],
@@ -168,7 +212,7 @@ def launch(
     tile: Tile,
     precision: str = "ieee",
 ) -> Launch:
-    """Return the launch that computes y and y_dot: `gather.launch` with the kernel of this module.
+    """Return the launch that computes y and y_dot: `gather_launch` with the kernel of this module.
 
     Parameters
     ----------
@@ -181,7 +225,7 @@ def launch(
     precision : str
         What `tl.dot` may do to float32.
     """
-    made = gather.launch(geometry, (pair,), results[0], scatter, tile, precision)
+    made = gather_launch(geometry, (pair,), results[0], scatter, tile, precision)
     tensors = dict(zip(dual.arg_names, (*pair, *tangents, *results, *biases)))
     given, absent = slots(tensors)
     numbers = {name: made.arguments[name] for name in RUNTIME}
@@ -194,3 +238,16 @@ def launch(
         arguments=given | numbers,
         constants=absent | constants,
     )
+
+
+SPEC = KernelSpec(
+    "dual",
+    serves=("gather", "scatter"),
+    refusal=dual_refusal,
+    tiles=dual_tiles,
+    add=add_dual,
+    kernels=(dual,),
+    work=dual_work,
+    lines={"jvp": lines.FPROP["jvp"]},
+    expects=Expectation(mma=True, pipelined=False, weaker={"": "two products go into one sum"}),
+)

@@ -19,13 +19,23 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, Geometry, Tensor, filter_steps
 from ..common.index import divisor, quotient, tile_of
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.builder import Builder, channels_last
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
-from . import gather
-from .gather import RUNTIME, rows_of, strides, unit, valid_taps
-from .task import PLAIN, Epilogue, Pairs, Task
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import PLAIN, Epilogue, Pairs, Task
+from ..plan.tile import Change, Tile, TileTable
+from .gather import (
+    IEEE,
+    RUNTIME,
+    gather_launch,
+    gather_tile_count,
+    rows_of,
+    strides,
+    unit,
+    valid_taps,
+)
 
 FLAT = [*RUNTIME, "c_magic", "c_shift"]
 
@@ -143,36 +153,72 @@ def flat(
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why a reduction over taps and channels apart is as good or the only one."""
+NARROW = (
+    Tile(128, 128, 64, 8, 4, run=8),
+    Tile(128, 64, 64, 4, 4, run=8),
+    Tile(64, 64, 64, 4, 4, run=8),
+    Tile(128, 256, 64, 8, 3, run=8),
+    Tile(128, 128, 32, 8, 4, run=4),
+    Tile(128, 64, 64, 8, 4, run=4),
+    Tile(64, 64, 64, 4, 4, run=4),
+    Tile(128, 64, 32, 8, 4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 4),
+)
+WIDE = tuple(tile._replace(run=run) for run in (4, 1) for tile in IEEE)
+TF32 = (
+    Tile(128, 64, 32, 4, 4, run=4),
+    Tile(64, 64, 32, 4, 4, run=4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 3),
+)
+TILES = TileTable(
+    {"f16 bf16": NARROW, "ieee": WIDE, "tf32 tf32x3": TF32},
+    short={
+        "f16 bf16": tuple(tile for tile in NARROW if tile.bn < 256),
+        "ieee": WIDE[1:],
+        "tf32x3": TF32[1:],
+    },
+    blocks=1,
+    changes=(
+        Change("sm_8", "f16 bf16", NARROW[0], below=8),
+        Change("sm_8", "f16 bf16", NARROW[1], 8, Tile(128, 64, 64, 8, 4, run=8)),
+        Change("sm_8", "ieee", WIDE[1], 8, Tile(64, 64, 16, 8, 3, run=4)),
+        Change("sm_8", "tf32 tf32x3", TF32[0], instead=Tile(128, 64, 32, 8, 4, run=4)),
+    ),
+)
+
+
+def flat_refusal(task: Task) -> str | None:
+    """Return why taps and channels stay separate axes of the reduction, None if they do not."""
     geometry, c = task.geometry, task.channels[0]
     step = geometry.step if task.kind == "scatter" else (1, 1, 1)
     if any(taps % s for taps, s in zip(geometry.filter, step)):
         return "classes of pixels meet different numbers of taps"
-    deep = max(tile.bk for tile in table.tiles("flat", task.dtype, task.math, task.arch))
+    deep = max(tile.bk for tile in TILES.of(task))
     taps = geometry.taps // prod(step)
     if -(-taps * c // deep) >= taps * -(-c // deep):
         return f"{c} channels fill blocks of {deep}"
     return None if task.pairs else "no products"
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def flat_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task: channels of one group alone can be rounded up."""
-    rows = table.tiles("flat", task.dtype, task.math, task.arch, task.width)
     alone, c = task.geometry.groups == 1, task.channels[0]
-    return tuple(tile for tile in rows if alone or c % tile.run == 0)
+    return tuple(tile for tile in TILES.of(task, task.width) if alone or c % tile.run == 0)
 
 
-def counted(task: Task, tile: Tile) -> tuple[int, int, float, int]:
-    """Return (tiles, steps of each, bytes that copies into vectors move, how many copies)."""
-    c, k = task.channels
+def flat_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile, copies into vectors included."""
+    c = task.channels[0]
     full = rounded(c, tile)
     taps = task.geometry.taps // (prod(task.geometry.step) if task.kind == "scatter" else 1)
-    count = -(-task.rows // tile.bm) * -(-k // tile.bn) * task.copies
     steps = len(task.pairs) * -(-taps * full // tile.bk)
     copied = [x for x, _ in task.pairs if not in_runs(x, 1, tile.run) or full > c]
     moved = sum(prod(x.shape) * (1 + full / c) for x in copied) * ITEMSIZE[task.dtype]
-    return count, steps, moved, len(copied)
+    vector, count = tile.run * ITEMSIZE[task.dtype], gather_tile_count(task, tile)
+    made = cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=16)
+    return made._replace(beside=moved, launches=1 + len(copied))
 
 
 def rounded(c: int, tile: Tile) -> int:
@@ -187,7 +233,7 @@ def in_runs(tensor: Tensor, axis: int, run: int) -> bool:
     return run == 1 or (unit and all(step % run == 0 for step in steps))
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_flat(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies that make channels lie in vectors."""
     scatter, full = task.kind == "scatter", rounded(task.channels[0], tile)
     pairs = task.aligned_pairs() if tile.run == 1 else in_vectors(task, tile)
@@ -196,7 +242,8 @@ def plan(task: Task, tile: Tile) -> None:
     side = "small_channels" if scatter else "big_channels"
     geometry = replace(task.geometry, **{side: full})
     epilogue = task.epilogue(stored)
-    task.builder.steps.append(launch(geometry, pairs, stored, scatter, tile, task.math, epilogue))
+    made = flat_launch(geometry, pairs, stored, scatter, tile, task.math, epilogue)
+    task.builder.steps.append(made)
     task.finish(stored, y)
 
 
@@ -223,7 +270,7 @@ def laid(
     return [builder.copied(tensor, order, {axis: size}) for tensor in tensors]
 
 
-def launch(
+def flat_launch(
     geometry: Geometry,
     pairs: Pairs,
     y: Tensor,
@@ -232,8 +279,8 @@ def launch(
     precision: str = "ieee",
     epilogue: Epilogue = PLAIN,
 ) -> Launch:
-    """Return the launch that computes y: `gather.launch` with the kernel of this module."""
-    made = gather.launch(geometry, pairs, y, scatter, tile, precision, epilogue)
+    """Return the launch that computes y: `gather_launch` with the kernel of this module."""
+    made = gather_launch(geometry, pairs, y, scatter, tile, precision, epilogue)
     constants = {name: value for name, value in made.constants.items() if name in flat.arg_names}
     c = geometry.small_channels if scatter else geometry.big_channels
     constants |= {
@@ -251,3 +298,16 @@ def is_dense(geometry: Geometry, steps: tuple[int, ...]) -> bool:
     sizes, places = (*geometry.filter, geometry.big_channels), steps[2:6]
     wanted = [prod(sizes[axis + 1 :]) for axis in range(4)]
     return all(size == 1 or s == w for size, s, w in zip(sizes, places, wanted))
+
+
+SPEC = KernelSpec(
+    "flat",
+    serves=("gather", "scatter"),
+    refusal=flat_refusal,
+    tiles=flat_tiles,
+    add=add_flat,
+    kernels=(flat,),
+    work=flat_work,
+    lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(mma=True),
+)

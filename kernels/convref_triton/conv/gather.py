@@ -20,11 +20,13 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from ..common.index import divisor, pixel, taps_of, tile_of
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.builder import slots, vector
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
-from .task import PLAIN, Epilogue, Task
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import PLAIN, Epilogue, Task
+from ..plan.tile import Change, Tile, TileTable
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -270,27 +272,83 @@ def gather(
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
 
 
-def admits(task: Task) -> str | None:
-    """Return None: every gather and scatter is computed here."""
-    return None
+IEEE = (  # float32 on the ordinary cores
+    Tile(128, 64, 16, 8, 3),
+    Tile(64, 64, 16, 4, 3),
+    Tile(64, 32, 16, 4, 3),
+    Tile(32, 32, 16, 4, 3),
+)
+TF32 = (
+    Tile(128, 128, 32, 8, 4),
+    Tile(128, 64, 32, 4, 4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 32, 4, 3),
+)
+TILES = TileTable(
+    {
+        "f16 bf16": (
+            Tile(128, 128, 64, 8, 4),
+            Tile(128, 64, 64, 4, 4),
+            Tile(64, 128, 64, 4, 4),
+            Tile(64, 64, 64, 4, 4),
+            Tile(128, 256, 64, 8, 3),
+            Tile(256, 128, 64, 8, 3),
+            Tile(128, 32, 64, 4, 4),
+            Tile(64, 32, 32, 4, 4),
+            Tile(64, 64, 32, 4, 4),
+            Tile(32, 32, 32, 4, 3),
+        ),
+        "ieee": IEEE,
+        "tf32": TF32,
+        "tf32x3": (Tile(128, 64, 32, 8, 4), *TF32[2:]),  # four warps would spill
+    },
+    short={
+        "f16 bf16": (Tile(64, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4), Tile(32, 32, 32, 4, 3)),
+        "tf32": (TF32[0], TF32[2]),
+        "tf32x3": TF32[2:],
+    },
+    tallest=128,
+    blocks=1,
+    changes=(  # mma.sync takes both operands from registers, and wgmma neither
+        Change("sm_8", "f16 bf16", Tile(256, 128, 64, 8, 3)),
+        Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3), below=16),
+        Change("sm_8", "f16 bf16", Tile(64, 32, 32, 4, 4), 8, Tile(64, 32, 32, 8, 4)),
+        Change("sm_8", "tf32", Tile(128, 128, 32, 8, 4), below=8),
+        Change("sm_8", "tf32 tf32x3", Tile(64, 32, 32, 4, 3), instead=Tile(64, 32, 32, 8, 3)),
+        Change("sm_8", "tf32x3", Tile(64, 64, 32, 4, 4), instead=Tile(64, 64, 32, 8, 4)),
+    ),
+)
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def gather_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return table.tiles("gather", task.dtype, task.math, task.arch, task.width)
+    return TILES.of(task, task.width)
 
 
-def choose(task: Task) -> Tile:
-    """Return the tile that the heuristic expects to be the fastest."""
-    return table.choose(tiles(task), task.rows, task.channels[1], task.copies)
+def gather_tile_count(task: Task, tile: Tile) -> int:
+    """Return how many tiles the result has."""
+    return -(-task.rows // tile.bm) * -(-task.channels[1] // tile.bn) * task.copies
 
 
-def plan(task: Task, tile: Tile) -> None:
+def gather_steps(task: Task, tile: Tile) -> int:
+    """Return the steps of a tile: blocks of channels of each tap and pair."""
+    return (
+        len(task.pairs) * taps_met(task.geometry, task.scatters) * -(-task.channels[0] // tile.bk)
+    )
+
+
+def gather_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile."""
+    count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
+    return cost.block_work(task, tile, count, steps, reached=0.7, vector=task.width, per_vector=16)
+
+
+def add_gather(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
     pairs, y = task.aligned_pairs(), task.result()
     stored, scatter = task.stored(y), task.kind == "scatter"
     epilogue = task.epilogue(stored)
-    made = launch(task.geometry, pairs, stored, scatter, tile, task.math, epilogue)
+    made = gather_launch(task.geometry, pairs, stored, scatter, tile, task.math, epilogue)
     task.builder.steps.append(made)
     task.finish(stored, y)
 
@@ -298,7 +356,7 @@ def plan(task: Task, tile: Tile) -> None:
 ONES = (1, 1, 1)
 
 
-def launch(
+def gather_launch(
     geometry: Geometry,
     pairs: tuple[tuple[Tensor, Tensor], ...],
     y: Tensor,
@@ -433,3 +491,16 @@ def _reach(tensor: Tensor, steps: tuple[int, ...], tile: Tile, pixels: tuple[int
     """Return how far the elements of a tile may lie from its first image, at most."""
     images = tile.bm // max(prod(pixels), 1) + 2
     return min(tensor.span, images * abs(steps[0]) + tensor.image_span)
+
+
+SPEC = KernelSpec(
+    "gather",
+    serves=("gather", "scatter"),
+    refusal=lambda task: None,
+    tiles=gather_tiles,
+    add=add_gather,
+    kernels=(gather,),
+    work=gather_work,
+    lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(mma=True),
+)

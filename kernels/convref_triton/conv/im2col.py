@@ -21,11 +21,15 @@ from typing import Any
 from ..common.index import divisor
 from ..hopper import carried
 from ..hopper.carried import Carried
+from ..plan import cost, lines
 from ..plan.builder import slot
+from ..plan.cost import Work
 from ..plan.launch import Descriptor, Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import UNFUSED, Task
+from ..plan.tile import Tile
 from . import tma
-from .task import UNFUSED, Task
+from .gather import gather_steps
 
 MODULE = "gluon_im2col"
 MADE_OF = (MODULE, "ring", "index")
@@ -55,14 +59,14 @@ def source() -> str:
     return carried.kept(MODULE).digest
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why rows of pixels cannot compute a task."""
+def im2col_refusal(task: Task) -> str | None:
+    """Return why rows of pixels do not compute a task, None if they do."""
     scatter, stride = task.kind == "scatter", task.geometry.stride
     if task.builder.call.specs[0].device != "cuda":
         return "the interpreter takes no PTX"
     if not task.arch.startswith("sm_9"):
         return f"{task.arch} has no warp groups that multiply"
-    if reason := tma.unfit(task):
+    if reason := tma.box_refusal(task):
         return reason
     if len(task.pairs) > 1 or task.fusion != UNFUSED:
         return "one product, and nothing after it but a bias"
@@ -70,7 +74,7 @@ def admits(task: Task) -> str | None:
         return f"an adjoint of stride 1, or pixels that are at most {MOST_APART} apart"
     if task.channels[1] % VECTOR:
         return f"{task.channels[1]} result channels are no vectors"
-    return _too_far(task) or (None if tiles(task) else "no kernel came along")
+    return _too_far(task) or (None if im2col_tiles(task) else "no kernel came along")
 
 
 def _too_far(task: Task) -> str | None:
@@ -100,7 +104,7 @@ def _walk(task: Task, axis: int) -> tuple[int, int, int]:
     return lower, lower + (written - 1) * geometry.stride[axis] + 1 - read, reach
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def im2col_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
     return tuple(tile for tile in TILES if (task.dtype, _rank(task), tile) in kernels())
 
@@ -111,7 +115,13 @@ def _count(task: Task, tile: Tile) -> int:
     return -(-task.rows // tile.bm) * columns
 
 
-def plan(task: Task, tile: Tile) -> None:
+def im2col_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile."""
+    count, steps = _count(task, tile), gather_steps(task, tile)
+    return cost.block_work(task, tile, count, steps, reached=0.85, resident=cost.ALWAYS)
+
+
+def add_im2col(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
     ((x, w),), y = tma.laid(task), task.result()
     stored = task.stored(y)
@@ -165,3 +175,16 @@ def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
         *geometry.stride, *los, *taps, *geometry.dilation,
         first, w_row, w_column, *steps,
     )  # fmt: skip
+
+
+SPEC = KernelSpec(
+    "im2col",
+    serves=("gather", "scatter"),
+    refusal=im2col_refusal,
+    tiles=im2col_tiles,
+    add=add_im2col,
+    work=im2col_work,
+    measured_only=True,
+    lines=lines.FPROP | lines.DGRAD,
+    digest=source,
+)

@@ -3,78 +3,102 @@
 parts[z, n, k, p] = the sum of `gather` over the z-th part of taps and channels
 
 A small map with many channels has fewer tiles than a GPU has multiprocessors, and each has a long
-sum. Parts of it go to a workspace in float32, which `reduce` adds in a fixed order, before the
-epilogue and the one rounding. How many there are is a function of the call and the tile alone, so
-that results repeat bit for bit.
+sum. Its parts go to a workspace in float32, which `reduce` adds in a fixed order, before the
+epilogue and the one rounding. Their number depends on the call and the tile alone, so that results
+repeat bit for bit.
 """
 
 from __future__ import annotations
 
-from ..common import reduce
 from ..common.geometry import LIMIT
-from ..plan import table
-from ..plan.table import Tile
+from ..common.reduce import reduce, reduce_launch
+from ..plan import archs, cost, lines
+from ..plan.cost import Work
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Tile, TileTable
 from . import gather
-from .task import Task
+from .gather import gather_launch, gather_steps, gather_tile_count
+
+# Parts are stored in float32, whose addresses larger tiles have no registers for.
+TILES = TileTable(
+    {
+        "f16 bf16": (
+            Tile(128, 128, 64, 8, 4),
+            Tile(128, 64, 64, 8, 4),
+            Tile(64, 128, 64, 8, 4),
+            Tile(64, 64, 64, 4, 4),
+            Tile(64, 64, 32, 4, 4),
+            Tile(64, 32, 32, 4, 4),
+            Tile(32, 32, 32, 4, 3),
+        ),
+        "ieee": (Tile(64, 32, 16, 8, 3), Tile(32, 32, 16, 4, 3)),
+        "tf32": (
+            Tile(128, 128, 32, 8, 4),
+            Tile(128, 64, 32, 8, 4),
+            Tile(64, 64, 32, 4, 4),
+            Tile(64, 32, 32, 4, 3),
+        ),
+        "tf32x3": (
+            Tile(128, 64, 32, 8, 4),
+            Tile(64, 64, 32, 4, 4),
+            Tile(64, 32, 32, 4, 3),
+        ),
+    },
+    blocks=1,
+)
+MOST_FAR = 128 * 64  # results of a tile whose parts are stored with 64-bit offsets beside them
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why the reduction stays whole."""
+def split_refusal(task: Task) -> str | None:
+    """Return why the reduction stays whole, None if it is cut."""
     if task.width < 8:
         return f"{task.channels} channels share no vector"
-    whole = gather.choose(task)
-    if count(task, whole) >= table.SMS:
+    whole = gather.SPEC.best(task)
+    if gather_tile_count(task, whole) >= archs.SMS:
         return "tiles fill the card"
-    if not tiles(task):
+    if not split_tiles(task):
         return "a short reduction"
-    cheapest = min(cost(task, tile) for tile in tiles(task))
-    if cheapest >= min(cost(task, tile, whole=True) for tile in gather.tiles(task)):
+    if min(SPEC.us(task, tile) for tile in split_tiles(task)) >= gather.SPEC.us(task, whole):
         return "parts would cost more than they save"
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def split_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles with which there is something to cut."""
-    rows = table.tiles("split", task.dtype, task.math, task.arch)
     far = any(tensor.span >= LIMIT for pair in task.pairs for tensor in pair)
-    most = table.MOST_FAR if far else max(tile.bm * tile.bn for tile in rows)
-    return tuple(tile for tile in rows if tile.bm * tile.bn <= most and splits(task, tile) > 1)
+    return tuple(
+        tile
+        for tile in TILES.of(task)
+        if (not far or tile.bm * tile.bn <= MOST_FAR) and split_parts(task, tile)[0] > 1
+    )
 
 
-def count(task: Task, tile: Tile) -> int:
-    """Return how many tiles the result has."""
-    return -(-task.rows // tile.bm) * -(-task.channels[1] // tile.bn) * task.copies
+def split_parts(task: Task, tile: Tile) -> tuple[int, Work]:
+    """Return into how many parts the reduction is cut on a tile, and their work."""
+    count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
+    return cost.cut(task, cost.block_work(task, tile, count, steps, reached=0.7, per_vector=16))
 
 
-def splits(task: Task, tile: Tile) -> int:
-    """Return into how many parts the reduction is cut on a tile."""
-    return _split(task, tile)[0]
-
-
-def cost(task: Task, tile: Tile, *, whole: bool = False) -> float:
-    """Return how long a task takes, cut or whole, in products of a multiprocessor: estimated."""
-    if whole:
-        return table.busy(tile, count(task, tile), steps(task, tile))
-    return _split(task, tile)[1]
-
-
-def steps(task: Task, tile: Tile) -> int:
-    """Return the steps of a tile whose sums are whole."""
-    taps = gather.taps_met(task.geometry, task.scatters)
-    return len(task.pairs) * taps * -(-task.channels[0] // tile.bk)
-
-
-def _split(task: Task, tile: Tile) -> tuple[int, float]:
-    peak = task.math if task.dtype == "f32" else task.dtype
-    depth = steps(task, tile) * tile.bk
-    return table.split(tile, peak, task.rows, task.channels[1], depth, task.copies)
-
-
-def plan(task: Task, tile: Tile) -> None:
+def add_split(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task."""
     pairs, y = task.aligned_pairs(), task.result()
-    stored, parts, builder = task.stored(y), splits(task, tile), task.builder
+    stored, (parts, _), builder = task.stored(y), split_parts(task, tile), task.builder
     target = builder.parts(stored, parts)
-    made = gather.launch(task.geometry, pairs, target, task.scatters, tile, task.math, splits=parts)
-    builder.steps += [made, reduce.launch(target.role, parts, stored, task.epilogue(stored))]
+    geometry, scatter = task.geometry, task.scatters
+    made = gather_launch(geometry, pairs, target, scatter, tile, task.math, splits=parts)
+    builder.steps += [made, reduce_launch(target.role, parts, stored, task.epilogue(stored))]
     task.finish(stored, y)
+
+
+SPEC = KernelSpec(
+    "split",
+    serves=("gather", "scatter"),
+    refusal=split_refusal,
+    tiles=split_tiles,
+    add=add_split,
+    kernels=(gather.gather, reduce),
+    work=lambda task, tile: split_parts(task, tile)[1],
+    lines=lines.FPROP | lines.DGRAD | lines.SPLIT,
+    expects=Expectation(mma=True),
+)

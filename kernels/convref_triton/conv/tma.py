@@ -25,12 +25,14 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, LIMIT, Four, Tensor, Three, merge
 from ..common.index import divisor, pixel, tile_of
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.builder import channels_last, dense, slot, slots, vector
+from ..plan.cost import Work
 from ..plan.launch import Descriptor, Launch
-from ..plan.table import Tile
-from .gather import strides, unit
-from .task import Epilogue, Pairs, Task
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Epilogue, Pairs, Task
+from ..plan.tile import Tile, TileTable
+from .gather import gather_steps, strides, unit
 
 SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
 BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -155,17 +157,37 @@ def tma(
 
 BK = 64  # channels of a block: 128 bytes, the widest rows that tensor maps scatter over banks
 VECTOR = 8
+TILES = TileTable(  # rows are channels, columns pixels
+    {
+        "f16 bf16": (
+            Tile(128, 128, 64, 8, 4),
+            Tile(128, 256, 64, 8, 3),
+            Tile(64, 128, 64, 4, 4),
+            Tile(128, 64, 64, 4, 4),
+            Tile(64, 64, 64, 4, 4),
+        )
+    },
+    blocks=1,
+)
+# Edges (d, h, w) that boxes of pixels may have, by rank; the rest of a box is images. Each pair of
+# a tile and edges is a binary of its own, so that there are few.
+EDGES = {
+    0: ((1, 1, 1),),
+    1: ((1, 1, 128), (1, 1, 32), (1, 1, 8), (1, 1, 1)),
+    2: ((1, 16, 16), (1, 8, 16), (1, 8, 8), (1, 4, 4), (1, 2, 2), (1, 1, 1)),
+    3: ((4, 8, 8), (2, 8, 8), (4, 4, 4), (1, 8, 8), (2, 2, 2), (1, 1, 1)),
+}
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why boxes cannot compute a task."""
-    return unfit(task) or (
+def tma_refusal(task: Task) -> str | None:
+    """Return why boxes do not compute a task, None if they do."""
+    return box_refusal(task) or (
         "boxes move with stride 1" if task.geometry.stride != (1, 1, 1) else None
     )
 
 
-def unfit(task: Task) -> str | None:
-    """Return None, or why boxes cannot compute a task whatever its stride is."""
+def box_refusal(task: Task) -> str | None:
+    """Return why boxes do not compute a task whatever its stride is, None if they do."""
     geometry, (c, k) = task.geometry, task.channels
     if not re.fullmatch(r"sm_(9|1[0-9])[0-9]", task.arch):
         return f"{task.arch} has no tensor maps"
@@ -180,11 +202,6 @@ def unfit(task: Task) -> str | None:
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
-    return table.tiles("tma", task.dtype, task.math, task.arch)
-
-
 def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> Four:
     """Return the box of `size` pixels of which the fewest cover (n, o, p, q), widest first.
 
@@ -193,7 +210,7 @@ def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> F
     >>> best_box(128, (32, 1, 56, 56), 2), best_box(128, (32, 1, 14, 14), 2)
     ((1, 1, 8, 16), (32, 1, 2, 2))
     """
-    shapes = [(size // prod(edges), *edges) for edges in table.EDGES[rank]]
+    shapes = [(size // prod(edges), *edges) for edges in EDGES[rank]]
     near = [box for box in shapes if all((n - 1) * s < 256 for n, s in zip(box[1:], stride))]
     fit = [box for box in near if 0 < box[0] <= 256]
     return min(fit, key=lambda box: prod(in_boxes(pixels, box)))
@@ -205,13 +222,25 @@ def in_boxes(pixels: Four, box: Four) -> Four:
     return n, o, p, q
 
 
-def plan(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    add(task, tile, launch)
+def box_work(task: Task, tile: Tile, pixels: int, channels: int, reached: float) -> Work:
+    """Return the work of a kernel on boxes of so many pixels."""
+    geometry, stride = task.geometry, task.geometry.stride
+    rank, sizes, apart = geometry.rank, geometry.pixels, stride
+    if task.scatters:
+        o, p, q = (-(-b // s) for b, s in zip(geometry.big, stride))
+        sizes, apart = (geometry.n, o, p, q), (1, 1, 1)
+    if geometry.pointwise:
+        rank, sizes = 0, (prod(sizes), 1, 1, 1)
+    boxes = prod(in_boxes(sizes, best_box(pixels, sizes, rank, apart)))
+    count = boxes * -(-task.channels[1] // channels) * task.copies
+    return cost.block_work(task, tile, count, gather_steps(task, tile), reached=reached)
 
 
-def add(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
-    """Add what computes a task with a kernel that reads boxes, whose `launch` is given."""
+def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
+    """Add what computes a task with a kernel of boxes, after the copies that tensor maps need.
+
+    `launch` has the parameters of `tma_launch`.
+    """
     pairs, y = laid(task), task.result()
     stored = task.stored(y)
     task.builder.steps.append(launch(task, pairs, stored, tile, task.epilogue(stored)))
@@ -248,7 +277,7 @@ def is_packed(w: Tensor, order: tuple[int, ...], size: int) -> bool:
     return fits and w.aligned
 
 
-def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
+def tma_launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
     Parameters
@@ -363,3 +392,16 @@ def mapped(
     block = (*(box[axis] for axis in axes), box[4])
     every = () if stride == (1, 1, 1) else (1, *stride[3 - rank :], 1)
     return shape, tuple(strides_), block, every
+
+
+SPEC = KernelSpec(
+    "tma",
+    serves=("gather", "scatter"),
+    refusal=tma_refusal,
+    tiles=TILES.of,
+    add=lambda task, tile: add_boxes(task, tile, tma_launch),
+    kernels=(tma,),
+    work=lambda task, tile: box_work(task, tile, tile.bn, tile.bm, reached=0.75),
+    lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(mma=True),
+)

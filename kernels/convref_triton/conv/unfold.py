@@ -19,12 +19,13 @@ import triton.language as tl
 
 from ..common.geometry import LIMIT, Geometry, Tensor
 from ..common.index import divisor
-from ..plan import table
+from ..plan import archs, lines
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Change, Tile, TileTable
 from .gather import ONES, classes_of, is_valid, rows_of, strides, unit
-from .task import Task
 
 SIZES = "M D H W O P Q OD OH OW C lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -120,39 +121,46 @@ def fold(
     tl.store(to_x + x_tile, acc.to(x.dtype.element_ty), inside[None, :] & known)
 
 
-def admits(task: Task) -> str | None:
-    """Return None: all columns are made and added up here."""
-    return None
+UNFOLD = TileTable(  # pixels, channels
+    {"*": (Tile(256, 8, 1), Tile(128, 8, 1), Tile(256, 2, 1), Tile(128, 1, 1))},
+    changes=(Change("sm_8", "f16 bf16", Tile(256, 2, 1), instead=Tile(256, 2, 1, 8)),),
+)
+UNFOLD_LAST = TileTable(
+    {"*": (Tile(64, 32, 1), Tile(32, 64, 1), Tile(64, 16, 1), Tile(32, 16, 1), Tile(128, 4, 1))}
+)
+FOLD = TileTable({"*": (Tile(256, 4, 1), Tile(128, 4, 1), Tile(256, 1, 1), Tile(128, 1, 1))})
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the rows of the table that serve a task."""
-    last = task.kind == "unfold" and is_channels_last(task.added)
-    return table.tiles("unfold last" if last else task.kind, task.dtype, "ieee", task.arch)
+def unfold_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task."""
+    if task.kind == "fold":
+        return FOLD.of(task)
+    return (UNFOLD_LAST if is_channels_last(task.added) else UNFOLD).of(task)
 
 
-def choose(task: Task) -> Tile:
+def unfold_tile(task: Task) -> Tile:
     """Return the first tile of which there are enough to fill a card, else the smallest."""
     channels = task.geometry.groups
-    rows = tiles(task)
+    rows = unfold_tiles(task)
 
     def count(tile: Tile) -> int:
         return -(-task.rows // tile.bm) * -(-channels // tile.bn) * task.classes
 
-    enough = [tile for tile in rows if count(tile) >= table.SMS * table.PER_SM]
+    enough = [tile for tile in rows if count(tile) >= archs.SMS * archs.PER_SM]
     return enough[0] if enough else max(rows, key=count)
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_unfold(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task; its result is dense, in the order of its axes."""
     call = task.builder.call
     shape = call.problem.shape(task.role)
-    made = task.builder.new(task.role, shape, tuple(range(len(shape))), task.dtype)
-    x, cols = (task.added, made) if task.kind == "unfold" else (made, task.added)
-    task.builder.steps.append(launch(task.geometry, x, cols, task.kind == "fold", tile))
+    result = task.builder.new(task.role, shape, tuple(range(len(shape))), task.dtype)
+    x, cols = (task.added, result) if task.kind == "unfold" else (result, task.added)
+    made = unfold_launch(task.geometry, x, cols, task.kind == "fold", tile)
+    task.builder.steps.append(made)
 
 
-def launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile: Tile) -> Launch:
+def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile: Tile) -> Launch:
     """Return the launch that makes columns of x, or adds them up into x.
 
     Parameters
@@ -204,3 +212,15 @@ def launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile: Tile)
 
 
 TAPS_OF = ("FILTER", "STRIDE", "DILATION", "STEP", "COMMON", "INVERSE", "MOVE", "TAPS")
+
+
+SPEC = KernelSpec(
+    "unfold",
+    serves=("unfold", "fold"),
+    refusal=lambda task: None,
+    tiles=unfold_tiles,
+    add=add_unfold,
+    kernels=(unfold, fold),
+    choose=unfold_tile,
+    lines=lines.UNFOLD,
+)

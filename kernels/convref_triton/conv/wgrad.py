@@ -14,16 +14,18 @@ from math import prod
 import triton
 import triton.language as tl
 
-from ..common import reduce
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
 from ..common.index import across, along, below, divisor, pixel, tile_of
-from ..plan import table
+from ..common.reduce import add_in_parts
+from ..plan import cost, lines
 from ..plan.builder import channels_last, slot, vector
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Change, Tile, TileTable
 from .flat import in_runs
-from .gather import strides, unit
-from .task import Task
+from .gather import IEEE, TF32, strides, unit
 
 SIZES = "L D H W O P Q K C kept_k kept_c steps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -120,36 +122,77 @@ def wgrad(
     tl.store(to_w + w_tile, acc.to(w.dtype.element_ty), inside)
 
 
-def admits(task: Task) -> str | None:
-    """Return None: every filter cotangent is computed here."""
-    return None
+TILES = TileTable(  # rows are channels of the small side; fewer than 64 swap with columns
+    {
+        "f16 bf16": (
+            Tile(128, 128, 64, 8, 4, run=8),
+            Tile(128, 64, 64, 8, 4, run=8),
+            Tile(64, 128, 64, 4, 4, run=8),
+            Tile(64, 64, 64, 4, 4, run=8),
+            Tile(128, 256, 64, 8, 3, run=8),
+            Tile(256, 128, 64, 8, 3, run=8),
+            Tile(32, 128, 64, 4, 4, run=8),
+            Tile(16, 128, 64, 4, 4, run=8),
+            Tile(128, 32, 64, 4, 4, run=8),
+            Tile(64, 32, 64, 4, 4, run=8),
+            Tile(32, 32, 64, 4, 4, run=8),
+            Tile(128, 64, 64, 8, 4, run=4),
+            Tile(64, 64, 64, 4, 4, run=4),
+            Tile(64, 32, 64, 4, 4, run=4),
+            Tile(128, 64, 64, 8, 4),
+            Tile(64, 64, 64, 8, 4),
+            Tile(64, 32, 64, 4, 4),
+            Tile(32, 32, 64, 4, 4),
+        ),
+        "ieee": IEEE,
+        "tf32": TF32,
+        "tf32x3": TF32[1:],
+    },
+    short={"tf32": (TF32[0], *TF32[2:]), "tf32x3": TF32[2:]},
+    blocks=1,
+    changes=(
+        Change("sm_8", "ieee", Tile(128, 64, 16, 8, 3)),
+        Change("sm_8", "tf32x3", Tile(64, 64, 32, 4, 4), instead=Tile(64, 64, 32, 8, 4)),
+        Change("sm_8", "tf32x3", Tile(128, 64, 32, 4, 4), instead=Tile(128, 64, 32, 8, 4)),
+        Change("gfx", "f16 bf16", Tile(128, 256, 64, 8, 3, run=8), below=8),
+        Change("gfx", "f16 bf16", Tile(256, 128, 64, 8, 3, run=8), below=8),
+    ),
+)
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def wgrad_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task: channels of one group alone can be rounded up."""
     shape = task.geometry
     alone, sizes = shape.groups == 1, (shape.small_channels, shape.big_channels)
-    rows = table.tiles("wgrad", task.dtype, task.math, task.arch, task.width)
+    rows = TILES.of(task, task.width)
     return tuple(t for t in rows if alone or not any(size % t.run for size in sizes))
 
 
-def copied(task: Task, tile: Tile) -> tuple[float, int]:
-    """Return (bytes that copies into vectors move, how many copies)."""
+def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
+    """Return into how many parts the sums are cut, and their work, copies into vectors included."""
+    shape = task.geometry
+    rows = _rounded(shape.small_channels, tile)
+    columns = _rounded(shape.big_channels, tile) * shape.taps
+    count = -(-rows // tile.bm) * -(-columns // tile.bn) * shape.groups
+    steps = -(-shape.n * prod(shape.small) // tile.bk) if task.pairs else 0
+    vector = tile.run * ITEMSIZE[task.dtype]
+    made = cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=24)
     found = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
     moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in found)
-    return moved * ITEMSIZE[task.dtype], len(found)
+    moved *= ITEMSIZE[task.dtype]
+    return cost.cut(task, made._replace(beside=moved, launches=1 + len(found)))
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_wgrad(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that make channels lie in vectors."""
     pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
-    w, (splits, _) = task.result(), split(task, tile)
+    w, (splits, _) = task.result(), wgrad_parts(task, tile)
     stored = task.stored(w)
 
     def part(first: Tensor) -> Launch:
-        return launch(task.geometry, pair, first, tile, splits, task.math)
+        return wgrad_launch(task.geometry, pair, first, tile, splits, task.math)
 
-    reduce.add(task.builder, stored, splits, part)
+    add_in_parts(task.builder, stored, splits, part)
     task.finish(stored, w)
 
 
@@ -183,24 +226,7 @@ def _laid(task: Task, tensor: Tensor, channels: int, tile: Tile) -> Tensor:
     return task.builder.copied(tensor, channels_last(len(tensor.shape) - 2), {1: size})
 
 
-def _peak(task: Task) -> str:
-    return task.math if task.dtype == "f32" else task.dtype
-
-
-def sizes(task: Task, tile: Tile) -> tuple[int, int, int]:
-    """Return the rows, columns and depth of the product of a group."""
-    shape = task.geometry
-    rows = _rounded(shape.small_channels, tile)
-    columns = _rounded(shape.big_channels, tile) * shape.taps
-    return rows, columns, shape.n * prod(shape.small) if task.pairs else 0
-
-
-def split(task: Task, tile: Tile) -> tuple[int, float]:
-    """Return `table.split` of a task on a tile."""
-    return table.split(tile, _peak(task), *sizes(task, tile), task.geometry.groups)
-
-
-def launch(
+def wgrad_launch(
     geometry: Geometry,
     pair: tuple[Tensor, ...],
     w: Tensor,
@@ -219,7 +245,7 @@ def launch(
         Dense; with splits the first of as many that follow one another.
     tile : Tile
     splits : int
-        As `table.split` has it.
+        As `wgrad_parts` has it.
     precision : str
         What `tl.dot` may do to float32.
     """
@@ -298,3 +324,16 @@ def _reach(tensor: Tensor, steps: Steps, rows: int, pixels: Three) -> int:
     """Return how far the elements of a split may lie from its first image, at most."""
     images = rows // max(prod(pixels), 1) + 2
     return min(tensor.span, images * abs(steps[0]) + tensor.image_span)
+
+
+SPEC = KernelSpec(
+    "wgrad",
+    serves=("correlate",),
+    refusal=lambda task: None,
+    tiles=wgrad_tiles,
+    add=add_wgrad,
+    kernels=(wgrad,),
+    work=lambda task, tile: wgrad_parts(task, tile)[1],
+    lines=lines.WGRAD,
+    expects=Expectation(mma=True),
+)

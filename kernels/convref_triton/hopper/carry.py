@@ -14,7 +14,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from ..compile.specialise import TRITON_TYPES
 from ..conv import im2col
-from ..plan.table import Tile
+from ..plan.tile import Tile
 from . import carried, gluon_im2col, ring
 from .carried import Carried
 

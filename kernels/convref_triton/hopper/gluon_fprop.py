@@ -25,11 +25,12 @@ from ..common.geometry import Tensor
 from ..common.index import class_of
 from ..conv import tma
 from ..conv.gather import ONES, strides, unit
-from ..conv.task import Epilogue, Pairs, Task
 from ..conv.tma import corner, in_image
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Epilogue, Pairs, Task
+from ..plan.tile import Tile, TileTable
 from . import ring
 from .ring import PART, closed, in_parts, opened, place, shared_out, summed, taken, turns
 
@@ -263,9 +264,23 @@ def gluon_fprop(
     closed(full, free, order, STAGES)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why warps of two kinds do not compute a task."""
-    if reason := ring.refusal(task) or tma.unfit(task):
+# Warp groups multiply what one warp loads, as far ahead as shared memory allows: rows are pixels of
+# a forward product and channels of a filter's, columns channels.
+TILES = TileTable(
+    {
+        "f16 bf16": (
+            Tile(128, 256, 64, 4, 4),
+            Tile(256, 128, 64, 4, 4),
+            Tile(128, 128, 64, 4, 4),
+            Tile(128, 64, 64, 4, 8),
+        )
+    }
+)
+
+
+def gluon_fprop_refusal(task: Task) -> str | None:
+    """Return why warps of two kinds do not compute a task, None if they do."""
+    if reason := ring.refusal(task) or tma.box_refusal(task):
         return reason
     stride = task.geometry.stride
     if task.kind == "scatter" and prod(stride) > MOST_CLASSES:
@@ -275,18 +290,10 @@ def admits(task: Task) -> str | None:
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
-    return table.tiles("gluon_fprop", task.dtype, task.math, task.arch)
-
-
-def plan(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    tma.add(task, tile, launch)
-
-
-def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
-    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here."""
+def gluon_fprop_launch(
+    task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue
+) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma_launch`; rows are pixels here."""
     geometry = task.geometry
     classes, step, stride, read = ONES, ONES, geometry.stride, geometry
     if task.scatters:
@@ -313,3 +320,19 @@ def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) 
         tile.warps,
         tile.stages,
     )
+
+
+SPEC = KernelSpec(
+    "gluon_fprop",
+    serves=("gather", "scatter"),
+    refusal=gluon_fprop_refusal,
+    tiles=TILES.of,
+    add=lambda task, tile: tma.add_boxes(task, tile, gluon_fprop_launch),
+    kernels=(gluon_fprop,),
+    work=lambda task, tile: tma.box_work(task, tile, tile.bm, tile.bn, reached=0.85)._replace(
+        resident=cost.ALWAYS
+    ),
+    measured_only=True,
+    lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(mma=True),
+)

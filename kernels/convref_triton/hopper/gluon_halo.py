@@ -27,13 +27,15 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 from ..common.geometry import LIMIT, Tensor
 from ..common.index import divisor
 from ..conv import tma
-from ..conv.gather import strides, unit
-from ..conv.task import Epilogue, Pairs, Task
+from ..conv.gather import gather_steps, strides, unit
 from ..conv.tma import corner, in_image
-from ..plan import archs, table
+from ..plan import archs, cost, lines
 from ..plan.builder import vector
+from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Epilogue, Pairs, Task
+from ..plan.tile import Tile, TileTable
 from . import ring
 from .gluon_fprop import MOST_APART, load_box, store, stored_as
 from .halo import FARTHEST, SCRATCH, Sharing, sharings
@@ -283,22 +285,38 @@ class Room(NamedTuple):
     stages: int
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why no taps of a task share blocks."""
-    if reason := ring.refusal(task) or tma.unfit(task):
+TILES = TileTable(  # taps share blocks of x; stages are those that w has of every tap, at most
+    {
+        "f16 bf16": (
+            Tile(256, 128, 64, 4, 2),
+            Tile(128, 256, 64, 4, 1),
+            Tile(128, 128, 64, 4, 2),
+            Tile(256, 64, 64, 4, 4),
+            Tile(128, 64, 64, 4, 4),
+        )
+    }
+)
+
+
+def gluon_halo_refusal(task: Task) -> str | None:
+    """Return why no taps of a task share blocks, None if some do."""
+    if reason := ring.refusal(task) or tma.box_refusal(task):
         return reason
     stride = task.geometry.stride
     if task.scatters and stride != (1, 1, 1):
         return "an adjoint of stride 1"
     if max(stride) > MOST_APART:
         return f"boxes hold pixels that are at most {MOST_APART} apart"
-    return None if tiles(task) else "no axis of stride 1 whose taps are closer than a box is long"
+    return (
+        None
+        if gluon_halo_tiles(task)
+        else "no axis of stride 1 whose taps are closer than a box is long"
+    )
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
+def gluon_halo_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    found = table.tiles("gluon_halo", task.dtype, task.math, task.arch)
-    return tuple(tile for tile in found if any(_cuts(task, tile)))
+    return tuple(tile for tile in TILES.of(task) if any(_cuts(task, tile)))
 
 
 def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:
@@ -325,13 +343,20 @@ def _room(shared: Sharing, tile: Tile, most: int) -> Room | None:
     return None
 
 
-def plan(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    tma.add(task, tile, launch)
+def gluon_halo_work(task: Task, tile: Tile) -> Work:
+    """Return what the kernel does for a task on a tile."""
+    shared, _ = cut(task, tile)
+    boxes = prod(shared.boxes(task.written))
+    count = boxes * -(-task.channels[1] // tile.bn) * task.geometry.groups
+    loaded = (shared.pixels / shared.taps + tile.bn) * cost.LINE
+    options = {"reached": 0.85, "loaded": loaded, "resident": cost.ALWAYS}
+    return cost.block_work(task, tile, count, gather_steps(task, tile), **options)
 
 
-def launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
-    """Return the launch that computes y from (x, w), as `tma.launch`; rows are pixels here."""
+def gluon_halo_launch(
+    task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue
+) -> Launch:
+    """Return the launch that computes y from (x, w), as `tma_launch`; rows are pixels here."""
     shared, room = cut(task, tile)
     arguments, constants = given(task, pairs, y, tile, shared, epilogue)
     count = arguments["boxes"] * -(-task.channels[1] // tile.bn) * task.geometry.groups
@@ -407,3 +432,17 @@ def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
         *shared.turned(los), first, *w_group, *shared.turned(steps), *shared.turned(taps)[1:],
         shared.halo, geometry.groups,
     )  # fmt: skip
+
+
+SPEC = KernelSpec(
+    "gluon_halo",
+    serves=("gather", "scatter"),
+    refusal=gluon_halo_refusal,
+    tiles=gluon_halo_tiles,
+    add=lambda task, tile: tma.add_boxes(task, tile, gluon_halo_launch),
+    kernels=(gluon_halo,),
+    work=gluon_halo_work,
+    measured_only=True,
+    lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(mma=True),
+)

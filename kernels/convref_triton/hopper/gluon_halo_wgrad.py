@@ -21,17 +21,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..common.geometry import Four, Geometry, Tensor, Three
+from ..common.geometry import ITEMSIZE, Four, Geometry, Tensor, Three
 from ..conv.gather import strides, unit
-from ..conv.task import Task
 from ..conv.tma import corner, in_boxes, mapped
-from ..plan import archs, table
+from ..plan import archs, cost, lines
 from ..plan.builder import slot
+from ..plan.cost import Work
 from ..plan.launch import Descriptor, Launch
-from ..plan.table import Tile
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Tile, TileTable
 from . import gluon_wgrad
 from .gluon_fprop import load_box
-from .gluon_wgrad import DEPTH, place, unfit
+from .gluon_wgrad import DEPTH, place, side_refusal
 from .halo import SCRATCH, Sharing, sharings
 from .ring import PART, closed, opened, parity_of, shared_out, slot_of, taken
 
@@ -196,27 +198,29 @@ def gluon_halo_wgrad(
     closed(full, free, order, STAGES)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why no taps of a task share blocks."""
-    if reason := unfit(task):
+TILES = TileTable(  # a group has 64 channels of each side
+    {"f16 bf16": (Tile(128, 64, 64, 4, 6), Tile(64, 128, 64, 4, 6))}
+)
+
+
+def gluon_halo_wgrad_refusal(task: Task) -> str | None:
+    """Return why no taps of a task share blocks, None if some do."""
+    if reason := side_refusal(task):
         return reason
     if sharing(task.geometry) is None:
         return "no axis of stride 1 whose taps are closer than a box that ends with it is long"
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
-    return table.tiles("gluon_halo_wgrad", task.dtype, task.math, task.arch)
-
-
-def split(task: Task, tile: Tile) -> tuple[int, float]:
-    """Return into how many parts to cut the boxes, and how long all takes: `table.split`."""
+def gluon_halo_wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
+    """Return into how many parts the boxes are cut, and their work."""
     shape, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
-    depth = prod(shared.boxes(shape.pixels)) * tile.bk
-    columns = shape.big_channels * (shape.taps // shared.taps)
-    return table.split(tile, task.dtype, shape.small_channels, columns, depth, shape.groups)
+    count = gluon_wgrad.count(task, tile, apart(shape, shared)) * shape.groups
+    loaded = tile.bm * cost.LINE + tile.bn * shared.pixels * ITEMSIZE[task.dtype]
+    options = {"reached": 0.8, "loaded": loaded, "resident": cost.ALWAYS}
+    steps, taps = prod(shared.boxes(shape.pixels)), shared.taps
+    return cost.cut(task, cost.block_work(task, tile, count, steps, products=taps, **options))
 
 
 def sharing(geometry: Geometry) -> Sharing | None:
@@ -242,13 +246,16 @@ def _fits(shared: Sharing, pixels: Four) -> bool:
     return shared.taps <= MOST_SHARED and not any(size % edge for size, edge in ends)
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_gluon_halo_wgrad(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that tensor maps describe."""
-    gluon_wgrad.add(task, tile, split(task, tile)[0], launch)
+    parts, _ = gluon_halo_wgrad_parts(task, tile)
+    gluon_wgrad.add_sides(task, tile, parts, gluon_halo_wgrad_launch)
 
 
-def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int) -> Launch:
-    """Return the launch that computes w from a and b, as `gluon_wgrad.launch`."""
+def gluon_halo_wgrad_launch(
+    task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int
+) -> Launch:
+    """Return the launch that computes w from a and b, as `gluon_wgrad_launch`."""
     geometry, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
     axis, stride = shared.order[0], shared.turned((1, *geometry.stride))[1:]
@@ -287,3 +294,21 @@ def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int)
         tile.warps,
         tile.stages,
     )
+
+
+SPEC = KernelSpec(
+    "gluon_halo_wgrad",
+    serves=("correlate",),
+    refusal=gluon_halo_wgrad_refusal,
+    tiles=TILES.of,
+    add=add_gluon_halo_wgrad,
+    kernels=(gluon_halo_wgrad,),
+    work=lambda task, tile: gluon_halo_wgrad_parts(task, tile)[1],
+    measured_only=True,
+    lines=lines.WGRAD,
+    expects=Expectation(
+        mma=True,
+        pipelined=False,
+        weaker={"": "one side is read once for several taps, while the other group multiplies"},
+    ),
+)

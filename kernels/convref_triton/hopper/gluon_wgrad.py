@@ -21,19 +21,21 @@ from triton import language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from ..common import reduce
 from ..common.geometry import LIMIT, Four, Geometry, Tensor, Three, filter_steps, merge
 from ..common.index import divisor, tile_of
+from ..common.reduce import add_in_parts
 from ..conv import tma, wgrad
 from ..conv.gather import strides, unit
-from ..conv.task import Task
 from ..conv.tma import corner, in_boxes, is_mapped, mapped
-from ..plan import table
+from ..plan import cost, lines
 from ..plan.builder import channels_last, slot, vector
+from ..plan.cost import Work
 from ..plan.launch import Descriptor, Launch
-from ..plan.table import Tile
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Tile
 from . import ring
-from .gluon_fprop import MOST_APART, load_box
+from .gluon_fprop import MOST_APART, TILES, load_box
 from .ring import PART, closed, in_parts, opened, product, shared_out, taken, turns
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w"
@@ -152,10 +154,10 @@ def gluon_wgrad(
     closed(full, free, order, STAGES)
 
 
-def admits(task: Task) -> str | None:
-    """Return None, or why warps of two kinds do not compute a task."""
+def gluon_wgrad_refusal(task: Task) -> str | None:
+    """Return why warps of two kinds do not compute a task, None if they do."""
     shape = task.geometry
-    if reason := unfit(task):
+    if reason := side_refusal(task):
         return reason
     if boxes_of(shape) is None:
         return (
@@ -164,8 +166,8 @@ def admits(task: Task) -> str | None:
     return None
 
 
-def unfit(task: Task) -> str | None:
-    """Return None, or why warps of two kinds do not compute a task whatever its boxes are."""
+def side_refusal(task: Task) -> str | None:
+    """Return why the sides of a task do not fit, whatever its boxes are, None if they do."""
     shape = task.geometry
     channels = shape.small_channels, shape.big_channels
     if reason := ring.refusal(task):
@@ -177,17 +179,12 @@ def unfit(task: Task) -> str | None:
     return None
 
 
-def tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
-    return table.tiles("gluon_wgrad", task.dtype, task.math, task.arch)
-
-
-def split(task: Task, tile: Tile) -> tuple[int, float]:
-    """Return into how many parts to cut the boxes, and how long all takes: `table.split`."""
-    shape = task.geometry
-    _, pixels, box = boxes_of(shape)
-    depth, columns = prod(in_boxes(pixels, box)) * tile.bk, shape.big_channels * shape.taps
-    return table.split(tile, task.dtype, shape.small_channels, columns, depth, shape.groups)
+def gluon_wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
+    """Return into how many parts the boxes are cut, and their work."""
+    shape, (_, pixels, box) = task.geometry, boxes_of(task.geometry)
+    tiles, steps = count(task, tile, shape.filter) * shape.groups, prod(in_boxes(pixels, box))
+    options = {"reached": 0.8, "resident": cost.ALWAYS}
+    return cost.cut(task, cost.block_work(task, tile, tiles, steps, **options))
 
 
 def count(task: Task, tile: Tile, taps: Three) -> int:
@@ -205,7 +202,7 @@ def boxes_of(geometry: Geometry) -> tuple[int, Four, Four] | None:
     pixels = geometry.pixels
     if geometry.pointwise:
         return 0, (prod(pixels), 1, 1, 1), (DEPTH, 1, 1, 1)
-    shapes = [(DEPTH // prod(edges), *edges) for edges in table.EDGES[geometry.rank]]
+    shapes = [(DEPTH // prod(edges), *edges) for edges in tma.EDGES[geometry.rank]]
     fit = [
         box
         for box in shapes
@@ -216,14 +213,14 @@ def boxes_of(geometry: Geometry) -> tuple[int, Four, Four] | None:
     return (geometry.rank, pixels, box) if few else None
 
 
-def plan(task: Task, tile: Tile) -> None:
+def add_gluon_wgrad(task: Task, tile: Tile) -> None:
     """Add the launches that compute a task, after copies that tensor maps describe."""
     sides = [tensor for tensor, _ in wgrad.sides(task)]
     one = not task.geometry.pointwise or merge(*sides) is not None
-    add(task, tile, split(task, tile)[0], launch, one)
+    add_sides(task, tile, gluon_wgrad_parts(task, tile)[0], gluon_wgrad_launch, one)
 
 
-def add(
+def add_sides(
     task: Task, tile: Tile, splits: int, launch: Callable[..., Launch], nested: bool = True
 ) -> None:
     """Add what computes a task in so many parts with a kernel of boxes, whose `launch` is given.
@@ -236,13 +233,15 @@ def add(
         sides = [task.builder.copied(tensor, last) for tensor in sides]
     w = task.result()
     stored = task.stored(w)
-    reduce.add(
+    add_in_parts(
         task.builder, stored, splits, lambda first: launch(task, *sides, first, tile, splits)
     )
     task.finish(stored, w)
 
 
-def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int) -> Launch:
+def gluon_wgrad_launch(
+    task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int
+) -> Launch:
     """Return the launch that computes w from the small side and the big one, or its partial sums.
 
     Parameters
@@ -255,7 +254,7 @@ def launch(task: Task, a: Tensor, b: Tensor, w: Tensor, tile: Tile, splits: int)
     tile : Tile
         Rows are channels of a, columns of b.
     splits : int
-        As `split` has it.
+        As `gluon_wgrad_parts` has it.
     """
     geometry = task.geometry
     rank, pixels, box = boxes_of(geometry)
@@ -301,3 +300,17 @@ def given(
         "VEC": vec,
     }
     return dict(zip(RUNTIME, numbers)), constants | ring.constants(tile)
+
+
+SPEC = KernelSpec(
+    "gluon_wgrad",
+    serves=("correlate",),
+    refusal=gluon_wgrad_refusal,
+    tiles=TILES.of,
+    add=add_gluon_wgrad,
+    kernels=(gluon_wgrad,),
+    work=lambda task, tile: gluon_wgrad_parts(task, tile)[1],
+    measured_only=True,
+    lines=lines.WGRAD,
+    expects=Expectation(mma=True),
+)

@@ -1,8 +1,4 @@
-"""Kernels that only a measurement chooses: in Gluon, whose language changes with every Triton.
-
-They are offered to a tuner on a card that runs them, and taken for a call where that found them
-faster. A Triton that has another Gluon has none of them but what another one has compiled.
-"""
+"""Kernels in Gluon, whose language changes with every Triton: they are for one version."""
 
 from __future__ import annotations
 
@@ -10,28 +6,12 @@ from typing import Any
 
 import triton
 
-from ..conv import im2col
-
 WRITTEN_FOR = "3.6."  # how the version of Triton begins
-UNMEASURED = "taken only where it was measured to be the fastest"
 
-KERNELS: dict[str, tuple[Any, ...]] = {}
-CARRIED = {"gather": (im2col,), "scatter": (im2col,)}  # compiled already, for any Triton
+KERNELS: tuple[Any, ...] = ()
 if triton.__version__.startswith(WRITTEN_FOR):
     from . import gluon_fprop, gluon_halo, gluon_halo_wgrad, gluon_wgrad
 
-    KERNELS = {
-        "gather": (gluon_fprop, gluon_halo),
-        "scatter": (gluon_fprop, gluon_halo),
-        "correlate": (gluon_wgrad, gluon_halo_wgrad),
-    }
-
-
-def offered(kind: str) -> tuple[Any, ...]:
-    """Return the kernels of a kind of sum."""
-    return (*KERNELS.get(kind, ()), *CARRIED.get(kind, ()))
-
-
-def every() -> list[Any]:
-    """Return all of them."""
-    return [kernel for kind in {**KERNELS, **CARRIED} for kernel in offered(kind)]
+    KERNELS = tuple(
+        module.SPEC for module in (gluon_fprop, gluon_halo, gluon_wgrad, gluon_halo_wgrad)
+    )

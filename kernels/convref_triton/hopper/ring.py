@@ -25,7 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from ..common.geometry import ITEMSIZE
 from ..common.index import tile_of
-from ..conv.task import Task
+from ..plan.task import Task
 from ..plan.tile import Tile
 
 GROUPS = 2  # warp groups that multiply

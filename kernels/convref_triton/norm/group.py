@@ -12,7 +12,7 @@ import triton.language as tl
 from ..common.geometry import Tensor
 from ..plan.builder import slot
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.tile import Tile
 
 RUNTIME = ["pieces", "channels", "width", "count", "eps"]
 LANES = Tile(1, 256, 1, 4, 1)  # splits of channels that one program merges at a time

@@ -27,10 +27,12 @@ from convref.ops import FrozenNormProblem, GroupNormProblem
 from ..common import images
 from ..common.epilogue import activate
 from ..common.geometry import LIMIT, Tensor, merge
-from ..conv.task import UNFUSED, Fusion
+from ..plan.archs import PER_SM, SMS
 from ..plan.builder import NEW, Builder, dense, is_channels_last, slot, slots, vector
 from ..plan.launch import Buffer, Launch
-from ..plan.table import PER_SM, SMS, Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import Fusion, Task
+from ..plan.tile import Tile
 from . import group
 from .group import merged
 
@@ -349,8 +351,9 @@ OPS = ("batch_norm", "batch_norm_eval", "group_norm")
 MOST = 65_535  # programs along y of a grid
 
 
-def refusal(call: Call) -> str | None:
+def norm_refusal(task: Task) -> str | None:
     """Return why no kernel computes a norm, None if one does."""
+    call = task.builder.call
     if call.pass_ not in ("fprop", "backward"):
         return f"no kernel for {call.op}.{call.pass_}: there are some for fprop, backward"
     if call.op == "group_norm" and call.problem.n * call.problem.c * SMS * PER_SM >= LIMIT:
@@ -360,8 +363,9 @@ def refusal(call: Call) -> str | None:
     return f"more than {MOST} channels" if call.problem.c > MOST else None
 
 
-def tiles(builder: Builder) -> tuple[Tile, ...]:
-    """Return the rows of the table for a call, the one to take first."""
+def norm_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles for a call, the best guess first."""
+    builder = task.builder
     x = builder.tensors["x"]
     last = is_channels_last(x) and builder.call.op != "group_norm"
     offered = images.wide_enough(SUMS_LAST, x.dtype) if is_channels_last(x) else SUMS_FIRST
@@ -372,12 +376,12 @@ def tiles(builder: Builder) -> tuple[Tile, ...]:
     )
 
 
-def add(builder: Builder, tile: Tile, fusion: Fusion = UNFUSED) -> None:
-    """Add what computes a call."""
-    if builder.call.pass_ == "fprop":
-        _add_fprop(builder, tile, fusion)
+def add_norm(task: Task, tile: Tile) -> None:
+    """Add the launches that compute a call."""
+    if task.builder.call.pass_ == "fprop":
+        _add_fprop(task.builder, tile, task.fusion)
     else:
-        _add_backward(builder, tile)
+        _add_backward(task.builder, tile)
 
 
 def _add_fprop(builder: Builder, tile: Tile, fusion: Fusion) -> None:
@@ -610,3 +614,23 @@ def _total(builder: Builder, view: View, made: dict[str, Tensor], splits: int) -
         MERGED.warps,
         MERGED.stages,
     )
+
+
+SPEC = KernelSpec(
+    "norm",
+    serves=OPS,
+    refusal=norm_refusal,
+    tiles=norm_tiles,
+    add=add_norm,
+    kernels=(
+        moments,
+        settle,
+        normalise,
+        cosums,
+        total,
+        dgrad,
+        group.settle_groups,
+        group.total_groups,
+    ),
+    whole_call=True,
+)

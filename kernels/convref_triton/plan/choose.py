@@ -2,91 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
 from math import prod
-from typing import Any, Protocol
-
-from triton.runtime import JITFunction
 
 from convref.case import Call
 
 from ..common.geometry import ITEMSIZE, LIMIT, Tensor, geometry
-from ..conv import (
-    bgrad,
-    depthwise,
-    direct,
-    direct_wgrad,
-    dual,
-    flat,
-    gather,
-    split,
-    tma,
-    unfold,
-    wgrad,
-)
-from ..conv.task import ARCH, UNFUSED, Fusion, Task
-from ..hopper import race
-from ..norm import norm
-from ..pool import pool
-from ..resize import resize
-from . import measured, rank
+from ..conv.direct import MOST_CHANNELS
+from . import archs, measured
 from .builder import Builder
+from .kernels import BY_NAME, KERNELS, serving
 from .launch import Plan
-from .table import MOST_DIRECT, Tile
+from .spec import KernelSpec
+from .task import UNFUSED, Fusion, Task
+from .tile import Tile
 
-
-class Kernel(Protocol):
-    """What a module of this package offers to the table below."""
-
-    def admits(self, task: Task) -> str | None:
-        """Return None, or why the kernel does not compute the task."""
-
-    def tiles(self, task: Task) -> tuple[Tile, ...]:
-        """Return the rows of the table that serve the task."""
-
-    def plan(self, task: Task, tile: Tile) -> None:
-        """Add what computes the task to its builder."""
-
-
-# The kernels of each kind of sum in order of preference; the last of a row takes everything.
-KERNELS: dict[str, tuple[Kernel, ...]] = {
-    "gather": (depthwise, direct, flat, dual, split, tma, gather),
-    "scatter": (depthwise, direct, flat, dual, split, tma, gather),
-    "correlate": (
-        direct_wgrad,
-        wgrad,
-    ),
-    "total": (bgrad,),
-    "unfold": (unfold,),
-    "fold": (unfold,),
-}
-OPS = ("conv", "unfold", "fold")
-
-
-class Family(Protocol):
-    """What a module offers that plans whole calls of its ops, not one result at a time."""
-
-    OPS: tuple[str, ...]
-
-    def refusal(self, call: Call) -> str | None:
-        """Return why the family does not compute a call of its ops, None if it does."""
-
-    def tiles(self, builder: Builder) -> tuple[Tile, ...]:
-        """Return the rows of the table that serve a call, the one to take first."""
-
-    def add(self, builder: Builder, tile: Tile, fusion: Fusion) -> None:
-        """Add what computes the call to its builder."""
-
-
-FAMILIES: dict[str, Family] = {op: family for family in (pool, norm, resize) for op in family.OPS}
+WINDOWED = ("conv", "unfold", "fold")  # ops each of whose results is a task of its own
+OPS = (*WINDOWED, *(op for spec in KERNELS if spec.whole_call for op in spec.serves))
+UNMEASURED = "used only where it was measured to be the fastest"
+MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
+MOST = 65_535  # programs along y and z of a grid
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel by its module's name, a row of its table, and a hash of the kernel's source."""
+    """A kernel by name, one of its tiles, and a hash of the kernel's source."""
 
     kernel: str
     tile: Tile
@@ -94,13 +35,13 @@ class Choice:
 
     @property
     def key(self) -> str:
-        """Return kernel and tile as a measured row names them."""
+        """Return kernel and tile as a measured row has them."""
         return f"{self.kernel} {list(self.tile)}"
 
     @property
     def unproven(self) -> bool:
         """Return whether only a measurement chooses the kernel, after its tests on that card."""
-        return self.kernel in {_name(kernel) for kernel in race.every()}
+        return BY_NAME[self.kernel].measured_only
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.tile}"
@@ -112,19 +53,19 @@ def plan(
     choice: Choice | None = None,
     card: str = "",
     fusion: Fusion = UNFUSED,
-    arch: str = ARCH,
+    arch: str = archs.DEFAULT,
     sms: int = 0,
 ) -> Plan:
-    """Return what computes `call` on operands that lie as `tensors` say.
+    """Return what computes `call` on operands of the given memory layouts.
 
     Parameters
     ----------
     call : Call
-        One that `refusal` has nothing against.
+        One for which `refusal` is None.
     tensors : mapping of str to Tensor
         The operands that are present, by role.
     choice : Choice, optional
-        Taken for every result that it serves, instead of the table's choice.
+        Used for every result that it serves, instead of the default.
     card : str
         Name of the device, whose measured rows are looked up.
     fusion : Fusion
@@ -132,83 +73,76 @@ def plan(
     arch : str
         Architecture of the device.
     sms : int
-        Its multiprocessors; 0 for as many as the heuristics plan for.
+        Its multiprocessors; 0 for as many as estimates assume.
     """
     builder = Builder(call, tensors)
-    if call.op in FAMILIES:
-        return _whole_plan(builder, choice, card, fusion)
-    shape = geometry(call.windows)
-    for role in call.wanted:
-        if role in builder.buffers:
+    for task in tasks(builder, fusion, arch, sms):
+        if task.role in builder.buffers:
             continue  # computed together with one before
-        task = Task(builder, shape, role, fusion, arch, sms)
-        if not prod(call.problem.shape(role)):
+        if task.geometry is not None and not prod(call.problem.shape(task.role)):
             task.result()
             continue
         possible = {offered.key: offered for offered in choices(task)}
         if choice is not None and choice.key in possible:
-            taken, why = possible[choice.key], "asked for"
+            used, why = possible[choice.key], "asked for"
         else:
-            taken, why = _looked_up(task, card, possible)
-        _named(task, taken.kernel).plan(task, taken.tile)
-        builder.reasons.append(f"{role}: {taken} ({why})")
+            used, why = _looked_up(task, card, possible)
+        spec = BY_NAME[used.kernel]
+        spec.add(task, used.tile)
+        roles = call.wanted if spec.whole_call else (task.role,)
+        builder.reasons.append(f"{', '.join(roles)}: {used} ({why})")
     return builder.plan()
 
 
-def _whole_plan(builder: Builder, choice: Choice | None, card: str, fusion: Fusion) -> Plan:
-    """Return the plan of a call that a family plans."""
-    family = FAMILIES[builder.call.op]
-    possible = {found.key: found for found in _of_family(builder)}
-    expected = next(iter(possible.values()))
-    if choice is not None and choice.key in possible:
-        taken, why = possible[choice.key], "asked for"
-    else:
-        row = measured.look_up(builder.call, builder.call.wanted[0], card)
-        taken, why = _known(row, possible, expected, "heuristic")
-    family.add(builder, taken.tile, fusion)
-    builder.reasons.append(f"{', '.join(builder.call.wanted)}: {taken} ({why})")
-    return builder.plan()
-
-
-def _of_family(builder: Builder) -> list[Choice]:
-    family = FAMILIES[builder.call.op]
-    return [Choice(_name(family), tile, _source(family)) for tile in family.tiles(builder)]
+def tasks(
+    builder: Builder, fusion: Fusion = UNFUSED, arch: str = archs.DEFAULT, sms: int = 0
+) -> Iterator[Task]:
+    """Yield the tasks of a call: one for each result of windows, one for all of another op."""
+    call = builder.call
+    windows = geometry(call.windows) if call.op in WINDOWED else None
+    for role in call.wanted if windows else call.wanted[:1]:
+        yield Task(builder, windows, role, fusion, arch, sms)
 
 
 def choices(task: Task) -> Iterator[Choice]:
     """Yield everything that computes a task, the preferred kernel first."""
-    for kernel in _kernels(task):
-        if kernel.admits(task) is None:
-            yield from (_choice(kernel, tile) for tile in kernel.tiles(task))
+    for measured_only in (False, True):
+        for spec in serving(task.kind, measured_only=measured_only):
+            if spec.refusal(task) is None:
+                yield from (Choice(spec.name, tile, spec.source) for tile in spec.tiles(task))
 
 
-def _kernels(task: Task) -> tuple[Kernel, ...]:
-    """Return the kernels of a task, those that only a measurement chooses last."""
-    return (*KERNELS[task.kind], *race.offered(task.kind))
-
-
-def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = ARCH) -> list[Choice]:
+def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = archs.DEFAULT) -> list[Choice]:
     """Return every choice that `plan` takes for some result of a call; an empty one has none."""
-    if call.op in FAMILIES:
-        return _of_family(Builder(call, tensors))
-    shape, roles = geometry(call.windows), (r for r in call.wanted if prod(call.problem.shape(r)))
-    tasks = (Task(Builder(call, tensors), shape, role, arch=arch) for role in roles)
-    return list(dict.fromkeys(choice for task in tasks for choice in choices(task)))
+    found = [
+        choice
+        for task in tasks(Builder(call, tensors), arch=arch)
+        if task.geometry is None or prod(call.problem.shape(task.role))
+        for choice in choices(task)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def ranked(task: Task, choices: Iterable[Choice]) -> list[Choice]:
+    """Return choices, the fastest first: one of each kernel, and then the others.
+
+    The estimate tells tiles of a kernel apart better than kernels. Choices that have no estimate
+    come last.
+    """
+    every = list(choices)
+    specs = {choice: BY_NAME[choice.kernel] for choice in every}
+    us = {c: spec.us(task, c.tile) for c, spec in specs.items() if spec.work is not None}
+    order = sorted(us, key=lambda choice: us[choice])
+    heads: dict[str, Choice] = {}
+    for choice in order:
+        heads.setdefault(choice.kernel, choice)
+    return list(dict.fromkeys([*heads.values(), *order, *every]))
 
 
 def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str]:
-    """Return what was measured to be fastest, else what the heuristic expects, and the reason."""
+    """Return what was measured to be fastest, else the estimate's choice, and the reason."""
+    expected, why = _expected(task)
     found = measured.look_up(task.builder.call, task.role, card)
-    return _known(found, possible, *_expected(task))
-
-
-def _known(
-    found: tuple[Mapping[str, Any], str] | None,
-    possible: Mapping[str, Choice],
-    expected: Choice,
-    why: str,
-) -> tuple[Choice, str]:
-    """Return the choice of a measured row, else the expected one, and the reason."""
     if found is None:
         return expected, why
     row, where = found
@@ -219,63 +153,39 @@ def _known(
 
 
 def _expected(task: Task) -> tuple[Choice, str]:
-    """Return the heuristic's choice, and why kernels that are preferred do not admit the task."""
-    raced = race.offered(task.kind)
-    others = [f"no {_name(k)}: {k.admits(task) or race.UNMEASURED}" for k in raced]
-    passed = ["heuristic"]
-    for kernel in KERNELS[task.kind]:
-        reason = kernel.admits(task)
-        if reason is None:
-            return _choice(kernel, rank.best(task, kernel)), "; ".join(passed + others)
-        passed.append(f"no {_name(kernel)}: {reason}")
-    raise AssertionError(f"no kernel takes every {task.kind}")
+    """Return the estimate's choice, and why kernels of higher preference refuse the task."""
+    passed, spec = ["heuristic"], _first(task)
+    for other in serving(task.kind):
+        if other is spec:
+            break
+        passed.append(f"no {other.name}: {other.refusal(task)}")
+    for other in serving(task.kind, measured_only=True):
+        passed.append(f"no {other.name}: {other.refusal(task) or UNMEASURED}")
+    return Choice(spec.name, spec.best(task), spec.source), "; ".join(passed)
 
 
-def _choice(kernel: Kernel, tile: Tile) -> Choice:
-    return Choice(_name(kernel), tile, _source(kernel))
+def _first(task: Task) -> KernelSpec:
+    return next(spec for spec in serving(task.kind) if spec.refusal(task) is None)
 
 
-@cache
-def _source(kernel: Kernel | Family) -> str:
-    """Return twelve digits that change with the source of a module's kernels or their helpers."""
-    made = [value for value in vars(kernel).values() if isinstance(value, JITFunction)]
-    keys = sorted(function.cache_key for function in made)
-    if hasattr(kernel, "source"):  # of what it has been compiled from
-        keys.append(kernel.source())
-    return sha256("".join(keys).encode()).hexdigest()[:12]
-
-
-def _named(task: Task, name: str) -> Kernel:
-    return next(kernel for kernel in _kernels(task) if _name(kernel) == name)
-
-
-def _name(kernel: Kernel | Family) -> str:
-    return kernel.__name__.rpartition(".")[2]
-
-
-MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
-MOST = 65_535  # programs along y and z of a grid
-
-
-def refusal(call: Call, arch: str = ARCH) -> str | None:
+def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:
     """Return why no kernel computes `call` on an architecture, None if one does."""
-    if call.op not in (*OPS, *FAMILIES):
-        return f"no kernel for {call.op}: there are some for {', '.join((*OPS, *FAMILIES))}"
+    if call.op not in OPS:
+        return f"no kernel for {call.op}: there are some for {', '.join(OPS)}"
     if call.dtype not in ITEMSIZE:
         return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
     if call.math not in MATHS.get(call.dtype, ("ieee",)):
         return f"math={call.math} is for f32"
     if call.math == "tf32x3" and arch.startswith("gfx"):
         return f"math=tf32x3: Triton does not make one product of three on {arch}"
-    if call.op in FAMILIES:
-        return FAMILIES[call.op].refusal(call)
+    if call.op not in WINDOWED:
+        (task,) = tasks(Builder(call, {}), arch=arch)
+        (spec,) = serving(call.op)
+        return spec.refusal(task)
     shape = geometry(call.windows)
     if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
         return "2**31 pixels or more"
-    crowded = max(shape.big_channels, shape.small_channels) > MOST_DIRECT and call.op == "conv"
+    crowded = max(shape.big_channels, shape.small_channels) > MOST_CHANNELS and call.op == "conv"
     if (crowded and shape.groups > MOST) or prod(shape.stride) > MOST:
         return f"more than {MOST} groups or classes of pixels"
-    for role in call.wanted:
-        if not KERNELS[Task(Builder(call, {}), shape, role).kind]:
-            return f"no kernel for {role}"
     return None

@@ -1,25 +1,34 @@
-"""How long a kernel takes on a Hopper card: an estimate from what it multiplies and what it loads.
+"""The model of time: an estimate from what a kernel multiplies and what it loads.
 
-A multiprocessor computes its share of the tiles one after the other. A step of a tile lasts as long
+A multiprocessor computes its share of the tiles one after the other. A step of a tile takes as long
 as its products at peak, as its blocks take to come from the L2 cache, or as its instructions take
-to be issued, whichever is longest; no kernel reaches that bound, and `reached` says how much of it.
-What a call has to move through memory at least takes its time beside.
+to be issued, whichever is longest; `Work.reached` is the share of that bound which a kernel
+reaches. The bytes that a call has to move at least overlap with it.
 
-No figure is measured here: `python -m convref_bench fit` finds them in a tuner's times.
+No figure is measured here: the bench's `fit` finds them in a tuner's times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import hypot
-from typing import NamedTuple
+from math import hypot, prod
+from typing import TYPE_CHECKING, NamedTuple
 
-SMS = 132  # multiprocessors, unless a device has others
-REGISTERS = 2**16  # of a multiprocessor
-# Products of a multiprocessor in a cycle, by a type of 16 bits or what is done to float32.
-PRODUCTS = {"f16": 2048, "bf16": 2048, "tf32": 1024, "tf32x3": 340, "ieee": 128}
-ISSUED = 4  # instructions of warps in a cycle
+from ..common.geometry import ITEMSIZE
+from . import archs
+from .archs import ISSUED, PRODUCTS
+
+if TYPE_CHECKING:
+    from .task import Task
+    from .tile import Tile
+
+LINE = 128  # bytes of 64 channels, which blocks of tensor maps have
+ALWAYS = 10**6  # resident tiles of a persistent kernel, which overlaps each end with other work
+WARP_GROUP = 64  # rows that four warps multiply together; fewer are multiplied at half the rate
+ADDRESSES = 64  # registers of a thread beside its sums
+LEAST_STEPS = 8  # of a part of a sum, to fill the pipeline
+WORKSPACE = 2**26  # bytes of parts, at most
 
 
 class Work(NamedTuple):
@@ -27,13 +36,12 @@ class Work(NamedTuple):
 
     Parameters
     ----------
-    kernel : str
-    kind : str
-        Key of PRODUCTS.
+    numbers : str
+        Key of `archs.PRODUCTS`.
     tiles, steps : int
         Tiles of the result, or of its parts, and steps of each.
     products : float
-        Multiplications of a step, those for nothing too.
+        Multiplications of a step, those of padding too.
     loaded : float
         Bytes that a step brings into a multiprocessor.
     issued : float
@@ -43,10 +51,13 @@ class Work(NamedTuple):
     launches : int
     resident : int
         Tiles that a multiprocessor has at a time: one is begun or ended while others multiply.
+    reached : float
+        Share of the bound. Kernels that load with one warp and multiply with others come closest.
+    kernel : str
+        Name of the `KernelSpec`.
     """
 
-    kernel: str
-    kind: str
+    numbers: str
     tiles: int
     steps: int
     products: float
@@ -55,15 +66,8 @@ class Work(NamedTuple):
     beside: float = 0.0
     launches: int = 1
     resident: int = 1
-
-
-# Of the bound. Kernels that load with one warp and multiply with others come closest.
-REACHED = {
-    **{"gather": 0.7, "split": 0.7, "dual": 0.65, "flat": 0.6, "tma": 0.75, "wgrad": 0.6},
-    **{"gluon_fprop": 0.85, "gluon_halo": 0.85, "im2col": 0.85},
-    **{"gluon_wgrad": 0.8, "gluon_halo_wgrad": 0.8},
-    **{"depthwise": 0.6, "direct": 0.4, "direct_wgrad": 0.4},
-}
+    reached: float = 1.0
+    kernel: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class Rates:
     launch_us : float
         Between one kernel of a call and the next.
     reached : mapping of str to float
-        By kernel.
+        By kernel, where that is not its `Work.reached`.
     """
 
     l2: float = 40.0
@@ -91,42 +95,42 @@ class Rates:
     mhz: float = 1600.0
     memory: float = 3e6
     launch_us: float = 2.0
-    reached: Mapping[str, float] = field(default_factory=lambda: REACHED)
+    reached: Mapping[str, float] = field(default_factory=dict)
 
 
 ESTIMATED = Rates()
 
 
-def step(kind: str, products: float, loaded: float, issued: float, rates: Rates) -> float:
+def step(numbers: str, products: float, loaded: float, issued: float, rates: Rates) -> float:
     """Return the cycles of a step, if a kernel reached its bound.
 
     >>> [step("bf16", 128 * n * 64, (128 + n) * 128, 0.0, Rates(l2=64)) for n in (128, 256)]
     [512.0, 1024.0]
     """
-    return max(products / PRODUCTS[kind], loaded / rates.l2, issued / ISSUED)
+    return max(products / PRODUCTS[numbers], loaded / rates.l2, issued / ISSUED)
 
 
-def bound_us(work: Work, sms: int = SMS, rates: Rates = ESTIMATED) -> float:
+def bound_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
     """Return the microseconds in which the multiprocessors do their share, if all reach the bound.
 
-    >>> one = Work("gather", "bf16", 132, 10, 128 * 128 * 64, 0.0)
+    >>> one = Work("bf16", 132, 10, 128 * 128 * 64, 0.0)
     >>> bound_us(one._replace(tiles=133)) / bound_us(one)
     2.0
     """
-    turns = -(-work.tiles // (sms or SMS))
-    cycles = turns * work.steps * step(work.kind, work.products, work.loaded, work.issued, rates)
+    turns = -(-work.tiles // (sms or archs.SMS))
+    cycles = turns * work.steps * step(work.numbers, work.products, work.loaded, work.issued, rates)
     return (cycles + -(-turns // work.resident) * rates.fill) / rates.mhz
 
 
-def longest(work: Work, moved: float, sms: int = SMS, rates: Rates = ESTIMATED) -> str:
-    """Return what a kernel waits for most: products, L2, issue, ends of tiles, memory, launches.
+def longest(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> str:
+    """Return what bounds a kernel: products, L2, issue, ends of tiles, memory, launches.
 
-    >>> longest(Work("tma", "bf16", 132, 9, 64 * 64 * 64, 2 * 64 * 64 * 2), 0.0)
+    >>> longest(Work("bf16", 132, 9, 64 * 64 * 64, 2 * 64 * 64 * 2), 0.0)
     'L2'
     """
-    turns = -(-work.tiles // (sms or SMS))
+    turns = -(-work.tiles // (sms or archs.SMS))
     cycles = {
-        "products": turns * work.steps * work.products / PRODUCTS[work.kind],
+        "products": turns * work.steps * work.products / PRODUCTS[work.numbers],
         "L2": turns * work.steps * work.loaded / rates.l2,
         "issue": turns * work.steps * work.issued / ISSUED,
         "ends of tiles": -(-turns // work.resident) * rates.fill,
@@ -136,18 +140,111 @@ def longest(work: Work, moved: float, sms: int = SMS, rates: Rates = ESTIMATED) 
     return max(cycles, key=lambda name: cycles[name])
 
 
-def us(work: Work, moved: float, sms: int = SMS, rates: Rates = ESTIMATED) -> float:
+def us(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> float:
     """Return the microseconds that a kernel is expected to take.
 
     Parameters
     ----------
     work : Work
     moved : float
-        Bytes that any kernel would have to move for the call, once each.
+        Bytes that every kernel has to move for the call.
     sms : int
-        Multiprocessors of the device; 0 where nobody counted them.
+        Multiprocessors of the device; 0 for those of `archs`.
     rates : Rates
     """
-    busy = bound_us(work, sms, rates) / rates.reached.get(work.kernel, 1.0)
+    busy = bound_us(work, sms, rates) / rates.reached.get(work.kernel, work.reached)
     rest = work.beside / rates.memory + (work.launches - 1) * rates.launch_us
     return hypot(busy, moved / rates.memory) + rest
+
+
+def block_work(
+    task: Task,
+    tile: Tile,
+    tiles: int,
+    steps: int,
+    *,
+    reached: float,
+    vector: int = 16,
+    per_vector: float = 0.0,
+    loaded: float = 0.0,
+    products: float = 1.0,
+    resident: int = 0,
+) -> Work:
+    """Return the work of a kernel that loads a block of rows and one of columns for each step.
+
+    Parameters
+    ----------
+    task : Task
+    tile : Tile
+    tiles, steps : int
+    reached : float
+    vector : int
+        Bytes that a thread loads at a time.
+    per_vector : float
+        Instructions that the compiled kernel issues for each of them.
+    loaded : float
+        Bytes of a step, if these are not the two blocks.
+    products : float
+        Products of a step, as a multiple of the tile's.
+    resident : int
+        As in `Work`; 0 for as many as there is room for.
+    """
+    blocks = (tile.bm + tile.bn) * tile.bk * ITEMSIZE[task.dtype]
+    registers = 32 * tile.warps * (tile.per_thread + ADDRESSES)
+    room = archs.shared(task.arch) // (blocks * tile.stages), archs.REGISTERS // registers
+    products *= prod(tile[:3]) * (1 if max(tile[:2]) >= WARP_GROUP else 2)
+    issued = per_vector * blocks / (32 * vector)
+    return Work(
+        task.numbers,
+        tiles,
+        steps,
+        products,
+        loaded or blocks,
+        issued,
+        resident=resident or max(1, min(room)),
+        reached=reached,
+    )
+
+
+def thread_work(programs: int, instructions: int, tile: Tile, *, reached: float) -> Work:
+    """Return the work of programs whose threads issue so many instructions each.
+
+    A multiprocessor runs several programs at a time: fewer take as long.
+    """
+    issued = archs.PER_SM * tile.warps * instructions
+    turns = -(-programs // archs.PER_SM)
+    return Work("ieee", turns, 1, 0.0, 0.0, issued, resident=ALWAYS, reached=reached)
+
+
+def cut(task: Task, whole: Work) -> tuple[int, Work]:
+    """Return into how many parts to cut the sums of a result, and the work of these parts.
+
+    Another kernel adds the parts. Each has at least `LEAST_STEPS` steps, and their workspace is
+    limited. They fill the multiprocessors once or twice, whichever is expected to be fastest. The
+    number depends on the call and the tile alone, so that results repeat bit for bit.
+    """
+    call = task.builder.call
+    size = prod(call.problem.shape(task.role)) * 4
+    steps, moved = whole.steps, call.bytes_moved()
+    most = max(min(steps // LEAST_STEPS, WORKSPACE // max(size, 1)), 1)
+    wanted = {min(max(waves * archs.SMS // max(whole.tiles, 1), 1), most) for waves in (1, 2)} | {1}
+    counts = {-(-steps // -(-steps // parts)) for parts in wanted} if steps else {1}
+    works = {parts: in_parts(whole, parts, size) for parts in sorted(counts)}
+    best = min(works, key=lambda parts: us(works[parts], moved))
+    return best, works[best]
+
+
+def in_parts(whole: Work, parts: int, size: int) -> Work:
+    """Return the work of a result of `size` bytes whose sums are cut into parts.
+
+    >>> in_parts(Work("bf16", 4, 64, 1.0, 1.0), 16, 4096)[1:3]
+    (64, 4)
+    """
+    if parts == 1:
+        return whole
+    return whole._replace(
+        tiles=whole.tiles * parts,
+        steps=-(-whole.steps // parts),
+        beside=whole.beside + 2.0 * size * parts,
+        launches=whole.launches + 1,
+    )

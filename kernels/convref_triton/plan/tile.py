@@ -1,23 +1,33 @@
-"""A configuration of a kernel."""
+"""The configurations of a kernel: tiles, and which of them an architecture has room for."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..common.geometry import ITEMSIZE
+from . import archs
+
+if TYPE_CHECKING:
+    from .task import Task
+
+WARP = 32  # threads
 
 
 class Tile(NamedTuple):
-    """A row of the table.
+    """A configuration.
 
     Parameters
     ----------
     bm, bn, bk : int
         Rows, columns and depth of a tile.
     warps, stages : int
-        Options of the compiler.
+        Compiler options.
     band : int
-        Rows of tiles that share columns while they are in the L2 cache.
+        Rows of tiles that share columns while these are in the L2 cache.
     run : int
-        Channels that have to lie side by side, as one vector.
+        Channels that have to be contiguous, as one vector.
     side : int
         Columns of pixels that one element of a row stands for.
     """
@@ -31,7 +41,98 @@ class Tile(NamedTuple):
     run: int = 1
     side: int = 1
 
+    @property
+    def per_thread(self) -> int:
+        """Return how many elements of the (bm, bn) tile each thread has."""
+        return self.bm * self.bn // (WARP * self.warps)
+
     def __str__(self) -> str:
         run = f" run{self.run}" if self.run > 1 else ""
         side = f" x{self.side}" if self.side > 1 else ""
         return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}{run}{side}"
+
+
+class Change(NamedTuple):
+    """A tile that spills registers on an architecture, and what is used there instead.
+
+    Parameters
+    ----------
+    arch : str
+        How the architecture's name begins.
+    numbers : str
+        As the keys of `TileTable.rows`.
+    tile : Tile
+    below : int
+        It spills where vectors are shorter than this many bytes; 32 for always.
+    instead : Tile or None
+        The same tile on more warps; None drops it.
+    """
+
+    arch: str
+    numbers: str
+    tile: Tile
+    below: int = 32
+    instead: Tile | None = None
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """The tiles of a kernel, the best guess for large sizes first.
+
+    Parameters
+    ----------
+    rows : mapping of str to tuple of Tile
+        Each key lists, separated by spaces, what the tiles multiply: "f16", "bf16", or the math of
+        float32: "ieee", "tf32", "tf32x3". "*" is everything else.
+    short : mapping of str to tuple of Tile
+        Replaces `rows` where operands share vectors of less than 8 bytes: a thread holds an address
+        per vector, so that larger tiles spill registers.
+    tallest : int
+        Most rows of a tile where vectors are shorter than 16 bytes.
+    blocks : int
+        Pairs of operand blocks that each pipeline stage keeps in shared memory.
+    changes : tuple of Change
+    """
+
+    rows: Mapping[str, tuple[Tile, ...]]
+    short: Mapping[str, tuple[Tile, ...]] | None = None
+    tallest: int = 2**31
+    blocks: int = 0
+    changes: tuple[Change, ...] = ()
+
+    def of(self, task: Task, width: int = 16) -> tuple[Tile, ...]:
+        """Return the tiles for a task whose operands share vectors of `width` bytes."""
+        return self.fitting(task.numbers, task.arch, width)
+
+    def fitting(self, numbers: str, arch: str, width: int = 16) -> tuple[Tile, ...]:
+        """Return the tiles that an architecture has room for, with the stages that fit."""
+        rows = _of(self.rows, numbers, ())
+        if width < 8:
+            rows = _of(self.short or {}, numbers, rows)
+        if width < 16:
+            rows = tuple(tile for tile in rows if tile.bm <= self.tallest)
+        changed = {
+            change.tile: change.instead
+            for change in self.changes
+            if arch.startswith(change.arch) and width < change.below
+            if numbers in change.numbers.split()
+        }
+        kept = (changed.get(tile, tile) for tile in rows)
+        staged = (self._staged(tile, numbers, arch) for tile in kept if tile is not None)
+        return tuple(tile for tile in staged if tile is not None)
+
+    def _staged(self, tile: Tile, numbers: str, arch: str) -> Tile | None:
+        """Return a tile with no more stages than fit into shared memory, None if none do."""
+        if not self.blocks:
+            return tile
+        stage = (tile.bm + tile.bn) * tile.bk * ITEMSIZE.get(numbers, 4) * self.blocks
+        held = archs.shared(arch) // stage
+        most = held + arch.startswith(archs.IN_REGISTERS)
+        return tile._replace(stages=min(tile.stages, most)) if held else None
+
+
+def _of(
+    rows: Mapping[str, tuple[Tile, ...]], numbers: str, default: tuple[Tile, ...]
+) -> tuple[Tile, ...]:
+    found = (tiles for names, tiles in rows.items() if numbers in names.split() or names == "*")
+    return next(found, default)

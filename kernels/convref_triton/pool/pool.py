@@ -24,10 +24,11 @@ from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.index import pixel, quotient
 from ..conv.gather import strides, unit
-from ..conv.task import UNFUSED, Fusion
-from ..plan.builder import Builder, slots, vector
+from ..plan.builder import slots, vector
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Tile
 from . import whole
 
 SIZES = "M O P Q D H W C end_d end_h end_w lo_d lo_h lo_w"
@@ -367,7 +368,6 @@ def pick(
     tl.store(y + to_y + tile_y, value, inside)
 
 
-OPS = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
 UNROLLED = 27  # taps that are unrolled: of 3x3x3; more would not fit the registers
 
 
@@ -439,8 +439,9 @@ PASSES: dict[tuple[bool, str], tuple[Any, str, str, tuple[str, ...]]] = {
 }
 
 
-def refusal(call: Call) -> str | None:
+def pool_refusal(task: Task) -> str | None:
     """Return why no kernel computes a pool, None if one does."""
+    call = task.builder.call
     shape = form(call)
     if call.problem.n * max(prod(shape.big), prod(shape.small)) >= LIMIT:
         return "2**31 pixels or more"
@@ -459,8 +460,9 @@ def _is_whole(call: Call) -> bool:
     return kernel is pool and not beside and whole.admits(form(call))
 
 
-def tiles(builder: Builder) -> tuple[Tile, ...]:
-    """Return the rows of the table for a call, the one to take first."""
+def pool_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles for a call, the best guess first."""
+    builder = task.builder
     _, read, _, results = _row(builder.call)
     source = builder.tensors[read]
     if _is_whole(builder.call):
@@ -468,9 +470,9 @@ def tiles(builder: Builder) -> tuple[Tile, ...]:
     return images.tiles(images.lying(builder, results[0], source))
 
 
-def add(builder: Builder, tile: Tile, fusion: Fusion = UNFUSED) -> None:
-    """Add what computes a call: one launch."""
-    call = builder.call
+def add_pool(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a call."""
+    builder, call = task.builder, task.builder.call
     kernel, read, beside, results = _row(call)
     source = builder.tensors[read]
     made = [images.result(builder, role, source) for role in results]
@@ -481,10 +483,10 @@ def add(builder: Builder, tile: Tile, fusion: Fusion = UNFUSED) -> None:
         builder.steps.append(whole.launch(source, made, shape, "max" in call.op, tile))
         return
     second = builder.tensors[beside] if beside else None
-    builder.steps.append(launch(kernel, call, shape, (source, second), made, tile))
+    builder.steps.append(pool_launch(kernel, call, shape, (source, second), made, tile))
 
 
-def launch(
+def pool_launch(
     kernel: Any,
     call: Call,
     shape: Form,
@@ -563,3 +565,14 @@ def _reach(shape: Form) -> Three:
         (taps - 1) * dilation // stride + 1
         for taps, dilation, stride in zip(shape.size, shape.dilation, shape.stride)
     )
+
+
+SPEC = KernelSpec(
+    "pool",
+    serves=("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool"),
+    refusal=pool_refusal,
+    tiles=pool_tiles,
+    add=add_pool,
+    kernels=(pool, spread, pick, whole.whole),
+    whole_call=True,
+)

@@ -18,9 +18,10 @@ from ..common import images
 from ..common.geometry import LIMIT, Tensor, merge
 from ..common.index import pixel
 from ..conv.gather import strides, unit
+from ..plan.archs import SMS
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch
-from ..plan.table import SMS, Tile
+from ..plan.tile import Tile
 
 if TYPE_CHECKING:
     from .pool import Form

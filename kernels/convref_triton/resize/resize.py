@@ -25,11 +25,11 @@ from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.index import quotient
 from ..conv.gather import strides, unit
-from ..conv.task import UNFUSED, Fusion
-from ..plan import table
-from ..plan.builder import Builder, slot, vector
+from ..plan.builder import slot, vector
 from ..plan.launch import Launch
-from ..plan.table import Tile
+from ..plan.spec import KernelSpec
+from ..plan.task import Task
+from ..plan.tile import WARP, Tile
 from ..pool.pool import UNROLLED, lanes, offsets
 
 SIZES = "M O P Q D H W C"
@@ -177,7 +177,7 @@ def resize_back(
     tl.store(to, acc.to(y.dtype.element_ty), real[:, None] & known)
 
 
-OPS = ("resize",)
+MOST_READ = 64  # values that a thread loads before it uses them
 EXACT = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 SCALED = ("half_pixel", "asymmetric")
 
@@ -244,9 +244,9 @@ def readers(axis: ResizeAxis, how: str, shift: float) -> tuple[float, int, int]:
     return float(ratio), before, int((end - about)[read].max()) + slack + before
 
 
-def refusal(call: Call) -> str | None:
+def resize_refusal(task: Task) -> str | None:
     """Return why no kernel computes a resize, None if one does."""
-    problem = call.problem
+    problem = task.builder.call.problem
     assert isinstance(problem, ResizeProblem)
     if problem.mode not in ("nearest", "linear"):
         return f"no kernel for mode={problem.mode}: there are some for nearest, linear"
@@ -270,21 +270,23 @@ def _roles(call: Call) -> tuple[str, str]:
     return call.roles[0], call.wanted[0]
 
 
-def tiles(builder: Builder) -> tuple[Tile, ...]:
-    """Return the rows of the table for a call, the one to take first."""
+def resize_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles for a call, the best guess first."""
+    builder = task.builder
     call, (read, made) = builder.call, _roles(builder.call)
     rows = images.tiles(images.lying(builder, made, builder.tensors[read]))
     taps = prod(unrolled(images.three(count for _, _, count in gathered(call))))
-    return tuple(t for t in rows if taps * t.bm * t.bn <= table.MOST_READ * t.warps * 32) or rows
+    return tuple(t for t in rows if taps * t.bm * t.bn <= MOST_READ * t.warps * WARP) or rows
 
 
-def add(builder: Builder, tile: Tile, fusion: Fusion = UNFUSED) -> None:
-    """Add what computes a call: one launch."""
+def add_resize(task: Task, tile: Tile) -> None:
+    """Add the launch that computes a call."""
+    builder = task.builder
     read, role = _roles(builder.call)
     source = builder.tensors[read]
     made = images.result(builder, role, source)
     if prod(made.shape):
-        builder.steps.append(launch(builder.call, source, made, tile))
+        builder.steps.append(resize_launch(builder.call, source, made, tile))
 
 
 def gathered(call: Call) -> list[tuple[float, int, int]]:
@@ -303,7 +305,7 @@ def unrolled(reach: Three) -> Three:
     return reach if prod(reach) <= UNROLLED else (0, 0, 0)
 
 
-def launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
+def resize_launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
     """Return the launch that samples an image, or gives back to it what was sampled."""
     problem = call.problem
     assert isinstance(problem, ResizeProblem)
@@ -337,3 +339,14 @@ def launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
         tile.warps,
         tile.stages,
     )
+
+
+SPEC = KernelSpec(
+    "resize",
+    serves=("resize",),
+    refusal=resize_refusal,
+    tiles=resize_tiles,
+    add=add_resize,
+    kernels=(resize, resize_back),
+    whole_call=True,
+)

@@ -12,10 +12,11 @@ from convref_bench import cli as bench
 from convref_bench import records
 from convref_bench.gpu import fit, tuner
 from convref_triton.common.geometry import geometry, operands
-from convref_triton.conv.task import Task
-from convref_triton.plan import cost, rank
+from convref_triton.plan import cost
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import choices
+from convref_triton.plan.kernels import BY_NAME
+from convref_triton.plan.task import Task
 
 NHWC = "dt=bf16:mem=nhwc:dev=cuda"
 LINES = (
@@ -26,7 +27,7 @@ LINES = (
     f"conv.fprop:n1c512k512_i64x64_f3x3_p1:bias=0:{NHWC}",
     f"conv.wgrad:n32c512k512_i14x14_f3x3_s2_p1:{NHWC}",
 )
-REACHED = {name: 0.3 + 0.04 * i for i, name in enumerate(sorted(cost.REACHED))}
+REACHED = {name: 0.3 + 0.04 * i for i, name in enumerate(sorted(BY_NAME))}
 REACHED |= {"gluon_halo": 0.14, "gluon_halo_wgrad": 0.14}  # what was thought to be fastest is not
 TRUE = cost.Rates(l2=28.0, fill=3000.0, mhz=1700.0, memory=2.5e6, reached=REACHED)
 
@@ -39,7 +40,7 @@ def matrix(noise):
         call = parse(line).call
         task = Task(Builder(call, operands(call)), geometry(call.conv), *call.wanted)
         for index, choice in enumerate(choices(task)):
-            us = rank.expected_us(choice.kernel, task, choice.tile, TRUE)
+            us = BY_NAME[choice.kernel].us(task, choice.tile, TRUE)
             ms = us / 1e3 * drawn.uniform(1 - noise, 1 + noise)
             row = {"what": "tuned", "line": line, "arm": f"triton@{index}", "median_ms": ms}
             rows.append(row | {"configuration": tuner.describe(choice), "mhz": 1700.0})

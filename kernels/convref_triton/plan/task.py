@@ -10,9 +10,9 @@ from typing import NamedTuple
 from convref.ops import BASE_ROLE, ConvProblem
 
 from ..common.geometry import ITEMSIZE, Four, Geometry, Tensor
-from ..plan import table
-from ..plan.builder import Builder, channels_last, is_channels_last, vector
-from ..plan.launch import Copy
+from . import archs
+from .builder import Builder, channels_last, is_channels_last, vector
+from .launch import Copy
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]
 
@@ -35,7 +35,6 @@ class Fusion(NamedTuple):
 
 
 UNFUSED = Fusion()
-ARCH = "sm_90"  # what a plan is for unless somebody says otherwise
 
 
 class Epilogue(NamedTuple):
@@ -75,26 +74,29 @@ class Task:
     """
 
     builder: Builder
-    geometry: Geometry
+    geometry: Geometry  # None of an op without windows
     role: str
     fusion: Fusion = UNFUSED
-    arch: str = ARCH
+    arch: str = archs.DEFAULT
     sms: int = 0
 
     @property
     def programs(self) -> int:
         """Return how many programs run at a time that keep a multiprocessor each."""
-        return self.sms or table.SMS
+        return self.sms or archs.SMS
 
     @property
     def kind(self) -> str:
-        """Return what is computed: a key of `convref_triton.plan.choose.KERNELS`.
+        """Return what is computed: what a `KernelSpec` serves.
 
-        "gather", "scatter", "correlate" (dw) and "total" (db) of convolutions, "unfold", "fold".
+        "gather", "scatter", "correlate" (dw) and "total" (db) of convolutions, else the op, or its
+        adjoint of "unfold" and "fold".
         """
         base, problem = BASE_ROLE[self.role], self.builder.call.problem
-        if not isinstance(problem, ConvProblem):
+        if self.builder.call.op in ("unfold", "fold"):
             return "unfold" if base == "cols" else "fold"
+        if not isinstance(problem, ConvProblem):
+            return self.builder.call.op
         transposed = problem.transposed
         if base in "xy":
             return "scatter" if (base == "y") == transposed else "gather"
@@ -109,6 +111,11 @@ class Task:
     def math(self) -> str:
         """Return what may be done to float32 products."""
         return self.builder.call.math
+
+    @property
+    def numbers(self) -> str:
+        """Return what is multiplied: a 16-bit dtype, or the math of float32."""
+        return self.math if self.dtype == "f32" else self.dtype
 
     @cached_property
     def pairs(self) -> Pairs:

@@ -1,0 +1,51 @@
+"""All kernels, each by the row at the end of its file."""
+
+from __future__ import annotations
+
+from ..conv import (
+    bgrad,
+    depthwise,
+    direct,
+    direct_wgrad,
+    dual,
+    flat,
+    gather,
+    im2col,
+    split,
+    tma,
+    unfold,
+    wgrad,
+)
+from ..hopper import race
+from ..norm import norm
+from ..pool import pool
+from ..resize import resize
+from .spec import KernelSpec
+
+# In order of preference; the last of those that serve a kind refuses nothing.
+KERNELS: tuple[KernelSpec, ...] = (
+    depthwise.SPEC,
+    direct.SPEC,
+    flat.SPEC,
+    dual.SPEC,
+    split.SPEC,
+    tma.SPEC,
+    gather.SPEC,
+    direct_wgrad.SPEC,
+    wgrad.SPEC,
+    bgrad.SPEC,
+    unfold.SPEC,
+    pool.SPEC,
+    norm.SPEC,
+    resize.SPEC,
+    *race.KERNELS,
+    im2col.SPEC,
+)
+BY_NAME = {spec.name: spec for spec in KERNELS}
+
+
+def serving(kind: str, *, measured_only: bool = False) -> tuple[KernelSpec, ...]:
+    """Return the kernels of a kind of task: those to choose from, or those to be measured first."""
+    return tuple(
+        spec for spec in KERNELS if kind in spec.serves and spec.measured_only == measured_only
+    )

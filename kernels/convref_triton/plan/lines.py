@@ -1,0 +1,62 @@
+"""Lines that represent the classes of binaries which a kernel has, for static tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+Sizes = Mapping[str, str]
+
+# By how sizes divide: by 16, by 8 only, by nothing, all equal to 1, and offsets beyond 32 bits.
+SIZES = {
+    "by_16": "n8c128k128_i28x28",
+    "by_8": "n8c72k104_i28x28",
+    "odd": "n3c67k35_i29x13",
+    "ones": "n1c1k1_i1x1",
+    "wide": "n2c128k128_i6000x6000",
+}
+GROUPED = {"by_16": "n8c128k128g128_i28x28", "by_8": "n8c72k72g72_i28x28"}
+FOURS = {"by_16": "n8c128k128g32_i28x28", "by_8": "n8c72k72g18_i28x28"}
+KINDS: Mapping[str, Sizes] = {"": SIZES, "depthwise ": GROUPED, "grouped ": FOURS}
+DEEP = {  # few results, each a long sum, which is cut into parts
+    "by_16": "n1c2048k128_i7x7",
+    "by_8": "n1c2040k104_i7x7",
+    "odd": "n1c2047k35_i7x7",
+    "wide": "n1c262144k1024_i7x7",
+}
+COLUMNS = {size: text.replace("k128", "").replace("k104", "") for size, text in SIZES.items()}
+COLUMNS |= {"odd": "n3c67_i29x13", "ones": "n1c1_i1x1"}
+FAR = SIZES | {"wide": "n1c32768k32776_i8x8"}  # where offsets into the filter take 64 bits
+
+
+class Line(NamedTuple):
+    """A line without its sizes.
+
+    Parameters
+    ----------
+    text : str
+        With "{}" where sizes belong.
+    sizes : mapping of str to Sizes
+        By the groups that they have, which precede the line's name.
+    """
+
+    text: str
+    sizes: Mapping[str, Sizes] = KINDS
+
+
+FPROP = {
+    "fprop": Line("conv.fprop:{}_f3x3_p1"),
+    "fprop_1x1": Line("conv.fprop:{}_f1x1"),
+    "jvp": Line("conv.jvp:{}_f3x3_p1"),
+}
+SPLIT = {"fprop_deep": Line("conv.fprop:{}_f3x3_p1", {"": DEEP})}
+DGRAD = {
+    "dgrad": Line("conv.dgrad:{}_f3x3_p1"),
+    "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1"),
+}
+WGRAD = {"wgrad": Line("conv.wgrad:{}_f3x3_p1")}
+BGRAD = {"bgrad": Line("conv.bgrad:{}_f1x1")}
+UNFOLD = {
+    "unfold": Line("unfold.fprop:{}_f3x3_p1", {"": COLUMNS}),
+    "fold": Line("fold.fprop:{}_f3x3_s2_p1", {"": COLUMNS}),
+}

@@ -1,0 +1,127 @@
+"""A kernel as the rest of the package sees it: one `KernelSpec`, at the end of the kernel's file.
+
+`plan.kernels` lists all of them. What chooses, estimates, compiles and tests kernels reads only
+these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from . import cost
+from .cost import ESTIMATED, Rates, Work
+from .lines import Line
+from .task import Task
+from .tile import Tile
+
+
+class Expectation(NamedTuple):
+    """What the compiler has to make of a kernel; `compile.expected` checks it.
+
+    Parameters
+    ----------
+    mma : bool
+        Whether products are the architecture's best matrix instruction: wgmma, mma.sync, mfma.
+    operands : str
+        Where these read both operands on sm_90: "shared" or "registers".
+    load_bytes : int
+        Bytes that a thread loads at a time, where operands share vectors of 16 bytes.
+    pipelined : bool
+        Whether a product is in flight while the next operands are awaited.
+    spills : int
+        Most accesses to local memory.
+    loop : int
+        Most instructions of the steady-state loop on sm_90; 0 for no limit.
+    weaker : mapping of str to str
+        Why a configuration falls short, by its text or its beginning ("" for all of them).
+    """
+
+    mma: bool = False
+    operands: str = "shared"
+    load_bytes: int = 16
+    pipelined: bool = True
+    spills: int = 0
+    loop: int = 0
+    weaker: Mapping[str, str] = MappingProxyType({})
+
+
+NOTHING = Expectation()
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpec:
+    """One kernel.
+
+    Parameters
+    ----------
+    name : str
+        As choices, measured rows and `explain` have it.
+    serves : tuple of str
+        The `Task.kind`s that it computes.
+    refusal : callable
+        Returns why it does not compute a task, None if it does.
+    tiles : callable
+        Returns the configurations that serve a task.
+    add : callable
+        Adds to a task's builder what computes the task on a tile.
+    kernels : tuple of JITFunction
+        The device kernels; measured rows hold for their source alone.
+    work : callable, optional
+        Returns the `Work` of a task on a tile, for the estimate of time.
+    reached : float
+        Share of the estimate's bound that the kernel reaches.
+    choose : callable, optional
+        Returns the tile to use, of a kernel without `work`; the first by default.
+    whole_call : bool
+        Whether it computes all results of a call at once.
+    measured_only : bool
+        Whether it is chosen only where it was measured to be the fastest.
+    lines : mapping of str to Line
+        What represents it in static tests, by name.
+    expects : Expectation
+    digest : callable, optional
+        Returns what changes with kernels that have no Python source.
+    """
+
+    name: str
+    serves: tuple[str, ...]
+    refusal: Callable[[Task], str | None]
+    tiles: Callable[[Task], tuple[Tile, ...]]
+    add: Callable[[Task, Tile], None]
+    kernels: tuple[Any, ...] = ()
+    work: Callable[[Task, Tile], Work] | None = None
+    reached: float = 1.0
+    choose: Callable[[Task], Tile] | None = None
+    whole_call: bool = False
+    measured_only: bool = False
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    expects: Expectation = NOTHING
+    digest: Callable[[], str] | None = None
+
+    @cached_property
+    def source(self) -> str:
+        """Return twelve digits that change with the source of the kernels or their helpers."""
+        keys = sorted(kernel.cache_key for kernel in self.kernels)
+        keys += [self.digest()] if self.digest else []
+        return sha256("".join(keys).encode()).hexdigest()[:12]
+
+    def work_of(self, task: Task, tile: Tile) -> Work:
+        """Return the work of a task on a tile; the kernel has to have `work`."""
+        assert self.work is not None, self.name
+        return self.work(task, tile)._replace(kernel=self.name, reached=self.reached)
+
+    def us(self, task: Task, tile: Tile, rates: Rates = ESTIMATED) -> float:
+        """Return the microseconds that the kernel is expected to take for a task on a tile."""
+        moved = task.builder.call.bytes_moved()
+        return cost.us(self.work_of(task, tile), moved, task.sms, rates)
+
+    def best(self, task: Task) -> Tile:
+        """Return the tile that is expected to be the fastest, the earlier one at a tie."""
+        if self.work is not None:
+            return min(self.tiles(task), key=lambda tile: self.us(task, tile))
+        return self.choose(task) if self.choose else self.tiles(task)[0]
