@@ -73,8 +73,6 @@ class KernelSpec:
         The device kernels; measured rows hold for their source alone.
     work : callable, optional
         Returns the `Work` of a task on a tile, for the estimate of time.
-    reached : float
-        Share of the estimate's bound that the kernel reaches.
     choose : callable, optional
         Returns the tile to use, of a kernel without `work`; the first by default.
     whole_call : bool
@@ -95,7 +93,6 @@ class KernelSpec:
     add: Callable[[Task, Tile], None]
     kernels: tuple[Any, ...] = ()
     work: Callable[[Task, Tile], Work] | None = None
-    reached: float = 1.0
     choose: Callable[[Task], Tile] | None = None
     whole_call: bool = False
     measured_only: bool = False
@@ -113,7 +110,7 @@ class KernelSpec:
     def work_of(self, task: Task, tile: Tile) -> Work:
         """Return the work of a task on a tile; the kernel has to have `work`."""
         assert self.work is not None, self.name
-        return self.work(task, tile)._replace(kernel=self.name, reached=self.reached)
+        return self.work(task, tile)._replace(kernel=self.name)
 
     def us(self, task: Task, tile: Tile, rates: Rates = ESTIMATED) -> float:
         """Return the microseconds that the kernel is expected to take for a task on a tile."""
