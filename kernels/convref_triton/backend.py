@@ -26,7 +26,7 @@ from .norm import norm
 from .plan import archs
 from .plan.builder import NEW, Builder
 from .plan.choose import Choice, offered, plan, ranked, refusal, tasks
-from .plan.launch import Plan
+from .plan.launch import KernelPlan
 from .plan.measured import AT_MOST, is_fastest
 from .plan.task import UNFUSED, Fusion
 from .run import gpu, interpreted
@@ -111,7 +111,9 @@ class TritonBackend:
         found = gpu.run(made, tensors) if on_card else self.interpret(made, tensors)
         return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
 
-    def interpret(self, made: Plan, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def interpret(
+        self, made: KernelPlan, tensors: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         """Return every buffer of a plan on CPU tensors."""
         return interpreted.run(made, tensors)
 
@@ -194,7 +196,9 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 
 
 @lru_cache(_PLANS)
-def _plan(call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion) -> Plan:
+def _plan(
+    call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion
+) -> KernelPlan:
     known = {tensor.role: tensor for tensor in tensors}
     return plan(call, known, choice, _card(call), fusion, _arch(call), _sms(call))
 

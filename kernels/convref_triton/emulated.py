@@ -1,4 +1,4 @@
-"""A Plan on CPU tensors: its launches by the PTX that a GPU would be given, read by NumPy.
+"""A KernelPlan on CPU tensors: its launches by the PTX that a GPU would be given, read by NumPy.
 
 `convref check convref_triton.emulated:backend` holds what the compiler made to the reference.
 """
@@ -17,14 +17,14 @@ from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
 from .backend import TritonBackend
 from .compile import aot
 from .compile.specialise import specialise
-from .plan.launch import Descriptor, Launch, Plan, Slot
+from .plan.launch import Descriptor, KernelPlan, Launch, Slot
 from .run import gpu, interpreted
 
 PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def run(
-    plan: Plan,
+    plan: KernelPlan,
     operands: Mapping[str, torch.Tensor],
     seed: int = 0,
     late: bool = False,
@@ -34,7 +34,7 @@ def run(
 
     Parameters
     ----------
-    plan : Plan
+    plan : KernelPlan
     operands : mapping of str to torch.Tensor
         By role, on the CPU.
     seed : int
@@ -88,7 +88,9 @@ def execute(
 class Emulated(TritonBackend):
     """The backend `triton`, whose launches run from their PTX, at either moment."""
 
-    def interpret(self, made: Plan, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def interpret(
+        self, made: KernelPlan, tensors: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         """Return every buffer of a plan.
 
         Raises

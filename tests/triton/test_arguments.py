@@ -18,7 +18,7 @@ from convref_triton import emulated
 from convref_triton.compile import aot
 from convref_triton.compile.specialise import specialise
 from convref_triton.interpreter import StrictError, execute
-from convref_triton.plan.launch import Buffer, Descriptor, Launch, Plan, Slot
+from convref_triton.plan.launch import Buffer, Descriptor, KernelPlan, Launch, Slot
 from convref_triton.run import gpu
 
 SIZES = (5, 7)
@@ -44,7 +44,7 @@ def operands():
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("run", [emulated.run, emulated.interpreted.run], ids=["ptx", "strict"])
 def test_results(run, bias):
-    plan = Plan({"y": Buffer(SIZES, (7, 1), "f32")}, (scaled(bias),))
+    plan = KernelPlan({"y": Buffer(SIZES, (7, 1), "f32")}, (scaled(bias),))
     given = operands()
     y = run(plan, given)["y"]
     assert torch.equal(y, 2 * (given["x"] / 2 + (given["b"] if bias else 0)))
@@ -84,7 +84,7 @@ def test_boxes_in_a_tuple():
         "c": Rows(Slot("c", "f32"), 64),
     }
     launch = Launch(aot_kernels.product_of_paired_boxes, (1, 1, 1), arguments, {"T": 64})
-    plan = Plan({"c": Buffer((64, 64), (64, 1), "f32")}, (launch,))
+    plan = KernelPlan({"c": Buffer((64, 64), (64, 1), "f32")}, (launch,))
     a = torch.arange(64 * 64).reshape(64, 64).remainder(7).half()
     given = {"a": a, "b": a.T.contiguous()}
     for run in (emulated.run, emulated.interpreted.run):

@@ -26,7 +26,7 @@ from convref_triton.common.geometry import operands
 from convref_triton.compile import aot
 from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import plan
-from convref_triton.plan.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot
+from convref_triton.plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot
 from convref_triton.run import gpu
 
 SIZES = {"M": 64, "N": 48, "K": 32, "a_row": 32, "b_row": 48, "c_row": 48}
@@ -38,7 +38,7 @@ PRODUCT = Launch(
 )
 MADE = {"c": Buffer((64, 48), (48, 1), "f32")}
 WHOLE = {"c": Buffer((64, 64), (64, 1), "f32")}
-PLAN = Plan(MADE, (PRODUCT,))
+PLAN = KernelPlan(MADE, (PRODUCT,))
 BOXES = Launch(
     aot_kernels.product_of_boxes,
     (1, 1, 1),
@@ -128,7 +128,7 @@ def test_plans_of_a_class_share_a_kernel(device):
     gpu.prepare(PLAN, device)
     device.driver.log()
     other = replace(PRODUCT, arguments={**PRODUCT.arguments, "M": 32})
-    gpu.prepare(Plan(MADE, (other,)), device)
+    gpu.prepare(KernelPlan(MADE, (other,)), device)
     assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
 
 
@@ -141,14 +141,14 @@ def test_a_misaligned_tensor_never_meets_an_aligned_binary(device):
     slot = {"a": Slot("a", "f32", aligned=False)}
     launch = replace(PRODUCT, arguments={**PRODUCT.arguments, **slot})
     for left in (view, a):
-        gpu.prepare(Plan(MADE, (launch,)), device)([left, b])
+        gpu.prepare(KernelPlan(MADE, (launch,)), device)([left, b])
     assert len(launches(device.driver)) == 2
 
 
 def test_nothing_is_compiled_under_capture(device):
     recording = replace(device, capturing=lambda: True)
     with pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\) or a call first"):
-        gpu.prepare(Plan(MADE, (PRODUCT,)), recording)
+        gpu.prepare(KernelPlan(MADE, (PRODUCT,)), recording)
     assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
 
 
@@ -158,7 +158,7 @@ def test_a_plan_of_kernels_that_are_there_is_made_under_capture(device):
     gpu.prepare(PLAN, recording)
     state.append("recording")
     smaller = replace(PRODUCT, arguments={**PRODUCT.arguments, "M": 32})
-    gpu.prepare(Plan(MADE, (smaller,)), recording)(matrices())
+    gpu.prepare(KernelPlan(MADE, (smaller,)), recording)(matrices())
     assert len(launches(device.driver)) == 1
 
 
@@ -192,7 +192,7 @@ def test_copies_and_launches_keep_their_order(device):
     """What is copied before the launch is there; a longer target ends in zeros."""
     made = {"packed": Buffer((64, 40), (40, 1), "f32"), **MADE}
     launch = replace(PRODUCT, arguments={**PRODUCT.arguments, "a": Slot("packed", "f32")})
-    ready = gpu.prepare(Plan(made, (Copy("a", "packed"), launch)), device)
+    ready = gpu.prepare(KernelPlan(made, (Copy("a", "packed"), launch)), device)
     a, b = matrices()
     assert ready.roles == ("a", "b")
     packed, c = ready([a, b])
@@ -202,7 +202,7 @@ def test_copies_and_launches_keep_their_order(device):
 
 
 def test_tensor_maps_are_made_once_for_an_address(device):
-    ready = gpu.prepare(Plan(WHOLE, (BOXES,)), device)
+    ready = gpu.prepare(KernelPlan(WHOLE, (BOXES,)), device)
     a, b = matrices()
     device.driver.log()
     ready([a, b])
@@ -222,7 +222,7 @@ def test_kernels_and_tensor_maps_belong_to_the_device_of_the_operands(device):
     second = replace(device, place=torch.device("cpu", 1))
     driver.call("cuCtxSetCurrent", 0xC0)
     driver.log()
-    gpu.prepare(Plan(WHOLE, (BOXES,)), second)(matrices())
+    gpu.prepare(KernelPlan(WHOLE, (BOXES,)), second)(matrices())
     lines, inside, done = driver.log(), "", []
     for line in lines:
         inside = line.split()[1] if line.startswith("cuCtxSetCurrent") else inside
@@ -237,7 +237,7 @@ def test_scratch_memory_is_a_buffer_of_the_call(device, monkeypatch):
     wants = replace(made, metadata={**made.metadata, "global_scratch_size": 256})
     monkeypatch.setattr(aot, "compile", lambda specialisation, arch: wants)
     monkeypatch.setattr(gpu, "_kernels", {})
-    ready = gpu.prepare(Plan(MADE, (replace(PRODUCT, grid=(2, 3, 1)),)), device)
+    ready = gpu.prepare(KernelPlan(MADE, (replace(PRODUCT, grid=(2, 3, 1)),)), device)
     count = len(gpu.manifest(made).parameters)
     device.driver.log()
     device.driver.layout([8, 8, 8, *[4] * (count - 3), 8, 8])
@@ -251,7 +251,7 @@ def test_a_plan_of_another_size_is_another_plan(device):
     """A plan is known by its identity, which no other may take over while it is kept."""
     for rows in (8, 16, 24):
         made = {"c": Buffer((rows, 48), (48, 1), "f32")}
-        (c,) = gpu.prepare(Plan(made, (PRODUCT,)), device)(matrices())
+        (c,) = gpu.prepare(KernelPlan(made, (PRODUCT,)), device)(matrices())
         assert c.shape == (rows, 48)
 
 
@@ -356,7 +356,7 @@ def test_on_a_gpu_the_sums_are_exact(integers, launch):
         pytest.skip("tensor maps need compute capability 9.0")
     factor = 0.5 if launch is PRODUCT else 1.0
     buffers = WHOLE if launch is BOXES else MADE
-    made = gpu.run(Plan(buffers, (launch,)), integers)["c"][:, :48]
+    made = gpu.run(KernelPlan(buffers, (launch,)), integers)["c"][:, :48]
     expected = factor * (integers["a"].double() @ integers["b"].double())
     assert torch.equal(made.double(), expected)
 
@@ -364,7 +364,7 @@ def test_on_a_gpu_the_sums_are_exact(integers, launch):
 @pytest.mark.gpu
 @needs_gpu
 def test_on_a_gpu_streams_and_graphs(integers):
-    prepared = Plan(MADE, (PRODUCT,))
+    prepared = KernelPlan(MADE, (PRODUCT,))
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -388,7 +388,7 @@ def test_on_a_gpu_an_unseen_plan_is_refused_under_capture(integers):
     with torch.cuda.graph(graph):
         gpu.run(PLAN, integers)  # torch warns of a graph that is empty
         with pytest.raises(UnsupportedError, match=r"needs plan\(\.\.\.\) or a call first"):
-            gpu.run(Plan(MADE, (unseen,)), integers)
+            gpu.run(KernelPlan(MADE, (unseen,)), integers)
 
 
 @pytest.mark.gpu

@@ -21,7 +21,7 @@ import triton
 from convref.backends import Inspected
 
 from ..hopper.carried import assembler
-from ..plan.launch import Launch, Plan
+from ..plan.launch import KernelPlan, Launch
 from . import aot, layouts
 from .aot import Compiled
 from .specialise import specialise
@@ -444,7 +444,7 @@ def _inspect_amd(compiled: Compiled) -> Inspection:
     )
 
 
-def shown(plan: Plan, arch: str) -> list[Inspected]:
+def shown(plan: KernelPlan, arch: str) -> list[Inspected]:
     """Return every launch of a plan, compiled for `arch`, as `convref inspect` shows it."""
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     rows = []

@@ -1,4 +1,4 @@
-"""Builds a Plan: names the tensors, allocates buffers, copies operands into the order wanted."""
+"""Builds a KernelPlan: names tensors, allocates buffers, copies operands into other orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operator import mul
 from convref.case import Call
 
 from ..common.geometry import ITEMSIZE, Tensor
-from .launch import Buffer, Copy, Launch, Plan, Slot
+from .launch import Buffer, Copy, KernelPlan, Launch, Slot
 
 NEW = ".new"  # ends the name of a result whose role an operand has too
 
@@ -93,9 +93,9 @@ class Builder:
         self.buffers[first.role] = Buffer(shape, strides, "f32")
         return first
 
-    def plan(self) -> Plan:
+    def plan(self) -> KernelPlan:
         """Return the finished plan."""
-        return Plan(self.buffers, tuple(self.steps), "; ".join(self.reasons))
+        return KernelPlan(self.buffers, tuple(self.steps), "; ".join(self.reasons))
 
 
 def slot(tensor: Tensor | None) -> Slot | None:

@@ -13,7 +13,7 @@ from ..conv.direct import MOST_CHANNELS
 from . import archs, measured
 from .builder import Builder
 from .kernels import BY_NAME, KERNELS, serving
-from .launch import Plan
+from .launch import KernelPlan
 from .spec import KernelSpec
 from .task import UNFUSED, Fusion, Task
 from .tile import Tile
@@ -55,7 +55,7 @@ def plan(
     fusion: Fusion = UNFUSED,
     arch: str = archs.DEFAULT,
     sms: int = 0,
-) -> Plan:
+) -> KernelPlan:
     """Return what computes `call` on operands of the given memory layouts.
 
     Parameters

@@ -138,7 +138,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class KernelPlan:
     """What computes one kind of call: buffers to allocate, then copies and launches in order.
 
     Parameters

@@ -1,4 +1,4 @@
-"""A Plan on a device: compiled and loaded once, then launched for little host time.
+"""A KernelPlan on a device: compiled and loaded once, then launched for little host time.
 
 What a repeated call costs is an allocation a buffer, an address a tensor and one call of the driver
 a launch; Triton's own launcher, which specialises and formats its arguments each time, is not used.
@@ -33,7 +33,7 @@ from convref_driver import (
 from ..compile import aot
 from ..compile.specialise import Specialisation, specialise
 from ..interpreter import TYPES
-from ..plan.launch import Buffer, Copy, Descriptor, Launch, Plan, Slot, flatten, is_group
+from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
 from . import packed
 from .interpreted import copy
 
@@ -101,12 +101,12 @@ def cuda(index: int) -> Device:
     )
 
 
-def run(plan: Plan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def run(plan: KernelPlan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them, computed on the operands' device.
 
     Parameters
     ----------
-    plan : Plan
+    plan : KernelPlan
     operands : mapping of str to torch.Tensor
         By role, on one CUDA device. Nothing waits for the device.
 
@@ -126,7 +126,7 @@ def run(plan: Plan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
 _ready: dict[tuple[int, Device], Ready] = {}
 
 
-def prepare(plan: Plan, device: Device) -> Ready:
+def prepare(plan: KernelPlan, device: Device) -> Ready:
     """Return `plan` compiled and loaded on a device; the second time from memory."""
     key = (id(plan), device)
     found = _ready.get(key)
@@ -142,13 +142,13 @@ class Ready:
 
     Attributes
     ----------
-    plan : Plan
+    plan : KernelPlan
         Kept, so that no other plan can have its identity.
     roles : tuple of str
         The operands that a call takes, in order.
     """
 
-    def __init__(self, plan: Plan, device: Device) -> None:
+    def __init__(self, plan: KernelPlan, device: Device) -> None:
         self.plan, self._device = plan, device
         self.roles = tuple(dict.fromkeys(n for step in plan.steps for n in _names(step)))
         self.roles = tuple(name for name in self.roles if name not in plan.buffers)
@@ -408,6 +408,6 @@ def _pairs(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _pairs(inner_kind, item)
 
 
-def specialisations(plan: Plan) -> list[Specialisation]:
+def specialisations(plan: KernelPlan) -> list[Specialisation]:
     """Return what `aot.compile_all` compiles for a plan, ahead of any call."""
     return [specialise(step) for step in plan.steps if isinstance(step, Launch)]

@@ -1,4 +1,4 @@
-"""A Plan on CPU tensors: its launches interpreted, strictly, its buffers poisoned."""
+"""A KernelPlan on CPU tensors: its launches interpreted, strictly, its buffers poisoned."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ..interpreter import TYPES, execute
-from ..plan.launch import Buffer, Copy, Plan
+from ..plan.launch import Buffer, Copy, KernelPlan
 
 
 def run(
-    plan: Plan,
+    plan: KernelPlan,
     operands: Mapping[str, torch.Tensor],
     seed: int = 0,
     executor: Callable[..., Any] | None = None,
@@ -21,7 +21,7 @@ def run(
 
     Parameters
     ----------
-    plan : Plan
+    plan : KernelPlan
     operands : mapping of str to torch.Tensor
         By role, on the CPU.
     seed : int
