@@ -62,7 +62,7 @@ COMMANDS = {
     ),
     "suites": Command("suites.suite:main", "list the suites"),
     "cpu": Command(
-        "timing.cpu:run",
+        "timing.oracle_convs:run",
         "time the oracle against torch in float64 on ResNet-50, and what a call costs",
         (
             _option("--out", type=Path, default=RESULTS / "cpu.jsonl"),

@@ -106,11 +106,12 @@ def test_cuda_without_a_card_is_refused(monkeypatch):
 def test_a_run_is_printed_recorded_and_summed_up(monkeypatch, tmp_path, capsys):
     pytest.importorskip("torch")
     from convref_bench.suites import network
+    from convref_bench.timing import cpu
     from convref_bench.timing.measure import Stop
 
     layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
     monkeypatch.setattr(suite, "load", lambda name, ops: layers)
-    quick = network.CpuPlace(Stop(samples=2, noise=9.0, timeout_s=5.0), 0.0)
+    quick = cpu.CpuPlace(Stop(samples=2, noise=9.0, timeout_s=5.0), 0.0)
     monkeypatch.setattr(network, "place_of", lambda device: quick)
     out = tmp_path / "x.jsonl"
     words = ["x", "--pass", "fprop", "--dtype", "fp64,tf32", "--backend", "numpy,torch"]

@@ -9,6 +9,7 @@ from convref.conformance.operands import operands
 from convref_bench import options, records
 from convref_bench.suites import network, suite
 from convref_bench.timing import mojo_speed
+from convref_bench.timing.cpu import CpuPlace
 from convref_bench.timing.measure import Stop
 from convref_mojo.backend import backend
 
@@ -28,7 +29,7 @@ def test_operands_lie_as_the_device_says():
 def test_mojo_is_timed_beside_torch():
     pytest.importorskip("torch")
     layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
-    place = network.CpuPlace(QUICK, 0.0)
+    place = CpuPlace(QUICK, 0.0)
     found = list(network.rows(layers, ["mojo", "torch"], place, keys=["mem=nhwc"]))
     assert [(one["what"], one["arm"]) for one in found] == [
         ("point", "mojo"),
@@ -40,7 +41,7 @@ def test_mojo_is_timed_beside_torch():
 def test_asymmetric_padding_is_timed_too():
     pytest.importorskip("torch")
     call = parse("conv.fprop:n1c2k2_i5x5_f3x3_p1,0:bias=0").call
-    ready = network.CpuPlace(QUICK, 0.0).prepare(call, ["mojo", "torch"])
+    ready = CpuPlace(QUICK, 0.0).prepare(call, ["mojo", "torch"])
     assert set(ready.works) == {"mojo", "torch"}
     assert [len(work()) for work in ready.works.values()] == [1, 1]
 

@@ -1,6 +1,6 @@
-"""The figures of the estimate of time, found in a tuner's times; and what its order loses.
+"""The rates of the estimate of time, fitted to a tuner's times; and what its order loses.
 
-Nothing here needs a card: a matrix that is committed has the lines, the configurations, the times.
+This needs no card: a committed matrix has the lines, the configurations and the times.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
-from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from convref.case import parse
 
 from .. import records
+from ..timing.measure import geometric_mean
 from .tuner import FEW
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ REACHED = np.arange(0.1, 1.3, 0.02)  # above 1 where the other figures are too p
 
 
 class Timed(NamedTuple):
-    """A configuration on a line: what it does, and what it took."""
+    """A configuration on a line: its work, the bytes of the call, and its time."""
 
     line: str
     work: Work
@@ -36,8 +36,15 @@ class Timed(NamedTuple):
     us: float
 
 
+def longest(one: Timed) -> str:
+    """Return the longest term of the estimate of a configuration."""
+    from convref_triton.plan import cost
+
+    return cost.longest(one.work, one.moved)
+
+
 def timed(rows: Iterable[records.Record]) -> list[Timed]:
-    """Return the configurations of a tuner's records of which the estimate knows what they do."""
+    """Return the configurations of a tuner's records whose work the estimate can count."""
     from convref_triton.common.geometry import operands
     from convref_triton.plan.builder import Builder
     from convref_triton.plan.choose import tasks
@@ -61,7 +68,7 @@ def timed(rows: Iterable[records.Record]) -> list[Timed]:
 
 
 def rates_of(rows: Sequence[records.Record]) -> Rates:
-    """Return the estimates with what was measured beside: the clock, and the rate of a copy."""
+    """Return the estimated rates with the measured clock and copy rate in their place."""
     from convref_triton.plan.cost import ESTIMATED
 
     clocks = sorted(row["mhz"] for row in rows if row.get("what") == "tuned" and "mhz" in row)
@@ -71,7 +78,7 @@ def rates_of(rows: Sequence[records.Record]) -> Rates:
 
 
 def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
-    """Return the rates with which the logarithms of times are missed by least, squared."""
+    """Return the rates with the least squared error of the logarithm of time."""
     kernels = sorted({one.work.kernel for one in found})
     of = np.array([kernels.index(one.work.kernel) for one in found])
     best = min(
@@ -88,7 +95,7 @@ def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
 def _missed(
     found: Sequence[Timed], of: np.ndarray, sms: int, rates: Rates
 ) -> tuple[float, Rates, list[float]]:
-    """Return (squared error, rates, share that each kernel reaches) with the best of shares."""
+    """Return (squared error, rates, share that each kernel reaches) for the best shares."""
     from convref_triton.plan.cost import bound_us
 
     bound = np.array([bound_us(one.work, sms, rates) for one in found])
@@ -103,7 +110,7 @@ def _missed(
 
 
 class Loss(NamedTuple):
-    """What an order loses: time of what it takes over the best of all, as geometric means."""
+    """What an order loses: time of its choice over the best time, as geometric means."""
 
     lines: int
     first: float
@@ -112,7 +119,7 @@ class Loss(NamedTuple):
 
 
 def loss(found: Sequence[Timed], sms: int, rates: Rates) -> Loss:
-    """Return what is lost by the first configuration of each line, and by the best of a few."""
+    """Return the loss of the first configuration of each line, and of the best of a few."""
     from convref_triton.plan.cost import us
 
     lines: dict[str, list[tuple[float, float]]] = {}
@@ -120,17 +127,32 @@ def loss(found: Sequence[Timed], sms: int, rates: Rates) -> Loss:
         expected = us(one.work, one.moved, sms, rates)
         lines.setdefault(one.line, []).append((expected, one.us))
     orders = [[took for _, took in sorted(pairs)] for pairs in lines.values() if len(pairs) > 1]
-    first = [log(order[0] / min(order)) for order in orders]
-    few = [log(min(order[:FEW]) / min(order)) for order in orders]
-    mean = [exp(sum(logs) / len(logs)) if logs else 1.0 for logs in (first, few)]
-    return Loss(len(orders), *mean, exp(max(first, default=0.0)))
+    first = [order[0] / min(order) for order in orders]
+    few = [min(order[:FEW]) / min(order) for order in orders]
+    means = [geometric_mean(some) if some else 1.0 for some in (first, few)]
+    return Loss(len(orders), *means, max(first, default=1.0))
+
+
+COLUMNS = ("rates", "lines", "first / best", f"best of {FEW} / best", "worst first")
+
+
+def losses(
+    found: Sequence[Timed], sms: int, rows: Sequence[records.Record]
+) -> tuple[list[list[Any]], Rates]:
+    """Return a table of what the order by estimated and by fitted rates loses, and the latter."""
+    guessed = rates_of(rows)
+    best = fitted(found, sms, guessed)
+    table = []
+    for name, rates in (("as estimated", guessed), ("fitted", best)):
+        one = loss(found, sms, rates)
+        shown = (f"{one.first:.3f}", f"{one.few:.3f}", f"{one.worst:.2f}")
+        table.append([name, one.lines, *shown])
+    return table, best
 
 
 def main(path: Path) -> int:
-    """Print the figures that fit a matrix, and what either order loses; exit status 2 if empty."""
-    from rich.console import Console
-
-    from ..report.tables import table
+    """Print the rates that fit a matrix, and what either order loses; exit status 2 if empty."""
+    from ..report.tables import print_table
 
     rows, _ = records.read(path)
     found = timed(rows)
@@ -138,15 +160,8 @@ def main(path: Path) -> int:
         print(f"{path} has no times of configurations")
         return 2
     sms = next((row["sms"] for row in rows if row.get("what") == "tuning" and "sms" in row), 0)
-    guessed = rates_of(rows)
-    best = fitted(found, sms, guessed)
-    shown = [
-        [name, one.lines, f"{one.first:.3f}", f"{one.few:.3f}", f"{one.worst:.2f}"]
-        for name, rates in (("as estimated", guessed), ("fitted", best))
-        for one in [loss(found, sms, rates)]
-    ]
-    columns = ["order", "lines", "first / best", f"best of {FEW} / best", "worst first"]
-    Console(highlight=False).print(table(f"{path.name}: what an order loses", columns, shown))
+    shown, best = losses(found, sms, rows)
+    print_table(f"{path.name}: what an order loses", COLUMNS, shown)
     reached = {kernel: round(share, 2) for kernel, share in best.reached.items()}
     print(f"Rates(l2={best.l2:g}, fill={best.fill:g}, mhz={best.mhz:g}, memory={best.memory:.4g})")
     print(f"REACHED = {reached}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from math import exp, log
 from pathlib import Path
 
 from .. import records
-from ..timing.measure import Timing, verdict
+from ..timing.measure import Timing, geometric_mean, verdict
 
 
 def pairs(a: Path, b: Path) -> list[tuple[str, str, Timing, Timing]]:
@@ -21,27 +20,22 @@ def _latest(path: Path) -> dict[tuple[str, str], Timing]:
 
 
 def main(a: Path, b: Path) -> int:
-    """Print each pair with its verdict on b; exit status 1 if something became slower."""
-    from rich.console import Console
+    """Print each pair with the verdict on b; exit status 1 if something became slower."""
+    from rich.markup import escape
 
-    from .tables import PLAIN, spread, table
+    from .summary import spread
+    from .tables import STYLES, print_table
 
     found = pairs(a, b)
-    rows, slower, logs = [], 0, []
-    for line, arm, old, new in found:
-        says = verdict(new, old)
-        slower += says == "slower"
-        logs.append(log(old.median_ms / new.median_ms))
-        ratio = f"{old.median_ms / new.median_ms:.3f}"
-        texts = [spread(timing.record()) for timing in (old, new)]
-        rows.append([line, arm, *texts, ratio, f"[{PLAIN[says]}]{says}[/]"])
-    console = Console(highlight=False)
-    console.print(table(f"{a} -> {b}, ms", ["line", "arm", "a", "b", "a / b", ""], _plain(rows)))
-    if logs:
-        console.print(f"geometric mean a / b: {exp(sum(logs) / len(logs)):.3f}, {slower} slower")
+    verdicts = [verdict(new, old) for _, _, old, new in found]
+    ratios = [old.median_ms / new.median_ms for _, _, old, new in found]
+    rows = [
+        [line, arm, *(escape(spread(one.record())) for one in both), f"{ratio:.3f}",
+         f"[{STYLES[word]}]{word}[/]"]
+        for (line, arm, *both), ratio, word in zip(found, ratios, verdicts)
+    ]  # fmt: skip
+    print_table(f"{a} -> {b}, ms", ["line", "arm", "a", "b", "a / b", ""], rows)
+    slower = verdicts.count("slower")
+    if ratios:
+        print(f"geometric mean a / b: {geometric_mean(ratios):.3f}, {slower} slower")
     return int(slower > 0)
-
-
-def _plain(rows: list[list[str]]) -> list[list[str]]:
-    """Return the rows with the brackets of spreads kept from being read as markup."""
-    return [[*row[:2], *(text.replace("[", r"\[") for text in row[2:4]), *row[4:]] for row in rows]

@@ -1,19 +1,20 @@
-"""What was kept of cards, as the part of docs/performance.md that is measured: tables and plots."""
+"""The kept records of cards as the last section of docs/performance.md: tables and plots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from convref.case import parse
 
 from .. import records
+from ..gpu import fit
 from ..records import Record
+from ..timing.measure import geometric_mean
 from ..timing.point import PLAIN
-from ..timing.roofline import Roof
-from . import html_page as report
+from . import plots
+from .summary import kind, latest, means, roof_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
 BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to here -->"
@@ -25,19 +26,11 @@ Lines = list[str]
 
 
 class Card(NamedTuple):
-    """What was kept of a card.
-
-    Parameters
-    ----------
-    name : str
-    rows : list of dict
-    best : list of dict
-        The fastest record of ours for each line, with what it was compared with in that run.
-    """
+    """The kept records of a card."""
 
     name: str
     rows: Rows
-    best: Rows
+    best: Rows  # per line our fastest record, with the reference of the same run
 
     def of(self, what: str) -> Rows:
         """Return the records of a kind."""
@@ -73,12 +66,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Lines:
     return [made[0], "|" + "---|" * len(columns), *made[1:], ""]
 
 
-def mean(rows: Rows) -> float:
-    """Return the geometric mean of ratios, weighted by how often a network has the layer."""
-    weights = [(log(row["ratio"]), row.get("times", 1)) for row in rows]
-    return exp(sum(value * n for value, n in weights) / sum(n for _, n in weights))
-
-
 def _cell(row: Record | None) -> str:
     if row is None:
         return ""
@@ -87,42 +74,40 @@ def _cell(row: Record | None) -> str:
 
 
 def _machine(card: Card) -> Lines:
-    told = card.of("machine")[-1:]
     lines = [
         f"{row['date']}: Python {row['python']}, torch {row['torch']}, cuDNN {row['cudnn']}, "
-        f"Triton {row['triton']}, {row['sms']} multiprocessors." for row in told
-    ]  # fmt: skip
+        f"Triton {row['triton']}, {row['sms']} multiprocessors."
+        for row in card.of("machine")[-1:]
+    ]
     for peaks in card.of("peaks")[-1:]:
         rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in peaks["flops"].items())
         lines.append(f"Peaks, TFLOP/s: {rates}; a copy moves {peaks['bytes_s'] / 1e12:.3g} TB/s.")
     return [*lines, ""] if lines else []
 
 
-def _right(card: Card) -> Lines:
-    rows: list[list[Any]] = []
-    for row in card.of("properties"):
-        bad = len(row["findings"])
-        rows.append(
-            [f"property list, {row['backend']} {row['chunk']}", sum(row["counts"].values()), bad]
-        )
+def _correctness(card: Card) -> Lines:
+    rows: list[list[Any]] = [
+        [f"property list, {row['backend']} {row['chunk']}", sum(row["counts"].values()),
+         len(row["findings"])]
+        for row in card.of("properties")
+    ]  # fmt: skip
     rows += [[row["file"], "", len(row["failed"])] for row in card.of("marked-file")]
-    refused = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
+    wrong = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
     lines = table(["held to the oracle", "checks", "wrong"], rows)
-    told = [f"{len(refused)} timed results were wrong, and are not counted."] if refused else []
-    return [*lines, *told, ""] if lines or told else []
+    note = [f"{len(wrong)} timed results were wrong, and are not counted.", ""] if wrong else []
+    return [*lines, *note]
 
 
 def _networks(card: Card) -> Lines:
-    keys = dict.fromkeys((row["suite"], *report.kind(row["line"])) for row in card.best)
+    groups: dict[tuple[str, str, str], Rows] = {}
+    for row in card.best:
+        groups.setdefault((row["suite"], *kind(row["line"])), []).append(row)
     rows = []
-    for suite, pass_, kind in sorted(keys):
-        mine = [
-            row for row in card.best
-            if (row["suite"], *report.kind(row["line"])) == (suite, pass_, kind)
-        ]  # fmt: skip
-        says = [row["verdict"] for row in mine]
-        counts = [says.count(word) for word in ("faster", "slower", "ambiguous")]
-        rows.append([suite, pass_, kind, f"{mean(mine):.2f}", *counts])
+    for key, some in sorted(groups.items()):
+        mean = geometric_mean((row["ratio"] for row in some), [row.get("times", 1) for row in some])
+        verdicts = [row["verdict"] for row in some]
+        counts = [verdicts.count(word) for word in ("faster", "slower", "ambiguous")]
+        rows.append([*key, f"{mean:.2f}", *counts])
     lines = table(["network", "pass", "type", "mean", "faster", "slower", "open"], rows)
     note = "Time of cuDNN over that of our fastest kernel, in one run; above 1 ours is faster."
     return [note, "", *lines] if lines else []
@@ -133,80 +118,65 @@ def _layers(card: Card) -> Lines:
     for suite in sorted({row["suite"] for row in card.best}):
         layers: dict[tuple[str, str], dict[str, Record]] = {}
         for row in card.best:
-            pass_, kind = report.kind(row["line"])
-            if row["suite"] == suite and kind == "bf16":
+            pass_, dtype = kind(row["line"])
+            if row["suite"] == suite and dtype == "bf16":
                 layers.setdefault((row["layer"], row["times"]), {})[pass_] = row
         rows = [
-            [name, times, *(_cell(passes.get(one)) for one in PASSES), _kernels(passes)]
-            for (name, times), passes in layers.items()
+            [*layer, *(_cell(passes.get(one)) for one in PASSES), _kernels(passes)]
+            for layer, passes in layers.items()
         ]
-        lines = table([f"{suite}, bf16", "times", *PASSES, "our kernels"], rows)
-        found += lines
+        found += table([f"{suite}, bf16", "times", *PASSES, "our kernels"], rows)
     note = "Bold where ours is faster beyond the spread of both, with `?` where neither is."
     return [note, "", *found] if found else []
 
 
 def _kernels(passes: dict[str, Record]) -> str:
-    names = (_name(passes[one]) for one in PASSES if one in passes)
+    names = (_kernel(passes[one]) for one in PASSES if one in passes)
     return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
 
 
-def _name(row: Record) -> str:
-    made = row.get("configuration")
-    return made["kernel"] if isinstance(made, dict) and "kernel" in made else row["arm"]
+def _kernel(row: Record) -> str:
+    found = row.get("configuration")
+    return found["kernel"] if isinstance(found, dict) and "kernel" in found else row["arm"]
 
 
 def _losses(card: Card) -> Lines:
     slower = [row for row in card.best if row["verdict"] == "slower"]
-    lost = sorted(slower, key=lambda row: row["ratio"])[:WORST]
-    names = {
+    launched = {
         (row["line"], row["arm"]): row["kernels"] for row in card.of("kernels") if "kernels" in row
     }
     rows = []
-    for row in lost:
-        theirs = names.get((row["line"], row["against"]), [])
+    for row in sorted(slower, key=lambda row: row["ratio"])[:WORST]:
+        theirs = launched.get((row["line"], row["against"]), [])
         shown = f"`{theirs[0][:60]}`" if theirs else row["against"]
-        tile = row.get("configuration", {}).get("tile", "")
-        size = "x".join(map(str, tile[:3])) if tile else ""
-        rows.append(
-            [f"`{row['line'].partition(':dt=')[0]}`", f"{row['ratio']:.2f}",
-             f"{_name(row)} {size}", shown, *_reason(row, card)]
-        )  # fmt: skip
+        size = "x".join(map(str, row.get("configuration", {}).get("tile", "")[:3]))
+        line = f"`{row['line'].partition(':dt=')[0]}`"
+        ours = f"{_kernel(row)} {size}"
+        rows.append([line, f"{row['ratio']:.2f}", ours, shown, *_reason(row, card)])
     columns = ["line", "ratio", "ours", "theirs", "of the roof", "ours waits for"]
-    lines = table(columns, rows)
     note = (
         f"Where cuDNN was faster, the {WORST} worst of {len(slower)}. What ours waits for is the "
+        "longest term of the estimate of time, not a profile."
     )
-    note += "longest term of the estimate of time, not a profile."
-    return [note, "", *lines] if lines else []
+    return [note, "", *table(columns, rows)] if rows else []
 
 
 def _reason(row: Record, card: Card) -> tuple[str, str]:
-    """Return (share of the roof, what the estimate says a kernel waits for), empty if unknown."""
-    call, roof = parse(row["line"]).call, _roof(card)
+    """Return (share of the roof, longest term of the estimate), empty where unknown."""
+    call, roof = parse(row["line"]).call, roof_of(card.rows)
     share = f"{roof.seconds(call, cold=True) / row['median_ms'] * 1e3:.0%}" if roof else ""
     try:
-        from ..gpu.fit import timed
+        found = fit.timed([row | {"what": "tuned"}])
     except ImportError:
         return share, ""
-    made = timed([row | {"what": "tuned"}])
-    if not made:
-        return share, ""
-    from convref_triton.plan.cost import longest
-
-    return share, longest(made[0].work, made[0].moved)
-
-
-def _roof(card: Card) -> Roof | None:
-    peaks = card.of("peaks")
-    return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
+    return share, fit.longest(found[0]) if found else ""
 
 
 def _fused(card: Card) -> Lines:
-    timed = report.latest([row for row in card.rows if "median_ms" in row])
+    timed = latest([row for row in card.rows if "median_ms" in row])
     rows = [
-        [arm, against, kind, f"{value:.2f}", count]
-        for arm, against, _, kind, value, count in report.means(timed)
+        [arm, against, dtype, f"{value:.2f}", count]
+        for arm, against, _, dtype, value, count in means(timed)
         if "+" in arm
     ]
     return table(["fused", "against", "type", "mean", "lines"], rows)
@@ -231,27 +201,16 @@ def _training(card: Card) -> Lines:
 
 def _estimate(card: Card) -> Lines:
     try:
-        from ..gpu import fit
-
         found = fit.timed(card.of("tuned"))
+        sms = next((row["sms"] for row in card.rows if "sms" in row), 0)
+        return table(fit.COLUMNS, fit.losses(found, sms, card.rows)[0]) if found else []
     except ImportError:
         return []
-    if not found:
-        return []
-    sms = next((row["sms"] for row in card.rows if "sms" in row), 0)
-    rates = fit.rates_of(card.rows)
-    told = {"as estimated": rates, "fitted": fit.fitted(found, sms, rates)}
-    rows = []
-    for name, tried in told.items():
-        lost = fit.loss(found, sms, tried)
-        rows.append([name, lost.lines, f"{lost.first:.3f}", f"{lost.few:.3f}", f"{lost.worst:.2f}"])
-    columns = ["rates", "lines", "first / best", f"best of {fit.FEW} / best", "worst first"]
-    return table(columns, rows)
 
 
-# What is told of a card, in this order; the word stands in the list of what is not measured.
+# The tables of a card in this order; the words stand in the list of what is not measured.
 PARTS: dict[str, Callable[[Card], Lines]] = {
-    "kernels held to the oracle on a card": _right,
+    "kernels held to the oracle on a card": _correctness,
     "our kernels against cuDNN, by network": _networks,
     "by layer": _layers,
     "where cuDNN was faster, and why": _losses,
@@ -263,7 +222,7 @@ PARTS: dict[str, Callable[[Card], Lines]] = {
 
 
 def section(card: Card, figures: Path) -> Lines:
-    """Return what there is of a card; its plots are drawn into `figures`."""
+    """Return the section of a card; its plots are drawn into `figures`."""
     lines = [f"### {card.name}", "", *_machine(card), *_plots(card, figures)]
     missing = []
     for name, part in PARTS.items():
@@ -274,7 +233,7 @@ def section(card: Card, figures: Path) -> Lines:
 
 
 def _plots(card: Card, figures: Path) -> Lines:
-    """Draw each line's fastest kernel of ours beside the reference of that run."""
+    """Draw our fastest kernel of each line beside the reference of that run."""
     theirs = [
         {"line": row["line"], "arm": row["against"], "median_ms": row["ratio"] * row["median_ms"]}
         for row in card.best
@@ -283,22 +242,22 @@ def _plots(card: Card, figures: Path) -> Lines:
     named = [row | {"arm": row["suite"]} for row in card.best]
     slug, lines = card.name.lower().replace(" ", "_"), []
     roofline, ratios = (figures / f"{slug}_{kind}.png" for kind in ("roofline", "ratios"))
-    if report.roofline_plot([*ours, *theirs], _roof(card), roofline):
+    if plots.roofline_plot([*ours, *theirs], roof_of(card.rows), roofline):
         lines += [f"![Rates over intensity on {card.name}](figures/{roofline.name})", ""]
-    if report.ratios_plot([*named, *theirs], ratios):
+    if plots.ratios_plot([*named, *theirs], ratios):
         lines += [f"![cuDNN's time over ours on {card.name}](figures/{ratios.name})", ""]
     return lines
 
 
 def written(cards: Sequence[Card], figures: Path) -> Lines:
-    """Return all that stands between BEGIN and END."""
+    """Return the lines between BEGIN and END."""
     if not cards:
         return table(["what", "number"], [[name, NOTHING] for name in PARTS])
     return [line for card in cards for line in section(card, figures)]
 
 
 def main(folder: Path, page: Path | None = None) -> int:
-    """Write what `folder` has of cards into a page; exit status 2 if it has no place for that."""
+    """Write the cards of `folder` into a page; exit status 2 if BEGIN or END is missing in it."""
     page = page or PAGE
     text = page.read_text("utf-8")
     before, begun, rest = text.partition(BEGIN)

@@ -1,25 +1,24 @@
-"""What a call from PyTorch costs the host beside torch's own.
+"""What a call from PyTorch costs the host beside torch's own call.
 
 Operands are so small that little is left but the way to the kernel, which on the CPU is ATen's for
-both. Rows are the best of many short runs, taken in turns.
+both. A row is the best of many short runs, taken in turns.
 """
 
 from __future__ import annotations
 
 import timeit
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
+
+from .measure import Work
 
 MARK_US = 15.0  # of a convolution without gradient
 OURS, THEIRS = "convref", "torch"
 
-Work = Callable[[], Any]
-
 
 def works(grad: bool) -> dict[str, dict[str, Work]]:
-    """Return the calls to time by name, each by both; with gradient, forward and both ways."""
+    """Return the calls to time by name and side; with gradients, forward and both directions."""
     from convref.integrations.torch import functional
 
     sides = {OURS: functional, THEIRS: torch.nn.functional}
@@ -32,21 +31,20 @@ def works(grad: bool) -> dict[str, dict[str, Work]]:
         "batch_norm": lambda F: F.batch_norm(x, mean, var, b, b),
         "silu": lambda F: F.silu(x),
     }
-    made: dict[str, dict[str, Work]] = {}
+    found: dict[str, dict[str, Work]] = {}
     for name, call in forward.items():
-        kept = "recorded" if grad else "alone"
-        made[f"{name}, {kept}"] = {
-            side: lambda call=call, F=F: call(F) for side, F in sides.items()
-        }
-        if grad:
-            leaves = (x, w, b) if name == "conv2d" else (x,)
-            made[f"{name}, forward and backward"] = {
-                side: lambda call=call, F=F, leaves=leaves: torch.autograd.grad(
-                    call(F).sum(), leaves
-                )
-                for side, F in sides.items()
-            }
-    return made
+        leaves = (x, w, b) if name == "conv2d" else (x,)
+        for side, F in sides.items():
+            run = partial(call, F)
+            found.setdefault(f"{name}, {'recorded' if grad else 'alone'}", {})[side] = run
+            if grad:
+                both = partial(_gradient, run, leaves)
+                found.setdefault(f"{name}, forward and backward", {})[side] = both
+    return found
+
+
+def _gradient(run: Work, leaves: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(run().sum(), leaves)
 
 
 def measured(repeat: int = 300, number: int = 100) -> dict[str, dict[str, float]]:
@@ -65,15 +63,12 @@ def measured(repeat: int = 300, number: int = 100) -> dict[str, dict[str, float]
 
 def main() -> None:
     """Print the table."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
+    from ..report.tables import print_table
 
     torch.set_num_threads(1)
-    table = Table(title=f"us a call; mark: conv2d alone costs {MARK_US:.0f} more", box=SIMPLE)
-    for column in ("call", THEIRS, OURS, "more"):
-        table.add_column(column, justify="left" if column == "call" else "right")
-    for name, best in measured().items():
-        ours, theirs = best[OURS], best[THEIRS]
-        table.add_row(name, f"{theirs:.2f}", f"{ours:.2f}", f"{ours - theirs:.2f}")
-    Console().print(table)
+    rows = [
+        [name, f"{best[THEIRS]:.2f}", f"{best[OURS]:.2f}", f"{best[OURS] - best[THEIRS]:.2f}"]
+        for name, best in measured().items()
+    ]
+    title = f"us a call; mark: conv2d alone costs {MARK_US:.0f} more"
+    print_table(title, ["call", THEIRS, OURS, "more"], rows)

@@ -1,21 +1,21 @@
 """Timing: arms interleaved until the noise is low, and a verdict that may be "ambiguous".
 
-Nothing here knows a device; it calls the one it is given, so a stub can rehearse all of it.
+The device is an argument, so tests pass a stub.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import inf, sqrt
-from statistics import quantiles
+from math import exp, inf, log, sqrt
+from statistics import fmean, quantiles
 from typing import Any, Protocol
 
 Work = Callable[[], Any]
 
 
 class Device(Protocol):
-    """What measures: wall time decides when to stop, `sample` is what is reported."""
+    """A device that times work: `now` decides when to stop, `sample` is what is reported."""
 
     name: str
 
@@ -23,7 +23,7 @@ class Device(Protocol):
         """Return wall time in seconds."""
 
     def settle(self) -> None:
-        """Wait until what the last arm left behind (spinning threads, queues) is quiet."""
+        """Wait until queues are empty and the threads of the last arm sleep."""
 
     def sample(self, work: Work, calls: int, cold: bool) -> float:
         """Return the seconds one of `calls` calls took; cold: caches flushed before each."""
@@ -34,59 +34,28 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Stop:
-    """When an experiment has enough samples.
+    """When an experiment has enough samples."""
 
-    Parameters
-    ----------
-    samples : int
-        At least so many per arm.
-    noise : float
-        Until the quartiles say that the median is known to this fraction.
-    timeout_s : float
-        Or until so much wall time is gone; the unmet criterion is then recorded.
-    turn : int
-        Samples an arm takes before the other has its turn.
-    batch_s : float
-        A hot sample is a batch of calls that lasts about so long.
-    at_most : float
-        Arms that may be dropped are not sampled further where their fastest sample, after two, is
-        above this multiple of the fastest of all.
-    """
-
-    samples: int = 10
-    noise: float = 0.005
-    timeout_s: float = 15.0
-    turn: int = 1
-    batch_s: float = 0.0
-    at_most: float = inf
+    samples: int = 10  # at least, per arm
+    noise: float = 0.005  # relative error of the median, from the quartiles
+    timeout_s: float = 15.0  # wall time after which an unmet criterion is recorded instead
+    turn: int = 1  # samples of an arm before the next arm
+    batch_s: float = 0.0  # a hot sample is a batch of calls of about this duration
+    at_most: float = inf  # drop a droppable arm above this multiple of the fastest sample
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one arm took, in milliseconds per call.
-
-    Parameters
-    ----------
-    low_ms, median_ms, q3_ms : float
-        Fastest sample, median and third quartile; [low, q3] is the interval that is compared.
-    samples, calls : int
-        Samples, and calls in each.
-    noise : float
-        Quartile distance over median and square root of samples.
-    unmet : str
-        The criterion that the time limit cut off; empty if all were met.
-    mhz : float or None
-        Median clock during the samples.
-    """
+    """The time of one arm, in milliseconds per call; verdicts compare [low_ms, q3_ms]."""
 
     low_ms: float
     median_ms: float
     q3_ms: float
     samples: int
-    calls: int
-    noise: float
-    unmet: str = ""
-    mhz: float | None = None
+    calls: int  # in each sample
+    noise: float  # interquartile range over median and square root of samples
+    unmet: str = ""  # the criterion that the time limit cut off
+    mhz: float | None = None  # median clock during the samples
 
     def record(self) -> dict[str, Any]:
         """Return the fields for a JSON line."""
@@ -123,20 +92,8 @@ def measure(
 ) -> dict[str, Timing]:
     """Return a Timing per arm, the arms taking turns in the order A B, B A, A B, ...
 
-    Parameters
-    ----------
-    arms : mapping of str to callable
-        What to time; each is called once before it is timed.
-    device : Device
-    stop : Stop
-    cold : bool
-        One call a sample, caches flushed before it.
-    droppable : collection of str
-        Arms that need not be sampled to the end where they are slow: `Stop.at_most`.
-
-    Returns
-    -------
-    dict of str to Timing
+    A cold sample is one call after a flush of the caches. `droppable` arms are dropped by
+    `Stop.at_most`.
     """
     running = {name: _Arm(work) for name, work in arms.items()}
     start = device.now()
@@ -155,7 +112,7 @@ def measure(
 
 
 def _drop(order: list[_Arm], droppable: list[_Arm], stop: Stop) -> None:
-    """Take the arms out of `order` that are slow beyond doubt, and say so in them."""
+    """Remove the arms from `order` that are above `stop.at_most` after two samples."""
     least = min(min(arm.seconds) for arm in order)
     for arm in droppable:
         behind = min(arm.seconds) / least if least else 1.0
@@ -180,7 +137,7 @@ def _turn(arm: _Arm, device: Device, stop: Stop, cold: bool) -> None:
         arm.mhz.append(mhz)
 
 
-def _unmet(arms: Any, stop: Stop) -> str:
+def _unmet(arms: list[_Arm], stop: Stop) -> str:
     fewest = min(len(arm.seconds) for arm in arms)
     if fewest < stop.samples:
         return f"{fewest} samples, {stop.samples} wanted"
@@ -201,13 +158,20 @@ def _timing(arm: _Arm, stop: Stop, late: str) -> Timing:
     return Timing(*ms, len(seconds), arm.calls, noise, unmet, mhz)
 
 
+def geometric_mean(values: Iterable[float], weights: Iterable[float] | None = None) -> float:
+    """Return the geometric mean, by default with equal weights.
+
+    >>> round(geometric_mean([1.0, 8.0], [1, 2]), 6)
+    4.0
+    """
+    return exp(fmean(map(log, values), weights))
+
+
 def verdict(ours: Timing, theirs: Timing) -> str:
     """Return "faster", "slower" or "ambiguous" for `ours`, by the intervals [low, q3].
 
-    Where both clocks are known, the same must hold in cycles; else the clock made the difference.
+    Where both clocks are known, the same must hold in cycles.
 
-    Examples
-    --------
     >>> fast, slow = Timing(1.0, 1.1, 1.2, 10, 1, 0.0), Timing(1.3, 1.4, 1.5, 10, 1, 0.0)
     >>> verdict(fast, slow), verdict(slow, fast), verdict(fast, fast)
     ('faster', 'slower', 'ambiguous')

@@ -1,15 +1,14 @@
 """The Mojo kernels against torch on the CPU, layer by layer: MKL in float64, else oneDNN.
 
 Batch 1, channels last. Results are judged, then both take turns; a ratio is torch's fastest time
-over ours. With one thread that is time which the thread had of its processor, since neighbours take
-none of it; with more it is wall time, and only a quiet machine gives it a meaning.
+over ours. With one thread it is the CPU time of the thread, which other processes do not disturb;
+with more it is wall time, which needs a quiet machine.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from math import exp, log
 from pathlib import Path
 
 from convref import dispatch
@@ -19,8 +18,8 @@ from convref.errors import ConvrefError, message
 from .. import options, records
 from ..records import Record
 from ..suites import network, suite
-from .cpu import SPIN_S, Cpu, machine, threads
-from .measure import Stop, Work
+from .cpu import SPIN_S, Cpu, CpuPlace, machine, threads
+from .measure import Stop, Work, geometric_mean
 
 ARMS = ("mojo", "torch")
 RUNS = (
@@ -32,7 +31,7 @@ STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
 
 
 class OneThread(Cpu):
-    """The processor, by the time that this thread has of it."""
+    """The processor, timed by the CPU time of this thread."""
 
     def sample(self, work: Work, calls: int, cold: bool) -> float:
         """Return the seconds one of `calls` calls took."""
@@ -43,15 +42,15 @@ class OneThread(Cpu):
         return (time.thread_time() - start) / calls
 
 
-def place(count: int, stop: Stop = STOP) -> network.CpuPlace:
+def place(count: int, stop: Stop = STOP) -> CpuPlace:
     """Return where `count` threads are timed."""
-    found = network.CpuPlace(stop, 0.0 if count == 1 else SPIN_S)
+    found = CpuPlace(stop, 0.0 if count == 1 else SPIN_S)
     if count == 1:
         found.device = OneThread(0.0)
     return found
 
 
-def layers(name: str, dtype: str, where: network.CpuPlace) -> Iterator[tuple[str, list[Record]]]:
+def layers(name: str, dtype: str, where: CpuPlace) -> Iterator[tuple[str, list[Record]]]:
     """Yield each layer of a suite with the records of its passes and arms."""
     keys = [options.keys(dtype, "cpu-nhwc")]
     for layer in suite.load(name):
@@ -88,10 +87,10 @@ def means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     >>> means([("conv.dgrad:n1c1k1_i3_f1", 2.0), ("conv.dgrad:n1c1k1_i4_f1", 8.0)])
     {'dgrad': 4.0}
     """
-    logs: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for line, value in values:
-        logs.setdefault(line.partition(":")[0].partition(".")[2], []).append(log(value))
-    return {pass_: round(exp(sum(found) / len(found)), 6) for pass_, found in logs.items()}
+        found.setdefault(line.partition(":")[0].partition(".")[2], []).append(value)
+    return {pass_: round(geometric_mean(some), 6) for pass_, some in found.items()}
 
 
 def product_rate(dtype: str, device: Cpu) -> float:

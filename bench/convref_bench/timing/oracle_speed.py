@@ -1,15 +1,14 @@
 """The oracle against torch in float64, op by op, on images of ResNet-50, YOLO11n and a U-Net.
 
 NumPy computes these formulas in one thread; torch has an arm with one and an arm with two. Torch's
-backward begins where its forward pass has left off, with everything that it kept; the oracle has
-what the call's signature names, and finds the rest again. A third arm of torch does so too.
+backward uses what its forward pass has saved; the oracle has only the operands of the call and
+computes the rest again. A third arm of torch does so too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from math import exp, log
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from convref.ops import GROUPS
 
 from ..records import Record
 from .cpu import Cpu
-from .measure import Stop, Work, measure
+from .measure import Stop, Work, geometric_mean, measure
 
 STOP = Stop(samples=8, noise=0.05, timeout_s=1.0, turn=2)
 IMAGES = (  # of ResNet-50, YOLO11n and the U-Net of Stable Diffusion, early and late ones
@@ -60,8 +59,8 @@ ROWS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-# Ops whose backward begins with a function of x that torch's forward pass has kept.
-FINDING_AGAIN = (*GROUPS["activation"], "lp_pool")
+# Ops whose backward needs a function of x that torch's forward pass has saved.
+RECOMPUTED = (*GROUPS["activation"], "lp_pool")
 
 
 def forward(call: Call) -> Callable[..., Tensor]:
@@ -106,17 +105,14 @@ def by_torch(op: str, shape: str) -> tuple[Call, tuple[Any, ...], dict[str, Work
         tensor.requires_grad_()
     y = run(*differentiated, *tensors[3:])
     dy = to_torch(operands(Case(_backward(op, shape), fill="normal"))[0]).reshape(y.shape)
-    return (
-        call,
-        given,
-        {
-            "fprop": lambda: run(*tensors),
-            "backward": lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True),
-            "again": lambda: torch.autograd.grad(
-                run(*differentiated, *tensors[3:]).reshape(dy.shape), wanted, dy
-            ),
-        },
-    )
+    works: dict[str, Work] = {
+        "fprop": lambda: run(*tensors),
+        "backward": lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True),
+        "again": lambda: torch.autograd.grad(
+            run(*differentiated, *tensors[3:]).reshape(dy.shape), wanted, dy
+        ),
+    }
+    return call, given, works
 
 
 def _backward(op: str, shape: str) -> Call:
@@ -136,7 +132,7 @@ def point(op: str, shape: str) -> Iterator[Record]:
     }
     for pass_, work in ours.items():
         arms = {"oracle": work, "torch": _with(1, theirs[pass_]), "torch2": _with(2, theirs[pass_])}
-        if pass_ == "backward" and op in FINDING_AGAIN:
+        if pass_ == "backward" and op in RECOMPUTED:
             arms["again"] = _with(1, theirs["again"])
         found = measure(arms, Cpu(0.0), STOP)
         times = {f"{arm}_ms": timing.low_ms for arm, timing in found.items()}
@@ -167,7 +163,7 @@ def mean(rows: Sequence[Record], arm: str) -> float:
     >>> mean([{"oracle_ms": 1.0, "torch_ms": 2.0}, {"oracle_ms": 8.0, "torch_ms": 1.0}], "torch")
     2.0
     """
-    return round(exp(sum(log(row["oracle_ms"] / row[f"{arm}_ms"]) for row in rows) / len(rows)), 6)
+    return round(geometric_mean(row["oracle_ms"] / row[f"{arm}_ms"] for row in rows), 6)
 
 
 def main(ops: Sequence[str]) -> int:

@@ -14,31 +14,24 @@ from ..records import Record
 from .measure import Device, Stop, Timing, Work, measure, verdict
 from .roofline import Roof, RoofError
 
-TOGETHER = 4  # arms for which a place's limit of time is meant; more get more
+ARMS_PER_LIMIT = 4  # a place's limit of time is meant for so many arms; more get more
+# Arms that others are compared with: "NAME", and "NAME+EPILOGUE" for fused arms.
+PLAIN = ("torch", "torch.nchw", "torch.nhwc")
+FUSED = ("cudnn", "compile")
 
 
 @dataclass
 class Prepared:
-    """What can be timed, and what became of the rest.
+    """Arms that can be timed, and why the others cannot, each by the name of the arm."""
 
-    Parameters
-    ----------
-    works : dict of str to callable
-        By arm; its result was judged.
-    facts : dict of str to dict
-        By arm, what its record says beside the times.
-    absent, refused : dict of str to str
-        By arm, why it cannot do this call, and what was wrong with its result.
-    """
-
-    works: dict[str, Work] = field(default_factory=dict)
-    facts: dict[str, Record] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    works: dict[str, Work] = field(default_factory=dict)  # its result was judged
+    facts: dict[str, Record] = field(default_factory=dict)  # more fields of its record
+    absent: dict[str, str] = field(default_factory=dict)  # why it cannot do the call
+    refused: dict[str, str] = field(default_factory=dict)  # what was wrong with its result
 
 
 class Place(Protocol):
-    """Where arms are timed: a processor, how operands get there, and how results are judged."""
+    """Where arms are timed: a processor, its operands, and the judge of results."""
 
     device: Device
     stop: Stop
@@ -49,7 +42,7 @@ class Place(Protocol):
         """Return the arms of `names` ready to be timed on one set of operands."""
 
     def more(self, name: str) -> Record:
-        """Return what is measured beside the main time of an arm that was prepared last."""
+        """Return other measurements of an arm that was prepared last."""
 
 
 def point(
@@ -61,16 +54,7 @@ def point(
 ) -> Iterator[Record]:
     """Yield a record per arm: "point", "absent" or "refused".
 
-    Parameters
-    ----------
-    place : Place
-    call : Call
-    names : sequence of str
-        Arms.
-    roof : Roof, optional
-        A time above it is refused.
-    droppable : collection of str, optional
-        Arms that the place's `stop` may drop.
+    A time above `roof` is refused; `droppable` arms may be dropped by the place's `stop`.
     """
     ready = place.prepare(call, names)
     for what, reasons in (("absent", ready.absent), ("refused", ready.refused)):
@@ -78,7 +62,7 @@ def point(
             yield {"what": what, "line": str(call), "arm": name, "why": why[:300]}
     if not ready.works:
         return
-    many = max(1.0, len(ready.works) / TOGETHER)
+    many = max(1.0, len(ready.works) / ARMS_PER_LIMIT)
     stop = replace(place.stop, timeout_s=many * place.stop.timeout_s)
     found = measure(ready.works, place.device, stop, cold=place.cold, droppable=droppable)
     for name, timing in found.items():
@@ -97,10 +81,10 @@ def point(
 
 
 def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
-    """Return the backend that an arm names, and options of its `run`.
+    """Return the backend of an arm, and options of its `run`.
 
     "triton@3" is triton with the fourth configuration that it offers for the call, and "auto" the
-    backend that `convref` itself takes for torch tensors.
+    backend that `convref` chooses for torch tensors.
 
     Raises
     ------
@@ -120,19 +104,14 @@ def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
 
 
 def layout_of(call: Call) -> str:
-    """Return "nhwc" or "nchw": how the operands of a line lie."""
+    """Return "nhwc" or "nchw": the memory layout of the operands of a call."""
     return "nhwc" if any(spec.order for spec in call.specs) else "nchw"
-
-
-# An arm "NAME+EPILOGUE" is fused; what eager operations do one by one is a reference of nobody.
-PLAIN = ("torch", "torch.nchw", "torch.nhwc")
-FUSED = ("cudnn", "compile")
 
 
 def against(name: str, found: Mapping[str, Timing]) -> str | None:
     """Return the arm that `name` is compared with: the fastest reference of its own kind.
 
-    Where no arm is a reference, the last one that fuses nothing is.
+    If there is none, it is the last arm that fuses nothing. Eager operations are no reference.
 
     >>> quick, slow = (Timing(t, t, t, 9, 1, 0.0) for t in (1.0, 2.0))
     >>> found = {"triton": quick, "torch": slow, "torch.nchw": quick, "eager+relu": slow}
@@ -140,13 +119,10 @@ def against(name: str, found: Mapping[str, Timing]) -> str | None:
     ('torch.nchw', None, None)
     """
     _, plus, epilogue = name.partition("+")
-    there = [one for one in found if one in _references(epilogue)]
+    references = [f"{one}+{epilogue}" for one in FUSED] if plus else PLAIN
+    there = [one for one in found if one in references]
     if not plus and not there:
         there = [one for one in found if "+" not in one][-1:]
     if name in there or not there:
         return None
     return min(there, key=lambda one: found[one].median_ms)
-
-
-def _references(epilogue: str) -> tuple[str, ...]:
-    return tuple(f"{one}+{epilogue}" for one in FUSED) if epilogue else PLAIN

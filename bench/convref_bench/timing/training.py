@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .. import records
+from .. import options, records
 from .measure import Device, Stop, measure
 
 NETWORK = Path(__file__).resolve().parents[3] / "docs" / "examples" / "yolo11n.py"
@@ -71,7 +71,7 @@ class Training:
 
 
 def refused(model: torch.nn.Module, arm: str, setting: Setting) -> str:
-    """Return what the judge has against a step of an arm, an empty text if nothing."""
+    """Return why the judge refuses a step of an arm, an empty text if it passes."""
     from convref.integrations.torch.recording import Calls
 
     if arm == PLAIN:
@@ -89,46 +89,36 @@ def rows(
     """Yield a record for each arm: images a second, or why it is refused or absent."""
     torch.manual_seed(0)
     model = network()().to(setting.where, setting.dtype, memory_format=torch.channels_last)
-    told = {"network": "yolo11n", "size": setting.size, "batch": setting.batch}
-    told["dtype"] = str(setting.dtype).removeprefix("torch.")
+    head = {"what": "training", "network": "yolo11n", "size": setting.size, "batch": setting.batch}
+    head["dtype"] = str(setting.dtype).removeprefix("torch.")
     ready = {}
     for arm in (PLAIN, *arms):
         try:
             if reason := refused(model, arm, setting):
-                yield {"what": "training", **told, "arm": arm, "refused": reason}
+                yield {**head, "arm": arm, "refused": reason}
                 continue
         except (RuntimeError, ValueError) as error:  # NotImplementedError is a RuntimeError
-            yield {"what": "training", **told, "arm": arm, "absent": str(error)[:300]}
+            yield {**head, "arm": arm, "absent": str(error)[:300]}
             continue
         ready[arm] = Training(model, arm, setting.images(setting.size))
     timings = measure(ready, device, stop)
     for arm, took in timings.items():
         rate = setting.batch / took.median_ms * 1e3
         ratio = timings[PLAIN].median_ms / took.median_ms
-        more = {"images_s": rate, "ratio": ratio, **took.record()}
-        yield {"what": "training", **told, "arm": arm, **more}
+        yield {**head, "arm": arm, "images_s": rate, "ratio": ratio, **took.record()}
 
 
 def main(device: str, dtype: str, size: int, batch: int, backend: str, out: Path | None) -> None:
     """Time the arms and print a line for each."""
+    if device == "cpu":
+        from .cpu import Cpu as Processor
+    else:
+        from ..gpu.cuda import Cuda as Processor
     setting = Setting(device, getattr(torch, dtype), size, batch)
-    for row in rows(device_of(device), setting, backend.split(",")):
+    for row in rows(Processor(), setting, options.words(backend)):
         if out is not None:
             records.append(out, row)
+        text = row.get("refused") or row.get("absent")
         if "images_s" in row:
-            print(
-                f"{row['arm']:<10} {row['images_s']:9.2f} images/s, {row['ratio']:.3f} of {PLAIN}"
-            )
-        else:
-            print(f"{row['arm']:<10} {row.get('refused') or row.get('absent')}")
-
-
-def device_of(where: str) -> Device:
-    """Return what measures on a device."""
-    if where == "cpu":
-        from .cpu import Cpu
-
-        return Cpu()
-    from ..gpu.cuda import Cuda
-
-    return Cuda()
+            text = f"{row['images_s']:9.2f} images/s, {row['ratio']:.3f} of {PLAIN}"
+        print(f"{row['arm']:<10} {text}")

@@ -1,4 +1,4 @@
-"""Kernels that no card has run may hang: a watch that ends the process, and says what it was."""
+"""A watch for kernels that may hang on a card: it records the arm and ends the process."""
 
 from __future__ import annotations
 
@@ -27,19 +27,10 @@ def is_fatal(row: Record) -> bool:
 
 
 class Watch:
-    """Records what did not end, or lost the device, before the process does end.
+    """Records an arm that does not end, or that lost the device, before the process ends.
 
-    Parameters
-    ----------
-    refuse : callable
-        Takes (line, arm, why): the next process leaves that arm out.
-    lost : callable
-        Returns whether the device answers no more.
-    status : int
-        Of a process that is ended.
-    limit_s : float
-    end : callable
-        Ends the process; replaced in rehearsals.
+    `refuse` takes (line, arm, why), `lost` returns whether the device stopped to answer, and
+    `end` ends the process with `status`.
     """
 
     def __init__(
@@ -57,7 +48,7 @@ class Watch:
 
     @contextmanager
     def __call__(self, call: Call, arm: str) -> Iterator[None]:
-        """Watch what the block does for an arm of a call."""
+        """Watch the block, which runs an arm of a call."""
         line = str(call)
         self._now = time.monotonic() + self._limit_s, line, arm
         try:

@@ -10,7 +10,7 @@ from convref_bench import cli as bench
 from convref_bench import records
 from convref_bench.gpu import steps, tuner
 from convref_bench.suites import suite
-from convref_bench.suites.network import CpuPlace
+from convref_bench.timing.cpu import CpuPlace
 from convref_bench.timing.measure import Stop
 from convref_bench.timing.point import configured
 

@@ -1,6 +1,5 @@
 """What is read out of records: comparison, ratios, the page; and the reference for GPU results."""
 
-import io
 import json
 import os
 import re
@@ -8,17 +7,15 @@ import shutil
 import subprocess
 
 import pytest
-from rich.console import Console
 
 from convref import dispatch
 from convref.case import parse
 from convref.judge import Numerics
 from convref_bench import records
 from convref_bench.gpu import keep
-from convref_bench.report import compare, tables
-from convref_bench.report import html_page as report
+from convref_bench.report import compare, html_page, summary, tables
 from convref_bench.suites import network, suite
-from convref_bench.timing import cpu
+from convref_bench.timing import cpu, oracle_convs
 from convref_bench.timing.measure import Stop, Timing
 
 LINE = "conv.fprop:n4c64k64_i56x56_f3x3_p1:bias=0:dt=f64"
@@ -30,32 +27,36 @@ def row(arm, median, line=LINE, what="layer", **more):
 
 
 def layer_rows(ratio, line=LINE, times=3, layer="layer1.0.conv2"):
-    more = {"times": times, "layer": layer, "verdict": "faster", "memory": 1.5}
-    return [row("oracle", 10.0, line, **more), row("torch", 10.0 * ratio, line, **more)]
+    more = {"times": times, "layer": layer}
+    compared = {"against": "torch", "ratio": ratio, "verdict": "faster", "memory": 1.5}
+    ours = row("oracle", 10.0, line, **more, **compared)
+    return [ours, row("torch", 10.0 * ratio, line, **more)]
 
 
 STEM = LINE.replace("c64", "c3")
 OTHER = LINE.replace("c64", "c128")
-ROWS = [*layer_rows(2.0), *layer_rows(0.5, OTHER, 1, "x"), *layer_rows(0.1, STEM, 1, cpu.STEM)]
+ROWS = [
+    *layer_rows(2.0),
+    *layer_rows(0.5, OTHER, 1, "x"),
+    *layer_rows(0.1, STEM, 1, oracle_convs.STEM),
+]
 
 
-def test_the_mean_is_weighted_and_leaves_the_stem_out():
-    assert cpu.geometric_means(ROWS) == {"fprop": pytest.approx(2.0 ** ((3 - 1) / 4))}
+def test_the_summary_is_weighted_and_shows_the_stem_apart():
+    mean = f"{2.0 ** ((3 - 1) / 4):.2f}"
+    first, *others = oracle_convs.summary(ROWS)
+    assert first == ["fprop", mean, mean, "0.10", "0.10", "1.50"]
+    assert others == [[pass_, *"----", "0.00"] for pass_ in ("dgrad", "wgrad")]
 
 
-def test_the_table_shows_ratio_spread_and_the_stem_apart():
-    console = Console(file=io.StringIO(), width=200)
-    with tables.LiveTable(console) as table:
-        for one in ROWS:
-            table.add(one)
-        table.add(row("formula", 0.03, what="host"))
-        table.summary(ROWS)
-    text = console.file.getvalue()
-    assert "median [fastest, third quartile]" in text
-    assert "3x conv.fprop:n4c64k64" in text
-    assert " 2.00 faster mem 1.50" in text
-    assert "10 [9, 11]" in text
-    assert re.search(r"fprop, stem +│ 0.10", text)
+def test_a_record_is_printed_with_spread_ratio_and_verdict(capsys):
+    for one in (*ROWS[:2], row("formula", 0.03, what="host")):
+        tables.print_record(one)
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("conv.fprop:n4c64k64")
+    assert first.endswith("10 [9, 11] 2.00 faster than torch")
+    assert second.split()[1:3] == ["torch", "20"]
+    assert "formula" in third
 
 
 def test_compare_says_what_became_slower(tmp_path, capsys):
@@ -81,7 +82,7 @@ def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
     source.write_bytes(source.read_bytes() + b"{broken\n")
     peaks = {"what": "peaks", "flops": {"f64": 1e11}, "bytes_s": 2e10}
     records.append(source, peaks)
-    page = report.write(source, tmp_path / "page").read_text("utf-8")
+    page = html_page.write(source, tmp_path / "page").read_text("utf-8")
     assert len(re.findall(r"data:image/png;base64,[A-Za-z0-9+/=]{5000}", page)) == 2
     assert "&lt;script&gt;" in page
     assert "<script" not in page
@@ -94,13 +95,13 @@ def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
 
 def test_a_page_without_measurements_says_so(tmp_path):
     records.append(tmp_path / "x.jsonl", {"what": "machine", "cpu": "a"})
-    page = report.write(tmp_path / "x.jsonl", tmp_path / "page").read_text("utf-8")
+    page = html_page.write(tmp_path / "x.jsonl", tmp_path / "page").read_text("utf-8")
     assert page.count("not measured") == 3
 
 
 def test_the_host_part_times_every_door():
     pytest.importorskip("torch")
-    found = list(cpu.host(Stop(samples=2, noise=9.0, timeout_s=5.0)))
+    found = list(oracle_convs.host(Stop(samples=2, noise=9.0, timeout_s=5.0)))
     assert [one["arm"] for one in found][:2] == ["formula", "oracle.evaluate"]
     assert all(one["median_ms"] > 0 for one in found)
 
@@ -108,9 +109,9 @@ def test_the_host_part_times_every_door():
 def test_a_layer_is_checked_before_it_is_timed():
     numpy = pytest.importorskip("numpy")
     call = parse("conv.fprop:n1c1k1_i3_f1:bias=0:dt=f64").call
-    cpu.agree(call, numpy.ones(3), numpy.ones(3))
+    oracle_convs.agree(call, numpy.ones(3), numpy.ones(3))
     with pytest.raises(ArithmeticError, match="differ by 1"):
-        cpu.agree(call, numpy.ones(3), numpy.zeros(3))
+        oracle_convs.agree(call, numpy.ones(3), numpy.zeros(3))
 
 
 LINES = [
@@ -155,7 +156,7 @@ FIRST = "conv:nNc2k3_i5x5_f3x3:bias=0 *2 first"
 
 def test_a_suite_runs_on_backends_judged_first():
     pytest.importorskip("torch")
-    place = network.CpuPlace(QUICK, 0.0)
+    place = cpu.CpuPlace(QUICK, 0.0)
     keys = ["", "dt=f64"]
     found = list(network.rows(suite.read(FIRST, "x"), ["numpy", "torch"], place, keys=keys))
     assert [(one["arm"], one["times"]) for one in found] == [("numpy", 2), ("torch", 2)] * 6
@@ -174,7 +175,7 @@ def test_a_wrong_backend_is_refused_and_not_timed(monkeypatch):
             return tuple(None if r is None else r + 1 for r in right.run(call, *operands))
 
     monkeypatch.setattr(dispatch, "load", lambda name: Wrong() if name == "wrong" else right)
-    place = network.CpuPlace(QUICK, 0.0)
+    place = cpu.CpuPlace(QUICK, 0.0)
     found = list(network.rows(suite.read(FIRST, "x"), ["wrong", "numpy"], place, ["fprop"]))
     assert [(one["arm"], one["what"]) for one in found] == [
         ("wrong", "refused"),
@@ -203,7 +204,7 @@ def gpu_rows(count=80):
 
 
 def test_fused_arms_are_never_compared_with_eager_operations_alone():
-    found = report.means(gpu_rows())
+    found = summary.means(gpu_rows())
     assert {(arm, against) for arm, against, *_ in found} == {
         ("triton", "torch"),
         ("triton+relu", "cudnn+relu"),
@@ -247,7 +248,7 @@ def test_the_page_of_a_gpu_run_is_rendered_by_a_browser(tmp_path):
         more = {"by": "triton", "dtype": "bf16", "n": n, "worst": n / 10, "mean": -n / 20}
         head.append({"what": "accumulator", **more})
     source.write_text("".join(json.dumps(one) + "\n" for one in [*head, *gpu_rows()]))
-    page, shot = report.write(source, tmp_path / "page"), tmp_path / "page.png"
+    page, shot = html_page.write(source, tmp_path / "page"), tmp_path / "page.png"
     flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
     flags += " --disable-background-networking --disable-component-update --disable-sync"
     flags += " --hide-scrollbars --window-size=1200,3400"

@@ -1,0 +1,75 @@
+"""What records say together: the last of each arm, ratios to a reference, geometric means."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from convref.case import parse
+
+from ..records import Record
+from ..timing.measure import geometric_mean
+from ..timing.point import PLAIN
+from ..timing.roofline import Roof
+
+Mean = tuple[str, str, str, str, float, int]  # arm, reference, pass, type, mean, lines
+
+
+def spread(row: Record) -> str:
+    """Return ``median [fastest, third quartile]`` of a record, in milliseconds.
+
+    >>> spread({"median_ms": 1.5, "low_ms": 1.25, "q3_ms": 2.0})
+    '1.5 [1.25, 2]'
+    """
+    return f"{row['median_ms']:.3g} [{row['low_ms']:.3g}, {row['q3_ms']:.3g}]"
+
+
+@cache
+def kind(line: str) -> tuple[str, str]:
+    """Return the pass and the number type of a line.
+
+    >>> kind("conv.dgrad:n1c1k1_i3_f1:math=tf32"), kind("conv.fprop:n1c1k1_i3_f1")
+    (('dgrad', 'tf32'), ('fprop', 'f32'))
+    """
+    call = parse(line).call
+    pass_ = line.partition(":")[0].partition(".")[2]
+    return pass_, call.dtype if call.math == "ieee" else call.math
+
+
+def latest(rows: list[Record]) -> list[Record]:
+    """Return the last row of each line and arm."""
+    return list({(row["line"], row["arm"]): row for row in rows}.values())
+
+
+def roof_of(rows: list[Record]) -> Roof | None:
+    """Return the peaks measured last, None if there are none."""
+    peaks = [row for row in rows if row.get("what") == "peaks"]
+    return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
+
+
+def ratios(rows: list[Record]) -> list[tuple[Record, Record]]:
+    """Return (row, the row it is compared with) wherever both were measured."""
+    by = {(row["line"], row["arm"]): row for row in rows}
+    found = []
+    for row in rows:
+        if "+" in row["arm"] and "against" not in row:
+            continue  # eager operations are compared with nothing
+        names = [row["against"]] if "against" in row else [] if row["arm"] in PLAIN else PLAIN
+        there = [by[row["line"], name] for name in names if (row["line"], name) in by]
+        found += [(row, other) for other in there[:1]]
+    return found
+
+
+def means(rows: list[Record]) -> list[Mean]:
+    """Return geometric means, weighted by how often a network has each layer.
+
+    Torch counts as one reference whatever the memory layout.
+    """
+    groups: dict[tuple[str, str, str, str], list[tuple[float, int]]] = {}
+    for row, other in ratios(rows):
+        reference = "torch" if other["arm"] in PLAIN else other["arm"]
+        ratio = other["median_ms"] / row["median_ms"]
+        key = (row["arm"], reference, *kind(row["line"]))
+        groups.setdefault(key, []).append((ratio, row.get("times", 1)))
+    return [
+        (*key, geometric_mean(*zip(*found)), len(found)) for key, found in sorted(groups.items())
+    ]
