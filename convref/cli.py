@@ -7,17 +7,14 @@ import os
 import sys
 from typing import NoReturn
 
-from .errors import ConvrefError, MissingExtraError, UnsupportedError, missing_extra
-
-# Exit statuses besides 0 and 1; docs/conformance.md has the table.
-WRONG_USE, REFUSED, INTERRUPTED = 2, 3, 130
+from .errors import ConvrefError, ExitStatus, MissingExtraError, UnsupportedError, missing_extra
 
 
 def main() -> None:
-    """Run the command line; exit status 0 right, 1 failures found, 2 wrong use, 3 refused."""
+    """Run the command line; `convref.errors.ExitStatus` lists the exit statuses."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an ASCII terminal has no lines and spinners
-    sys.path.append(os.getcwd())  # mykernels:backend names a file that lies beside the user
+    sys.path.append(os.getcwd())  # mykernels:backend may be a file of the current folder
     try:
         try:
             from .commands import app
@@ -27,11 +24,11 @@ def main() -> None:
             raise missing_extra("check", error) from None
         app()
     except UnsupportedError as error:
-        _end(str(error), REFUSED)
+        _end(str(error), ExitStatus.REFUSED)
     except (ConvrefError, MissingExtraError) as error:
-        _end(str(error), WRONG_USE)
+        _end(str(error), ExitStatus.WRONG_USE)
     except OSError as error:  # no space behind standard output, or no right to a file
-        _end(f"{error.filename or 'output'}: {error.strerror}", WRONG_USE)
+        _end(f"{error.filename or 'output'}: {error.strerror}", ExitStatus.WRONG_USE)
 
 
 def _end(sentence: str, status: int) -> NoReturn:

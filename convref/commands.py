@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,19 +17,18 @@ from rich.table import Table
 
 from . import __version__, dispatch, knownbugs
 from .case import Case, format_problem, parse
-from .cli import INTERRUPTED, REFUSED
 from .dtypes import CODES
-from .errors import ConvrefError, UnsupportedError, message
+from .errors import ConvrefError, ExitStatus, UnsupportedError, message
 from .ops import ops_of
 
 if TYPE_CHECKING:
-    from .conformance import campaign
+    from .conformance.campaign import Outcome, Settings
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Hold convolution kernels to a reference.",
+    help="Check convolution kernels against a reference.",
 )
 console = Console()
 
@@ -63,84 +62,98 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Hold convolution kernels to a reference."""
+    """Check convolution kernels against a reference."""
+
+
+Words = list[str] | None  # of an option that is given again, or takes commas
 
 
 @app.command()
 def check(
     backends: Annotated[
-        list[str] | None,
-        typer.Argument(help="Backends by name or module:object; all that load by default."),
+        Words, typer.Argument(help="Names or package.module:object; all that load by default.")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time to draw examples, per backend.")] = 60.0,
-    examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time to draw cases, per backend.")] = 60.0,
+    examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
     op: Annotated[
-        list[str] | None,
-        typer.Option(help="Ops or families, commas or again; conv if none is named."),
+        Words, typer.Option(help="Ops or families, with commas or given again; default conv.")
     ] = None,
-    pass_: Annotated[list[str] | None, typer.Option("--pass", help="Only these passes.")] = None,
-    dtype: Annotated[
-        list[str] | None, typer.Option(help=f"Only these, out of {' '.join(CODES)}.")
-    ] = None,
-    fill: Annotated[list[str] | None, typer.Option(help="Only these fills.")] = None,
-    arm: Annotated[
-        list[str] | None, typer.Option(help="Only these arms of the backend, such as plain.")
-    ] = None,
+    pass_: Annotated[Words, typer.Option("--pass", help="Only these passes.")] = None,
+    dtype: Annotated[Words, typer.Option(help=f"Only these of {' '.join(CODES)}.")] = None,
+    fill: Annotated[Words, typer.Option(help="Only these fills.")] = None,
+    arm: Annotated[Words, typer.Option(help="Only these arms of the backend: plain, ...")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
-    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0 is one per processor.")] = 0,
-    shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from i.")] = "0/1",
+    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
+    shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from the i-th.")] = "0/1",
     log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Run the lines of this file, or of a log.")
     ] = None,
-    limit: Annotated[float, typer.Option(help="Seconds one example may take.")] = 30.0,
-    memory: Annotated[float, typer.Option(help="GiB a worker may hold.")] = 4.0,
-    shrink: Annotated[bool, typer.Option(help="Shrink what fails.")] = True,
-    known: Annotated[bool, typer.Option(help="Pass over known bugs.")] = True,
-    retest_known: Annotated[bool, typer.Option(help="Run known bugs: which are mended?")] = False,
+    limit: Annotated[float, typer.Option(help="Seconds one case may take.")] = 30.0,
+    memory: Annotated[float, typer.Option(help="GiB of memory a worker may use.")] = 4.0,
+    shrink: Annotated[bool, typer.Option(help="Shrink failures.")] = True,
+    laws: Annotated[
+        bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
+    ] = False,
+    known: Annotated[bool, typer.Option(help="Leave out known bugs.")] = True,
+    retest_known: Annotated[
+        bool, typer.Option(help="Run known bugs too, and say which are fixed.")
+    ] = False,
     known_bugs: Annotated[Path | None, typer.Option(help="A file of more known bugs.")] = None,
     html: Annotated[Path | None, typer.Option(help="Folder for a page per backend.")] = None,
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
-    """Hold backends to the oracle: generated cases, every verdict, each failure on one line."""
-    from .conformance import campaign, screen
+    """Compare backends with the oracle on generated cases; each failure is one line."""
+    from .conformance import campaign, generate
     from .conformance.engine import Limits, preload
-    from .conformance.generate import Axes, strategy
 
     _above_zero("check", seconds=seconds, limit=limit, memory=memory)
+    ops, passes, dtypes, fills = map(_words, (op, pass_, dtype, fill))
+    if laws and set(ops_of(ops)) - {"conv"}:
+        raise ConvrefError(message("check", f"--op is {','.join(ops)}, --laws needs conv alone"))
+    passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
+    axes = generate.Axes(seed, ops_of(ops), passes, dtypes, fills, arms=_words(arm), laws=laws)
+    generate.strategy(axes)  # refuses a wrong name before anything starts
+    more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
+    settings = campaign.Settings(
+        "",
+        axes,
+        None if replay else seconds,
+        examples,
+        jobs,
+        _shard(shard),
+        log,
+        _lines(replay) if replay else (),
+        Limits(limit, int(memory * 2**30)),
+        shrink,
+        retest=retest_known,
+    )
+    chosen = backends or _installed()
+    preload(chosen)
+    good = True
+    for name in chosen:
+        regions = knownbugs.of(name, more) if known or retest_known else ()
+        size = _chunk(name, examples)
+        asked = replace(settings, backend=name, axes=replace(axes, size=size), known=regions)
+        good = _campaign(asked, html) and good
+    raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
+
+
+def _campaign(settings: Settings, html: Path | None) -> bool:
+    """Run one campaign in the terminal; return whether it found nothing wrong."""
+    from .conformance import terminal
+
     if html is not None:
         _write(lambda: html.mkdir(parents=True, exist_ok=True), html)
-    chosen_axes = (ops_of(_words(op)), _words(pass_), _words(dtype), _words(fill))
-    more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
-    good, chosen = True, backends or _installed()
-    preload(chosen)
-    for name in chosen:
-        axes = Axes(seed, *chosen_axes, _chunk(name, examples), _words(arm))
-        strategy(axes)  # a wrong name is told before anything starts
-        settings = campaign.Settings(
-            name,
-            axes,
-            None if replay else seconds,
-            examples,
-            jobs,
-            _shard(shard),
-            log,
-            _lines(replay) if replay else (),
-            Limits(limit, int(memory * 2**30)),
-            shrink,
-            knownbugs.of(name, more) if known or retest_known else (),
-            retest_known,
-        )
-        outcome = screen.run(settings, console)
-        good = good and outcome.good
-        if html is not None:
-            _write_page(outcome, html)
-        if outcome.stopped:
-            raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(0 if good or not fail else 1)
+    outcome = terminal.run(settings, console)
+    if html is not None:
+        _write_page(outcome, html)
+    if outcome.stopped:
+        raise typer.Exit(ExitStatus.INTERRUPTED)
+    return outcome.good
 
 
-def _write_page(outcome: campaign.Outcome, folder: Path) -> None:
+def _write_page(outcome: Outcome, folder: Path) -> None:
     from .conformance import report as pages
 
     name = outcome.settings.backend
@@ -162,11 +175,11 @@ def report_merge(
 ) -> None:
     """Add up the logs of a campaign's shards: the table, every failure once, and one log."""
     from .conformance import report as pages
-    from .conformance import screen
+    from .conformance import terminal
 
     total = pages.merge(logs)
     console.print(f"[bold]{escape(total.backend)}[/]: {sum(total.counts.values()):,} examples")
-    console.print(screen.table(total.counts))
+    console.print(terminal.table(total.counts))
     for failure in total.failures:
         console.print(f"{failure.verdict}  {escape(failure.line)}", soft_wrap=True)
     if out is not None:
@@ -253,41 +266,51 @@ def _why_not(name: str) -> str:
 @app.command()
 def run(
     line: Annotated[str, typer.Argument(help="A case line.")],
-    backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "torch",
+    backend: Annotated[str, typer.Option(help="Name or package.module:object.")] = "torch",
     snippet: Annotated[str, typer.Option(help="Print a program of torch or jax instead.")] = "",
     threads: Annotated[
-        int,
-        typer.Option(min=0, help="Threads that a program of torch asks for; 0 leaves it to torch."),
+        int, typer.Option(min=0, help="Threads of a torch program; 0: as torch chooses.")
     ] = 1,
     limit: Annotated[float, typer.Option(help="Seconds it may take.")] = 60.0,
+    laws: Annotated[
+        bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
+    ] = False,
 ) -> None:
     """Run one line in a worker process and judge it."""
     case = _affordable(parse(line))
     _above_zero("run", limit=limit)
+    if laws and case.call.op != "conv":
+        raise ConvrefError(message("run", f"op is {case.call.op}, --laws needs conv", case))
     if snippet:
-        from . import exports
-
-        torch = partial(exports.to_torch, threads=threads)
-        writers: dict[str, Callable[[Case], str]] = {"torch": torch, "jax": exports.to_jax}
-        if snippet not in writers:
-            raise ConvrefError(message("run", f"--snippet is {snippet!r}, needs torch or jax"))
-        typer.echo(writers[snippet](case))
+        typer.echo(_program(case, snippet, threads))
         return
-    from .conformance.campaign import run_lines
+    from .conformance.causes import run_line
     from .conformance.engine import Engine, Limits
 
     with Engine(backend, limits=Limits(limit)) as engine:
-        findings = run_lines(engine, [str(case)])
+        found = run_line(engine, str(case), laws)
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
     console.print(f"[bold]{escape(str(case))}[/]  on {escape(backend)} ({escape(made_by)})")
-    if not findings:
-        reason = dispatch.load(backend).supports(case.call)
-        told = f"[yellow]unsupported[/]: {escape(reason)}" if reason else "[green]pass[/]"
-        console.print(told)
-        raise typer.Exit(REFUSED if reason else 0)
-    found = findings[0]
+    if found.verdict == "unsupported":
+        reason = dispatch.load(backend).supports(case.call) or "no law applies to this case"
+        console.print(f"[yellow]unsupported[/]: {escape(reason)}")
+        raise typer.Exit(ExitStatus.REFUSED)
+    if found.verdict == "pass":
+        console.print("[green]pass[/]")
+        return
     console.print(f"[red]{found.verdict}[/] {found.tier}: {escape(found.reason)}")
-    raise typer.Exit(1)
+    raise typer.Exit(ExitStatus.FAILED)
+
+
+def _program(case: Case, library: str, threads: int) -> str:
+    """Return a program of torch or jax that computes a case without convref."""
+    from . import exports
+
+    if library == "torch":
+        return exports.to_torch(case, threads=threads)
+    if library == "jax":
+        return exports.to_jax(case)
+    raise ConvrefError(message("run", f"--snippet is {library!r}, needs torch or jax"))
 
 
 MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line

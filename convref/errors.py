@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 
 class ConvrefError(ValueError):
     """A user's input is wrong; the text names the argument, what it is and what it needs to be."""
@@ -13,6 +15,16 @@ class UnsupportedError(NotImplementedError):
 
 class MissingExtraError(ImportError):
     """An optional dependency is absent; the text is one sentence with the pip command."""
+
+
+class ExitStatus(IntEnum):
+    """How the command line ends; docs/conformance.md says what each means."""
+
+    DONE = 0
+    FAILED = 1
+    WRONG_USE = 2
+    REFUSED = 3
+    INTERRUPTED = 130
 
 
 def shorten(value: object, limit: int = 120) -> str:

@@ -137,6 +137,19 @@ def test_run_refuses_what_would_not_fit():
     assert "GiB" in output
 
 
+def test_laws_need_no_oracle(hostile_module):
+    arguments = ("--laws", "--examples", "40", "--dtype", "f32")
+    status, output = run("check", hostile_module, *arguments)
+    assert status == 1
+    command = re.search(r"convref (run) '(conv.fprop:[^']+)' --backend (\S+) (--laws)", output)
+    status, output = run("run", command[2], "--backend", hostile_module, "--laws")
+    assert status == 1
+    assert re.search(r"wrong law: \w+ law: ", output)
+    assert run("run", command[2], "--backend", "loops", "--laws")[0] == 0
+    status, output = run("run", "conv.fprop:n1c64k1_i1_f1:dt=bf16", "--backend=loops", "--laws")
+    assert (status, "no law applies to this case" in output) == (3, True)
+
+
 def test_run_prints_a_snippet():
     status, output = run("run", LINE, "--snippet", "torch")
     assert status == 0
@@ -177,6 +190,8 @@ ERRORS = [
     (("check", "loops", "--pass", "fwd"), "pass is 'fwd', needs one of fprop"),
     (("check", "loops", "--dtype", "f31"), "dtype is 'f31', needs one of bf16"),
     (("check", "loops", "--fill", "nope"), "fill is 'nope', needs one of int"),
+    (("check", "loops", "--laws", "--op", "conv,relu"), "--op is conv,relu, --laws needs conv"),
+    (("run", "relu.fprop:n1c1_i1", "--laws"), "op is relu, --laws needs conv"),
     (("check", "loops", "--seconds", "nan"), "--seconds is nan, needs a number above 0"),
     (("check", "loops", "--limit", "-1"), "--limit is -1, needs a number above 0"),
     (("check", "loops", "--memory", "0"), "--memory is 0, needs a number above 0"),

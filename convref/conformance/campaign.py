@@ -21,7 +21,7 @@ from ..backends import PLAIN
 from ..case import parse
 from ..errors import ConvrefError, message, shorten
 from ..knownbugs import Region
-from .culprits import Failure, culprits, run_lines
+from .causes import Failure, root_causes, run_lines
 from .engine import Engine, Limits, Tally, available_jobs
 from .examine import HARMLESS, Finding
 from .generate import Axes, arm_of
@@ -55,7 +55,7 @@ class Settings:
     known : tuple of Region
         Known bugs, which are not looked for.
     retest : bool
-        Run what lies in them after all, to see which are mended.
+        Run their cases after all, to see which are fixed.
     """
 
     backend: str
@@ -173,7 +173,7 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
         try:
             _draw(settings, engine, outcome, log, watch, began)
             if settings.shrinks:
-                _convict(engine, outcome, log, watch)
+                _report_failures(engine, outcome, log, watch)
         except KeyboardInterrupt:
             goes_on = "; the same command goes on from the log" if settings.log else ""
             outcome.stopped = f"interrupted{goes_on}"
@@ -282,7 +282,7 @@ def _draw(
 
 def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
     """Yield the given lines for each chosen arm, else the chunks that the log does not have."""
-    task = partial(Task, known=settings.known, retest=settings.retest)
+    task = partial(Task, known=settings.known, retest=settings.retest, laws=settings.axes.laws)
     chosen = tuple(map(engine.arm, settings.axes.arms))
     if settings.lines:
         yield from (task(None, 0, settings.lines, arm=arm) for arm in chosen or (PLAIN,))
@@ -296,11 +296,10 @@ def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
             yield task(settings.axes, chunk, arm=arm_of(settings.axes, chunk, engine.arms))
 
 
-def _convict(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
-    """Shrink what was found; each cause once, the worst first."""
+def _report_failures(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
+    """Shrink what was found; each root cause once, the worst first."""
     known = outcome.settings.known
-    for failure in culprits(
-        engine, outcome.tally.findings, known, lambda note: watch(outcome, note)
-    ):
+    axes, findings = outcome.settings.axes, outcome.tally.findings
+    for failure in root_causes(engine, findings, known, lambda n: watch(outcome, n), axes.laws):
         outcome.failures.append(failure)
         log.write("failure", **asdict(failure))

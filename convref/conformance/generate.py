@@ -42,6 +42,8 @@ class Axes:
         Examples in a chunk.
     arms : tuple of str
         Ways to run the library, by name.
+    laws : bool
+        Whether the laws of convolution are checked instead of results.
     """
 
     seed: int = 0
@@ -51,6 +53,7 @@ class Axes:
     fills: tuple[str, ...] = ()
     size: int = CHUNK
     arms: tuple[str, ...] = ()
+    laws: bool = False
 
 
 def strategy(axes: Axes) -> SearchStrategy[Case]:

@@ -6,9 +6,8 @@ a tolerance: the data are small integers whose sums the backend's type holds.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,81 +17,77 @@ from ..arrays import to_numpy
 from ..backends import Backend
 from ..case import Call, Case, Spec, axis_letters, channels_last
 from ..errors import ConvrefError, UnsupportedError, message, shorten
-from ..ops import ConvProblem
+from ..ops import SIGNATURE, ConvProblem
+from .examine import Finding
 from .fills import values
 from .operands import lay_out
 
 Array = np.ndarray[Any, Any]
-LARGEST = 2  # magnitude of the data, which is -1, 0, 1 or 2
+FILL, LARGEST = "ties", 2  # the data are -1, 0, 1 or 2
 
 
-@dataclass
-class _Data:
-    """The arrays of a case and what a backend makes of them."""
+@dataclass(frozen=True)
+class Trial:
+    """A backend, and the case on whose problem, type and seed it has to obey.
+
+    Parameters
+    ----------
+    backend : Backend
+    case : Case
+        Its pass, mask and fill are not used; its memory by `memory` alone.
+    excluded : callable
+        Why a case must not run, such as a known bug, or None.
+    """
 
     backend: Backend
     case: Case
+    excluded: Callable[[Case], str | None] = lambda case: None
 
     @property
     def problem(self) -> ConvProblem:
+        """Return the problem of the case."""
         return self.case.call.conv
 
-    def __getitem__(self, role: str) -> Array:
-        """Return the data of a role: a function of the seed, the role and the problem."""
-        pass_ = next(p for p, roles in _HOLDERS.items() if role in roles)
-        return values(Case(self.call(pass_, bias=True), "ties", self.case.seed), role)
+    def data(self, *roles: str) -> tuple[Array, ...]:
+        """Return the data of each role, a function of the seed, the role and the problem."""
+        return tuple(map(self._values, roles))
 
-    def call(
-        self,
-        pass_: str,
-        problem: ConvProblem | None = None,
-        *,
-        bias: bool = False,
-        mask: tuple[bool, ...] = (),
-    ) -> Call:
+    def _values(self, role: str) -> Array:
+        pass_ = next(p for (op, p), row in SIGNATURE.items() if op == "conv" and role in row[0])
+        return values(Case(self.call(pass_, bias=True), FILL, self.case.seed), role)
+
+    def call(self, pass_: str, problem: ConvProblem | None = None, *, bias: bool = False) -> Call:
         """Return a call of this case's type, with plain memory."""
-        problem = replace(problem or self.problem, bias=bias)
         call = self.case.call
         specs = (Spec(call.dtype, device=call.specs[0].device),)
-        return Call("conv", pass_, problem, mask, specs=specs, math=call.math)
+        problem = replace(problem or self.problem, bias=bias)
+        return Call("conv", pass_, problem, (), specs=specs, math=call.math)
 
     def run(self, call: Call, *arrays: Array | None) -> tuple[Any, ...]:
         """Return the results as NumPy arrays, in a type that holds their sums and products."""
         reason = self.backend.supports(call) or _too_long(call)
-        if reason is not None:
+        reason = reason or self.excluded(Case(call, FILL, self.case.seed))
+        if reason:
             raise UnsupportedError(message("laws", reason, call))
-        return tuple(
-            None if r is None else _wide(to_numpy(r), call.dtype)
-            for r in self.backend.run(call, *arrays)
-        )
+        results = self.backend.run(call, *arrays)
+        return tuple(None if r is None else _wide(to_numpy(r), call.dtype) for r in results)
 
     def fprop(self, x: Array, w: Array, problem: ConvProblem | None = None) -> Array:
-        (y,) = self.run(self.call("fprop", problem), x, w, None)
-        return y
+        """Return y without bias."""
+        return self.run(self.call("fprop", problem), x, w, None)[0]
 
     def backward(self, dy: Array, x: Array, w: Array, problem: Any = None) -> tuple[Any, ...]:
+        """Return dx, dw and db."""
         return self.run(self.call("backward", problem), dy, x, w)
-
-    def dgrad(self, dy: Array, x: Array, w: Array, problem: ConvProblem | None = None) -> Array:
-        call = self.call("backward", problem, mask=(True, False, False))
-        return self.run(call, dy, x, w)[0]
-
-
-_HOLDERS = {
-    "fprop": ("x", "w", "b"),
-    "backward": ("dy",),
-    "jvp": ("x_dot", "w_dot", "b_dot"),
-    "double_backward": ("ddx", "ddw", "ddb"),
-}
 
 
 def _too_long(call: Call) -> str | None:
     """Return why sums of the data may not be exact in the call's own type, or None."""
     most = max(map(call.products, call.wanted), default=0) * 2 * LARGEST**2
-    limit = 2 ** dtypes.number(call.dtype).digits
     if call.dtype in dtypes.INTEGERS and most >= np.iinfo(dtypes.numpy_dtype(call.dtype)).max:
         return f"sums may wrap in {call.dtype}"
-    return None if most <= limit else f"sums of {most} may be inexact in {call.dtype}"
+    exact = most <= 2 ** dtypes.number(call.dtype).digits
+    return None if exact else f"sums of {most} may be inexact in {call.dtype}"
 
 
 def _wide(array: Array, code: str) -> Array:
@@ -108,109 +103,80 @@ def _differ(what: str, one: Array, other: Array) -> str:
     unlike = np.argwhere(~np.asarray(one == other, bool))
     if not len(unlike):
         return ""
+    if not one.ndim:
+        return f"{what}: {one} and {other}"
     at = tuple(int(i) for i in unlike[0])
     where = ", ".join(map(str, at))
     return f"{what}: [{where}] is {one[at]} and {other[at]} ({len(unlike)} of {one.size} differ)"
 
 
-def _first(*sentences: str) -> str:
-    return next(filter(None, sentences), "")
+def _column(b: Array, problem: ConvProblem) -> Array:
+    return b.reshape(-1, *(1,) * problem.rank)
 
 
-def _same(what: str, one: Any, other: Any) -> str:
-    return "" if one == other else f"{what}: {one} and {other}"
+def _require(holds: bool, otherwise: str, case: Case) -> None:
+    if not holds:
+        raise UnsupportedError(message("laws", otherwise, case))
 
 
-def law_adjoint(backend: Backend, case: Case) -> str:
-    """Return how <dy, fprop(x, w)> = <dgrad, x> = <wgrad, w> fails, or an empty text.
+def _adjoint(on: Trial) -> Iterator[str]:
+    """Check <dy, fprop(x, w)> = <dgrad, x> = <wgrad, w>, and <dy, b> = <bgrad, b>."""
+    dy, x, w, b = on.data("dy", "x", "w", "b")
+    y, (dx, dw, db) = on.fprop(x, w), on.backward(dy, x, w)
+    wide = _wide(dy, on.case.call.dtype)
 
-    Parameters
-    ----------
-    backend : Backend
-    case : Case
-        Its problem, type and seed are used; pass, mask, memory and fill are not.
+    def inner(one: Array, other: Array) -> Array:
+        return np.asarray((one.conj() * other).sum())
 
-    Raises
-    ------
-    UnsupportedError
-        If the law does not apply: the backend refuses a call, or sums would not be exact.
-
-    Examples
-    --------
-    >>> from convref.dispatch import load
-    >>> from convref.case import parse
-    >>> law_adjoint(load("numpy"), parse("conv.fprop:n2c3k2_i5x4_f3x2_s2_p1"))
-    ''
-    """
-    data = _Data(backend, case)
-    dy, x, w, b = (data[role] for role in ("dy", "x", "w", "b"))
-    y = data.fprop(x, w)
-    dx, dw, db = data.backward(dy, x, w)
-    wide = _wide(dy, case.call.dtype)
-    along = b.reshape(-1, *(1,) * data.problem.rank)
-    product = _inner(wide, y)
-    return _first(
-        _same("<dgrad, x> and <dy, y>", _inner(dx, x), product),
-        _same("<wgrad, w> and <dy, y>", _inner(dw, w), product),
-        _same("<bgrad, b> and <dy, b>", _inner(db, b), _inner(wide, along + 0 * wide)),
-    )
+    yield _differ("<dgrad, x> and <dy, y>", inner(dx, x), inner(wide, y))
+    yield _differ("<wgrad, w> and <dy, y>", inner(dw, w), inner(wide, y))
+    bias = _column(b, on.problem) + 0 * wide
+    yield _differ("<bgrad, b> and <dy, b>", inner(db, b), inner(wide, bias))
 
 
-def _inner(one: Array, other: Array) -> Any:
-    return (one.conj() * other).sum()
+def _linear(on: Trial) -> Iterator[str]:
+    """Check that the forward pass is linear in x and in w, the backward pass in dy."""
+    x, w, x2, w2, dy = on.data("x", "w", "x_dot", "w_dot", "dy")
+    y = on.fprop(x, w)
+    yield _differ("fprop(x + x2, w) and its terms", on.fprop(x + x2, w), y + on.fprop(x2, w))
+    yield _differ("fprop(x, w + w2) and its terms", on.fprop(x, w + w2), y + on.fprop(x, w2))
+    twice, once = on.backward(dy + dy, x, w), on.backward(dy, x, w)
+    for name, a, b in zip(("dx", "dw", "db"), twice, once):
+        yield _differ(f"{name} of 2 dy and 2 {name}", a, b + b)
 
 
-def law_linear(backend: Backend, case: Case) -> str:
-    """Return how fprop fails to be linear in x and in w, or backward in dy; see `law_adjoint`."""
-    data = _Data(backend, case)
-    x, w, x2, w2, dy = (data[role] for role in ("x", "w", "x_dot", "w_dot", "dy"))
-    y = data.fprop(x, w)
-    twice = data.backward(dy + dy, x, w)
-    once = data.backward(dy, x, w)
-    names = ("dx", "dw", "db")
-    return _first(
-        _differ("fprop(x + x2, w) and its terms", data.fprop(x + x2, w), y + data.fprop(x2, w)),
-        _differ("fprop(x, w + w2) and its terms", data.fprop(x, w + w2), y + data.fprop(x, w2)),
-        *(_differ(f"{n} of 2 dy and 2 {n}", a, b + b) for n, a, b in zip(names, twice, once)),
-    )
-
-
-def law_groups(backend: Backend, case: Case) -> str:
-    """Return how groups differ from one block-diagonal filter; see `law_adjoint`."""
-    data = _Data(backend, case)
-    problem, groups = data.problem, data.problem.groups
-    if groups == 1:
-        raise UnsupportedError(message("laws", "there is one group", case))
-    dy, x, w = (data[role] for role in ("dy", "x", "w"))
+def _groups(on: Trial) -> Iterator[str]:
+    """Check that groups are one block-diagonal filter."""
+    problem, groups = on.problem, on.problem.groups
+    _require(groups > 1, "there is one group", on.case)
+    dy, x, w = on.data("dy", "x", "w")
     dense, whole = replace(problem, groups=1), _block_diagonal(w, groups)
-    dx, dw, _ = data.backward(dy, x, w)
-    dx1, dw1, _ = data.backward(dy, x, whole, dense)
-    return _first(
-        _differ("y", data.fprop(x, w), data.fprop(x, whole, dense)),
-        _differ("dx", dx, dx1),
-        _differ("dw", _block_diagonal(dw, groups), dw1 * _block_diagonal(np.ones_like(dw), groups)),
-    )
+    yield _differ("y", on.fprop(x, w), on.fprop(x, whole, dense))
+    dx, dw, _ = on.backward(dy, x, w)
+    dx1, dw1, _ = on.backward(dy, x, whole, dense)
+    yield _differ("dx", dx, dx1)
+    blocks = _block_diagonal(np.ones_like(dw), groups)
+    yield _differ("dw", _block_diagonal(dw, groups), dw1 * blocks)
 
 
 def _block_diagonal(w: Array, groups: int) -> Array:
     rows, columns = w.shape[0] // groups, w.shape[1]
     whole = np.zeros((w.shape[0], columns * groups, *w.shape[2:]), w.dtype)
     for g in range(groups):
-        mine = slice(g * rows, (g + 1) * rows)
-        whole[mine, g * columns : (g + 1) * columns] = w[mine]
+        block = slice(g * rows, (g + 1) * rows)
+        whole[block, g * columns : (g + 1) * columns] = w[block]
     return whole
 
 
-def law_transposed(backend: Backend, case: Case) -> str:
-    """Return how dgrad differs from the transposed convolution; see `law_adjoint`."""
-    data = _Data(backend, case)
-    problem, (dy, x, w) = data.problem, (data[role] for role in ("dy", "x", "w"))
-    twin = _twin(problem)
+def _transposed(on: Trial) -> Iterator[str]:
+    """Check that the input gradient is the transposed convolution, and the other way round."""
+    dy, x, w = on.data("dy", "x", "w")
+    twin = _twin(on.problem)
     if twin is None:
-        raise UnsupportedError(message("laws", "no transposed problem has these sizes", case))
-    return _differ(
-        "dgrad and the transposed fprop", data.dgrad(dy, x, w), data.fprop(dy, w.conj(), twin)
-    )
+        raise UnsupportedError(message("laws", "no transposed problem has these sizes", on.case))
+    call = replace(on.call("backward"), mask=(True, False, False))
+    dx = on.run(call, dy, x, w)[0]
+    yield _differ("dgrad and the transposed fprop", dx, on.fprop(dy, w.conj(), twin))
 
 
 def _twin(problem: ConvProblem) -> ConvProblem | None:
@@ -233,181 +199,137 @@ def _twin(problem: ConvProblem) -> ConvProblem | None:
     return twin if twin.output == problem.input else None
 
 
-def _spans(problem: ConvProblem) -> list[int]:
-    return [d * (taps - 1) + 1 for d, taps in zip(problem.dilation, problem.filter)]
+def _spans(problem: ConvProblem) -> tuple[int, ...]:
+    return tuple(d * (taps - 1) + 1 for d, taps in zip(problem.dilation, problem.filter))
 
 
-def law_dilation(backend: Backend, case: Case) -> str:
-    """Return how dilation differs from a filter with zeros between its taps; see `law_adjoint`."""
-    data = _Data(backend, case)
-    problem = data.problem
-    if all(span == taps for span, taps in zip(_spans(problem), problem.filter)):
-        raise UnsupportedError(message("laws", "the filter is dense", case))
-    dy, x, w = (data[role] for role in ("dy", "x", "w"))
-    spans = tuple(_spans(problem))
-    stuffed = np.zeros((*w.shape[:2], *spans), w.dtype)
-    at: Any = (..., *(slice(None, None, d) for d in problem.dilation))
-    stuffed[at] = w
+def _dilation(on: Trial) -> Iterator[str]:
+    """Check that dilation is a filter with zeros between its taps."""
+    problem, spans = on.problem, _spans(on.problem)
+    _require(spans != problem.filter, "the filter is dense", on.case)
     try:
         dense = replace(problem, filter=spans, dilation=(1,) * problem.rank)
     except ConvrefError as error:  # output padding may lie between stride and dilation
         raise UnsupportedError(str(error)) from None
-    dx, dw, _ = data.backward(dy, x, w)
-    dx1, dw1, _ = data.backward(dy, x, stuffed, dense)
-    return _first(
-        _differ("y", data.fprop(x, w), data.fprop(x, stuffed, dense)),
-        _differ("dx", dx, dx1),
-        _differ("dw", dw, dw1[at]),
-    )
+    dy, x, w = on.data("dy", "x", "w")
+    stuffed = np.zeros((*w.shape[:2], *spans), w.dtype)
+    at: Any = (..., *(slice(None, None, d) for d in problem.dilation))
+    stuffed[at] = w
+    yield _differ("y", on.fprop(x, w), on.fprop(x, stuffed, dense))
+    dx, dw, _ = on.backward(dy, x, w)
+    dx1, dw1, _ = on.backward(dy, x, stuffed, dense)
+    yield _differ("dx", dx, dx1)
+    yield _differ("dw", dw, dw1[at])
 
 
-def law_memory(backend: Backend, case: Case) -> str:
-    """Return how the memory order of the operands changes values; see `law_adjoint`.
-
-    Every operand is laid out channels-last, and once more as the case asks, if it does.
-    """
-    data = _Data(backend, case)
-    asked = dict(zip(case.call.roles, case.call.specs))
-    sentences = []
+def _memory(on: Trial) -> Iterator[str]:
+    """Check that memory order changes no value: channels last, and once more as the case asks."""
+    asked = dict(zip(on.case.call.roles, on.case.call.specs))
     for pass_ in ("fprop", "backward"):
-        call = data.call(pass_, bias=True)
-        plain = tuple(data[role] for role in call.roles)
-        want = data.run(call, *plain)
-        last = [channels_last(axis_letters(call.problem, role)) for role in call.roles]
-        ordered = tuple(replace(s, order=order) for s, order in zip(call.specs, last))
+        call = on.call(pass_, bias=True)
+        plain = on.data(*call.roles)
+        want = on.run(call, *plain)
+        letters = [axis_letters(call.problem, role) for role in call.roles]
+        last = tuple(replace(s, order=channels_last(a)) for s, a in zip(call.specs, letters))
         given = tuple(replace(asked.get(r, s), expand="") for r, s in zip(call.roles, call.specs))
-        for specs in (ordered, given):
-            other = replace(call, specs=specs)
-            letters = [axis_letters(call.problem, role) for role in call.roles]
-            arrays = tuple(map(lay_out, plain, specs, letters))
-            names = (f"{role} of plain and other memory" for role in call.signature.results)
-            sentences += list(map(_differ, names, want, data.run(other, *arrays)))
-    return _first(*sentences)
+        for specs in (last, given):
+            got = on.run(replace(call, specs=specs), *map(lay_out, plain, specs, letters))
+            for role, one, other in zip(call.signature.results, want, got):
+                yield _differ(f"{role} of plain and other memory", one, other)
 
 
-def law_batch(backend: Backend, case: Case) -> str:
-    """Return how a batch differs from its images one by one; see `law_adjoint`."""
-    data = _Data(backend, case)
-    if data.problem.n < 2:
-        raise UnsupportedError(message("laws", "there is one image", case))
-    dy, x, w = (data[role] for role in ("dy", "x", "w"))
-    y, (dx, dw, db), one = data.fprop(x, w), data.backward(dy, x, w), replace(data.problem, n=1)
-    images = [slice(i, i + 1) for i in range(data.problem.n)]
-    parts = [data.backward(dy[i], x[i], w, one) for i in images]
-    return _first(
-        _differ("y", y, np.concatenate([data.fprop(x[i], w, one) for i in images])),
-        _differ("dx", dx, np.concatenate([part[0] for part in parts])),
-        _differ("dw", dw, sum(part[1] for part in parts)),
-        _differ("db", db, sum(part[2] for part in parts)),
-    )
+def _batch(on: Trial) -> Iterator[str]:
+    """Check that a batch is its images one by one."""
+    _require(on.problem.n > 1, "there is one image", on.case)
+    dy, x, w = on.data("dy", "x", "w")
+    one, images = replace(on.problem, n=1), [slice(i, i + 1) for i in range(on.problem.n)]
+    yield _differ("y", on.fprop(x, w), np.concatenate([on.fprop(x[i], w, one) for i in images]))
+    dx, dw, db = on.backward(dy, x, w)
+    parts = [on.backward(dy[i], x[i], w, one) for i in images]
+    yield _differ("dx", dx, np.concatenate([part[0] for part in parts]))
+    yield _differ("dw", dw, sum(part[1] for part in parts))
+    yield _differ("db", db, sum(part[2] for part in parts))
 
 
-def law_jvp(backend: Backend, case: Case) -> str:
-    """Return how the tangent differs from fprop(x_dot, w) + fprop(x, w_dot) + b_dot."""
-    data = _Data(backend, case)
-    call = data.call("jvp", bias=True)
-    x, w, b, x_dot, w_dot, b_dot = arrays = tuple(data[role] for role in call.roles)
-    y, y_dot = data.run(call, *arrays)
-    (primal,) = data.run(data.call("fprop", bias=True), x, w, b)
-    sums = data.fprop(x_dot, w) + data.fprop(x, w_dot)
-    return _first(
-        _differ("y of jvp and fprop", y, primal),
-        _differ("y_dot and its terms", y_dot, sums + b_dot.reshape(-1, *(1,) * data.problem.rank)),
-    )
+def _jvp(on: Trial) -> Iterator[str]:
+    """Check that the tangent is fprop(x_dot, w) + fprop(x, w_dot) + b_dot."""
+    call = on.call("jvp", bias=True)
+    x, w, b, x_dot, w_dot, b_dot = arrays = on.data(*call.roles)
+    y, y_dot = on.run(call, *arrays)
+    yield _differ("y of jvp and fprop", y, on.run(on.call("fprop", bias=True), x, w, b)[0])
+    terms = on.fprop(x_dot, w) + on.fprop(x, w_dot) + _column(b_dot, on.problem)
+    yield _differ("y_dot and its terms", y_dot, terms)
 
 
-def law_double_backward(backend: Backend, case: Case) -> str:
-    """Return how double backward differs from the JVP and from backward with ddx and ddw."""
-    data = _Data(backend, case)
-    call = data.call("double_backward", bias=True)
-    ddx, ddw, ddb, dy, x, w = arrays = tuple(data[role] for role in call.roles)
-    ddy, dx, dw = data.run(call, *arrays)
-    _, y_dot = data.run(data.call("jvp", bias=True), x, w, data["b"], ddx, ddw, ddb)
-    by_w, by_x = data.backward(dy, x, ddw), data.backward(dy, ddx, w)
-    return _first(
-        _differ("ddy and the JVP", ddy, y_dot),
-        _differ("dx and dgrad(dy, ddw)", dx, by_w[0]),
-        _differ("dw and wgrad(dy, ddx)", dw, by_x[1]),
-    )
+def _double_backward(on: Trial) -> Iterator[str]:
+    """Check that double backward is the JVP, and backward with ddx and ddw."""
+    call = on.call("double_backward", bias=True)
+    ddx, ddw, ddb, dy, x, w = arrays = on.data(*call.roles)
+    ddy, dx, dw = on.run(call, *arrays)
+    (b,) = on.data("b")
+    y_dot = on.run(on.call("jvp", bias=True), x, w, b, ddx, ddw, ddb)[1]
+    yield _differ("ddy and the JVP", ddy, y_dot)
+    yield _differ("dx and dgrad(dy, ddw)", dx, on.backward(dy, x, ddw)[0])
+    yield _differ("dw and wgrad(dy, ddx)", dw, on.backward(dy, ddx, w)[1])
 
 
-Law = Callable[[Backend, Case], str]
-
-LAWS: dict[str, Law] = {
-    "adjoint": law_adjoint,
-    "linear": law_linear,
-    "groups": law_groups,
-    "transposed": law_transposed,
-    "dilation": law_dilation,
-    "memory": law_memory,
-    "batch": law_batch,
-    "jvp": law_jvp,
-    "double_backward": law_double_backward,
+# By name: yields a sentence for each equation that fails, and empty texts for those that hold.
+LAWS: dict[str, Callable[[Trial], Iterator[str]]] = {
+    "adjoint": _adjoint,
+    "linear": _linear,
+    "groups": _groups,
+    "transposed": _transposed,
+    "dilation": _dilation,
+    "memory": _memory,
+    "batch": _batch,
+    "jvp": _jvp,
+    "double_backward": _double_backward,
 }
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A law that a backend broke: which, on which case, and how."""
-
-    law: str
-    line: str
-    reason: str
-
-
-@dataclass
-class Obedience:
-    """What `check_laws` saw.
+def examine_laws(
+    case: Case,
+    backend: Backend,
+    excluded: Callable[[Case], str | None] = lambda case: None,
+    laws: tuple[str, ...] = tuple(LAWS),
+) -> Finding:
+    """Return the Finding of the first law that a backend breaks on a case of op conv.
 
     Parameters
     ----------
-    held, unsupported : Counter
-        By law, on how many cases it held and on how many it did not apply.
-    broken : list of Broken
-    """
-
-    held: Counter[str] = field(default_factory=Counter)
-    unsupported: Counter[str] = field(default_factory=Counter)
-    broken: list[Broken] = field(default_factory=list)
-
-
-def check_laws(
-    backend: Backend, cases: Iterable[Case], laws: Iterable[str] = tuple(LAWS)
-) -> Obedience:
-    """Return which laws a backend keeps on which cases of op conv.
-
-    Parameters
-    ----------
+    case : Case
+        Its problem, type, seed and memory are used; its pass, mask and fill are not.
     backend : Backend
-    cases : iterable of Case
-        As from `convref.conformance.generate.chunk_cases`.
-    laws : iterable of str
+        Called in this process: a crash of it is a crash here.
+    excluded : callable
+        Why a case must not run, such as a known bug, or None.
+    laws : tuple of str
         Names from `LAWS`; by default all.
 
     Returns
     -------
-    Obedience
+    Finding
+        "pass" if an equation of a law applies and all that do hold, "unsupported" if none applies,
+        "rejects-valid" if the backend raises, else "wrong"; with the law's name as its role.
 
     Examples
     --------
     >>> from convref.dispatch import load
     >>> from convref.case import parse
-    >>> seen = check_laws(load("numpy"), [parse("conv.fprop:n2c4k2g2_i5_f2_d2")])
-    >>> len(seen.held), seen.broken
-    (9, [])
+    >>> examine_laws(parse("conv.fprop:n2c4k2g2_i5_f2_d2"), load("numpy")).verdict
+    'pass'
     """
-    seen, chosen = Obedience(), tuple(laws)
-    for case in cases:
-        for name in chosen:
-            try:
-                reason = LAWS[name](backend, case)
-            except UnsupportedError:
-                seen.unsupported[name] += 1
-                continue
-            except Exception as error:  # whatever a stranger's code raises
-                reason = shorten(f"raised {error!r}", 300)
-            if reason:
-                seen.broken.append(Broken(name, str(case), reason))
-            else:
-                seen.held[name] += 1
-    return seen
+    trial, line, held, refused = Trial(backend, case, excluded), str(case), 0, ""
+    for name in laws:
+        try:
+            for reason in LAWS[name](trial):
+                if reason:
+                    text = shorten(f"{name} law: {reason}", 300)
+                    return Finding(line, "wrong", "law", text, role=name)
+                held += 1
+        except UnsupportedError as error:
+            refused = refused or shorten(error)
+        except Exception as error:  # whatever a third-party backend raises
+            text = shorten(f"{name} law: {error!r}", 300)
+            return Finding(line, "rejects-valid", "law", text, role=name)
+    return Finding(line, "pass", "law") if held else Finding(line, "unsupported", reason=refused)

@@ -23,6 +23,7 @@ from ..errors import ConvrefError, shorten
 from ..knownbugs import Region
 from .examine import PASSED_OVER, Finding, examine
 from .generate import Axes, chunk_cases
+from .laws import examine_laws
 from .operands import operands
 from .reject import trial
 
@@ -58,6 +59,8 @@ class Task:
         How the library is run.
     together : bool
         Whether several examples may be computed by one call, if the backend can.
+    laws : bool
+        Whether `convref.conformance.laws` are checked instead of results.
     """
 
     axes: Axes | None = None
@@ -69,6 +72,7 @@ class Task:
     retest: bool = False
     arm: Arm = PLAIN
     together: bool = True
+    laws: bool = False
 
 
 @dataclass
@@ -168,7 +172,9 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
                 ahead = _ahead(backend, cases, index, task, wal)
             wal.write(index, str(case))
             try:
-                finding = _known(case, backend, task) or _at_once(case, backend, index, ahead)
+                finding = _by_laws(case, backend, task) if task.laws else None
+                finding = finding or _known(case, backend, task)
+                finding = finding or _at_once(case, backend, index, ahead)
                 finding = finding or _guarded(case, backend, index, wal, task.axes is None)
             except Exception as error:  # ours: the backend's own are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
@@ -202,7 +208,7 @@ def _ahead(
     backend: Any, cases: list[Case], start: int, task: Task, wal: WriteAhead
 ) -> dict[int, tuple[Any, ...]]:
     """Return the results of the batch from `start` on, by number, where the backend can."""
-    if task.axes is None or not task.together or not hasattr(backend, "run_many"):
+    if task.axes is None or task.laws or not task.together or not hasattr(backend, "run_many"):
         return {}
     stop = start - start % backend.batch + backend.batch
     chosen = {
@@ -231,6 +237,18 @@ def _at_once(
         return None
     finding = examine(case, cast("Backend", _Done(backend, ahead[index])))
     return finding if finding.verdict == "pass" else None
+
+
+def _by_laws(case: Case, backend: Backend, task: Task) -> Finding:
+    """Check the laws; an exit that a backend asks for counts as a crash."""
+
+    def excluded(other: Case) -> str | None:
+        return _known_region(other, backend, task) if not task.retest else None
+
+    try:
+        return examine_laws(case, backend, excluded)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        return Finding(str(case), "crash", reason=shorten(f"raised {error!r}"))
 
 
 def _known_region(case: Case, backend: Backend, task: Task) -> str | None:

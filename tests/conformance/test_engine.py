@@ -14,7 +14,7 @@ import pytest
 from convref import ConvrefError
 from convref.conformance import campaign
 from convref.conformance.campaign import Settings, run_lines
-from convref.conformance.culprits import culprits
+from convref.conformance.causes import root_causes
 from convref.conformance.engine import Engine, Limits
 from convref.conformance.generate import Axes
 from convref.conformance.worker import WriteAhead
@@ -291,7 +291,7 @@ def test_a_bug_of_every_arm_is_reported_without_one(hostile, tmp_path):
     with Engine(f"{hostile}:strided_arms") as engine:
         engine.start()
         findings = run_lines(engine, [BAD], engine.arm("again"))
-        (failure,) = culprits(engine, findings)
+        (failure,) = root_causes(engine, findings)
     assert [f.arm for f in findings] == ["again"]
     assert failure.arm == "plain"
     assert failure.command.endswith("--backend hostile:strided_arms")
@@ -301,17 +301,17 @@ def test_a_wrong_form_of_every_arm_is_reported_without_one(hostile):
     with Engine(f"{hostile}:shapeless") as engine:
         engine.start()
         found = [f for arm in ("again", "plain") for f in run_lines(engine, [BAD], engine.arm(arm))]
-        (failure,) = culprits(engine, found)
+        (failure,) = root_causes(engine, found)
     assert {f.tier for f in found} == {"form"}
     assert (failure.arm, failure.seen) == ("plain", 2)
 
 
 def test_what_there_is_no_time_to_shrink_is_told_as_it_was_found(hostile, monkeypatch):
-    monkeypatch.setattr("convref.conformance.culprits.TOTAL_SECONDS", -1.0)
+    monkeypatch.setattr("convref.conformance.causes.TOTAL_SECONDS", -1.0)
     with Engine(f"{hostile}:strided") as engine:
         engine.start()
         found = run_lines(engine, [BAD, f"{BAD}:seed=2", f"{BAD}:seed=3:dt=f64"])
-        (failure,) = culprits(engine, found)
+        (failure,) = root_causes(engine, found)
     assert (failure.line, failure.needs, failure.seen) == (BAD, (), 3)
 
 
@@ -345,7 +345,7 @@ def test_threads_that_change_a_result_are_nondeterministic(hostile):
 def test_a_death_in_several_threads_says_so(hostile):
     with Engine(f"{hostile}:threaded_crash") as engine:
         (found,) = run_lines(engine, [GOOD])
-        (failure,) = culprits(engine, [found])
+        (failure,) = root_causes(engine, [found])
     assert (found.verdict, found.tier) == ("crash", "")
     assert found.reason == failure.reason == "SIGSEGV, with 3 threads"
     assert failure.line == "conv.fprop:n1c1k1_i1_f1:fill=ones"

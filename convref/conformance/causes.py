@@ -1,4 +1,4 @@
-"""From findings to bugs: shrink a few of each kind, merge those of one cause."""
+"""From findings to bugs: shrink a few of each kind, merge those of one root cause."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..knownbugs import Region
 from .engine import Engine
 from .examine import HARMLESS, VERDICTS, Finding
 from .shrink import Shrunk, shrink, weight
-from .worker import Task
+from .worker import Report, Task
 
 SHRINK_SECONDS = 30.0  # for one failure
-TOTAL_SECONDS = 150.0  # for all: later ones are told as they were found
+TOTAL_SECONDS = 150.0  # for all: later ones are reported as they were found
 PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
-ASKED = 50  # findings of an arm that are tried without it
+RETRIED = 50  # findings of an arm that are run again without it
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Failure:
     command: str = ""
 
 
-def culprits(
+def root_causes(
     engine: Engine,
     findings: Sequence[Finding],
     known: tuple[Region, ...] = (),
     watch: Callable[[str], None] = lambda note: None,
+    laws: bool = False,
 ) -> list[Failure]:
     """Return the bugs behind some findings, the worst first.
 
@@ -54,10 +55,12 @@ def culprits(
     known : tuple of Region
         Where a smaller case does not count, as it fails for another reason.
     watch : callable
-        Told what is being shrunk.
+        Called with a note on what is being shrunk.
+    laws : bool
+        Whether the findings are of laws.
     """
     kinds: Kinds = {}
-    for finding in _without_arm(engine, list(dict.fromkeys(findings))):
+    for finding in _without_arm(engine, list(dict.fromkeys(findings)), laws):
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
     ends = time.monotonic() + TOTAL_SECONDS
@@ -67,12 +70,14 @@ def culprits(
         if late and turn:
             break
         watch(f"shrinking {shorten(finding.line, 70)}")
-        if late or _is_nonsense(finding):
+        if late or _has_invalid_input(finding):
             key, failure = kind, _failure(engine, finding)
         else:
-            found, last = _shrunk(engine, finding, known)
-            key = (*cause(finding.verdict, found), last.arm)
+            found, last = _shrunk(engine, finding, known, laws)
+            key = (*root_cause(finding.verdict, found), last.arm)
             failure = _failure(engine, last, found.needs, found.independent, finding.line)
+        if laws:
+            failure = replace(failure, command=f"{failure.command} --laws")
         merged.setdefault(key, failure)
         merged[key] = replace(merged[key], seen=max(1, merged[key].seen + seen))
     return sorted(merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line))
@@ -94,10 +99,10 @@ def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
                 yield turn, kind, chosen[turn], 0 if turn else len(alike)
 
 
-def _without_arm(engine: Engine, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield the findings, those that the library shows as it is without their arm."""
-    in_arms = [f for f in findings if f.arm != "plain" and not _is_nonsense(f)][:ASKED]
-    again = run_lines(engine, [f.line for f in in_arms])
+def _without_arm(engine: Engine, findings: Sequence[Finding], laws: bool) -> Iterator[Finding]:
+    """Yield the findings; those that the plain library shows too lose their arm."""
+    in_arms = [f for f in findings if f.arm != "plain" and not _has_invalid_input(f)][:RETRIED]
+    again = run_lines(engine, [f.line for f in in_arms], laws=laws)
     plain = {(f.line, f.verdict) for f in again}
     for finding in findings:
         bare = (finding.line, finding.verdict) in plain
@@ -128,8 +133,8 @@ def _failure(
     )
 
 
-def _is_nonsense(finding: Finding) -> bool:
-    """Return whether invalid operands were accepted, or killed: the line alone is a valid call."""
+def _has_invalid_input(finding: Finding) -> bool:
+    """Return whether it is of invalid operands: the line alone is a valid call."""
     killed = finding.verdict in ("crash", "hang") and finding.tier == "form"
     return finding.verdict == "accepts-invalid" or killed
 
@@ -138,7 +143,7 @@ def _kind(finding: Finding) -> tuple[str, ...]:
     """Return what findings must share to be worth shrinking only a few of them."""
     case = parse(finding.line)
     how = finding.role
-    if _is_nonsense(finding):
+    if _has_invalid_input(finding):
         role, *_, what = finding.reason.partition(":")[0].split()
         return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
     if finding.verdict in ("rejects-valid", "crash"):
@@ -150,7 +155,7 @@ def _kind(finding: Finding) -> tuple[str, ...]:
     return finding.verdict, case.call.op, case.call.pass_, how, finding.arm
 
 
-def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
+def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     """Return what makes two shrunk failures one bug: the verdict, and the features both need.
 
     Sizes do not count, nor on which axis or operand a feature sits.
@@ -179,10 +184,12 @@ def cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     return (verdict, *where, *special, *sorted(features))
 
 
-def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tuple[Shrunk, Finding]:
-    """Return the shrunk case of a finding, and what the smallest one shows.
+def _shrunk(
+    engine: Engine, finding: Finding, known: tuple[Region, ...], laws: bool
+) -> tuple[Shrunk, Finding]:
+    """Return the shrunk case of a finding, and the finding of the smallest one.
 
-    A smaller case that lies in a known bug fails for that reason, and does not count.
+    A smaller case in the region of a known bug fails for that reason, and does not count.
     """
     ends = time.monotonic() + SHRINK_SECONDS
     arm = engine.arm(finding.arm)
@@ -194,24 +201,41 @@ def _shrunk(engine: Engine, finding: Finding, known: tuple[Region, ...]) -> tupl
             return [None] * len(cases)
         new = [not any(region.contains(c, facts) for region in known) for c in cases]
         lines = [str(case) for case in cases]
-        found = {f.line: f for f in run_lines(engine, [*compress(lines, new)], arm)}
+        found = {f.line: f for f in run_lines(engine, [*compress(lines, new)], arm, laws)}
         shown.update(found)
         same = [at in found and found[at].verdict == finding.verdict for at in lines]
         return [bad if run else None for bad, run in zip(same, new)]
 
     shrunk = shrink(parse(finding.line), fails)
     last = shown.get(str(shrunk.case), finding)
-    return shrunk, next(_without_arm(engine, [last]))
+    return shrunk, next(_without_arm(engine, [last], laws))
 
 
-def run_lines(engine: Engine, lines: list[str], arm: Arm = PLAIN) -> list[Finding]:
+def run_line(engine: Engine, line: str, laws: bool = False) -> Finding:
+    """Return the finding of one line; that of a pass or a refusal has the verdict alone."""
+    found = Finding(line, "pass")
+
+    def receive(task: Task, report: Report) -> None:
+        nonlocal found
+        for *_, verdict, tier in report.counts:
+            found = Finding(line, verdict, tier)
+        for finding in report.findings:
+            found = finding
+
+    engine.run(iter([Task(lines=(line,), laws=laws)]), receive)
+    return found
+
+
+def run_lines(
+    engine: Engine, lines: list[str], arm: Arm = PLAIN, laws: bool = False
+) -> list[Finding]:
     """Return the findings of some lines, passes left out, through crashes and hangs."""
-    lines = [str(parse(line)) for line in lines]  # a bad one is told here, not by a worker's death
+    lines = [str(parse(line)) for line in lines]  # a malformed one raises here, not in a worker
     findings: list[Finding] = []
     share = -(-len(lines) // len(engine.workers)) if lines else 1
     parts = [tuple(lines[i : i + share]) for i in range(0, len(lines), share)]
     engine.run(
-        (Task(lines=part, arm=arm) for part in parts),
+        (Task(lines=part, arm=arm, laws=laws) for part in parts),
         lambda task, report: findings.extend(report.findings),
     )
     return findings

@@ -1,4 +1,4 @@
-"""A campaign on the terminal: a progress line while it runs, a table and the failures after."""
+"""A campaign in the terminal: a progress line while it runs, a table and the failures after."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def show(outcome: Outcome, console: Console) -> None:
         elif failed:
             text = f"still there: {failed:,} fail, {passed:,} pass"
         else:
-            text = f"[green]mended?[/] {passed:,} pass, none fails"
+            text = f"[green]fixed?[/] {passed:,} pass, none fails"
         console.print(f"known bug {escape(bug)}: {text}", highlight=False)
     if len(outcome.failures) > SHOWN:
         console.print(f"the first {SHOWN} of {len(outcome.failures)} failures:")
