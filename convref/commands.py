@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
 from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

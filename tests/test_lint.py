@@ -79,6 +79,7 @@ def write(root, **files):
 def test_import_check_refuses(tmp_path, module, text, reason):
     names = ("oracle", "dispatch", "errors", "ops.conv", "ops._sizes", "judge")
     tree = {f"convref.{name}": "" for name in names}
+    tree["convref.ops.conv"] = "def _taps():\n    ..."
     tree |= {"convref_mojo": "", "convref_bench.cli": "", "convref_bench.timing": ""}
     assert write(tmp_path, **tree) == []
     (found,) = write(tmp_path, **{module: text})

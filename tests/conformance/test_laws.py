@@ -167,7 +167,7 @@ def test_a_campaign_of_laws_finds_a_fault_and_its_command_repeats_it():
     outcome = campaign.run(campaign.Settings(name, axes, examples=200))
     assert not outcome.good
     failure = outcome.failures[0]
-    assert failure.reason.startswith("adjoint law: <dgrad, x> and <dy, y>: ")
+    assert failure.reason.partition(" law: ")[0] in LAWS
     assert failure.command == f"convref run '{failure.line}' --backend {name} --laws"
     with Engine(name) as engine:
         found = run_line(engine, failure.line, laws=True)
