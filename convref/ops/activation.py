@@ -11,6 +11,7 @@ from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
 from .norm import inexact, real
 from .sizes import SPATIAL, Sizes, integer
+from .spec import SMOOTH, OpSpec, Pass, formula, piecewise
 
 POINTWISE = 16  # roundings of a function of one element, as docs/judge.md counts them
 
@@ -215,3 +216,37 @@ class CrossEntropyProblem(ActivationProblem):
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`."""
         return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
+
+
+_LOSS = {
+    "fprop": Pass(("x", "w", "target"), {"y": formula("x", "w", by=("target",))}),
+    "backward": Pass(("dy", "x", "w", "target"), {"dx": formula("dy", "x", "w", by=("target",))}),
+    "jvp": Pass(
+        ("x", "w", "target", "x_dot"),
+        {
+            "y": formula("x", "w", by=("target",)),
+            "y_dot": formula("x", "w", "x_dot", by=("target",)),
+        },
+    ),
+    "double_backward": Pass(
+        ("ddx", "dy", "x", "w", "target"),
+        {
+            "ddy": formula("ddx", "x", "w", by=("target",)),
+            "dx": formula("ddx", "dy", "x", "w", by=("target",)),
+        },
+        maskable=True,
+    ),
+}
+OPS = {
+    "relu": OpSpec(ReluProblem, piecewise("copy", signed=False)),
+    "leaky_relu": OpSpec(LeakyReluProblem, piecewise("formula", signed=True)),
+    "silu": OpSpec(ActivationProblem, SMOOTH),
+    "gelu": OpSpec(GeluProblem, SMOOTH),
+    "hardswish": OpSpec(ActivationProblem, SMOOTH),
+    "sigmoid": OpSpec(ActivationProblem, SMOOTH),
+    "tanh": OpSpec(ActivationProblem, SMOOTH),
+    "softmax": OpSpec(SoftmaxProblem, SMOOTH),
+    "log_softmax": OpSpec(SoftmaxProblem, SMOOTH),
+    # Sums of subnormal weights divide.
+    "cross_entropy": OpSpec(CrossEntropyProblem, _LOSS, unsuitable_fills=("subnormal",)),
+}

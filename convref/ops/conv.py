@@ -10,6 +10,7 @@ from typing import ClassVar
 from ..errors import ConvrefError, message
 from .base import BASE_ROLE, Field
 from .sizes import SPATIAL, Sizes, integer, integers
+from .spec import OpSpec, Pass, Terms
 from .window import WindowProblem
 
 
@@ -182,3 +183,38 @@ class ConvProblem(WindowProblem):
             channels = self.k if self.transposed else self.c
             return self.n * channels * prod(axis.touched for axis in self.axes)
         return prod(self.shape(role))
+
+
+OPS = {
+    "conv": OpSpec(
+        ConvProblem,
+        {
+            "fprop": Pass(("x", "w", "b"), {"y": Terms((("x", "w"),), ("b",))}),
+            "backward": Pass(
+                ("dy", "x", "w"),
+                {
+                    "dx": Terms((("dy", "w"),)),
+                    "dw": Terms((("dy", "x"),)),
+                    "db": Terms(added=("dy",)),
+                },
+                maskable=True,
+            ),
+            "jvp": Pass(
+                ("x", "w", "b", "x_dot", "w_dot", "b_dot"),
+                {
+                    "y": Terms((("x", "w"),), ("b",)),
+                    "y_dot": Terms((("x_dot", "w"), ("x", "w_dot")), ("b_dot",)),
+                },
+            ),
+            "double_backward": Pass(
+                ("ddx", "ddw", "ddb", "dy", "x", "w"),
+                {
+                    "ddy": Terms((("ddx", "w"), ("x", "ddw")), ("ddb",)),
+                    "dx": Terms((("dy", "ddw"),)),
+                    "dw": Terms((("dy", "ddx"),)),
+                },
+                maskable=True,
+            ),
+        },
+    )
+}

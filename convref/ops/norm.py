@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
 from .sizes import SPATIAL, Sizes, integer
+from .spec import OpSpec, Pass, formula
 
 
 class Blocks(NamedTuple):
@@ -278,3 +279,77 @@ class LayerNormProblem(NormProblem):
     def _shapes(self) -> dict[str, Sizes]:
         shapes = super()._shapes
         return {**shapes, "mean": (self.n,), "rstd": (self.n,)}
+
+
+def _norm(saved: tuple[str, ...], running: tuple[str, ...] = ()) -> dict[str, Pass]:
+    """Return the passes of a norm that takes `saved` statistics in backward.
+
+    Its forward pass returns them, and updates the `running` ones.
+    """
+    statistics = {role: formula("x") for role in saved}
+    statistics |= {role: formula(role, "x") for role in running}
+    return {
+        "fprop": Pass(("x", "w", "b", *running), {"y": formula("x", "w", "b"), **statistics}),
+        "backward": Pass(
+            ("dy", "x", "w", *saved),
+            {
+                "dx": formula("dy", "x", "w", *saved),
+                "dw": formula("dy", "x", *saved),
+                "db": formula("dy"),
+            },
+            maskable=True,
+        ),
+        "jvp": Pass(
+            ("x", "w", "b", "x_dot", "w_dot", "b_dot"),
+            {"y": formula("x", "w", "b"), "y_dot": formula("x", "w", "x_dot", "w_dot", "b_dot")},
+        ),
+        "double_backward": Pass(
+            ("ddx", "ddw", "ddb", "dy", "x", "w", *saved),
+            {
+                "ddy": formula("ddx", "ddw", "ddb", "x", "w", *saved),
+                "dx": formula("ddx", "ddw", "dy", "x", "w", *saved),
+                "dw": formula("ddx", "dy", "x", *saved),
+            },
+            maskable=True,
+        ),
+    }
+
+
+_GIVEN = ("rmean", "rvar")
+_FROZEN = {
+    "fprop": Pass(("x", "w", "b", *_GIVEN), {"y": formula("x", "w", "b", *_GIVEN)}),
+    "backward": Pass(
+        ("dy", "x", "w", *_GIVEN),
+        {
+            "dx": formula("dy", "w", "rvar"),
+            "dw": formula("dy", "x", *_GIVEN),
+            "db": formula("dy"),
+        },
+        maskable=True,
+    ),
+    "jvp": Pass(
+        ("x", "w", "b", *_GIVEN, "x_dot", "w_dot", "b_dot"),
+        {
+            "y": formula("x", "w", "b", *_GIVEN),
+            "y_dot": formula("x", "w", *_GIVEN, "x_dot", "w_dot", "b_dot"),
+        },
+    ),
+    "double_backward": Pass(
+        ("ddx", "ddw", "ddb", "dy", "x", "w", *_GIVEN),
+        {
+            "ddy": formula("ddx", "ddw", "ddb", "x", "w", *_GIVEN),
+            "dx": formula("ddw", "dy", "rvar"),
+            "dw": formula("ddx", "dy", "rvar"),
+        },
+        maskable=True,
+    ),
+}
+_SAVED = ("mean", "rstd")
+# Ones have no variance, and rstd magnifies what is lost of subnormal numbers.
+_UNSUITABLE = ("ones", "subnormal")
+OPS = {
+    "batch_norm": OpSpec(BatchNormProblem, _norm(_SAVED, _GIVEN), _UNSUITABLE),
+    "batch_norm_eval": OpSpec(FrozenNormProblem, _FROZEN, ("subnormal",)),
+    "group_norm": OpSpec(GroupNormProblem, _norm(_SAVED), _UNSUITABLE),
+    "layer_norm": OpSpec(LayerNormProblem, _norm(_SAVED), _UNSUITABLE),
+}

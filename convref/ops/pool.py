@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..errors import ConvrefError, message, shorten
 from .base import Field, Problem
 from .sizes import Sizes, integer
+from .spec import SMOOTH, OpSpec, Pass, Terms, linear
 from .window import WindowProblem
 
 _INTEGRAL = ("i", "u", "o")  # first letters of the types that divide or root inexactly
@@ -334,3 +335,30 @@ class UnpoolProblem(Problem):
     def _shapes(self) -> dict[str, Sizes]:
         x = (self.n, self.c, *self.input)
         return {"x": x, "indices": x, "y": (self.n, self.c, *self.output)}
+
+
+def _picks(source: str, by: str) -> Terms:
+    return Terms(added=(source,), by=(by,), kind="copy")
+
+
+_WINDOW_MAX = {
+    "fprop": Pass(("x",), {"y": _picks("x", "x"), "indices": Terms(by=("x",), kind="copy")}),
+    "backward": Pass(("dy", "x", "indices"), {"dx": Terms(added=("dy",), by=("indices",))}),
+    "jvp": Pass(("x", "x_dot"), {"y": _picks("x", "x"), "y_dot": _picks("x_dot", "x")}),
+    "double_backward": Pass(("ddx", "x", "indices"), {"ddy": _picks("ddx", "indices")}),
+}
+_UNPOOL = {
+    "fprop": Pass(("x", "indices"), {"y": _picks("x", "indices")}),
+    "backward": Pass(("dy", "indices"), {"dx": _picks("dy", "indices")}),
+    "jvp": Pass(("x_dot", "indices"), {"y_dot": _picks("x_dot", "indices")}),
+    "double_backward": Pass(("ddx", "indices"), {"ddy": _picks("ddx", "indices")}),
+}
+OPS = {
+    "max_pool": OpSpec(PoolProblem, _WINDOW_MAX),
+    "avg_pool": OpSpec(AvgPoolProblem, linear()),
+    # Powers of subnormal numbers are zero.
+    "lp_pool": OpSpec(LpPoolProblem, SMOOTH, unsuitable_fills=("subnormal",)),
+    "adaptive_max_pool": OpSpec(AdaptiveMaxPoolProblem, _WINDOW_MAX),
+    "adaptive_avg_pool": OpSpec(AdaptivePoolProblem, linear()),
+    "max_unpool": OpSpec(UnpoolProblem, _UNPOOL),
+}

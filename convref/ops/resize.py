@@ -12,6 +12,7 @@ from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
 from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, rows
 from .sizes import Sizes, items
+from .spec import OpSpec, linear
 
 NEAR = ("float32", *NEAREST)
 _OF_FLOAT32 = ("asymmetric", "half_pixel")  # what ATen calls nearest, and nearest-exact
@@ -196,3 +197,6 @@ def real(where: str, name: str, value: Any) -> float:
         text = f"{name} is {shorten(repr(value))}, needs a finite number"
         raise ConvrefError(message(where, text))
     return found
+
+
+OPS = {"resize": OpSpec(ResizeProblem, linear("weighted"))}

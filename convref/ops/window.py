@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 from ..errors import ConvrefError, message
 from .base import BASE_ROLE, Field, Problem
 from .sizes import FILTER_AXES, OUTPUT_AXES, RANKS, Pads, Sizes, pads
+from .spec import OpSpec, Pass, Terms
 
 
 class Axis(NamedTuple):
@@ -184,3 +185,27 @@ class WindowProblem(Problem):
         if role == "x":
             return self.n * self.c * prod(axis.touched for axis in self.axes)
         return prod(self.shape(role))
+
+
+def _moves(source: str, result: str) -> Pass:
+    return Pass((source,), {result: Terms(added=(source,))})
+
+
+OPS = {
+    "unfold": OpSpec(
+        WindowProblem,
+        {
+            "fprop": _moves("x", "cols"),
+            "backward": _moves("dcols", "dx"),
+            "jvp": _moves("x_dot", "cols_dot"),
+        },
+    ),
+    "fold": OpSpec(
+        WindowProblem,
+        {
+            "fprop": _moves("cols", "x"),
+            "backward": _moves("dx", "dcols"),
+            "jvp": _moves("cols_dot", "x_dot"),
+        },
+    ),
+}

@@ -1,0 +1,121 @@
+"""What an op is: its problem and, for each pass, the operands, the results and their terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .base import Problem
+
+
+class Signature(NamedTuple):
+    """Roles of a pass in positional order; `maskable` results are the ones a mask selects."""
+
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    maskable: bool = False
+
+
+class Terms(NamedTuple):
+    """What one result is computed from, and by that how it is judged.
+
+    Attributes
+    ----------
+    products : tuple of (str, str)
+        Pairs of operands whose products are summed: what slides or is scattered stands first;
+        both factors of a filter cotangent do.
+    added : tuple of str
+        Operands summed as they are, perhaps each with a constant weight.
+    by : tuple of str
+        Operands that only select elements: their values enter no sum.
+    kind : str
+        "sum"; "weighted": a sum with constant weights of either sign that are rounded too;
+        "copy": elements of an operand, bit for bit; "formula": anything else, judged by
+        the magnitude that the oracle gives for it, non-finite where the formula itself is.
+    signed : bool
+        Whether the sign of a copied zero is judged.
+    """
+
+    products: tuple[tuple[str, str], ...] = ()
+    added: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    kind: str = "sum"
+    signed: bool = True
+
+    @property
+    def reads(self) -> set[str]:
+        """Return the operands that the result needs."""
+        return {role for pair in (*self.products, self.added, self.by) for role in pair}
+
+
+class Pass(NamedTuple):
+    """One pass of an op: operand roles in positional order, results with their terms."""
+
+    operands: tuple[str, ...]
+    results: dict[str, Terms]
+    maskable: bool = False
+
+    @property
+    def signature(self) -> Signature:
+        """Return the roles alone."""
+        return Signature(self.operands, tuple(self.results), self.maskable)
+
+
+class OpSpec(NamedTuple):
+    """One row of the table of ops.
+
+    Attributes
+    ----------
+    problem : type of Problem
+        The class of its problems.
+    passes : mapping of str to Pass
+        Its passes, "fprop" first.
+    unsuitable_fills : tuple of str
+        Fills that make no useful case of it: the court draws others.
+    """
+
+    problem: type[Problem]
+    passes: Mapping[str, Pass]
+    unsuitable_fills: tuple[str, ...] = ()
+
+
+def formula(*operands: str, by: tuple[str, ...] = ()) -> Terms:
+    """Return the terms of a result that is no sum of operands or products."""
+    return Terms(added=operands, by=by, kind="formula")
+
+
+def linear(kind: str = "sum") -> dict[str, Pass]:
+    """Return the passes of an op that is linear in x, with constant weights."""
+    return {
+        "fprop": Pass(("x",), {"y": Terms(added=("x",), kind=kind)}),
+        "backward": Pass(("dy",), {"dx": Terms(added=("dy",), kind=kind)}),
+        "jvp": Pass(("x_dot",), {"y_dot": Terms(added=("x_dot",), kind=kind)}),
+        "double_backward": Pass(("ddx",), {"ddy": Terms(added=("ddx",), kind=kind)}),
+    }
+
+
+def piecewise(kind: str, signed: bool) -> dict[str, Pass]:
+    """Return the passes of a function of x whose second derivative is zero."""
+
+    def moved(role: str) -> Terms:
+        return Terms(added=(role,), by=("x",), kind=kind, signed=signed)
+
+    return {
+        "fprop": Pass(("x",), {"y": moved("x")}),
+        "backward": Pass(("dy", "x"), {"dx": moved("dy")}),
+        "jvp": Pass(("x", "x_dot"), {"y": moved("x"), "y_dot": moved("x_dot")}),
+        "double_backward": Pass(("ddx", "x"), {"ddy": moved("ddx")}),
+    }
+
+
+# A smooth function of x alone, of one element or of several.
+SMOOTH: dict[str, Pass] = {
+    "fprop": Pass(("x",), {"y": formula("x")}),
+    "backward": Pass(("dy", "x"), {"dx": formula("dy", "x")}),
+    "jvp": Pass(("x", "x_dot"), {"y": formula("x"), "y_dot": formula("x", "x_dot")}),
+    "double_backward": Pass(
+        ("ddx", "dy", "x"),
+        {"ddy": formula("ddx", "x"), "dx": formula("ddx", "dy", "x")},
+        maskable=True,
+    ),
+}
