@@ -58,7 +58,6 @@ ALLOWED: tuple[str, ...] = (
     "is private to convref.backends.torch.",
     "_geometry is private to convref.integrations.torch.functional",
     "convref/conformance: 21 entries",
-    "kernels/convref_mojo: 30 entries",
 )
 
 

@@ -17,7 +17,8 @@ from convref.errors import ConvrefError, UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
 
-from . import build, conv, library, norm, pool
+from . import build, library
+from .cpu import conv, norm, pool
 
 Array = np.ndarray[Any, Any]
 ALONE = 10**7  # products up to which one thread is done before a second one has started

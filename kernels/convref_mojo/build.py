@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from convref.errors import UnsupportedError, message
 
-FOLDER = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parent
+SOURCES = PACKAGE / "cpu"
 ENTRY = "library.mojo"
 COMPILER = "mojo-compiler"
 SECONDS = 300  # what a build may take; it takes about 10
@@ -82,7 +83,7 @@ def hash_of(folder: Path) -> str:
 @cache
 def source_hash() -> str:
     """Return what the sources of the library hash to."""
-    return hash_of(FOLDER)
+    return hash_of(SOURCES)
 
 
 @cache
@@ -96,7 +97,7 @@ def compiler() -> tuple[Path, str] | None:
     return (path, version) if path.exists() else None
 
 
-def prebuilt(variant: Variant, folder: Path = FOLDER / "prebuilt") -> Path:
+def prebuilt(variant: Variant, folder: Path = PACKAGE / "prebuilt") -> Path:
     """Return where a library that came with the package would lie."""
     system = f"{sys.platform}-{platform.machine()}"
     return folder / f"{system}-{variant.name}-{source_hash()}.so"
@@ -168,7 +169,7 @@ def command(out: Path, variant: Variant, driver: Path) -> list[str]:
         *target,
         "-o",
         str(out),
-        str(FOLDER / ENTRY),
+        str(SOURCES / ENTRY),
     ]
 
 
@@ -220,7 +221,7 @@ def main(words: list[str]) -> int:
     if found is None:
         print(missing())
         return 1
-    folder = Path(words[0]) if words else FOLDER / "prebuilt"
+    folder = Path(words[0]) if words else PACKAGE / "prebuilt"
     folder.mkdir(parents=True, exist_ok=True)
     x86 = platform.machine() in ("x86_64", "AMD64")
     for variant in VARIANTS:

@@ -16,9 +16,11 @@ from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
 
-from . import emit, pool, pool_launches
+from . import emit
 from .backend import checked, result
-from .launches import THREADS, TILE, Array, Launch, launches
+from .cpu.pool import OPS
+from .gpu import pool
+from .gpu.conv import THREADS, TILE, Array, Launch, launches
 
 DTYPES = ("f32", "f64", "bf16")
 SPAN = 2**31  # elements, from which on 32-bit offsets do not reach
@@ -72,7 +74,7 @@ class GpuBackend:
 
     def supports(self, call: Call) -> str | None:
         """Return None, or what is missing: a kernel, a dtype, a device or the PTX."""
-        if call.op != "conv" and call.op not in pool.OPS:
+        if call.op != "conv" and call.op not in OPS:
             return f"no {call.op}.{call.pass_} kernel for the GPU"
         if call.dtype not in DTYPES:
             return f"no kernel for {call.dtype}, only for {', '.join(DTYPES)}"
@@ -113,7 +115,7 @@ class GpuBackend:
         if call.op == "conv":
             return launches(call, arrays, self.kinds)
         empty = all(prod(arrays[role].shape) == 0 for role in call.wanted)
-        return () if empty else (pool_launches.launch(call, arrays),)
+        return () if empty else (pool.launch(call, arrays),)
 
     def numerics(self, call: Call) -> Numerics:
         """Return the model: tensor-core sums in float32 for bfloat16, else sums that round."""
@@ -134,9 +136,9 @@ def _too_many_tiles(call: Call) -> str | None:
 
 
 def _too_large_windows(call: Call) -> str | None:
-    if pool_launches.largest(call.problem) >= SPAN:
+    if pool.largest(call.problem) >= SPAN:
         return "positions have 32 bits, a window reaches over 2**31 or more"
-    if pool_launches.taps(call.problem) >= EXACT:
+    if pool.taps(call.problem) >= EXACT:
         return "a divisor of 2**24 or more"
     return None
 

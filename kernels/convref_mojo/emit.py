@@ -18,8 +18,8 @@ from convref.errors import UnsupportedError, message
 
 from . import build
 
-SOURCES = build.FOLDER / "gpu"
-PACKAGE = "max-core"
+SOURCES = build.PACKAGE / "gpu"
+COMPILER = "max-core"
 ARCHES = ("sm_80", "sm_90a")
 MARK = "//// "  # begins the lines between kernels: architecture and name
 
@@ -34,12 +34,12 @@ def source_hash() -> str:
 def version() -> str | None:
     """Return the version of the package that has the code generator, None if it is absent."""
     try:
-        return importlib.metadata.version(PACKAGE)
+        return importlib.metadata.version(COMPILER)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def prebuilt(folder: Path = build.FOLDER / "prebuilt") -> Path:
+def prebuilt(folder: Path = build.PACKAGE / "prebuilt") -> Path:
     """Return where the PTX that came with the package would lie."""
     return folder / f"{source_hash()}.ptx.xz"
 
@@ -115,7 +115,7 @@ def main(words: list[str]) -> int:
     if (reason := missing()) is not None:
         print(reason)
         return 1
-    folder = Path(words[0]) if words else build.FOLDER / "prebuilt"
+    folder = Path(words[0]) if words else build.PACKAGE / "prebuilt"
     folder.mkdir(parents=True, exist_ok=True)
     emit_to(prebuilt(folder))
     print(prebuilt(folder))

@@ -122,9 +122,9 @@ def test_telemetry_and_crash_reports_are_off(fresh, monkeypatch):
 def test_other_sources_are_another_library(fresh, monkeypatch):
     copy = fresh / "sources"
     copy.mkdir()
-    for path in build.FOLDER.glob("*.mojo"):
+    for path in build.SOURCES.glob("*.mojo"):
         shutil.copy(path, copy)
-    monkeypatch.setattr(build, "FOLDER", copy)
+    monkeypatch.setattr(build, "SOURCES", copy)
     hashes = []
     for change in ("", "\n", "# more\n"):
         with (copy / build.ENTRY).open("a", encoding="utf-8") as file:

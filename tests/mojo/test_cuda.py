@@ -19,7 +19,9 @@ from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases, problems
 from convref_bench.gpu.properties import OnCuda
-from convref_mojo import cuda, emit, launches, pool, pool_launches
+from convref_mojo import cuda, emit
+from convref_mojo.cpu.pool import OPS
+from convref_mojo.gpu import conv, pool
 from convref_ptx import parse as parse_ptx
 
 if (REASON := emit.missing()) is not None:
@@ -32,7 +34,7 @@ ARMS = (
     cuda.interpreted_wgmma,
 )
 KERNELS = sorted(emit.texts())
-KINDS = ("gather", "correlate", "total", *pool_launches.PLACES)
+KINDS = ("gather", "correlate", "total", *pool.PLACES)
 SMALL = {"dtypes": cuda.DTYPES, "max_elements": 900, "max_macs": 9_000}
 
 
@@ -44,7 +46,7 @@ def test_any_case_is_right(case):
         assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
 
-@given(cases(ops=pool.OPS, **SMALL))
+@given(cases(ops=OPS, **SMALL))
 def test_any_pool_is_right(case):
     for backend in ARMS[:2] if case.call.dtype == "bf16" else ARMS[:1]:
         found = examine(case, backend)
@@ -164,8 +166,8 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
 
 
 STRUCTS = {
-    "geometry": (launches.GpuLine, launches.Place, launches.GpuFilter, launches.Geometry),
-    "pool": (pool_launches.Slide, pool_launches.Pool),
+    "geometry": (conv.GpuLine, conv.Place, conv.GpuFilter, conv.Geometry),
+    "pool": (pool.Slide, pool.Pool),
 }
 
 
@@ -175,14 +177,14 @@ def test_the_struct_is_that_of_the_source(file):
     for mirrored in STRUCTS[file]:
         body = re.search(rf"^struct {mirrored.__name__}\(.*?(?=^\S)", source, re.M | re.S)[0]
         fields = re.findall(r"^    var (\w+): (\w+)", body, re.M)
-        kinds = [(n, "Int32" if k is launches.Int32 else k.__name__) for n, k in mirrored._fields_]
+        kinds = [(n, "Int32" if k is conv.Int32 else k.__name__) for n, k in mirrored._fields_]
         assert kinds == fields
 
 
 @pytest.mark.parametrize(("arch", "name"), KERNELS)
 def test_a_kernel_takes_a_struct_of_its_size(arch, name):
-    of_pool = name.rpartition("_")[0] in pool_launches.PLACES
-    struct = pool_launches.Pool if of_pool else launches.Geometry
+    of_pool = name.rpartition("_")[0] in pool.PLACES
+    struct = pool.Pool if of_pool else conv.Geometry
     assert parse_ptx(emit.texts()[arch, name]).parameters[-1].size == ctypes.sizeof(struct)
 
 
@@ -305,23 +307,23 @@ def test_a_slip_in_a_pool_is_found_out(name, monkeypatch):
     assert set(verdicts(lines)) - {"pass"}
 
 
-@pytest.mark.parametrize("field", [name for name, _ in pool_launches.Slide._fields_])
+@pytest.mark.parametrize("field", [name for name, _ in pool.Slide._fields_])
 def test_every_field_of_an_axis_matters(field, monkeypatch):
-    right = pool_launches.slide
+    right = pool.slide
 
     def wrong(*given):
         axis = right(*given)
         setattr(axis, field, getattr(axis, field) + 1)
         return axis
 
-    monkeypatch.setattr(pool_launches, "slide", wrong)
+    monkeypatch.setattr(pool, "slide", wrong)
     assert set(verdicts(POOLS)) - {"pass"}
 
 
 def _kernel(line):
     case = parse(line)
     kind = "max" if "max" in case.call.op else "avg"
-    return pool_launches.SERVES[kind, case.call.pass_].split()[0]
+    return pool.SERVES[kind, case.call.pass_].split()[0]
 
 
 def verdicts(lines):
@@ -332,9 +334,9 @@ def verdicts(lines):
 def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1
-    driver.layout([8] * pointers + [ctypes.sizeof(launches.Geometry)])
+    driver.layout([8] * pointers + [ctypes.sizeof(conv.Geometry)])
     driver.log()
-    g = launches.Geometry(3, 1, 4)
+    g = conv.Geometry(3, 1, 4)
     g.filter.x = -7
     kernel.launch((5, 2), [*range(1, pointers + 1), bytes(g)], stream=0x99)
     (line,) = [line for line in driver.log() if line.startswith("launch")]
@@ -381,7 +383,7 @@ def test_a_pool_writes_tensors_of_two_types(driver, runner):
     torch = pytest.importorskip("torch")
     call = parse("max_pool.fprop:n2c8_i5x6_f3_s2_p1:dt=bf16").call
     (x,) = (to_torch(a) for a in operands(Case(call)))
-    driver.layout([8] * 5 + [ctypes.sizeof(pool_launches.Pool)])
+    driver.layout([8] * 5 + [ctypes.sizeof(pool.Pool)])
     driver.log()
     y, indices = cuda.GpuBackend("test", runner).run(call, x)
     assert (y.dtype, indices.dtype) == (torch.bfloat16, torch.int64)

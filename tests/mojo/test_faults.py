@@ -10,7 +10,8 @@ import pytest
 from convref import parse
 from convref.conformance.examine import examine
 from convref_mojo import backend as module
-from convref_mojo import build, conv, library
+from convref_mojo import build, library
+from convref_mojo.cpu import conv
 
 LINES = (
     "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc",
@@ -124,28 +125,28 @@ SLIPS = (
     ("correlate.mojo", "            fresh = False\n", ""),
     ("correlate.mojo", "last and T == A", "T == A"),
     ("correlate.mojo", " + o.first * p.dst.result\n", "\n"),
-    ("strip.mojo", "min(s.pixels, w.size_x - x)", "min(s.pixels, w.size_x - x + 1)"),
-    ("strip.mojo", "min(max(0, -x), s.pixels)", "0"),
-    ("strip.mojo", "(x[unsafe_offset=s] - x[]) * w.channels", "s * w.channels"),
-    ("strip.mojo", "self.x = x * across", "self.x = x"),
-    ("strip.mojo", "patch.y * w.step_y", "patch.y"),
-    ("strip.mojo", "within(z, w.size_z) and", "True and"),
-    ("gather_strips.mojo", "line * w.step_y * s.line", "line * s.line"),
-    ("gather_strips.mojo", " + patch.x * g.dst_x", ""),
-    ("gather_strips.mojo", "y * g.lines)", "y)"),
-    ("gather_planes.mojo", "                fresh = False\n", ""),
-    ("gather_planes.mojo", "place + j * g.dst_x", "place"),
-    ("gather_planes.mojo", "+ line * w.step_y)", "+ line)"),
-    ("gather_planes.mojo", "w.channels * W", "W"),
-    ("strip.mojo", "clear[wide[T]](row.unsafe_offset(right)", "clear[wide[T]](row"),
-    ("strip.mojo", "many <= W and i + W <= s.pixels else 0", "many <= W else 0"),
-    ("correlate_strips.mojo", "            fresh = False\n", ""),
-    ("correlate_strips.mojo", "min(p.lines, end - line)", "p.lines"),
-    ("correlate_strips.mojo", "range(1, p.slices)", "range(2, p.slices)"),
-    ("correlate_strips.mojo", "beside and count == W", "count == W"),
-    ("correlate_strips.mojo", "min(tall, s.run - i)", "tall"),
-    ("numbers.mojo", "i + c * channel)", "i + c)"),
-    ("numbers.mojo", " + square * channel)", ")"),
+    ("padded.mojo", "min(s.pixels, w.size_x - x)", "min(s.pixels, w.size_x - x + 1)"),
+    ("padded.mojo", "min(max(0, -x), s.pixels)", "0"),
+    ("padded.mojo", "(x[unsafe_offset=s] - x[]) * w.channels", "s * w.channels"),
+    ("padded.mojo", "self.x = x * across", "self.x = x"),
+    ("padded.mojo", "patch.y * w.step_y", "patch.y"),
+    ("padded.mojo", "within(z, w.size_z) and", "True and"),
+    ("gather_padded.mojo", "line * w.step_y * s.line", "line * s.line"),
+    ("gather_padded.mojo", " + patch.x * g.dst_x", ""),
+    ("gather_padded.mojo", "y * g.lines)", "y)"),
+    ("gather_planar.mojo", "                fresh = False\n", ""),
+    ("gather_planar.mojo", "place + j * g.dst_x", "place"),
+    ("gather_planar.mojo", "+ line * w.step_y)", "+ line)"),
+    ("gather_planar.mojo", "w.channels * W", "W"),
+    ("padded.mojo", "clear[wide[T]](row.unsafe_offset(right)", "clear[wide[T]](row"),
+    ("padded.mojo", "many <= W and i + W <= s.pixels else 0", "many <= W else 0"),
+    ("correlate_padded.mojo", "            fresh = False\n", ""),
+    ("correlate_padded.mojo", "min(p.lines, end - line)", "p.lines"),
+    ("correlate_padded.mojo", "range(1, p.slices)", "range(2, p.slices)"),
+    ("correlate_padded.mojo", "beside and count == W", "count == W"),
+    ("correlate_padded.mojo", "min(tall, s.run - i)", "tall"),
+    ("simd.mojo", "i + c * channel)", "i + c)"),
+    ("simd.mojo", " + square * channel)", ")"),
     ("correlate.mojo", "== start + j", "!= 0"),
     ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
     (
@@ -154,8 +155,8 @@ SLIPS = (
         "tap[unsafe_offset=1] = found * w.groups",
     ),
     ("depthwise.mojo", "< w.size_x\n            var found", "<= w.size_x\n            var found"),
-    ("numbers.mojo", "+ 0x7FFF + ((bits >> 16) & 1)", "+ 0x8000"),
-    ("numbers.mojo", "if count % W != 0:", "if count % W > 1:"),
+    ("simd.mojo", "+ 0x7FFF + ((bits >> 16) & 1)", "+ 0x8000"),
+    ("simd.mojo", "if count % W != 0:", "if count % W > 1:"),
     ("norm.mojo", "first.reduce_add() + rest_first[0]", "first.reduce_add()"),
     ("norm.mojo", "second = u.fma(z, second)", "second = u.fma(u, second)"),
     ("pool.mojo", "value.gt(best)", "value.ge(best)"),
@@ -163,7 +164,7 @@ SLIPS = (
     ("pool.mojo", "index * W + j", "index * W"),
     ("pool.mojo", "(z * p.size_y + y) * p.size_x + x\n", "(z * p.size_y + y) * p.size_y + x\n"),
     ("pool.mojo", "clear[wide[T]](sums, p.size_z", "clear[wide[T]](sums, 0 * p.size_z"),
-    ("total.mojo", "return sums.reduce_add() + rest", "return sums.reduce_add()"),
+    ("bias.mojo", "return sums.reduce_add() + rest", "return sums.reduce_add()"),
 )
 HARMLESS = {  # only lanes and rows that nobody reads depend on these
     "clear[wide[T]](there.unsafe_offset(columns), line - columns)",
@@ -193,12 +194,12 @@ def test_a_slip_in_a_kernel_is_found_out(file, right, wrong, tmp_path, monkeypat
     found = build.compiler()
     if found is None:
         pytest.skip("a library came along, but no compiler to build a wrong one")
-    for path in build.FOLDER.glob("*.mojo"):
+    for path in build.SOURCES.glob("*.mojo"):
         shutil.copy(path, tmp_path)
     text = (tmp_path / file).read_text("utf-8")
     assert text.count(right) == 1, "the slip names a line that is no more"
     (tmp_path / file).write_text(text.replace(right, wrong), "utf-8")
-    monkeypatch.setattr(build, "FOLDER", tmp_path)
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
     build.compile_to(tmp_path / "wrong.so", build.chosen(), found[0])
     words = [sys.executable, "-c", JUDGE, str(tmp_path / "wrong.so"), *LINES]
     done = subprocess.run(words, capture_output=True, timeout=300, check=False)

@@ -8,8 +8,8 @@ from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref_mojo import backend as module
-from convref_mojo import pool
 from convref_mojo.backend import MojoBackend
+from convref_mojo.cpu import pool
 
 DTYPES = ("f32", "f64", "bf16")
 

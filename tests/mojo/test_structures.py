@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from convref_mojo import build, structures
+from convref_mojo import build
+from convref_mojo.cpu import structures
 
-SOURCES = sorted(build.FOLDER.glob("*.mojo"))
+SOURCES = sorted(build.SOURCES.glob("*.mojo"))
 NAMES = ("Source", "Windows", "Filter", "Gather", "Correlate", "Total", "Pool", "Norm")
 
 
@@ -36,11 +37,11 @@ def test_a_missing_field_is_seen():
 
 
 def test_functions_are_exported_for_each_dtype():
-    text = (build.FOLDER / build.ENTRY).read_text("utf-8")
+    text = (build.SOURCES / build.ENTRY).read_text("utf-8")
     exported = re.findall(r'@export\("convref_(\w+?)(?:_(f32|f64|bf16))?"\)', text)
     kinds = {name for name, dtype in exported if dtype}
     assert {(name, dtype) for name, dtype in exported if dtype} == {
         (name, dtype) for name in kinds for dtype in ("f32", "f64", "bf16")
     }
-    python = "".join(path.read_text("utf-8") for path in Path(build.FOLDER).glob("*.py"))
+    python = "".join(path.read_text("utf-8") for path in Path(build.SOURCES).glob("*.py"))
     assert all(f'"{name}"' in python or name.startswith("plan_") for name in kinds)

@@ -3,11 +3,11 @@
 from max.gpu.host import get_gpu_target
 from std.compile import compile_info
 
-from across import correlate_mma_v8
+from correlate_mma import correlate_mma_v8
 from direct import correlate, gather, total
 from pool import maxima, means, picked, returned
-from product import correlate_mma, gather_mma
-from warpgroup import gather_wgmma
+from mma import correlate_mma, gather_mma
+from wgmma import gather_wgmma
 
 
 def show[Kind: TrivialRegisterPassable, //, kernel: Kind, arch: StaticString](*name: StaticString):

@@ -1,8 +1,8 @@
 """The sum over windows of gather.mojo, whose rows are read from strips."""
 
 from gather import Gather, finish, parts
-from numbers import Address, Table, at, lanes, size, wide
-from strip import DEPTH, Patch, Strip, patches, pack_strip, pieces
+from simd import Address, Table, at, lanes, size, wide
+from padded import DEPTH, Patch, Strip, patches, pack_strip, pieces
 from tile import MR, NV, UNFINISHED, Runs, slide
 from windows import split
 

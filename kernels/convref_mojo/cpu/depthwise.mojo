@@ -8,7 +8,7 @@ from std.memory import stack_allocation
 
 from correlate import Correlate, column
 from gather import Filter, Gather
-from numbers import Address, Table, at, clear, lanes, load, size, store, wide
+from simd import Address, Table, at, clear, lanes, load, size, store, wide
 from windows import Source, Tap, Window, Windows, split, within
 
 comptime TOGETHER = 4

@@ -10,7 +10,7 @@ write results.
 from std.memory import stack_allocation
 
 from gather import Filter, parts
-from numbers import AVX512, Address, Table, at, clear, copy, lanes, load, size, store, wide
+from simd import AVX512, Address, Table, at, clear, copy, lanes, load, size, store, wide
 from tile import MR, NV, UNFINISHED, Pixels, sweep
 from windows import WORDS, Source, Tap, Window, Windows, lay_rows, lay_windows, split
 

@@ -1,4 +1,4 @@
-"""The gather of product.mojo by wgmma, products of four warps together, for sm_90a.
+"""The gather of mma.mojo by wgmma, products of four warps together, for sm_90a.
 
 Lines of 64 numbers fill the 128 bytes in which pieces of 16 change places with the number of the
 line, as wgmma wants to read them. Copies are two steps ahead of the step that is multiplied.
@@ -21,7 +21,7 @@ from std.utils import StaticTuple
 
 from direct import Numbers
 from geometry import Geometry, Window, split, window_of
-from product import COLUMNS, ROWS, Shared, T, THREADS, WIDE, finish, lay_filter, lay_windows
+from mma import COLUMNS, ROWS, Shared, T, THREADS, WIDE, finish, lay_filter, lay_windows
 
 comptime DEEP = 64
 comptime STEPS = 3
@@ -52,7 +52,7 @@ def multiplied(a: Shared, b: Shared, sums: Sums) -> Sums:
 @__name("convref_gather_wgmma")
 @__llvm_metadata(MAX_THREADS_PER_BLOCK_METADATA=StaticTuple[Int32, 1](THREADS))
 def gather_wgmma(small: Numbers[T], big: Numbers[T], w: Numbers[T], bias: Numbers[T], g: Geometry):
-    """The gather of product.mojo where 8 numbers of `big` and `w` lie side by side."""
+    """The gather of mma.mojo where 8 numbers of `big` and `w` lie side by side."""
     var a = stack_allocation[STEPS * ROWS * DEEP, BFloat16, address_space=AddressSpace.SHARED, alignment=1024]()
     var b = stack_allocation[STEPS * COLUMNS * DEEP, BFloat16, address_space=AddressSpace.SHARED, alignment=1024]()
     var sums = Sums(fill=0)

@@ -1,9 +1,13 @@
-"""The structs of the .mojo files, field by field, as ctypes has them; all fields are 64 bits."""
+"""The structs of the .mojo files as ctypes structures, field by field; all fields are 64 bits."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+from ..strides import LAYOUTS, Array, Strides, channel, elements, spatial
 
 Word = ctypes.c_int64
 
@@ -12,6 +16,23 @@ class Source(ctypes.Structure):
     """An array (n, channel, z, y, x): address, and strides in elements."""
 
     _fields_ = [(name, Word) for name in ("data", "n", "c", "z", "y", "x")]
+
+
+def source(array: Array) -> Source:
+    """Return the address and strides of an array (N, C, *space)."""
+    return Source(array.ctypes.data, *_source_strides(array.shape, array.strides, array.itemsize))
+
+
+@lru_cache(LAYOUTS)
+def _source_strides(shape: tuple[int, ...], strides: Strides, size: int) -> Strides:
+    found = elements(shape, strides, size)
+    return found[0], channel(found, shape[1]), *spatial(found)
+
+
+def table(values: Sequence[int]) -> tuple[int, Any]:
+    """Return the address of an array of 64-bit integers, and the object that owns it."""
+    memory = (Word * max(1, len(values)))(*values)
+    return ctypes.addressof(memory), memory
 
 
 class Windows(ctypes.Structure):

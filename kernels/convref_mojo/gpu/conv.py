@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from convref.case import Call
 from convref.ops import BASE_ROLE, ConvProblem
 
-from .geometry import Line, axes, gathered, lattices
-from .memory import Strides, channel, spatial
+from ..geometry import Line, axes, gathered, lattices
+from ..strides import Strides, channel, spatial
 
 THREADS = 128
-TILE = 64  # rows and columns of product.mojo
-VECTOR = 8  # numbers that product.mojo loads at once
+TILE = 64  # rows and columns of mma.mojo
+VECTOR = 8  # numbers that mma.mojo loads at once
 Int32 = ctypes.c_int32
 
 

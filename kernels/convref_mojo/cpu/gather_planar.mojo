@@ -5,8 +5,8 @@ results are fewer than half a vector, columns of results would leave most of it 
 """
 
 from gather import Gather, parts
-from numbers import Address, Table, at, lanes, load, size, store, wide
-from strip import Patch, Strip, pack_strip, patches, pieces
+from simd import Address, Table, at, lanes, load, size, store, wide
+from padded import Patch, Strip, pack_strip, patches, pieces
 from tile import NV, UNFINISHED, Pixels, sweep
 from windows import split
 

@@ -5,7 +5,7 @@ for every tap. A window finds its row there in runs, which have the numbers of a
 or where those are no neighbours of one tap; windows side by side start equally far apart.
 """
 
-from numbers import Address, Table, at, clear, copy, lanes, lay_pixels, size, transpose, wide
+from simd import Address, Table, at, clear, copy, lanes, lay_pixels, size, transpose, wide
 from tile import MR
 from windows import Source, Windows, split, within
 

@@ -1,10 +1,10 @@
 """Which kernels a launch takes: those over strips where they pack no more numbers than rows would."""
 
 from correlate import Correlate, correlate_rows, plan_correlate_rows
-from correlate_strips import correlate_strips, plan_correlate_strips
+from correlate_padded import correlate_strips, plan_correlate_strips
 from gather import Gather, gather_rows, plan_gather_rows
-from gather_planes import gather_planes, plan_gather_planes
-from gather_strips import gather_strips, plan_gather_strips
+from gather_planar import gather_planes, plan_gather_planes
+from gather_padded import gather_strips, plan_gather_strips
 
 
 def plan_gather[T: DType](mut g: Gather):

@@ -8,8 +8,8 @@ from typing import Any
 from convref.case import Call
 from convref.ops import AdaptiveAxis, Axis, Problem
 
-from .geometry import UNIT
-from .launches import NULL, THREADS, Array, Launch, Place, place, struct
+from ..geometry import UNIT
+from .conv import NULL, THREADS, Array, Launch, Place, place, struct
 
 _SIZES = ("count", "size", "step", "over", "reach", "low", "pace", "stop", "least", "most")
 Slide = struct("Slide", *_SIZES)

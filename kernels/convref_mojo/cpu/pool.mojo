@@ -9,7 +9,7 @@ Vectors hold neighbouring channels. Of one axis, a window reads positions that a
 first and their number stand in a table, and padding is in none of them.
 """
 
-from numbers import Address, at, clear, lanes, load, store, wide
+from simd import Address, at, clear, lanes, load, store, wide
 from windows import Source, split
 
 

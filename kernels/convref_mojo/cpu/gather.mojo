@@ -11,7 +11,7 @@ panel stay in the second-level cache.
 
 from std.memory import stack_allocation
 
-from numbers import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
+from simd import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
 from tile import MR, NV, UNFINISHED, Runs, slide
 from windows import WORDS, Tap, Window, Windows, lay_rows, lay_windows, split
 

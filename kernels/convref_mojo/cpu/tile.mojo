@@ -9,7 +9,7 @@ depth is pixels, they lie side by side (`sweep`).
 
 from std.memory import stack_allocation
 
-from numbers import AVX512, Address, Table, at, lanes
+from simd import AVX512, Address, Table, at, lanes
 
 comptime MR = 14 if AVX512 else 6
 """Rows: with NV = 2, 28 of 32 registers hold sums, or 12 of 16."""

@@ -1,4 +1,4 @@
-"""The correlate of product.mojo where 8 numbers of both operands lie side by side.
+"""The correlate of mma.mojo where 8 numbers of both operands lie side by side.
 
 A line of shared memory is one window, so that 16 bytes of it can be copied; fragments want numbers
 of neighbouring windows together, and are read across lines. Copies are three steps ahead.
@@ -14,7 +14,7 @@ from std.utils import StaticTuple
 
 from direct import Numbers
 from geometry import Geometry, read_at, split, tap_of, window_of
-from product import (
+from mma import (
     BROAD,
     COLUMNS,
     DEEP,

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from convref.case import Call
 from convref.ops import BASE_ROLE, ConvProblem, Terms
 
-from .geometry import Line, axes, gathered, lattices
-from .library import function, scratch, spread
-from .memory import Array, Strides, channel, spatial, strides_of, table
-from .structures import Correlate, Filter, Gather, Source, Total, Windows, Word
+from ..geometry import Line, axes, gathered, lattices
+from ..library import function, scratch, spread
+from ..strides import Array, Strides, channel, spatial, strides_of
+from .structures import Correlate, Filter, Gather, Source, Total, Windows, Word, table
 
 PLANS = 1024  # launches that are remembered
 ALONE = 1 << 17  # bytes of a packed filter that one thread has done before a second one has started

@@ -14,10 +14,10 @@ from convref.case import Call
 from convref.errors import ConvrefError, message
 from convref.ops import Axis, Problem
 
+from ..library import function, scratch, spread
+from ..strides import Array
 from .conv import CHANNELS, PLANS
-from .library import function, scratch, spread
-from .memory import Array, source, table
-from .structures import Pool, Word
+from .structures import Pool, Word, source, table
 
 REGISTER = 64  # bytes of the widest register
 

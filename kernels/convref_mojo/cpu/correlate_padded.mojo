@@ -9,8 +9,8 @@ from std.memory import stack_allocation
 
 from correlate import Correlate, column, place_of
 from gather import parts
-from numbers import Address, Table, at, clear, lanes, lay_pixels, size, store, transpose, wide
-from strip import DEPTH, Patch, Strip, patches, pack_strip, pieces
+from simd import Address, Table, at, clear, lanes, lay_pixels, size, store, transpose, wide
+from padded import DEPTH, Patch, Strip, patches, pack_strip, pieces
 from tile import MR, NV, UNFINISHED, Pixels, sweep
 from windows import Windows, split
 

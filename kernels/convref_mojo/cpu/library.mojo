@@ -4,9 +4,9 @@ Each takes the address of a struct that Python filled in (structures.py mirrors 
 computes, the units of work `low` to `high` that it shall do, so that threads are the caller's.
 """
 
-from choose import correlate, gather, plan_correlate, plan_gather
+from conv import correlate, gather, plan_correlate, plan_gather
 from correlate import Correlate
-from correlate_strips import merge
+from correlate_padded import merge
 from depthwise import (
     depthwise,
     depthwise_filter,
@@ -16,10 +16,10 @@ from depthwise import (
 )
 from gather import Gather, pack_filter
 from norm import Norm, combine, norm_sums
-from numbers import lanes
+from simd import lanes
 from pool import MAXIMA, MEANS, PICKED, Pool, gathered, scattered
 from tile import MR, NV
-from total import Total, total
+from bias import Total, total
 
 
 @export("convref_tile")

@@ -8,7 +8,7 @@ With z = (x - mean) rstd of each channel:
 Vectors hold neighbouring channels, or pixels of a line where only those lie side by side.
 """
 
-from numbers import Address, at, lanes, load, store, wide
+from simd import Address, at, lanes, load, store, wide
 from windows import Source, split
 
 

@@ -19,10 +19,10 @@ from convref import dtypes
 from convref.case import Call
 from convref.ops import FrozenNormProblem
 
+from ..library import function, spread
+from ..strides import Array
 from .conv import CHANNELS
-from .library import function, spread
-from .memory import Array, source
-from .structures import Norm, Source, Word
+from .structures import Norm, Source, Word, source
 
 OPS = ("batch_norm", "batch_norm_eval")
 PASSES = ("fprop", "backward", "jvp")

@@ -1,6 +1,6 @@
 """The bias gradient: for each channel, the sum over images and space."""
 
-from numbers import Address, at, lanes, load, store, wide
+from simd import Address, at, lanes, load, store, wide
 from windows import Source
 
 

@@ -5,7 +5,7 @@ read as zero. Both sums of a convolution are of this form: a gather with the str
 scatter, class by class of the result modulo the stride, with step 1 (see geometry.py).
 """
 
-from numbers import Address, Table, at, clear, copy, wide
+from simd import Address, Table, at, clear, copy, wide
 
 
 struct Source(ImplicitlyCopyable):
