@@ -69,21 +69,25 @@ def compiled(specimens, arch):
 def test_rows_with_more_warps_hold_their_registers():
     """Compiled for sm_80, no row that stands in for another spills on the vectors it is for."""
     wanted = {change.instead for change, _ in CHANGED}
-    lines = classes.lines(("ones",), ("bf16", "tf32x3"))
+    examples = classes.examples(("ones",), ("bf16", "tf32x3"))
     found = [
         specimen
-        for specimen in classes.specimens(lines, every=True, arch="sm_80")
+        for specimen in classes.specimens(examples, every=True, arch="sm_80")
         if specimen.choice.tile in wanted
     ]
     assert len(found) > 10
     for specimen, made in compiled(found, "sm_80"):
-        assert resources(made)["STACK"] == 0, f"{specimen.name} {specimen.choice}"
+        assert resources(made)["STACK"] == 0, str(specimen)
 
 
 @pytest.mark.parametrize("arch", ["sm_86", pytest.param("sm_89", marks=AGAIN)])
 def test_a_block_has_less_shared_memory_on_a_desktop(arch):
-    lines = [line for line in classes.lines(("by_16",), ("bf16",)) if line[0].startswith("fprop ")]
-    specimens = list(classes.specimens(lines, every=True, arch=arch))
+    examples = [
+        example
+        for example in classes.examples(("by_16",), ("bf16",))
+        if (example.groups, example.shape) == ("", "fprop")
+    ]
+    specimens = list(classes.specimens(examples, every=True, arch=arch))
     assert any(specimen.choice.tile[:3] == (128, 128, 64) for specimen in specimens)
     for specimen, made in compiled(specimens, arch):
         assert shared(made) <= 99 * 1024, specimen.choice

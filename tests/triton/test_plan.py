@@ -53,8 +53,8 @@ def test_an_unseen_shape_of_a_seen_class_compiles_nothing(shape, pair, pick):
 
 
 def test_a_plan_is_a_function_of_the_call_alone():
-    for _, line in classes.lines(("by_8", "odd"), ("bf16", "f32")):
-        call = parse(line).call
+    for example in classes.examples(("by_8", "odd"), ("bf16", "f32")):
+        call = parse(example.line).call
         first, second = (plan(call, operands(call)) for _ in range(2))
         assert (first.reason, first.buffers) == (second.reason, second.buffers)
         assert [s for s in first.steps if not isinstance(s, Launch)] == [

@@ -198,5 +198,5 @@ def test_a_part_multiplies_in_the_strong_form():
     not triton.__version__.startswith("3.6."), reason="the mark is of what Triton 3.6 makes"
 )
 def test_a_part_steps_as_the_whole_does():
-    """As `test_expected` has it for gather: 124 instructions a step."""
+    """At most the 124 instructions per step that gather itself takes."""
     assert a_part().loop <= 124

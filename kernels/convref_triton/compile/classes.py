@@ -1,4 +1,4 @@
-"""Lines that stand for the classes of binaries: what static tests compile, and on which tiles."""
+"""One example per class of binaries, and its launches on every tile: what static tests compile."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from ..plan.task import UNFUSED, Fusion
 from .specialise import Specialisation, specialise
 
 SHAPES = {name: line for spec in KERNELS for name, line in spec.lines.items()}
-# What follows the sums of a forward convolution: everything that may be added, and an activation.
+# Epilogues of a forward convolution: everything that may be added, and an activation.
 EPILOGUES = {
     f"fprop_{activation or 'added'}": Fusion("scale", "shift", "z", activation)
     for activation in ACTIVATIONS
 }
 GLUON = {spec.name: spec for spec in KERNELS if spec.measured_only and spec.kernels}
-RACED = tuple({name: "" for spec in GLUON.values() for name in spec.lines})
 NUMBERS = {
     "bf16": "dt=bf16",
     "f16": "dt=f16",
@@ -36,14 +35,40 @@ NUMBERS = {
 }
 
 
-class Specimen(NamedTuple):
-    """A launch of one choice, on an architecture, for a line that stands for its class."""
+class Example(NamedTuple):
+    """A line that stands for a class of binaries, and the words that name the class."""
 
-    name: str
+    groups: str  # "", "depthwise" or "grouped"
+    shape: str
+    size: str
+    number: str
     line: str
-    choice: Choice
+
+    def __str__(self) -> str:
+        return " ".join(word for word in self[:-1] if word)
+
+
+class Specimen(NamedTuple):
+    """A launch for an example on an architecture, and the choice that was asked for."""
+
+    example: Example
+    choice: Choice | None
     launch: Launch
     arch: str
+
+    def __str__(self) -> str:
+        return f"{self.example}, {self.choice or 'default'}: {self.kernel} for {self.arch}"
+
+    @property
+    def kernel(self) -> str:
+        """Return the kernel's name."""
+        name: str = self.launch.kernel.__name__
+        return name
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of an operand's element."""
+        return 2 if self.example.number in ("bf16", "f16") else 4
 
     @property
     def specialisation(self) -> Specialisation:
@@ -51,69 +76,72 @@ class Specimen(NamedTuple):
         return specialise(self.launch)
 
 
-def lines(
-    sizes: Iterable[str] = SIZES, numbers: Iterable[str] = NUMBERS
-) -> Iterator[tuple[str, str]]:
-    """Yield (name, line) of every shape and kind of groups in these sizes and types."""
-    for size, (shape, (line, kinds)), number in product(sizes, SHAPES.items(), numbers):
-        if "math" in NUMBERS[number] and "conv" not in line:
+def examples(sizes: Iterable[str] = SIZES, numbers: Iterable[str] = NUMBERS) -> Iterator[Example]:
+    """Yield an example of every shape and kind of groups in these sizes and types."""
+    for size, (shape, (text, kinds)), number in product(sizes, SHAPES.items(), numbers):
+        if "math" in NUMBERS[number] and "conv" not in text:
             continue  # nothing is multiplied
         keys = "".join(f":{key}" for key in (NUMBERS[number], "mem=nhwc") if key)
-        for kind, table in kinds.items():
+        for groups, table in kinds.items():
             if size in table:
-                yield f"{kind}{shape} {size} {number}", line.format(table[size]) + keys
+                yield Example(groups, shape, size, number, text.format(table[size]) + keys)
 
 
-def specimens(
-    named: Iterable[tuple[str, str]], *, every: bool, arch: str = ARCH
-) -> Iterator[Specimen]:
-    """Yield the launches of lines, of the table's choice or of every choice that there is.
+def specimens(given: Iterable[Example], *, every: bool, arch: str = ARCH) -> Iterator[Specimen]:
+    """Yield the launches of examples: of the table's choice, or of every choice that there is.
 
-    Lines that the architecture refuses are passed over.
+    Examples that the architecture does not support are left out.
     """
-    for name, line in named:
-        call = parse(line).call
+    for example in given:
+        call = parse(example.line).call
         if refusal(call, arch):
             continue
-        for choice in choices_of(call, arch) if every else (None,):
-            made = plan(call, operands(call), choice, arch=arch)
-            for step in made.steps:
+        known = operands(call)
+        for choice in offered(call, known, arch) if every else (None,):
+            for step in plan(call, known, choice, arch=arch).steps:
                 if isinstance(step, Launch):
-                    yield Specimen(name, line, choice, step, arch)
+                    yield Specimen(example, choice, step, arch)
 
 
-def raced(
+def gluon_specimens(
     sizes: Iterable[str] = ("by_16", "by_8", "wide"),
     numbers: Iterable[str] = ("bf16", "f16"),
     arch: str = ARCH,
 ) -> Iterator[Specimen]:
-    """Yield the launches of every choice in Gluon, with all that may follow a forward one's sums.
+    """Yield the launches of every choice in Gluon, with every epilogue of a forward convolution.
 
-    They are offered where operands lie on a card.
+    Such choices are offered for operands on a card.
     """
     for size, number in product(sizes, numbers):
-        for shape, line, fusion in _raced(size):
-            text = f"{line}:{NUMBERS[number]}:mem=nhwc"
-            call = parse(f"{text}:dev=cuda").call
+        for shape, text, fusion in _gluon_lines(size):
+            example = Example("", shape, size, number, f"{text}:{NUMBERS[number]}:mem=nhwc")
+            call = parse(f"{example.line}:dev=cuda").call
             known = _extended(call, fusion)
             for choice in offered(call, known, arch):
                 if choice.kernel not in GLUON:
                     continue
                 for step in plan(call, known, choice, fusion=fusion, arch=arch).steps:
                     if isinstance(step, Launch) and step.kernel.__name__ in GLUON:
-                        yield Specimen(f"{shape} {size} {number}", text, choice, step, arch)
+                        yield Specimen(example, choice, step, arch)
 
 
-def _raced(size: str) -> Iterator[tuple[str, str, Fusion]]:
-    """Yield (name, line, what follows the sums) of what kernels in Gluon compute."""
-    for shape in RACED:
+def everything(arch: str) -> Iterator[Specimen]:
+    """Yield every configuration that an architecture is tested with."""
+    yield from specimens(examples(), every=True, arch=arch)
+    yield from gluon_specimens(arch=arch)
+
+
+def _gluon_lines(size: str) -> Iterator[tuple[str, str, Fusion]]:
+    """Yield (shape, line, epilogue) of what kernels in Gluon compute."""
+    for shape in dict.fromkeys(name for spec in GLUON.values() for name in spec.lines):
         yield shape, SHAPES[shape].text.format((FAR if shape == "wgrad" else SIZES)[size]), UNFUSED
-    for name, fusion in EPILOGUES.items():
-        yield name, SHAPES["fprop"].text.format(SIZES[size]), fusion
+    if GLUON:
+        for name, fusion in EPILOGUES.items():
+            yield name, SHAPES["fprop"].text.format(SIZES[size]), fusion
 
 
 def _extended(call: Call, fusion: Fusion) -> Mapping[str, Tensor]:
-    """Return the operands of a call, and what a fusion names."""
+    """Return the operands of a call and of its epilogue."""
     known = operands(call)
     if fusion != UNFUSED:
         y = call.problem.shape("y")
@@ -121,8 +149,3 @@ def _extended(call: Call, fusion: Fusion) -> Mapping[str, Tensor]:
         known["z"] = Tensor("z", y, strides, call.dtype)
         known |= {name: Tensor(name, y[1:2], (1,), call.dtype) for name in ("scale", "shift")}
     return known
-
-
-def choices_of(call: Call, arch: str = ARCH) -> list[Choice]:
-    """Return every choice for a call whose operands lie as its line says."""
-    return offered(call, operands(call), arch)

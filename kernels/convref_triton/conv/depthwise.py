@@ -23,7 +23,7 @@ from ..plan import cost, lines
 from ..plan.builder import channels_last, is_channels_last, slots, vector
 from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.spec import KernelSpec
+from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from .gather import strides, unit
@@ -402,4 +402,12 @@ SPEC = KernelSpec(
     kernels=(depthwise,),
     work=depthwise_work,
     lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(
+        across_groups=True,
+        loop={
+            "sm_90": (473, 457, 457, 457),
+            "sm_80": (474, 455, 455, 455),
+            "gfx942": (456, 352, 352),
+        },
+    ),
 )

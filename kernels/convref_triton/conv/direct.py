@@ -21,7 +21,7 @@ from ..plan import cost, lines
 from ..plan.builder import is_channels_last, slots, vector
 from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.spec import KernelSpec
+from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from .depthwise import is_last, same_strides
@@ -256,4 +256,12 @@ SPEC = KernelSpec(
     kernels=(direct,),
     work=direct_work,
     lines=lines.FPROP | lines.DGRAD,
+    expects=Expectation(
+        across_groups=True,
+        loop={
+            "sm_90": (160, 150, 150, 150),
+            "sm_80": (161, 149, 149, 149),
+            "gfx942": (130, 78, 78),
+        },
+    ),
 )

@@ -21,7 +21,7 @@ from ..plan import archs, cost, lines
 from ..plan.builder import channels_last, is_channels_last, slot, vector
 from ..plan.cost import Work
 from ..plan.launch import Launch
-from ..plan.spec import KernelSpec
+from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
 from .direct import direct_refusal
@@ -278,4 +278,12 @@ SPEC = KernelSpec(
     kernels=(direct_wgrad,),
     work=direct_wgrad_work,
     lines=lines.WGRAD,
+    expects=Expectation(
+        across_groups=True,
+        loop={
+            "sm_90": (364, 321, 321, 321),
+            "sm_80": (362, 323, 323, 323),
+            "gfx942": (178, 163, 163),
+        },
+    ),
 )

@@ -309,5 +309,12 @@ SPEC = KernelSpec(
     kernels=(flat,),
     work=flat_work,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(mma=True),
+    expects=Expectation(
+        products=1,
+        loop={
+            "sm_90": (606, 898, 669, 995),
+            "sm_80": (621, 897, 742, 1337),
+            "gfx942": (402, 236, 433),
+        },
+    ),
 )

@@ -502,5 +502,18 @@ SPEC = KernelSpec(
     kernels=(gather,),
     work=gather_work,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(mma=True),
+    expects=Expectation(
+        products=1,
+        serialised=(
+            "grouped fprop_1x1 16 128x128x64 w8 s4",
+            "fprop_1x1 16 128x256x64 w8 s3",
+            "fprop_1x1 32 128x128x32 w8 s4",
+            "grouped fprop_1x1 32 128x128x32 w8 s4",
+        ),
+        loop={
+            "sm_90": (313, 775, 354, 667),
+            "sm_80": (379, 747, 403, 878),
+            "gfx942": (258, 181, 275),
+        },
+    ),
 )

@@ -14,7 +14,7 @@ from ..common.geometry import LIMIT
 from ..common.reduce import reduce, reduce_launch
 from ..plan import archs, cost, lines
 from ..plan.cost import Work
-from ..plan.spec import Expectation, KernelSpec
+from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
 from . import gather
@@ -100,5 +100,4 @@ SPEC = KernelSpec(
     kernels=(gather.gather, reduce),
     work=lambda task, tile: split_parts(task, tile)[1],
     lines=lines.FPROP | lines.DGRAD | lines.SPLIT,
-    expects=Expectation(mma=True),
 )

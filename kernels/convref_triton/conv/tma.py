@@ -403,5 +403,10 @@ SPEC = KernelSpec(
     kernels=(tma,),
     work=lambda task, tile: box_work(task, tile, tile.bn, tile.bm, reached=0.75),
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(mma=True),
+    expects=Expectation(
+        products=1,
+        loop={
+            "sm_90": (100,),
+        },
+    ),
 )

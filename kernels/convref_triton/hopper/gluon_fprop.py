@@ -334,5 +334,12 @@ SPEC = KernelSpec(
     ),
     measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(mma=True),
+    expects=Expectation(
+        products=1,
+        staged=False,
+        registers=168,
+        loop={
+            "sm_90": (58,),
+        },
+    ),
 )

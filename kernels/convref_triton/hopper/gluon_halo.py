@@ -444,5 +444,12 @@ SPEC = KernelSpec(
     work=gluon_halo_work,
     measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(mma=True),
+    expects=Expectation(
+        products=1,
+        staged=False,
+        registers=168,
+        loop={
+            "sm_90": (160,),
+        },
+    ),
 )

@@ -307,8 +307,14 @@ SPEC = KernelSpec(
     measured_only=True,
     lines=lines.WGRAD,
     expects=Expectation(
-        mma=True,
-        pipelined=False,
-        weaker={"": "one side is read once for several taps, while the other group multiplies"},
+        products=1,
+        operands="RS",
+        in_flight=0,
+        why="one side is read once for several taps while the other group multiplies",
+        staged=False,
+        registers=168,
+        loop={
+            "sm_90": (86,),
+        },
     ),
 )

@@ -312,5 +312,12 @@ SPEC = KernelSpec(
     work=lambda task, tile: gluon_wgrad_parts(task, tile)[1],
     measured_only=True,
     lines=lines.WGRAD,
-    expects=Expectation(mma=True),
+    expects=Expectation(
+        products=1,
+        staged=False,
+        registers=168,
+        loop={
+            "sm_90": (57,),
+        },
+    ),
 )

@@ -17,7 +17,7 @@ SIZES = {
 }
 GROUPED = {"by_16": "n8c128k128g128_i28x28", "by_8": "n8c72k72g72_i28x28"}
 FOURS = {"by_16": "n8c128k128g32_i28x28", "by_8": "n8c72k72g18_i28x28"}
-KINDS: Mapping[str, Sizes] = {"": SIZES, "depthwise ": GROUPED, "grouped ": FOURS}
+KINDS: Mapping[str, Sizes] = {"": SIZES, "depthwise": GROUPED, "grouped": FOURS}
 DEEP = {  # few results, each a long sum, which is cut into parts
     "by_16": "n1c2048k128_i7x7",
     "by_8": "n1c2040k104_i7x7",
@@ -37,7 +37,7 @@ class Line(NamedTuple):
     text : str
         With "{}" where sizes belong.
     sizes : mapping of str to Sizes
-        By the groups that they have, which precede the line's name.
+        By the kind of groups: "", "depthwise" or "grouped".
     """
 
     text: str

@@ -21,33 +21,41 @@ from .tile import Tile
 
 
 class Expectation(NamedTuple):
-    """What the compiler has to make of a kernel; `compile.expected` checks it.
+    """What the compiler must make of a kernel; `compile.expectations` checks it.
+
+    Rules for all kernels are there: no spills, load widths, stages in shared memory.
 
     Parameters
     ----------
-    mma : bool
-        Whether products are the architecture's best matrix instruction: wgmma, mma.sync, mfma.
+    products : int
+        Tiles that are multiplied per stage; 0 without matrix instructions.
     operands : str
-        Where these read both operands on sm_90: "shared" or "registers".
-    load_bytes : int
-        Bytes that a thread loads at a time, where operands share vectors of 16 bytes.
-    pipelined : bool
-        Whether a product is in flight while the next operands are awaited.
-    spills : int
-        Most accesses to local memory.
-    loop : int
-        Most instructions of the steady-state loop on sm_90; 0 for no limit.
-    weaker : mapping of str to str
-        Why a configuration falls short, by its text or its beginning ("" for all of them).
+        Where wgmma reads from: "SS" or, with the left operand in registers, "RS".
+    in_flight : int
+        Products in flight at the wait of the loop on sm_90.
+    why : str
+        The reason if `operands` or `in_flight` are weaker than by default.
+    serialised : tuple of str
+        Configurations whose wgmma ptxas serialises: groups, shape, bits of an element, tile.
+    staged : bool
+        Whether the compiler makes the stages in shared memory, rather than the kernel itself.
+    across_groups : bool
+        Whether channels of several groups are loaded as one vector.
+    registers : int
+        Most registers of a thread; 0 for no limit.
+    loop : mapping of str to tuple of int
+        Most instructions of the hot loop, by architecture: of 16-bit operands, f32, tf32, tf32x3.
     """
 
-    mma: bool = False
-    operands: str = "shared"
-    load_bytes: int = 16
-    pipelined: bool = True
-    spills: int = 0
-    loop: int = 0
-    weaker: Mapping[str, str] = MappingProxyType({})
+    products: int = 0
+    operands: str = "SS"
+    in_flight: int = 1
+    why: str = ""
+    serialised: tuple[str, ...] = ()
+    staged: bool = True
+    across_groups: bool = False
+    registers: int = 0
+    loop: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 NOTHING = Expectation()

@@ -1,0 +1,255 @@
+"""What the compiler must make of each configuration: the invariants that we mean.
+
+A matrix product has the strong form: the best matrix instruction of the architecture, operands in
+shared memory, 16-byte loads, as many stages in shared memory as the configuration asks for and, on
+Hopper, a product in flight at the wait. Its kernel's `Expectation` and `WEAKER` say which
+configurations fall short, in what, and why. No kernel may spill, exceed shared memory, read rows
+that are not coalesced or exceed its budget of instructions in the hot loop.
+
+`python -m convref_triton.compile.expectations sm_90` compiles every configuration and prints those
+that fall short.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ..plan import archs
+from ..plan.kernels import BY_NAME
+from ..plan.launch import Descriptor
+from ..plan.spec import NOTHING, Expectation
+from . import aot, classes
+from .classes import Specimen
+from .inspection import Inspection, inspect
+
+LANES = {"sm_90": 32, "sm_80": 32, "gfx942": 64}
+BEST = {"sm_90": "wgmma", "sm_80": "mma.sync", "gfx942": "mfma"}
+VECTOR = 16  # bytes of the widest load
+ASYNC = 4  # bytes of the narrowest cp.async
+MARGIN = 2048  # bytes of shared memory besides the stages: barriers, a reduction
+DIVISORS = {"by_16": 16, "by_8": 8, "odd": 1, "ones": 1, "wide": 16}  # of channels, by size
+NEIGHBOURS = {"": 16, "grouped": 4, "depthwise": 1}  # channels of a group that are contiguous
+NUMBERS = ("16", "f32", "tf32", "tf32x3")  # in the order of a budget
+
+
+class Form(NamedTuple):
+    """What a matrix product must be at least.
+
+    Parameters
+    ----------
+    instruction : str
+        How its name begins.
+    operands : str
+        Where wgmma reads from; empty for other instructions.
+    in_flight : int
+        Products in flight at the wait of the loop.
+    stages : int
+        What shared memory holds; 0 where tiles pass through registers.
+    """
+
+    instruction: str
+    operands: str = ""
+    in_flight: int = 0
+    stages: int = 0
+
+
+class Weaker(NamedTuple):
+    """A reason why configurations fall short of the strong form, which, and in what."""
+
+    reason: str
+    applies: Callable[[Specimen], bool]
+    change: Callable[[Specimen], dict[str, Any]]
+
+
+def expectation(specimen: Specimen) -> Expectation:
+    """Return what its kernel's row expects."""
+    return BY_NAME[specimen.kernel].expects if specimen.kernel in BY_NAME else NOTHING
+
+
+def _constant(specimen: Specimen, name: str, default: Any = None) -> Any:
+    return specimen.launch.constants.get(name, default)
+
+
+def _rows(specimen: Specimen) -> int:
+    rows: int = _constant(specimen, "BN" if _constant(specimen, "SWAP") else "BM")
+    return rows
+
+
+def configuration(specimen: Specimen) -> str:
+    """Return how `Expectation.serialised` names a configuration."""
+    example, launch = specimen.example, specimen.launch
+    size = "x".join(str(_constant(specimen, name)) for name in ("BM", "BN", "BK"))
+    tile = f"{size} w{launch.warps} s{launch.stages}"
+    return f"{example.groups} {example.shape} {8 * specimen.itemsize} {tile}".strip()
+
+
+def _is(arch: str, *numbers: str) -> Callable[[Specimen], bool]:
+    return lambda s: s.arch == arch and s.example.number in numbers
+
+
+MMA_SYNC = {"instruction": "mma.sync", "operands": "", "in_flight": 0}
+FFMA = MMA_SYNC | {"instruction": "FFMA"}
+WEAKER = (
+    Weaker(
+        "NVIDIA has no matrix instruction for float32",
+        lambda s: s.example.number == "f32" and s.arch != "gfx942",
+        lambda s: FFMA | {"stages": s.launch.stages - 1},
+    ),
+    Weaker(
+        "a warp group multiplies at least 64 rows",
+        lambda s: s.arch == "sm_90" and s.example.number != "f32" and _rows(s) < 64,
+        lambda s: MMA_SYNC | {"stages": s.launch.stages - 1},
+    ),
+    Weaker(
+        "the parts of a tf32x3 product are split in registers",
+        _is("sm_90", "tf32x3"),
+        lambda s: {"operands": "RS", "in_flight": 0, "stages": s.launch.stages - 1},
+    ),
+    Weaker(
+        "cp.async moves at least 4 bytes, so that narrower loads pass through registers",
+        lambda s: width(s) < ASYNC,
+        lambda s: {"in_flight": 0, "stages": 0},
+    ),
+    Weaker(
+        "ptxas serialises the products",
+        lambda s: configuration(s) in expectation(s).serialised,
+        lambda s: {"in_flight": 0},
+    ),
+)
+
+
+def width(specimen: Specimen) -> int:
+    """Return the bytes of a thread's narrowest load: 16, or as many as sizes and tile allow."""
+    if any(isinstance(value, Descriptor) for value in specimen.launch.arguments.values()):
+        return VECTOR
+    row, example = expectation(specimen), specimen.example
+    divisor, run = DIVISORS[example.size], specimen.choice.tile.run if specimen.choice else 1
+    if not row.products:
+        vector = divisor if row.across_groups and _constant(specimen, "ALONE", True) else 1
+    elif specimen.kernel == "flat":  # channels of a tap are one run
+        vector = 1 if example.size == "ones" else _constant(specimen, "RUN")
+    elif _is("sm_90", "tf32")(specimen) and example.shape.startswith(("dgrad", "wgrad")):
+        vector = 1  # wgmma takes 32-bit operands along the sum only; here they are across it
+    else:
+        vector = max(min(divisor, NEIGHBOURS[example.groups]), run)  # packed to full runs
+    return min(VECTOR, specimen.itemsize * vector, _share(specimen))
+
+
+def _share(specimen: Specimen) -> int:
+    """Return the bytes of the smaller operand's tile that a thread loads."""
+    sides = [size for name in ("BM", "BN") if (size := _constant(specimen, name))]
+    threads = specimen.launch.warps * LANES[specimen.arch]
+    return specimen.itemsize * max(1, min(sides) * _constant(specimen, "BK") // threads)
+
+
+def form(specimen: Specimen) -> Form:
+    """Return the form that a matrix product must have."""
+    row, best, stages = expectation(specimen), BEST[specimen.arch], specimen.launch.stages
+    if specimen.arch == "sm_90":
+        made = Form(best, row.operands, row.in_flight, stages)
+    else:
+        made = Form(best, stages=stages - 1)
+    for weaker in WEAKER:
+        if weaker.applies(specimen):
+            change = weaker.change(specimen)
+            made = made._replace(**change)
+    return made
+
+
+def shortfalls(specimen: Specimen, found: Inspection | aot.CompileError) -> list[str]:
+    """Return in what a configuration falls short, each as a text."""
+    if isinstance(found, aot.CompileError):
+        return [str(found)]
+    checks = [_resources, _loop]
+    if expectation(specimen).products:
+        checks += [_rows_of_memory, _product]
+        checks += [_stages] if expectation(specimen).staged else []
+    return [text for check in checks for text in check(specimen, found)]
+
+
+def _resources(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    if found.spills:
+        yield f"{found.spills} accesses to local memory, needs none"
+    if found.shared > (most := archs.shared(specimen.arch)):
+        yield f"{found.shared} B of shared memory, needs at most {most} B"
+    most = expectation(specimen).registers
+    if most and found.registers > most:
+        yield f"{found.registers} registers, needs at most {most}"
+
+
+def _loop(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    row = expectation(specimen)
+    if found.loop is None or specimen.arch not in row.loop:
+        return
+    length = found.loop if row.staged else max(found.steps)  # of the warps that multiply
+    number = "16" if specimen.itemsize == 2 else specimen.example.number
+    if length > (most := row.loop[specimen.arch][NUMBERS.index(number)]):
+        yield f"{length} instructions in the hot loop, needs at most {most}"
+    narrowest = min((bytes_of(name) for name in found.loop_loads), default=VECTOR)
+    if narrowest < VECTOR and narrowest < (least := width(specimen)):
+        yield f"loads of {narrowest} B in the hot loop, needs {least} B"
+
+
+def bytes_of(load: str) -> int:
+    """Return the bytes that a thread loads: of "cp.async 16" or "TMA 4d"."""
+    return VECTOR if "TMA" in load else int(load.split()[-1])
+
+
+def _rows_of_memory(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    for access in found.accesses:
+        if access.proven and not access.coalesced:
+            yield f"{access}, needs coalesced rows"
+
+
+def _product(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    needed = form(specimen)
+    if not found.mma or not all(name.startswith(needed.instruction) for name in found.mma):
+        yield f"products by {', '.join(found.mma) or 'nothing'}, needs {needed.instruction}"
+    if needed.operands and found.operands != needed.operands:
+        yield f"operands {found.operands or 'of no wgmma'}, needs {needed.operands}"
+    if (found.wait or 0) < needed.in_flight:
+        yield f"{found.wait or 0} products in flight at the wait, needs {needed.in_flight}"
+
+
+def _stages(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    bm, bn, bk = (_constant(specimen, name) for name in ("BM", "BN", "BK"))
+    stage = (bm + bn) * bk * specimen.itemsize * expectation(specimen).products
+    if found.shared < (stages := form(specimen).stages) * stage:
+        yield f"{found.shared} B of shared memory, needs {stages} stages of {stage} B"
+    if found.shared > (most := specimen.launch.stages * stage + MARGIN):
+        yield f"{found.shared} B of shared memory, needs at most {most} B for its stages"
+
+
+def inspected(
+    specimens: Iterable[Specimen], arch: str, jobs: int | None = None
+) -> list[tuple[Specimen, Inspection | aot.CompileError]]:
+    """Return what the compiler makes of each specimen, or its refusal."""
+    wanted = list(specimens)
+    compiled = aot.compile_all([specimen.specialisation for specimen in wanted], arch, jobs)
+    distinct = {specimen.specialisation.key: made for specimen, made in zip(wanted, compiled)}
+    with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads:
+        found = dict(zip(distinct, threads.map(_inspect, distinct.values())))
+    return [(specimen, found[specimen.specialisation.key]) for specimen in wanted]
+
+
+def _inspect(made: aot.Compiled | aot.CompileError) -> Inspection | aot.CompileError:
+    return made if isinstance(made, aot.CompileError) else inspect(made)
+
+
+def main(wanted: list[str]) -> int:
+    """Print the configurations that fall short; exit status 1 if there are any."""
+    failed = 0
+    for arch in wanted or aot.ARCHS:
+        for specimen, found in inspected(classes.everything(arch), arch):
+            if texts := shortfalls(specimen, found):
+                print(f"{specimen}: {'; '.join(texts)}")
+                failed += 1
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
