@@ -1,4 +1,4 @@
-"""The words of the command line: number types under the names people use, devices, lists."""
+"""Values of the command line: number types by their usual names, devices, lists."""
 
 from __future__ import annotations
 
@@ -30,13 +30,6 @@ def words(text: str) -> tuple[str, ...]:
 def keys(dtype: str, device: str = "cpu") -> str:
     """Return the keys of a line for a number type on a device.
 
-    Raises
-    ------
-    ConvrefError
-        If either name is unknown.
-
-    Examples
-    --------
     >>> keys("fp16"), keys("f32"), keys("tf32", "cuda")
     ('dt=f16', '', 'math=tf32:mem=nhwc:dev=cuda')
     """

@@ -1,9 +1,10 @@
-"""Records: appended JSON lines that survive a killed process, and what is read back from them."""
+"""Records: appended JSON lines that survive a killed process, and their reader."""
 
 from __future__ import annotations
 
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def append(path: Path, record: Record) -> None:
-    """Append one record and wait until it lies on the disk.
+    """Append one record and wait until it is on the disk.
 
-    A line that a killed process left unfinished is closed first, so that it spoils nothing else.
+    A line that a killed process left unfinished is closed first.
     """
     line = json.dumps(record, allow_nan=False, separators=(",", ":"), sort_keys=True) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,21 +34,11 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def read(path: Path) -> tuple[list[Record], list[int]]:
-    """Return the records of a file, and the numbers of the lines that are none.
-
-    Parameters
-    ----------
-    path : Path
-        JSON lines; a missing file has no records.
-
-    Returns
-    -------
-    tuple of (list of dict, list of int)
-    """
-    if not path.exists():
-        return [], []
-    records, broken = [], []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    """Return the records of a file, none if it is missing, and the numbers of broken lines."""
+    records: list[Record] = []
+    broken: list[int] = []
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -59,3 +50,11 @@ def read(path: Path) -> tuple[list[Record], list[int]]:
         else:
             broken.append(number)
     return records, broken
+
+
+def version(package: str) -> str:
+    """Return the version of an installed package, "absent" if there is none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "absent"

@@ -1,7 +1,7 @@
-"""How long sums on tensor cores lose their last bits: growth of the error of one-signed sums.
+"""How sums on tensor cores are rounded: growth of the error of sums of positive terms.
 
-To nearest, the error of n positive terms grows like sqrt(n) or, added in a tree, like log n;
-where every addition truncates it grows like n and has one sign.
+With rounding to nearest the error of n terms grows like sqrt(n) or, added in a tree, like log n. If
+every addition truncates, it grows like n and has one sign.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..records import Record
 
-UNIT = 2.0**-24  # of float32, in which the sums are held
+UNIT = 2.0**-24  # of float32, the accumulator type
 TILE = 128
 SIZE = 1024  # rows and columns of the library's product: enough tiles to need no split of n
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32}
@@ -24,12 +24,9 @@ Product = Callable[[Tensor, Tensor, str], Tensor]
 
 
 def growth(a: Tensor, b: Tensor, got: Tensor) -> Record:
-    """Return the error of `got` = a @ b over u S, where S, of positive terms, is the sum itself.
+    """Return the largest and the mean error of `got` = a @ b over u S, with S the sum itself.
 
-    Returns
-    -------
-    dict
-        `worst` is the largest absolute error, `mean` the mean with its sign: negative is short.
+    A negative mean says that sums are too small.
     """
     want = a.double() @ b.double()
     off = (got.double() - want) / (UNIT * want)
@@ -39,17 +36,7 @@ def growth(a: Tensor, b: Tensor, got: Tensor) -> Record:
 def rows(
     lengths: Sequence[int], products: dict[str, Product] | None = None, where: str = "cuda"
 ) -> Iterator[Record]:
-    """Yield a record per way of summing, number type and length.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        Multiples of 64.
-    products : dict of str to callable, optional
-        By name: matrix products that return float32.
-    where : str
-        Device of the operands.
-    """
+    """Yield a record per product, number type and length, a multiple of 64."""
     for by, product in (products or {"cublas": cublas, "triton": triton_loop}).items():
         size = TILE if by == "triton" else SIZE
         for dtype in DTYPES:
@@ -63,7 +50,7 @@ def rows(
 
 
 def _operands(n: int, size: int, dtype: str, where: str) -> tuple[Tensor, Tensor]:
-    """Return positive operands that the type, and for tf32 ten bits of mantissa, hold exactly."""
+    """Return positive operands that are exact in the type; of tf32 they have ten mantissa bits."""
     generator = torch.Generator(where).manual_seed(n)
     held = torch.bfloat16 if dtype == "bf16" else torch.float16
     drawn = (

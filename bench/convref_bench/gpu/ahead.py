@@ -1,4 +1,4 @@
-"""Work in chunks, each of them prepared by a thread while the chunks before it are used."""
+"""Work in chunks: a thread prepares each chunk while the chunks before it are used."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ def ahead(
 ) -> Iterator[Item]:
     """Yield `items`, those of a chunk once `prepare` has returned for it.
 
-    The first chunk has `size` items, and each other one twice those of the one before: the first
-    comes soon, and what a chunk costs beside its items is paid a few times.
+    The first chunk has `size` items and each other one twice as many as the one before: the first
+    items come soon, and the fixed cost of a chunk is paid a few times.
 
-    What `prepare` raises is printed, and its items come nevertheless: they are made ready when they
-    are used. A caller that takes no more ends the thread after its present chunk.
+    An exception of `prepare` is printed, and its items are yielded nevertheless. If the caller
+    stops, the thread ends after its present chunk.
 
-    Examples
-    --------
     >>> list(ahead([1, 2, 3], lambda chunk: None, 2))
     [1, 2, 3]
     """
@@ -32,12 +30,12 @@ def ahead(
     while starts[-1] < len(items):
         starts.append(starts[-1] + (size << len(starts) - 1))
     chunks = [items[start:end] for start, end in pairwise(starts)]
-    ready, left = [Event() for _ in chunks], Event()
+    ready, stopped = [Event() for _ in chunks], Event()
 
     def work() -> None:
         for chunk, done in zip(chunks, ready):
             try:
-                if not left.is_set():
+                if not stopped.is_set():
                     prepare(chunk)
             except Exception:
                 traceback.print_exc(file=sys.stdout)
@@ -50,4 +48,4 @@ def ahead(
             done.wait()
             yield from chunk
     finally:
-        left.set()
+        stopped.set()

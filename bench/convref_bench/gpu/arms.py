@@ -1,6 +1,6 @@
-"""The arms on a CUDA device: registered backends, and what PyTorch users have without us.
+"""The arms on a CUDA device: registered backends, and the alternatives of PyTorch users.
 
-An arm is called NAME or, with something fused into a forward convolution, NAME+EPILOGUE.
+An arm is called NAME or, with an epilogue fused into a forward convolution, NAME+EPILOGUE.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "nchw": lambda one: one.contiguous(),
     "nhwc": lambda one: one.contiguous(memory_format=LAST.get(one.ndim, torch.contiguous_format)),
 }
-# Arms made of the backend "torch": the layout they want, and whether they are deterministic.
+# Arms of the backend "torch": memory layout, and whether algorithms are deterministic.
 TORCH = {
     "torch": ("", False),
     "torch.nchw": ("nchw", False),
@@ -53,34 +53,24 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Arm:
-    """What is timed.
+    """A function that is timed.
 
-    Parameters
-    ----------
-    run : callable
-        Takes the present operands in signature order, then a residual where the epilogue adds
-        one; returns the wanted results, one alone as a tensor.
-    numerics : Numerics
-    flags : dict of str to bool, int or str
-        What was set for this row.
-    layout : str
-        Key of LAYOUTS: how its operands lie, whatever the line says.
-    epilogue : str
-        One of EPILOGUES, or empty.
+    It takes the present operands in signature order, then a residual if the epilogue adds one, and
+    returns the wanted results, a single one as a tensor.
     """
 
     run: Callable[..., Results]
     numerics: Numerics
-    flags: dict[str, Any]
-    layout: str = ""
-    epilogue: str = ""
+    flags: dict[str, Any]  # written into its record
+    layout: str = ""  # of its operands, a key of LAYOUTS, whatever the line says
+    epilogue: str = ""  # one of EPILOGUES
 
     def flagged(self) -> AbstractContextManager[None]:
-        """Return a context in which the flags of this row are set: calls cost nothing more."""
+        """Return a context in which the flags of this row are set, outside the timed calls."""
         return flags(self.flags["math"], self.flags.get("deterministic", False))
 
-    def lay(self, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the operands as they lie for this arm."""
+    def place(self, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the operands in the memory layout of this arm."""
         return tuple(map(LAYOUTS[self.layout], operands))
 
 
@@ -101,7 +91,7 @@ def arm(name: str, call: Call) -> Arm:
         return _flaggems(call)
     layout, deterministic = TORCH.get(base, ("", False))
     if layout and layout == layout_of(call):
-        raise Absent("the line lies so already")
+        raise Absent("the line has this layout already")
     if layout == "nhwc" and call.problem.rank == 1:
         raise Absent("torch has no channels-last form of three axes")
     backend, options = configured("torch" if base in TORCH else base, call)
@@ -114,7 +104,7 @@ def arm(name: str, call: Call) -> Arm:
 
 
 def results_of(compute: Callable[..., Any], call: Call) -> Callable[..., Results]:
-    """Return what computes the wanted results from the present operands, one alone as it is.
+    """Return a function of the present operands that returns the wanted results.
 
     `compute` takes all operands by role and returns all results.
     """
@@ -136,20 +126,20 @@ Geometry = tuple[list[int], list[int], list[int], int]
 
 
 def geometry(call: Call) -> Geometry:
-    """Return stride, padding, dilation and groups of a convolution padded alike at both ends."""
+    """Return stride, padding, dilation and groups of a convolution with symmetric padding."""
     problem = call.conv
     padding = [lo for lo, _ in problem.padding]
     return list(problem.stride), padding, list(problem.dilation), problem.groups
 
 
 def is_symmetric(call: Call) -> bool:
-    """Return whether ATen takes the padding of a convolution as it is."""
+    """Return whether ATen takes the padding of a convolution."""
     return all(lo == hi >= 0 for lo, hi in call.conv.padding) and not call.conv.flip
 
 
 @contextmanager
 def flags(math: str, deterministic: bool) -> Iterator[None]:
-    """Let cuDNN try every plan it has, and use TF32 where the row says so and nowhere else."""
+    """Let cuDNN try all of its plans, and use TF32 only if `math` says so."""
     cudnn = torch.backends.cudnn
     wanted = [(cudnn.conv, "fp32_precision", "tf32" if math == "tf32" else "ieee")]
     if cudnn.is_available():

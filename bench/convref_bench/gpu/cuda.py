@@ -1,4 +1,4 @@
-"""A CUDA device as a stop-watch: events around graph replays, operands rotated past the cache."""
+"""Timing on a CUDA device: events around graph replays, operands rotated through the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..records import Record
 from ..timing.measure import Stop, Work, measure
 from ..timing.point import PLAIN, Prepared
 from . import sampled, sums
-from .arms import Absent, Arm, Results, arm, residual
+from .arms import LAYOUTS, Absent, Arm, Results, arm, residual
 
 ROTATED_CACHES = 3  # operands of one sample fill the L2 cache so many times
 MOST_BYTES = 8e9  # memory that rotated operands may take
@@ -31,7 +31,7 @@ POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GP
 BESIDE = Stop(samples=3, noise=0.05, timeout_s=0.05)  # the same, hot
 WALL_S = 0.02  # of eager calls, timed by the host
 SMI = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
-SMI_EVERY_S = 1.0  # a process costs about 50 ms
+SMI_EVERY_S = 1.0  # each reading costs about 50 ms
 
 
 def is_there() -> bool:
@@ -40,7 +40,7 @@ def is_there() -> bool:
 
 
 class Cuda:
-    """The current CUDA device; a work's `copies` says how many calls one replay holds."""
+    """The current CUDA device; `copies` of a work is the number of calls in one replay."""
 
     def __init__(self) -> None:
         card = torch.cuda.get_device_properties(0)
@@ -52,7 +52,7 @@ class Cuda:
         return time.perf_counter()
 
     def settle(self) -> None:
-        """Wait for the queue to run empty."""
+        """Wait until the queue is empty."""
         torch.cuda.synchronize()
 
     def sample(self, work: Work, calls: int, cold: bool) -> float:
@@ -66,7 +66,7 @@ class Cuda:
         return start.elapsed_time(end) / 1e3 / calls / getattr(work, "copies", 1)
 
     def clock_mhz(self) -> float | None:
-        """Return the SM clock, None where neither NVML nor nvidia-smi tells it."""
+        """Return the SM clock, None if neither NVML nor nvidia-smi reports it."""
         if (clock := nvml_clock()) is not None:
             return clock()
         read_at, mhz = self._mhz
@@ -77,7 +77,7 @@ class Cuda:
 
 @cache
 def nvml_clock() -> Callable[[], float | None] | None:
-    """Return what reads the SM clock of device 0 through NVML, None where there is no NVML."""
+    """Return a function that reads the SM clock of device 0, None without NVML."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         handle, mhz = ctypes.c_void_p(), ctypes.c_uint()
@@ -103,24 +103,12 @@ def _smi_clock() -> float | None:
 
 @dataclass
 class Rotation:
-    """A call on several sets of operands, as one CUDA graph where it can be captured.
+    """A call on several sets of operands, as one CUDA graph if it can be captured."""
 
-    Parameters
-    ----------
-    replay : callable
-        Runs every set once.
-    copies : int
-    how : str
-        "graph", or "eager: ..." with the reason why it could not be captured.
-    result : callable
-        Returns what the last replay left for the first set, as an Arm's `run` does; eager runs
-        compute it anew.
-    """
-
-    replay: Callable[[], Any]
+    replay: Callable[[], Any]  # runs every set once
     copies: int
-    how: str
-    result: Callable[[], Results]
+    how: str  # "graph", or "eager: ..." with the reason
+    result: Callable[[], Results]  # of the first set in the last replay; eager runs compute it anew
 
     def __call__(self) -> None:
         """Run every set once."""
@@ -128,7 +116,7 @@ class Rotation:
 
 
 def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, ...]:
-    """Return the present operands, normal or made by fprop, in the memory order of the call."""
+    """Return the present operands, normal or from fprop, in the memory order of the call."""
     generator = torch.Generator(where).manual_seed(seed)
     found: dict[str, torch.Tensor] = {}
     made = SIGNATURE[call.op, "fprop"].results if call.pass_ != "fprop" else ()
@@ -140,22 +128,17 @@ def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, 
         tensor = torch.randn(shape, generator=generator, device=where, dtype=torch.float32)
         tensor = tensor.abs() if role in STATISTICS else tensor  # no variance is negative
         found[role] = tensor.to(torch_dtype(call.spec(role).dtype))
-    return tuple(_laid(tensor, call.spec(role).order) for role, tensor in found.items())
+    return tuple(LAYOUTS["nhwc" if call.spec(r).order else "nchw"](t) for r, t in found.items())
 
 
 def _of_fprop(call: Call, role: str, given: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return what the forward pass keeps for the others, as torch computes it."""
+    """Return a result that the forward pass saves for the others, computed by torch."""
     fprop = replace(call, pass_="fprop", mask=(), specs=(replace(call.specs[0], order=""),))
     others = {name: given["x"].new_ones(call.problem.shape(name)) for name in fprop.roles}
     present = [(others | given)[name] for name in filter(fprop.is_present, fprop.roles)]
     absent = [None] * (len(fprop.roles) - len(present))
     results = dispatch.load("torch").run(fprop, *present, *absent)
     return results[fprop.signature.results.index(role)]
-
-
-def _laid(tensor: torch.Tensor, order: str) -> torch.Tensor:
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.ndim)
-    return tensor.contiguous(memory_format=last) if order and last else tensor.contiguous()
 
 
 def copies(call: Call, cache_bytes: int) -> int:
@@ -188,7 +171,7 @@ def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -
         why = f"eager: {str(error).splitlines()[0][:80]}"
         return Rotation(eager, len(sets), why, lambda: run(*sets[0]))
     for one in kept[0] if isinstance(kept[0], tuple) else kept:
-        one.fill_(float("nan") if one.is_floating_point() else -1)  # the replay has to write it all
+        one.fill_(float("nan") if one.is_floating_point() else -1)  # the replay must write it all
     graph.replay()
     torch.cuda.synchronize()
     return Rotation(graph.replay, len(sets), "graph", lambda: kept[0])
@@ -200,19 +183,10 @@ def unwatched(call: Call, name: str) -> AbstractContextManager[object]:
 
 
 class CudaPlace:
-    """A CUDA device: operands there, results judged there, graphs replayed cold.
+    """A CUDA device: operands and judge on the device, graphs replayed cold.
 
-    Parameters
-    ----------
-    device : Cuda
-        Or a stand-in with its `where` and `cache_bytes`.
-    stop : Stop
-    capture : callable
-        Makes a Rotation; replaced in rehearsals.
-    beside : bool
-        Whether hot time and wall time are recorded too.
-    watch : callable
-        Returns the context in which an arm first runs: it may hang, or lose the device.
+    `capture` makes a Rotation and is replaced in rehearsals. `beside`: record hot and wall times
+    too. `watch` returns the context in which an arm first runs, as it may hang or lose the device.
     """
 
     cold = True
@@ -231,7 +205,7 @@ class CudaPlace:
         self._sets: dict[str, tuple[Arm, list[tuple[torch.Tensor, ...]]]] = {}
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
-        """Return each arm captured and judged on what its graph left behind."""
+        """Return each arm captured, and judged by the results of its graph."""
         ready, self._sets = Prepared(), {}
         count = copies(call, self.device.cache_bytes)
         try:
@@ -263,14 +237,14 @@ class CudaPlace:
         ref: sums.Reference | None,
     ) -> tuple[Rotation, float, Record]:
         made = arm(name, call)
-        given = [made.lay(one) for one in sets]
+        given = [made.place(one) for one in sets]
         if made.epilogue.startswith("add_"):
             where = self.device.where
             given = [(*one, residual(call, where, seed)) for seed, one in enumerate(given)]
         with made.flagged():
             work = self.capture(made.run, given)
         if work.how != "graph":
-            work.replay, work.result = (_under(made, one) for one in (work.replay, work.result))
+            work.replay, work.result = (_flagged(made, one) for one in (work.replay, work.result))
         judged = call, made.numerics, given[0], work.result()
         worst = sums.judge(*judged, made.epilogue, ref) if ref else sampled.judge(*judged)
         self._sets[name] = made, given
@@ -298,18 +272,18 @@ class CudaPlace:
         return 1e3 * sorted(took)[len(took) // 2]
 
 
-def _under(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what could not be captured, its flags set whenever it runs."""
+def _flagged(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that was not captured with its flags set at each call."""
 
-    def flagged() -> Any:
+    def run() -> Any:
         with made.flagged():
             return eager()
 
-    return flagged
+    return run
 
 
 def _survived(error: Exception, settle: Callable[[], None]) -> str:
-    """Return an error's text, or raise it again where the device is lost: times would be lies."""
+    """Return an error's text, or raise it again if the device is lost."""
     if is_lost(settle):
         raise error
     text = (str(error).splitlines() or [""])[0]
@@ -317,10 +291,7 @@ def _survived(error: Exception, settle: Callable[[], None]) -> str:
 
 
 def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
-    """Return whether the device answers no more; some errors stay until the process ends.
-
-    Only asking tells: torch and the driver have words of their own for an error.
-    """
+    """Return whether the device is lost, by a synchronization: messages of errors differ."""
     try:
         settle()
     except RuntimeError:
@@ -329,14 +300,14 @@ def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
 
 
 def launched(name: str, call: Call, where: str = "cuda") -> Record:
-    """Return the kernels that an arm launches for a call, by the profiler; or why it is absent."""
+    """Return the kernels that an arm launches, by the profiler; or why it is absent."""
     from torch.profiler import ProfilerActivity, profile
 
     try:
         made = arm(name, call)
-        given = made.lay(operands(call, 0, where))
+        given = made.place(operands(call, 0, where))
         with made.flagged():
-            made.run(*given)  # what is compiled and tuned at the first call is no part of it
+            made.run(*given)  # the first call compiles and tunes
             with profile(activities=[ProfilerActivity.CUDA]) as found:
                 made.run(*given)
                 torch.cuda.synchronize()

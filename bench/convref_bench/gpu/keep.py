@@ -1,4 +1,4 @@
-"""What of a run is worth committing: the last of each record, short numbers, one file a card."""
+"""The committed part of a GPU run: the last of each record, short numbers, one file a card."""
 
 from __future__ import annotations
 

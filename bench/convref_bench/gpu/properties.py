@@ -13,21 +13,20 @@ from typing import Any, NamedTuple
 from convref import dispatch
 from convref.arrays import like, to_torch
 from convref.case import Call, Case, parse
-from convref.judge import Numerics
 
 from .. import options
 from ..records import Record
 
-CHUNK = 40  # lines after which the clock is looked at
+CHUNK = 40  # lines between checks of the time
 LIMIT_S = 20.0  # for one line, its compilation included
-MEMORY = 32 << 30  # bytes: libraries of CUDA alone fill what is plenty on a CPU
+MEMORY = 32 << 30  # bytes: the libraries of CUDA alone fill the limit of a CPU
 SPECIALISATIONS = 150
 PASSES = ("fprop", "dgrad", "wgrad")
 FILLS = ("int", "normal", "positive", "int", "nan", "ramp")
 
 
 class Geometry(NamedTuple):
-    """What a kernel is compiled for: filter and steps as in a line, rank, and groups."""
+    """The part of a problem that a kernel is compiled for: filter, stride ..., rank, groups."""
 
     text: str
     rank: int = 2
@@ -50,7 +49,7 @@ RAGGED = ((1, 4, 4, (7, 7)), (3, 12, 20, (9, 13)), (2, 8, 68, (31, 5)), (1, 24, 
 TYPES = {"bf16": GEOMETRIES, "fp32": GEOMETRIES, "fp16": GEOMETRIES[:3], "tf32": GEOMETRIES[:3]}
 
 
-# What the classes above leave out: tangents, both directions, long sums, columns.
+# Not in the classes above: tangents, both directions, long sums, columns.
 OTHERS = (
     "conv.bgrad:n3c12k20_i9x13_f3x3_p1",
     "conv.jvp:n2c24k40_i9x13_f3x3_p1",
@@ -101,16 +100,9 @@ def _call(
 
 
 def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
-    """Run the list on a backend, in a process of its own; yield what is worse than a refusal.
+    """Run the list on a backend, in another process; yield what is worse than a refusal.
 
-    Parameters
-    ----------
-    step : Step
-        Gets a record per chunk; chunks that it holds already are left out.
-    name : str
-        Of the backend.
-    where : str
-        "cpu" in rehearsals.
+    The step gets a record per chunk; chunks that it has already are not run again.
     """
     from convref.conformance.engine import Engine, Limits
 
@@ -147,46 +139,32 @@ def _run(engine: Any, part: tuple[str, ...]) -> tuple[dict[str, int], list[Recor
 
 
 class OnCuda:
-    """A backend as the court calls it, its operands put on the CUDA device first.
-
-    Parameters
-    ----------
-    inner : Backend
-    where : str
-        Another device in rehearsals.
-    """
+    """A backend whose operands are copied to the CUDA device first, for the court."""
 
     def __init__(self, inner: Any, where: str = "cuda") -> None:
         self.inner, self.where, self.name = inner, where, inner.name
 
-    def supports(self, call: Call) -> str | None:
-        """Return what the backend says."""
-        return self.inner.supports(call)
-
-    def numerics(self, call: Call) -> Numerics:
-        """Return what the backend declares."""
-        return self.inner.numerics(call)
-
-    def fingerprint(self) -> dict[str, str]:
-        """Return what the backend says."""
-        return self.inner.fingerprint()
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("supports", "numerics", "fingerprint"):
+            return getattr(self.inner, attribute)
+        raise AttributeError(attribute)
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results as NumPy arrays; a lost device ends this process."""
         template = next(one for one in operands if one is not None)
         try:
-            given = [None if one is None else self._there(to_torch(one)) for one in operands]
+            given = [None if one is None else self._copy(to_torch(one)) for one in operands]
             results = self.inner.run(call, *given)
             results = tuple(None if one is None else one.cpu() for one in results)
         except RuntimeError:
             from .cuda import is_lost
 
             if self.where == "cuda" and is_lost():
-                os._exit(70)  # everything after it would be an error of its own
+                os._exit(70)  # every later call would fail too
             raise
         return tuple(None if one is None else like(one, template) for one in results)
 
-    def _there(self, tensor: Any) -> Any:
+    def _copy(self, tensor: Any) -> Any:
         """Return a copy on the device with the same strides, NaN in the gaps and around."""
         import torch
 

@@ -1,7 +1,7 @@
-"""`make gpu`: steps as subprocesses, each with its own time limit, resumed where they were cut off.
+"""`make gpu`: steps as subprocesses, each with its own time limit, resumed where they stopped.
 
-The parent imports no framework: what hangs or dies is a child. A child appends its own records,
-so what it measured before it died is kept.
+The parent imports no framework: only a child can hang or die. A child appends its own records, so
+what it measured before it died is kept.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .. import records
+from .. import options, records
 
 SECONDS = 540.0  # default of GPU_SECONDS
 RESERVE_S = 8.0  # kept back to end a child and to copy results
-SLACK = 20  # a step looks at the clock between lines: what part of its time one may take
-PARTIAL = 3  # exit status of a step that ran out of time and wants to go on
+SLACK = 20  # a step checks the time between lines: one may take this part of the limit
+PARTIAL = 3  # exit status of a step that ran out of time and can continue
 ABSENT = 4  # exit status of a step that has nothing to do here; its last line says why
-LOST = 5  # exit status of a step that lost the device to an arm that it will leave out
+LOST = 5  # exit status of a step that lost the device; the next launch skips the arm
 RELAUNCHES = 8  # of such a step in one run
 ATTEMPTS = 2  # runs in which a step may fail before it is left alone
 
@@ -55,38 +55,22 @@ def present() -> str:
 
 
 ALL = ("convref", "kernels", "bench", "tests")
-BASELINE = ("bench",)  # what no kernel of ours changes is not measured again after a change
+BASELINE = ("bench",)  # of steps that are valid when our kernels change
 
 
 @dataclass(frozen=True)
 class Step:
-    """One entry of the programme.
-
-    Parameters
-    ----------
-    name : str
-        The child is ``python -m convref_bench step NAME``.
-    limit_s : float
-        Wall time after which it is killed.
-    absent : callable
-        Returns why the step cannot run here, empty if it can.
-    sources : tuple of str
-        Folders of Python files on which its results depend.
-    vital : bool
-        Whether nothing after it makes sense if it fails.
-    first : bool
-        Whether it goes on before the others have had a turn, whatever it has had itself.
-    """
+    """One entry of the programme; its child is ``python -m convref_bench step NAME``."""
 
     name: str
-    limit_s: float
-    absent: Callable[[], str] = present
-    sources: tuple[str, ...] = ALL
-    vital: bool = False
-    first: bool = False
+    limit_s: float  # wall time after which it is killed
+    absent: Callable[[], str] = present  # returns why the step cannot run here, empty if it can
+    sources: tuple[str, ...] = ALL  # folders of Python files on which its results depend
+    vital: bool = False  # nothing after it makes sense if it fails
+    first: bool = False  # continues before the others, however often it had a turn
 
 
-# First what tells whether the kernels are right, then how fast they are, then all else.
+# First whether the kernels are correct, then how fast they are, then the rest.
 STEPS = (
     Step("versions", 60, vital=True, first=True),
     Step("canary", 60, kernels, first=True),
@@ -132,7 +116,7 @@ def launch_command(
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(RESERVE_S)  # what the driver does not let die yet costs no more
+                child.wait(RESERVE_S)  # the driver may delay the end of a process
             status = None
     with log.open("rb") as text:
         text.seek(start)
@@ -141,25 +125,11 @@ def launch_command(
 
 
 class Runner:
-    """Goes through the steps once, inside its budget, and says what came of each.
+    """Runs the steps once within a budget of wall time, and prints the status of each.
 
-    Parameters
-    ----------
-    folder : Path
-        Where ``gpu.jsonl`` and ``gpu.log`` grow.
-    seconds : float
-        Budget of wall time.
-    steps : tuple of Step
-    launch : callable
-        Runs one step; replaced in rehearsals.
-    now : callable
-        Wall clock in seconds.
-    copy_to : Path or None
-        Where both files are copied after every step.
-    say : callable
-        Prints a line.
-    key : callable
-        Returns what a step's results depend on; one done under another key is done again.
+    Files ``gpu.jsonl`` and ``gpu.log`` grow in `folder` and are copied to `copy_to` after each
+    step. `key` returns what the results of a step depend on: a step done under another key is done
+    again. Rehearsals replace `launch` and `now`.
     """
 
     def __init__(
@@ -202,7 +172,7 @@ class Runner:
         records.append(self.out, {**row, **more})
 
     def _order(self) -> list[Step]:
-        """Return the steps, those cut off in earlier runs after others, those that failed last."""
+        """Return the steps: those stopped in earlier runs after others, those that failed last."""
 
         def place(step: Step) -> tuple[bool, int]:
             history = self._history(step)
@@ -233,7 +203,7 @@ class Runner:
             code, tail = self.launch(step, left, self.out, self.log, self.key(step))
             if code != LOST or self.now() - start > limit_s - RESERVE_S:
                 break
-            self.say(f"  {step.name:<12} goes on without what lost the device: {tail}")
+            self.say(f"  {step.name:<12} goes on without the arm that lost the device: {tail}")
         names = {0: "done", PARTIAL: "partial", ABSENT: "absent"}
         names |= {None: "partial" if cut else "timeout"}
         status = names.get(code, "failed")
@@ -288,16 +258,8 @@ def card_of(key: str) -> str:
 
 
 def chosen(names: str) -> tuple[Step, ...]:
-    """Return the steps of a list of names with commas, "versions" always; all of none.
-
-    Raises
-    ------
-    ConvrefError
-        If there is no such step.
-    """
-    from ..options import chosen as known
-
-    wanted = known(names, tuple(step.name for step in STEPS), "step") if names else []
+    """Return the steps of a list of names with commas and the vital ones, or all steps."""
+    wanted = options.chosen(names, tuple(step.name for step in STEPS), "step") if names else []
     return tuple(step for step in STEPS if not names or step.vital or step.name in wanted)
 
 

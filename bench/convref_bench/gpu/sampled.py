@@ -1,6 +1,6 @@
-"""The oracle as the judge of ops that keep images, channels or groups apart: on some of them.
+"""The oracle as judge of a sample: of ops that treat images, channels or groups separately.
 
-A convolution has the three sums on the device instead (`sums`), which see every element.
+Convolutions have the three sums on the device instead (`sums`), which check every element.
 """
 
 from __future__ import annotations
@@ -29,14 +29,7 @@ def judge(
 ) -> float:
     """Return the largest error of the sampled part as a fraction of its proven bound.
 
-    Parameters
-    ----------
-    call : Call
-    numerics : Numerics
-    operands : tuple of Tensor
-        The present ones.
-    got : Tensor or tuple of Tensor
-        The wanted results.
+    `operands` are the present ones, `got` the wanted results.
 
     Raises
     ------
@@ -48,16 +41,16 @@ def judge(
     given = {role: _cut(call, role, one, kept) for role, one in zip(present, operands)}
     results = got if isinstance(got, tuple) else (got,)
     found = {role: _cut(call, role, one, kept) for role, one in zip(call.wanted, results)}
-    told = verdict(
+    ruling = verdict(
         part, [*map(given.get, call.roles)], [*map(found.get, call.signature.results)], numerics
     )
-    if not told:
-        raise JudgedWrong(f"{call}: {told.reason}")
-    return float(told.worst)
+    if not ruling:
+        raise JudgedWrong(f"{call}: {ruling.reason}")
+    return float(ruling.worst)
 
 
 def spread(call: Call, size: int) -> list[int]:
-    """Return which of `size` equal parts of x are judged: the ends and some between."""
+    """Return the indices of the judged parts, of `size` equal ones: both ends and some between."""
     each = max(1, prod(call.problem.shape("x")) // max(1, size))
     count = max(1, min(size, SAMPLED // each))
     return torch.linspace(0, size - 1, count).long().unique().tolist() if size else []
@@ -79,7 +72,7 @@ def _groups(call: Call) -> tuple[Call, Kept]:
     return _with(call, c=len(channels), groups=len(kept)), {"g": kept, "c": channels}
 
 
-# Weights of a norm get cotangents from all images; those of a layer norm from all channels too.
+# Cotangents of norm weights are sums over all images; of a layer norm over all channels too.
 SAMPLES: dict[str, Callable[[Call], tuple[Call, Kept]]] = {
     "batch_norm": _channels,
     "group_norm": _groups,

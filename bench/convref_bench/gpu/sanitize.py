@@ -22,7 +22,7 @@ assert not cuda.cuCtxSynchronize()
 
 
 def broken(tool: list[str] = TOOL) -> str:
-    """Return why the tool does not work here, or an empty text: a program of 5 s says."""
+    """Return why the tool fails on a tiny program, or an empty text."""
     command = [*tool, sys.executable, "-c", PROBE]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S)
@@ -33,7 +33,7 @@ def broken(tool: list[str] = TOOL) -> str:
 
 
 def check(name: str, seconds: float, tool: list[str] = TOOL) -> Record:
-    """Return what the tool says of a backend on the small problems of the property list."""
+    """Return the tool's report of a backend on small problems of the property list."""
     script = f"from convref_bench.gpu.sanitize import child; child({name!r})"
     row: Record = {"backend": name}
     try:
@@ -47,7 +47,7 @@ def check(name: str, seconds: float, tool: list[str] = TOOL) -> Record:
 
 
 def child(name: str) -> None:
-    """Run a backend on a ragged problem of some classes, and of the others, without a judge."""
+    """Run a backend on a ragged problem of some classes, and on the others, without a judge."""
     from convref.case import parse
     from convref.conformance.operands import operands
 

@@ -24,10 +24,11 @@ from .. import options, records
 from ..suites import suite
 from ..timing.measure import measure
 from ..timing.point import Place, layout_of, point
-from ..timing.roofline import Roof
-from ..timing.watch import FATAL, Watch, is_fatal
+from ..timing.watch import FATAL, Watch
+from . import runner
 from .ahead import ahead
-from .runner import ABSENT, LOST, PARTIAL, card_of, launch_command, ours
+from .runner import ABSENT, LOST, PARTIAL, launch_command, ours
+from .step_run import Absent, OutOfTime, StepRun
 
 BATCHES = {"resnet50": 32, "yolo11n": 8, "mobilenet_v3_large": 32, "efficientnet_b0": 32}
 BATCHES |= {"convnext_tiny": 32, "sd_unet": 2, "stress": 16, "wavenet": 4}
@@ -37,75 +38,33 @@ CUDNN = ("torch", "torch.nchw", "torch.nhwc", "torch.deterministic")
 REFERENCE = ("torch", "torch.nchw", "torch.nhwc")
 EPILOGUES = ("relu", "silu", "add_relu")
 FUSED = tuple(f"{arm}+{e}" for e in EPILOGUES for arm in ("cudnn", "compile", "eager"))
-OTHERS = tuple(op for op in FAMILY if op not in ("conv", "unfold", "fold"))  # ops beside these
+OTHERS = tuple(op for op in FAMILY if op not in ("conv", "unfold", "fold"))
 COPIED = 2**28  # numbers of four bytes: 1 GiB
-MULTIPLIED = 8192  # rows and columns of matrices whose product is a peak
+MULTIPLIED = 8192  # rows and columns of the matrix product whose rate is a peak
 ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad of ResNet-50
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
-TRAINED = ((640, 16), (320, 64))  # height and width of images, and how many
-JOBS = 16  # processes that compile; beside one that times, two less
+TRAINED = ((640, 16), (320, 64))  # height and width of images, and the batch
+JOBS = 16  # processes that compile; two less beside a process that times
+COMPILED_CALLS = 12  # calls that are compiled before the first of them is timed
 TESTS = Path(__file__).resolve().parents[3] / "tests"
-# The tests of what might hang, and the kernels that are timed if they went well.
+# The tests of kernels that might hang; a kernel is timed if its tests passed.
 PROOF = {
     "tests/triton/test_gluon_gpu.py": ("gluon_fprop", "gluon_wgrad"),
     "tests/triton/test_gluon_halo_gpu.py": ("gluon_halo", "gluon_halo_wgrad"),
     "tests/triton/test_im2col_gpu.py": ("im2col",),
 }
-TESTED = 8  # files of tests at a time
+TEST_FILES = 8  # files of tests that run at a time
 FILE_S = 240.0  # for one of them
-CUT = "no end before the step's"
-PASSED = (0, 5)  # exit status of pytest: 5 where a file is skipped as a whole, and says why
+STEP_TIMEOUT = "no end before the step's"
+PASSED = (0, 5)  # exit status of pytest: 5 where a file is skipped as a whole
 MARK = "pytest.mark.gpu"  # in a file of tests, or in the conftest.py of its folder
-TOGETHER = 12  # calls that are compiled before the first of them is timed
+
+Point = tuple[str, suite.Layer, Call]  # suite, layer, call
 
 
-class Absent(Exception):
-    """A step has nothing to do here; the text says why."""
-
-
-class OutOfTime(Exception):
-    """The step's time is up; what is missing is left to the next run."""
-
-
-class Step:
-    """What a step is given: its file, what the file already holds, and its deadline."""
-
-    def __init__(self, out: Path, seconds: float, key: str = "") -> None:
-        self.out, self.end, self.key = out, time.monotonic() + seconds, key
-        self.rows = records.read(out)[0]
-        self.before = [row for row in self.rows if row.get("key") == key]
-        known = [row for row in self.before if row.get("what") in ("point", "absent", "refused")]
-        self.seen = {(row["line"], row["arm"]) for row in known}
-        self.lost = {(row["line"], row["arm"]) for row in known if is_fatal(row)}
-
-    def add(self, what: str, **fields: Any) -> None:
-        """Append a record."""
-        records.append(self.out, {"what": what, "key": self.key, **fields})
-
-    def check_time(self) -> None:
-        """Raise when the deadline has passed."""
-        if time.monotonic() > self.end:
-            raise OutOfTime
-
-    def refuse(self, line: str, arm: str, why: str) -> None:
-        """Record that an arm may not run again."""
-        self.add("refused", line=line, arm=arm, why=why)
-
-    def is_lost(self) -> bool:
-        """Return whether the last record says which arm lost the device."""
-        return any(map(is_fatal, records.read(self.out)[0][-1:]))
-
-    def roof(self) -> Roof | None:
-        """Return the peaks measured last on this card, None if they were not."""
-        card = card_of(self.key)
-        rows = (row for row in self.rows if row.get("what") == "peaks")
-        peaks = [row for row in rows if card_of(row.get("key", "")) == card]
-        return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
-
-
-def versions(step: Step) -> None:
-    """Record what everything else depends on."""
+def versions(step: StepRun) -> None:
+    """Record the card and the versions."""
     import torch
 
     card = torch.cuda.get_device_properties(0)
@@ -116,68 +75,60 @@ def versions(step: Step) -> None:
         torch=torch.__version__,
         cuda=torch.version.cuda,
         cudnn=torch.backends.cudnn.version(),
-        triton=_version("triton"),
+        triton=records.version("triton"),
         card=card.name,
         sms=card.multi_processor_count,
         l2_bytes=card.L2_cache_size,
         memory_bytes=card.total_memory,
-        packages={name: _version(name) for name in PACKAGES},
+        packages={name: records.version(name) for name in PACKAGES},
         kernels={name: dispatch.load(name).fingerprint() for name in ours()},
     )
 
 
-def _version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
+def compile(step: StepRun) -> None:
+    """Time how long each backend takes to compile its kernels beforehand, in 16 processes."""
+    from . import properties
 
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "absent"
-
-
-def compile_(step: Step) -> None:
-    """Let every backend that offers it compile its kernels beforehand, in 16 processes."""
-    arch = _arch()
     hooks = {name: getattr(dispatch.load(name), "compile_all", None) for name in ours()}
     if not any(hooks.values()):
         raise Absent(f"{', '.join(hooks)}: no compile_all(arch, jobs, calls)")
+
+    def calls() -> Iterator[Call]:
+        yield from (parse(line).call for line in properties.lines())
+        yield from (call for _, _, call in points(suite.names(), DTYPES))
+        yield from (call for _, _, call in points(suite.names(), DTYPES, ops=OTHERS))
+
+    arch = _arch()
     for name, hook in hooks.items():
         if hook is None:
             continue
         start = time.monotonic()
-        made = hook(arch, JOBS, _compiled_calls())
+        made = hook(arch, JOBS, calls())
         took = round(time.monotonic() - start, 2)
         step.add("compiled", backend=name, arch=arch, jobs=JOBS, took_s=took, made=str(made)[:300])
         step.check_time()
 
 
-def _compiled_calls() -> Iterator[Call]:
-    """Yield what the later steps run, the property list first."""
-    from . import properties
-
-    yield from (parse(line).call for line in properties.lines())
-    yield from (call for _, _, call in points(suite.names(), DTYPES))
-    yield from (call for _, _, call in points(suite.names(), DTYPES, ops=OTHERS))
-
-
 def compile_for(names: Iterable[str], calls: Sequence[Call], jobs: int = JOBS) -> None:
-    """Let those of the backends that can compile what they take for calls, side by side."""
+    """Compile the kernels of calls in those backends that can do so beforehand."""
     for name in names:
         if hook := getattr(dispatch.load(name), "compile_all", None):
             hook(_arch(), jobs, calls)
 
 
-def probes(step: Step) -> None:
-    """Measure the peaks, and how a tensor core rounds its sums."""
+def _arch() -> str:
     import torch
 
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+
+
+def peaks(step: StepRun) -> None:
+    """Measure the peaks: a copy, and matrix products by number type."""
     from .cuda import Cuda
 
-    device, flops = Cuda(), {}
+    device = Cuda()
     bytes_s = _copy_rate(device)
-    for name in ("bf16", "f16", "tf32", "f32"):
-        dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(name, torch.float32)
-        flops[name] = _product_rate(device, name, dtype)
+    flops = {name: _product_rate(device, name) for name in ("bf16", "f16", "tf32", "f32")}
     step.add("peaks", flops=flops, bytes_s=bytes_s, card=device.name)
 
 
@@ -192,12 +143,13 @@ def _copy_rate(device: Any) -> float:
     return 2 * source.nbytes / (took.low_ms / 1e3)
 
 
-def _product_rate(device: Any, name: str, dtype: Any) -> float:
+def _product_rate(device: Any, name: str) -> float:
     import torch
 
     from .cuda import POINT
 
     torch.backends.cuda.matmul.fp32_precision = "tf32" if name == "tf32" else "ieee"
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(name, torch.float32)
     size = MULTIPLIED // 2 if name == "f32" else MULTIPLIED
     a, b = (torch.randn(size, size, device=device.where).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
@@ -205,22 +157,13 @@ def _product_rate(device: Any, name: str, dtype: Any) -> float:
     return 2 * size**3 / (took.low_ms / 1e3)
 
 
-def truncation(step: Step) -> None:
-    """Record how sums on the tensor cores lose their last bits, in cuBLAS and in a Triton loop."""
+def truncation(step: StepRun) -> None:
+    """Record how tensor cores truncate sums, in cuBLAS and in a Triton loop."""
     from . import accumulate
 
     for row in accumulate.rows(ACCUMULATED):
         step.add("accumulator", **row)
         step.check_time()
-
-
-def _arch() -> str:
-    import torch
-
-    return "sm_{}{}".format(*torch.cuda.get_device_capability())
-
-
-Point = tuple[str, suite.Layer, Call]  # suite, layer, call
 
 
 def points(
@@ -231,7 +174,7 @@ def points(
 ) -> Iterator[Point]:
     """Yield every (suite, layer, call) once: bf16 first, the suites in turns, heaviest first.
 
-    Convolutions have a bias if `bias`, and then fprop alone.
+    With `bias`, convolutions have one, and only fprop is yielded.
     """
     seen: set[Call] = set()
     for key in (options.keys(dtype, "cuda") for dtype in dtypes):
@@ -248,7 +191,7 @@ def points(
 def in_turns(
     names: Sequence[str], ops: tuple[str, ...] = ("conv",)
 ) -> Iterator[tuple[str, suite.Layer]]:
-    """Yield (suite, layer), a layer of each suite after the other, so that a cut hits all alike."""
+    """Yield (suite, layer), a layer of each suite in turn, so that a timeout costs all alike."""
     ordered = sorted(names, key=lambda name: name != "resnet50")
     lists = [
         [(name, layer) for layer in suite.by_weight(suite.load(name, ops), BATCHES.get(name, 1))]
@@ -259,7 +202,7 @@ def in_turns(
 
 
 def time_points(
-    step: Step,
+    step: StepRun,
     calls: Iterable[Point],
     names: Sequence[str],
     place: Place | None = None,
@@ -271,26 +214,26 @@ def time_points(
     def arms_of(call: Call) -> list[str]:
         return [arm for arm in names if arm != f"torch.{layout_of(call)}"]  # that is "torch"
 
-    def compiled(chunk: Sequence[Point]) -> None:
+    def compile_chunk(chunk: Sequence[Point]) -> None:
         compile_for(mine, [call for _, _, call in chunk], JOBS - 2)
 
     left = [one for one in calls if any((str(one[2]), a) not in step.seen for a in arms_of(one[2]))]
-    for name, layer, call in ahead(left, compiled, TOGETHER):
+    for name, layer, call in ahead(left, compile_chunk, COMPILED_CALLS):
         step.check_time()
         arms = [arm for arm in arms_of(call) if (str(call), arm) not in step.lost]
         try:
             for row in point(place, call, arms, step.roof()):
                 step.add(suite=name, layer=layer.name, times=layer.times, **row)
         except RuntimeError as error:
-            if not step.is_lost():  # no arm by itself: the next run leaves this call out
+            if not step.is_lost():  # no single arm is the cause: the next run leaves the call out
                 why = f"{FATAL[1]}: {type(error).__name__}: {error}"[:300]
                 for arm in arms:
                     step.refuse(str(call), arm, why)
             raise
 
 
-def watched(step: Step, **more: Any) -> Place:
-    """Return the device, whose arms are watched: what hangs or loses it is left out after that."""
+def watched(step: StepRun, **more: Any) -> Place:
+    """Return the device with a watch: an arm that hangs or loses it is recorded and left out."""
     from .cuda import Cuda, CudaPlace, is_lost
 
     device = Cuda()
@@ -298,47 +241,47 @@ def watched(step: Step, **more: Any) -> Place:
     return CudaPlace(device, watch=watch, **more)
 
 
-def cudnn(step: Step) -> None:
+def cudnn(step: StepRun) -> None:
     """Time cuDNN through torch, in its layouts and deterministic, on every suite in bf16."""
     time_points(step, points(suite.names(), DTYPES[:1]), CUDNN)
 
 
-def cudnn_rest(step: Step) -> None:
+def cudnn_rest(step: StepRun) -> None:
     """Time cuDNN on every suite in the other number types."""
     time_points(step, points(suite.names(), DTYPES[1:]), CUDNN)
 
 
-def fused(step: Step) -> None:
+def fused(step: StepRun) -> None:
     """Time convolution with bias, activation and residual: fused kernels and eager ones."""
     arms = (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED)
     calls = list(points(("resnet50",), DTYPES[:1], bias=True))[: 2 * ANCHORS]
     time_points(step, calls, arms)
 
 
-def canary(step: Step) -> None:
+def canary(step: StepRun) -> None:
     """Run each kernel on one small layer, judged."""
     time_points(step, list(points(("stress",), DTYPES[:1]))[:3], ours())
 
 
-def anchors(step: Step) -> None:
+def anchors(step: StepRun) -> None:
     """Time every kernel against cuDNN on the heaviest layers of ResNet-50."""
     calls = list(points(("resnet50",), DTYPES[:1]))[: ANCHORS * len(suite.CONV)]
     time_points(step, calls, (*ours(), "auto", *REFERENCE))
 
 
-def suites(step: Step) -> None:
+def suites(step: StepRun) -> None:
     """Time every kernel against cuDNN on all suites, and FlagGems where it is installed."""
     flaggems = ("flaggems",) if find_spec("flag_gems") else ()
     time_points(step, points(suite.names(), DTYPES), (*ours(), "auto", *flaggems, *REFERENCE))
 
 
-def others(step: Step) -> None:
+def others(step: StepRun) -> None:
     """Time pools, norms and resizing of the suites."""
     calls = points(suite.names(), [one for one in DTYPES if one != "tf32"], ops=OTHERS)
     time_points(step, calls, (*ours(), *REFERENCE))
 
 
-def training(step: Step) -> None:
+def training(step: StepRun) -> None:
     """Time training steps of YOLO11n in bf16, channels last: torch.nn's layers, and converted."""
     import torch
 
@@ -354,7 +297,7 @@ def training(step: Step) -> None:
         step.check_time()
 
 
-def properties(step: Step) -> None:
+def properties(step: StepRun) -> None:
     """Hold every kernel to the oracle on a fixed list of small problems of many sizes."""
     from . import properties
 
@@ -364,25 +307,24 @@ def properties(step: Step) -> None:
         raise SystemExit(f"{len(wrong)} lines are wrong, the first: {wrong[0]['line']}")
 
 
-def marked(step: Step, tests: Path = TESTS) -> None:
+def marked(step: StepRun, tests: Path = TESTS) -> None:
     """Run the tests marked `gpu`: graphs of every op, over 2**31 elements, PTX micro-tests.
 
-    Each file has a process of its own, several at a time: compilers share the processors, and what
-    hangs or loses the device takes no other file along. Files that passed are not run again.
+    Each file runs in its own process, several at a time: compilers share the processors, and a
+    file that hangs or loses the device fails alone. Files that passed are not run again.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "2")  # threads of so many processes spin in vain
+    os.environ.setdefault("OMP_NUM_THREADS", "2")  # more threads than cores would spin in vain
     every = {path.relative_to(tests.parent).as_posix(): path for path in marked_files(tests)}
-    rows = [row for row in step.before if row.get("what") == "marked-file"]
-    left = every.keys() - {row["file"] for row in rows if row["status"] in PASSED}
+    left = every.keys() - {r["file"] for r in step.of("marked-file") if r["status"] in PASSED}
     first = sorted(left, key=lambda name: (name not in PROOF, name))
     bad: list[str] = []
-    with ThreadPoolExecutor(TESTED) as pool:
-        for done in as_completed([pool.submit(_tested, step, name, every[name]) for name in first]):
-            row, said = done.result()
-            print(said, flush=True)
+    with ThreadPoolExecutor(TEST_FILES) as pool:
+        for done in as_completed([pool.submit(_test, step, name, every[name]) for name in first]):
+            row, output = done.result()
+            print(output, flush=True)
             step.add("marked-file", **row)
             bad += row["failed"]
-    if any(CUT in line for line in bad):
+    if any(STEP_TIMEOUT in line for line in bad):
         raise OutOfTime
     step.add("marked", status=int(bool(bad)), said=[f"{len(left)} files"], failed=sorted(bad))
     if bad:
@@ -395,25 +337,25 @@ def marked_files(tests: Path) -> list[Path]:
     return sorted(path.parent if path.name == "conftest.py" else path for path in found)
 
 
-def _tested(step: Step, name: str, path: Path) -> tuple[dict[str, Any], str]:
-    """Run a file of tests; return its record, and all that pytest said."""
+def _test(step: StepRun, name: str, path: Path) -> tuple[dict[str, Any], str]:
+    """Run a file of tests; return its record, and the output of pytest."""
     command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider"]
     command += ["--durations=3", str(path)]
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         left_s = max(1.0, step.end - time.monotonic())
         status, _ = launch_command(command, min(left_s, FILE_S), log, cwd=TESTS.parent)
-        said = log.read_text("utf-8", errors="replace")
-    lines = said.strip().splitlines()
+        output = log.read_text("utf-8", errors="replace")
+    lines = output.strip().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
     if status not in PASSED and (status is None or not failed):
-        late = CUT if left_s < FILE_S else f"no end in {FILE_S:g} s"
-        how = late if status is None else f"exit {status}"
-        failed.append(f"ERROR {name}: {how}: {lines[-1] if lines else 'it said nothing'}"[:300])
-    return {"file": name, "status": status, "said": lines[-12:], "failed": failed}, said
+        late = STEP_TIMEOUT if left_s < FILE_S else f"no end in {FILE_S:g} s"
+        reason = late if status is None else f"exit {status}"
+        failed.append(f"ERROR {name}: {reason}: {lines[-1] if lines else 'no output'}"[:300])
+    return {"file": name, "status": status, "said": lines[-12:], "failed": failed}, output
 
 
-def tuner(step: Step) -> None:
+def tuner(step: StepRun) -> None:
     """Search the configurations of every backend that offers them, most weighted layers first.
 
     Every line has its most promising configurations timed before any line has the rest.
@@ -428,31 +370,28 @@ def tuner(step: Step) -> None:
     for part in (tuner.FIRST, tuner.REST):
         for search in searches:
             left = [given for given in calls if not search.has(given[2], part)]
-            for given in ahead(left, partial(_compile_part, search, part), TOGETHER):
+            for given in ahead(left, partial(_compile_part, search, part), COMPILED_CALLS):
                 step.check_time()
                 search.add(*given, part)
 
 
 def _compile_part(search: Any, part: str, chunk: Sequence[Point]) -> None:
-    """Compile a part of the configurations of some calls, beside what is being timed."""
     if hook := getattr(dispatch.load(search.backend), "compile_some", None):
         wanted = [(call, search.untimed(call, part)) for _, _, call in chunk]
         hook(_arch(), JOBS - 2, wanted)
 
 
-def proven(step: Step) -> set[str]:
+def proven(step: StepRun) -> set[str]:
     """Return the kernels whose tests ran on this card, of which none failed."""
-    rows = (row for row in step.before if row.get("what") == "marked-file")
-    last = {row["file"]: row["status"] for row in rows}
+    last = {row["file"]: row["status"] for row in step.of("marked-file")}
     return {kernel for file, kernels in PROOF.items() if last.get(file) == 0 for kernel in kernels}
 
 
-def names(step: Step) -> None:
+def names(step: StepRun) -> None:
     """Record the kernels that each arm launches; a profiler may slow all launches after it."""
     from .cuda import launched
 
-    rows = (row for row in step.before if row.get("what") == "kernels")
-    seen = {(row["line"], row["arm"]) for row in rows}
+    seen = {(row["line"], row["arm"]) for row in step.of("kernels")}
     for _, _, call in points(suite.names(), DTYPES[:1]):
         for name in (*ours(), *REFERENCE):
             if (str(call), name) not in seen and name != f"torch.{layout_of(call)}":
@@ -460,7 +399,7 @@ def names(step: Step) -> None:
                 step.add("kernels", line=str(call), arm=name, **launched(name, call))
 
 
-def sanitizer(step: Step) -> None:
+def sanitizer(step: StepRun) -> None:
     """Run every kernel on a few small problems under compute-sanitizer."""
     from . import sanitize
 
@@ -471,29 +410,14 @@ def sanitizer(step: Step) -> None:
         step.check_time()
 
 
-STEPS: dict[str, Callable[[Step], None]] = {
-    "versions": versions,
-    "canary": canary,
-    "properties": properties,
-    "marked": marked,
-    "peaks": probes,
-    "anchors": anchors,
-    "tuner": tuner,
-    "suites": suites,
-    "fused": fused,
-    "truncation": truncation,
-    "cudnn": cudnn,
-    "others": others,
-    "training": training,
-    "cudnn-rest": cudnn_rest,
-    "sanitizer": sanitizer,
-    "names": names,
-    "compile": compile_,
+# A step is the function of its name.
+STEPS: dict[str, Callable[[StepRun], None]] = {
+    step.name: globals()[step.name.replace("-", "_")] for step in runner.STEPS
 }
 
 
 def run(name: str, out: Path, seconds: float, key: str) -> None:
-    """Run a step and end the process: Python would wait for compilers that work ahead."""
+    """Run a step and end the process at once: Python would wait for threads that compile."""
     status = main(name, out, seconds, key)
     sys.stdout.flush()
     os._exit(status)
@@ -501,7 +425,7 @@ def run(name: str, out: Path, seconds: float, key: str) -> None:
 
 def main(name: str, out: Path, seconds: float, key: str) -> int:
     """Run a step; exit status 0 done, 3 out of time, 4 nothing to do here, 5 the device is lost."""
-    step = Step(out, seconds, key)
+    step = StepRun(out, seconds, key)
     try:
         STEPS[name](step)
     except OutOfTime:

@@ -1,4 +1,4 @@
-"""The three sums in torch float64, on the device where the timed result lies.
+"""The three sums of a convolution in torch float64, on the device of the timed result.
 
 They judge results too large for the oracle, and the oracle checks them on slices of the channels.
 """
@@ -24,20 +24,11 @@ SAMPLED = 4096  # outputs that the oracle repeats
 
 
 class Activation(NamedTuple):
-    """What an epilogue ends with.
-
-    Parameters
-    ----------
-    run : callable
-    slope : float
-        Its largest slope: by so much it moves two numbers apart.
-    error : float
-        Of its own evaluation in float32, over the number that it is given.
-    """
+    """The activation at the end of an epilogue."""
 
     run: Callable[[Tensor], Tensor]
-    slope: float
-    error: float
+    slope: float  # the largest: an error of the input grows by so much
+    error: float  # of its own evaluation in float32, relative to its input
 
 
 # silu(v) = v / (1 + exp(-v)): an exponential, a sum and a quotient, each within few units of 2^-24.
@@ -48,7 +39,7 @@ ACTIVATIONS = {
 
 
 class JudgedWrong(ArithmeticError):
-    """A timed result, or the reference itself, is wrong; nothing of it may be recorded."""
+    """A timed result, or the reference itself, is wrong."""
 
 
 def _taps(problem: ConvProblem) -> Any:
@@ -66,7 +57,7 @@ def _pads(problem: ConvProblem) -> list[tuple[int, int]]:
 
 
 def padded(tensor: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
-    """Return the last axes with zeros around, or cropped, perhaps by all that there is.
+    """Return the last axes padded with zeros, or cropped, perhaps to nothing.
 
     >>> padded(torch.ones(1, 3), [(-5, 4)]), padded(torch.ones(1, 2), [(1, -1)])
     (tensor([[0., 0.]]), tensor([[0., 1.]]))
@@ -81,15 +72,7 @@ def padded(tensor: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
 
 
 def evaluate(call: Call, *operands: Tensor) -> Tensor:
-    """Return y, dx or dw of a convolution in float64; operands by role of the pass.
-
-    Parameters
-    ----------
-    call : Call
-        fprop, or a one-bit backward of x or w.
-    *operands : Tensor
-        Of any number type.
-    """
+    """Return y, dx or dw of a convolution in float64, from the operands in order of roles."""
     given = dict(zip(call.roles, operands))
     problem, role = call.conv, call.wanted[0]
     turn = tuple(range(-problem.rank, 0)) if problem.flip else ()
@@ -166,17 +149,8 @@ def judge(
 ) -> float:
     """Return the largest error of a timed result as a fraction of its proven bound.
 
-    Parameters
-    ----------
-    call : Call
-    numerics : Numerics
-    operands : tuple of Tensor
-        The present operands; behind them the residual of an epilogue that adds one.
-    got : Tensor
-    epilogue : str
-        Empty, or a key of ACTIVATIONS, perhaps with "add_" before it.
-    ref : Reference, optional
-        Of these operands, where it is known already.
+    `operands` are the present ones, then the residual of an epilogue that adds one. An epilogue is
+    a key of ACTIVATIONS, perhaps with "add_" before it. `ref` is the reference, if it is known.
 
     Raises
     ------

@@ -1,10 +1,9 @@
-"""The tuner: the configurations of a backend on every line, judged first, losers kept too.
+"""The tuner: times the configurations of a backend on every line, judged first.
 
 A backend offers ``configurations(call)``, the most promising first, and ``run(call, *operands,
-configuration=one)``; one that might hang, because no card has run it, is ``unproven``. The first
-few of a line are timed beside the references; the rest come when all lines have had that, beside
-the fastest so far. What is written is the whole matrix, so that heuristics can be refitted where
-there is no such card.
+configuration=one)``; one that no card has run is ``unproven``, because it might hang. The first
+few of a line are timed beside the references. When all lines have had that, the rest are timed
+beside the fastest so far. The whole matrix is written, so that rates can be fitted without a card.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ..timing.watch import is_fatal
 
 SOURCES = (".py", ".mojo", ".json", ".toml")
 FEW = 4  # configurations of a line that are timed before the rest of any line
-AT_MOST = 1.5  # of the fastest: what is slower at a glance is not timed to the end
+AT_MOST = 1.5  # of the fastest: a slower configuration is dropped early
 FIRST, REST, ALL = "first", "rest", "all"  # parts of a line's configurations
 
 
@@ -71,7 +70,7 @@ def source_hash(backend: Any) -> str:
 def machine() -> dict[str, Any]:
     """Return the card and the versions that times depend on."""
     found: dict[str, Any] = {"python": platform.python_version(), "card": platform.machine()}
-    found |= {name: _version(name) for name in ("torch", "triton", "numpy")}
+    found |= {name: records.version(name) for name in ("torch", "triton", "numpy")}
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
         found |= {"card": card.name, "sms": card.multi_processor_count, "cuda": torch.version.cuda}
@@ -79,28 +78,11 @@ def machine() -> dict[str, Any]:
     return found
 
 
-def _version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "absent"
-
-
 class Search:
-    """Times the configurations of one backend line after line, and appends every time.
+    """Times the configurations of one backend line after line, and appends every time to `out`.
 
-    Parameters
-    ----------
-    backend : str
-    place : Place
-    out : Path
-        JSON lines; what it holds of these sources is not timed again.
-    key : str
-        Written into every record.
-    proven : collection of str, optional
-        Kernels that are timed though they call themselves unproven; all of them unless given.
+    What `out` holds under the same sources and `key` is not timed again. Unproven configurations
+    are timed only for kernels in `proven`, or all of them if that is None.
     """
 
     def __init__(
@@ -126,16 +108,16 @@ class Search:
             records.append(out, {"what": "tuning", **self.head, **machine()})
 
     def _is_mine(self, row: records.Record) -> bool:
-        """Return whether a record was made by this search, or says what this one leaves out."""
-        told = row.get("key") == self.head["key"] and is_fatal(row)
-        return self.head.items() <= row.items() or told
+        """Return whether a record is of this search, or refuses an arm under the same key."""
+        refused = row.get("key") == self.head["key"] and is_fatal(row)
+        return self.head.items() <= row.items() or refused
 
     def _keep(self, row: records.Record) -> None:
         if row["what"] in ("tuned", "absent", "refused"):
             self.ms.setdefault(row["line"], {})[row["arm"]] = row.get("median_ms", inf)
 
     def has(self, call: Call, part: str = ALL) -> bool:
-        """Return whether there is nothing left to do for a part of a call's configurations."""
+        """Return whether a part of a call's configurations is done."""
         begun = part == FIRST and (str(call), part) in self.searched
         return begun or str(call) in self.lost or not self._left(call)
 
@@ -162,7 +144,7 @@ class Search:
         return [min(found, key=lambda arm: found[arm])] if found else []
 
     def arms(self, call: Call, part: str) -> list[str]:
-        """Return what is timed together: configurations first, then what they are compared with."""
+        """Return the arms that are timed together: configurations, then references."""
         left = self._left(call)
         if part == REST:
             return [*left, *self._best(call, ours=True), *self._best(call, ours=False)]
@@ -237,12 +219,12 @@ def main(
                     return int(bad > 0)
                 found = search.add(name, layer, layer.call(pass_, batch, layer.keys(key)))
                 bad += sum(row["what"] == "refused" for row in found)
-                _say(found)
+                _print_best(found)
     print(out)
     return int(bad > 0)
 
 
-def _say(found: list[records.Record]) -> None:
+def _print_best(found: list[records.Record]) -> None:
     timed = sorted((row["median_ms"], row["arm"], row) for row in found if row["what"] == "tuned")
     if timed:
         best, arm, row = timed[0]

@@ -2,9 +2,8 @@
 
     conv:nNc64k64_i56x56_f3x3_p1:bias=0  *3  layer1.0.conv2
 
-The line is convref's own with the letter N for the batch, or N*49 for so many each (the positions
-that a layer norm sees one by one); then how often the layer occurs, then the name of its first
-occurrence. `#` begins a comment.
+It is a problem line with the letter N for the batch, or N*49 for 49 per image (the positions of a
+layer norm); then the number of such layers, then the name of the first. `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from convref.case import Call, parse, parse_problem
 from convref.errors import ConvrefError, message, shorten
 from convref.ops import FAMILY, Problem
 
-# Passes of a convolution, one result each; other ops are timed forward and, in one, backward.
+# Passes of a convolution, with one result each; the backward of other ops has all results.
 CONV = ("fprop", "dgrad", "wgrad")
 OTHERS = ("fprop", "backward")
 PASSES = tuple(dict.fromkeys(CONV + OTHERS))
@@ -28,21 +27,11 @@ PASSES = tuple(dict.fromkeys(CONV + OTHERS))
 
 @dataclass(frozen=True)
 class Layer:
-    """One line of a suite.
+    """One line of a suite."""
 
-    Parameters
-    ----------
-    template : str
-        A problem line with N for the batch.
-    times : int
-        How often the network has a layer of this shape.
-    name : str
-        Its first occurrence.
-    """
-
-    template: str
-    times: int
-    name: str
+    template: str  # a problem line with N for the batch
+    times: int  # the number of such layers in the network
+    name: str  # of the first of them
 
     @property
     def op(self) -> str:
@@ -50,7 +39,7 @@ class Layer:
         return self.template.partition(":")[0]
 
     def passes(self, chosen: Sequence[str] = PASSES) -> list[str]:
-        """Return those of the chosen passes that its op is timed in.
+        """Return the chosen passes in which its op is timed.
 
         >>> Layer("max_pool:nNc1_i4_f2", 1, "").passes(("fprop", "dgrad", "backward"))
         ['fprop', 'backward']
@@ -96,15 +85,8 @@ def names() -> tuple[str, ...]:
 
 @cache
 def load(name: str, ops: tuple[str, ...] = ("conv",)) -> tuple[Layer, ...]:
-    """Return the layers of a suite in the order of the network, those of some ops.
+    """Return the layers of a suite of some ops, in the order of the network.
 
-    Raises
-    ------
-    ConvrefError
-        If there is no such suite, or a line is wrong; the text names file and line.
-
-    Examples
-    --------
     >>> layers = load("resnet50")
     >>> len(layers), sum(layer.times for layer in layers)
     (23, 53)
@@ -146,16 +128,16 @@ def main() -> None:
                 print(f"{name}: {len(layers)} shapes, {count} layers of {op}")
 
 
-# Operations and bytes a second of an H100, about: which layers cost most is no close call.
+# Operations and bytes a second of an H100, about: enough to order the layers.
 FLOP_S, BYTES_S = 8e14, 3e12
 
 
 def by_weight(layers: tuple[Layer, ...], batch: int = 1) -> list[Layer]:
-    """Return the layers, those on which the network spends most time at the roof first.
+    """Return the layers, first those with the most time at the roof.
 
     >>> wide, depthwise = "conv:nNc64k64_i56x56_f1x1", "conv:nNc96k96g96_i56x56_f7x7_p3"
     >>> order = by_weight((Layer(wide, 1, "wide"), Layer(depthwise, 1, "depthwise")))
-    >>> [layer.name for layer in order]  # of the fewer operations, for more bytes
+    >>> [layer.name for layer in order]  # fewer operations, but more bytes
     ['depthwise', 'wide']
     """
 

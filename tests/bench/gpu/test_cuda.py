@@ -128,8 +128,8 @@ def test_operands_lie_as_the_arm_wants_them():
     call = call_of(False)
     given = cuda.operands(call, 0, "cpu")
     assert all(one.is_contiguous(memory_format=torch.channels_last) for one in given)
-    assert all(one.is_contiguous() for one in arm("torch.nchw", call).lay(given))
-    with pytest.raises(Absent, match="lies so already"):
+    assert all(one.is_contiguous() for one in arm("torch.nchw", call).place(given))
+    with pytest.raises(Absent, match="has this layout already"):
         arm("torch.nhwc", call)
 
 
@@ -221,14 +221,14 @@ def test_a_lost_device_ends_the_step_and_other_errors_do_not(said, tmp_path):
     def failing(run, sets):
         raise RuntimeError(said)
 
-    child, lost = steps.Step(tmp_path / "x", 60), cuda.CudaPlace(Lost(), QUICK, failing)
+    child, lost = steps.StepRun(tmp_path / "x", 60), cuda.CudaPlace(Lost(), QUICK, failing)
     layer = suite.load("stress")[0]
     calls = [("net", layer, call_of(False)), ("net", layer, call_of(True))]
     with pytest.raises(RuntimeError, match=re.escape(said)):
         steps.time_points(child, calls, ["torch"], lost)
     (row,) = records.read(child.out)[0]
     assert (row["what"], row["line"]) == ("refused", str(calls[0][2]))
-    again = steps.Step(tmp_path / "x", 60)
+    again = steps.StepRun(tmp_path / "x", 60)
     steps.time_points(again, calls, ["torch"], cuda.CudaPlace(Card(), QUICK, failing))
     (other,) = records.read(child.out)[0][1:]  # what ended the process is left out
     assert (other["what"], other["line"]) == ("absent", str(calls[1][2]))
@@ -281,7 +281,7 @@ from pathlib import Path
 from convref.case import parse
 from convref_bench.gpu import steps
 from convref_bench.timing import watch
-step = steps.Step(Path({str(tmp_path / "x")!r}), 60, "k")
+step = steps.StepRun(Path({str(tmp_path / "x")!r}), 60, "k")
 seen = watch.Watch(step.refuse, lambda: False, 5, limit_s=0.5)
 call = parse("conv.fprop:n1c1k1_i3_f1:bias=0").call
 with seen(call, "quick"):
@@ -295,7 +295,7 @@ with seen(call, "hangs"):
     assert time.monotonic() - start < 50
     (row,) = records.read(tmp_path / "x")[0]
     assert (row["what"], row["arm"], row["why"]) == ("refused", "hangs", "no end in 0.5 s")
-    again = steps.Step(tmp_path / "x", 60, "k")
+    again = steps.StepRun(tmp_path / "x", 60, "k")
     assert again.lost == {("conv.fprop:n1c1k1_i3_f1:bias=0", "hangs")}
 
 
@@ -407,15 +407,15 @@ def test_a_step_records_what_is_missing_and_nothing_twice(tmp_path):
     small = replace(layers[0], template="conv:nNc4k4_i5x5_f3x3:bias=0")
     calls = [("stress", small, small.call(p, 1, "dt=bf16:mem=nhwc")) for p in suite.CONV]
     out = tmp_path / "gpu.jsonl"
-    child = steps.Step(out, 60, "card | 1")
+    child = steps.StepRun(out, 60, "card | 1")
     steps.time_points(child, calls[:2], steps.CUDNN, place())
     first = records.read(out)[0]
     arms = ["torch", "torch.nchw", "torch.deterministic"]
     assert [row["arm"] for row in first] == arms * 2
-    steps.time_points(steps.Step(out, 60, "card | 1"), calls, steps.CUDNN, place())
+    steps.time_points(steps.StepRun(out, 60, "card | 1"), calls, steps.CUDNN, place())
     second = records.read(out)[0][len(first) :]
     assert {row["line"].partition(":")[0] for row in second} == {"conv.wgrad"}
-    late = steps.Step(out, -1, "card | 2")
+    late = steps.StepRun(out, -1, "card | 2")
     with pytest.raises(steps.OutOfTime):
         steps.time_points(late, calls, steps.CUDNN, place())
 
@@ -586,7 +586,7 @@ def test_the_peaks_are_rates_of_a_copy_and_of_products(rehearsal, monkeypatch):
     monkeypatch.setattr(cuda, "POINT", QUICK)
     monkeypatch.setattr(Card, "sample", lambda self, work, calls, cold: work() is None or 0.5)
     assert steps.main("peaks", rehearsal, 60, "A Card | x") == 0
-    assert steps.Step(rehearsal, 60, "A Card | y").roof() == Roof(
+    assert steps.StepRun(rehearsal, 60, "A Card | y").roof() == Roof(
         dict.fromkeys(("bf16", "f16", "tf32"), 2 * 32**3 / 0.5) | {"f32": 2 * 16**3 / 0.5},
         8000 / 0.5,
     )
@@ -602,9 +602,9 @@ def rows_then_none_left(monkeypatch, module, name, row):
         yield row
 
     monkeypatch.setattr(module, name, rows)
-    init = steps.Step.__init__
+    init = steps.StepRun.__init__
     monkeypatch.setattr(
-        steps.Step, "__init__", lambda self, *given: held.update(step=self) or init(self, *given)
+        steps.StepRun, "__init__", lambda self, *given: held.update(step=self) or init(self, *given)
     )
 
 
@@ -645,7 +645,7 @@ def test_every_step_that_times_ends_when_its_time_is_up_and_goes_on(rehearsal):
                     if next(asked, self) is self:
                         raise steps.OutOfTime
 
-                patch.setattr(steps.Step, "check_time", one_line_only)
+                patch.setattr(steps.StepRun, "check_time", one_line_only)
                 left, ran = steps.main(name, rehearsal, 60, name), ran + 1
         assert ran > 1, name
         mine = [row for row in records.read(rehearsal)[0] if row["key"] == name]

@@ -63,14 +63,14 @@ def test_the_property_list_is_small_in_kernels_and_wide_in_sizes():
 def test_a_step_holds_kernels_to_the_oracle_in_a_process_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(properties, "lines", lambda: LINES)
     monkeypatch.setattr(properties, "CHUNK", 2)
-    child = steps.Step(tmp_path / "x", 60, "k")
+    child = steps.StepRun(tmp_path / "x", 60, "k")
     assert list(properties.check(child, "torch", "cpu")) == []
-    rows = steps.Step(tmp_path / "x", 60, "k").before
+    rows = steps.StepRun(tmp_path / "x", 60, "k").before
     assert [(row["chunk"], sum(row["counts"].values())) for row in rows] == [(0, 2), (1, 1)]
-    again = steps.Step(tmp_path / "x", 60, "k")
+    again = steps.StepRun(tmp_path / "x", 60, "k")
     again.before[:] = rows[:1]
     assert list(properties.check(again, "torch", "cpu")) == []
-    assert [row["chunk"] for row in steps.Step(tmp_path / "x", 60, "k").before] == [0, 1, 1]
+    assert [row["chunk"] for row in steps.StepRun(tmp_path / "x", 60, "k").before] == [0, 1, 1]
     again.before[0]["findings"] = [{"line": "wrong before"}]
     assert [row["line"] for row in properties.check(again, "torch", "cpu")] == ["wrong before"]
 

@@ -266,7 +266,7 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     (tests / "both" / "conftest.py").unlink()
     monkeypatch.setattr(steps, "FILE_S", 12.0)
     with pytest.raises(SystemExit, match=r"3 tests failed, the first: ERROR \S+dead.py: exit 7"):
-        steps.marked(steps.Step(out, 60.0), tests)
+        steps.marked(steps.StepRun(out, 60.0), tests)
     files = {row["file"]: row["status"] for row in records.read(out)[0] if "file" in row}
     assert files == {f"tests/test_{n}.py": s for n, s in zip(bodies, (0, 1, None, 7, 5))}
     last = records.read(out)[0][-1]
@@ -274,13 +274,13 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     told = [line.rpartition("/test_")[2].partition(".py")[0] for line in last["failed"]]
     assert told == ["dead", "late", "bad"]
     with pytest.raises(steps.OutOfTime):  # no fault of the file's: it goes on in the next run
-        steps.marked(steps.Step(out, 6.0), tests)
+        steps.marked(steps.StepRun(out, 6.0), tests)
     assert [row["what"] for row in records.read(out)[0]].count("marked") == 1
     for name in bodies:
         (tests / f"test_{name}.py").write_text(
             PYTEST.format(mark=steps.MARK, body="assert 0" if name == "good" else "pass")
         )
-    steps.marked(steps.Step(out, 60.0), tests)
+    steps.marked(steps.StepRun(out, 60.0), tests)
     assert records.read(out)[0][-1]["failed"] == []
 
 
@@ -307,7 +307,7 @@ def test_baselines_do_not_depend_on_our_kernels():
 
 def test_the_roof_is_the_last_one_measured_on_this_card(tmp_path):
     pytest.importorskip("torch")
-    from convref_bench.gpu.steps import Step as Child
+    from convref_bench.gpu.steps import StepRun as Child
 
     out = tmp_path / "gpu.jsonl"
     for card, peak in (("A", 1.0), ("A", 2.0), ("B", 3.0)):

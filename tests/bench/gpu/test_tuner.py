@@ -208,7 +208,7 @@ def test_kernels_are_proven_if_their_tests_ran_on_the_card_and_none_failed(tmp_p
     for file, status in rows:
         row = {"what": "marked-file", "key": "k", "file": file, "status": status, "failed": []}
         records.append(tmp_path / "gpu.jsonl", row)
-    found = steps.proven(steps.Step(tmp_path / "gpu.jsonl", 9.0, "k"))
+    found = steps.proven(steps.StepRun(tmp_path / "gpu.jsonl", 9.0, "k"))
     assert found == (set(steps.PROOF[HALO]) if green else set())
 
 

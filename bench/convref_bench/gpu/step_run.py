@@ -1,0 +1,60 @@
+"""One run of a step of `make gpu`: its records, its deadline, and how it may end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from .. import records
+from ..timing.roofline import Roof
+from ..timing.watch import is_fatal
+from .runner import card_of
+
+
+class Absent(Exception):
+    """A step has nothing to do here; the text says why."""
+
+
+class OutOfTime(Exception):
+    """The time of the step is up; the next run continues."""
+
+
+class StepRun:
+    """One run of a step: its file, the records of earlier runs, and its deadline."""
+
+    def __init__(self, out: Path, seconds: float, key: str = "") -> None:
+        self.out, self.end, self.key = out, time.monotonic() + seconds, key
+        self.rows = records.read(out)[0]
+        self.before = [row for row in self.rows if row.get("key") == key]
+        known = [row for row in self.before if row.get("what") in ("point", "absent", "refused")]
+        self.seen = {(row["line"], row["arm"]) for row in known}
+        self.lost = {(row["line"], row["arm"]) for row in known if is_fatal(row)}
+
+    def of(self, what: str) -> list[records.Record]:
+        """Return the records of a kind that earlier runs left under this key."""
+        return [row for row in self.before if row.get("what") == what]
+
+    def add(self, what: str, **fields: Any) -> None:
+        """Append a record."""
+        records.append(self.out, {"what": what, "key": self.key, **fields})
+
+    def check_time(self) -> None:
+        """Raise when the deadline has passed."""
+        if time.monotonic() > self.end:
+            raise OutOfTime
+
+    def refuse(self, line: str, arm: str, why: str) -> None:
+        """Record that an arm may not run again."""
+        self.add("refused", line=line, arm=arm, why=why)
+
+    def is_lost(self) -> bool:
+        """Return whether the last record names an arm that lost the device."""
+        return any(map(is_fatal, records.read(self.out)[0][-1:]))
+
+    def roof(self) -> Roof | None:
+        """Return the peaks measured last on this card, None if there are none."""
+        card = card_of(self.key)
+        rows = (row for row in self.rows if row.get("what") == "peaks")
+        peaks = [row for row in rows if card_of(row.get("key", "")) == card]
+        return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
