@@ -114,7 +114,7 @@ def test_a_lost_device_ends_the_process_whatever_the_error_says(monkeypatch, los
 
     monkeypatch.setattr(properties.os, "_exit", sys.exit)
     monkeypatch.setattr("convref_bench.gpu.cuda.is_lost", lambda: lost)
-    monkeypatch.setattr(properties.OnCuda, "_there", lambda self, tensor: tensor)
+    monkeypatch.setattr(properties.OnCuda, "_copy", lambda self, tensor: tensor)
     call = parse("conv.fprop:n1c1k1_i3_f2:bias=0").call
     with pytest.raises(SystemExit if lost else RuntimeError):
         properties.OnCuda(Fails()).run(call, *np.ones((2, 1, 1, 3), "f"))
