@@ -141,7 +141,7 @@ def check(
 
 def _campaign(settings: Settings, html: Path | None) -> bool:
     """Run one campaign in the terminal; return whether it found nothing wrong."""
-    from .conformance import terminal
+    from .conformance.report import terminal
 
     if html is not None:
         _write(lambda: html.mkdir(parents=True, exist_ok=True), html)
@@ -154,36 +154,37 @@ def _campaign(settings: Settings, html: Path | None) -> bool:
 
 
 def _write_page(outcome: Outcome, folder: Path) -> None:
-    from .conformance import report as pages
+    from .conformance import report
+    from .conformance.report import page
 
     name = outcome.settings.backend
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
     path = folder / f"{safe}.html"
-    _write(lambda: pages.write(pages.summary(outcome), path, pictures=name), path)
+    _write(lambda: page.write(report.summary(outcome), path, pictures=name), path)
     console.print(f"page: {escape(str(path))}")
 
 
-report = typer.Typer(no_args_is_help=True, help="Pages and sums of campaign logs.")
-app.add_typer(report, name="report")
+report_app = typer.Typer(no_args_is_help=True, help="Pages and sums of campaign logs.")
+app.add_typer(report_app, name="report")
 Logs = Annotated[list[Path], typer.Argument(help="Logs of one campaign, as check --log wrote.")]
 
 
-@report.command("merge")
+@report_app.command("merge")
 def report_merge(
     logs: Logs,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="One log of all.")] = None,
 ) -> None:
     """Add up the logs of a campaign's shards: the table, every failure once, and one log."""
-    from .conformance import report as pages
-    from .conformance import terminal
+    from .conformance import report
+    from .conformance.report import terminal
 
-    total = pages.merge(logs)
+    total = report.merge(logs)
     console.print(f"[bold]{escape(total.backend)}[/]: {sum(total.counts.values()):,} examples")
     console.print(terminal.table(total.counts))
     for failure in total.failures:
         console.print(f"{failure.verdict}  {escape(failure.line)}", soft_wrap=True)
     if out is not None:
-        _write(lambda: pages.save(total, out), out)
+        _write(lambda: report.save(total, out), out)
         console.print(f"log: {escape(str(out))}")
 
 
@@ -194,16 +195,17 @@ def _write(write: Callable[[], None], path: Path) -> None:
         raise ConvrefError(message("report", f"{path}: {error.strerror}")) from None
 
 
-@report.command("html")
+@report_app.command("html")
 def report_html(
     logs: Logs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
 ) -> None:
     """Write one page of one or more logs of a campaign; runs nothing that a log names."""
-    from .conformance import report as pages
+    from .conformance import report
+    from .conformance.report import page
 
-    total = pages.merge(logs)
-    _write(lambda: pages.write(total, out), out)
+    total = report.merge(logs)
+    _write(lambda: page.write(total, out), out)
     console.print(f"page: {escape(str(out))}")
 
 
@@ -213,9 +215,9 @@ MAX_REPLAY = 16 << 20  # bytes
 def _lines(path: Path) -> tuple[str, ...]:
     """Return the case lines of a file, without blank lines and # comments, or those of a log."""
     if path.is_file() and _begins(path) == b"{":
-        from .conformance import report as pages
+        from .conformance import report
 
-        kept = pages.merge([path]).lines()
+        kept = report.merge([path]).lines()
     else:
         lines = [line.strip() for line in _text(path).splitlines()]
         kept = tuple(line for line in lines if line and not line.startswith("#"))

@@ -315,7 +315,7 @@ def sampled(region):
 def verdicts():
     """Return the verdict on every example, each backend in worker processes of its own."""
     pytest.importorskip("psutil", reason="needs convref[check]")
-    from convref.conformance.campaign import run_lines
+    from convref.conformance.causes import run_lines
     from convref.conformance.engine import Engine, Limits
 
     found: dict[str, dict[str, str]] = {}

@@ -47,7 +47,6 @@ ALLOWED: tuple[str, ...] = (
     "circle: convref.api -> ",
     "circle: convref.dispatch -> ",
     "circle: convref.integrations.torch._autograd -> ",
-    "circle: convref_bench.",
     "convref/api/_spoken.py:17: convref.api.conv._problems is private",
     "_image is private to convref.conformance.families.pool",
     "_outputs is private to convref.conformance.families.pool",
@@ -57,7 +56,6 @@ ALLOWED: tuple[str, ...] = (
     "_inner is private to convref.oracle.activation",
     "is private to convref.backends.torch.",
     "_geometry is private to convref.integrations.torch.functional",
-    "convref/conformance: 21 entries",
 )
 
 

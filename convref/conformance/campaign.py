@@ -1,7 +1,7 @@
 """A campaign: chunks until the time or the examples are used up, then shrinking, one record.
 
-Everything that happens is appended to a log of JSON lines at once, so that a campaign that was
-stopped, by whatever, can be resumed, merged and replayed.
+Everything that happens is appended to a log at once, so that a campaign that was stopped, by
+whatever, can be resumed, merged and replayed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,16 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ..backends import PLAIN
-from ..case import parse
 from ..errors import ConvrefError, message, shorten
 from ..knownbugs import Region
-from .causes import Failure, root_causes, run_lines
+from .causes import Failure, root_causes
 from .engine import Engine, Limits, Tally, available_jobs
 from .examine import HARMLESS, Finding
 from .generate import Axes, arm_of
+from .log import MALFORMED, Log, Part, add_report, read_log
 from .worker import Report, Task
-
-__all__ = ["Failure", "Log", "Outcome", "Settings", "Watch", "read_log", "run", "run_lines"]
 
 
 @dataclass(frozen=True)
@@ -103,50 +100,6 @@ class Outcome:
 Watch = Callable[[Outcome, str], None]
 
 
-class Log:
-    """Appends JSON lines; a full disk costs the log, never the campaign."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.file: Any = None
-        self.error = ""
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self.file = path.open("a", encoding="utf-8")
-            except OSError as error:
-                raise ConvrefError(message("log", f"{path}: {error.strerror}")) from None
-
-    def write(self, event: str, **fields: Any) -> None:
-        """Append one event."""
-        if self.file is None:
-            return
-        try:
-            self.file.write(json.dumps({"event": event, **fields}) + "\n")
-            self.file.flush()
-        except OSError as error:
-            self.error = f"the log ended early: {error.strerror}"
-            self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self.file is not None:
-            with contextlib.suppress(OSError):  # what is still buffered may not fit either
-                self.file.close()
-        self.file = None
-
-
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a log; a torn or foreign line is skipped, since a kill can tear one."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for text in file:
-            try:
-                event = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and isinstance(event.get("event"), str):
-                yield event
-
-
 def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcome:
     """Run a campaign and return its outcome; Ctrl-C ends it early with what it has.
 
@@ -196,52 +149,32 @@ def _resume(settings: Settings, tally: Tally) -> None:
     """Take complete chunks and all findings from an existing log."""
     if settings.log is None or not settings.log.exists():
         return
-    mine = json.loads(json.dumps(_identity(settings)))
-    partial: dict[int, _Part] = {}
+    identity = json.loads(json.dumps(_identity(settings)))
+    parts: dict[int, Part] = {}
     cut_off: list[Finding] = []
     for event in read_log(settings.log):
-        if event["event"] == "start":
-            if {k: event.get(k) for k in mine} != mine:
-                raise ConvrefError(
-                    message("log", f"{settings.log} belongs to another campaign, needs a new file")
-                )
-            cut_off += [finding for part in partial.values() for finding in part[1]]
-            partial.clear()  # a chunk that was cut off is run again, whole
-        elif event["event"] == "report":
+        if event.get("event") == "start":
+            if {k: event.get(k) for k in identity} != identity:
+                what = f"{settings.log} belongs to another campaign, needs a new file"
+                raise ConvrefError(message("log", what))
+            cut_off += _findings_cut_off(parts)
+            parts = {number: part for number, part in parts.items() if part.done}
+        elif event.get("event") == "report":
             try:
-                _take(event, partial, tally)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                what = f"{settings.log} holds a report that is none of ours: {shorten(repr(error))}"
+                add_report(parts, event)
+            except MALFORMED as error:
+                what = f"{settings.log} has a malformed report: {shorten(repr(error))}"
                 raise ConvrefError(message("log", what)) from None
-    cut_off += [finding for part in partial.values() for finding in part[1]]
-    tally.findings += cut_off  # what depends on chance may not show again
+    for number, part in parts.items():
+        if part.done:
+            tally.add(part.counts, part.findings, part.arm)
+            tally.chunks.add(number)
+    tally.findings += cut_off + _findings_cut_off(parts)
 
 
-_Part = tuple[Counter[tuple[str, ...]], list[Finding]]
-
-
-def _take(event: dict[str, Any], partial: dict[int, _Part], tally: Tally) -> None:
-    """Add a report to its chunk, and the chunk to the tally when it is complete."""
-    chunk, arm = int(event["chunk"]), str(event.get("arm", "plain"))
-    counts, findings = partial.setdefault(chunk, (Counter(), []))
-    for (op, pass_, dtype, verdict, tier), n in event["counts"]:
-        key = tuple(map(str, (op, pass_, dtype, verdict, tier)))
-        counts[key] += int(n)
-    findings += map(_finding, event["findings"])
-    if event["done"]:
-        tally.add(*partial.pop(chunk), arm)
-        tally.chunks.add(chunk)
-
-
-def _finding(fields: dict[str, Any]) -> Finding:
-    names = {"verdict": "", "tier": "", "reason": "", "role": "", "line": "", "arm": "plain"}
-    texts = {name: str(fields.get(name, default)) for name, default in names.items()}
-    parse(texts["line"])  # a foreign log can hold anything
-    return Finding(
-        **texts,
-        index=tuple(map(int, fields.get("index", ()))),
-        worst=float(fields.get("worst", 0.0)),
-    )
+def _findings_cut_off(parts: dict[int, Part]) -> list[Finding]:
+    """Return the findings of chunks that run again: what depends on chance may not show again."""
+    return [finding for part in parts.values() if not part.done for finding in part.findings]
 
 
 def _draw(
@@ -256,14 +189,8 @@ def _draw(
         tally.add(report.counts, report.findings, task.arm.name)
         if report.done and not settings.lines:
             tally.chunks.add(task.chunk)
-        log.write(
-            "report",
-            chunk=task.chunk,
-            counts=[[list(key), n] for key, n in report.counts.items()],
-            findings=[finding.as_dict() for finding in report.findings],
-            done=report.done,
-            arm=task.arm.name,
-        )
+        part = Part(report.counts, report.findings, report.done, task.arm.name)
+        log.write("report", **part.event(task.chunk))
         outcome.elapsed = time.monotonic() - began
         watch(outcome, "")
 

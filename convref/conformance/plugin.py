@@ -25,7 +25,7 @@ from .. import knownbugs
 from ..case import Case, parse
 from ..errors import ConvrefError
 from ..ops import SIGNATURE, ops_of
-from .campaign import run_lines
+from .causes import run_lines
 from .engine import Engine, Limits
 from .examine import HARMLESS, Finding
 from .generate import Axes, chunk_cases, strategy

@@ -17,9 +17,13 @@ pytest.importorskip("jinja2", reason="needs convref[report]")
 pytest.importorskip("psutil", reason="needs convref[check]")
 
 from convref.conformance import campaign, report
-from convref.conformance.campaign import Failure, Outcome, Settings
+from convref.conformance import log as logfile
+from convref.conformance.campaign import Outcome, Settings
+from convref.conformance.causes import Failure
 from convref.conformance.engine import Tally
 from convref.conformance.generate import Axes
+from convref.conformance.report import page as pages
+from convref.conformance.report.picture import error_picture
 from convref.errors import ConvrefError
 
 LINE = "conv.fprop:n1c1k1_i4x4_f2x2:fill=ones"
@@ -111,7 +115,7 @@ def test_a_merged_log_is_a_log(log, tmp_path):
     assert again.lines() == (LINE,)
     other = report.merge([merged, second, first])
     assert (other.counts, other.parts) == (total.counts, total.parts)
-    assert EVIL not in report.html(again)
+    assert EVIL not in pages.html(again)
 
 
 def test_a_merged_log_is_resumed_and_replayed(tmp_path):
@@ -125,7 +129,7 @@ def test_a_merged_log_is_resumed_and_replayed(tmp_path):
     resumed = campaign.run(Settings("numpy", axes, examples=20, jobs=1, log=merged))
     assert resumed.tally.counts == whole.tally.counts
     assert resumed.tally.chunks == {0, 1, 2, 3}
-    assert [e["event"] for e in campaign.read_log(merged)][-2:] == ["start", "end"]
+    assert [e["event"] for e in logfile.read_log(merged)][-2:] == ["start", "end"]
 
 
 @pytest.mark.parametrize("other", [start("loops"), start(axes={"seed": 4})])
@@ -143,7 +147,7 @@ def test_what_is_no_log_is_refused(log, text):
 def test_a_missing_or_giant_log_is_refused(log, tmp_path, monkeypatch):
     with pytest.raises(ConvrefError, match="No such file"):
         report.merge([tmp_path / "nothing"])
-    monkeypatch.setattr(report, "MAX_LOG", 10)
+    monkeypatch.setattr(logfile, "MAX_LOG", 10)
     with pytest.raises(ConvrefError, match="more than"):
         report.merge([log("a", start())])
 
@@ -192,7 +196,7 @@ class Elements(HTMLParser):
 def evil_page(log):
     events = (start(EVIL), chunk(0, 5, "wrong"), FAILURE, end(**{EVIL: EVIL}))
     key = [EVIL[:30], EVIL[:30], EVIL[:30], "wrong", EVIL[:30]]
-    return report.html(report.merge([log("a", *events, {**chunk(1, 1), "counts": [[key, 1]]})]))
+    return pages.html(report.merge([log("a", *events, {**chunk(1, 1), "counts": [[key, 1]]})]))
 
 
 def test_names_and_reasons_cannot_inject_anything(log):
@@ -215,7 +219,7 @@ def test_the_page_needs_no_other_file(log):
 
 def test_a_case_of_any_size_is_not_written_out(log):
     giant = "conv.fprop:n1000000c1000k1000_i1000x1000_f3x3"
-    page = report.html(report.merge([log("a", start(), {**FAILURE, "line": giant})]))
+    page = pages.html(report.merge([log("a", start(), {**FAILURE, "line": giant})]))
     assert giant in page
     assert "too large to be written out" in page
 
@@ -228,7 +232,7 @@ def outcome(verdict="wrong", line=LINE, backend="numpy"):
 
 def test_an_outcome_gives_the_same_page_as_its_log():
     found = report.summary(outcome())
-    page = report.html(found)
+    page = pages.html(found)
     assert not found.good
     for text in (LINE, "stride &gt;= 2", "import torch", "1 wrong", "y is off"):
         assert text in page
@@ -240,14 +244,14 @@ def test_an_outcome_gives_the_same_page_as_its_log():
 )
 def test_a_page_says_right_only_of_what_was_judged(verdict, word):
     found = report.summary(outcome(verdict))
-    assert f">{word}</span>" in report.html(replace(found, failures=[]))
+    assert f">{word}</span>" in pages.html(replace(found, failures=[]))
 
 
 def test_the_program_of_a_failure_asks_for_the_threads_that_it_had():
     found = report.summary(outcome("crash", backend="torch"))
-    assert "torch.set_num_threads(1)" in report.html(found)
+    assert "torch.set_num_threads(1)" in pages.html(found)
     found.failures[0] = replace(found.failures[0], reason="SIGSEGV, with 3 threads")
-    assert "torch.set_num_threads(3)" in report.html(found)
+    assert "torch.set_num_threads(3)" in pages.html(found)
 
 
 WRONG = """
@@ -274,7 +278,7 @@ def wrong(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("wrong")
 def test_the_picture_shows_the_first_wrong_element():
     pytest.importorskip("matplotlib", reason="needs convref[report]")
-    picture, element = report.error_picture(LINE, "wrongback:backend")
+    picture, element = error_picture(LINE, "wrongback:backend")
     assert element == "y[0, 0, 2, 1] is 13.0, the reference is 5.0"
     head, _, data = picture.partition(",")
     assert head == "data:image/svg+xml;base64"
@@ -283,13 +287,13 @@ def test_the_picture_shows_the_first_wrong_element():
 
 @pytest.mark.usefixtures("wrong")
 def test_a_crash_has_no_picture_and_ends_nothing():
-    assert report.error_picture(LINE, "wrongback:dies") == ("", "")
+    assert error_picture(LINE, "wrongback:dies") == ("", "")
 
 
 def test_a_log_cannot_make_a_backend_run(log, monkeypatch):
     """Only the caller names what is imported, never the file."""
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("something ran"))
-    report.html(report.merge([log("a", start("os:system"), FAILURE)]))
+    pages.html(report.merge([log("a", start("os:system"), FAILURE)]))
 
 
 @pytest.mark.usefixtures("wrong")
@@ -298,7 +302,7 @@ def test_a_browser_renders_it(tmp_path):
     if chromium is None:
         pytest.skip("no chromium is installed")
     page, shot = tmp_path / "report.html", tmp_path / "shot.png"
-    report.write(report.summary(outcome()), page, pictures="wrongback:backend")
+    pages.write(report.summary(outcome()), page, pictures="wrongback:backend")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
     window = [*flags, "--window-size=1000,1200"]
     subprocess.run(

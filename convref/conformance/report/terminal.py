@@ -13,10 +13,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..errors import shorten
-from .campaign import Failure, Outcome, Settings
-from .campaign import run as run_campaign
-from .examine import HARMLESS, PASSED_OVER, VERDICTS
+from ...errors import shorten
+from ..campaign import Outcome, Settings
+from ..campaign import run as run_campaign
+from ..causes import Failure
+from ..examine import HARMLESS, PASSED_OVER, VERDICTS
 
 STYLE = {
     "pass": "green",

@@ -1,0 +1,184 @@
+"""What campaigns found, and the sum of the logs of a campaign's shards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConvrefError, message
+from ..campaign import Outcome
+from ..causes import Failure
+from ..examine import HARMLESS, PASSED_OVER, VERDICTS
+from ..log import MALFORMED, MAX_TEXT, Key, Part, add_report, failure_of, read_log, text_of
+
+
+@dataclass
+class Summary:
+    """What campaigns found, as the page shows it.
+
+    Parameters
+    ----------
+    backend : str
+    axes : dict
+        What was drawn from, with the seed.
+    counts : Counter
+        Keyed (op, pass, dtype, verdict, tier).
+    failures : list of Failure
+        Shrunk, each cause once.
+    fingerprint : dict
+    elapsed : float
+        Seconds of all campaigns together.
+    chunks : set of int
+        Chunks that are complete.
+    sources : int
+        Logs that were read; 0 is a campaign of this process.
+    dropped : int
+        Events of the logs that were torn or foreign.
+    parts : dict
+        The chunks of the logs by number, `counts` in pieces.
+    """
+
+    backend: str = ""
+    axes: dict[str, Any] = field(default_factory=dict)
+    counts: Counter[Key] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    fingerprint: dict[str, str] = field(default_factory=dict)
+    elapsed: float = 0.0
+    chunks: set[int] = field(default_factory=set)
+    sources: int = 0
+    dropped: int = 0
+    parts: dict[int, Part] = field(default_factory=dict)
+
+    @property
+    def examples(self) -> int:
+        """Return how many examples were judged or refused."""
+        return sum(self.counts.values())
+
+    @property
+    def good(self) -> bool:
+        """Return whether nothing worse than a refusal was seen."""
+        return all(key[3] in HARMLESS for key in self.counts)
+
+    @property
+    def word(self) -> tuple[str, str]:
+        """Return what to call the campaign, and the verdict whose colour it has."""
+        if not self.good:
+            return "failures", "wrong"
+        judged = any(n and key[3] not in PASSED_OVER for key, n in self.counts.items())
+        return ("all right", "pass") if judged else ("nothing judged", "vacuous")
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the line of each failure, then of each finding that was no pass."""
+        found = [failure.line for failure in self.failures]
+        found += [f.line for part in self.parts.values() for f in part.findings]
+        return tuple(dict.fromkeys(found))
+
+    def by_verdict(self) -> dict[str, int]:
+        """Return the count of each verdict that was seen, worst last."""
+        sums = Counter(dict.fromkeys(VERDICTS, 0))
+        for key, n in self.counts.items():
+            sums[key[3]] += n
+        return {v: sums[v] for v in VERDICTS if sums[v]}
+
+
+def summary(outcome: Outcome) -> Summary:
+    """Return the Summary of a campaign that ran in this process."""
+    tally, settings = outcome.tally, outcome.settings
+    return Summary(
+        settings.backend,
+        dict(vars(settings.axes)),
+        Counter(tally.counts),
+        list(outcome.failures),
+        dict(tally.fingerprint),
+        outcome.elapsed,
+        set(tally.chunks),
+    )
+
+
+def merge(paths: Sequence[Path]) -> Summary:
+    """Return the sum of the logs of one campaign's shards; a chunk counts once.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Logs that ``convref check --log`` wrote, of the same backend, seed and axes.
+
+    Raises
+    ------
+    ConvrefError
+        If a file is no log, is too large, or belongs to another campaign.
+    """
+    total = Summary()
+    for path in paths:
+        _add_log(total, path)
+    for number, part in total.parts.items():
+        total.counts.update(part.counts)
+        if part.done:
+            total.chunks.add(number)
+    unique = {(f.verdict, f.line): f for f in total.failures}
+    total.failures = sorted(unique.values(), key=lambda f: -VERDICTS.index(f.verdict))
+    return total
+
+
+def save(found: Summary, path: Path) -> None:
+    """Write merged logs as one log, which can be merged, shown, replayed and resumed again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    start = {"event": "start", "backend": found.backend, "axes": found.axes, "shard": [0, 1]}
+    parts = sorted(found.parts.items())
+    events = [
+        start,
+        *({"event": "report", **part.event(number)} for number, part in parts),
+        *({"event": "failure", **asdict(failure)} for failure in found.failures),
+        {"event": "end", "elapsed": found.elapsed, "fingerprint": found.fingerprint},
+    ]
+    path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+
+
+def _add_log(total: Summary, path: Path) -> None:
+    parts: dict[int, Part] = {}
+    started = False
+    for event in read_log(path):
+        if event.get("event") == "start":
+            started = True
+            _check_campaign(total, event, path)
+            # a chunk that was cut off is run again, whole
+            parts = {number: part for number, part in parts.items() if part.done}
+            continue
+        try:
+            _add_event(total, parts, event)
+        except MALFORMED:
+            total.dropped += 1
+    if not started:
+        raise ConvrefError(message("report", f"{path} is no log of convref check"))
+    for number, part in parts.items():  # two shards never share a chunk; the same log twice does
+        held = total.parts.setdefault(number, part)
+        if not held.done and (part.done or part.counts.total() > held.counts.total()):
+            total.parts[number] = part
+    total.sources += 1
+
+
+def _add_event(total: Summary, parts: dict[int, Part], event: dict[str, Any]) -> None:
+    match event["event"]:
+        case "report":
+            add_report(parts, event)
+        case "failure":
+            total.failures.append(failure_of(event))
+        case "end":
+            total.elapsed += max(0.0, float(event["elapsed"]))
+            found = {text_of(k, 60): text_of(v, 200) for k, v in event["fingerprint"].items()}
+            total.fingerprint |= dict(list(found.items())[:50])
+        case other:
+            raise ValueError(other)
+
+
+def _check_campaign(total: Summary, event: dict[str, Any], path: Path) -> None:
+    backend, axes = str(event.get("backend"))[:200], event.get("axes")
+    if not isinstance(axes, dict) or len(json.dumps(axes)) > MAX_TEXT:
+        raise ConvrefError(message("report", f"{path} is no log of convref check"))
+    if total.sources and (backend, axes) != (total.backend, total.axes):
+        raise ConvrefError(message("report", f"{path} belongs to another campaign"))
+    total.backend, total.axes = backend, axes
