@@ -15,13 +15,13 @@ import triton.language as tl
 from ..common.geometry import LIMIT, Tensor, Three, merge
 from ..common.index import divisor, pixel
 from ..common.reduce import add_in_parts
+from ..common.windows import strides, unit
 from ..plan import archs, lines
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable
-from .gather import strides, unit
 
 SIZES = "L O P Q K steps"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"

@@ -19,6 +19,7 @@ import triton.language as tl
 from ..common.epilogue import apply
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps
 from ..common.index import across, along, below, divisor, pixel
+from ..common.windows import strides, unit
 from ..plan import cost, lines
 from ..plan.builder import channels_last, is_channels_last, slots, vector
 from ..plan.cost import Work
@@ -26,7 +27,6 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
-from .gather import strides, unit
 
 SIZES = "M D H W O U V P Q K multiplier walked lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"

@@ -17,6 +17,16 @@ import triton.language as tl
 from ..common.epilogue import apply
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, divisor
+from ..common.windows import (
+    ONES,
+    advance,
+    is_valid,
+    rows_of,
+    strides,
+    unit,
+    valid_taps,
+    window,
+)
 from ..plan import cost, lines
 from ..plan.builder import is_channels_last, slots, vector
 from ..plan.cost import Work
@@ -25,17 +35,7 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from .depthwise import is_last, same_strides
-from .gather import (
-    ONES,
-    advance,
-    classes_of,
-    is_valid,
-    rows_of,
-    strides,
-    taps_met,
-    unit,
-    valid_taps,
-)
+from .gather import taps_met
 
 SIZES = "M D H W O P Q OD OH OW C K each lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -49,9 +49,7 @@ def direct(
     M, D, H, W, O, P, Q, OD, OH, OW, C, K, each, lo_d, lo_h, lo_w,
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_d, x_h, x_w, x_c, w_0, w_t, w_r, w_s, w_c, w_g, w_k, y_n, y_d, y_h, y_w, y_c,
-    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
-    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
-    MOVE: tl.constexpr, TAPS: tl.constexpr, PAIRS: tl.constexpr, BITS: tl.constexpr,
+    RANK: tl.constexpr, WINDOW: tl.constexpr, PAIRS: tl.constexpr,
     ALONE: tl.constexpr, SINGLE: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
     VEC: tl.constexpr, TURN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     ACTIVATION: tl.constexpr,
@@ -69,41 +67,38 @@ def direct(
     if not ALONE:
         group, within = k // each, k % each
 
+    magic, sizes = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift), (D, H, W)
     rows, top, n, written, read, first, count = rows_of(
-        tile_m, tl.program_id(1), M, O, P, Q, lo_d, lo_h, lo_w,
-        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
-        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
-    )  # fmt: skip
+        tile_m, tl.program_id(1), M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
+    )
     o, p, q = written
     i_d, i_h, i_w = read
-    first_t, first_r, first_s = first
-    count_t, count_r, count_s = count
-    bits = 0
-    if BITS > 0:
-        bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+    bits = valid_taps(rows < M, read, sizes, WINDOW)
     everywhere = across(rows * 0, TURN)  # so that what a channel has lies as the tile does
     known = along(k < K, TURN) & (everywhere == 0)
     from_x = top.to(tl.int64) * x_n
-    from_w = w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    from_w = w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     channel = group * x_c if SINGLE else group * (x_c * C)
     x_tile = across(n * x_n + i_d * x_d + i_h * x_h + i_w * x_w, TURN) + along(channel, TURN)
     w_tile = along(group * w_g + within * w_k, TURN) + everywhere
 
+    MOVE: tl.constexpr = WINDOW.move
+    STEP: tl.constexpr = WINDOW.step
     acc = tl.zeros(known.shape, tl.float32)
     pair, t, r, s, c = 0, 0, 0, 0, 0
-    for _ in range(PAIRS * count_t * count_r * count_s * C):
+    for _ in range(PAIRS * count[0] * count[1] * count[2] * C):
         here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w
         there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s
         if not SINGLE:
             here, there = here + c * x_c, there + c * w_c
-        on = is_valid(rows < M, bits, t, r, s, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+        on = is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)
         left, right = x, w
         if PAIRS == 2:
             left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
         a = tl.load(left + from_x + here + x_tile, across(on, TURN) & known, other=0.0)
         b = tl.load(right + from_w + there + w_tile, known, other=0.0)
         acc += a.to(tl.float32) * b.to(tl.float32)
-        pair, t, r, s, c = advance(pair, t, r, s, c + 1, C, count_t, count_r, count_s, TAPS, PAIRS)
+        pair, t, r, s, c = advance(pair, t, r, s, c + 1, C, count, WINDOW, PAIRS)
 
     inside = across((rows < M) & (o < OD) & (p < OH) & (q < OW), TURN) & known
     vector = along(k, TURN) + everywhere
@@ -228,9 +223,9 @@ def direct_launch(
         (-(-rows // tile.bm) * -(-k // tile.bn), prod(classes), 1),
         given | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
         absent
-        | classes_of(geometry, scatter)
         | {
             "RANK": geometry.rank,
+            "WINDOW": window(geometry, scatter),
             "PAIRS": len(pairs),
             "ALONE": each == 1,
             "SINGLE": c == 1,

@@ -17,6 +17,7 @@ import triton.language as tl
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, below, divisor, pixel
 from ..common.reduce import add_in_parts
+from ..common.windows import strides, unit
 from ..plan import archs, cost, lines
 from ..plan.builder import channels_last, is_channels_last, slot, vector
 from ..plan.cost import Work
@@ -25,7 +26,6 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
 from .direct import direct_refusal
-from .gather import strides, unit
 
 SIZES = "M D H W O U V E C each walked steps rows_of_taps columns_of_taps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"

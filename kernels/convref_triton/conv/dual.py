@@ -17,6 +17,7 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import Geometry, Tensor
 from ..common.index import tile_of
+from ..common.windows import advance, is_valid, rows_of, valid_taps
 from ..plan import cost, lines
 from ..plan.builder import slots
 from ..plan.cost import Work
@@ -28,15 +29,12 @@ from .gather import (
     IEEE,
     RUNTIME,
     TF32,
-    advance,
     gather_launch,
     gather_steps,
     gather_tile_count,
-    is_valid,
-    rows_of,
-    strides,
-    unit,
-    valid_taps,
+    in_elements,
+    read_columns,
+    written_tile,
 )
 
 
@@ -46,61 +44,47 @@ def dual(
     M, D, H, W, O, P, Q, OD, OH, OW, C, K, lo_d, lo_h, lo_w,
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, y_n, y_g, y_d, y_h, y_w, y_c,
-    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
-    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
-    MOVE: tl.constexpr, TAPS: tl.constexpr, BITS: tl.constexpr,
+    RANK: tl.constexpr, WINDOW: tl.constexpr,
     INSIDE: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of y and of y_dot, (BM pixels, BN channels); x_dot or w_dot may be None."""
-    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[2]
-    group_x, group_y = x_g.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[2]
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    group_w, C, K = w_g.to(tl.int64) * VEC[1], C * VEC[3], K * VEC[4]
-    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
-    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
-
+    x_steps, w_steps, y_steps, C, K = in_elements(
+        (x_n, x_g, x_d, x_h, x_w, x_c), (w_0, w_g, w_t, w_r, w_s, w_c, w_k),
+        (y_n, y_g, y_d, y_h, y_w, y_c), C, K, UNIT, VEC, WIDE,
+    )  # fmt: skip
+    image_x, group_x, x_n, x_d, x_h, x_w, x_c = x_steps
+    w_0, group_w, w_t, w_r, w_s, w_c, w_k = w_steps
     tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(K, BN), BAND)
     group, e = tl.program_id(1), tl.program_id(2)
+    magic, sizes = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift), (D, H, W)
     rows, top, n, written, read, first, count = rows_of(
-        tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w,
-        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
-        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
-    )  # fmt: skip
-    o, p, q = written
+        tile_m, e, M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
+    )
     i_d, i_h, i_w = read
-    first_t, first_r, first_s = first
-    count_t, count_r, count_s = count
-    bits = 0
-    if BITS > 0:
-        bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+    bits = valid_taps(rows < M, read, sizes, WINDOW)
 
     cols = tl.arange(0, BK)  # (BK,)
     outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
     from_x = top * image_x + group * group_x
-    from_w = group * group_w + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    from_w = group * group_w + w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
-    known = outs >= 0
-    column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
-    if UNIT[1] == 2:  # but where loads run along the columns, a mask keeps them wide
-        known, column = outs < K, outs
+    column, known = read_columns(outs, K, UNIT)
     w_tile = (cols * w_c)[:, None] + (column * w_k)[None, :]
 
+    MOVE: tl.constexpr = WINDOW.move
+    STEP: tl.constexpr = WINDOW.step
     acc = tl.zeros((BM, BN), tl.float32)
     acc_dot = tl.zeros((BM, BN), tl.float32)
     pair, t, r, s, c = 0, 0, 0, 0, 0
-    for _ in range(count_t * count_r * count_s * tl.cdiv(C, BK)):
+    for _ in range(count[0] * count[1] * count[2] * tl.cdiv(C, BK)):
         here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w + c * x_c + from_x
         there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s + c * w_c + from_w
         on_x, on_w = (rows < M)[:, None], known[None, :]
         if not INSIDE:
-            on_x = is_valid(rows < M, bits, t, r, s, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)[
-                :, None
-            ]
+            on_x = is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)[:, None]
         if not WHOLE:
             on_x &= (c + cols < C)[None, :]
             on_w &= (c + cols < C)[:, None]
@@ -113,12 +97,11 @@ def dual(
         if w_dot is not None:
             b_dot = tl.load(w_dot + there + w_tile, on_w, other=0.0)
             acc_dot = tl.dot(a, b_dot, acc_dot, input_precision=PRECISION)
-        pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count_t, count_r, count_s, TAPS, 1)
+        pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count, WINDOW, 1)
 
     known = outs < K
-    inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
-    y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
-    to_y = top * image_y + group * group_y
+    y_tile, inside = written_tile(rows, M, n, written, (OD, OH, OW), outs, known, y_steps)
+    to_y = top * y_steps[0] + group * y_steps[1]
     channel = group * K + outs
     acc = finish(acc, bias, None, None, None, channel, known, y_tile, inside, "")
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)

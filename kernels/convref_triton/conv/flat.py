@@ -19,6 +19,7 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, Geometry, Tensor, filter_steps
 from ..common.index import divisor, quotient, tile_of
+from ..common.windows import rows_of, valid_taps
 from ..plan import cost, lines
 from ..plan.builder import Builder, channels_last
 from ..plan.cost import Work
@@ -31,24 +32,46 @@ from .gather import (
     RUNTIME,
     gather_launch,
     gather_tile_count,
-    rows_of,
-    strides,
-    unit,
-    valid_taps,
+    in_elements,
+    read_columns,
+    written_tile,
 )
 
 FLAT = [*RUNTIME, "c_magic", "c_shift"]
 
 
 @triton.jit
-def tap_of(u, C, magic, shift, TAPS: tl.constexpr):
+def tap_of(u, C, magic, shift, WINDOW: tl.constexpr):
     """Return (tap, t, r, s, c) of a reduction index."""
     tap = quotient(u, magic, shift)
-    s, r = tap % TAPS[2], tap // TAPS[2]
+    s, r = tap % WINDOW.taps[2], tap // WINDOW.taps[2]
     t = r * 0
-    if TAPS[0] > 1:
-        t, r = r // TAPS[1], r % TAPS[1]
+    if WINDOW.taps[0] > 1:
+        t, r = r // WINDOW.taps[1], r % WINDOW.taps[1]
     return tap, t, r, s, u - tap * C
+
+
+@triton.jit
+def valid_in_block(
+    real, bits, u, depth, tap, t, r, s, at, sizes, WINDOW: tl.constexpr, RUN: tl.constexpr
+):
+    """Return which elements of a block (rows, reduction indices) exist."""
+    BITS: tl.constexpr = WINDOW.bits
+    MOVE: tl.constexpr = WINDOW.move
+    if BITS > 0:
+        one = 1
+        if BITS == 64:
+            one = tl.full((), 1, tl.int64)
+        bit = tl.where(u < depth, one << (tap & (BITS - 1)), 0)
+        on = (bits[:, None] & bit[None, :]) != 0
+    else:
+        D, H, W = sizes
+        d = at[0][:, None] + (t * MOVE[0])[None, :]
+        h = at[1][:, None] + (r * MOVE[1])[None, :]
+        v = at[2][:, None] + (s * MOVE[2])[None, :]
+        on = (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        on &= real[:, None] & (u < depth)[None, :]
+    return tl.max_constancy(on, [1, RUN])  # what is set on a call's result, inlining drops
 
 
 @triton.jit(do_not_specialize=FLAT)
@@ -58,56 +81,42 @@ def flat(
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, y_n, y_g, y_d, y_h, y_w, y_c,
     c_magic, c_shift,
-    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
-    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, SCATTER: tl.constexpr,
-    MOVE: tl.constexpr, TAPS: tl.constexpr, PAIRS: tl.constexpr, BITS: tl.constexpr,
+    RANK: tl.constexpr, WINDOW: tl.constexpr, PAIRS: tl.constexpr,
     WHOLE: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr, RUN: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
     PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of y, (BM pixels, BN channels), from the pairs (x, w) and (x_2, w_2)."""
-    image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[2]
-    group_x, group_y = x_g.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[2]
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    group_w, C, K = w_g.to(tl.int64) * VEC[1], C * VEC[3], K * VEC[4]
-    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
-    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
-
+    x_steps, w_steps, y_steps, C, K = in_elements(
+        (x_n, x_g, x_d, x_h, x_w, x_c), (w_0, w_g, w_t, w_r, w_s, w_c, w_k),
+        (y_n, y_g, y_d, y_h, y_w, y_c), C, K, UNIT, VEC, WIDE,
+    )  # fmt: skip
+    image_x, group_x, x_n, x_d, x_h, x_w, x_c = x_steps
+    w_0, group_w, w_t, w_r, w_s, w_c, w_k = w_steps
     tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(K, BN), BAND)
     group, e = tl.program_id(1), tl.program_id(2)
+    magic, sizes = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift), (D, H, W)
     rows, top, n, written, read, first, count = rows_of(
-        tile_m, e, M, O, P, Q, lo_d, lo_h, lo_w,
-        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
-        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, SCATTER, BM,
-    )  # fmt: skip
-    o, p, q = written
+        tile_m, e, M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
+    )
     i_d, i_h, i_w = read
-    first_t, first_r, first_s = first
-    count_t, count_r, count_s = count
-    bits, one = 0, 1
-    if BITS == 64:
-        one = tl.full((), 1, tl.int64)
-    if BITS > 0:
-        bits = valid_taps(rows < M, i_d, i_h, i_w, D, H, W, MOVE, TAPS, BITS)
+    bits = valid_taps(rows < M, read, sizes, WINDOW)
 
     outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
     from_x = top * image_x + group * group_x
-    from_w = group * group_w + w_0 + first_t * w_t + first_r * w_r + first_s * w_s
+    from_w = group * group_w + w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     x_row = n * x_n + i_d * x_d + i_h * x_h + i_w * x_w
-    known = outs >= 0
-    column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
-    if UNIT[1] == 2:  # but where loads run along the columns, a mask keeps them wide
-        known, column = outs < K, outs
+    column, known = read_columns(outs, K, UNIT)
 
+    MOVE: tl.constexpr = WINDOW.move
+    STEP: tl.constexpr = WINDOW.step
     acc = tl.zeros((BM, BN), tl.float32)
-    depth = count_t * count_r * count_s * C
+    depth = count[0] * count[1] * count[2] * C
     pair, begin = 0, 0
     for _ in range(PAIRS * tl.cdiv(depth, BK)):
         u = begin + tl.arange(0, BK)  # (BK,)
-        tap, t, r, s, c = tap_of(u, C, c_magic, c_shift, TAPS)
+        tap, t, r, s, c = tap_of(u, C, c_magic, c_shift, WINDOW)
         here = t * (MOVE[0] * x_d) + r * (MOVE[1] * x_h) + s * (MOVE[2] * x_w) + c * x_c
         there = t * (STEP[0] * w_t) + r * (STEP[1] * w_r) + s * (STEP[2] * w_s) + c * w_c
         if UNIT[0]:  # runs of one tap whose channels lie side by side
@@ -116,16 +125,7 @@ def flat(
             there = tl.max_contiguous(tl.multiple_of(there, [RUN]), [RUN])
         if DENSE:
             there = u
-        if BITS > 0:
-            bit = tl.where(u < depth, one << (tap & (BITS - 1)), 0)
-            on_x = (bits[:, None] & bit[None, :]) != 0
-        else:
-            d = i_d[:, None] + (t * MOVE[0])[None, :]
-            h = i_h[:, None] + (r * MOVE[1])[None, :]
-            v = i_w[:, None] + (s * MOVE[2])[None, :]
-            on_x = (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-            on_x &= (rows < M)[:, None] & (u < depth)[None, :]
-        on_x = tl.max_constancy(on_x, [1, RUN])
+        on_x = valid_in_block(rows < M, bits, u, depth, tap, t, r, s, read, sizes, WINDOW, RUN)
         on_w = known[None, :]
         if not WHOLE:
             on_w &= (u < depth)[:, None]
@@ -143,12 +143,19 @@ def flat(
             begin = tl.where(begin < depth, begin, 0)
 
     known = outs < K
-    inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
-    y_tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
-    to_y = top * image_y + group * group_y
-    channel = group * K + outs
+    y_tile, inside = written_tile(rows, M, n, written, (OD, OH, OW), outs, known, y_steps)
+    to_y = top * y_steps[0] + group * y_steps[1]
     acc = finish(
-        acc, bias, scale, shift, residual, channel, known, to_y + y_tile, inside, ACTIVATION
+        acc,
+        bias,
+        scale,
+        shift,
+        residual,
+        group * K + outs,
+        known,
+        to_y + y_tile,
+        inside,
+        ACTIVATION,
     )
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
 
@@ -284,7 +291,7 @@ def flat_launch(
     constants = {name: value for name, value in made.constants.items() if name in flat.arg_names}
     c = geometry.small_channels if scatter else geometry.big_channels
     constants |= {
-        "WHOLE": prod(constants["TAPS"]) * c % tile.bk == 0,
+        "WHOLE": prod(constants["WINDOW"].taps) * c % tile.bk == 0,
         "DENSE": not scatter and is_dense(geometry, filter_steps(geometry, pairs[0][1], scatter)),
         "RUN": tile.run,
     }

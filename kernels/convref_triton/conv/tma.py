@@ -25,6 +25,7 @@ import triton.language as tl
 from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, LIMIT, Four, Tensor, Three, merge
 from ..common.index import divisor, pixel, tile_of
+from ..common.windows import strides, unit
 from ..plan import cost, lines
 from ..plan.builder import channels_last, dense, slot, slots, vector
 from ..plan.cost import Work
@@ -32,7 +33,7 @@ from ..plan.launch import Descriptor, Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
-from .gather import gather_steps, strides, unit
+from .gather import gather_steps
 
 SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
 BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"

@@ -19,13 +19,13 @@ import triton.language as tl
 
 from ..common.geometry import LIMIT, Geometry, Tensor
 from ..common.index import divisor
+from ..common.windows import ONES, is_valid, rows_of, strides, unit, window
 from ..plan import archs, lines
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable
-from .gather import ONES, classes_of, is_valid, rows_of, strides, unit
 
 SIZES = "M D H W O P Q OD OH OW C lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -38,10 +38,8 @@ def unfold(
     x, y, M, D, H, W, O, P, Q, OD, OH, OW, C, lo_d, lo_h, lo_w,
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_d, x_h, x_w, x_c, y_n, y_d, y_h, y_w, y_c, y_r,
-    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
-    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, MOVE: tl.constexpr,
-    TAPS: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
-    RUN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    RANK: tl.constexpr, WINDOW: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
+    VEC: tl.constexpr, RUN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Copy BM pixels of BK channels at every tap; the columns y have taps along y_r."""
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
@@ -50,11 +48,10 @@ def unfold(
     x_c, y_w = unit(x_c, UNIT[0], 1, WIDE), unit(y_w, UNIT[1], 1, WIDE)
     y_c, C = unit(y_c, False, VEC[1], WIDE), C * VEC[2]
     columns = tl.cdiv(C, BK)
+    magic = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     rows, top, n, written, read, _, _ = rows_of(
-        tl.program_id(0) // columns, 0, M, O, P, Q, lo_d, lo_h, lo_w,
-        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
-        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, False, BM,
-    )  # fmt: skip
+        tl.program_id(0) // columns, 0, M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
+    )
     o, p, q = written
     d, h, w = read
     c = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
@@ -67,12 +64,14 @@ def unfold(
         pixels = tl.max_contiguous(tl.multiple_of(pixels, [RUN]), [RUN])
     y_tile = (c * y_c)[:, None] + pixels[None, :]
     stored = tl.max_constancy(rows < M, [RUN])
+    MOVE: tl.constexpr = WINDOW.move
+    TAPS: tl.constexpr = WINDOW.taps
     S: tl.constexpr = TAPS[2]
     RS: tl.constexpr = TAPS[1] * S
     for tap in range(TAPS[0] * RS):
         t, r, s = tap // RS, tap // S % TAPS[1], tap % S
         here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w
-        on = is_valid(rows < M, 0, t, r, s, d, h, w, D, H, W, MOVE, TAPS, 0)
+        on = is_valid(rows < M, 0, t, r, s, read, (D, H, W), WINDOW)
         value = tl.load(from_x + here + x_tile, on[None, :] & known, other=0.0)  # (BK, BM)
         tl.store(to_y + tap * y_r + y_tile, value, stored[None, :] & known)
 
@@ -82,10 +81,8 @@ def fold(
     x, y, M, D, H, W, O, P, Q, OD, OH, OW, C, lo_d, lo_h, lo_w,
     o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_d, x_h, x_w, x_c, y_n, y_d, y_h, y_w, y_c, y_r,
-    RANK: tl.constexpr, FILTER: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
-    STEP: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr, MOVE: tl.constexpr,
-    TAPS: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
-    RUN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    RANK: tl.constexpr, WINDOW: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
+    VEC: tl.constexpr, RUN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Add up BM pixels of one class and BK channels of x from the columns y."""
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
@@ -94,10 +91,10 @@ def fold(
     x_c, y_w = unit(x_c, UNIT[0], 1, WIDE), unit(y_w, UNIT[1], 1, WIDE)
     y_c, C = unit(y_c, False, VEC[1], WIDE), C * VEC[2]
     columns = tl.cdiv(C, BK)
+    magic = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     rows, top, n, written, read, first, count = rows_of(
-        tl.program_id(0) // columns, tl.program_id(1), M, O, P, Q, lo_d, lo_h, lo_w,
-        o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
-        RANK, FILTER, STRIDE, DILATION, STEP, COMMON, INVERSE, True, BM,
+        tl.program_id(0) // columns, tl.program_id(1), M, (O, P, Q), (lo_d, lo_h, lo_w), magic,
+        RANK, WINDOW, BM,
     )  # fmt: skip
     o, p, q = written
     d, h, w = read
@@ -107,10 +104,13 @@ def fold(
     known = (c < C)[:, None]
     from_y = y + top.to(tl.int64) * image_y
     y_tile = (c * y_c)[:, None] + (n * y_n + d * y_d + h * y_h + w * y_w)[None, :]
+    MOVE: tl.constexpr = WINDOW.move
+    STEP: tl.constexpr = WINDOW.step
+    FILTER: tl.constexpr = WINDOW.filter
     acc = tl.zeros((BK, BM), tl.float32)
     for tap in range(count_t * count_r * count_s):
         t, r, s = tap // (count_r * count_s), tap // count_s % count_r, tap % count_s
-        on = is_valid(rows < M, 0, t, r, s, d, h, w, D, H, W, MOVE, TAPS, 0)
+        on = is_valid(rows < M, 0, t, r, s, read, (D, H, W), WINDOW)
         here = (t * MOVE[0]) * y_d + (r * MOVE[1]) * y_h + (s * MOVE[2]) * y_w
         t, r, s = first_t + t * STEP[0], first_r + r * STEP[1], first_s + s * STEP[2]
         here += ((t * FILTER[1] + r) * FILTER[2] + s) * y_r
@@ -188,7 +188,6 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
     numbers += (*(step // vec[0] for step in (x_n, *x_pixel)), x_c)
     numbers += (*(step // vec[1] for step in y_moves), y_w)
     numbers += (y_r * geometry.taps // vec[1], y_r // vec[1])
-    taps = classes_of(geometry, folds)
     far = tile.bm // max(prod(pixels), 1) + 1  # images that a tile may reach beyond its first
     span = max(t.image_span + far * abs(t.steps[0]) for t in (x, cols))
     run = vector(x.dtype, prod(geometry.small), y_n, y_r) if y_w == 1 else 1
@@ -196,9 +195,9 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
         fold if folds else unfold,
         (-(-rows // tile.bm) * -(-c // tile.bn), prod(classes), 1),
         {"x": slot(x), "y": slot(cols)} | dict(zip(RUNTIME, numbers)),
-        {name: taps[name] for name in TAPS_OF}
-        | {
+        {
             "RANK": geometry.rank,
+            "WINDOW": window(geometry, folds)._replace(bits=0),
             "WIDE": span >= LIMIT,
             "UNIT": (x_c == 1, y_w == 1),
             "VEC": vec,
@@ -209,9 +208,6 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
         tile.warps,
         tile.stages,
     )
-
-
-TAPS_OF = ("FILTER", "STRIDE", "DILATION", "STEP", "COMMON", "INVERSE", "MOVE", "TAPS")
 
 
 SPEC = KernelSpec(

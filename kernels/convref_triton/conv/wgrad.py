@@ -17,6 +17,7 @@ import triton.language as tl
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
 from ..common.index import across, along, below, divisor, pixel, tile_of
 from ..common.reduce import add_in_parts
+from ..common.windows import strides, unit
 from ..plan import cost, lines
 from ..plan.builder import channels_last, slot, vector
 from ..plan.cost import Work
@@ -25,7 +26,7 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable
 from .flat import in_runs
-from .gather import IEEE, TF32, strides, unit
+from .gather import IEEE, TF32
 
 SIZES = "L D H W O P Q K C kept_k kept_c steps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"

@@ -23,8 +23,8 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 from ..common.epilogue import finish
 from ..common.geometry import Tensor
 from ..common.index import class_of
+from ..common.windows import ONES, strides, unit
 from ..conv import tma
-from ..conv.gather import ONES, strides, unit
 from ..conv.tma import corner, in_image
 from ..plan import cost, lines
 from ..plan.launch import Launch

@@ -26,8 +26,9 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from ..common.geometry import LIMIT, Tensor
 from ..common.index import divisor
+from ..common.windows import strides, unit
 from ..conv import tma
-from ..conv.gather import gather_steps, strides, unit
+from ..conv.gather import gather_steps
 from ..conv.tma import corner, in_image
 from ..plan import archs, cost, lines
 from ..plan.builder import vector

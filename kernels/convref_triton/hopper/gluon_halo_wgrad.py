@@ -22,7 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..common.geometry import ITEMSIZE, Four, Geometry, Tensor, Three
-from ..conv.gather import strides, unit
+from ..common.windows import strides, unit
 from ..conv.tma import corner, in_boxes, mapped
 from ..plan import archs, cost, lines
 from ..plan.builder import slot

@@ -24,8 +24,8 @@ from triton.experimental.gluon import language as gl
 from ..common.geometry import LIMIT, Four, Geometry, Tensor, Three, filter_steps, merge
 from ..common.index import divisor, tile_of
 from ..common.reduce import add_in_parts
+from ..common.windows import strides, unit
 from ..conv import tma, wgrad
-from ..conv.gather import strides, unit
 from ..conv.tma import corner, in_boxes, is_mapped, mapped
 from ..plan import cost, lines
 from ..plan.builder import channels_last, slot, vector

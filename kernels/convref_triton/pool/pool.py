@@ -23,7 +23,7 @@ from convref.ops import AdaptiveAxis, AdaptivePoolProblem, AvgPoolProblem
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.index import pixel, quotient
-from ..conv.gather import strides, unit
+from ..common.windows import strides, unit
 from ..plan.builder import slots, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec

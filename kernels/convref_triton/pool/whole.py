@@ -17,7 +17,7 @@ import triton.language as tl
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, merge
 from ..common.index import pixel
-from ..conv.gather import strides, unit
+from ..common.windows import strides, unit
 from ..plan.archs import SMS
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch

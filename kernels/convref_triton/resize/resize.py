@@ -24,7 +24,7 @@ from convref.ops import ResizeAxis, ResizeProblem
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.index import quotient
-from ..conv.gather import strides, unit
+from ..common.windows import strides, unit
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
