@@ -1,28 +1,20 @@
-"""The one door: `run` a call on a backend, `plan` it ahead, `explain` the choice."""
+"""Dispatch: `run` a call on a backend, `plan` it ahead, `explain` the choice."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
+from . import knownbugs
 from .arrays import Facts, facts
 from .backends import Backend
+from .backends.registry import load, names
 from .case import Call
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
 
-GROUP = "convref.backends"
-
-# What ships with convref is found without an installation too.
-SHIPPED = {
-    "numpy": "convref.backends.numpy:backend",
-    "loops": "convref.backends.loops:backend",
-    "torch": "convref.backends.torch:backend",
-    "jax": "convref.backends.jax:backend",
-    "onnxruntime": "convref.backends.onnxruntime:backend",
-}
+__all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
 
 # Candidates of backend="auto" in order of preference, by kind of array and device.
 AUTO: dict[tuple[str, str], tuple[str, ...]] = {
@@ -70,67 +62,11 @@ class Plan:
         return "\n".join((str(self.call), *rows))
 
 
-@cache
-def names() -> dict[str, str]:
-    """Return the registered backends as name -> "module:attribute"."""
-    from importlib.metadata import entry_points  # a third of what importing convref would cost
-
-    found = {point.name: point.value for point in entry_points(group=GROUP)}
-    return {**SHIPPED, **found}
-
-
-@cache
-def load(name: str) -> Backend:
-    """Return the backend called `name`, or the object at "package.module:attribute".
-
-    Raises
-    ------
-    ConvrefError
-        If there is no such backend, or the object is none.
-    MissingExtraError
-        If its framework is not installed; the text names the pip command.
-
-    Examples
-    --------
-    >>> load("numpy").name
-    'numpy'
-    """
-    known = names()
-    target = known.get(name, name)
-    module, colon, attribute = target.partition(":")
-    if not colon:
-        listed = ", ".join(sorted(known))
-        raise ConvrefError(
-            message(
-                "backend", f"{shorten(repr(name))} is unknown, needs {listed} or pkg.mod:object"
-            )
-        )
-    try:
-        backend = importlib.import_module(module)
-        for part in attribute.split("."):
-            backend = getattr(backend, part)
-    except MissingExtraError:
-        raise
-    except Exception as error:  # whatever a stranger's module raises
-        raise ConvrefError(
-            message("backend", f"{shorten(name)} does not load: {shorten(error)}")
-        ) from error
-    if isinstance(backend, type) or not isinstance(backend, Backend):
-        raise ConvrefError(
-            message(
-                "backend",
-                f"{shorten(name)} is a {type(backend).__name__}, "
-                "needs an object with name, supports, run, numerics, fingerprint",
-            )
-        )
-    return backend
-
-
 def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
-    """Return the Plan of `call`: which backend computes it, and why; and let that one prepare.
+    """Return the Plan of `call`: which backend computes it, and why; and prepare that backend.
 
-    What compiles does so here rather than in the first `run`, which under the capture of a CUDA
-    graph it could not.
+    Kernels are compiled here rather than in the first `run`, which may be under the capture of a
+    CUDA graph, where nothing can be compiled.
 
     Parameters
     ----------
@@ -163,7 +99,7 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
 
 
 def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
-    """Return the Plan of `call`, as `plan` does, and let nobody prepare anything."""
+    """Return the Plan of `call`, as `plan` does, without preparing the backend."""
     if not isinstance(call, Call):
         what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
         raise ConvrefError(message("plan", what))
@@ -203,15 +139,13 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
 
 
 def _passed_over(backend: Backend, call: Call) -> str | None:
-    """Return why a backend itself leaves a call to the next one, if it has an opinion."""
-    opinion = getattr(backend, "passed_over", None)
-    return opinion(call) if opinion else None
+    """Return why a backend itself leaves a call to the next one, or None."""
+    reason = getattr(backend, "passed_over", None)
+    return reason(call) if reason else None
 
 
 def _known_bug(backend: Backend, call: Call) -> str | None:
     """Return why "auto" passes a backend over that could do the call, or None."""
-    from . import knownbugs  # only "auto" pays for reading the file, once
-
     if not knownbugs.regions(backend.name, raw=False):
         return None
     region = knownbugs.known(call, backend.name, backend.fingerprint())
@@ -222,8 +156,8 @@ def _why(backend: str, kind: str, name: str) -> str:
     if backend != "auto":
         return "named by the caller"
     if name == "numpy":
-        return "computes NumPy arrays exactly" if kind == "numpy" else "the oracle takes the rest"
-    return f"computes {kind} tensors where they lie"
+        return "computes NumPy arrays exactly" if kind == "numpy" else "the oracle takes all else"
+    return f"computes {kind} tensors directly"
 
 
 def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:

@@ -4,20 +4,20 @@ A line of the file is
 
     ID | BACKEND | TERM, TERM, ... | LINK | NOTE
 
-BACKEND is a backend's name; with ``.raw`` behind it only the court's view of it is meant, which
-convref's own edge rules do not protect. A TERM is ``FIELD OP LITERAL`` with OP out of
-``= != < <= > >= in``; a call lies in the region if all of them hold. Nothing is evaluated.
+BACKEND is a backend's name; ``NAME.raw`` is the backend as the court calls it, without convref's
+own edge rules. A TERM is ``FIELD OP LITERAL`` with OP out of ``= != < <= > >= in``; a call is in
+the region if all of them hold. Nothing is evaluated.
 
-    op pass dt math mode coord near red     texts, as in the line; "" where an op has none
-    rank t flip bias g n c k cg kg      numbers; cg and kg are channels in a group
-    aa xo ceil cip div      numbers: switches of a resize, and of pools; 0 where there are none
-    size                    number: elements of the image
-    dim                     number: the axis of a softmax; -1 where there is none
-    i s d f o op lo hi ...  one number per axis, asked as any.s, all.s, w.s, h.s or d.s
-    want.dx given.b_dot     whether a result is asked for, or an operand is there: 0 or 1
+    op pass dt math         texts, as in the line
+    rank size cg kg         numbers; size is that of the input in elements, cg and kg are channels
+                            per group
+    n c k g t mode red ...  any field with one value, by its key in the line; "" or 0 where an op
+                            does not have it
+    i s d f o op lo hi ...  one number per axis, written any.s, all.s, w.s, h.s or d.s
+    want.dx given.b_dot     whether a result is requested, or an operand is present: 0 or 1
     order.x expand.x        text: axes from outermost to innermost or "plain"; axes of stride 0
-    step.x off.x            numbers: the largest step, the offset; any.x stands for every operand
-    fill                    text; a call has no data, so it is in no region that asks for it
+    step.x off.x            numbers: the largest step, the offset; any.x is any operand
+    fill                    text; a call has no data, so no region with a fill contains a call
     fp.NAME                 text: an entry of the backend's fingerprint, "" if it has none
 
 All ``any.`` terms of a line must hold on one and the same axis.
@@ -29,14 +29,15 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from .backends.registry import load
 from .case import Call, Case
 from .errors import ConvrefError, message, shorten
-from .ops import Axis, ConvProblem
+from .ops import FAMILY
 
 FILE = Path(__file__).with_name("known_bugs.txt")
 MAX_BYTES, MAX_LINES, MAX_TERMS = 1 << 20, 10_000, 32
@@ -61,57 +62,49 @@ _TEXTS: dict[str, Callable[[Call], str]] = {
     "pass": lambda call: call.pass_,
     "dt": lambda call: call.dtype,
     "math": lambda call: call.math,
-    "mode": lambda call: getattr(call.problem, "mode", ""),
-    "coord": lambda call: getattr(call.problem, "coord", ""),
-    "near": lambda call: getattr(call.problem, "near", ""),
-    "red": lambda call: getattr(call.problem, "reduction", ""),
 }
 _NUMBERS: dict[str, Callable[[Call], int]] = {
     "rank": lambda call: call.problem.rank,
-    "n": lambda call: call.problem.n,
-    "c": lambda call: call.problem.c,
-    "k": lambda call: getattr(call.problem, "k", 0),
-    "g": lambda call: _groups(call),
-    "cg": lambda call: call.problem.c // _groups(call),
-    "kg": lambda call: getattr(call.problem, "k", 0) // _groups(call),
-    "t": lambda call: int(getattr(call.problem, "transposed", False)),
-    "flip": lambda call: int(getattr(call.problem, "flip", False)),
-    "bias": lambda call: int(getattr(call.problem, "bias", False)),
-    "aa": lambda call: int(getattr(call.problem, "antialias", False)),
-    "xo": lambda call: int(getattr(call.problem, "exclude", False)),
-    "ceil": lambda call: int(getattr(call.problem, "ceil", False)),
-    "cip": lambda call: int(getattr(call.problem, "include_pad", False)),
-    "div": lambda call: getattr(call.problem, "divisor", 0),
     "size": lambda call: prod(call.problem.shape("x")),
-    "dim": lambda call: getattr(call.problem, "dim", -1),
+    "cg": lambda call: _per_group(call, "c"),
+    "kg": lambda call: _per_group(call, "k"),
 }
-# One number per axis: sizes as in the line, and what follows from them.
-_AXIS: dict[str, Callable[[Call, int, Axis], int]] = {
-    "i": lambda call, a, axis: call.problem.input[a],
-    "o": lambda call, a, axis: call.problem.output[a],
-    "f": lambda call, a, axis: axis.taps,
-    "s": lambda call, a, axis: axis.stride,
-    "d": lambda call, a, axis: axis.dilation,
-    "lo": lambda call, a, axis: axis.lo,
-    "hi": lambda call, a, axis: axis.hi,
-    "op": lambda call, a, axis: getattr(call.problem, "output_padding", (0, 0, 0))[a],
-    "span": lambda call, a, axis: _span(axis),
-    # padding of the scatter written as a gather; negative where padding exceeds the filter
-    "mirror_lo": lambda call, a, axis: _span(axis) - 1 - axis.lo,
-    "mirror_hi": lambda call, a, axis: _mirror_hi(axis),
-    # windows, or taps of some window, that lie wholly in padding
-    "empty_windows": lambda call, a, axis: axis.small - len(_reading(axis)),
-    "empty_taps": lambda call, a, axis: axis.small * axis.taps - axis.real_taps,
+_KINDS: dict[str, type] = {"integer": int, "flag": int, "float": float, "word": str}  # by codec
+# The fields with one value that some op has, by their key in the line.
+_FIELDS: dict[str, type] = {
+    key: _KINDS[field.codec]
+    for family in FAMILY.values()
+    for key, field in family.line_fields().items()
+    if field.codec in _KINDS
+}
+_SIZES = ("i", "f", "s", "d", "op")  # per axis, as in the line
+_GEOMETRY = ("lo", "hi", "span", "mirror_lo", "mirror_hi", "empty_windows", "empty_taps")
+_AXIS: dict[str, Callable[[Call, int], Any]] = {
+    **{name: partial(lambda name, call, a: _size(call, name, a), name) for name in _SIZES},
+    **{name: partial(lambda name, call, a: _geometry(call, name, a), name) for name in _GEOMETRY},
+    "o": lambda call, a: call.problem.output[a],
     # how many outputs an input has, 0 if not a whole number; and whether a scale says otherwise
-    "ratio": lambda call, a, axis: _ratio(call, a),
-    "rescaled": lambda call, a, axis: int(_rescaled(call, a)),
+    "ratio": lambda call, a: _ratio(call, a),
+    "rescaled": lambda call, a: int(_rescaled(call, a)),
 }
 _LETTERS = ("d", "h", "w")
 _SCOPES = ("any", "all", *_LETTERS)
 
 
-def _groups(call: Call) -> int:
-    return call.problem.groups if isinstance(call.problem, ConvProblem) else 1
+def _per_group(call: Call, letter: str) -> int:
+    channels: int = call.problem.line_value(letter) or 0
+    return channels // (call.problem.line_value("g") or 1)
+
+
+def _size(call: Call, key: str, a: int) -> int:
+    """Return a size of the line on one axis; 0 where an op does not have it."""
+    sizes = call.problem.line_value(key)
+    return 0 if sizes is None else sizes[a]
+
+
+def _geometry(call: Call, name: str, a: int) -> int:
+    """Return what follows from the sizes of a sliding window; 0 where an op has none."""
+    return getattr(call.problem.axes[a], name, 0)
 
 
 def _ratio(call: Call, a: int) -> int:
@@ -120,22 +113,8 @@ def _ratio(call: Call, a: int) -> int:
 
 
 def _rescaled(call: Call, a: int) -> bool:
-    scale = getattr(call.problem, "scale", ())
+    scale = call.problem.line_value("scale")
     return bool(scale) and scale[a] != call.problem.output[a] / call.problem.input[a]
-
-
-def _span(axis: Axis) -> int:
-    return axis.dilation * (axis.taps - 1) + 1
-
-
-def _mirror_hi(axis: Axis) -> int:
-    """Return the high padding of the gather that scatters: what is left of the big side."""
-    return axis.big + axis.lo - (axis.small - 1) * axis.stride - 1
-
-
-def _reading(axis: Axis) -> set[int]:
-    """Return the windows that read at least one position that exists."""
-    return {p for r in range(axis.taps) for p in axis.windows_at(r)}
 
 
 @dataclass(frozen=True)
@@ -190,8 +169,8 @@ class Region:
             return False
         moving = [term for term in self.terms if term not in plain]
         return not moving or any(
-            all(term.holds(_AXIS[term.field](call, a, axis)) for term in moving)
-            for a, axis in enumerate(call.problem.axes)
+            all(term.holds(_AXIS[term.field](call, a)) for term in moving)
+            for a in range(len(call.problem.axes))
         )
 
 
@@ -202,14 +181,17 @@ def _plain_holds(term: Term, item: Call | Case, call: Call, facts: Facts | None)
     if term.scope == "fp":
         return facts is not None and term.holds(facts.get(name, ""))
     if term.scope:
-        axes = list(enumerate(call.problem.axes))
-        if term.scope != "all":
-            letters = _LETTERS[3 - call.problem.rank :]
-            axes = [pair for pair, letter in zip(axes, letters) if letter == term.scope]
-        return bool(axes) and all(term.holds(_AXIS[name](call, a, axis)) for a, axis in axes)
+        axes = range(len(call.problem.axes))
+        letters = _LETTERS[3 - call.problem.rank :]
+        found = [a for a in axes if term.scope in ("all", letters[a])]
+        return bool(found) and all(term.holds(_AXIS[name](call, a)) for a in found)
     if name == "fill":
         return isinstance(item, Case) and term.holds(item.fill)
-    return term.holds(_TEXTS[name](call) if name in _TEXTS else _NUMBERS[name](call))
+    for table in (_TEXTS, _NUMBERS):
+        if name in table:
+            return term.holds(table[name](call))
+    value = call.problem.line_value(name)
+    return term.holds(_FIELDS[name]() if value is None else value)
 
 
 def _memory(what: str, role: str, call: Call) -> Iterator[Any]:
@@ -304,7 +286,7 @@ def _kind(scope: str, name: str) -> type | None:
         return int if scope in _SCOPES and name in _AXIS else None
     if name in _TEXTS or name == "fill":
         return str
-    return int if name in _NUMBERS else None
+    return int if name in _NUMBERS else _FIELDS.get(name)
 
 
 def refusals(text: str, source: str = "refusals") -> Callable[[Call], str | None]:
@@ -373,7 +355,7 @@ def of(name: str, more: tuple[Region, ...] = ()) -> tuple[Region, ...]:
     Parameters
     ----------
     name : str
-        As `convref.dispatch.load` takes it; a region may name the backend so, or by its own name.
+        As `convref.dispatch.load` takes it; a region may have this name or the backend's own.
     more : tuple of Region
         From a file of the user's.
 
@@ -382,8 +364,6 @@ def of(name: str, more: tuple[Region, ...] = ()) -> tuple[Region, ...]:
     >>> {region.backend for region in of("convref.backends.loops:backend")}
     set()
     """
-    from .dispatch import load  # which imports this module
-
     own = load(name).name
     return tuple(region for region in (*shipped(), *more) if region.backend in (name, own))
 

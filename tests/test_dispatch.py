@@ -37,15 +37,15 @@ def fresh_caches() -> Iterator[None]:
 # (kind of array, line) -> what `explain` says below the line.
 CHOICES = {
     ("numpy", LINE): "  * numpy: computes NumPy arrays exactly",
-    ("torch", LINE): ("  * torch: computes torch tensors where they lie\n    numpy: next in order"),
+    ("torch", LINE): ("  * torch: computes torch tensors directly\n    numpy: next in order"),
     ("torch", "conv.dgrad:n1c2k3_i4_f2:dt=i8"): (
-        "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle takes the rest"
+        "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle takes all else"
     ),
     ("torch", "unfold.fprop:n1c2_i4_f2"): (
-        "    torch: unfold is not called here\n  * numpy: the oracle takes the rest"
+        "    torch: unfold is not called here\n  * numpy: the oracle takes all else"
     ),
     ("torch", LINE + ":math=tf32x3"): (
-        "    torch: torch has no math=tf32x3\n  * numpy: the oracle takes the rest"
+        "    torch: torch has no math=tf32x3\n  * numpy: the oracle takes all else"
     ),
 }
 
@@ -193,7 +193,7 @@ print(convref.explain(convref.parse({LINE!r}).call, kind="torch"))
     assert done.stdout.splitlines() == [
         LINE,
         "    torch: torch is not installed; run: pip install 'convref[torch]'",
-        "  * numpy: the oracle takes the rest",
+        "  * numpy: the oracle takes all else",
     ]
 
 

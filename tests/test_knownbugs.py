@@ -48,7 +48,7 @@ LINE = (
         ("order.any != plain", True),
         ("fill = int", True),
         ("fp.cpu = AVX512", False),
-        ("aa = 0, dim = -1, any.rescaled = 0", True),
+        ("aa = 0, dim = 0, any.rescaled = 0", True),
         ("mode = linear", False),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_call_has_no_data_and_a_backend_without_fingerprint_no_facts():
     [
         ("a | b | dt = f32 | -", "line 1: known bugs has 4"),
         ("\n# x\na | b | dt ~ f32 | - | n", "line 3: 'dt ~ f32'"),
-        ("a | b | weight = 3 | - | n", "weight is no field"),
+        ("a | b | weights = 3 | - | n", "weights is no field"),
         ("a | b | any.n = 3 | - | n", "any.n is no field"),
         ("a | b | any.__class__ = 3 | - | n", "any.__class__ is no field"),
         ("a | b | n = many | - | n", "many is no number for n"),

@@ -1,4 +1,4 @@
-"""The operands of a case, lying in memory as each Spec asks."""
+"""The operands of a case, in the memory layout of each Spec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Case, Spec, axis_letters
-from .families import MADE
+from .families import GENERATED
 from .fills import values
 
 Array = np.ndarray[Any, Any]
@@ -21,8 +21,8 @@ def operands(case: Case) -> tuple[Array | None, ...]:
 
     Each has logical axis order and shape; its strides follow the Spec. Elements of a buffer
     that no index reaches (between steps, before the offset) hold NaN, or for integers the
-    largest value, so that a kernel that reads them is found out. An expanded axis repeats its
-    first slice with stride 0.
+    largest value, so that a kernel that reads them fails. An expanded axis repeats its first slice
+    with stride 0.
 
     Examples
     --------
@@ -33,13 +33,13 @@ def operands(case: Case) -> tuple[Array | None, ...]:
     """
     call, given = case.call, dict[str, Array]()
     for role in filter(call.is_present, call.roles):
-        made = MADE[role](case, given) if role in MADE else values(case, role)
+        made = GENERATED[role](case, given) if role in GENERATED else values(case, role)
         given[role] = lay_out(made, call.spec(role), axis_letters(call.problem, role))
     return tuple(map(given.get, call.roles))
 
 
 def lay_out(array: Array, spec: Spec, letters: str) -> Array:
-    """Return `array`, in logical order, as a view of a buffer that lies as `spec` asks.
+    """Return `array`, in logical order, as a view of a buffer with the layout of `spec`.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _view(sizes: dict[str, int], order: str, spec: Spec, dtype: np.dtype[Any]) -
 
 
 def poison(dtype: str) -> Any:
-    """Return the value of elements that nobody may read: NaN, or the largest integer.
+    """Return the value of elements that no kernel may read: NaN, or the largest integer.
 
     >>> poison("f32"), poison("i8")
     (nan, 127)

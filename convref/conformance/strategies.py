@@ -1,16 +1,13 @@
 """Hypothesis strategies for problems, calls and cases; also for your own ``@given`` tests.
 
-Constraint first: the smaller side of the windows is drawn, the larger one derived, and what is
-too big is made smaller, so that every draw is valid. An example is one draw, a tape of bytes:
-each byte decides one thing, and 0 is always the plainest choice, so that shrinking simplifies.
+An example is one draw, a tape of bytes that `convref.conformance.families` reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import permutations
-from math import ceil, prod
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -22,214 +19,29 @@ from ..ops import (
     FAMILY,
     INDICES,
     MASK_NAMES,
+    OPS,
     SIGNATURE,
     STATISTICS,
-    ConvProblem,
     Problem,
     Signature,
+    mask_names,
     passes,
 )
 from . import families
+from .families.windows import Limits, Tape, draft
 from .fills import available
 
 T = TypeVar("T")
 
-# Around SIMD and tile widths, where implementations change path; a repeated entry is more likely.
-CHANNELS = (1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9) * 3 + (15, 16, 17, 31, 32, 33, 8, 16, 64, 0)
-GROUPS = (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 7, 8, 16, 17)
-BATCHES = (1, 2, 1, 3, 2, 1, 2) * 4 + (4, 5, 7, 0)
-WINDOWS = (1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17)
-TAPS = (1, 2, 3, 1, 2, 3, 4, 5, 3, 7, 2, 6)
-STRIDES = (1, 1, 1, 2, 1, 2, 3, 4, 5)
-DILATIONS = (1, 1, 1, 1, 2, 1, 2, 3, 4)
-SLACK = (0, 0, 1, 2, 3, 4)
 DTYPES = ("f32", "bf16", "f16", "f64")
 TAPE = 64  # bytes; the longest case of convolution reads 57
 LONG_TAPE = 96  # for ops that have more operands, and more to choose
 
-
-class _Tape:
-    """Decisions read off bytes, one after another."""
-
-    def __init__(self, data: bytes) -> None:
-        self._bytes = iter(data)
-
-    def choose(self, options: Sequence[T]) -> T:
-        """Return one of up to 256 options, the first for byte 0."""
-        return options[next(self._bytes) * len(options) >> 8]
-
-    def chance(self, percent: int) -> bool:
-        """Return True that often; False for byte 0."""
-        return next(self._bytes) * 100 >> 8 >= 100 - percent
-
-    def word(self, size: int) -> int:
-        """Return an integer of `size` bytes."""
-        return int.from_bytes(next(self._bytes) for _ in range(size))
-
-
-@dataclass
-class _Axis:
-    """What is drawn for one spatial axis; `small` is the side that counts windows."""
-
-    small: int
-    taps: int
-    stride: int
-    dilation: int
-    lo: int
-    hi: int
-    extra: int  # output padding, or input that no window reaches
-    least: int  # smallest input: 0 only sometimes, as all windows are then wholly in padding
-
-    @property
-    def span(self) -> int:
-        return self.dilation * (self.taps - 1) + 1
-
-    def convolution_input(self) -> int:
-        """Return the least input that gives `small` windows or, where padding rules, more."""
-        slack = min(self.extra, self.stride - 1)
-        size = (self.small - 1) * self.stride + self.span + slack - self.lo - self.hi
-        return max(self.least, size)
-
-    def transposed_input(self) -> int:
-        """Return `small`, or the least input whose output is not cropped away."""
-        needs = 1 - self.span - self.output_padding() + self.lo + self.hi
-        return max(self.small, ceil(needs / self.stride) + 1)
-
-    def output_padding(self) -> int:
-        return min(self.extra, max(self.stride, self.dilation) - 1)
-
-    def sizes(self, transposed: bool) -> tuple[int, int]:
-        """Return the larger and the smaller side of the windows."""
-        if not transposed:
-            big = self.convolution_input()
-            return big, (big + self.lo + self.hi - self.span) // self.stride + 1
-        small = self.transposed_input()
-        big = (small - 1) * self.stride + self.span + self.output_padding() - self.lo - self.hi
-        return big, small
-
-
-@dataclass
-class _Draft:
-    """A problem while it may still be too big."""
-
-    op: str
-    n: int
-    c: int  # per group
-    k: int
-    groups: int
-    transposed: bool
-    axes: list[_Axis] = field(default_factory=list)
-
-    def too_big(self, max_elements: int, max_macs: int) -> bool:
-        sides = [axis.sizes(self.transposed) for axis in self.axes]
-        big, small = prod(b for b, _ in sides), prod(s for _, s in sides)
-        taps = prod(axis.taps for axis in self.axes)
-        if self.op != "conv":
-            return self.n * self.c * max(big, taps * small) > max_elements
-        c, k = (self.k, self.c) if self.transposed else (self.c, self.k)  # of big, of small
-        arrays = (self.n * c * self.groups * big, self.n * k * self.groups * small)
-        weights = c * k * self.groups * taps
-        return max(*arrays, weights) > max_elements or self.n * weights * small > max_macs
-
-    def halve(self, turn: int) -> None:
-        """Make one thing smaller; channels, which choose the code path, only every ninth time."""
-        axis = self.axes[(turn + turn // 9) % len(self.axes)]
-        step = turn % 9
-        if step == 8:
-            self.c, self.k = self.c - self.c // 2, self.k - self.k // 2
-        elif step == 7:
-            self.groups = max(1, self.groups // 2)
-        elif step % 3 == 2:
-            self.n = min(self.n, 1)
-            axis.taps = max(1, axis.taps // 2)
-        elif axis.small > 1:
-            axis.small //= 2
-        else:
-            axis.lo, axis.hi, axis.extra = int(axis.lo / 2), int(axis.hi / 2), axis.extra // 2
-
-
-def _axis(tape: _Tape, negative: bool, least: int) -> _Axis:
-    small, taps = tape.choose(WINDOWS), tape.choose(TAPS)
-    stride, dilation = tape.choose(STRIDES), tape.choose(DILATIONS)
-    steps_over = tape.chance(10)  # all windows miss an image of 1: none begins on it
-    if steps_over:
-        stride = dilation = max(stride, 2)
-    span = dilation * (taps - 1) + 1
-    below = (-1, -2, -3, -5) if negative else ()
-    beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
-    around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
-    choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
-    lo = tape.choose(choices)
-    if steps_over:
-        lo = around + (around % stride == 0)
-    same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # what is cropped may grow there
-    hi = tape.choose((*same, *choices))
-    return _Axis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """What the keywords of the strategies allow."""
-
-    max_elements: int
-    max_macs: int
-    max_rank: int
-    transposed: bool | None
-    flip: bool
-    negative: bool
-    empty: bool
-
-
-def _draft(tape: _Tape, op: str, limits: _Limits) -> _Draft:
-    rank = tape.choose([rank for rank in (2, 2, 1, 2, 1, 3) if rank <= limits.max_rank])
-    groups, k, c, n = map(tape.choose, (GROUPS, CHANNELS, CHANNELS, BATCHES))
-    transposed = tape.chance(30) if limits.transposed is None else limits.transposed
-    if op != "conv":
-        groups, k, transposed = 1, 1, False
-    draft = _Draft(op, n, c, k, groups, transposed)
-    least = 0 if tape.chance(10) and limits.empty else 1
-    draft.axes = [_axis(tape, limits.negative, least) for _ in range(3)][:rank]
-    if not limits.empty:
-        draft.n, draft.c, draft.k = max(n, 1), max(c, 1), max(k, 1)
-    turn = tape.word(1)
-    while draft.too_big(limits.max_elements, limits.max_macs):
-        draft.halve(turn)
-        turn += 1
-    return draft
-
-
-def _problem(tape: _Tape, op: str, limits: _Limits) -> Problem:
-    draft = _draft(tape, op, limits)
-    bias, flip = not tape.chance(25), limits.flip and tape.chance(10)
-    axes, transposed = draft.axes, draft.transposed
-    sizes = [axis.sizes(transposed)[transposed] for axis in axes]
-    shared: dict[str, Any] = {
-        "n": draft.n,
-        "c": draft.c * draft.groups,
-        "input": tuple(sizes),
-        "filter": tuple(axis.taps for axis in axes),
-        "stride": tuple(axis.stride for axis in axes),
-        "padding": tuple((axis.lo, axis.hi) for axis in axes),
-        "dilation": tuple(axis.dilation for axis in axes),
-    }
-    if op != "conv":
-        return families.finish(tape, op, shared, limits.max_elements)
-    return ConvProblem(
-        **shared,
-        k=draft.k * draft.groups,
-        groups=draft.groups,
-        transposed=transposed,
-        output_padding=tuple(axis.output_padding() for axis in axes) if transposed else (0,),
-        flip=flip,
-        bias=bias,
-    )
-
-
 _MEMORY = ("plain",) * 7 + ("channels last",) * 2 + ("each its own",) * 7
 
 
-def _spec(tape: _Tape, letters: str, dtype: str, memory: str) -> Spec:
-    """Return the memory of one operand: half of the unruly ones contiguous, others anything."""
+def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
+    """Return the memory of one operand: half of those with a layout of their own contiguous."""
     kind, which, order = tape.word(1), tape.word(1), tape.word(1)
     if memory == "channels last":
         return Spec(dtype, channels_last(letters))
@@ -256,7 +68,7 @@ def _orders(letters: str, _seen: dict[str, list[str]] = {}) -> list[str]:  # noq
     return _seen[letters]
 
 
-def _mask(tape: _Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[bool, ...]:
+def _mask(tape: Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[bool, ...]:
     drawn = tape.choose((7, 7, 7, 7, 7, 7, 1, 2, 3, 4, 5, 6))  # all, then bits; never none
     results = len(row.results)
     if fixed or not row.maskable:
@@ -266,22 +78,25 @@ def _mask(tape: _Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[
     return tuple(bool(drawn >> bit & 1) for bit in range(results))
 
 
-def _call(tape: _Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _Options) -> Call:
+def _problem(tape: Tape, op: str, limits: Limits) -> Problem:
+    return families.draw(tape, op, draft(tape, op, limits), limits.max_elements)
+
+
+def _call(tape: Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _Options) -> Call:
     op, pass_, fixed = tape.choose(table)
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     had = [dtype for dtype in dtypes if problem.refuses(dtype) is None]  # silu has no integers
     dtype = tape.choose(had or dtypes)
     memory, tangents = tape.choose(_MEMORY), tape.choose(_TANGENTS)
-    problem = families.fitted(problem, dtype)
-    if op != "conv" or pass_ not in ("jvp", "double_backward"):
-        tangents = None
-    elif tangents and isinstance(problem, ConvProblem) and not problem.bias:
-        tangents = tangents.replace("b", "")
+    problem = problem.for_dtype(dtype)
+    possible = problem.tangents(pass_)
+    if tangents is not None:
+        tangents = "".join(t for t in tangents if t in possible) if possible else None
     memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
     specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
-    given = (*INDICES, *STATISTICS)  # which an expanded axis would make others than they are
+    given = (*INDICES, *STATISTICS)  # an expanded axis would change their values
     specs = tuple(
         replace(spec, expand="") if role in given else spec for role, spec in zip(roles, specs)
     )
@@ -301,7 +116,7 @@ _TANGENTS = (None, None, None, None, None, None, "x", "w", "b", "xw", "xb", "wb"
 
 @dataclass(frozen=True)
 class _Options:
-    limits: _Limits
+    limits: Limits
     memory: bool
     maths: Sequence[str]
 
@@ -312,8 +127,9 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     _known_words("dtype", dtypes, CODES)
     _known_words("pass", wanted or (), (*dict.fromkeys(p for _, p in SIGNATURE), *MASK_NAMES))
     known: dict[tuple[str, str], _Pass] = {(op, p): (op, p, None) for op in ops for p in passes(op)}
-    if "conv" in ops:
-        known |= {("conv", name): ("conv", "backward", bits) for name, bits in MASK_NAMES.items()}
+    for op in ops:
+        masks = mask_names(op).items() if "k" in FAMILY[op].HEAD else ()
+        known |= {(op, name): (op, "backward", bits) for name, bits in masks}
     names = wanted if wanted is not None else [p for _, p in known if p not in MASK_NAMES]
     table = [row for (_, name), row in known.items() if name in names]
     if not table:
@@ -327,19 +143,21 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
 class _Built(st.SearchStrategy[T]):
     """Draws a tape and builds from it; unlike ``map``, failures show what was built."""
 
-    def __init__(self, build: Callable[[_Tape], T], size: int = TAPE) -> None:
+    def __init__(self, build: Callable[[Tape], T], size: int = TAPE) -> None:
         super().__init__()
         self.build = build
         self.tapes = st.binary(min_size=size, max_size=size)
 
     def do_draw(self, data: Any) -> T:
-        return self.build(_Tape(data.draw(self.tapes)))
+        return self.build(Tape(data.draw(self.tapes)))
 
 
 def _tape_for(table: Sequence[_Pass]) -> int:
     """Return how many bytes a case may need: three for the memory of each operand."""
-    others = [len(SIGNATURE[op, pass_].operands) for op, pass_, _ in table if op != "conv"]
-    return LONG_TAPE if max(others, default=0) > 4 else TAPE
+    operands = [
+        len(SIGNATURE[op, pass_].operands) for op, pass_, _ in table if "k" not in FAMILY[op].HEAD
+    ]
+    return LONG_TAPE if max(operands, default=0) > 4 else TAPE
 
 
 def problems(
@@ -379,7 +197,7 @@ def problems(
     ...     assert problem.transposed and min(problem.output) >= 1
     >>> check()
     """
-    limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
+    limits = Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
     return _Built(lambda tape: _problem(tape, op, limits))
 
 
@@ -411,7 +229,7 @@ def calls(
         Short names, see `convref.dtypes.CODES` and `convref.case.MATHS`; repeat one to see it more
         often.
     memory : bool
-        Whether operands may lie in another order, or be strided, expanded or offset views.
+        Whether operands may be permuted, strided, expanded or offset views.
     max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty
         As in `problems`.
 
@@ -424,7 +242,7 @@ def calls(
     ...     assert call.wanted == ("dw",) and call.dtype == "bf16"
     >>> check()
     """
-    limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
+    limits = Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
     options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes, dtypes)
     return _Built(lambda tape: _call(tape, table, tuple(dtypes), options), _tape_for(table))
 
@@ -471,7 +289,7 @@ def cases(
     ...     assert parse(str(case)) == case
     >>> check()
     """
-    limits = _Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
+    limits = Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
     options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes, dtypes)
     _known_words("fill", fills, FILLS)
     possible = {dtype: [f for f in fills if available(f, dtype)] for dtype in dtypes}
@@ -479,10 +297,10 @@ def cases(
         if not names:
             raise ConvrefError(message("strategies", f"{dtype} has none of the fills {fills}"))
 
-    def build(tape: _Tape) -> Case:
+    def build(tape: Tape) -> Case:
         call = _call(tape, table, tuple(dtypes), options)
-        unfit = families.UNFIT.get(call.op, ())
-        fitting = [fill for fill in possible[call.dtype] if fill not in unfit]
-        return Case(call, tape.choose(fitting or possible[call.dtype]), tape.word(2))
+        unsuitable = OPS[call.op].unsuitable_fills
+        suitable = [fill for fill in possible[call.dtype] if fill not in unsuitable]
+        return Case(call, tape.choose(suitable or possible[call.dtype]), tape.word(2))
 
     return _Built(build, _tape_for(table))

@@ -25,7 +25,7 @@ class ReluProblem(Problem):
     (1, 2, 3)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("relu",)
+    name: ClassVar[str] = "relu"
 
     def refuses(self, code: str) -> str | None:
         """Return why numbers of type `code` have no such result, or None."""
@@ -41,7 +41,7 @@ class ActivationProblem(Problem):
     16
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("silu", "hardswish", "sigmoid", "tanh")
+    name: ClassVar[str] = "activation"
 
     def refuses(self, code: str) -> str | None:
         """Return why numbers of type `code` have no such result, or None."""
@@ -69,8 +69,10 @@ class LeakyReluProblem(ActivationProblem):
     0.2
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("leaky_relu",)
-    KEYS: ClassVar[dict[str, Field]] = {"slope": Field("slope", "float")}
+    name: ClassVar[str] = "leaky_relu"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "slope": Field("slope", "float", draws=(0.01, 0.01, 0.2, 0.0, 1.5, -0.1))
+    }
 
     slope: float = 0.01
 
@@ -95,8 +97,10 @@ class GeluProblem(ActivationProblem):
     'none'
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("gelu",)
-    KEYS: ClassVar[dict[str, Field]] = {"approx": Field("approximate", "word")}
+    name: ClassVar[str] = "gelu"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "approx": Field("approximate", "word", draws=("none", "tanh"))
+    }
 
     approximate: str = "none"
 
@@ -127,7 +131,7 @@ class SoftmaxProblem(ActivationProblem):
     3
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
+    name: ClassVar[str] = "softmax"
     KEYS: ClassVar[dict[str, Field]] = {"dim": Field("dim", "integer")}
 
     dim: int = 1
@@ -173,13 +177,15 @@ class CrossEntropyProblem(ActivationProblem):
     (2, 3, 3)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("cross_entropy",)
+    name: ClassVar[str] = "cross_entropy"
     KEYS: ClassVar[dict[str, Field]] = {
-        "weight": Field("weight", "flag"),
+        "weight": Field("weight", "flag", draws=(False, False, False, True, True)),
         "ignore": Field("ignore_index", "integer"),
-        "smooth": Field("label_smoothing", "float"),
-        "red": Field("reduction", "word"),
+        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0)),
+        "red": Field("reduction", "word", draws=REDUCTIONS),
     }
+
+    LEAST_CHANNELS: ClassVar[int] = 1
 
     weight: bool = False
     ignore_index: int = -100
@@ -194,7 +200,6 @@ class CrossEntropyProblem(ActivationProblem):
             raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
         self._put("label_smoothing", smoothing)
         _one_of(where, "reduction", self.reduction, REDUCTIONS)
-        self._at_least("c", self.c, 1)
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:

@@ -20,10 +20,22 @@ BASE_ROLE = {
 
 
 class Field(NamedTuple):
-    """A field of a problem in the line, and its codec in `convref.case.text.WRITE`."""
+    """A field of a problem in the line.
+
+    Attributes
+    ----------
+    name : str
+        The attribute of the problem.
+    codec : str
+        How the line writes it: a key of `convref.case.text.WRITE`.
+    draws : tuple
+        The values that the court draws, the plainest first, likelier ones repeated; empty where
+        a rule of the family draws the field.
+    """
 
     name: str
     codec: str
+    draws: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +58,12 @@ class Problem:
         If a size is out of its range.
     """
 
-    ops: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str] = ""  # in messages
     HEAD: ClassVar[dict[str, str]] = {"n": "n", "c": "c"}
     PARTS: ClassVar[dict[str, Field]] = {"i": Field("input", "extents")}
     KEYS: ClassVar[dict[str, Field]] = {}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0),)  # fields and their least values
+    LEAST_CHANNELS: ClassVar[int] = 0
 
     n: int
     c: int
@@ -61,13 +74,13 @@ class Problem:
         def __getattr__(self, name: str) -> Any: ...
 
     def __post_init__(self) -> None:
-        where = self.ops[0]
+        where = self.name
         rank = len(self.input) if hasattr(self.input, "__len__") else 1
         if rank not in RANKS:
             raise ConvrefError(message(where, f"input has {rank} spatial axes, needs 1 to 3"))
-        for name in ("n", "c"):
+        for name, least in (("n", 0), ("c", self.LEAST_CHANNELS)):
             size = integer(where, name, getattr(self, name))
-            self._put(name, self._at_least(name, size, 0))
+            self._put(name, self._at_least(name, size, least))
         for name, least in self.SIZES:
             sizes = integers(where, name, getattr(self, name), rank)
             axes = FILTER_AXES if name == "filter" else RANKS
@@ -89,8 +102,19 @@ class Problem:
 
     def _at_least(self, name: str, value: int, least: int) -> int:
         if value < least:
-            raise ConvrefError(message(self.ops[0], f"{name} is {value}, needs at least {least}"))
+            raise ConvrefError(message(self.name, f"{name} is {value}, needs at least {least}"))
         return value
+
+    @classmethod
+    def line_fields(cls) -> dict[str, Field]:
+        """Return all fields by their key or letter in the line."""
+        head = {letter: Field(name, "integer") for letter, name in cls.HEAD.items()}
+        return {**head, **cls.PARTS, **cls.KEYS}
+
+    def line_value(self, key: str) -> Any:
+        """Return the value of the field that the line writes as `key`; None if there is none."""
+        field = self.line_fields().get(key)
+        return None if field is None else getattr(self, field.name)
 
     @property
     def rank(self) -> int:
@@ -130,6 +154,10 @@ class Problem:
     def refuses(self, code: str) -> str | None:
         """Return why numbers of type `code` have no such result, or None."""
         return None
+
+    def for_dtype(self, code: str) -> Problem:
+        """Return the problem, or one like it that numbers of type `code` have."""
+        return self
 
     def is_exact(self, code: str) -> bool:
         """Return whether sums of integers that fit give results that need no rounding."""

@@ -42,7 +42,7 @@ class ConvProblem(WindowProblem):
     ((5, 4), (8, 4, 3, 3), 37)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("conv",)
+    name: ClassVar[str] = "conv"
     HEAD: ClassVar[dict[str, str]] = {"n": "n", "c": "c", "k": "k", "g": "groups"}
     KEYS: ClassVar[dict[str, Field]] = {
         "t": Field("transposed", "flag"),

@@ -72,9 +72,9 @@ class NormProblem(Problem):
     """
 
     KEYS: ClassVar[dict[str, Field]] = {
-        "eps": Field("eps", "float"),
-        "weight": Field("weight", "flag"),
-        "bias": Field("bias", "flag"),
+        "eps": Field("eps", "float", draws=(1e-5, 1e-5, 1e-5, 1e-3, 0.5, 1e-6)),
+        "weight": Field("weight", "flag", draws=(True, True, True, False)),
+        "bias": Field("bias", "flag", draws=(True, True, True, False)),
     }
 
     eps: float = 1e-5
@@ -163,8 +163,11 @@ class BatchNormProblem(NormProblem):
     (3,)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("batch_norm",)
-    KEYS: ClassVar[dict[str, Field]] = {**NormProblem.KEYS, "mom": Field("momentum", "float")}
+    name: ClassVar[str] = "batch_norm"
+    KEYS: ClassVar[dict[str, Field]] = {
+        **NormProblem.KEYS,
+        "mom": Field("momentum", "float", draws=(0.1, 0.1, 0.01, 1.0, 0.25, 0.9)),
+    }
 
     momentum: float = 0.1
 
@@ -190,7 +193,7 @@ class FrozenNormProblem(NormProblem):
     (3,)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("batch_norm_eval",)
+    name: ClassVar[str] = "batch_norm_eval"
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -220,9 +223,10 @@ class GroupNormProblem(NormProblem):
     (8, 3)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("group_norm",)
+    name: ClassVar[str] = "group_norm"
     HEAD: ClassVar[dict[str, str]] = {"n": "n", "c": "c", "g": "groups"}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
+    LEAST_CHANNELS: ClassVar[int] = 1
 
     groups: int = 1
 
@@ -230,7 +234,6 @@ class GroupNormProblem(NormProblem):
         super()._validate(where, rank)
         self._put("groups", integer(where, "groups", self.groups))
         self._at_least("groups", self.groups, 1)
-        self._at_least("c", self.c, 1)
         if self.c % self.groups:
             what = f"input has C={self.c}, needs a multiple of groups={self.groups}"
             raise ConvrefError(message(where, what))
@@ -258,12 +261,9 @@ class LayerNormProblem(NormProblem):
     (3, 4, 4)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("layer_norm",)
+    name: ClassVar[str] = "layer_norm"
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
-
-    def _validate(self, where: str, rank: int) -> None:
-        super()._validate(where, rank)
-        self._at_least("c", self.c, 1)
+    LEAST_CHANNELS: ClassVar[int] = 1
 
     def _weights(self) -> Sizes:
         return (self.c, *self.input)

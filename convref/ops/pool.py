@@ -58,24 +58,13 @@ class PoolProblem(WindowProblem):
     (3,)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("max_pool",)
+    name: ClassVar[str] = "max_pool"
     KEYS: ClassVar[dict[str, Field]] = {"ceil": Field("ceil", "flag")}
 
     ceil: bool = False
 
     def _validate_family(self, where: str, rank: int) -> None:
         self._put("ceil", bool(self.ceil))
-
-    def _output(self) -> Sizes:
-        if not self.ceil:
-            return super()._output()
-        sizes = []
-        for size, taps, stride, dilation, (lo, hi) in zip(
-            self.input, self.filter, self.stride, self.dilation, self.padding, strict=True
-        ):
-            room = size + lo + hi - dilation * (taps - 1) - 1
-            sizes.append(min(-(-room // stride), (size + lo - 1) // stride) + 1)
-        return tuple(sizes)
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
@@ -117,11 +106,11 @@ class AvgPoolProblem(PoolProblem):
     4
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("avg_pool",)
+    name: ClassVar[str] = "avg_pool"
     KEYS: ClassVar[dict[str, Field]] = {
         "ceil": Field("ceil", "flag"),
-        "cip": Field("include_pad", "flag"),
-        "div": Field("divisor", "integer"),
+        "cip": Field("include_pad", "flag", draws=(True, True, True, False, False)),
+        "div": Field("divisor", "integer", draws=(0, 0, 0, 0, 0, 1, 2, 3, 7, -2)),
     }
 
     include_pad: bool = True
@@ -185,10 +174,10 @@ class LpPoolProblem(PoolProblem):
     (3,)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("lp_pool",)
+    name: ClassVar[str] = "lp_pool"
     KEYS: ClassVar[dict[str, Field]] = {
         "ceil": Field("ceil", "flag"),
-        "norm": Field("norm", "float"),
+        "norm": Field("norm", "float", draws=(2.0, 2.0, 1.0, 3.0, 4.0, 1.5, 2.5)),
     }
 
     norm: float = 2.0
@@ -245,7 +234,7 @@ class AdaptivePoolProblem(Problem):
     ((3, 3, 3),)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("adaptive_avg_pool",)
+    name: ClassVar[str] = "adaptive_avg_pool"
     PARTS: ClassVar[dict[str, Field]] = {
         "i": Field("input", "extents"),
         "o": Field("output", "extents"),
@@ -289,7 +278,7 @@ class AdaptivePoolProblem(Problem):
 class AdaptiveMaxPoolProblem(AdaptivePoolProblem):
     """Adaptive max pooling: the windows of `AdaptivePoolProblem`, for numbers with an order."""
 
-    ops: ClassVar[tuple[str, ...]] = ("adaptive_max_pool",)
+    name: ClassVar[str] = "adaptive_max_pool"
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
@@ -322,7 +311,7 @@ class UnpoolProblem(Problem):
     (1, 2, 6, 6)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("max_unpool",)
+    name: ClassVar[str] = "max_unpool"
     PARTS: ClassVar[dict[str, Field]] = {
         "i": Field("input", "extents"),
         "o": Field("output", "extents"),

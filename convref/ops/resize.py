@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite, prod
@@ -53,7 +53,7 @@ class ResizeProblem(Problem):
     ['-1/4', '1/4', '3/4', '5/4']
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("resize",)
+    name: ClassVar[str] = "resize"
     PARTS: ClassVar[dict[str, Field]] = {
         "i": Field("input", "extents"),
         "o": Field("output", "extents"),
@@ -136,6 +136,13 @@ class ResizeProblem(Problem):
         if code[0] in "iu" and self.mode != "nearest":
             return f"weights of mode {self.mode} are no integers, needs floats instead of {code}"
         return None
+
+    def for_dtype(self, code: str) -> ResizeProblem:
+        """Return the problem, in mode nearest where numbers of type `code` have no weights."""
+        if self.refuses(code) is None:
+            return self
+        near = self.near if self.near != "float32" else "floor"
+        return replace(self, mode="nearest", near=near, antialias=False)
 
     @cached_property
     def grain(self) -> int:

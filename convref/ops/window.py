@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ..errors import ConvrefError, message
 from .base import BASE_ROLE, Field, Problem
@@ -36,6 +36,34 @@ class Axis(NamedTuple):
         return range(first, max(first, last + 1))
 
     @property
+    def span(self) -> int:
+        """Return how many positions a window extends over."""
+        return self.dilation * (self.taps - 1) + 1
+
+    @property
+    def mirror_lo(self) -> int:
+        """Return the low padding of the scatter written as a gather.
+
+        It is negative where padding exceeds the filter.
+        """
+        return self.span - 1 - self.lo
+
+    @property
+    def mirror_hi(self) -> int:
+        """Return the high padding of the scatter written as a gather."""
+        return self.big + self.lo - (self.small - 1) * self.stride - 1
+
+    @property
+    def empty_windows(self) -> int:
+        """Return how many windows read no position that exists."""
+        return self.small - len({p for r in range(self.taps) for p in self.windows_at(r)})
+
+    @property
+    def empty_taps(self) -> int:
+        """Return how many (window, tap) pairs fall on padding."""
+        return self.small * self.taps - self.real_taps
+
+    @property
     def real_taps(self) -> int:
         """Return how many (window, tap) pairs fall on a position that exists."""
         return sum(len(self.windows_at(r)) for r in range(self.taps))
@@ -58,6 +86,23 @@ class Axis(NamedTuple):
         """Return the most taps through which windows share one position."""
         period = self.stride // gcd(self.stride, self.dilation)  # taps that meet one position
         return min(-(-self.taps // period), self.small)
+
+
+def output_size(
+    size: Any, taps: Any, stride: Any, dilation: Any, lo: Any, hi: Any, ceil: bool = False
+) -> Any:
+    """Return how many windows an axis has; sizes may be symbolic integers.
+
+    With `ceil` the size is rounded up, but the last window starts inside the input or the low
+    padding.
+
+    >>> output_size(6, 3, 2, 1, 0, 0), output_size(6, 3, 2, 1, 0, 0, ceil=True)
+    (2, 3)
+    """
+    room = size + lo + hi - dilation * (taps - 1) - 1
+    if ceil:
+        return min(-(-room // stride), (size + lo - 1) // stride) + 1
+    return room // stride + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +131,7 @@ class WindowProblem(Problem):
     (5, 5)
     """
 
-    ops: ClassVar[tuple[str, ...]] = ("unfold", "fold")
+    name: ClassVar[str] = "unfold"
     PARTS: ClassVar[dict[str, Field]] = {
         "i": Field("input", "extents"),
         "f": Field("filter", "extents"),
@@ -134,8 +179,9 @@ class WindowProblem(Problem):
         return self._output()
 
     def _output(self) -> Sizes:
+        ceil = bool(self.line_value("ceil"))
         return tuple(
-            (size + lo + hi - dilation * (taps - 1) - 1) // stride + 1
+            output_size(size, taps, stride, dilation, lo, hi, ceil)
             for size, taps, stride, dilation, (lo, hi) in zip(
                 self.input, self.filter, self.stride, self.dilation, self.padding, strict=True
             )

@@ -87,12 +87,12 @@ def unlike(problem):
     sizes = (*problem.shape("x"), getattr(problem, "k", 1))
     edges = [edge for pair in getattr(problem, "padding", ()) for edge in pair]
     switches = ("transposed", "flip", "ceil", "label_smoothing")
-    pool = problem.ops == ("max_pool",)
+    pool = problem.name == "max_pool"
     return (
         any(getattr(problem, switch, 0) for switch in switches)
         or not prod(sizes)
         or min(edges, default=0) < 0
-        or (problem.ops[0] == "unfold" and problem.rank != 2)
+        or (problem.name == "unfold" and problem.rank != 2)
         or (pool and (any(edges) or set(problem.dilation) != {1}))
         or getattr(problem, "reduction", "none") != "none"
     )

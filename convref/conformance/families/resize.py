@@ -1,15 +1,14 @@
-"""Resizes drawn from windows: mostly as libraries have them, sometimes as ONNX might ask."""
+"""Resizes drawn from windows: three of four as libraries have them, else any rule of ONNX."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import floor, prod
 from typing import Any
 
 from ...ops import Problem, ResizeProblem
 from ...ops.resize import NEAR
 from ...ops.sampling import COORDINATES, MODES
-from .pool import _image, _outputs
+from .windows import Draft, Tape, image_sizes, output_sizes
 
 # What PyTorch calls linear, nearest, nearest-exact, area, bicubic, and both with antialias.
 COMMON: tuple[dict[str, Any], ...] = (
@@ -23,26 +22,27 @@ COMMON: tuple[dict[str, Any], ...] = (
     {"antialias": True, "exclude": True},
     {"mode": "cubic", "antialias": True, "exclude": True, "a": -0.5},
 )
-FLAT = 5  # of these have every rank in every library; the rest is of images
+EVERY_RANK = 5  # so many of these are in every library in every rank; the others in 2D
 SCALES = (2.0, 0.5, 1.5, 3.0, 2.5, 0.7, 1.2, 0.3, 1.0, 4.0)
 FRAMES = ((0.0, 1.0), (0.25, 0.75), (-0.5, 1.0), (0.0, 1.25), (1.0, 0.0))
 
 
-def _resize(tape: Any, sizes: dict[str, Any], max_elements: int) -> Problem:
-    image = _image(sizes)
+def _resize(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
+    image = image_sizes(op, draft)
     rank = len(image["input"])
-    output, scale = _outputs(tape, image, max_elements), ()
+    output = output_sizes(tape, image, max_elements)
+    scale: tuple[float, ...] = ()
     given = tuple(tape.choose(SCALES) for _ in range(rank))
     if tape.chance(30):
         scaled = tuple(max(1, floor(i * s)) for i, s in zip(image["input"], given))
         if max(1, image["n"] * image["c"]) * prod(scaled) <= max_elements:
             output, scale = scaled, given
-    common = COMMON if rank == 2 else COMMON[:FLAT]
+    common = COMMON if rank == 2 else COMMON[:EVERY_RANK]
     rule = tape.choose(common) if not tape.chance(25) else _unusual(tape, rank)
     return ResizeProblem(**image, output=output, scale=scale, **rule)
 
 
-def _unusual(tape: Any, rank: int) -> dict[str, Any]:
+def _unusual(tape: Tape, rank: int) -> dict[str, Any]:
     """Return any rule that is one."""
     mode, coord, near = tape.choose(MODES), tape.choose(tuple(COORDINATES)), tape.choose(NEAR)
     if mode == "nearest" and near == "float32":
@@ -60,11 +60,4 @@ def _unusual(tape: Any, rank: int) -> dict[str, Any]:
     }
 
 
-def _copying(problem: ResizeProblem, dtype: str) -> Problem:
-    """Return the problem in mode nearest, the one that integers have."""
-    near = problem.near if problem.near != "float32" else "floor"
-    return replace(problem, mode="nearest", near=near, antialias=False)
-
-
-FINISH = {"resize": _resize}
-FITTED = {"resize": _copying}
+DRAW = {"resize": _resize}

@@ -11,7 +11,16 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from ...ops import BASE_ROLE, FAMILY, INDICES, SIGNATURE, STATISTICS, Problem, Signature
+from ...ops import (
+    BASE_ROLE,
+    FAMILY,
+    INDICES,
+    SIGNATURE,
+    STATISTICS,
+    Problem,
+    Signature,
+    output_size,
+)
 
 # The names under which PyTorch's users look for them; the others are called as here.
 NAMES = {"conv": "convolution", "resize": "interpolate"}
@@ -181,16 +190,12 @@ def _pool(
 
 
 def _windows(space: Any, taps: Any, given: dict[str, Any]) -> list[Any]:
-    sizes = []
-    for size, tap, stride, dilation, (lo, hi) in zip(
-        space, taps, given["stride"], given["dilation"], given["padding"]
-    ):
-        room = size + lo + hi - dilation * (tap - 1) - 1
-        last = room // stride
-        if given.get("ceil"):
-            last = min(-(-room // stride), (size + lo - 1) // stride)
-        sizes.append(last + 1)
-    return sizes
+    rows = zip(space, taps, given["stride"], given["dilation"], given["padding"])
+    ceil = bool(given.get("ceil"))
+    return [
+        output_size(size, tap, stride, dilation, lo, hi, ceil)
+        for size, tap, stride, dilation, (lo, hi) in rows
+    ]
 
 
 _OUTPUT = {

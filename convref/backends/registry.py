@@ -1,0 +1,65 @@
+"""The backends by name, loaded when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+from ..errors import ConvrefError, MissingExtraError, message, shorten
+from . import Backend
+
+GROUP = "convref.backends"
+
+# What ships with convref is found without an installation too.
+SHIPPED = {
+    name: f"convref.backends.{name}:backend"
+    for name in ("numpy", "loops", "torch", "jax", "onnxruntime")
+}
+
+
+@cache
+def names() -> dict[str, str]:
+    """Return the registered backends as name -> "module:attribute"."""
+    from importlib.metadata import entry_points  # a third of what importing convref would cost
+
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {**SHIPPED, **found}
+
+
+@cache
+def load(name: str) -> Backend:
+    """Return the backend called `name`, or the object at "package.module:attribute".
+
+    Raises
+    ------
+    ConvrefError
+        If there is no such backend, or the object is none.
+    MissingExtraError
+        If its framework is not installed; the text names the pip command.
+
+    Examples
+    --------
+    >>> load("numpy").name
+    'numpy'
+    """
+    known = names()
+    target = known.get(name, name)
+    module, colon, attribute = target.partition(":")
+    if not colon:
+        listed = ", ".join(sorted(known))
+        what = f"{shorten(repr(name))} is unknown, needs {listed} or pkg.mod:object"
+        raise ConvrefError(message("backend", what))
+    try:
+        backend = importlib.import_module(module)
+        for part in attribute.split("."):
+            backend = getattr(backend, part)
+    except MissingExtraError:
+        raise
+    except Exception as error:  # a third-party module may raise anything
+        what = f"{shorten(name)} does not load: {shorten(error)}"
+        raise ConvrefError(message("backend", what)) from error
+    if isinstance(backend, type) or not isinstance(backend, Backend):
+        kind, needs = type(backend).__name__, "name, supports, run, numerics, fingerprint"
+        what = f"{shorten(name)} is a {kind}, needs an object with {needs}"
+        raise ConvrefError(message("backend", what))
+    return backend

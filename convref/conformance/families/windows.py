@@ -1,0 +1,241 @@
+"""The draft of a problem: windows drawn from a tape of bytes, made smaller until they fit.
+
+The smaller side of the windows is drawn and the larger one derived, so that every draw is valid.
+Each byte of the tape decides one thing, and 0 is always the plainest choice, so that shrinking
+simplifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import Any, TypeVar
+
+from ...ops import FAMILY, Problem
+
+T = TypeVar("T")
+
+# Around SIMD and tile widths, where implementations change path; a repeated entry is more likely.
+CHANNELS = (1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9) * 3 + (15, 16, 17, 31, 32, 33, 8, 16, 64, 0)
+GROUPS = (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 7, 8, 16, 17)
+BATCHES = (1, 2, 1, 3, 2, 1, 2) * 4 + (4, 5, 7, 0)
+WINDOWS = (1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17)
+TAPS = (1, 2, 3, 1, 2, 3, 4, 5, 3, 7, 2, 6)
+STRIDES = (1, 1, 1, 2, 1, 2, 3, 4, 5)
+DILATIONS = (1, 1, 1, 1, 2, 1, 2, 3, 4)
+SLACK = (0, 0, 1, 2, 3, 4)
+
+
+class Tape:
+    """Decisions read off bytes, one after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self._bytes = iter(data)
+
+    def choose(self, options: Sequence[T]) -> T:
+        """Return one of up to 256 options, the first for byte 0."""
+        return options[next(self._bytes) * len(options) >> 8]
+
+    def chance(self, percent: int) -> bool:
+        """Return True that often; False for byte 0."""
+        return next(self._bytes) * 100 >> 8 >= 100 - percent
+
+    def word(self, size: int) -> int:
+        """Return an integer of `size` bytes."""
+        return int.from_bytes(next(self._bytes) for _ in range(size))
+
+
+@dataclass
+class DraftAxis:
+    """What is drawn for one spatial axis; `small` is the side that counts windows."""
+
+    small: int
+    taps: int
+    stride: int
+    dilation: int
+    lo: int
+    hi: int
+    extra: int  # output padding, or input that no window reaches
+    least: int  # smallest input: 0 only sometimes, as all windows are then wholly in padding
+
+    @property
+    def span(self) -> int:
+        """Return how many positions a window extends over."""
+        return self.dilation * (self.taps - 1) + 1
+
+    def convolution_input(self) -> int:
+        """Return the least input that gives `small` windows or, where padding rules, more."""
+        slack = min(self.extra, self.stride - 1)
+        size = (self.small - 1) * self.stride + self.span + slack - self.lo - self.hi
+        return max(self.least, size)
+
+    def transposed_input(self) -> int:
+        """Return `small`, or the least input whose output is not cropped away."""
+        needs = 1 - self.span - self.output_padding() + self.lo + self.hi
+        return max(self.small, ceil(needs / self.stride) + 1)
+
+    def output_padding(self) -> int:
+        """Return the output padding of a transposed convolution, as large as is allowed."""
+        return min(self.extra, max(self.stride, self.dilation) - 1)
+
+    def sizes(self, transposed: bool) -> tuple[int, int]:
+        """Return the larger and the smaller side of the windows."""
+        if not transposed:
+            big = self.convolution_input()
+            return big, (big + self.lo + self.hi - self.span) // self.stride + 1
+        small = self.transposed_input()
+        big = (small - 1) * self.stride + self.span + self.output_padding() - self.lo - self.hi
+        return big, small
+
+
+@dataclass
+class Draft:
+    """A problem while it may still be too big."""
+
+    filtered: bool  # a filter joins c channels to k; else each channel is by itself
+    n: int
+    c: int  # per group
+    k: int
+    groups: int
+    transposed: bool
+    axes: list[DraftAxis] = field(default_factory=list)
+    bias: bool = True
+    flip: bool = False
+
+    def too_big(self, max_elements: int, max_macs: int) -> bool:
+        """Return whether an array, or the products of a pass, exceed the limits."""
+        sides = [axis.sizes(self.transposed) for axis in self.axes]
+        big, small = prod(b for b, _ in sides), prod(s for _, s in sides)
+        taps = prod(axis.taps for axis in self.axes)
+        if not self.filtered:
+            return self.n * self.c * max(big, taps * small) > max_elements
+        c, k = (self.k, self.c) if self.transposed else (self.c, self.k)  # of big, of small
+        arrays = (self.n * c * self.groups * big, self.n * k * self.groups * small)
+        weights = c * k * self.groups * taps
+        return max(*arrays, weights) > max_elements or self.n * weights * small > max_macs
+
+    def halve(self, turn: int) -> None:
+        """Make one thing smaller; channels, which choose the code path, only every ninth time."""
+        axis = self.axes[(turn + turn // 9) % len(self.axes)]
+        step = turn % 9
+        if step == 8:
+            self.c, self.k = self.c - self.c // 2, self.k - self.k // 2
+        elif step == 7:
+            self.groups = max(1, self.groups // 2)
+        elif step % 3 == 2:
+            self.n = min(self.n, 1)
+            axis.taps = max(1, axis.taps // 2)
+        elif axis.small > 1:
+            axis.small //= 2
+        else:
+            axis.lo, axis.hi, axis.extra = int(axis.lo / 2), int(axis.hi / 2), axis.extra // 2
+
+
+def _axis(tape: Tape, negative: bool, least: int) -> DraftAxis:
+    small, taps = tape.choose(WINDOWS), tape.choose(TAPS)
+    stride, dilation = tape.choose(STRIDES), tape.choose(DILATIONS)
+    steps_over = tape.chance(10)  # all windows miss an image of 1: none begins on it
+    if steps_over:
+        stride = dilation = max(stride, 2)
+    span = dilation * (taps - 1) + 1
+    below = (-1, -2, -3, -5) if negative else ()
+    beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
+    around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
+    choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
+    lo = tape.choose(choices)
+    if steps_over:
+        lo = around + (around % stride == 0)
+    same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # what is cropped may grow there
+    hi = tape.choose((*same, *choices))
+    return DraftAxis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the keywords of the strategies allow."""
+
+    max_elements: int
+    max_macs: int
+    max_rank: int
+    transposed: bool | None
+    flip: bool
+    negative: bool
+    empty: bool
+
+
+def draft(tape: Tape, op: str, limits: Limits) -> Draft:
+    """Return sizes for a problem of `op` within the limits."""
+    rank = tape.choose([rank for rank in (2, 2, 1, 2, 1, 3) if rank <= limits.max_rank])
+    groups, k, c, n = map(tape.choose, (GROUPS, CHANNELS, CHANNELS, BATCHES))
+    transposed = tape.chance(30) if limits.transposed is None else limits.transposed
+    filtered = "k" in FAMILY[op].HEAD
+    if not filtered:
+        groups, k, transposed = 1, 1, False
+    found = Draft(filtered, n, c, k, groups, transposed)
+    least = 0 if tape.chance(10) and limits.empty else 1
+    found.axes = [_axis(tape, limits.negative, least) for _ in range(3)][:rank]
+    if not limits.empty:
+        found.n, found.c, found.k = max(n, 1), max(c, 1), max(k, 1)
+    turn = tape.word(1)
+    while found.too_big(limits.max_elements, limits.max_macs):
+        found.halve(turn)
+        turn += 1
+    found.bias, found.flip = not tape.chance(25), limits.flip and tape.chance(10)
+    return found
+
+
+def window_sizes(draft: Draft) -> dict[str, Any]:
+    """Return the fields of a WindowProblem."""
+    axes, transposed = draft.axes, draft.transposed
+    return {
+        "n": draft.n,
+        "c": draft.c * draft.groups,
+        "input": tuple(axis.sizes(transposed)[transposed] for axis in axes),
+        "filter": tuple(axis.taps for axis in axes),
+        "stride": tuple(axis.stride for axis in axes),
+        "padding": tuple((axis.lo, axis.hi) for axis in axes),
+        "dilation": tuple(axis.dilation for axis in axes),
+    }
+
+
+def image_sizes(op: str, draft: Draft, least: int | None = None) -> dict[str, Any]:
+    """Return n, c and input, as large as the op needs them, or at least `least` per axis."""
+    sizes, family = window_sizes(draft), FAMILY[op]
+    least = dict(family.SIZES)["input"] if least is None else least
+    return {
+        "n": sizes["n"],
+        "c": max(family.LEAST_CHANNELS, sizes["c"]),
+        "input": tuple(max(least, size) for size in sizes["input"]),
+    }
+
+
+def output_sizes(tape: Tape, image: dict[str, Any], max_elements: int) -> tuple[int, ...]:
+    """Return output sizes about the input's: one, fewer, one off, as many, twice as many."""
+    sizes = image["input"]
+    found = [
+        tape.choose(
+            (1, size, max(1, size // 2), size // 2 + 1, max(1, size - 1), size + 1, 2 * size)
+        )
+        for size in sizes
+    ]
+    while max(1, image["n"] * image["c"]) * prod(found) > max_elements and max(found) > 1:
+        found[found.index(max(found))] //= 2
+    return tuple(found)
+
+
+def drawn(tape: Tape, op: str, name: str) -> Any:
+    """Return a value of one field, drawn from its `Field.draws`."""
+    (field,) = (field for field in FAMILY[op].KEYS.values() if field.name == name)
+    return tape.choose(field.draws)
+
+
+def all_drawn(tape: Tape, op: str, *but: str) -> dict[str, Any]:
+    """Return a value of each field that has draws, in the order of the line, but for some."""
+    fields = FAMILY[op].KEYS.values()
+    return {f.name: tape.choose(f.draws) for f in fields if f.draws and f.name not in but}
+
+
+def image_problem(tape: Tape, op: str, draft: Draft, max_elements: int, **fields: Any) -> Problem:
+    """Return a problem of an op on images; fields that are not given are drawn."""
+    return FAMILY[op](**image_sizes(op, draft), **fields, **all_drawn(tape, op, *fields))
