@@ -64,7 +64,7 @@ def test_two_runs_do_all_of_it_and_what_is_kept_says_so(tmp_path):
     parts = [row["part"] for row in rows if row["what"] == "searched"]
     assert parts == sorted(parts)  # "first" of every line, then "rest"
     assert set(parts) == {tuner.FIRST, tuner.REST}
-    assert keep.main(out, tmp_path / "cards") == 0
+    assert keep.main(out, folder=tmp_path / "cards") == 0
     (card,) = (tmp_path / "cards").glob("*.jsonl")
     kinds = {row["what"] for row in records.read(card)[0]}
     assert kinds >= {"machine", "peaks", "properties", "marked-file", "tuned", "point", "kernels"}

@@ -53,9 +53,8 @@ def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
     monkeypatch.setattr(
         network, "rows", lambda *_: seen.append((backend.count, torch.get_num_threads())) or ()
     )
-    words = ("x", "mojo,torch", "fprop", "fp32", "cpu", 1, tmp_path / "x.jsonl")
     before = torch.get_num_threads()
-    assert network.run(*words, 1, "conv") == 0
+    assert network.run("x", backend="mojo,torch", threads=1, out=tmp_path / "x") == 0
     assert seen == [(1, 1)]
     assert (backend.count, torch.get_num_threads()) == (None, before)
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import aot_kernels
 import pytest
@@ -324,12 +325,15 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="measured under the nightly profile"
 )
 def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path, library):
-    """In a process of its own, whose libcuda the stand-in is."""
-    host_cost = pytest.importorskip("convref_bench.timing.host_cost")
+    """In a process of its own, whose libcuda is the stub."""
+    import host_cost
+
     folder = str(library.parent)
-    code = "import json, sys, pathlib; from convref_bench.timing import host_cost as h; "
+    code = "import json, sys, pathlib, host_cost as h; "
     code += "print(json.dumps(h.measured(pathlib.Path(sys.argv[1]), h.LINE)))"
     env = {**os.environ, "LD_LIBRARY_PATH": folder, "TRITON_CACHE_DIR": str(tmp_path)}
+    path = filter(None, (str(Path(host_cost.__file__).parent), env.get("PYTHONPATH")))
+    env["PYTHONPATH"] = os.pathsep.join(path)
     command = [sys.executable, "-c", code, folder]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr

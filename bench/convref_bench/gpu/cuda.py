@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,8 +29,6 @@ MOST_COPIES = 64
 POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GPU time an arm
 BESIDE = Stop(samples=3, noise=0.05, timeout_s=0.05)  # the same, hot
 WALL_S = 0.02  # of eager calls, timed by the host
-SMI = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
-SMI_EVERY_S = 1.0  # each reading costs about 50 ms
 
 
 def is_there() -> bool:
@@ -45,7 +42,6 @@ class Cuda:
     def __init__(self) -> None:
         card = torch.cuda.get_device_properties(0)
         self.name, self.where, self.cache_bytes = card.name, "cuda", card.L2_cache_size
-        self._mhz: tuple[float, float | None] = (-SMI_EVERY_S, None)
 
     def now(self) -> float:
         """Return wall time in seconds."""
@@ -66,13 +62,9 @@ class Cuda:
         return start.elapsed_time(end) / 1e3 / calls / getattr(work, "copies", 1)
 
     def clock_mhz(self) -> float | None:
-        """Return the SM clock, None if neither NVML nor nvidia-smi reports it."""
-        if (clock := nvml_clock()) is not None:
-            return clock()
-        read_at, mhz = self._mhz
-        if self.now() - read_at >= SMI_EVERY_S:
-            self._mhz = (self.now(), mhz := _smi_clock())
-        return mhz
+        """Return the SM clock, None if NVML does not report it."""
+        clock = nvml_clock()
+        return clock() if clock else None
 
 
 @cache
@@ -91,14 +83,6 @@ def nvml_clock() -> Callable[[], float | None] | None:
         return None if status else float(mhz.value)
 
     return read
-
-
-def _smi_clock() -> float | None:
-    try:
-        text = subprocess.run(SMI, capture_output=True, text=True, timeout=5, check=True).stdout
-        return float(text.splitlines()[0])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return None
 
 
 @dataclass

@@ -150,18 +150,18 @@ def losses(
     return table, best
 
 
-def main(path: Path) -> int:
+def main(matrix: Path) -> int:
     """Print the rates that fit a matrix, and what either order loses; exit status 2 if empty."""
     from ..report.tables import print_table
 
-    rows, _ = records.read(path)
+    rows, _ = records.read(matrix)
     found = timed(rows)
     if not found:
-        print(f"{path} has no times of configurations")
+        print(f"{matrix} has no times of configurations")
         return 2
     sms = next((row["sms"] for row in rows if row.get("what") == "tuning" and "sms" in row), 0)
     shown, best = losses(found, sms, rows)
-    print_table(f"{path.name}: what an order loses", COLUMNS, shown)
+    print_table(f"{matrix.name}: what an order loses", COLUMNS, shown)
     reached = {kernel: round(share, 2) for kernel, share in best.reached.items()}
     print(f"Rates(l2={best.l2:g}, fill={best.fill:g}, mhz={best.mhz:g}, memory={best.memory:.4g})")
     print(f"REACHED = {reached}")

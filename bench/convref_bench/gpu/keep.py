@@ -50,11 +50,15 @@ def _short(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def main(source: Path, folder: Path) -> int:
+def main(
+    records_: Path = records.RESULTS / "gpu" / "gpu.jsonl",
+    *,
+    folder: Path = records.RESULTS / "cards",
+) -> int:
     """Write a file per card into `folder`, its former content replaced; print their names."""
-    rows, broken = records.read(source)
+    rows, broken = records.read(records_)
     if broken:
-        print(f"{source.name}: lines {broken} are not JSON and are left out")
+        print(f"{records_.name}: lines {broken} are not JSON and are left out")
     folder.mkdir(parents=True, exist_ok=True)
     for card, kept in distil(rows).items():
         slug = re.sub(r"[^a-z0-9]+", "-", card.lower()).strip("-")

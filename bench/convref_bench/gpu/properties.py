@@ -20,7 +20,6 @@ from ..records import Record
 CHUNK = 40  # lines between checks of the time
 LIMIT_S = 20.0  # for one line, its compilation included
 MEMORY = 32 << 30  # bytes: the libraries of CUDA alone fill the limit of a CPU
-SPECIALISATIONS = 150
 PASSES = ("fprop", "dgrad", "wgrad")
 FILLS = ("int", "normal", "positive", "int", "nan", "ramp")
 
@@ -60,12 +59,6 @@ OTHERS = (
     "fold.fprop:n2c12_i9x13_f3x3_s2_p1",
 )
 ANY = ("bf16", "fp32")
-
-
-def specialisations() -> int:
-    """Return how many classes the list compiles for one backend."""
-    classes = sum(map(len, TYPES.values())) * len(PASSES) * len((ALIGNED, RAGGED))
-    return classes + len(others())
 
 
 def others() -> tuple[str, ...]:

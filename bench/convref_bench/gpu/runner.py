@@ -263,20 +263,29 @@ def chosen(names: str) -> tuple[Step, ...]:
     return tuple(step for step in STEPS if not names or step.vital or step.name in wanted)
 
 
-def main(folder: Path, seconds: float | None = None, steps: str | None = None) -> int:
-    """Run the programme, or the named steps of it; exit status 1 if a step failed."""
+def main(
+    *,
+    out: Path = records.RESULTS / "gpu",
+    seconds: float | None = None,
+    steps: str | None = None,
+) -> int:
+    """Run the steps of `make gpu`, or continue them; exit status 1 if a step failed.
+
+    --seconds is by default $GPU_SECONDS, else 540; --steps is by default $GPU_STEPS, else all.
+    The files of --out are copied to $OUT, if that is set.
+    """
     from rich.console import Console
 
     if seconds is None:
         seconds = float(os.environ.get("GPU_SECONDS", SECONDS))
     names = os.environ.get("GPU_STEPS", "") if steps is None else steps
     console = Console(highlight=False)
-    out = os.environ.get("OUT")
+    copy_to = os.environ.get("OUT")
     runner = Runner(
-        folder,
+        out,
         seconds,
         chosen(names),
-        copy_to=Path(out) if out else None,
+        copy_to=Path(copy_to) if copy_to else None,
         say=lambda text: console.print(text, markup=False),
         key=identity,
     )

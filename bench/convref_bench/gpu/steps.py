@@ -416,7 +416,7 @@ STEPS: dict[str, Callable[[StepRun], None]] = {
 }
 
 
-def run(name: str, out: Path, seconds: float, key: str) -> None:
+def run(name: str, *, out: Path, seconds: float = 60.0, key: str = "") -> None:
     """Run a step and end the process at once: Python would wait for threads that compile."""
     status = main(name, out, seconds, key)
     sys.stdout.flush()

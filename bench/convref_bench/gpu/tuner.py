@@ -192,32 +192,36 @@ def _index(arm: str) -> int:
 
 
 def main(
-    name: str,
-    backend: str,
-    passes: str,
-    dtype: str,
-    device: str,
-    batch: int,
-    seconds: float,
-    out: Path | None,
+    suite_: str,
+    *,
+    backend: str = "triton",
+    pass_: str = suite.ALL_PASSES,
+    dtype: str = "bf16",
+    device: str = "cuda",
+    batch: int = 1,
+    seconds: float = 3600.0,
+    out: Path | None = None,
 ) -> int:
-    """Search a suite, most weighted layers first; exit status 1 if a result was wrong."""
+    """Time every configuration of a backend on a suite, most weighted layers first.
+
+    --seconds limits the wall time. Exit status 1 if a result was wrong.
+    """
     from ..suites.network import place_of
 
     keys = [options.keys(word, device) for word in options.words(dtype)]
-    chosen = options.chosen(passes, suite.PASSES, "pass")
+    chosen = options.chosen(pass_, suite.PASSES, "pass")
     if not is_tunable(backend):
         raise ConvrefError(message("tune", f"{backend} has no configurations(call)"))
     out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
     search = Search(backend, place_of(device, beside=False), out)
     end, bad = time.monotonic() + seconds, 0
     for key in keys:
-        for layer in suite.by_weight(suite.load(name)):
+        for layer in suite.by_weight(suite.load(suite_)):
             for pass_ in layer.passes(chosen):
                 if time.monotonic() > end:
                     print(f"time is up; the same command goes on{os.linesep}{out}")
                     return int(bad > 0)
-                found = search.add(name, layer, layer.call(pass_, batch, layer.keys(key)))
+                found = search.add(suite_, layer, layer.call(pass_, batch, layer.keys(key)))
                 bad += sum(row["what"] == "refused" for row in found)
                 _print_best(found)
     print(out)

@@ -256,9 +256,8 @@ def written(cards: Sequence[Card], figures: Path) -> Lines:
     return [line for card in cards for line in section(card, figures)]
 
 
-def main(folder: Path, page: Path | None = None) -> int:
+def main(folder: Path = records.RESULTS / "cards", *, page: Path = PAGE) -> int:
     """Write the cards of `folder` into a page; exit status 2 if BEGIN or END is missing in it."""
-    page = page or PAGE
     text = page.read_text("utf-8")
     before, begun, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)

@@ -16,9 +16,9 @@ from .summary import latest, means, roof_of, spread
 PAGE = "report.html"  # the template beside this file
 
 
-def main(source: Path, folder: Path) -> None:
-    """Write the page and print its path."""
-    print(write(source, folder))
+def main(records_: Path, folder: Path) -> None:
+    """Write the page and the plots, and print the path of the page."""
+    print(write(records_, folder))
 
 
 def write(source: Path, folder: Path) -> Path:

@@ -16,7 +16,6 @@ from .summary import kind, ratios
 INK, FAINT, GRID = "#1f2933", "#66727f", "#e3e8ed"
 FASTER, SLOWER = "#1a7f4b", "#b3402a"
 ARMS = ("#2457a6", "#c46a16", "#2e8b6f", "#8b4fa8", "#b0306a", "#4a5568", "#7a8b1f", "#167d9a")
-FEW = 30  # lines that a chart names one by one
 
 
 def _axes(width: float, height: float) -> tuple[Any, Any]:
@@ -39,41 +38,10 @@ def _saved(figure: Any, path: Path) -> str:
 
 
 def ratios_plot(rows: list[Record], path: Path) -> str:
-    """Draw how much faster than its reference each arm is; return the image in base64.
-
-    Few lines get a bar and a name each; many become one row of points per arm, pass and type.
-    """
+    """Draw the ratio to the reference, a row of points per arm, pass and type; return base64."""
     found = ratios(rows)
     if not found:
         return ""
-    if len(found) <= FEW:
-        return _bars(sorted(found, key=lambda pair: pair[0]["line"]), path)
-    return _strips(found, path)
-
-
-def _bars(found: list[tuple[Record, Record]], path: Path) -> str:
-    figure, axes = _axes(10, 1 + 0.28 * len(found))
-    values = [other["median_ms"] / row["median_ms"] for row, other in found]
-    labels = [f"{row['line'].partition(':dt=')[0]}  {row['arm']}" for row, _ in found]
-    colours = [FASTER if value >= 1 else SLOWER for value in values]
-    # bars grow from 1 on a logarithmic axis, so that 2 and 1/2 are equally long
-    axes.barh(labels, [v - 1 for v in values], left=1, color=colours, height=0.62)
-    for y, value in enumerate(values):
-        side = "left" if value >= 1 else "right"
-        axes.annotate(
-            f"{value:.2f}",
-            (value, y),
-            (4 if value >= 1 else -4, 0),
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            fontsize=7,
-            color=FAINT,
-        )
-    return _ratio_axis(figure, axes, path, values)
-
-
-def _strips(found: list[tuple[Record, Record]], path: Path) -> str:
     groups: dict[str, list[float]] = {}
     for row, other in sorted(found, key=lambda pair: (pair[0]["arm"], kind(pair[0]["line"]))):
         name = "  ".join((row["arm"], *kind(row["line"])))

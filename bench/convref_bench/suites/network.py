@@ -44,22 +44,29 @@ def rows(
 
 
 def run(
-    name: str,
-    backend: str,
-    passes: str,
-    dtype: str,
-    device: str,
-    batch: int,
-    out: Path | None,
-    threads: int | None,
-    ops: str,
+    suite_: str,
+    *,
+    backend: str = "numpy,torch",
+    pass_: str = suite.ALL_PASSES,
+    op: str = "conv",
+    dtype: str = "fp32",
+    device: str = "cpu",
+    batch: int = 1,
+    threads: int | None = None,
+    out: Path = records.RESULTS / "network.jsonl",
 ) -> int:
-    """Time a suite, print and append each record; exit status 1 if a result was refused."""
+    """Time a suite, judged first; append and print each record.
+
+    Lists have commas. --backend names arms; the torch arms are the reference. --pass: of conv
+    fprop, dgrad, wgrad, of others fprop, backward. --op: ops or families of ops (conv, pool).
+    --dtype: bf16, fp16, tf32, tf32x3, fp32, fp64. --device: cpu, cpu-nhwc or cuda. --threads limits
+    each arm on the CPU. Exit status 1 if a result was refused.
+    """
     from ..report.tables import print_means, print_record
 
     keys = [options.keys(word, device) for word in options.words(dtype)]
-    chosen = options.chosen(passes, suite.PASSES, "pass")
-    layers, arms = suite.load(name, options.ops(ops)), options.words(backend)
+    chosen = options.chosen(pass_, suite.PASSES, "pass")
+    layers, arms = suite.load(suite_, options.ops(op)), options.words(backend)
     backends = [dispatch.load(arm) for arm in arms if "+" not in arm and "." not in arm]
     found: list[records.Record] = []
     with ExitStack() as stack:
@@ -68,9 +75,9 @@ def run(
             for one in backends:
                 if hasattr(one, "threads"):
                     stack.enter_context(one.threads(threads))
-        stack.callback(print_means, name, found)  # also of a run that was cut off
+        stack.callback(print_means, suite_, found)  # also of a run that was cut off
         for row in rows(layers, arms, place_of(device), chosen, keys, batch):
-            records.append(out or records.RESULTS / "network.jsonl", {**row, "suite": name})
+            records.append(out, {**row, "suite": suite_})
             found.append(row)
             print_record(row)
     return int(any(row["what"] == "refused" for row in found))

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from math import prod
 
 from convref.case import Call, parse, parse_problem
 from convref.errors import ConvrefError, message, shorten
@@ -23,6 +22,7 @@ from convref.ops import FAMILY, Problem
 CONV = ("fprop", "dgrad", "wgrad")
 OTHERS = ("fprop", "backward")
 PASSES = tuple(dict.fromkeys(CONV + OTHERS))
+ALL_PASSES = ",".join(PASSES)
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,3 @@ def by_weight(layers: tuple[Layer, ...], batch: int = 1) -> list[Layer]:
         return layer.times * max(call.flop() / FLOP_S, call.bytes_moved() / BYTES_S)
 
     return sorted(layers, key=lambda layer: -weight(layer))
-
-
-def parameters(layers: tuple[Layer, ...]) -> int:
-    """Return weights and biases of convolutions; one without bias has a norm of two."""
-    count = 0
-    for layer in layers:
-        problem = layer.problem(1)
-        count += layer.times * (prod(problem.shape("w")) + problem.k * (1 if problem.bias else 2))
-    return count

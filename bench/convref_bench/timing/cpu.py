@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -30,8 +30,10 @@ class Cpu:
 
     name = "cpu"
 
-    def __init__(self, spin_s: float = SPIN_S) -> None:
-        self.spin_s = spin_s
+    def __init__(
+        self, spin_s: float = SPIN_S, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.spin_s, self._clock = spin_s, clock
 
     def now(self) -> float:
         """Return wall time in seconds."""
@@ -44,10 +46,10 @@ class Cpu:
     def sample(self, work: Work, calls: int, cold: bool) -> float:
         """Return the seconds one of `calls` calls took; there is no cold sample here."""
         assert not cold
-        start = time.perf_counter()
+        start = self._clock()
         for _ in range(calls):
             work()
-        return (time.perf_counter() - start) / calls
+        return (self._clock() - start) / calls
 
     def clock_mhz(self) -> float | None:
         """Return None: unknown."""
@@ -111,7 +113,7 @@ class CpuPlace:
             if not (found := judge(call, given, work(), backend.numerics(call))):
                 ready.refused[name] = found.reason
                 continue
-            ready.works[name] = (name == "torch" and _aten(call, given)) or work
+            ready.works[name] = (name == "torch" and aten(call, given)) or work
         return ready
 
     def more(self, name: str) -> Record:
@@ -119,7 +121,7 @@ class CpuPlace:
         return {}
 
 
-def _aten(call: Call, given: Sequence[Any]) -> Work | None:
+def aten(call: Call, given: Sequence[Any]) -> Work | None:
     """Return ATen's own call on the operands, as users write it, if there is one."""
     from convref.backends.torch.direct import direct
 

@@ -19,7 +19,7 @@ from .. import options, records
 from ..records import Record
 from ..suites import network, suite
 from .cpu import SPIN_S, Cpu, CpuPlace, machine, threads
-from .measure import Stop, Work, geometric_mean
+from .measure import Stop, geometric_mean
 
 ARMS = ("mojo", "torch")
 RUNS = (
@@ -30,23 +30,11 @@ SIZE = 512
 STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
 
 
-class OneThread(Cpu):
-    """The processor, timed by the CPU time of this thread."""
-
-    def sample(self, work: Work, calls: int, cold: bool) -> float:
-        """Return the seconds one of `calls` calls took."""
-        assert not cold
-        start = time.thread_time()
-        for _ in range(calls):
-            work()
-        return (time.thread_time() - start) / calls
-
-
 def place(count: int, stop: Stop = STOP) -> CpuPlace:
     """Return where `count` threads are timed."""
     found = CpuPlace(stop, 0.0 if count == 1 else SPIN_S)
     if count == 1:
-        found.device = OneThread(0.0)
+        found.device = Cpu(0.0, time.thread_time)
     return found
 
 
@@ -133,11 +121,20 @@ def _print(text: str, cells: Mapping[str, float | str]) -> None:
     print(f"{text:48}{row}", flush=True)
 
 
-def main(threads: str, suites: str, dtype: str, out: Path | None) -> int:
-    """Time the suites with each number of threads; status 1 if a result was refused."""
-    names, dtypes = options.words(suites), options.words(dtype)
+def main(
+    *,
+    threads: str = "1,2",
+    suite_: str = "resnet50,yolo11n",
+    dtype: str = "fp32,fp64",
+    out: Path | None = None,
+) -> int:
+    """Time the suites in each type with each number of threads; lists have commas.
+
+    The types are fp32, fp64 and bf16. Exit status 1 if a result was refused.
+    """
+    names, dtypes = options.words(suite_), options.words(dtype)
     chosen = [one for one in RUNS if one[0] in names and one[1] in dtypes]
     if not chosen:
-        raise ConvrefError(message("bench", f"no suite {suites} in {dtype}"))
+        raise ConvrefError(message("bench", f"no suite {suite_} in {dtype}"))
     counts = [int(word) for word in options.words(threads)]
     return int(sum(run(*one, count, out) for count in counts for one in chosen) > 0)

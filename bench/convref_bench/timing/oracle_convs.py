@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from convref import dispatch, oracle
-from convref.case import Call, parse
-from convref.ops import ConvProblem
+from convref.arrays import to_numpy
+from convref.case import Call, Case, parse
+from convref.conformance.operands import operands
 
 from .. import records
 from ..suites import suite
-from .cpu import SPIN_S, Cpu, machine, threads
+from . import cpu
+from .cpu import SPIN_S, Cpu, machine
 from .measure import Stop, Work, geometric_mean, measure, verdict
 
 BATCH = 4
@@ -24,31 +26,6 @@ LAYER = Stop(samples=8, noise=0.02, timeout_s=2.2, turn=4)
 HOST = Stop(samples=20, noise=0.02, timeout_s=2.0, turn=5, batch_s=0.005)
 STEM = "conv1"
 TINY = "conv.fprop:n2c4k4_i6x6_f3x3:dt=f64"
-
-
-def arms(problem: ConvProblem, seed: int = 0) -> dict[str, tuple[Work, Work]]:
-    """Return by pass the work of the oracle and of torch on the same float64 data."""
-    import torch
-
-    rng = np.random.default_rng(seed)
-    x, w, dy = (rng.standard_normal(problem.shape(role)) for role in ("x", "w", "dy"))
-    x_t, w_t, dy_t = map(torch.from_numpy, (x, w, dy))
-    padding = [lo for lo, _ in problem.padding]
-    shape = (problem.stride, padding, problem.dilation, False, [0] * problem.rank, problem.groups)
-
-    def backward(*mask: bool) -> Callable[[], Any]:
-        slot = mask.index(True)
-        run = torch.ops.aten.convolution_backward
-        return lambda: run(dy_t, x_t, w_t, None, *shape, [*mask])[slot]
-
-    return {
-        "fprop": (
-            lambda: oracle.conv_fprop(x, w, None, problem),
-            lambda: torch.convolution(x_t, w_t, None, *shape),
-        ),
-        "dgrad": (lambda: oracle.conv_dgrad(dy, w, problem), backward(True, False, False)),
-        "wgrad": (lambda: oracle.conv_wgrad(dy, x, problem), backward(False, True, False)),
-    }
 
 
 def agree(call: Call, ours: np.ndarray, theirs: np.ndarray) -> None:
@@ -78,9 +55,13 @@ def peak_ratio(call: Call, work: Work) -> float:
 def layers(stop: Stop = LAYER, spin_s: float = SPIN_S) -> Iterator[records.Record]:
     """Yield two records per layer and pass of ResNet-50: the oracle and torch, in float64."""
     for layer in suite.load("resnet50"):
-        for pass_, (ours, theirs) in arms(layer.problem(BATCH)).items():
+        for pass_ in suite.CONV:
             call = layer.call(pass_, BATCH, "dt=f64")
-            agree(call, np.asarray(ours()), np.asarray(theirs()))
+            given = operands(Case(call, fill="normal"))
+            ours, theirs = partial(oracle.evaluate, call, *given), cpu.aten(call, given)
+            assert theirs is not None
+            result = call.signature.results.index(call.wanted[0])
+            agree(call, ours()[result], to_numpy(theirs()[result]))
             memory = peak_ratio(call, ours)
             found = measure({"oracle": ours, "torch": theirs}, Cpu(spin_s), stop)
             about = {"what": "layer", "line": str(call), "layer": layer.name, "suite": "resnet50"}
@@ -140,13 +121,13 @@ def summary(rows: list[records.Record]) -> list[list[str]]:
     return found
 
 
-def run(out: Path, count: int = 2) -> None:
-    """Append the records of this machine to `out` and print them, then the means."""
+def run(*, out: Path = records.RESULTS / "cpu.jsonl", threads: int = 2) -> None:
+    """Time the oracle against torch in float64 on ResNet-50, and what a call costs the host."""
     from ..report.tables import print_record, print_table
 
     found = []
-    records.append(out, machine(count))
-    with threads(count):
+    records.append(out, machine(threads))
+    with cpu.threads(threads):
         for row in chain(host(), layers()):
             records.append(out, row)
             found.append(row)

@@ -166,8 +166,8 @@ def mean(rows: Sequence[Record], arm: str) -> float:
     return round(geometric_mean(row["oracle_ms"] / row[f"{arm}_ms"] for row in rows), 6)
 
 
-def main(ops: Sequence[str]) -> int:
-    """Time the ops, or all of them; print the oracle's time over torch's."""
+def main(*ops: str) -> None:
+    """Time the ops, by default all of them; print the oracle's time over torch's."""
     print(f"{'op':39}{'pass':10}{'1 thread':>9}{'2 threads':>10}{'+ forward':>10}   each shape")
     all_rows: list[Record] = []
     for op, keys, problems in ROWS:
@@ -185,4 +185,3 @@ def main(ops: Sequence[str]) -> int:
             print(f"{f'{op} {keys}':39}{pass_:10}{one:9.2f}{two:10.2f}{again}   {each}", flush=True)
         print(f"{'':39}{'both':10}{mean(rows, 'torch'):9.2f}{mean(rows, 'torch2'):10.2f}")
     print(f"{'all':49}{mean(all_rows, 'torch'):9.2f}{mean(all_rows, 'torch2'):10.2f}")
-    return 0

@@ -108,8 +108,19 @@ def rows(
         yield {**head, "arm": arm, "images_s": rate, "ratio": ratio, **took.record()}
 
 
-def main(device: str, dtype: str, size: int, batch: int, backend: str, out: Path | None) -> None:
-    """Time the arms and print a line for each."""
+def main(
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    size: int = 160,
+    batch: int = 4,
+    backend: str = "auto",
+    out: Path | None = None,
+) -> None:
+    """Time training steps of YOLO11n with torch.nn and converted to each of the backends.
+
+    --size is the height and width of the images, --out a file to which records are appended.
+    """
     if device == "cpu":
         from .cpu import Cpu as Processor
     else:

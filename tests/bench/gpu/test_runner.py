@@ -220,7 +220,6 @@ def test_without_its_vital_step_a_run_ends_and_it_is_never_given_up(tmp_path):
 
 
 def test_every_step_can_be_launched_and_they_come_in_this_order():
-    from convref_bench.cli import parser
     from convref_bench.gpu import steps
 
     assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
@@ -233,7 +232,6 @@ def test_every_step_can_be_launched_and_they_come_in_this_order():
     assert gpu.chosen("") == gpu.STEPS
     with pytest.raises(ConvrefError, match="--step is 'tunr', needs one of versions, canary"):
         gpu.chosen("tunr")
-    assert parser().parse_args(["gpu", "--seconds", "7"]).seconds == 7
 
 
 PYTEST = """import os, time

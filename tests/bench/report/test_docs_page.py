@@ -76,7 +76,7 @@ def folder(tmp_path):
 
 
 def made(folder):
-    assert keep.main(folder / "gpu.jsonl", folder / "cards") == 0
+    assert keep.main(folder / "gpu.jsonl", folder=folder / "cards") == 0
     words = ["page", str(folder / "cards"), "--page", str(folder / "page.md")]
     assert bench.main(words) == 0
     return (folder / "page.md").read_text("utf-8")
@@ -135,12 +135,12 @@ def test_plots_are_drawn_beside_the_page_and_shown_in_it(folder):
 def test_without_a_card_everything_is_not_measured(tmp_path, capsys):
     target = tmp_path / "page.md"
     target.write_text(f"{page.BEGIN}\n{page.END}\n")
-    assert page.main(tmp_path, target) == 0
+    assert page.main(tmp_path, page=target) == 0
     text = target.read_text("utf-8")
     assert text.count(page.NOTHING) == len(page.PARTS)
     assert page.NOTHING in capsys.readouterr().out
     target.write_text("no place for it")
-    assert page.main(tmp_path, target) == 2
+    assert page.main(tmp_path, page=target) == 2
     assert target.read_text("utf-8") == "no place for it"
 
 
@@ -153,5 +153,5 @@ def test_the_page_of_the_documentation_is_what_the_committed_cards_say(tmp_path)
     copy.write_text(page.PAGE.read_text("utf-8"))
     from convref_bench.records import RESULTS
 
-    assert page.main(RESULTS / "cards", copy) == 0
+    assert page.main(RESULTS / "cards", page=copy) == 0
     assert copy.read_text("utf-8") == page.PAGE.read_text("utf-8")

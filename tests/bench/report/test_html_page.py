@@ -221,14 +221,14 @@ def test_what_is_kept_is_the_last_of_each_record_by_card(tmp_path, capsys):
     records.append(source, {**about, "key": "Other, 1.0 | new", "median_ms": 3.0})
     records.append(source, {"what": "step", "step": "tuner", "status": "absent", "key": "A Card, "})
     records.append(source, {"what": "searched", "key": "A Card, 1.0 | new"})
-    assert keep.main(source, folder) == 0
+    assert keep.main(source, folder=folder) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["a-card.jsonl", "other.jsonl"]
     rows, _ = records.read(folder / "a-card.jsonl")
     assert [row["what"] for row in rows] == ["peaks", "point"]
     assert rows[0]["flops"] == {"bf16": 0.33333}
     assert rows[1]["median_ms"] == 0.66667
     before = (folder / "a-card.jsonl").read_bytes()
-    assert keep.main(source, folder) == 0
+    assert keep.main(source, folder=folder) == 0
     assert (folder / "a-card.jsonl").read_bytes() == before
     assert "2 records" in capsys.readouterr().out
 

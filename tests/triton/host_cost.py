@@ -5,13 +5,7 @@ the host: reading the operands, allocating results, packing arguments, calling t
 are CPU tensors, so their allocation is that of a CPU.
 """
 
-from __future__ import annotations
-
 import contextlib
-import os
-import subprocess
-import sys
-import tempfile
 import timeit
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,30 +15,6 @@ from typing import Any
 LINE = "conv.fprop:n1c64k64_i7x7_f3x3_p1x1:dt=bf16:mem=nhwc"
 STREAM = 7
 SEEN, TRITONS = "a prepared call: operands to results", "Triton's kernel[grid](...)"
-CHILD = """
-import sys
-from convref_bench.timing.host_cost import report
-report(*sys.argv[1:])
-"""
-
-
-def main(line: str | None = None) -> int:
-    """Measure in another process, whose libcuda is the stub."""
-    from convref_driver import stub
-
-    with tempfile.TemporaryDirectory() as folder:
-        stub.build(Path(folder))
-        paths = filter(None, (folder, os.environ.get("LD_LIBRARY_PATH")))
-        env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": folder}
-        command = [sys.executable, "-c", CHILD, folder, line or LINE]
-        return subprocess.run(command, env=env).returncode
-
-
-def report(folder: str, line: str) -> None:
-    """Print the table of `measured`."""
-    print(f"host cost of {line}, libcuda a stub; us a call, the best of many")
-    for name, cost in measured(Path(folder), line).items():
-        print(f"{cost:8.2f}  {name}")
 
 
 def measured(folder: Path, line: str) -> dict[str, float]:
