@@ -164,7 +164,7 @@ class TritonBackend:
             what = f"{shorten(repr(kernel))} begins no choice, needs one of {names}"
             what += f", with a tile or without, as in {next(iter(known))}"
             raise ConvrefError(message("inspect", what, call))
-        return inspection.shown(plan(there, operands(there), taken, arch=arch), arch)
+        return inspection.inspect_plan(plan(there, operands(there), taken, arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` can be asked to take, best expected first."""

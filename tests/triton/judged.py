@@ -17,8 +17,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as lying
 from convref_triton.compile import aot
-from convref_triton.compile.inspection import resources
 from convref_triton.compile.layouts import accesses
+from convref_triton.compile.sass import resources
 from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
 

@@ -13,7 +13,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
 from convref_triton.compile import aot, classes
-from convref_triton.compile.inspection import resources, shared
+from convref_triton.compile.inspection import shared
+from convref_triton.compile.sass import resources
 from convref_triton.conv import bgrad, dual, flat, gather, split, tma, unfold, wgrad
 from convref_triton.plan import archs
 from convref_triton.plan.choose import refusal

@@ -32,7 +32,7 @@ from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry, operands
-from convref_triton.compile import aot, inspection
+from convref_triton.compile import aot, inspection, machine_code, sass
 from convref_triton.compile.specialise import Specialisation, specialise
 from convref_triton.conv import im2col
 from convref_triton.hopper import carried
@@ -100,9 +100,9 @@ def test_every_kernel_is_in_the_strong_form(kernel):
     assert set(found.loads) == {f"TMA {kernel.constants['RANK'] + 2}d", "TMA 2d", "LDG 16"}
     assert set(found.loop_loads) == set()
     assert all("wgmma" in product for product in found.mma)
-    code = inspection.parse_sass(inspection.sass(made))
-    loops = inspection.loops(code)
-    products = [i.position for i in code if inspection.sass_mma(i)]
+    code = sass.parse(sass.text(made))
+    loops = machine_code.loops(code)
+    products = [i.position for i in code if sass.read_mma(i)]
     steps = {min((b for b in loops if at in b), key=len) for at in products}
     bm, bn, *_ = kernel.constants["tile"]
     assert len(steps) == 2  # one of each warp group

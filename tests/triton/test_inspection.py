@@ -15,15 +15,9 @@ from typer.testing import CliRunner
 from convref.case import parse
 from convref.commands import app
 from convref_triton.common.geometry import operands
-from convref_triton.compile import aot, inspection, layouts
-from convref_triton.compile.inspection import (
-    Instruction,
-    inspect,
-    loops,
-    parse_sass,
-    resources,
-    shared,
-)
+from convref_triton.compile import aot, inspection, layouts, sass
+from convref_triton.compile.inspection import inspect, shared
+from convref_triton.compile.machine_code import MachineInstruction, hot_loop, loops
 from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Descriptor, Launch, Slot
@@ -136,16 +130,16 @@ def test_spills_are_counted():
     found = seen(large, "sm_80")
     assert found.registers == 255
     assert found.spills > 512
-    assert resources(aot.compile(large, "sm_80"))["STACK"] > 4 * 256
+    assert sass.resources(aot.compile(large, "sm_80"))["STACK"] > 4 * 256
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80", "gfx942"])
 def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
     found = seen(product(), arch)
-    monkeypatch.setattr(inspection, "sass", None)
+    monkeypatch.setattr(sass, "text", None)
     made = aot.compile(product(), arch)
     assert shared(made) == found.shared >= made.metadata["shared"] > 0
-    assert arch == "gfx942" or resources(made)["STACK"] == found.spills == 0
+    assert arch == "gfx942" or sass.resources(made)["STACK"] == found.spills == 0
 
 
 def test_a_kernel_without_products_or_loop():
@@ -165,12 +159,14 @@ def test_the_text_of_a_stage(kind, needle):
 def test_where_a_left_operand_comes_from():
     line = "        /*0010*/   HGMMA.64x128x16.F32.BF16 R24, {}gdesc[UR8].tnspB, R24, gsb0 ;\n"
     for register, name in (("", "SS"), ("R4, ", "RS")):
-        assert inspection._operands(parse_sass(line.format(register))) == name
+        assert sass.left_operands(sass.parse(line.format(register))) == name
 
 
 def code(*rows):
     """Return instructions, each as (opcode, target or None, falls through)."""
-    return [Instruction(at, op, "", target, falls) for at, (op, target, falls) in enumerate(rows)]
+    return [
+        MachineInstruction(at, op, "", target, falls) for at, (op, target, falls) in enumerate(rows)
+    ]
 
 
 def test_a_branch_backwards_is_no_loop_unless_it_comes_back():
@@ -192,14 +188,14 @@ def test_the_innermost_loop_around_the_products():
         ("FFMA", None, True), ("FFMA", None, True), ("BRA", 1, True), ("LDG", None, True),
         ("BRA", 3, True), ("BRA", 0, True), ("EXIT", None, False),
     )  # fmt: skip
-    loop, products = inspection._hot(nested, inspection.sass_mma)
+    loop, products = hot_loop(nested, sass.read_mma)
     assert [i.position for i in loop] == [1, 2]
     assert len(products) == 1
 
 
 def test_matrix_instructions_count_before_the_adds_around_them():
     mixed = code(("HMMA.16816.F32.BF16", None, True), ("FFMA", None, True), ("BRA", 0, True))
-    assert [p.name for p in inspection._hot(mixed, inspection.sass_mma)[1]] == ["mma.sync m16n8k16"]
+    assert [p.name for p in hot_loop(mixed, sass.read_mma)[1]] == ["mma.sync m16n8k16"]
 
 
 POWERS = st.sampled_from([1, 2, 4, 8])

@@ -1,0 +1,148 @@
+"""What NVIDIA's machine code (SASS) and its assembler say of a kernel.
+
+The disassembler ships with Triton, so that neither a GPU nor a CUDA toolkit is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+
+import triton
+
+from ..hopper.carried import assembler
+from .aot import Compiled
+from .machine_code import MachineInstruction, Mma
+
+WARP, GROUP = 1, 4  # warps that execute one instruction together: mma.sync and FMA, wgmma
+
+
+def text(compiled: Compiled) -> str:
+    """Return the disassembled cubin."""
+    return _cuobjdump("-sass", compiled.binary)
+
+
+def resources(compiled: Compiled) -> dict[str, int]:
+    """Return the resources that the cubin declares, by name: REG, STACK, SHARED ...
+
+    That takes a hundredth of the time of disassembling it. A kernel that spills has a STACK.
+    """
+    printed = _cuobjdump("-res-usage", compiled.binary)
+    return {name: int(count) for name, count in re.findall(r"(\w+):(\d+)", printed)}
+
+
+@cache
+def _cuobjdump(flag: str, binary: bytes) -> str:
+    """Return the output of cuobjdump for a cubin."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, flag, file.name]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+LINE = re.compile(
+    r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);", re.MULTILINE
+)
+
+
+def parse(code: str) -> list[MachineInstruction]:
+    """Return the instructions of a kernel's SASS.
+
+    >>> parse("        /*1d90*/              @!P5 BRA 0x1020 ;    /* 0xff */")
+    [MachineInstruction(position=7568, opcode='BRA', operands='0x1020', target=4128, falls=True)]
+    """
+    found = []
+    for position, predicate, opcode, operands in LINE.findall(code):
+        jump = re.search(r"0x([0-9a-f]+)\s*$", operands) if opcode.startswith("BRA") else None
+        target = int(jump[1], 16) if jump else None
+        leaves = opcode in ("EXIT", "RET") or (jump is not None and "," not in operands)
+        falls = bool(predicate) or not leaves
+        found.append(MachineInstruction(int(position, 16), opcode, operands.strip(), target, falls))
+    return found
+
+
+def read_mma(instruction: MachineInstruction) -> Mma | None:
+    """Return the multiply-add that an instruction is, or None.
+
+    >>> read_mma(MachineInstruction(0, "HGMMA.64x128x16.F32.BF16", "R24, gdesc[UR16].tnspB, R24"))
+    Mma(name='wgmma m64n128k16', products=131072, warps=4, kind='BF16')
+    >>> read_mma(MachineInstruction(0, "HMMA.1688.F32.TF32", "R8, R4, R6, R8")).name
+    'mma.sync m16n8k8'
+    """
+    opcode = instruction.opcode
+    kind = opcode.rsplit(".", 1)[-1]
+    if shape := re.match(r"[HIQB]GMMA\.(?:SP\.)?(\d+)x(\d+)x(\d+)", opcode):
+        m, n, k = map(int, shape.groups())
+        return Mma(f"wgmma m{m}n{n}k{k}", m * n * k, GROUP, "F16" if kind == "F32" else kind)
+    if shape := re.match(r"[HID]MMA\.(16|8)8(\d+)", opcode):
+        m, k = map(int, shape.groups())
+        return Mma(f"mma.sync m{m}n8k{k}", m * 8 * k, WARP, "F16" if kind == "F32" else kind)
+    if opcode.startswith("FFMA"):
+        return Mma("FFMA", 32, WARP, "FFMA")
+    return None
+
+
+BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+
+
+def read_access(instruction: MachineInstruction) -> tuple[str, str] | None:
+    """Return ("load" or "store", kind and bytes) of an access to global memory, else None.
+
+    >>> read_access(MachineInstruction(0, "LDGSTS.E.BYPASS.128", "[R25], desc[UR22][R12.64]"))
+    ('load', 'cp.async 16')
+    >>> read_access(MachineInstruction(0, "LDG.E.U16", "R112, desc[UR22][R92.64]"))
+    ('load', 'LDG 2')
+    """
+    name, *rest = instruction.opcode.split(".")
+    if name in ("UTMALDG", "UTMASTG", "UTMAREDG"):
+        return "load" if name == "UTMALDG" else "store", f"TMA {rest[0].lower()}"
+    size = next((BYTES[part] for part in rest if part in BYTES), 4)
+    kinds = {"LDGSTS": "cp.async", "LDG": "LDG", "STG": "STG", "RED": "RED", "ATOMG": "ATOM"}
+    if name not in kinds:
+        return None
+    return "load" if name in ("LDGSTS", "LDG") else "store", f"{kinds[name]} {size}"
+
+
+def serialised(compiled: Compiled) -> str:
+    """Return why ptxas serialises wgmma, in its own words; empty if it does not."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(compiled.asm["ptx"])
+        file.flush()
+        arch = f"--gpu-name={compiled.arch}a"  # wgmma is a feature of this very architecture
+        call = [assembler(compiled.arch), "-v", arch, file.name, "-o", os.devnull]
+        printed = subprocess.run(call, check=True, capture_output=True, text=True).stderr
+    found = re.search(
+        r"\((C\d+)\)[^\n]*?serialized (due to [^\n]*?)( in the function|$)", printed, re.M
+    )
+    return f"{found[2]} ({found[1]})" if found else ""
+
+
+def registers(compiled: Compiled) -> int:
+    """Return the registers of a thread."""
+    return resources(compiled)["REG"]
+
+
+def spills(code: Iterable[MachineInstruction]) -> int:
+    """Return the accesses to local memory."""
+    return sum(i.opcode.startswith(("LDL", "STL")) for i in code)
+
+
+def waits(code: Iterable[MachineInstruction]) -> list[int]:
+    """Return how many wgmma groups may be in flight after each wait."""
+    found = (i for i in code if i.opcode.startswith("WARPGROUP.DEPBAR"))
+    return [int(i.operands.rsplit(",", 1)[-1], 16) for i in found]
+
+
+def left_operands(code: Iterable[MachineInstruction]) -> str:
+    """Return "SS", "RS" or both, by whether wgmma's left operand is a register."""
+    found = set()
+    for instruction in code:
+        if re.match(r"[HIQB]GMMA", instruction.opcode):
+            left = instruction.operands.split(",")[1].strip()
+            found.add("RS" if re.match(r"R\d+|RZ", left) else "SS")
+    return ", ".join(sorted(found))
