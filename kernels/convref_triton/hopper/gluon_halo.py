@@ -38,22 +38,10 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from . import ring
-from .gluon_fprop import MOST_APART, load_box, store, stored_as
+from .arguments import Axes, Barriers, Blocking, BoxGrid, Filter, Operands, Output, Strides
+from .gluon_fprop import MOST_APART, epilogue_layout, load_box, store
 from .halo import FARTHEST, SCRATCH, Sharing, sharings
-from .ring import (
-    PART,
-    closed,
-    freed,
-    in_parts,
-    opened,
-    parity_of,
-    passed_on,
-    place,
-    shared_out,
-    slot_of,
-    taken,
-    turns,
-)
+from .ring import EPILOGUE_N, split_columns, turn_step
 
 PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
 REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
@@ -62,168 +50,199 @@ MOST_BLOCKS = 4  # of x that there is room for
 TURNED = 18 * 1024  # bytes, for what a group turns before it stores it
 
 
+class Halo(NamedTuple):
+    """What both partitions of the kernel receive. Axis n is the one whose taps share blocks."""
+
+    output: Output
+    xs: gl.shared_memory_descriptor  # (BLOCKS * HALO lines, pixels of a line, BK)
+    ws: gl.shared_memory_descriptor  # (STAGES * SHARED, BN, BK)
+    x_barriers: Barriers
+    w_barriers: Barriers
+    tiles: gl.tensor
+    boxes: gl.tensor
+    columns: gl.tensor
+    grid: BoxGrid
+    blocks: gl.tensor  # of x for a tile
+    sizes: gl.tuple  # (N, O, P, Q)
+    strides: Strides
+    K: gl.tensor
+    operands: Operands
+    lo: gl.tuple
+    taps: Axes
+    filter: Filter
+    C: gl.tensor
+    halo: gl.tensor  # HALO as a number, for a loop that must not be unrolled
+    blocking: Blocking
+    RANK: gl.constexpr
+    STRIDE: gl.constexpr
+    MOVE: gl.constexpr
+    SHARED: gl.constexpr  # taps along axis n
+    APART: gl.constexpr  # lines between two of them
+    HALO: gl.constexpr  # lines of a block
+    PAIRS: gl.constexpr
+    BOX: gl.constexpr
+    WIDE: gl.constexpr
+    UNIT: gl.constexpr
+    VEC: gl.constexpr
+    BLOCKS: gl.constexpr  # stages of x
+    ACTIVATION: gl.constexpr
+
+
 @gluon.jit
-def load(
-    tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, lo, taps, w_place, w_steps, C,
-    halo,
-    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr,
-    HALO: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, BN: gl.constexpr,
-    BK: gl.constexpr, BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
-    x, w, x_2, w_2 = tensors
-    w_first, w_row, w_column = w_place
+def load(args):
+    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
+    STRIDE: gl.constexpr = args.STRIDE
+    lo, matrix = args.lo, args.filter
     count = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        group, box, column = place(tile, boxes, columns, BAND)
-        n, o, p, q = corner(box, *magic, RANK, BOX)
+    for tile in range(gl.program_id(0), args.tiles, gl.num_programs(0)):
+        group, box, column = ring.locate(tile, args.boxes, args.columns, args.blocking.BAND)
+        n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
         at = n - lo[0], o * STRIDE[0] - lo[1], p * STRIDE[1] - lo[2], q * STRIDE[2] - lo[3]
-        row, first = group * w_row + column * BN, w_first + group * w_column
-        count = load_tile(
-            x, w, xs, ws, x_ring, w_ring, count, at, group * C, row, first, taps, w_steps, C,
-            halo, RANK, MOVE, SHARED, HALO, BK, BLOCKS, STAGES,
-        )  # fmt: skip
-        if PAIRS == 2:
+        row = group * matrix.group_row + column * args.blocking.BN
+        first = matrix.first + group * matrix.group_column
+        for pair in gl.static_range(args.PAIRS):
             count = load_tile(
-                x_2, w_2, xs, ws, x_ring, w_ring, count, at, group * C, row, first, taps, w_steps,
-                C, halo, RANK, MOVE, SHARED, HALO, BK, BLOCKS, STAGES,
+                args, args.operands[2 * pair], args.operands[2 * pair + 1], count, at,
+                group * args.C, row, first,
             )  # fmt: skip
 
 
 @gluon.jit
-def load_tile(
-    x, w, xs, ws, x_ring, w_ring, count, at, channel, row, column, taps, w_steps, C, halo,
-    RANK: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr, HALO: gl.constexpr,
-    BK: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Load the blocks of a tile's taps and channels; return the count of the next one."""
+def load_tile(args, x, w, count, at, channel, row, column):
+    """Copy the blocks of a tile's taps and channels; return the count of the next one."""
+    MOVE: gl.constexpr = args.MOVE
     LINES: gl.constexpr = x.block_type.shape[0]  # of a copy
-    BYTES: gl.constexpr = x.block_type.nbytes * (HALO // LINES)
+    BYTES: gl.constexpr = x.block_type.nbytes * (args.HALO // LINES)
     n, d, h, v = at
-    for t in range(taps[0]):
-        for r in range(taps[1]):
-            for s in range(taps[2]):
-                tap = column + t * w_steps[1] + r * w_steps[2] + s * w_steps[3]
-                for c in range(0, C, BK):
-                    slot, came = taken(x_ring[0], x_ring[1], count, BYTES, BLOCKS)
-                    for line in range(0, halo, LINES):  # unrolled, it would want registers
-                        to = xs.index(slot * HALO + line)
+    steps = args.filter.tap
+    for t in range(args.taps.d):
+        for r in range(args.taps.h):
+            for s in range(args.taps.w):
+                tap = column + t * steps[1] + r * steps[2] + s * steps[3]
+                for c in range(0, args.C, args.blocking.BK):
+                    stage, full = ring.acquire(args.x_barriers, count, BYTES, args.BLOCKS)
+                    for line in range(0, args.halo, LINES):  # unrolling would take registers
+                        lines = args.xs.index(stage * args.HALO + line)
                         load_box(
                             x, n + line, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2],
-                            channel + c, came,
-                            to._reinterpret(x.dtype, x.block_type.shape, x.layout), RANK,
+                            channel + c, full,
+                            lines._reinterpret(x.dtype, x.block_type.shape, x.layout), args.RANK,
                         )  # fmt: skip
-                    for u in range(SHARED):
-                        slot = slot_of(count, STAGES) * SHARED + u
-                        mbarrier.wait(w_ring[1].index(slot), freed(count, STAGES))
-                        came = w_ring[0].index(slot)
-                        mbarrier.expect(came, w.block_type.nbytes)
-                        maps.async_copy_global_to_shared(
-                            w, [row, tap + u * w_steps[0] + c], came, ws.index(slot)
-                        )
+                    load_filters(args, w, count, row, tap, c)
                     count += 1
     return count
 
 
 @gluon.jit
-def summed(
-    xs, ws, x_ring, w_ring, turn, blocks,
-    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    BK: gl.constexpr, LINE: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
-    HALO: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Return a group's rows of the sums of a turn of the program, as `ring.product` does.
+def load_filters(args, w, count, row, tap, c):
+    """Copy the block of filters of each tap that shares a block of x."""
+    STAGES: gl.constexpr = args.blocking.STAGES
+    for u in range(args.SHARED):
+        stage = ring.stage_of(count, STAGES) * args.SHARED + u
+        mbarrier.wait(args.w_barriers.empty.index(stage), ring.empty_phase(count, STAGES))
+        full = args.w_barriers.full.index(stage)
+        mbarrier.expect(full, w.block_type.nbytes)
+        at = [row, tap + u * args.filter.tap[0] + c]
+        maps.async_copy_global_to_shared(w, at, full, args.ws.index(stage))
 
-    Rows are pixels, or channels where those are fewer: of products with more columns shared memory
-    is read less.
+
+@gluon.jit
+def accumulate(args, turn, CONSUMER: gl.constexpr):
+    """Return a group's rows of the accumulator of a tile, as `ring.accumulate` does.
+
+    Rows are pixels, or channels where those are fewer: wgmma with more columns reads shared memory
+    less often.
     """
-    x_full, x_free, order = x_ring
-    w_full, w_free, _ = w_ring
-    ACROSS: gl.constexpr = BM > BN
-    ROWS: gl.constexpr = (BN if ACROSS else BM) // READERS
-    COLUMNS: gl.constexpr = BM if ACROSS else BN
-    FIRST: gl.constexpr = WHICH % READERS * ROWS
-    LINE_OF: gl.constexpr = 0 if ACROSS else FIRST // LINE
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    blocks, xs, ws = args.blocks, args.xs, args.ws
+    x_barriers, w_barriers = args.x_barriers, args.w_barriers
+    BM: gl.constexpr = args.blocking.BM
+    BN: gl.constexpr = args.blocking.BN
+    READERS: gl.constexpr = args.blocking.READERS
+    STAGES: gl.constexpr = args.blocking.STAGES
+    SHARED: gl.constexpr = args.SHARED
+    SWAPPED: gl.constexpr = BM > BN
+    ROWS: gl.constexpr = (BN if SWAPPED else BM) // READERS
+    COLUMNS: gl.constexpr = BM if SWAPPED else BN
+    FIRST: gl.constexpr = CONSUMER % READERS * ROWS
+    LINE: gl.constexpr = 0 if SWAPPED else FIRST // (BM // args.BOX[0])
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     if READERS == 1:
-        mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
-    acc = gl.zeros((ROWS, COLUMNS), gl.float32, SUMS)
-    x_given, w_given = x_free.index(BLOCKS), w_free.index(STAGES * SHARED)
+        mbarrier.wait(x_barriers.order.index(CONSUMER), ring.order_phase(turn, CONSUMER))
+    acc = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    x_release = x_barriers.empty.index(args.BLOCKS)
+    w_release = w_barriers.empty.index(STAGES * SHARED)
     block = turn * blocks
-    last = block + blocks
-    while block != last:
-        lines, first = slot_of(block, BLOCKS), slot_of(block, STAGES) * SHARED
-        x_gives = x_free.index(lines)
-        mbarrier.wait(x_full.index(lines), parity_of(block, BLOCKS))
+    end = block + blocks
+    while block != end:
+        x_stage = ring.stage_of(block, args.BLOCKS)
+        w_stage = ring.stage_of(block, STAGES) * SHARED
+        x_empty = x_barriers.empty.index(x_stage)
+        mbarrier.wait(x_barriers.full.index(x_stage), ring.full_phase(block, args.BLOCKS))
         for u in gl.static_range(SHARED):
-            w_gives = w_free.index(first + u)
-            mbarrier.wait(w_full.index(first + u), parity_of(block, STAGES))
-            b = ws.index(first + u)
-            a = xs.index(lines * HALO + (u * APART + LINE_OF))
-            a = a._reinterpret(a.dtype, [BM if ACROSS else ROWS, BK], a.layout)
-            if ACROSS:
+            w_empty = w_barriers.empty.index(w_stage + u)
+            mbarrier.wait(w_barriers.full.index(w_stage + u), ring.full_phase(block, STAGES))
+            b = ws.index(w_stage + u)
+            a = xs.index(x_stage * args.HALO + (u * args.APART + LINE))
+            a = a._reinterpret(a.dtype, [BM if SWAPPED else ROWS, args.blocking.BK], a.layout)
+            if SWAPPED:
                 acc = warpgroup_mma(b.slice(FIRST, ROWS), a.permute((1, 0)), acc, is_async=True)
             else:
                 acc = warpgroup_mma(a, b.permute((1, 0)), acc, is_async=True)
             acc = warpgroup_mma_wait(1, deps=[acc])
-            mbarrier.arrive(w_given)
-            w_given = w_gives
+            mbarrier.arrive(w_release)
+            w_release = w_empty
             if u == 0:
-                mbarrier.arrive(x_given)
-        x_given = x_gives
+                mbarrier.arrive(x_release)
+        x_release = x_empty
         block += 1
     if READERS == 1:
-        mbarrier.arrive(order.index(1 - WHICH))
+        mbarrier.arrive(x_barriers.order.index(1 - CONSUMER))
     acc = warpgroup_mma_wait(0, deps=[acc])
-    mbarrier.arrive(w_given)
-    mbarrier.arrive(x_given)
+    mbarrier.arrive(w_release)
+    mbarrier.arrive(x_release)
     return acc
 
 
 @gluon.jit
-def multiply(
-    WHICH: gl.constexpr, tensors, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks,
-    sizes, y_steps, K, READERS: gl.constexpr, RANK: gl.constexpr, BOX: gl.constexpr,
-    SHARED: gl.constexpr, APART: gl.constexpr, HALO: gl.constexpr,
-    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    BLOCKS: gl.constexpr, STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
-):  # fmt: skip
-    """Compute a group's tiles, or its rows of all tiles."""
-    y_n, y_g, y_d, y_h, y_w, y_c = y_steps
-    far_n, far_d = y_n.to(gl.int64) * VEC[0], y_d.to(gl.int64) * VEC[0]
-    far_h, far_w = y_h.to(gl.int64) * VEC[0], y_w.to(gl.int64) * VEC[0]
-    group_y = y_g.to(gl.int64) * VEC[0]
-    N, O, P, Q = sizes
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
-    y_c, K = unit(y_c, UNIT, 1, WIDE), K * VEC[1]
-    LINE: gl.constexpr = BM // BOX[0]
-    ACROSS: gl.constexpr = BM > BN
-    ROWS: gl.constexpr = PART if ACROSS else BM // READERS  # pixels that are stored at a time
-    FIRST: gl.constexpr = 0 if ACROSS else WHICH % READERS * ROWS
-    WIDTH: gl.constexpr = BN // READERS if ACROSS else BN
-    TURNS: gl.constexpr = turns(READERS)
-    OUT: gl.constexpr = stored_as(PART if ACROSS else BM, ACTIVATION)
+def multiply(args, CONSUMER: gl.constexpr):
+    """Compute the tiles of a warp group, or its rows of all tiles."""
+    VEC: gl.constexpr = args.VEC
+    BM: gl.constexpr = args.blocking.BM
+    BN: gl.constexpr = args.blocking.BN
+    READERS: gl.constexpr = args.blocking.READERS
+    SWAPPED: gl.constexpr = BM > BN
+    ROWS: gl.constexpr = EPILOGUE_N if SWAPPED else BM // READERS  # pixels stored at a time
+    FIRST: gl.constexpr = 0 if SWAPPED else CONSUMER % READERS * ROWS
+    WIDTH: gl.constexpr = BN // READERS if SWAPPED else BN
+    TURNS: gl.constexpr = turn_step(READERS)
+    LAYOUT: gl.constexpr = epilogue_layout(EPILOGUE_N if SWAPPED else BM, args.ACTIVATION)
+    y = args.strides
+    far_n, far_d = y.n.to(gl.int64) * VEC[0], y.d.to(gl.int64) * VEC[0]
+    far_h, far_w = y.h.to(gl.int64) * VEC[0], y.w.to(gl.int64) * VEC[0]
+    far_g = y.g.to(gl.int64) * VEC[0]
+    N, O, P, Q = args.sizes
+    y_n, y_d, y_h, y_w = strides(y.n, y.d, y.h, y.w, VEC[0], args.WIDE)
+    y_c, K = unit(y.c, args.UNIT, 1, args.WIDE), args.K * VEC[1]
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(WHICH % TURNS, tl.cdiv(tiles - program, programs), TURNS):
+    for turn in range(CONSUMER % TURNS, tl.cdiv(args.tiles - program, programs), TURNS):
         tile = program + turn * programs
-        acc = summed(
-            xs, ws, x_ring, w_ring, turn, blocks,
-            WHICH, READERS, BM, BN, BK, LINE, SHARED, APART, HALO, BLOCKS, STAGES,
-        )  # fmt: skip
-        group, box, column = place(tile, boxes, columns, BAND)
-        n, o, p, q = corner(box, *magic, RANK, BOX)
-        to_y = n * far_n + o * far_d + p * far_h + q * far_w + group * group_y
-        if ACROSS:
-            column = column * READERS + WHICH % READERS
-            parts = in_parts(acc, BM // ROWS)
-        for part in gl.static_range(BM // ROWS if ACROSS else 1):
-            i = FIRST + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
-            pixels, real = in_image(  # counted from the box
-                i, 0, 0, 0, 0, N - n, O - o, P - p, Q - q, y_n, y_d, y_h, y_w, BOX
+        acc = accumulate(args, turn, CONSUMER)
+        group, box, column = ring.locate(tile, args.boxes, args.columns, args.blocking.BAND)
+        n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
+        to_y = n * far_n + o * far_d + p * far_h + q * far_w + group * far_g
+        if SWAPPED:
+            column = column * READERS + CONSUMER % READERS
+            parts = split_columns(acc, BM // ROWS)
+        for part in gl.static_range(BM // ROWS if SWAPPED else 1):
+            i = FIRST + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))  # (ROWS,)
+            pixels, real = in_image(  # relative to the box
+                i, 0, 0, 0, 0, N - n, O - o, P - p, Q - q, y_n, y_d, y_h, y_w, args.BOX
             )
-            sums = parts[part].permute((1, 0)) if ACROSS else acc
-            store(sums, tensors, to_y, pixels, real, group, column, y_c, K, OUT, WIDTH, ACTIVATION)
+            rows = parts[part].permute((1, 0)) if SWAPPED else acc
+            store(
+                rows, args.output, to_y, pixels, real, group, column, y_c, K,
+                LAYOUT, WIDTH, args.ACTIVATION,
+            )  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=RUNTIME)
@@ -239,36 +258,58 @@ def gluon_halo(
     BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr,
     REGISTERS: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Compute every so-manieth tile of y; taps along axis n, SHARED and APART, share blocks."""
-    HALO: gl.constexpr = BOX[0] + (SHARED - 1) * APART  # lines of a block
+    """Compute every num_programs-th tile of y; taps along axis n, SHARED and APART, share blocks."""
+    HALO: gl.constexpr = BOX[0] + (SHARED - 1) * APART
     LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     xs = gl.allocate_shared_memory(x.dtype, [BLOCKS * HALO, BM // BOX[0], BK], LINES)
     ws = gl.allocate_shared_memory(w.dtype, [STAGES * SHARED] + w.block_type.shape, w.layout)
-    x_ring, w_ring = opened(BLOCKS, READERS), opened(STAGES * SHARED, READERS)
-    magic = (
-        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
-    )  # fmt: skip
+    x_barriers = ring.allocate_barriers(BLOCKS, READERS)
+    w_barriers = ring.allocate_barriers(STAGES * SHARED, READERS)
     columns = tl.cdiv(K * VEC[1], BN)
-    tiles = boxes * columns * groups
-    blocks = PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK)
-    results, sizes = (y, bias, scale, shift, residual), (N, O, P, Q)
-    y_steps = (y_n, y_g, y_d, y_h, y_w, y_c)
-    shared_out(
-        multiply, (
-            results, xs, ws, x_ring, w_ring, tiles, boxes, columns, magic, blocks, sizes, y_steps,
-            K, READERS, RANK, BOX, SHARED, APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND, BLOCKS,
-            STAGES, ACTIVATION,
-        ),
-        load, (
-            (x, w, x_2, w_2), xs, ws, x_ring, w_ring, tiles, boxes, columns, magic,
-            (lo_n, lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (w_first, w_row, w_column),
-            (w_n, w_d, w_h, w_w), C, halo,
-            RANK, STRIDE, MOVE, SHARED, HALO, PAIRS, BOX, BN, BK, BAND, BLOCKS, STAGES,
+    ring.run_partitions(
+        multiply,
+        load,
+        Halo(
+            output=Output(y, bias, scale, shift, residual),
+            xs=xs,
+            ws=ws,
+            x_barriers=x_barriers,
+            w_barriers=w_barriers,
+            tiles=boxes * columns * groups,
+            boxes=boxes,
+            columns=columns,
+            grid=BoxGrid(
+                boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
+            ),
+            blocks=PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK),
+            sizes=(N, O, P, Q),
+            strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
+            K=K,
+            operands=Operands(x, w, x_2, w_2),
+            lo=(lo_n, lo_d, lo_h, lo_w),
+            taps=Axes(taps_d, taps_h, taps_w),
+            filter=Filter(w_first, w_row, w_column, (w_n, w_d, w_h, w_w)),
+            C=C,
+            halo=halo,
+            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
+            RANK=RANK,
+            STRIDE=STRIDE,
+            MOVE=MOVE,
+            SHARED=SHARED,
+            APART=APART,
+            HALO=HALO,
+            PAIRS=PAIRS,
+            BOX=BOX,
+            WIDE=WIDE,
+            UNIT=UNIT,
+            VEC=VEC,
+            BLOCKS=BLOCKS,
+            ACTIVATION=ACTIVATION,
         ),
         REGISTERS,
-    )  # fmt: skip
-    closed(*x_ring, BLOCKS)
-    closed(*w_ring, STAGES * SHARED)
+    )
+    ring.invalidate(x_barriers, BLOCKS)
+    ring.invalidate(w_barriers, STAGES * SHARED)
 
 
 class Room(NamedTuple):

@@ -22,7 +22,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..common.geometry import ITEMSIZE, Four, Geometry, Tensor, Three
-from ..common.windows import strides, unit
 from ..conv.tma import corner, in_boxes, mapped
 from ..plan import archs, cost, lines
 from ..plan.builder import slot
@@ -31,132 +30,134 @@ from ..plan.launch import Descriptor, Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
-from . import gluon_wgrad
+from . import gluon_wgrad, ring
+from .arguments import Axes, Blocking, BoxGrid, FilterStrides
 from .gluon_fprop import load_box
-from .gluon_wgrad import DEPTH, place, side_refusal
+from .gluon_wgrad import (
+    DEPTH,
+    Items,
+    Wgrad,
+    in_elements,
+    locate,
+    side_refusal,
+    store,
+    store_layout,
+    tile_offset,
+)
 from .halo import SCRATCH, Sharing, sharings
-from .ring import PART, closed, opened, parity_of, shared_out, slot_of, taken
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w halo"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
 RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_u w_c w_z".split()
+ROWS = gl.constexpr(64)  # channels of a that a warp group multiplies
+COLUMNS = gl.constexpr(64)  # channels of b of one copy
 MOST_SHARED = 5  # taps, for whose sums a thread has registers
 
 
 @gluon.jit
-def load(
-    a, b, left, right, full, free, items, tiles, groups, magic, lo, halo, steps, K, C,
-    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
-    ORDER: gl.constexpr, BOX: gl.constexpr, HALO: gl.constexpr, BM: gl.constexpr,
-    BN: gl.constexpr, BAND: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
+def load(args):
+    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
+    a, b, lo, steps = args.a, args.b, args.lo, args.items.steps
+    STRIDE: gl.constexpr = args.STRIDE
+    MOVE: gl.constexpr = args.MOVE
+    ORDER: gl.constexpr = args.ORDER
     LINES: gl.constexpr = b.block_type.shape[0]  # of a copy
-    PARTS: gl.constexpr = BN // PART
-    BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes * (HALO // LINES * PARTS)
+    PARTS: gl.constexpr = args.blocking.BN // COLUMNS
+    BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes * (args.HALO // LINES * PARTS)
     count = 0
-    for item in range(gl.program_id(0), items, gl.num_programs(0)):
-        split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
-        d, h, v = t * MOVE[0] - lo[0], r * MOVE[1] - lo[1], s * MOVE[2] - lo[2]
-        for box in range(split * steps, (split + 1) * steps):
-            n, o, p, q = corner(box, *magic, RANK, BOX)
+    for item in range(gl.program_id(0), args.items.count, gl.num_programs(0)):
+        tile = locate(args, item, args.C)
+        d, h, v = tile.t * MOVE[0] - lo.d, tile.r * MOVE[1] - lo.h, tile.s * MOVE[2] - lo.w
+        for box in range(tile.split * steps, (tile.split + 1) * steps):
+            n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
             at, to = (n, o, p, q), (n, o * STRIDE[0] + d, p * STRIDE[1] + h, q * STRIDE[2] + v)
-            block, came = taken(full, free, count, BYTES, STAGES)
+            stage, full = ring.acquire(args.barriers, count, BYTES, args.blocking.STAGES)
             load_box(
-                a, at[ORDER[0]], at[ORDER[1]], at[ORDER[2]], at[ORDER[3]], group * K + k,
-                came, left.index(block), RANK,
+                a, at[ORDER[0]], at[ORDER[1]], at[ORDER[2]], at[ORDER[3]],
+                tile.group * args.K + tile.k, full, args.left.index(stage), args.RANK,
             )  # fmt: skip
             for part in gl.static_range(PARTS):
-                for line in range(0, halo, LINES):  # unrolled, it would want registers
-                    lines = right.index((block * PARTS + part) * HALO + line)
+                for line in range(0, args.halo, LINES):  # unrolling would take registers
+                    lines = args.right.index((stage * PARTS + part) * args.HALO + line)
                     load_box(
                         b, to[ORDER[0]] + line, to[ORDER[1]], to[ORDER[2]], to[ORDER[3]],
-                        group * C + c + part * PART, came,
-                        lines._reinterpret(b.dtype, b.block_type.shape, b.layout), RANK,
+                        tile.group * args.C + tile.c + part * COLUMNS, full,
+                        lines._reinterpret(b.dtype, b.block_type.shape, b.layout), args.RANK,
                     )  # fmt: skip
             count += 1
 
 
 @gluon.jit
-def nothing(SHARED: gl.constexpr, SUMS: gl.constexpr):
-    """Return sums of nothing for so many taps."""
+def zeros(SHARED: gl.constexpr, LAYOUT: gl.constexpr):
+    """Return an accumulator for each tap."""
     if SHARED == 0:
         return ()
     else:
-        return (gl.zeros((64, PART), gl.float32, SUMS),) + nothing(SHARED - 1, SUMS)
+        return (gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT),) + zeros(SHARED - 1, LAYOUT)
 
 
 @gluon.jit
-def added(accs, a, lines, first, SHARED: gl.constexpr, APART: gl.constexpr, BK: gl.constexpr):
-    """Return the sums of the last SHARED taps, to which products are being added."""
+def multiply_taps(
+    accs, a, lines, first, SHARED: gl.constexpr, APART: gl.constexpr, BK: gl.constexpr
+):
+    """Return the accumulators of the last SHARED taps, with the wgmma of each started."""
     if SHARED == 0:
         return ()
     else:
         b = lines.index(first)
-        b = b._reinterpret(b.dtype, [BK, PART], b.layout)
+        b = b._reinterpret(b.dtype, [BK, COLUMNS], b.layout)
         acc = warpgroup_mma(a, b, accs[len(accs) - SHARED], is_async=True)
-        return (acc,) + added(accs, a, lines, first + APART, SHARED - 1, APART, BK)
+        return (acc,) + multiply_taps(accs, a, lines, first + APART, SHARED - 1, APART, BK)
 
 
 @gluon.jit
-def summed(
-    left, right, full, free, turn, steps,
-    WHICH: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    SHARED: gl.constexpr, APART: gl.constexpr, HALO: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Return a group's sums of a turn of the program, 64 channels of a by 64 of b for each tap."""
-    PARTS: gl.constexpr = BN // PART
-    FIRST: gl.constexpr = WHICH * 64 if BM > 64 else 0
-    HALF: gl.constexpr = WHICH if PARTS > 1 else 0
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
-    READ: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
-    accs = nothing(SHARED, SUMS)
+def accumulate(args, turn, CONSUMER: gl.constexpr):
+    """Return a group's accumulators of a tile: 64 channels of a by 64 of b for each tap."""
+    barriers, steps = args.barriers, args.items.steps
+    BM: gl.constexpr = args.blocking.BM
+    BK: gl.constexpr = args.blocking.BK
+    STAGES: gl.constexpr = args.blocking.STAGES
+    PARTS: gl.constexpr = args.blocking.BN // COLUMNS
+    FIRST: gl.constexpr = CONSUMER * ROWS if BM > ROWS else 0
+    PART: gl.constexpr = CONSUMER if PARTS > 1 else 0
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 2)
+    accs = zeros(args.SHARED, LAYOUT)
     block = turn * steps
-    last = block + steps
-    while block != last:
-        at = slot_of(block, STAGES)
-        mbarrier.wait(full.index(at), parity_of(block, STAGES))
-        rows = left.index(at).reshape((BK, BM)).permute((1, 0)).slice(FIRST, 64)
-        a = rows.load(READ)
-        accs = added(accs, a, right, (at * PARTS + HALF) * HALO, SHARED, APART, BK)
+    end = block + steps
+    while block != end:
+        stage = ring.stage_of(block, STAGES)
+        mbarrier.wait(barriers.full.index(stage), ring.full_phase(block, STAGES))
+        rows = args.left.index(stage).reshape((BK, BM)).permute((1, 0)).slice(FIRST, ROWS)
+        a = rows.load(OPERAND)
+        first = (stage * PARTS + PART) * args.HALO
+        accs = multiply_taps(accs, a, args.right, first, args.SHARED, args.APART, BK)
         accs = warpgroup_mma_wait(0, deps=accs)
-        mbarrier.arrive(free.index(at))
+        mbarrier.arrive(barriers.empty.index(stage))
         block += 1
     return accs
 
 
 @gluon.jit
-def multiply(
-    WHICH: gl.constexpr, w, left, right, full, free, items, tiles, groups, steps, w_place, K, C,
-    TAPS: gl.constexpr, SHARED: gl.constexpr, APART: gl.constexpr,
-    HALO: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr,
-):  # fmt: skip
-    """Compute a group's part of all tiles."""
-    w_0, w_g, w_k, w_t, w_r, w_s, w_u, w_c, w_z = w_place
-    w_k, w_t, w_r, w_s = strides(w_k, w_t, w_r, w_s, VEC[0], WIDE)
-    w_0, w_g, w_z = w_0 * VEC[0], w_g * VEC[0], w_z.to(gl.int64) * VEC[0]
-    w_c, C = unit(w_c, UNIT, 1, WIDE), C * VEC[1]
-    LAST: gl.constexpr = 128 // w.dtype.element_ty.primitive_bitwidth  # of 16 bytes
-    OUT: gl.constexpr = gl.BlockedLayout([1, LAST], [LAST // 2, 64 // LAST], [4, 1], [1, 0])
+def multiply(args, CONSUMER: gl.constexpr):
+    """Compute a warp group's part of all tiles."""
+    VEC: gl.constexpr = args.VEC
+    LAYOUT: gl.constexpr = store_layout(args.dw.dtype.element_ty)
+    K: gl.constexpr = CONSUMER * ROWS if args.blocking.BM > ROWS else 0
+    C: gl.constexpr = CONSUMER * COLUMNS if args.blocking.BN > COLUMNS else 0
+    w, channels = in_elements(args)
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(tl.cdiv(items - program, programs)):
+    for turn in range(tl.cdiv(args.items.count - program, programs)):
         item = program + turn * programs
-        accs = summed(
-            left, right, full, free, turn, steps, WHICH, BM, BN, BK, SHARED, APART, HALO, STAGES
-        )
-        split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
-        k, c = k + (WHICH * 64 if BM > 64 else 0), c + (WHICH * PART if BN > PART else 0)
-        row = k + gl.arange(0, 64, gl.SliceLayout(1, OUT))  # (64,)
-        column = c + gl.arange(0, PART, gl.SliceLayout(0, OUT))
-        inside = (row < K)[:, None] & (column < C)[None, :]
-        to_w = split * w_z + group.to(gl.int64) * w_g + w_0 + (t * w_t + r * w_r + s * w_s)
-        w_tile = (row * w_k)[:, None] + (column * w_c)[None, :]
-        for u in gl.static_range(SHARED):
-            out = gl.convert_layout(accs[u], OUT)
-            to_u = to_w + u * (w_u.to(gl.int64) * VEC[0])
-            gl.store(w + (to_u + w_tile), out.to(w.dtype.element_ty), inside)
+        accs = accumulate(args, turn, CONSUMER)
+        at = locate(args, item, channels)
+        row = at.k + K + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        column = at.c + C + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
+        inside = (row < args.K)[:, None] & (column < channels)[None, :]
+        to_w = tile_offset(at, w)
+        for u in gl.static_range(args.SHARED):
+            to_u = to_w + u * (args.shared_tap.to(gl.int64) * VEC[0])
+            store(accs[u], args.dw, to_u, row, column, inside, w)
 
 
 @gluon.jit(do_not_specialize=RUNTIME)
@@ -171,31 +172,51 @@ def gluon_halo_wgrad(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Compute every so-manieth tile, (BM channels of a, BN of b, SHARED taps) of a split."""
+    """Compute every num_programs-th tile: BM channels of a, BN of b, SHARED taps, one split."""
     FIRST: gl.constexpr = BOX[ORDER[0]]
-    HALO: gl.constexpr = FIRST + (SHARED - 1) * APART  # lines of a block
+    HALO: gl.constexpr = FIRST + (SHARED - 1) * APART
     LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    lines: gl.constexpr = STAGES * (BN // PART) * HALO
-    right = gl.allocate_shared_memory(b.dtype, [lines, BK // FIRST, PART], LINES)
+    COUNT: gl.constexpr = STAGES * (BN // COLUMNS) * HALO
+    right = gl.allocate_shared_memory(b.dtype, [COUNT, BK // FIRST, COLUMNS], LINES)
     left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
-    full, free, order = opened(STAGES, 2)
-    magic = (
-        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
-    )  # fmt: skip
-    w_place = (w_0, w_g, w_k, w_t, w_r, w_s, w_u, w_c, w_z)
-    shared_out(
-        multiply, (
-            w, left, right, full, free, items, tiles, groups, steps, w_place, K, C, TAPS, SHARED,
-            APART, HALO, WIDE, UNIT, VEC, BM, BN, BK, BAND, STAGES,
-        ),
-        load, (
-            a, b, left, right, full, free, items, tiles, groups, magic, (lo_d, lo_h, lo_w), halo,
-            steps, K, C * VEC[1],
-            RANK, TAPS, STRIDE, MOVE, ORDER, BOX, HALO, BM, BN, BAND, STAGES,
+    barriers = ring.allocate_barriers(STAGES, 2)
+    grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
+    ring.run_partitions(
+        multiply,
+        load,
+        Wgrad(
+            dw=w,
+            left=left,
+            right=right,
+            barriers=barriers,
+            items=Items(items, tiles, groups, steps),
+            strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
+            shared_tap=w_u,
+            K=K,
+            vectors=C,
+            a=a,
+            b=b,
+            grid=grid,
+            lo=Axes(lo_d, lo_h, lo_w),
+            halo=halo,
+            C=C * VEC[1],
+            blocking=Blocking(BM, BN, BK, BAND, STAGES, 2),
+            RANK=RANK,
+            TAPS=TAPS,
+            STRIDE=STRIDE,
+            MOVE=MOVE,
+            BOX=BOX,
+            WIDE=WIDE,
+            UNIT=UNIT,
+            VEC=VEC,
+            SHARED=SHARED,
+            APART=APART,
+            HALO=HALO,
+            ORDER=ORDER,
         ),
         REGISTERS,
-    )  # fmt: skip
-    closed(full, free, order, STAGES)
+    )
+    ring.invalidate(barriers, STAGES)
 
 
 TILES = TileTable(  # a group has 64 channels of each side
@@ -261,7 +282,7 @@ def gluon_halo_wgrad_launch(
     axis, stride = shared.order[0], shared.turned((1, *geometry.stride))[1:]
     maps = {
         "a": (geometry.pixels, a, (*shared.box, tile.bm), (1, 1, 1)),
-        "b": ((geometry.n, *geometry.big), b, (shared.copied, *shared.box[1:], PART.value), stride),
+        "b": ((geometry.n, *geometry.big), b, (shared.copied, *shared.box[1:], COLUMNS.value), stride),
     }
     arguments = {
         name: Descriptor(

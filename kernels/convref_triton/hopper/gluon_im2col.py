@@ -1,14 +1,15 @@
-"""The product of `gluon_fprop` on rows of pixels that cross lines and images: tensor maps im2col.
+"""The product of `gluon_fprop` on rows of pixels that cross lines and images: TMA im2col mode.
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
-Rows are pixels of the result one after the other, whatever line or image they are of; the copy
-engine walks over them `stride` apart, and a tap is how far aside it reads. No pixel of a tile but
-of the last one is for nothing. The Gluon that this is written in is newer than the package's: what
-it becomes is kept by `carried`, and nothing of it is compiled where it runs.
+A row is a pixel of the result, whatever its line and image. The tensor map visits pixels of x a
+stride apart, and a tap is an offset of the copy, so that only the last tile has rows without a
+pixel. This needs a newer Gluon than the package's: `carried` keeps what Triton 3.8 compiled.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from triton import language as tl
 from triton.experimental import gluon
@@ -16,80 +17,115 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from ..common.index import pixel
-from .ring import PART, closed, in_parts, opened, place, product, shared_out, taken, turns
+from . import ring
+from .arguments import Axes, Barriers, Blocking, Filter
+from .ring import EPILOGUE_N, accumulate, split_columns, turn_step
 
-VECTOR = gl.constexpr(8)  # channels that strides of a result are counted in
+VECTOR = gl.constexpr(8)  # channels, the unit of the result's K
+
+
+class Im2col(NamedTuple):
+    """What both partitions of the kernel receive."""
+
+    y: gl.tensor
+    bias: gl.tensor
+    xs: gl.shared_memory_descriptor
+    ws: gl.shared_memory_descriptor
+    barriers: Barriers
+    tiles: gl.tensor
+    rows: gl.tensor  # of tiles
+    columns: gl.tensor  # of tiles
+    steps: gl.tensor  # blocks of a tile
+    M: gl.tensor
+    K: gl.tensor
+    groups: gl.tensor
+    biased: gl.tensor
+    x: gl.tensor
+    w: gl.tensor
+    pixels: gl.tuple  # O, P and Q with their divisors
+    stride: Axes
+    lo: Axes
+    taps: Axes
+    dilation: Axes
+    filter: Filter
+    C: gl.tensor
+    blocking: Blocking
+    RANK: gl.constexpr
 
 
 @gluon.jit
-def load_rows(x, n, d, h, v, c, t, r, s, came, block, RANK: gl.constexpr):
-    """Start to load the rows of x from (n, d, h, v) on, as the tap that is (t, r, s) aside."""
+def load_rows(x, n, d, h, v, c, t, r, s, full, block, RANK: gl.constexpr):
+    """Start to copy the rows of x from (n, d, h, v) on, for the tap at offset (t, r, s)."""
     t, r, s = t.to(gl.int16), r.to(gl.int16), s.to(gl.int16)
     if RANK == 2:
-        maps.async_load_im2col(x, [n, h, v, c], [r, s], came, block)
+        maps.async_load_im2col(x, [n, h, v, c], [r, s], full, block)
     else:
-        maps.async_load_im2col(x, [n, d, h, v, c], [t, r, s], came, block)
+        maps.async_load_im2col(x, [n, d, h, v, c], [t, r, s], full, block)
 
 
 @gluon.jit
-def load(
-    x, w, ring_of, tiles, rows, columns, magic, stride, lo, taps, aside, w_place, w_steps, C,
-    RANK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    BAND: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
-    xs, ws, full, free, _ = ring_of
-    w_first, w_row, w_column = w_place
+def load(args):
+    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
+    x, w, stride, lo, dilation, matrix = (
+        args.x, args.w, args.stride, args.lo, args.dilation, args.filter
+    )  # fmt: skip
     BYTES: gl.constexpr = x.block_type.nbytes + w.block_type.nbytes
     count = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        group, row, column = place(tile, rows, columns, BAND)
-        n, o, p, q = pixel(row * BM, *magic, RANK)
-        d, h, v = o * stride[0] - lo[0], p * stride[1] - lo[1], q * stride[2] - lo[2]
-        w_at, first = group * w_row + column * BN, w_first + group * w_column
-        for t in range(taps[0]):
-            for r in range(taps[1]):
-                for s in range(taps[2]):
-                    tap = first + t * w_steps[0] + r * w_steps[1] + s * w_steps[2]
-                    for c in range(0, C, BK):
-                        slot, came = taken(full, free, count, BYTES, STAGES)
+    for tile in range(gl.program_id(0), args.tiles, gl.num_programs(0)):
+        group, row, column = ring.locate(tile, args.rows, args.columns, args.blocking.BAND)
+        n, o, p, q = pixel(row * args.blocking.BM, *args.pixels, args.RANK)
+        d, h, v = o * stride.d - lo.d, p * stride.h - lo.h, q * stride.w - lo.w
+        w_row = group * matrix.group_row + column * args.blocking.BN
+        first = matrix.first + group * matrix.group_column
+        for t in range(args.taps.d):
+            for r in range(args.taps.h):
+                for s in range(args.taps.w):
+                    tap = first + t * matrix.tap.d + r * matrix.tap.h + s * matrix.tap.w
+                    for c in range(0, args.C, args.blocking.BK):
+                        stage, full = ring.acquire(
+                            args.barriers, count, BYTES, args.blocking.STAGES
+                        )
                         load_rows(
-                            x, n, d, h, v, group * C + c, t * aside[0], r * aside[1],
-                            s * aside[2], came, xs.index(slot), RANK,
+                            x, n, d, h, v, group * args.C + c, t * dilation.d, r * dilation.h,
+                            s * dilation.w, full, args.xs.index(stage), args.RANK,
                         )  # fmt: skip
-                        maps.async_load(w, [w_at, tap + c], came, ws.index(slot))
+                        maps.async_load(w, [w_row, tap + c], full, args.ws.index(stage))
                         count += 1
 
 
 @gluon.jit
-def multiply(
-    WHICH: gl.constexpr, y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased,
-    READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    BK: gl.constexpr, BAND: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Compute a group's tiles, or its rows of all tiles, and store them in parts."""
-    K = K * VECTOR
-    ROWS: gl.constexpr = BM // READERS
-    TURNS: gl.constexpr = turns(READERS)
-    OUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // PART, PART // 8], [4, 1], [1, 0])
+def multiply(args, CONSUMER: gl.constexpr):
+    """Compute the tiles of a warp group, or its rows of all tiles."""
+    K = args.K * VECTOR
+    READERS: gl.constexpr = args.blocking.READERS
+    ROWS: gl.constexpr = args.blocking.BM // READERS
+    PARTS: gl.constexpr = args.blocking.BN // EPILOGUE_N
+    TURNS: gl.constexpr = turn_step(READERS)
+    LAYOUT: gl.constexpr = gl.BlockedLayout(
+        [1, 8], [256 // EPILOGUE_N, EPILOGUE_N // 8], [4, 1], [1, 0]
+    )
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(WHICH % TURNS, tl.cdiv(tiles - program, programs), TURNS):
+    for turn in range(CONSUMER % TURNS, tl.cdiv(args.tiles - program, programs), TURNS):
         tile = program + turn * programs
-        acc = product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, False, STAGES)
-        group, row, column = place(tile, rows, columns, BAND)
-        first = row * BM + WHICH % READERS * ROWS
-        i = gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
-        to_y = y + first.to(gl.int64) * (K * groups) + group * K
-        parts = in_parts(acc, BN // PART)
-        for part in gl.static_range(BN // PART):
-            outs = column * BN + part * PART + gl.arange(0, PART, gl.SliceLayout(0, OUT))
+        acc = accumulate(
+            args.xs, args.ws, args.barriers, args.blocking, turn, turn * args.steps, args.steps,
+            CONSUMER, False,
+        )  # fmt: skip
+        group, row, column = ring.locate(tile, args.rows, args.columns, args.blocking.BAND)
+        first = row * args.blocking.BM + CONSUMER % READERS * ROWS
+        i = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))  # (ROWS,)
+        to_y = args.y + first.to(gl.int64) * (K * args.groups) + group * K
+        parts = split_columns(acc, PARTS)
+        for part in gl.static_range(PARTS):
+            outs = column * args.blocking.BN + part * EPILOGUE_N
+            outs += gl.arange(0, EPILOGUE_N, gl.SliceLayout(0, LAYOUT))
             known = outs < K
-            inside = (i < M - first)[:, None] & known[None, :]
-            sums = gl.convert_layout(parts[part], OUT)
-            more = gl.load(bias + group * K + outs, known & (biased > 0), other=0.0)
-            sums += more.to(gl.float32)[None, :]
-            at = (i * (K * groups))[:, None] + outs[None, :]
-            gl.store(to_y + at, sums.to(y.dtype.element_ty), inside)
+            inside = (i < args.M - first)[:, None] & known[None, :]
+            out = gl.convert_layout(parts[part], LAYOUT)
+            bias = gl.load(args.bias + group * K + outs, known & (args.biased > 0), other=0.0)
+            out += bias.to(gl.float32)[None, :]
+            at = (i * (K * args.groups))[:, None] + outs[None, :]
+            gl.store(to_y + at, out.to(args.y.dtype.element_ty), inside)
 
 
 @gluon.jit
@@ -101,25 +137,40 @@ def gluon_im2col(
     RANK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Compute every so-manieth tile of y, (BM pixels, BN channels); `biased` is whether bias is."""
+    """Compute every num_programs-th tile of y, (BM pixels, BN channels); `biased`: with a bias."""
     xs = gl.allocate_shared_memory(x.dtype, [STAGES] + x.block_type.shape, x.layout)
     ws = gl.allocate_shared_memory(w.dtype, [STAGES] + w.block_type.shape, w.layout)
-    full, free, order = opened(STAGES, READERS)
-    ring_of = (xs, ws, full, free, order)
-    magic = (O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
+    barriers = ring.allocate_barriers(STAGES, READERS)
     rows, columns = tl.cdiv(M, BM), tl.cdiv(K * VECTOR, BN)
-    tiles = rows * columns * groups
-    steps = taps_d * taps_h * taps_w * tl.cdiv(C, BK)
-    shared_out(
-        multiply, (
-            y, bias, ring_of, tiles, rows, columns, steps, M, K, groups, biased, READERS,
-            BM, BN, BK, BAND, STAGES,
-        ),
-        load, (
-            x, w, ring_of, tiles, rows, columns, magic, (stride_d, stride_h, stride_w),
-            (lo_d, lo_h, lo_w), (taps_d, taps_h, taps_w), (aside_d, aside_h, aside_w),
-            (w_first, w_row, w_column), (w_d, w_h, w_w), C, RANK, BM, BN, BK, BAND, STAGES,
+    ring.run_partitions(
+        multiply,
+        load,
+        Im2col(
+            y=y,
+            bias=bias,
+            xs=xs,
+            ws=ws,
+            barriers=barriers,
+            tiles=rows * columns * groups,
+            rows=rows,
+            columns=columns,
+            steps=taps_d * taps_h * taps_w * tl.cdiv(C, BK),
+            M=M,
+            K=K,
+            groups=groups,
+            biased=biased,
+            x=x,
+            w=w,
+            pixels=(O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift),
+            stride=Axes(stride_d, stride_h, stride_w),
+            lo=Axes(lo_d, lo_h, lo_w),
+            taps=Axes(taps_d, taps_h, taps_w),
+            dilation=Axes(aside_d, aside_h, aside_w),
+            filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
+            C=C,
+            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
+            RANK=RANK,
         ),
         REGISTERS,
-    )  # fmt: skip
-    closed(full, free, order, STAGES)
+    )
+    ring.invalidate(barriers, STAGES)

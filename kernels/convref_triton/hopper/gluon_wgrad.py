@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton import language as tl
 from triton.experimental import gluon
@@ -35,8 +35,9 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile
 from . import ring
+from .arguments import Axes, Barriers, Blocking, BoxGrid, FilterStrides
 from .gluon_fprop import MOST_APART, TILES, load_box
-from .ring import PART, closed, in_parts, opened, product, shared_out, taken, turns
+from .ring import EPILOGUE_N, accumulate, split_columns, turn_step
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -44,80 +45,166 @@ DEPTH = 64  # pixels of a block
 RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_c w_z".split()
 
 
+class Items(NamedTuple):
+    """The tiles of all groups and splits; a split sums over `steps` boxes of pixels."""
+
+    count: gl.tensor
+    tiles: gl.tensor  # of one group and split
+    groups: gl.tensor
+    steps: gl.tensor
+
+
+class TilePlace(NamedTuple):
+    """A tile of a split: its group and tap, its first row and column."""
+
+    split: gl.tensor
+    group: gl.tensor
+    t: gl.tensor
+    r: gl.tensor
+    s: gl.tensor
+    k: gl.tensor
+    c: gl.tensor
+
+
+class Wgrad(NamedTuple):
+    """What both partitions receive; the last fields are of `gluon_halo_wgrad` alone."""
+
+    dw: gl.tensor
+    left: gl.shared_memory_descriptor
+    right: gl.shared_memory_descriptor
+    barriers: Barriers
+    items: Items
+    strides: FilterStrides
+    shared_tap: gl.tensor  # stride of dw between taps that share a block
+    K: gl.tensor
+    vectors: gl.tensor  # C in vectors of dw
+    a: gl.tensor
+    b: gl.tensor
+    grid: BoxGrid
+    lo: Axes
+    halo: gl.tensor  # HALO as a number, for a loop that must not be unrolled
+    C: gl.tensor
+    blocking: Blocking
+    RANK: gl.constexpr
+    TAPS: gl.constexpr
+    STRIDE: gl.constexpr
+    MOVE: gl.constexpr
+    BOX: gl.constexpr
+    WIDE: gl.constexpr
+    UNIT: gl.constexpr
+    VEC: gl.constexpr
+    SHARED: gl.constexpr = None  # taps that share a block of b
+    APART: gl.constexpr = None  # lines between two of them
+    HALO: gl.constexpr = None  # lines of a block
+    ORDER: gl.constexpr = None  # axes of a block, outermost first
+
+
 @gluon.jit
-def place(
-    item, tiles, groups, K, C,
-    TAPS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BAND: gl.constexpr,
-):  # fmt: skip
-    """Return (split, group, t, r, s, first row, first column) of a tile of a split."""
-    rest = item // tiles
-    split, group = rest // groups, rest % groups
-    across = tl.cdiv(C, BN)
+def locate(args, item, C):
+    """Return the TilePlace of an item."""
+    TAPS: gl.constexpr = args.TAPS
+    BN: gl.constexpr = args.blocking.BN
+    rest = item // args.items.tiles
+    split, group = rest // args.items.groups, rest % args.items.groups
+    columns = tl.cdiv(C, BN)  # of a tap
     row, column = tile_of(
-        item - rest * tiles, tl.cdiv(K, BM), across * (TAPS[0] * TAPS[1] * TAPS[2]), BAND
-    )
-    tap = column // across
+        item - rest * args.items.tiles, tl.cdiv(args.K, args.blocking.BM),
+        columns * (TAPS[0] * TAPS[1] * TAPS[2]), args.blocking.BAND,
+    )  # fmt: skip
+    tap = column // columns
     t, r, s = tap // (TAPS[1] * TAPS[2]), tap // TAPS[2] % TAPS[1], tap % TAPS[2]
-    return split, group, t, r, s, row * BM, (column - tap * across) * BN
+    k, c = row * args.blocking.BM, (column - tap * columns) * BN
+    return TilePlace(split, group, t, r, s, k, c)
 
 
 @gluon.jit
-def load(
-    a, b, ring_of, items, tiles, groups, magic, lo, steps, K, C,
-    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
-    BOX: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr,
-):  # fmt: skip
-    """Load all blocks of a program's tiles, in the order in which they are multiplied."""
-    left, right, full, free, _ = ring_of
+def load(args):
+    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
+    a, b, lo, steps = args.a, args.b, args.lo, args.items.steps
+    STRIDE: gl.constexpr = args.STRIDE
+    MOVE: gl.constexpr = args.MOVE
     BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes
     count = 0
-    for item in range(gl.program_id(0), items, gl.num_programs(0)):
-        split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
-        d, h, v = t * MOVE[0] - lo[0], r * MOVE[1] - lo[1], s * MOVE[2] - lo[2]
-        for box in range(split * steps, (split + 1) * steps):
-            n, o, p, q = corner(box, *magic, RANK, BOX)
-            at, came = taken(full, free, count, BYTES, STAGES)
-            load_box(a, n, o, p, q, group * K + k, came, left.index(at), RANK)
+    for item in range(gl.program_id(0), args.items.count, gl.num_programs(0)):
+        at = locate(args, item, args.C)
+        d, h, v = at.t * MOVE[0] - lo.d, at.r * MOVE[1] - lo.h, at.s * MOVE[2] - lo.w
+        for box in range(at.split * steps, (at.split + 1) * steps):
+            n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
+            stage, full = ring.acquire(args.barriers, count, BYTES, args.blocking.STAGES)
+            k = at.group * args.K + at.k
+            load_box(a, n, o, p, q, k, full, args.left.index(stage), args.RANK)
             load_box(
-                b, n, o * STRIDE[0] + d, p * STRIDE[1] + h, q * STRIDE[2] + v, group * C + c,
-                came, right.index(at), RANK,
+                b, n, o * STRIDE[0] + d, p * STRIDE[1] + h, q * STRIDE[2] + v,
+                at.group * args.C + at.c, full, args.right.index(stage), args.RANK,
             )  # fmt: skip
             count += 1
 
 
+@gluon.constexpr_function
+def store_layout(dtype):
+    """Return the layout of EPILOGUE_N columns of which a thread stores 16 bytes."""
+    vector = 128 // dtype.primitive_bitwidth
+    return gl.BlockedLayout([1, vector], [vector // 2, 64 // vector], [4, 1], [1, 0])
+
+
 @gluon.jit
-def multiply(
-    WHICH: gl.constexpr, w, ring_of, items, tiles, groups, steps, w_place, K, C,
-    READERS: gl.constexpr, TAPS: gl.constexpr,
-    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr,
-):  # fmt: skip
-    """Compute a group's tiles, or its rows of all tiles, in parts of PART columns."""
-    # Strides come in vectors, here too: what a product is divided by is not passed on to a group.
-    w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z = w_place
-    w_k, w_t, w_r, w_s = strides(w_k, w_t, w_r, w_s, VEC[0], WIDE)
-    w_0, w_g, w_z = w_0 * VEC[0], w_g * VEC[0], w_z.to(gl.int64) * VEC[0]
-    w_c, C = unit(w_c, UNIT, 1, WIDE), C * VEC[1]
-    ROWS: gl.constexpr = BM // READERS
-    TURNS: gl.constexpr = turns(READERS)
-    LAST: gl.constexpr = 128 // w.dtype.element_ty.primitive_bitwidth  # of 16 bytes
-    OUT: gl.constexpr = gl.BlockedLayout([1, LAST], [LAST // 2, 64 // LAST], [4, 1], [1, 0])
+def in_elements(args):
+    """Return the strides of dw, which the host counts in vectors, and C.
+
+    They are multiplied here, because captures of a partition have no divisibility hints.
+    """
+    VEC: gl.constexpr = args.VEC
+    w = args.strides
+    k, t, r, s = strides(w.k, w.t, w.r, w.s, VEC[0], args.WIDE)
+    first, g, z = w.first * VEC[0], w.g * VEC[0], w.z.to(gl.int64) * VEC[0]
+    c, C = unit(w.c, args.UNIT, 1, args.WIDE), args.vectors * VEC[1]
+    return FilterStrides(first, g, k, t, r, s, c, z), C
+
+
+@gluon.jit
+def tile_offset(at, w):
+    """Return where the tap and the split of a tile begin in dw."""
+    return at.split * w.z + at.group.to(gl.int64) * w.g + w.first + (
+        at.t * w.t + at.r * w.r + at.s * w.s
+    )
+
+
+@gluon.jit
+def store(acc, dw, to_w, row, column, inside, w):
+    """Store columns of an accumulator at `to_w`, where they are inside."""
+    LAYOUT: gl.constexpr = store_layout(dw.dtype.element_ty)
+    w_tile = to_w + ((row * w.k)[:, None] + (column * w.c)[None, :])
+    out = gl.convert_layout(acc, LAYOUT)
+    gl.store(dw + w_tile, out.to(dw.dtype.element_ty), inside)
+
+
+@gluon.jit
+def multiply(args, CONSUMER: gl.constexpr):
+    """Compute the tiles of a warp group, or its rows of all tiles."""
+    READERS: gl.constexpr = args.blocking.READERS
+    ROWS: gl.constexpr = args.blocking.BM // READERS
+    PARTS: gl.constexpr = args.blocking.BN // EPILOGUE_N
+    TURNS: gl.constexpr = turn_step(READERS)
+    LAYOUT: gl.constexpr = store_layout(args.dw.dtype.element_ty)
+    w, C = in_elements(args)
+    steps = args.items.steps
     program, programs = gl.program_id(0), gl.num_programs(0)
-    for turn in range(WHICH % TURNS, tl.cdiv(items - program, programs), TURNS):
+    for turn in range(CONSUMER % TURNS, tl.cdiv(args.items.count - program, programs), TURNS):
         item = program + turn * programs
-        acc = product(*ring_of, turn, steps, WHICH, READERS, BM, BN, BK, True, STAGES)
-        split, group, t, r, s, k, c = place(item, tiles, groups, K, C, TAPS, BM, BN, BAND)
-        row = k + WHICH % READERS * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))  # (ROWS,)
-        to_w = split * w_z + group.to(gl.int64) * w_g + w_0 + (t * w_t + r * w_r + s * w_s)
-        parts = in_parts(acc, BN // PART)
-        for part in gl.static_range(BN // PART):
-            column = c + part * PART + gl.arange(0, PART, gl.SliceLayout(0, OUT))
-            inside = (row < K)[:, None] & (column < C)[None, :]
-            w_tile = to_w + ((row * w_k)[:, None] + (column * w_c)[None, :])
-            out = gl.convert_layout(parts[part], OUT)
-            gl.store(w + w_tile, out.to(w.dtype.element_ty), inside)
+        acc = accumulate(
+            args.left, args.right, args.barriers, args.blocking, turn, turn * steps, steps,
+            CONSUMER, True,
+        )  # fmt: skip
+        at = locate(args, item, C)
+        row = at.k + CONSUMER % READERS * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        to_w = tile_offset(at, w)
+        parts = split_columns(acc, PARTS)
+        for part in gl.static_range(PARTS):
+            column = (
+                at.c + part * EPILOGUE_N + gl.arange(0, EPILOGUE_N, gl.SliceLayout(0, LAYOUT))
+            )
+            inside = (row < args.K)[:, None] & (column < C)[None, :]
+            store(parts[part], args.dw, to_w, row, column, inside, w)
 
 
 @gluon.jit(do_not_specialize=RUNTIME)
@@ -131,27 +218,43 @@ def gluon_wgrad(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Compute every so-manieth tile, (BM channels of a, BN channels of b) of a tap and a split."""
+    """Compute every num_programs-th tile: BM channels of a, BN of b, one tap and split."""
     right = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_type.shape, b.layout)
     left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
-    full, free, order = opened(STAGES, READERS)
-    ring_of = (left, right, full, free, order)
-    magic = (
-        boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
-    )  # fmt: skip
-    w_place = (w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z)
-    shared_out(
-        multiply, (
-            w, ring_of, items, tiles, groups, steps, w_place, K, C, READERS, TAPS, WIDE, UNIT, VEC,
-            BM, BN, BK, BAND, STAGES,
-        ),
-        load, (
-            a, b, ring_of, items, tiles, groups, magic, (lo_d, lo_h, lo_w), steps, K, C * VEC[1],
-            RANK, TAPS, STRIDE, MOVE, BOX, BM, BN, BAND, STAGES,
+    barriers = ring.allocate_barriers(STAGES, READERS)
+    grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
+    ring.run_partitions(
+        multiply,
+        load,
+        Wgrad(
+            dw=w,
+            left=left,
+            right=right,
+            barriers=barriers,
+            items=Items(items, tiles, groups, steps),
+            strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
+            shared_tap=None,
+            K=K,
+            vectors=C,
+            a=a,
+            b=b,
+            grid=grid,
+            lo=Axes(lo_d, lo_h, lo_w),
+            halo=None,
+            C=C * VEC[1],
+            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
+            RANK=RANK,
+            TAPS=TAPS,
+            STRIDE=STRIDE,
+            MOVE=MOVE,
+            BOX=BOX,
+            WIDE=WIDE,
+            UNIT=UNIT,
+            VEC=VEC,
         ),
         REGISTERS,
-    )  # fmt: skip
-    closed(full, free, order, STAGES)
+    )
+    ring.invalidate(barriers, STAGES)
 
 
 def gluon_wgrad_refusal(task: Task) -> str | None:
@@ -174,7 +277,7 @@ def side_refusal(task: Task) -> str | None:
         return reason
     if max(shape.stride) > MOST_APART:
         return f"boxes hold pixels that are at most {MOST_APART} apart"
-    if min(channels) < PART.value or any(c * shape.groups % tma.VECTOR for c in channels):
+    if min(channels) < EPILOGUE_N.value or any(c * shape.groups % tma.VECTOR for c in channels):
         return f"{channels} channels do not fill a tile, or rows of them do not start at 16 bytes"
     return None
 

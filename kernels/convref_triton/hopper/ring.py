@@ -1,11 +1,12 @@
-"""A ring of blocks in shared memory: one warp fills it, two warp groups multiply what lies there.
+"""The shared-memory ring of the warp-specialised kernels: one warp copies, two warp groups multiply.
 
-Block `count` lies in slot count % STAGES, count // STAGES blocks after the first one there. A slot
-has two barriers: `full` completes when all bytes of a block have come, `free` when its readers are
-done with it, and a wait names the parity of the completion that it is for.
+Block `count` goes to stage count % STAGES. A stage has two mbarriers: `full` completes when all
+bytes of the block have arrived, `empty` when its consumers have finished reading it. A wait names
+the parity of the phase that has to be complete.
 
-A tile whose sums are too many for one group is shared: each group has half of its rows, and a
-block has two readers. Else groups take tiles in turn, and one stores while the other multiplies.
+A tile whose accumulator is too large for one warp group is shared (cooperative): each group
+computes half of its rows, and a stage has two consumers. Otherwise the groups alternate between
+the tiles of a program (ping-pong): one stores its tile while the other multiplies.
 """
 
 from __future__ import annotations
@@ -27,34 +28,35 @@ from ..common.geometry import ITEMSIZE
 from ..common.index import tile_of
 from ..plan.task import Task
 from ..plan.tile import Tile
+from .arguments import Barriers
 
-GROUPS = 2  # warp groups that multiply
-WARPS = 4  # of a group
-MOST_SUMS = 128 * 128  # of a group: as many registers of a thread as leave room for the rest
-REGISTERS = (232, 40)  # of a thread of a group, of the warp that loads
-PART = gl.constexpr(64)  # columns of sums that a group stores at a time
+GROUPS = 2  # warp groups that multiply, the consumers
+WARPS = 4  # of a warp group
+MAX_ACCUMULATOR = 128 * 128  # elements per warp group: 128 registers of a thread
+REGISTERS = (232, 40)  # of a thread of a consumer, of the producer warp
+EPILOGUE_N = gl.constexpr(64)  # columns of the accumulator that a group stores at a time
 
 
 def refusal(task: Task) -> str | None:
-    """Return why a task is not computed by warps of two kinds, for all that it is made of."""
+    """Return why no warp-specialised kernel computes a task, None if its shape decides."""
     if task.builder.call.specs[0].device != "cuda":
         return "the interpreter has no Gluon"
     if not task.arch.startswith("sm_9"):
-        return f"{task.arch} has no warp groups that multiply"
+        return f"{task.arch} has no wgmma"
     if ITEMSIZE[task.dtype] != 2:
-        return f"{task.dtype} is not a type of 16 bits"
+        return f"{task.dtype} is not a 16-bit dtype"
     if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
         return "no products"
     return None
 
 
 def readers(rows: int, columns: int) -> int:
-    """Return how many groups share a tile."""
-    return 1 if rows * columns <= MOST_SUMS else GROUPS
+    """Return how many warp groups share a tile."""
+    return 1 if rows * columns <= MAX_ACCUMULATOR else GROUPS
 
 
 def constants(tile: Tile) -> dict[str, Any]:
-    """Return the constants of a kernel's tile, and of who multiplies it."""
+    """Return the constants of a kernel that depend on the tile alone."""
     return {
         "BM": tile.bm,
         "BN": tile.bn,
@@ -67,95 +69,95 @@ def constants(tile: Tile) -> dict[str, Any]:
 
 
 @gluon.constexpr_function
-def turns(readers):
-    """Return how many groups take turns: every so-manieth tile of a program is a group's."""
+def turn_step(readers):
+    """Return the distance between the tiles of one group, in tiles of its program."""
     return GROUPS // readers
 
 
 @triton.jit
-def slot_of(count, STAGES: gl.constexpr):
-    """Return where a block lies."""
+def stage_of(count, STAGES: gl.constexpr):
+    """Return the stage of a block."""
     return (count.to(gl.uint32) % STAGES).to(gl.int32)
 
 
 @triton.jit
-def parity_of(count, STAGES: gl.constexpr):
-    """Return the parity of the completion of `full` by which a block has come."""
+def full_phase(count, STAGES: gl.constexpr):
+    """Return the parity of the `full` phase that ends when a block has arrived."""
     return (count.to(gl.uint32) // STAGES % 2).to(gl.int32)
 
 
 @triton.jit
-def freed(count, STAGES: gl.constexpr):
-    """Return the parity of the completion of `free` that a block needs; the first need none.
+def empty_phase(count, STAGES: gl.constexpr):
+    """Return the parity of the `empty` phase that a block waits for before it is copied.
 
-    Before a barrier has completed once, a wait for the odd parity is over.
+    A new mbarrier counts as having completed the odd phase, so that the first blocks do not wait.
     """
-    return parity_of(count, STAGES) ^ 1
+    return full_phase(count, STAGES) ^ 1
 
 
 @triton.jit
-def passed_on(turn, WHICH: gl.constexpr):
-    """Return the parity of the completion of `order` that a group's turn needs; the first none."""
-    return (turn // 2 + WHICH + 1) % 2
+def order_phase(turn, CONSUMER: gl.constexpr):
+    """Return the parity of the `order` phase that a group waits for; the first turn does not."""
+    return (turn // 2 + CONSUMER + 1) % 2
 
 
 @gluon.jit
-def opened(STAGES: gl.constexpr, READERS: gl.constexpr):
-    """Return the barriers (full, free, order) of a ring; the last one of `free` is of no slot."""
+def allocate_barriers(STAGES: gl.constexpr, READERS: gl.constexpr):
+    """Return initialised Barriers."""
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES + 1, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES + 1, 1], mbarrier.MBarrierLayout())
     order = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(STAGES):
-        mbarrier.init(full.index(slot), count=1)
-    for slot in gl.static_range(STAGES + 1):
-        mbarrier.init(free.index(slot), count=READERS)
-    for group in gl.static_range(2):
-        mbarrier.init(order.index(group), count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+    for stage in gl.static_range(STAGES + 1):
+        mbarrier.init(empty.index(stage), count=READERS)
+    for consumer in gl.static_range(2):
+        mbarrier.init(order.index(consumer), count=1)
     fence_async_shared()
-    return full, free, order
+    return Barriers(full, empty, order)
 
 
 @gluon.jit
-def closed(full, free, order, STAGES: gl.constexpr):
-    """Give the barriers' memory back; all groups have returned."""
-    for slot in gl.static_range(STAGES):
-        mbarrier.invalidate(full.index(slot))
-    for slot in gl.static_range(STAGES + 1):
-        mbarrier.invalidate(free.index(slot))
-    for group in gl.static_range(2):
-        mbarrier.invalidate(order.index(group))
+def invalidate(barriers, STAGES: gl.constexpr):
+    """Invalidate the barriers, after all warps have left their partitions."""
+    for stage in gl.static_range(STAGES):
+        mbarrier.invalidate(barriers.full.index(stage))
+    for stage in gl.static_range(STAGES + 1):
+        mbarrier.invalidate(barriers.empty.index(stage))
+    for consumer in gl.static_range(2):
+        mbarrier.invalidate(barriers.order.index(consumer))
 
 
 @gluon.jit
-def taken(full, free, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
-    """Return (slot, barrier) for the block that is to be loaded next, when its slot is free."""
-    slot = slot_of(count, STAGES)
-    mbarrier.wait(free.index(slot), freed(count, STAGES))
-    came = full.index(slot)
-    mbarrier.expect(came, BYTES)
-    return slot, came
+def acquire(barriers, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
+    """Wait until the stage of a block is empty; return the stage and the barrier of its bytes."""
+    stage = stage_of(count, STAGES)
+    mbarrier.wait(barriers.empty.index(stage), empty_phase(count, STAGES))
+    full = barriers.full.index(stage)
+    mbarrier.expect(full, BYTES)
+    return stage, full
 
 
 @gluon.jit
-def group(multiply, given, WHICH: gl.constexpr):
-    """Let a group multiply, told which one it is."""
-    multiply(WHICH, *given)
+def consumer(multiply, args, CONSUMER: gl.constexpr):
+    """Call `multiply`; a partition itself cannot be an argument."""
+    multiply(args, CONSUMER)
 
 
 @gluon.jit
-def loader(load, given):
-    """Let a warp load."""
-    load(*given)
+def producer(load, args):
+    """Call `load`."""
+    load(args)
 
 
 @gluon.jit
-def shared_out(multiply, given, load, loads, REGISTERS: gl.constexpr):
-    """Let two groups multiply what one more warp loads."""
+def run_partitions(multiply, load, args, REGISTERS: gl.constexpr):
+    """Run `multiply` on two warp groups and `load` on one more warp."""
     gl.warp_specialize(
         [
-            (group, (multiply, given, gl.constexpr(0))),
-            (group, (multiply, given, gl.constexpr(1))),
-            (loader, (load, loads)),
+            (consumer, (multiply, args, gl.constexpr(0))),
+            (consumer, (multiply, args, gl.constexpr(1))),
+            (producer, (load, args)),
         ],
         [4, 1],
         REGISTERS,
@@ -163,7 +165,7 @@ def shared_out(multiply, given, load, loads, REGISTERS: gl.constexpr):
 
 
 @gluon.jit
-def place(tile, rows, columns, BAND: gl.constexpr):
+def locate(tile, rows, columns, BAND: gl.constexpr):
     """Return (group, row, column) of a tile."""
     group = tile // (rows * columns)
     row, column = tile_of(tile - group * (rows * columns), rows, columns, BAND)
@@ -171,70 +173,58 @@ def place(tile, rows, columns, BAND: gl.constexpr):
 
 
 @gluon.jit
-def matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, ACROSS: gl.constexpr):
-    """Return a block as (ROWS, DEPTH); with ACROSS its rows lie side by side."""
-    if ACROSS:
+def as_matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, MN_MAJOR: gl.constexpr):
+    """Return a block as (ROWS, DEPTH); MN_MAJOR blocks are stored with rows contiguous."""
+    if MN_MAJOR:
         return block.reshape((DEPTH, ROWS)).permute((1, 0))
     else:
         return block.reshape((ROWS, DEPTH))
 
 
 @gluon.jit
-def summed(
-    left, right, full, free, order, turn, block, steps,
-    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    BK: gl.constexpr, ACROSS: gl.constexpr, STAGES: gl.constexpr,
+def accumulate(
+    left, right, barriers, blocking, turn, block, steps,
+    CONSUMER: gl.constexpr, MN_MAJOR: gl.constexpr,
 ):  # fmt: skip
-    """Return a group's rows of the sum of left right^T over `steps` blocks from `block` on.
+    """Return a group's rows of left right^T summed over `steps` blocks from `block` on.
 
-    One product stays in flight, so that a block is given back one step after it was read. Groups
-    that take turns begin when the other one has seen all its blocks: who waited for a completion
-    before the last but one has passed would take that for it, which has the same parity.
+    One wgmma stays in flight, so a stage is released one step after it was read. Groups that
+    alternate start only when the other one has read all its blocks: a parity tells apart only
+    consecutive phases of a barrier, so a group must not wait for one that lies further ahead.
     """
-    ROWS: gl.constexpr = BM // READERS
-    FIRST: gl.constexpr = WHICH % READERS * ROWS
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    READERS: gl.constexpr = blocking.READERS
+    STAGES: gl.constexpr = blocking.STAGES
+    ROWS: gl.constexpr = blocking.BM // READERS
+    FIRST: gl.constexpr = CONSUMER % READERS * ROWS
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, blocking.BN, 16])
     if READERS == 1:
-        mbarrier.wait(order.index(WHICH), passed_on(turn, WHICH))
-    acc = gl.zeros((ROWS, BN), gl.float32, SUMS)
-    given = free.index(STAGES)  # in the first step there is nothing to give back
-    last = block + steps
-    while block != last:
-        slot = slot_of(block, STAGES)
-        gives = free.index(slot)  # beside `full`, whose address it shares
-        mbarrier.wait(full.index(slot), parity_of(block, STAGES))
-        b = matrix(right.index(slot), BN, BK, ACROSS).permute((1, 0))
-        a = matrix(left.index(slot), BM, BK, ACROSS).slice(FIRST, ROWS)
+        mbarrier.wait(barriers.order.index(CONSUMER), order_phase(turn, CONSUMER))
+    acc = gl.zeros((ROWS, blocking.BN), gl.float32, LAYOUT)
+    release = barriers.empty.index(STAGES)  # the first step has no stage to release
+    end = block + steps
+    while block != end:
+        stage = stage_of(block, STAGES)
+        empty = barriers.empty.index(stage)  # beside `full`, with which it shares its address
+        mbarrier.wait(barriers.full.index(stage), full_phase(block, STAGES))
+        b = as_matrix(right.index(stage), blocking.BN, blocking.BK, MN_MAJOR).permute((1, 0))
+        a = as_matrix(left.index(stage), blocking.BM, blocking.BK, MN_MAJOR).slice(FIRST, ROWS)
         acc = warpgroup_mma(a, b, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=[acc])
-        mbarrier.arrive(given)
-        given = gives
+        mbarrier.arrive(release)
+        release = empty
         block += 1
     if READERS == 1:
-        mbarrier.arrive(order.index(1 - WHICH))
+        mbarrier.arrive(barriers.order.index(1 - CONSUMER))
     acc = warpgroup_mma_wait(0, deps=[acc])
-    mbarrier.arrive(given)
+    mbarrier.arrive(release)
     return acc
 
 
 @gluon.jit
-def product(
-    left, right, full, free, order, turn, steps,
-    WHICH: gl.constexpr, READERS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    BK: gl.constexpr, ACROSS: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """Return what `summed` does where all turns of the program have so many blocks."""
-    return summed(
-        left, right, full, free, order, turn, turn * steps, steps,
-        WHICH, READERS, BM, BN, BK, ACROSS, STAGES,
-    )  # fmt: skip
-
-
-@gluon.jit
-def in_parts(acc, COUNT: gl.constexpr):
-    """Return a tile's columns in so many parts, without moving them between threads."""
+def split_columns(acc, COUNT: gl.constexpr):
+    """Return the columns of a tile in COUNT parts, without moving elements between threads."""
     if COUNT == 1:
         return (acc,)
     else:
         halves = acc.reshape((acc.shape[0], 2, acc.shape[1] // 2)).permute((0, 2, 1)).split()
-        return in_parts(halves[0], COUNT // 2) + in_parts(halves[1], COUNT // 2)
+        return split_columns(halves[0], COUNT // 2) + split_columns(halves[1], COUNT // 2)
