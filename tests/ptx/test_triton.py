@@ -27,11 +27,11 @@ from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry
 from convref_triton.conv import gather, tma, wgrad
-from convref_triton.hopper import gluon_fprop, gluon_wgrad, race
+from convref_triton.hopper import gluon, gluon_fprop, gluon_wgrad
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.task import Task
 
-pytestmark = pytest.mark.skipif(not race.KERNELS, reason="the PTX of another Triton differs")
+pytestmark = pytest.mark.skipif(not gluon.KERNELS, reason="the PTX of another Triton differs")
 # (kernel, which of its tiles, call): copies of threads, boxes, warps of two kinds, every product.
 CASES = (
     (gather, 0, "conv.fprop:n2c72k80_i5x6_f3x2_p1,0x2,1_d2x1:dt=bf16:mem=nhwc"),

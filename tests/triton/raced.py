@@ -28,7 +28,7 @@ from convref.judge import judge
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as lying
 from convref_triton.compile import aot
-from convref_triton.hopper import race
+from convref_triton.hopper import gluon
 from convref_triton.plan.choose import offered, plan
 from convref_triton.run import gpu
 
@@ -38,12 +38,12 @@ NAMES: list[str] = []  # of the kernels that are checked
 
 def why_not():
     """Return why the kernels do not run here, empty if they do."""
-    if not race.KERNELS:
+    if not gluon.KERNELS:
         return "the kernels are for another Gluon"
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
     major, minor = torch.cuda.get_device_capability()
-    return "" if major == 9 else f"sm_{major}{minor} has no warp groups that multiply"
+    return "" if major == 9 else f"sm_{major}{minor} has no wgmma"
 
 
 def on_card(call):

@@ -21,7 +21,7 @@ import triton
 from convref.errors import ConvrefError
 from convref_triton.compile import aot
 from convref_triton.compile.specialise import specialise
-from convref_triton.hopper.carried import assembler
+from convref_triton.hopper.precompiled import assembler
 from convref_triton.plan.launch import Descriptor, Launch, Slot
 
 SIZES = ("M", "N", "K", "a_row", "b_row", "c_row")
@@ -191,7 +191,7 @@ DOUBLE = """
 import sys
 import aot_kernels
 from convref_triton.compile import aot
-from convref_triton.hopper.carried import assembler
+from convref_triton.hopper.precompiled import assembler
 from convref_triton.plan.launch import Launch, Slot
 from convref_triton.compile.specialise import specialise
 def double(warps):

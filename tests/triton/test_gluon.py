@@ -29,7 +29,7 @@ from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, lying, operands
 from convref_triton.compile import aot, inspection
 from convref_triton.compile.specialise import specialise
-from convref_triton.hopper import race, ring
+from convref_triton.hopper import gluon, ring
 from convref_triton.plan import archs
 from convref_triton.plan.choose import UNMEASURED, offered, plan
 from convref_triton.plan.launch import Descriptor, Launch, Slot
@@ -37,9 +37,9 @@ from convref_triton.plan.task import UNFUSED, Fusion
 from convref_triton.run import gpu
 
 pytestmark = pytest.mark.skipif(
-    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+    not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
-NAMES = sorted(spec.name for spec in race.KERNELS)
+NAMES = sorted(spec.name for spec in gluon.KERNELS)
 SHARED = 227 * 1024  # bytes of a block
 MARK = 56  # instructions a step, whatever else is asked of a kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
@@ -242,8 +242,8 @@ def test_a_measured_row_takes_one(card):  # noqa: F811
 @pytest.mark.parametrize(
     ("line", "arch", "reason"),
     [
-        (f"{LINE}:dev=cuda", "sm_80", "sm_80 has no warp groups that multiply"),
-        (f"{LINE}:dev=cuda", "sm_100", "sm_100 has no warp groups that multiply"),
+        (f"{LINE}:dev=cuda", "sm_80", "sm_80 has no wgmma"),
+        (f"{LINE}:dev=cuda", "sm_100", "sm_100 has no wgmma"),
         (LINE, "sm_90", "the interpreter has no Gluon"),
         (
             f"{LINE.replace('p1', 's9_p1')}:dev=cuda",
@@ -288,9 +288,9 @@ sys.modules["triton.experimental.gluon"] = None
 from convref.case import Spec
 from convref.errors import ConvrefError
 from convref.case import parse
-from convref_triton.hopper import race
+from convref_triton.hopper import gluon
 from convref_triton.backend import backend
-assert race.KERNELS == ()
+assert gluon.KERNELS == ()
 print(backend.describe(parse(sys.argv[1]).call))
 """
     command = [sys.executable, "-c", code, LINE]

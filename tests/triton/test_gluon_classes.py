@@ -20,13 +20,13 @@ from test_gluon_numbers import holds
 from convref_triton.common import index
 from convref_triton.common.geometry import operands
 from convref_triton.conv import tma
-from convref_triton.hopper import gluon_fprop, race
+from convref_triton.hopper import gluon, gluon_fprop
 from convref_triton.plan import archs
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
 
 pytestmark = pytest.mark.skipif(
-    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+    not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
 
 

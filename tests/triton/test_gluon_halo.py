@@ -24,7 +24,7 @@ from test_gluon_numbers import FEW, holds, planned, run, strided
 
 from convref_triton import emulated
 from convref_triton.common.geometry import Tensor, geometry, operands
-from convref_triton.hopper import gluon_halo, halo, race
+from convref_triton.hopper import gluon, gluon_halo, halo
 from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
@@ -32,7 +32,7 @@ from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Fusion, Task
 
 pytestmark = pytest.mark.skipif(
-    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+    not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
 ONE = (gluon_halo.SPEC,)
 LINES = (
@@ -162,7 +162,7 @@ def test_boxes_waste_little_and_share_much(line, box):
         ("conv.fprop:n1c64k64_i90x90_f2x2_d40:dt=bf16", "no axis of stride 1"),
         ("conv.dgrad:n1c64k64_i9x9_f3x3_s1x2:dt=bf16", "an adjoint of stride 1"),
         ("conv.fprop:n1c64k64_i30x9_f1x3_s9x1:dt=bf16", "at most 8 apart"),
-        ("conv.fprop:n1c64k64_i9x9_f3x3", "f32 is not a type of 16 bits"),
+        ("conv.fprop:n1c64k64_i9x9_f3x3", "f32 is not a 16-bit dtype"),
     ],
 )
 def test_what_shares_nothing_is_refused(line, reason):

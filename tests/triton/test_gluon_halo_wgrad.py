@@ -23,11 +23,11 @@ from test_gluon_halo import task
 from test_gluon_numbers import FEW, holds, run
 
 from convref_triton.common.geometry import geometry
-from convref_triton.hopper import gluon_halo_wgrad, gluon_wgrad, race
+from convref_triton.hopper import gluon, gluon_halo_wgrad, gluon_wgrad
 from convref_triton.plan import archs
 
 pytestmark = pytest.mark.skipif(
-    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+    not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
 ONE = (gluon_halo_wgrad.SPEC,)
 LINES = (

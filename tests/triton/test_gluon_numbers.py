@@ -31,14 +31,14 @@ from test_tma import wide_cases
 from convref_triton import emulated
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import tma
-from convref_triton.hopper import gluon_fprop, gluon_wgrad, race
+from convref_triton.hopper import gluon, gluon_fprop, gluon_wgrad
 from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.kernels import serving
 from convref_triton.plan.task import UNFUSED, Fusion, Task
 
 pytestmark = pytest.mark.skipif(
-    not race.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
+    not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
 BOTH = (gluon_fprop.SPEC, gluon_wgrad.SPEC)  # those that take no other's tasks
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))

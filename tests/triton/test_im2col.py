@@ -35,7 +35,7 @@ from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot, inspection, machine_code, sass
 from convref_triton.compile.specialise import Specialisation, specialise
 from convref_triton.conv import im2col
-from convref_triton.hopper import carried
+from convref_triton.hopper import precompiled
 from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
@@ -43,7 +43,7 @@ from convref_triton.plan.launch import Copy, Launch
 from convref_triton.plan.task import Fusion, Task
 from convref_triton.run import gpu
 
-FILE = carried.kept(im2col.MODULE)
+FILE = precompiled.load(im2col.NAME)
 KERNELS = [pytest.param(k, id="-".join(map(str, key))) for key, k in im2col.kernels().items()]
 pytestmark = pytest.mark.skipif(not KERNELS, reason="no file of kernels came along")
 SHARED = 227 * 1024  # bytes of a block
@@ -52,14 +52,13 @@ MARKS = {(128, 256): 46, (128, 128): 54}
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 
-def test_the_file_is_small_and_of_todays_source():
-    assert carried.path(im2col.MODULE).stat().st_size < 60_000
+def test_the_file_is_small_and_compiled_from_the_present_source():
+    assert precompiled.path(im2col.NAME).stat().st_size < 60_000
     assert FILE.triton
     assert len(FILE.kernels) == len(im2col.DTYPES) * len(im2col.RANKS) * len(im2col.TILES)
-    assert FILE.made_of[im2col.MODULE] == carried.digest(im2col.MODULE), "make the file anew"
-    shared = [m for m, made_of in FILE.made_of.items() if made_of != carried.digest(m)]
-    if shared:
-        pytest.skip(f"made before {', '.join(shared)} was last changed, with Triton {FILE.triton}")
+    assert set(FILE.sources) == set(im2col.SOURCES)
+    changed = [m for m, digest in FILE.sources.items() if digest != precompiled.source_digest(m)]
+    assert not changed, "run `python -m convref_triton.hopper.precompile`"
 
 
 def test_the_source_is_there_where_gluon_is_another():
@@ -77,11 +76,11 @@ def test_nothing_of_the_machine_that_compiled_is_in_it():
 
 @pytest.mark.skipif(triton.__version__ != FILE.triton, reason=f"needs Triton {FILE.triton}")
 def test_this_triton_makes_the_same(monkeypatch):
-    carry = importlib.import_module("convref_triton.hopper.carry")
-    for name, value in carry.ENVIRONMENT.items():
+    precompile = importlib.import_module("convref_triton.hopper.precompile")
+    for name, value in precompile.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     for (dtype, rank, tile), kernel in im2col.kernels().items():
-        assert carry.compiled(dtype, rank, tile).ptx == kernel.ptx
+        assert precompile.compile_kernel(dtype, rank, tile).ptx == kernel.ptx
 
 
 def compiled(kernel):
@@ -122,7 +121,7 @@ def test_what_the_assembler_refuses():
 
 def test_a_launch_has_the_arguments_that_were_compiled():
     launch = Launch(FILE.kernels[0], (1, 1, 1), {"x": 1, "z": 1}, {})
-    with pytest.raises(ConvrefError, match=r"^gluon_im2col: .*z is of the launch alone, or"):
+    with pytest.raises(ConvrefError, match=r"^gluon_im2col: .*z: parameters of the launch or"):
         specialise(launch)
 
 
@@ -281,7 +280,7 @@ def test_a_slip_is_found_out(monkeypatch, name):
     ("line", "reason"),
     [
         ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=bf16", "the interpreter takes no PTX"),
-        ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=f32:dev=cuda", "f32 is not a type of 16 bits"),
+        ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=f32:dev=cuda", "f32 is not a 16-bit dtype"),
         ("conv.fprop:n2c20k64_i9x9_f3x3_p1:dt=bf16:dev=cuda", "rows of 20 channels do not start"),
         ("conv.fprop:n2c64k68_i9x9_f3x3_p1:dt=bf16:dev=cuda", "68 result channels are no vectors"),
         ("conv.fprop:n2c64k64_i99x9_f3x3_s9_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
@@ -310,7 +309,7 @@ def test_a_sum_of_two_products_is_left_to_others():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
 def test_no_other_card_takes_it(arch):
     call = on_card(parse(LINES[1]).call)
-    assert f"no im2col: {arch} has no warp groups" in plan(call, operands(call), arch=arch).reason
+    assert f"no im2col: {arch} has no wgmma" in plan(call, operands(call), arch=arch).reason
 
 
 def test_the_heuristic_never_takes_it_and_a_tuner_is_offered_it(device, monkeypatch):
@@ -322,7 +321,7 @@ def test_the_heuristic_never_takes_it_and_a_tuner_is_offered_it(device, monkeypa
         assert "gluon_im2col" not in {
             s.kernel.__name__ for s in made.steps if isinstance(s, Launch)
         }
-        assert "no im2col: taken only where it was measured" in made.reason
+        assert "no im2col: used only where it was measured" in made.reason
         mine = [c for c in backend.configurations(call) if c.kernel == "im2col"]
         assert len(mine) == len(im2col.TILES)
         assert all(c.unproven and c.source for c in mine)

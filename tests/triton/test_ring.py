@@ -1,7 +1,7 @@
-"""The protocol of a ring of blocks: every order in which one warp, the copies and two groups run.
+"""The mbarrier protocol of the ring: every interleaving of the producer, the copies and two groups.
 
-Only what the kernels ask of barriers is kept: which slot, which parity, when something is given
-back. All interleavings are gone through, for few slots, blocks and turns.
+Only what the kernels ask of barriers is modelled: which stage, which parity, when a stage is
+released. All states are visited, for few stages, blocks and turns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 
 from convref_triton.hopper import ring
 
-SLOT, PARITY, FREED = ring.slot_of.fn, ring.parity_of.fn, ring.freed.fn
-PASSED_ON, TURNS = ring.passed_on.fn, ring.turns
+STAGE, FULL, EMPTY = ring.stage_of.fn, ring.full_phase.fn, ring.empty_phase.fn
+ORDER, TURN_STEP = ring.order_phase.fn, ring.turn_step
 
 
 @pytest.fixture(autouse=True)
 def as_python(monkeypatch):
     """Let a function of a kernel call another one outside of it."""
-    monkeypatch.setattr(ring, "parity_of", PARITY)
+    monkeypatch.setattr(ring, "full_phase", FULL)
 
 
 class Word(int):
@@ -41,52 +41,52 @@ class Word(int):
 
 
 class State(NamedTuple):
-    """Where each actor stands, what is on its way, and what lies in the slots and the barriers."""
+    """The next step of each actor, copies in flight, blocks in the stages, arrivals, reads."""
 
     at: tuple[int, int, int]
     flying: frozenset[int]
-    slots: tuple[int, ...]
+    stages: tuple[int, ...]
     phases: tuple[tuple[str, int], ...]
     reads: frozenset[tuple[int, int]]
 
 
 class Wrong(AssertionError):
-    """Somebody waits for ever, or reads or writes what is not his."""
+    """A deadlock, or a stage that is read or written at the wrong time."""
 
 
-def loader(blocks, stages):
-    """Return what the warp that loads does."""
+def producer(blocks, stages):
+    """Yield the steps of the warp that copies."""
     for block in range(blocks):
-        slot = SLOT(Word(block), stages)
-        yield "wait", f"free{slot}", FREED(Word(block), stages)
-        yield "load", slot, block
+        stage = STAGE(Word(block), stages)
+        yield "wait", f"empty{stage}", EMPTY(Word(block), stages)
+        yield "load", stage, block
 
 
-def group(which, steps, stages, readers, ordered):
-    """Return what a warp group does, turn by turn: as `ring.summed` with `steps` blocks each."""
-    taking = TURNS(readers)
-    for turn in range(which % taking, len(steps), taking):
+def consumer(number, steps, stages, readers, ordered):
+    """Yield the steps of a warp group, as `ring.accumulate` on turns of `steps` blocks each."""
+    step = TURN_STEP(readers)
+    for turn in range(number % step, len(steps), step):
         first, before = sum(steps[:turn]), None
         if readers == 1 and ordered:
-            yield "wait", f"order{which}", PASSED_ON(turn, which)
+            yield "wait", f"order{number}", ORDER(turn, number)
         for block in range(first, first + steps[turn]):
-            slot = SLOT(Word(block), stages)
-            yield "wait", f"full{slot}", PARITY(Word(block), stages)
-            yield "begin", slot, block
+            stage = STAGE(Word(block), stages)
+            yield "wait", f"full{stage}", FULL(Word(block), stages)
+            yield "begin", stage, block
             if before is not None:
                 yield "end", *before
-            before = slot, block
+            before = stage, block
         if readers == 1 and ordered:
-            yield "arrive", f"order{1 - which}", 1
+            yield "arrive", f"order{1 - number}", 1
         if before is not None:
             yield "end", *before
 
 
 def explored(steps, stages, readers, ordered=True):
-    """Go through all states of turns with so many blocks each; return how many there are."""
-    actors = [tuple(loader(sum(steps), stages))]
-    actors += [tuple(group(g, steps, stages, readers, ordered)) for g in range(2)]
-    names = [f"{kind}{n}" for kind in ("free", "full") for n in range(stages)]
+    """Visit all states of turns of `steps` blocks each; return how many there are."""
+    actors = [tuple(producer(sum(steps), stages))]
+    actors += [tuple(consumer(n, steps, stages, readers, ordered)) for n in range(2)]
+    names = [f"{kind}{n}" for kind in ("empty", "full") for n in range(stages)]
     phases = tuple((name, 0) for name in (*names, "order0", "order1"))
     todo = [State((0, 0, 0), frozenset(), (-1,) * stages, phases, frozenset())]
     seen = set(todo)
@@ -94,7 +94,7 @@ def explored(steps, stages, readers, ordered=True):
         state = todo.pop()
         following = list(moves(state, actors, stages, readers))
         if not following and any(at < len(a) for at, a in zip(state.at, actors)):
-            raise Wrong("all wait")
+            raise Wrong("deadlock")
         fresh = set(following) - seen
         seen |= fresh
         todo += fresh
@@ -104,10 +104,10 @@ def explored(steps, stages, readers, ordered=True):
 def moves(state, actors, stages, readers):
     """Yield the states that one step of an actor, or the end of a copy, leads to."""
     for block in state.flying:
-        slot = block % stages
-        slots = (*state.slots[:slot], block, *state.slots[slot + 1 :])
-        done = state._replace(flying=state.flying - {block}, slots=slots)
-        yield arrived(done, f"full{slot}", 1)
+        stage = block % stages
+        blocks = (*state.stages[:stage], block, *state.stages[stage + 1 :])
+        done = state._replace(flying=state.flying - {block}, stages=blocks)
+        yield arrived(done, f"full{stage}", 1)
     for actor, ops in enumerate(actors):
         if state.at[actor] == len(ops):
             continue
@@ -119,15 +119,15 @@ def moves(state, actors, stages, readers):
             if (dict(state.phases)[what] // count - value) % 2 == 1:
                 yield after
         elif kind == "load":
-            if any(slot == what for slot, _ in state.reads):
-                raise Wrong(f"block {value} comes while slot {what} is read")
+            if any(stage == what for stage, _ in state.reads):
+                raise Wrong(f"block {value} is copied while stage {what} is read")
             yield after._replace(flying=state.flying | {value})
         elif kind == "begin":
-            if state.slots[what] != value or any(b % stages == what for b in state.flying):
-                raise Wrong(f"block {value} is read where {state.slots[what]} lies")
+            if state.stages[what] != value or any(b % stages == what for b in state.flying):
+                raise Wrong(f"block {value} is read, the stage has {state.stages[what]}")
             yield after._replace(reads=state.reads | {(what, actor)})
         elif kind == "end":
-            yield arrived(after._replace(reads=state.reads - {(what, actor)}), f"free{what}", 1)
+            yield arrived(after._replace(reads=state.reads - {(what, actor)}), f"empty{what}", 1)
         else:
             yield arrived(after, what, 1)
 
@@ -141,26 +141,26 @@ def arrived(state, name, count):
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("readers", [1, 2])
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
-def test_no_order_of_events_is_wrong(stages, readers, steps):
+def test_every_interleaving_is_correct(stages, readers, steps):
     for turns in range(6):
         assert explored((steps,) * turns, stages, readers) > turns
 
 
 @given(st.lists(st.integers(0, 3), max_size=5), st.integers(2, 4), st.integers(1, 2))
 @example([2, 0, 0, 3, 0], 2, 1)
-def test_turns_may_have_different_numbers_of_blocks_or_none(steps, stages, readers):
+def test_turns_may_differ_in_their_number_of_blocks(steps, stages, readers):
     assert explored(tuple(steps), stages, readers) >= 1
 
 
-def test_groups_that_do_not_wait_for_their_turn_read_what_is_not_theirs():
-    """A slot that comes round twice has the parity that a group waits for two rounds later."""
-    with pytest.raises(Wrong, match="is read where"):
+def test_groups_that_skip_the_order_barrier_read_the_wrong_block():
+    """Two phases later, `full` of a stage has the same parity again."""
+    with pytest.raises(Wrong, match="is read, the stage has"):
         explored((4, 4), 2, 1, ordered=False)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(2, 9))
-def test_slots_and_parities(count, stages):
+def test_stages_and_phases(count, stages):
     word = Word(count)
-    assert SLOT(word, stages) == count % stages
-    assert PARITY(word, stages) == count // stages % 2
-    assert FREED(word, stages) != PARITY(word, stages)
+    assert STAGE(word, stages) == count % stages
+    assert FULL(word, stages) == count // stages % 2
+    assert EMPTY(word, stages) != FULL(word, stages)

@@ -115,7 +115,7 @@ def test_infinities_stay_where_they_are_read():
     [
         (LINES[0], "sm_80", "sm_80 has no tensor maps"),
         (LINES[0], "gfx942", "gfx942 has no tensor maps"),
-        ("conv.fprop:n1c64k64_i8x8_f3x3", "sm_90", "f32 is not a type of 16 bits"),
+        ("conv.fprop:n1c64k64_i8x8_f3x3", "sm_90", "f32 is not a 16-bit dtype"),
         ("conv.fprop:n1c64k64_i8x8_f3x3_s2:dt=bf16", "sm_90", "boxes move with stride 1"),
         ("conv.fprop:n1c64k48_i8x8_f3x3:dt=bf16", "sm_90", "48 result channels"),
         ("conv.fprop:n1c68k64_i8x8_f3x3:dt=bf16", "sm_90", "rows of 68 channels"),

@@ -30,7 +30,7 @@ from triton.compiler import ASTSource
 
 from convref.errors import ConvrefError, message, shorten
 
-from ..hopper.carried import Carried
+from ..hopper.precompiled import Precompiled
 from .specialise import Specialisation
 
 ARCHS = ("sm_90", "sm_80", "gfx942")  # what the kernels are held to; others compile too
@@ -128,7 +128,7 @@ def known(specialisation: Specialisation, arch: str) -> bool:
 
 def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Compiled:
     kernel = specialisation.kernel
-    if isinstance(kernel, Carried):
+    if isinstance(kernel, Precompiled):
         return _assemble(specialisation, kernel, arch)
     source = _language(kernel)(
         kernel,
@@ -155,7 +155,7 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     return Compiled(specialisation, arch, made.name, dict(made.asm), metadata, seconds, any(hits))
 
 
-def _assemble(specialisation: Specialisation, kernel: Carried, arch: str) -> Compiled:
+def _assemble(specialisation: Specialisation, kernel: Precompiled, arch: str) -> Compiled:
     """Return the code of a kernel that was compiled elsewhere."""
     start = time.perf_counter()
     try:

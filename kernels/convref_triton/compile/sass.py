@@ -14,7 +14,7 @@ from functools import cache
 
 import triton
 
-from ..hopper.carried import assembler
+from ..hopper.precompiled import assembler
 from .aot import Compiled
 from .machine_code import MachineInstruction, Mma
 

@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from convref.errors import ConvrefError, message, shorten
 
-from ..hopper.carried import Carried
+from ..hopper.precompiled import Precompiled
 from ..plan.launch import Descriptor, Launch, Slot, is_group, map_arguments, regroup
 
 # A type of `convref.dtypes`, as Triton calls it.
@@ -44,7 +44,7 @@ class Specialisation:
 
     Parameters
     ----------
-    kernel : triton.runtime.JITFunction or Carried
+    kernel : triton.runtime.JITFunction or Precompiled
     signature : mapping of str to str or tuple
         Triton's type of each parameter, in order.
     attributes : mapping of path to list
@@ -109,7 +109,7 @@ def specialise(launch: Launch) -> Specialisation:
         If an argument is missing, unknown or of a type that no kernel takes.
     """
     kernel = launch.kernel
-    if isinstance(kernel, Carried):  # specialised where it was compiled
+    if isinstance(kernel, Precompiled):  # specialised where it was compiled
         if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:
             what = f"{', '.join(sorted(differ))}: parameters of the launch or of the kernel only"
             raise ConvrefError(message(kernel.name, what))

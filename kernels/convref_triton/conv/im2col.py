@@ -19,8 +19,8 @@ from operator import mul
 from typing import Any
 
 from ..common.index import divisor
-from ..hopper import carried
-from ..hopper.carried import Carried
+from ..hopper import precompiled
+from ..hopper.precompiled import Precompiled
 from ..plan import cost, lines
 from ..plan.builder import slot
 from ..plan.cost import Work
@@ -31,8 +31,8 @@ from ..plan.tile import Tile
 from . import tma
 from .gather import gather_steps
 
-MODULE = "gluon_im2col"
-MADE_OF = (MODULE, "ring", "index")
+NAME = "gluon_im2col"
+SOURCES = (f"hopper.{NAME}", "hopper.ring", "hopper.arguments", "common.index")
 TILES = (Tile(128, 256, 64, 4, 4), Tile(128, 128, 64, 4, 4))  # rows are pixels
 RANKS = (2, 3)  # spatial axes of maps; one is two of which the first has one line
 DTYPES = ("bf16", "f16")
@@ -40,15 +40,15 @@ BITS = {2: 8, 3: 5}  # of an offset, and of a corner with its sign, by the spati
 MOST_APART = 8  # pixels, along an axis
 VECTOR = 8  # channels that a result's are counted in
 PIXELS = "M O P Q C K groups biased o_magic o_shift p_magic p_shift q_magic q_shift"
-TAPS = [f"{name}_{axis}" for name in ("stride", "lo", "taps", "aside") for axis in "dhw"]
+TAPS = [f"{name}_{axis}" for name in ("stride", "lo", "taps", "dilation") for axis in "dhw"]
 RUNTIME = [*PIXELS.split(), *TAPS, "w_first", "w_row", "w_column", "w_d", "w_h", "w_w"]
 
 
 @cache
-def kernels() -> dict[tuple[str, int, Tile], Carried]:
+def kernels() -> dict[tuple[str, int, Tile], Precompiled]:
     """Return the kernels that came along, by type, spatial axes and tile."""
     found = {}
-    for kernel in carried.kept(MODULE).kernels:
+    for kernel in precompiled.load(NAME).kernels:
         c = kernel.constants
         found[c["dtype"], c["RANK"], Tile(*c["tile"])] = kernel
     return found
@@ -56,7 +56,7 @@ def kernels() -> dict[tuple[str, int, Tile], Carried]:
 
 def source() -> str:
     """Return twelve digits that change with the kernels."""
-    return carried.kept(MODULE).digest
+    return precompiled.load(NAME).digest
 
 
 def im2col_refusal(task: Task) -> str | None:
@@ -65,7 +65,7 @@ def im2col_refusal(task: Task) -> str | None:
     if task.builder.call.specs[0].device != "cuda":
         return "the interpreter takes no PTX"
     if not task.arch.startswith("sm_9"):
-        return f"{task.arch} has no warp groups that multiply"
+        return f"{task.arch} has no wgmma"
     if reason := tma.box_refusal(task):
         return reason
     if len(task.pairs) > 1 or task.fusion != UNFUSED:

@@ -193,7 +193,7 @@ def box_refusal(task: Task) -> str | None:
     if not re.fullmatch(r"sm_(9|1[0-9])[0-9]", task.arch):
         return f"{task.arch} has no tensor maps"
     if ITEMSIZE[task.dtype] != 2:
-        return f"{task.dtype} is not a type of 16 bits"
+        return f"{task.dtype} is not a 16-bit dtype"
     if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
         return "no products"
     if k < 64:

@@ -1,7 +1,10 @@
 """Named groups of kernel arguments, as the partitions of warp-specialised kernels receive them.
 
-Fields in capitals are compile-time constants. Triton makes tensors of those when a tuple is assigned
-to a variable, so tuples that have some are only passed on and read.
+Fields in capitals are compile-time constants. Triton turns constants into tensors where a tuple is
+assigned to a variable, so tuples that have constants are only passed on and read.
+
+Kernels take numbers one by one: of a tuple's items Triton specialises those that are 1 or multiples
+of 16, whatever `do_not_specialize` says, so that each shape would be compiled anew.
 """
 
 from __future__ import annotations

@@ -139,9 +139,7 @@ def locate(tile, tiling):
         )
         # Boxes cover the largest class. Beyond the last pixel of a smaller one, no tap is met.
         inside = (o < pixels[1]) & (p < pixels[2]) & (q < pixels[3])
-        parity = ParityClass(
-            at, pixels, first, (tl.where(inside, met[0], 0), met[1], met[2]), read
-        )
+        parity = ParityClass(at, pixels, first, (tl.where(inside, met[0], 0), met[1], met[2]), read)
     return TilePlace(group, column, n, o, p, q, parity)
 
 

@@ -258,7 +258,7 @@ def gluon_halo(
     BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr,
     REGISTERS: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Compute every num_programs-th tile of y; taps along axis n, SHARED and APART, share blocks."""
+    """Compute every num_programs-th tile of y; the SHARED taps along axis n share blocks."""
     HALO: gl.constexpr = BOX[0] + (SHARED - 1) * APART
     LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     xs = gl.allocate_shared_memory(x.dtype, [BLOCKS * HALO, BM // BOX[0], BK], LINES)

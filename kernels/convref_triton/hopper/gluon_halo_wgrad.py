@@ -282,7 +282,12 @@ def gluon_halo_wgrad_launch(
     axis, stride = shared.order[0], shared.turned((1, *geometry.stride))[1:]
     maps = {
         "a": (geometry.pixels, a, (*shared.box, tile.bm), (1, 1, 1)),
-        "b": ((geometry.n, *geometry.big), b, (shared.copied, *shared.box[1:], COLUMNS.value), stride),
+        "b": (
+            (geometry.n, *geometry.big),
+            b,
+            (shared.copied, *shared.box[1:], COLUMNS.value),
+            stride,
+        ),
     }
     arguments = {
         name: Descriptor(

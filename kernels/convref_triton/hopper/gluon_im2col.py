@@ -4,7 +4,7 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation
 
 A row is a pixel of the result, whatever its line and image. The tensor map visits pixels of x a
 stride apart, and a tap is an offset of the copy, so that only the last tile has rows without a
-pixel. This needs a newer Gluon than the package's: `carried` keeps what Triton 3.8 compiled.
+pixel. This needs a newer Gluon than the package's: `precompiled` loads what Triton 3.8 compiled.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def gluon_im2col(
     x, w, y, bias,
     M, O, P, Q, C, K, groups, biased, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     stride_d, stride_h, stride_w, lo_d, lo_h, lo_w, taps_d, taps_h, taps_w,
-    aside_d, aside_h, aside_w, w_first, w_row, w_column, w_d, w_h, w_w,
+    dilation_d, dilation_h, dilation_w, w_first, w_row, w_column, w_d, w_h, w_w,
     RANK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
     STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
@@ -165,7 +165,7 @@ def gluon_im2col(
             stride=Axes(stride_d, stride_h, stride_w),
             lo=Axes(lo_d, lo_h, lo_w),
             taps=Axes(taps_d, taps_h, taps_w),
-            dilation=Axes(aside_d, aside_h, aside_w),
+            dilation=Axes(dilation_d, dilation_h, dilation_w),
             filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
             C=C,
             blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),

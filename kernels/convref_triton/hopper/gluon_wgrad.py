@@ -164,8 +164,11 @@ def in_elements(args):
 @gluon.jit
 def tile_offset(at, w):
     """Return where the tap and the split of a tile begin in dw."""
-    return at.split * w.z + at.group.to(gl.int64) * w.g + w.first + (
-        at.t * w.t + at.r * w.r + at.s * w.s
+    return (
+        at.split * w.z
+        + at.group.to(gl.int64) * w.g
+        + w.first
+        + (at.t * w.t + at.r * w.r + at.s * w.s)
     )
 
 
@@ -200,9 +203,7 @@ def multiply(args, CONSUMER: gl.constexpr):
         to_w = tile_offset(at, w)
         parts = split_columns(acc, PARTS)
         for part in gl.static_range(PARTS):
-            column = (
-                at.c + part * EPILOGUE_N + gl.arange(0, EPILOGUE_N, gl.SliceLayout(0, LAYOUT))
-            )
+            column = at.c + part * EPILOGUE_N + gl.arange(0, EPILOGUE_N, gl.SliceLayout(0, LAYOUT))
             inside = (row < args.K)[:, None] & (column < C)[None, :]
             store(parts[part], args.dw, to_w, row, column, inside, w)
 

@@ -1,4 +1,4 @@
-"""The shared-memory ring of the warp-specialised kernels: one warp copies, two warp groups multiply.
+"""The shared-memory ring of warp-specialised kernels: one warp copies, two warp groups multiply.
 
 Block `count` goes to stage count % STAGES. A stage has two mbarriers: `full` completes when all
 bytes of the block have arrived, `empty` when its consumers have finished reading it. A wait names

@@ -16,7 +16,7 @@ from ..conv import (
     unfold,
     wgrad,
 )
-from ..hopper import race
+from ..hopper import gluon
 from ..norm import norm
 from ..pool import pool
 from ..resize import resize
@@ -38,7 +38,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     pool.SPEC,
     norm.SPEC,
     resize.SPEC,
-    *race.KERNELS,
+    *gluon.KERNELS,
     im2col.SPEC,
 )
 BY_NAME = {spec.name: spec for spec in KERNELS}

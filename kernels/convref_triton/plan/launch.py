@@ -91,7 +91,7 @@ class Launch:
 
     Parameters
     ----------
-    kernel : triton.runtime.JITFunction or Carried
+    kernel : triton.runtime.JITFunction or Precompiled
     grid : tuple of int
         Programs along x, y, z.
     arguments : mapping of str to Slot, Descriptor, int, float or a tuple of these
