@@ -1,4 +1,4 @@
-"""docs/conformance.md and docs/bugs-found.md: the backend on the page is installed and tried."""
+"""The pages of the court, bugs and backends: the backend of the page is installed and tried."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from convref.knownbugs import parse_regions, shipped
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "conformance.md").read_text("utf-8")
+BACKEND = (DOCS / "contributing" / "a-backend.md").read_text("utf-8")
 BUGS = (DOCS / "bugs-found.md").read_text("utf-8")
 THEIRS = parse_regions((DOCS / "examples" / "known_bugs.txt").read_text("utf-8"))
 REGIONS = (*shipped(), *THEIRS)
@@ -41,8 +42,8 @@ def installed(tmp_path_factory):
     """Return the environment in which the page's package is installed, as a wheel is."""
     pytest.importorskip("hatchling", reason="needs convref[test]")
     folder = tmp_path_factory.mktemp("package")
-    (folder / "mykernels.py").write_text(blocks(PAGE, "python")[0])
-    (folder / "pyproject.toml").write_text(BUILD + blocks(PAGE, "toml")[0])
+    (folder / "mykernels.py").write_text(blocks(BACKEND, "python")[0])
+    (folder / "pyproject.toml").write_text(BUILD + blocks(BACKEND, "toml")[0])
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     command += ["--no-build-isolation", "--disable-pip-version-check", "--target", target, folder]
@@ -86,7 +87,7 @@ def test_the_test_on_the_page_passes_what_is_right_and_nothing_else(slip):
         )
 
     names = {"my_kernel": my_kernel}
-    exec(blocks(PAGE, "python")[1], names)
+    exec(blocks(PAGE, "python")[0], names)
     if not slip:
         return names["test_my_kernel"]()
     with pytest.raises(
