@@ -18,7 +18,7 @@ from convref_triton.backend import backend
 from convref_triton.common.geometry import Tensor
 from convref_triton.common.geometry import operands as lying
 from convref_triton.compile.specialise import specialise
-from convref_triton.norm import group, norm
+from convref_triton.norm import backward, norm, statistics
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Copy, Launch
 from convref_triton.run import interpreted
@@ -135,7 +135,12 @@ STATIC = [
     for pass_ in ("fprop", "backward")
     for c, size in ((64, 56), (24, 28))
 ]
-MERGES = (norm.settle, norm.total, group.settle_groups, group.total_groups)
+MERGES = (
+    statistics.norm_settle_kernel,
+    statistics.group_norm_settle_kernel,
+    backward.norm_wgrad_kernel,
+    backward.group_norm_sums_kernel,
+)
 
 
 def held(line, arch, every):

@@ -1,4 +1,4 @@
-"""What kernels that sweep images share: their tiles, how tensors lie, the numbers the host sends.
+"""What kernels that sweep images share: tiles, memory layouts, the numbers the host sends.
 
 A tile is pixels by channels of a result. These kernels are bound by what they move, so that a tile
 is as small as whole vectors allow and there are as many as fill a card.
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
+import triton
+import triton.language as tl
+
 from ..plan.archs import PER_SM, SMS
 from ..plan.builder import Builder, channels_last, dense, is_channels_last, vector
 from ..plan.tile import Tile
 from .geometry import ITEMSIZE, LIMIT, Tensor, Three
-from .index import divisor
+from .index import divisor, pixel
 
 LAST = (  # channels lie side by side: a vector or two of 16 bytes a thread
     *(Tile(16, 64, 1, 4, 1), Tile(32, 32, 1, 4, 1), Tile(8, 128, 1, 4, 1)),
@@ -22,6 +25,36 @@ LAST = (  # channels lie side by side: a vector or two of 16 bytes a thread
 FIRST = (  # pixels lie side by side
     *(Tile(256, 1, 1, 4, 1), Tile(128, 4, 1, 4, 1), Tile(512, 1, 1, 4, 1), Tile(128, 1, 1, 4, 1)),
 )
+UNROLLED = 27  # taps that are unrolled: of 3x3x3; more would not fit the registers
+
+
+@triton.jit
+def lanes(M, own, magic, C, RANK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Return the channels and pixels (n, o, p, q) of a tile, its first image, and what is real.
+
+    Images count from the tile's first one, from where offsets have 32 bits.
+    """
+    columns = tl.cdiv(C, BN)
+    start = tl.program_id(0) // columns * BM
+    c = tl.program_id(0) % columns * BN + tl.arange(0, BN)  # (BN,)
+    rows = start + tl.arange(0, BM)  # (BM,)
+    top, _, _, _ = pixel(
+        start, own[0], own[1], own[2],
+        magic[0], magic[1], magic[2], magic[3], magic[4], magic[5], RANK,
+    )  # fmt: skip
+    n, o, p, q = pixel(
+        rows, own[0], own[1], own[2],
+        magic[0], magic[1], magic[2], magic[3], magic[4], magic[5], RANK,
+    )  # fmt: skip
+    return c, n - top, (o, p, q), top.to(tl.int64), rows < M, (c < C)[None, :]
+
+
+@triton.jit
+def offsets(c, c_step, n, n_step, place, steps):
+    """Return the offsets (BM, BN) of a tile from its first image."""
+    return (c * c_step)[None, :] + (
+        n * n_step + place[0] * steps[0] + place[1] * steps[1] + place[2] * steps[2]
+    )[:, None]
 
 
 def tiles(result: Tensor) -> tuple[Tile, ...]:

@@ -2,14 +2,13 @@
 
 y[n, c] = scale * sum over i of x[n, c, i]        or the last NaN, else the first largest x[n, c, i]
 
-A program has an image and BN channels and walks over the pixels BM at a time, one sum or champion a
-lane; then the lanes meet as a tree. Of two champions the same one wins in either order.
+A program has one image and BN channels and reads BM pixels at a time, with a sum or a best row per
+lane; then the lanes are reduced as a tree. `best_of` gives the same in either order.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -22,9 +21,7 @@ from ..plan.archs import SMS
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch
 from ..plan.tile import Tile
-
-if TYPE_CHECKING:
-    from .pool import Form
+from .windows import Form
 
 RUNTIME = [
     "L",
@@ -46,8 +43,8 @@ FIRST = (Tile(1024, 1, 1, 4, 1), Tile(256, 4, 1, 4, 1), Tile(64, 16, 1, 4, 1), T
 
 
 @triton.jit
-def champion(a, i, b, j):
-    """Return which of two (value, index) wins; an index of -1 is of nobody."""
+def best_of(a, i, b, j):
+    """Return the larger of two (value, index); a pair with index -1 is empty."""
     larger = (b > a) | ((b == a) & (j < i))
     later = (b != b) & ((a == a) | (j > i))
     second = (j >= 0) & ((i < 0) | larger | later)
@@ -55,7 +52,7 @@ def champion(a, i, b, j):
 
 
 @triton.jit(do_not_specialize=RUNTIME)
-def whole(
+def pool_whole_kernel(
     x, y, indices, L, O, P, Q, C, scale, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     x_n, x_d, x_h, x_w, x_c, y_n, y_c,
     RANK: tl.constexpr, MAX: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
@@ -89,14 +86,14 @@ def whole(
             total += value
     target = tl.program_id(0).to(tl.int64) * y_n + c * y_c.to(tl.int64)
     if MAX:
-        found, at = tl.reduce((total, at), 0, champion)
+        found, at = tl.reduce((total, at), 0, best_of)
         tl.store(indices + target, at.to(tl.int64), c < C)
     else:
         found = tl.sum(total, 0) * scale
     tl.store(y + target, found.to(y.dtype.element_ty), c < C)
 
 
-def admits(form: Form) -> bool:
+def is_whole(form: Form) -> bool:
     """Return whether there is one window, and it reads every position."""
     alone = prod(form.small) == 1 and prod(form.big) and form.scale
     reads = zip(form.big, form.size, form.dilation, form.lo, form.end)
@@ -106,14 +103,14 @@ def admits(form: Form) -> bool:
     )
 
 
-def tiles(x: Tensor) -> tuple[Tile, ...]:
+def whole_tiles(x: Tensor) -> tuple[Tile, ...]:
     """Return the rows that serve an operand, best guess first."""
     n, channels = x.shape[:2]
     offered = images.wide_enough(LAST, x.dtype) if is_channels_last(x) else FIRST
     return images.ranked(offered, channels, lambda tile: n * -(-channels // tile.bn), SMS)
 
 
-def launch(x: Tensor, made: list[Tensor], form: Form, largest: bool, tile: Tile) -> Launch:
+def whole_launch(x: Tensor, made: list[Tensor], form: Form, largest: bool, tile: Tile) -> Launch:
     """Return the launch that pools whole images.
 
     Parameters
@@ -144,7 +141,7 @@ def launch(x: Tensor, made: list[Tensor], form: Form, largest: bool, tile: Tile)
     slots = {"x": slot(x), "y": slot(made[0])}
     slots |= {"indices": slot(made[1])} if largest else {}
     return Launch(
-        whole,
+        pool_whole_kernel,
         (x.shape[0], -(-x.shape[1] // tile.bn), 1),
         slots | dict(zip(RUNTIME, numbers)),
         ({} if largest else {"indices": None})

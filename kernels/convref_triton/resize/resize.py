@@ -23,6 +23,7 @@ from convref.ops import ResizeAxis, ResizeProblem
 
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
+from ..common.images import UNROLLED, lanes, offsets
 from ..common.index import quotient
 from ..common.windows import strides, unit
 from ..plan.builder import slot, vector
@@ -30,7 +31,6 @@ from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import WARP, Tile
-from ..pool.pool import UNROLLED, lanes, offsets
 
 SIZES = "M O P Q D H W C"
 RULE = "num_d num_h num_w off_d off_h off_w den_d den_h den_w step_d step_h step_w"
@@ -65,7 +65,7 @@ def sampled(p, size, num, off, den, magic, shift, step, KIND: tl.constexpr, HALF
 
 
 @triton.jit(do_not_specialize=RUNTIME)
-def resize(
+def resize_fprop_kernel(
     x, y, M, O, P, Q, D, H, W, C, num_d, num_h, num_w, off_d, off_h, off_w, den_d, den_h, den_w,
     step_d, step_h, step_w, ratio_d, ratio_h, ratio_w, before_d, before_h, before_w,
     reach_d, reach_h, reach_w,
@@ -132,7 +132,7 @@ def given_back(
 
 
 @triton.jit(do_not_specialize=RUNTIME)
-def resize_back(
+def resize_backward_kernel(
     x, y, M, O, P, Q, D, H, W, C, num_d, num_h, num_w, off_d, off_h, off_w, den_d, den_h, den_w,
     step_d, step_h, step_w, ratio_d, ratio_h, ratio_w, before_d, before_h, before_w,
     reach_d, reach_h, reach_w,
@@ -322,7 +322,7 @@ def resize_launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launc
     numbers += tuple(number for column in zip(*found) for number in column)
     numbers += (*images.magics(own), *images.magics(r.den for r in rules), *x_steps, *y_steps)
     return Launch(
-        resize_back if back else resize,
+        resize_backward_kernel if back else resize_fprop_kernel,
         (-(-rows // tile.bm) * -(-problem.c // tile.bn), 1, 1),
         {"x": slot(source), "y": slot(made)} | dict(zip(RUNTIME, numbers)),
         {
@@ -347,6 +347,6 @@ SPEC = KernelSpec(
     refusal=resize_refusal,
     tiles=resize_tiles,
     add=add_resize,
-    kernels=(resize, resize_back),
+    kernels=(resize_fprop_kernel, resize_backward_kernel),
     whole_call=True,
 )
