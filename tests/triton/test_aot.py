@@ -260,13 +260,13 @@ def _within(seconds, holds):
     return found
 
 
-def test_interpreted_twins_in_the_same_process():
+def test_interpreted_functions_in_the_same_process():
     """The interpreter patches triton.language while it runs; the compiler must not notice."""
     from triton.runtime.interpreter import InterpretedFunction
 
-    twin = InterpretedFunction(aot_kernels.double.fn)
+    interpreted = InterpretedFunction(aot_kernels.double.fn)
     x, y = torch.arange(20.0), torch.zeros(20)
-    twin[(2,)](x, y, 20, SIZE=16)
+    interpreted[(2,)](x, y, 20, SIZE=16)
     assert y.tolist() == [2.0 * i for i in range(20)]
     arguments = {"x": Slot("x", "f32"), "y": Slot("y", "f32"), "n": 20}
     launch = Launch(aot_kernels.double, (2, 1, 1), arguments, {"SIZE": 16})

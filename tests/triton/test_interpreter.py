@@ -29,11 +29,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from convref_triton.interpreter import _machine
-from convref_triton.interpreter.mend import cut_to_tf32, narrow, widen
-from convref_triton.interpreter.private import TensorHandle, numpy_dtype, short_cuts
+from convref_triton.interpreter import interpreter
+from convref_triton.interpreter.fixes import cut_to_tf32, narrow, widen
+from convref_triton.interpreter.triton_internals import TensorHandle, fast_paths, numpy_dtype
 
-THEIRS = {name: getattr(owner, name) for owner, name in short_cuts()}
+THEIRS = {name: getattr(owner, name) for owner, name in fast_paths()}
 I32, I64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 FLOATS = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 NAN, INF = math.nan, math.inf
@@ -143,10 +143,10 @@ except Exception as error:
     found["loop"] = str(error)
 index = lambda self: int(self.handle.data.item())
 patch = triton.runtime.interpreter._patch_lang_tensor
-def mended(tensor, scope):
+def patched(tensor, scope):
     patch(tensor, scope)
     tensor.__index__ = index
-triton.runtime.interpreter._patch_lang_tensor = mended
+triton.runtime.interpreter._patch_lang_tensor = patched
 found["dot"] = loop(torch.bfloat16)
 found["store"], found["to"] = rounded(toys.copy), rounded(toys.explicit_cast)
 print(json.dumps(found))
@@ -154,7 +154,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def unmended():
+def unfixed():
     """What Triton's own interpreter makes of a loop, a bf16 product and a rounding."""
     return json.loads(fresh(_FAULTS, TRITON_INTERPRET="1").splitlines()[-1])
 
@@ -168,21 +168,24 @@ faults_of_3_6 = pytest.mark.skipif(
 @pytest.mark.skipif(
     tuple(map(int, np.__version__.split(".")[:2])) < (2, 4), reason="needs NumPy 2.4 to be wrong"
 )
-def test_fault_runtime_loop(unmended):
-    assert "0-dimensional" in unmended["loop"]  # mended: each product below
+def test_fault_runtime_loop(unfixed):
+    assert "0-dimensional" in unfixed["loop"]  # fixed: each product below
 
 
 @faults_of_3_6
-def test_fault_bf16_dot(unmended):
-    assert unmended["dot"] != 16.0
+def test_fault_bf16_dot(unfixed):
+    assert unfixed["dot"] != 16.0
     ones = torch.ones(16, 16, dtype=torch.bfloat16)
     assert (product(ones, ones) == 16.0).all()
 
 
 @faults_of_3_6
 @pytest.mark.parametrize("way", ["store", "to"])
-def test_fault_bf16_rounding(unmended, way):
-    assert unmended[way] == [1 + 2**-7, 3.3895313892515355e38]  # cut, not rounded to even, to inf
+def test_fault_bf16_rounding(unfixed, way):
+    assert unfixed[way] == [
+        1 + 2**-7,
+        3.3895313892515355e38,
+    ]  # truncated
     x, y = tensor_of([1 + 3 * 2**-8, 3.4e38]), nans(2, dtype=torch.bfloat16)
     kernel = {"store": toys.copy, "to": toys.explicit_cast}[way]
     toys.run(kernel, (1,), {"x": x, "y": y, "N": 2}, constants={"BLOCK": 2})
@@ -504,15 +507,15 @@ def told(work):
 @settings(max_examples=10 * settings.default.max_examples)
 @given(TENSORS, TENSORS | PLAIN, st.tuples(*[st.booleans()] * 4), st.sampled_from(SCALARS[:-1]))
 def test_what_is_cut_short_comes_out_as_triton_has_it(lhs, rhs, flags, goal):
-    _, twins = _machine()
-    semantic, cut = twins.semantic, short_cuts()
+    _, functions = interpreter()
+    semantic, cut = functions.semantic, fast_paths()
 
     def outcomes():
         left, right = operand(lhs), operand(rhs)
         yield told(lambda: semantic.binary_op_type_checking_impl(left, right, *flags))
         yield told(lambda: semantic.cast(left, goal))
 
-    with twins.language():
+    with functions.language():
         ours = list(outcomes())
         with pytest.MonkeyPatch.context() as patch:
             for (owner, name), function in cut.items():

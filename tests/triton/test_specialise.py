@@ -190,6 +190,6 @@ def test_a_missing_argument():
 def test_an_interpreted_kernel_is_refused():
     from triton.runtime.interpreter import InterpretedFunction
 
-    twin = InterpretedFunction(aot_kernels.product.fn)
+    interpreted = InterpretedFunction(aot_kernels.product.fn)
     with pytest.raises(ConvrefError, match="product: is a InterpretedFunction, needs a kernel"):
-        specialise(replace(PRODUCT, kernel=twin))
+        specialise(replace(PRODUCT, kernel=interpreted))

@@ -17,7 +17,7 @@ import toy_kernels as toys
 from toy_kernels import run
 
 from convref_triton.interpreter import StrictError, execute
-from convref_triton.interpreter.hints import is_constant, is_contiguous, is_multiple
+from convref_triton.interpreter.hint_checks import is_constant, is_contiguous, is_multiple
 from convref_triton.plan.launch import Launch, Slot
 
 N = 10
@@ -87,7 +87,9 @@ def test_tensors_are_far_apart_even_in_one_storage():
 
 def test_gaps_of_a_view_are_outside():
     wide = operand(2 * N)
-    refused("out-of-bounds", "x[element 1] is reached by a load, but a gap", toys.copy, wide[::2])
+    refused(
+        "out-of-bounds", "x[element 1] is reached by a load, but in a gap", toys.copy, wide[::2]
+    )
     refused("out-of-bounds", "y[element 1] is reached by a store", toys.copy, y=result(2 * N)[::2])
     refused(
         "out-of-bounds", "x[element 1] is reached", toys.copy, wide[::2], wide.view(torch.int16)
@@ -115,7 +117,7 @@ def test_empty_tensors_may_be_passed_but_not_touched():
         (toys.twice_in_a_program, "written-twice", "is written again, needs one store"),
         (toys.twice_across_programs, "written-twice", "y[0] is written again"),
         (toys.half, "never-written", "half: never-written: y[5] is never written, like 4 more"),
-        (toys.onto_operand, "not-an-output", "store to x, needs to leave it as it is"),
+        (toys.onto_operand, "not-an-output", "store to x, which is not an output"),
         (toys.neighbour, "cross-program-read", "y[0] is"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -148,7 +150,7 @@ def test_a_part_may_be_declared():
 
 def test_unwritten_output_of_no_program():
     refused("never-written", "y[0] is never written, like 9 more", toys.copy, grid=(0,))
-    refused("never-written", "dw is no argument of the launch", toys.copy, outputs=["y", "dw"])
+    refused("never-written", "dw is not an argument of the launch", toys.copy, outputs=["y", "dw"])
 
 
 def test_a_program_may_overwrite_what_it_read():
@@ -293,7 +295,7 @@ def test_assumptions():
 
 def test_alignment_is_as_the_slot_says():
     x = operand(N + 1)[1:]
-    refused("unaligned", "x needs to lie at a multiple of 16 bytes", toys.copy, x)
+    refused("unaligned", "x needs an address that is a multiple of 16", toys.copy, x)
     assert tried(toys.copy, x, aligned=False).tolist() == list(range(1, N + 1))
 
 

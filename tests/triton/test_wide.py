@@ -73,7 +73,7 @@ def made(case, kernel, known):
 def loosely(patch):
     """Let launches run without what the interpreter keeps of each of 2**31 elements."""
     execute = interpreted.execute
-    patch.setattr(memory.Region, "_members", lambda region: None)
+    patch.setattr(memory.MappedTensor, "_members", lambda region: None)
     patch.setattr(interpreted, "execute", lambda *a, **more: execute(*a, **more, strict=False))
 
 

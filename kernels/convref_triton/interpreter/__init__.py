@@ -1,16 +1,16 @@
-"""Run a kernel's launch on CPU tensors, with the arithmetic of a GPU and a strict eye on it.
+"""Run a kernel's launch on CPU tensors with the arithmetic of a GPU, checking every access.
 
-`execute(launch, tensors)` needs no environment variable and leaves the kernel fit for the compiler
-in the same process. With `strict`, a `StrictError` has as its `kind` what a GPU would do silently:
+`execute(launch, tensors)` needs no environment variable; the kernel can still be compiled in this
+process. With `strict`, a `StrictError` reports what a GPU does silently; its `kind` is one of
 
 - out-of-bounds, misaligned: an address outside the tensor that the pointer came from (a wrapped
   int32 too), or in a gap of its view;
 - not-an-output, written-twice, never-written: each element of an output is stored exactly once, and
   nothing else is;
-- cross-program-read: one program reads what another one writes, whichever comes first;
-- not-a-multiple, not-contiguous, not-constant, assumption: a hint that does not hold;
-- unaligned: a Slot said to be 16-byte aligned that is not;  grid: more programs than a launch has;
-- atomic: sums in no fixed order (refused when not strict too).
+- cross-program-read: one program reads what another one writes, in either order;
+- not-a-multiple, not-contiguous, not-constant, assumption: a hint that is false;
+- unaligned: a Slot declared 16-byte aligned that is not;  grid: more programs than CUDA allows;
+- atomic: sums in an undefined order (refused without `strict`, too).
 
 Masked lanes of a load without `other` hold NaN or a huge integer, and programs run in a seeded
 random order. Not modelled: races within a program, pipelining, layouts, the order of sums.
@@ -34,11 +34,11 @@ from ..compile.specialise import COMPILED_IN
 from ..plan.launch import Descriptor, Launch, Slot, flatten, map_arguments
 from .builder import Builder
 from .errors import StrictError
-from .hints import HINTS, checked
-from .memory import Memory, Region
-from .mend import integer, scalar
-from .private import TensorHandle
-from .twins import Twins
+from .fixes import integer, scalar
+from .hint_checks import HINTS, checked
+from .memory import CheckedMemory, MappedTensor
+from .python_functions import PythonFunctions
+from .triton_internals import TensorHandle
 
 __all__ = ["StrictError", "execute"]
 
@@ -60,9 +60,9 @@ TYPES = {
 
 
 @functools.cache
-def _machine() -> tuple[Builder, Twins]:
+def interpreter() -> tuple[Builder, PythonFunctions]:
     builder = Builder()
-    return builder, Twins(builder, {name: checked(name, builder) for name in HINTS})
+    return builder, PythonFunctions(builder, {name: checked(name, builder) for name in HINTS})
 
 
 def execute(
@@ -84,12 +84,12 @@ def execute(
     tensors : mapping of str to torch.Tensor
         On the CPU, by the role of their Slot.
     strict : bool
-        Whether the module's rules hold; addresses outside all tensors are errors without it too.
+        Whether the module's rules are checked; addresses outside all tensors are always errors.
     outputs : collection of str, optional
-        Roles that must be written, wholly.
+        Roles that must be written completely.
     writable : collection of str, optional
-        Roles that may be written, wholly or not at all; all of them, if neither this nor `outputs`
-        is given.
+        Roles that may be written, completely or not at all; all roles if neither this nor
+        `outputs` is given.
     partial : collection of str
         Roles of which a part may be written.
     order : str
@@ -102,17 +102,17 @@ def execute(
     StrictError
         The kernel broke a rule.
     """
-    builder, twins = _machine()
+    builder, functions = interpreter()
     name = launch.kernel.fn.__name__
-    memory = Memory(_used(launch, tensors, strict), strict, outputs, writable, partial)
+    memory = CheckedMemory(_used(launch, tensors, strict), strict, outputs, writable, partial)
     memory.where = name
     _check_grid(launch, memory)
-    with twins.language(), np.errstate(all="ignore"):
-        twins.refresh()
-        kernel = twins.of(launch.kernel)
-        constants = {n: twins.interpreted(value) for n, value in launch.constants.items()}
+    with functions.language(), np.errstate(all="ignore"):
+        functions.refresh()
+        kernel = functions.of(launch.kernel)
+        constants = {n: functions.interpreted(value) for n, value in launch.constants.items()}
         builder.memory, builder.grid_dim = memory, launch.grid
-        argument = functools.partial(_argument, memory=memory, twins=twins)
+        argument = functools.partial(_argument, memory=memory, functions=functions)
         arguments = {n: map_arguments(argument, a) for n, a in launch.arguments.items()}
         for number in _order(math.prod(launch.grid), order, seed):
             builder.grid_idx = tuple(map(int, np.unravel_index(number, launch.grid)))
@@ -129,7 +129,7 @@ def execute(
 def _used(
     launch: Launch, tensors: Mapping[str, torch.Tensor], strict: bool
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors that the launch names, each of which is what its Slot says."""
+    """Return the tensors of the launch, after checking them against their Slots."""
     used = {}
     for argument in flatten(tuple(launch.arguments.values())):
         slot = argument.slot if isinstance(argument, Descriptor) else argument
@@ -148,11 +148,11 @@ def _check_tensor(name: str, slot: Slot, tensor: torch.Tensor, strict: bool) -> 
         raise StrictError(
             "unaligned",
             name,
-            f"{slot.role} needs to lie at a multiple of 16 bytes, as its Slot says",
+            f"{slot.role} needs an address that is a multiple of 16, as its Slot declares",
         )
 
 
-def _check_grid(launch: Launch, memory: Memory) -> None:
+def _check_grid(launch: Launch, memory: CheckedMemory) -> None:
     if memory.strict and any(n > most for n, most in zip(launch.grid, MOST_PROGRAMS)):
         raise StrictError(
             "grid", memory.where, f"{launch.grid} programs, needs at most {MOST_PROGRAMS}"
@@ -167,31 +167,31 @@ def _order(programs: int, order: str, seed: int) -> Any:
     return range(programs) if order == "grid" else range(programs - 1, -1, -1)
 
 
-def _argument(value: Any, memory: Memory, twins: Twins) -> Any:
+def _argument(value: Any, memory: CheckedMemory, functions: PythonFunctions) -> Any:
     """Return an argument as a value of the kernel language."""
     if isinstance(value, Slot):
         return _pointer(memory.regions[value.role], TYPES[value.dtype][1])
     if isinstance(value, Descriptor):
-        return _descriptor(value, memory, twins)
+        return _descriptor(value, memory, functions)
     if isinstance(value, bool):
         return scalar(value, tl.int1)
     if isinstance(value, COMPILED_IN):
-        return twins.interpreted(value.value if isinstance(value, tl.constexpr) else value)
+        return functions.interpreted(value.value if isinstance(value, tl.constexpr) else value)
     return integer(value) if isinstance(value, int) else scalar(value, tl.float32)
 
 
-def _pointer(region: Region, element: Any) -> Any:
+def _pointer(region: MappedTensor, element: Any) -> Any:
     dtype = tl.pointer_type(element)
     return tl.tensor(TensorHandle(np.array([region.base], np.uint64), dtype), dtype)
 
 
-def _descriptor(value: Descriptor, memory: Memory, twins: Twins) -> Any:
+def _descriptor(value: Descriptor, memory: CheckedMemory, functions: PythonFunctions) -> Any:
     if value.every:
-        raise ConvrefError(message("interpreter", "reads boxes side by side, needs no `every`"))
+        raise ConvrefError(message("interpreter", "does not support boxes with strides (`every`)"))
     tensor = memory.regions[value.slot.role].tensor
     host = TensorDescriptor(tensor, list(value.shape), list(value.strides), list(value.block))
-    return twins.semantic.make_tensor_descriptor(
-        base=_argument(value.slot, memory, twins),
+    return functions.semantic.make_tensor_descriptor(
+        base=_argument(value.slot, memory, functions),
         shape=[integer(n) for n in host.shape],
         strides=[*(integer(n) for n in host.strides[:-1]), tl.constexpr(1)],
         block_shape=[tl.constexpr(n) for n in host.block_shape],

@@ -1,4 +1,4 @@
-"""The builder that a kernel's operations end in: mended arithmetic over a checked memory."""
+"""The builder that executes a kernel's operations: fixed arithmetic on checked memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 import triton.language as tl
 
 from .errors import StrictError
-from .memory import Memory
-from .mend import MendedBuilder
-from .private import TensorHandle, numpy_dtype
+from .fixes import FixedBuilder
+from .memory import CheckedMemory
+from .triton_internals import TensorHandle, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 _PATTERN = 0x7AD1_BEEF_7AD1_BEEF  # an index of this size is out of bounds of everything
 
 
 def _poison(dtype: Any) -> Any:
-    """Return what a masked lane holds that nobody gave a value."""
+    """Return the value of a masked lane without `other`."""
     number = numpy_dtype(dtype)
     if dtype == tl.bfloat16:
         return np.uint16(0x7FC0)
@@ -26,19 +26,19 @@ def _poison(dtype: Any) -> Any:
     return number.type(_PATTERN >> (64 - 8 * number.itemsize)) if number.kind != "b" else True
 
 
-def _whether(mask: Any) -> Array | None:
-    """Return a mask as an array: descriptors hand over bare ones."""
+def _mask(mask: Any) -> Array | None:
+    """Return a mask as an array, which it is already if a descriptor passes it."""
     if mask is None or isinstance(mask, np.ndarray):
         return mask
     return mask.data
 
 
-class Builder(MendedBuilder):
-    """What interprets one program after another of a launch."""
+class Builder(FixedBuilder):
+    """The builder of all programs of a launch, one after another."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory = Memory({})
+        self.memory = CheckedMemory({})
 
     def create_load(self, ptr: Any, *_: Any) -> Any:
         """Load everywhere."""
@@ -49,24 +49,24 @@ class Builder(MendedBuilder):
         self.create_masked_store(ptr, value, None)
 
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any, **__: Any) -> Any:
-        """Load where `mask` says so."""
+        """Load where `mask` is true."""
         dtype = ptrs.get_element_ty()
         poison = _poison(dtype) if self.memory.strict else 0
         filler = None if other is None else other.data
-        data = self.memory.load(ptrs.data, _whether(mask), filler, numpy_dtype(dtype), poison)
+        data = self.memory.load(ptrs.data, _mask(mask), filler, numpy_dtype(dtype), poison)
         return TensorHandle(data, dtype)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any, **__: Any) -> None:
-        """Store where `mask` says so."""
-        self.memory.store(ptrs.data, _whether(mask), value.data)
+        """Store where `mask` is true."""
+        self.memory.store(ptrs.data, _mask(mask), value.data)
 
     def create_assume(self, condition: Any) -> None:
-        """Check what the compiler is told to take for granted."""
+        """Check a condition that the compiler may assume."""
         if not condition.data.all():
             raise StrictError("assumption", self.memory.where, "tl.assume does not hold")
 
     def create_atomic_rmw(self, *_: Any) -> Any:
-        """Refuse: sums in no fixed order are not repeatable."""
+        """Refuse: sums in an undefined order are not reproducible."""
         raise StrictError("atomic", self.memory.where, "an atomic operation, needs a fixed order")
 
     create_atomic_cas = create_atomic_rmw

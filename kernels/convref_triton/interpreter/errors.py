@@ -6,7 +6,7 @@ from convref.errors import message
 
 
 class StrictError(AssertionError):
-    """A kernel did what a GPU does not forgive, or what no compiler can see.
+    """A kernel broke a rule that neither a compiler nor a GPU reports.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ class StrictError(AssertionError):
     where : str
         The kernel, and the program within its grid.
     what : str
-        What is wrong, and what is needed.
+        What is wrong and what is required.
     """
 
     def __init__(self, kind: str, where: str, what: str) -> None:

@@ -1,8 +1,8 @@
-"""The tensors of a launch as an address space in which no mistake goes unseen.
+"""The tensors of a launch as an address space that checks every access.
 
-Each tensor lies at an address of its own, 2**44 bytes from the next, so that the address alone says
-which tensor was meant, however far an index is out; only the address modulo 256 is the real one.
-A shadow per storage holds which program wrote and which read each element.
+Tensors are 2**44 bytes apart, so that an address identifies its tensor however far an index is out
+of bounds; addresses keep their real value modulo 256. A shadow per storage records which program
+wrote and which read each element.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import StrictError
 
 Array = np.ndarray[Any, Any]
 APART = 44
-NOBODY, SEVERAL = -1, -2
+UNTOUCHED, SEVERAL = -1, -2  # in a shadow, instead of a program
 
 
 class Shadow:
@@ -26,28 +26,28 @@ class Shadow:
     Parameters
     ----------
     unit : int
-        Bytes: the smallest element that the launch's tensors see there.
+        Bytes of the smallest element of the launch's tensors in this storage.
     size : int
         Units.
     """
 
     def __init__(self, unit: int, size: int) -> None:
         self.unit = unit
-        self.writer = np.full(size, NOBODY, np.int32)
-        self.reader = np.full(size, NOBODY, np.int32)
+        self.writer = np.full(size, UNTOUCHED, np.int32)
+        self.reader = np.full(size, UNTOUCHED, np.int32)
         self._stamp = np.empty(size, np.int32)
 
     def written_by_others(self, where: Array, program: int) -> Array:
-        """Note that `program` reads, and return which units another one has written."""
+        """Record that `program` reads; return which units another program has written."""
         readers = self.reader[where]
-        alone = (readers == NOBODY) | (readers == program)
+        alone = (readers == UNTOUCHED) | (readers == program)
         self.reader[where] = np.where(alone, np.int32(program), np.int32(SEVERAL))
         writers = self.writer[where]
-        return (writers != NOBODY) & (writers != program)
+        return (writers != UNTOUCHED) & (writers != program)
 
     def written_before(self, where: Array, program: int) -> Array:
-        """Note that `program` writes, and return which units were written, be it by this store."""
-        before = self.writer[where] != NOBODY
+        """Record that `program` writes; return which units were already written, or are twice."""
+        before = self.writer[where] != UNTOUCHED
         self.writer[where] = program
         count = np.arange(where.size, dtype=np.int32)
         self._stamp[where] = count
@@ -56,10 +56,10 @@ class Shadow:
     def read_by_others(self, where: Array, program: int) -> Array:
         """Return which units another program has read."""
         readers = self.reader[where]
-        return (readers != NOBODY) & (readers != program)
+        return (readers != UNTOUCHED) & (readers != program)
 
 
-class Region:
+class MappedTensor:
     """One tensor: its elements from the first to the last, gaps included.
 
     Parameters
@@ -67,7 +67,7 @@ class Region:
     role : str
     tensor : torch.Tensor
     number : int
-        Which stretch of addresses it has.
+        Its position among the tensors, which gives its address.
     """
 
     def __init__(self, role: str, tensor: torch.Tensor, number: int) -> None:
@@ -108,7 +108,7 @@ class Region:
         return (where.reshape(-1, 1) * each + np.arange(each)).ravel() + self.start
 
     def position(self, element: int) -> str:
-        """Return an element as an index of the tensor, or in its count where it is none."""
+        """Return an element as an index of the tensor, or as a number if it is in a gap."""
         rest, index = element, [0] * self.tensor.dim()
         for axis in sorted(range(len(index)), key=lambda a: -self.tensor.stride(a)):
             if self.tensor.stride(axis) and self.tensor.shape[axis] > 1:
@@ -118,17 +118,17 @@ class Region:
         return f"{self.role}[{where}]"
 
 
-class Memory:
-    """All tensors of one launch, and the rules for touching them.
+class CheckedMemory:
+    """All tensors of one launch, and the rules of access to them.
 
     Parameters
     ----------
     tensors : mapping of str to torch.Tensor
     strict : bool
-        Whether the rules beyond "inside a tensor" hold.
+        Whether rules other than the bounds of tensors are checked.
     outputs, writable, partial : collection of str
-        Roles that must be written, may be but only wholly, may be in part; if neither of the first
-        two is given, all may.
+        Roles that must be written completely, may be, may be in part; all may be if neither of the
+        first two is given.
     """
 
     def __init__(
@@ -144,17 +144,17 @@ class Memory:
         self._writable = set(tensors if anything else [*self.outputs, *(writable or ()), *partial])
         self.program, self.where = 0, ""
         self.regions = {
-            role: Region(role, tensor, number)
+            role: MappedTensor(role, tensor, number)
             for number, (role, tensor) in enumerate(tensors.items(), start=1)
         }
         self._by_number = dict(enumerate(self.regions.values(), start=1))
         self.written: set[str] = set()
         if strict:
-            self._lay_shadows()
+            self._add_shadows()
 
-    def _lay_shadows(self) -> None:
-        """Give each storage that may be written a shadow, shared by the tensors that lie in it."""
-        storages: dict[int, list[Region]] = {}
+    def _add_shadows(self) -> None:
+        """Give each storage that may be written a shadow, which its tensors share."""
+        storages: dict[int, list[MappedTensor]] = {}
         for region in self.regions.values():
             storages.setdefault(region.tensor.untyped_storage().data_ptr(), []).append(region)
         for regions in storages.values():
@@ -170,7 +170,7 @@ class Memory:
     def load(
         self, addresses: Array, mask: Array | None, other: Array | None, dtype: Any, poison: Any
     ) -> Array:
-        """Return what lies at `addresses`; `other`, or else `poison`, where masked."""
+        """Return the values at `addresses`; where masked, `other` or else `poison`."""
         if mask is None or mask.all():
             return self._gather(addresses, dtype)
         live = np.broadcast_to(mask, addresses.shape)
@@ -180,7 +180,7 @@ class Memory:
         return result
 
     def store(self, addresses: Array, mask: Array | None, values: Array) -> None:
-        """Write `values` at `addresses` where `mask` says so."""
+        """Write `values` at `addresses` where `mask` is true."""
         values = np.broadcast_to(values, addresses.shape)
         if mask is not None and not mask.all():
             live = np.broadcast_to(mask, addresses.shape)
@@ -203,7 +203,7 @@ class Memory:
         itemsize = values.dtype.itemsize
         region, where = self._locate(addresses, itemsize, "store")
         if self.strict and region.role not in self._writable:
-            what = f"store to {region.role}, needs to leave it as it is"
+            what = f"store to {region.role}, which is not an output"
             raise self._error("not-an-output", what)
         if region.shadow is not None:
             units = region.units(where, itemsize)
@@ -215,7 +215,7 @@ class Memory:
         region.view(values.dtype)[where] = values
 
     def _by_tensor(self, addresses: Array) -> list[Any]:
-        """Return one selection of `addresses` for each tensor that they point into."""
+        """Return one selection of `addresses` per tensor that they point into."""
         if not addresses.size:
             return []
         numbers = addresses >> np.uint64(APART)
@@ -223,8 +223,8 @@ class Memory:
             return [...]
         return [numbers == number for number in np.unique(numbers)]
 
-    def _locate(self, addresses: Array, itemsize: int, verb: str) -> tuple[Region, Array]:
-        """Return the tensor that `addresses` lie in, all of them, and which elements they are."""
+    def _locate(self, addresses: Array, itemsize: int, verb: str) -> tuple[MappedTensor, Array]:
+        """Return the tensor that contains all `addresses`, and their elements."""
         region = self._by_number.get(int(addresses.flat[0]) >> APART)
         if region is None:
             raise self._error("out-of-bounds", f"{verb} at an address far from any tensor")
@@ -242,11 +242,11 @@ class Memory:
         if region.members is not None and itemsize == region.itemsize:
             self._refuse(
                 ~region.members[where], region, where, "out-of-bounds",
-                f"reached by a {verb}, but a gap between the elements of the view",
+                f"reached by a {verb}, but in a gap between the elements of the view",
             )  # fmt: skip
         return region, where
 
-    def _refuse(self, bad: Array, region: Region, where: Array, kind: str, what: str) -> None:
+    def _refuse(self, bad: Array, region: MappedTensor, where: Array, kind: str, what: str) -> None:
         """Raise if any unit of the elements `where` is bad."""
         if bad.any():
             element = where.ravel()[int(bad.argmax()) * where.size // bad.size]
@@ -256,18 +256,18 @@ class Memory:
         return StrictError(kind, self.where, what)
 
     def finish(self) -> None:
-        """Check that each output is wholly written."""
+        """Check that each output is completely written."""
         if not self.strict:
             return
         for role in sorted((self.outputs | self.written) - self.partial):
             if role not in self.regions:
-                raise self._error("never-written", f"{role} is no argument of the launch")
+                raise self._error("never-written", f"{role} is not an argument of the launch")
             region = self.regions[role]
             assert region.shadow is not None
             members = np.ones(region.span, bool) if region.members is None else region.members
             where = members.nonzero()[0]
             units = region.units(where, region.itemsize)
-            bad = region.shadow.writer[units] == NOBODY
+            bad = region.shadow.writer[units] == UNTOUCHED
             count = int(bad.sum()) * region.shadow.unit // region.itemsize
             what = f"never written, like {count - 1} more" if count > 1 else "never written"
             self._refuse(bad, region, where, "never-written", what)

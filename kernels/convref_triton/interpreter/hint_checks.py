@@ -1,7 +1,7 @@
-"""Hints of a kernel to the compiler, held to the actual values.
+"""Checks of a kernel's hints to the compiler against the actual values.
 
-The compiler reads `multiple_of` as a statement on the first of each run of consecutive values, as
-the idiom `max_contiguous(multiple_of(offsets, BLOCK), BLOCK)` needs it; and so does this.
+As in the compiler, `multiple_of` applies to the first of each run of consecutive values, which the
+idiom `max_contiguous(multiple_of(offsets, BLOCK), BLOCK)` requires.
 """
 
 from __future__ import annotations

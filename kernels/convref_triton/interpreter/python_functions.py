@@ -1,8 +1,8 @@
-"""Interpreted twins of `triton.jit` functions, which themselves stay fit for the compiler.
+"""`triton.jit` functions as Python functions; the originals can still be compiled.
 
-A twin is the function compiled as Python, with global names of its own: jitted helpers replaced by
-their twins, `range`, `min` and `max` by the kernel language's. Only while a twin runs is
-`triton.language` patched, and it is whole again afterwards.
+A Python function has the same source with globals of its own: jitted helpers are replaced by their
+Python functions; `range`, `min` and `max` by those of the kernel language. `triton.language` is
+patched while one runs, and restored afterwards.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import triton.language as tl
 from convref.errors import message
 
 from ..plan.launch import is_group, map_arguments
-from .mend import index_of, loop, reduction
-from .private import (
+from .fixes import index_of, loop, reduction
+from .triton_internals import (
     JITTED,
     LANGUAGE,
     TritonSemantic,
+    cached_types,
+    fast_paths,
     language_patches,
-    remembered_types,
-    short_cuts,
 )
 
 _LANGUAGES = (tl, tl.core, tl.math, tl.standard, tl.random, tl.core.tensor)
@@ -37,7 +37,7 @@ _MISSING = object()
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Say in plain Python what the compiler makes of assignments, conditions and `and`."""
+    """Rewrite assignments, conditions and `and` to what the compiler makes of them."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         node.value = _call("_as_tensor", self.visit(node.value))
@@ -104,7 +104,7 @@ def _any(*values: Callable[[], Any]) -> Any:
 
 
 def _chain(values: tuple[Callable[[], Any], ...], method: str, stop: bool) -> Any:
-    """Combine: Python values end the chain early or drop out, tensors are all evaluated."""
+    """Combine values: Python values short-circuit or drop out, all tensors are evaluated."""
     tensors = []
     for evaluate in values:
         value = evaluate()
@@ -120,19 +120,19 @@ def _chain(values: tuple[Callable[[], Any], ...], method: str, stop: bool) -> An
     return result
 
 
-class Twins:
-    """The twins of all functions interpreted so far, bound to one builder.
+class PythonFunctions:
+    """The Python functions of all kernels interpreted so far, bound to one builder.
 
     Parameters
     ----------
-    builder : MendedBuilder
+    builder : FixedBuilder
     patches : mapping of str to callable
-        What else replaces names of `triton.language` while a twin runs.
+        More replacements of names in `triton.language` while functions run.
     """
 
     def __init__(self, builder: Any, patches: dict[str, Any]) -> None:
         self._lock = threading.RLock()
-        self._twins: dict[Any, Any] = {}
+        self._functions: dict[Any, Any] = {}
         self._bodies: dict[Any, tuple[Any, dict[str, Any]]] = {}
         self.semantic = TritonSemantic(builder)
         self._names = {
@@ -141,7 +141,7 @@ class Twins:
             **{f.__name__: f for f in (_truth, _negation, _all, _any)},
         }
         own = {"range": loop, "reduce": reduction(self.semantic), **patches}
-        theirs = language_patches(builder, self.semantic) | remembered_types() | short_cuts()
+        theirs = language_patches(builder, self.semantic) | cached_types() | fast_paths()
         self._patches = self._all_patches(theirs, own)
 
     def _all_patches(
@@ -162,7 +162,7 @@ class Twins:
 
     @contextmanager
     def language(self) -> Iterator[None]:
-        """Patch `triton.language` while twins run; one thread at a time."""
+        """Patch `triton.language` while functions run; one thread at a time."""
         with self._lock:
             for owner, name, _, value in self._patches:
                 setattr(owner, name, value)
@@ -176,21 +176,21 @@ class Twins:
                         setattr(owner, name, before)
 
     def of(self, jitted: Any) -> Any:
-        """Return the twin of a `triton.jit` function; it is made at its first call."""
+        """Return the Python function of a `triton.jit` function; compiled at its first call."""
         function = jitted.fn
-        if function not in self._twins:
+        if function not in self._functions:
 
-            def twin(*args: Any, **kwargs: Any) -> Any:
+            def python_function(*args: Any, **kwargs: Any) -> Any:
                 return self._body(function)(*args, **kwargs)
 
-            twin.__name__ = function.__name__
-            twin.fn = twin  # Triton's scans call `combine_fn.fn`
-            twin.original = function
-            self._twins[function] = twin
-        return self._twins[function]
+            python_function.__name__ = function.__name__
+            python_function.fn = python_function  # Triton's scans call `combine_fn.fn`
+            python_function.original = function
+            self._functions[function] = python_function
+        return self._functions[function]
 
     def refresh(self) -> None:
-        """Look up all twins' global names anew: a helper may have been replaced since."""
+        """Look up all global names again: a helper may have been replaced since."""
         for function, (body, outer) in self._bodies.items():
             if not function.__module__.startswith(LANGUAGE):
                 self._look_up(body, function, outer)
@@ -200,7 +200,7 @@ class Twins:
             body.__globals__[name] = self.interpreted(outer[name])
 
     def interpreted(self, value: Any) -> Any:
-        """Return what stands for a global value or constant of a kernel in its twin."""
+        """Return what replaces a global value or constant of a kernel in its Python function."""
         if isinstance(value, JITTED):
             return self.of(value)
         if isinstance(value, types.ModuleType) and not value.__name__.startswith(LANGUAGE):
@@ -227,13 +227,13 @@ class Twins:
 
 
 class _Module:
-    """A module seen from a twin: its jitted functions are twins too."""
+    """A module whose jitted functions are replaced by Python functions."""
 
-    def __init__(self, twins: Twins, module: types.ModuleType) -> None:
-        self._twins, self._module = twins, module
+    def __init__(self, functions: PythonFunctions, module: types.ModuleType) -> None:
+        self._functions, self._module = functions, module
 
     def __getattr__(self, name: str) -> Any:
-        return self._twins.interpreted(getattr(self._module, name))
+        return self._functions.interpreted(getattr(self._module, name))
 
 
 def _closure(function: Any) -> dict[str, Any]:

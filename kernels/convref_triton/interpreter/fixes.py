@@ -1,9 +1,9 @@
-"""Arithmetic as a GPU does it, where Triton's interpreter does otherwise.
+"""Arithmetic of a GPU, where Triton's interpreter computes something else.
 
-Triton 3.6 with NumPy 2.4 has three faults that no kernel can be tested with: a loop with a runtime
-bound raises, `tl.dot` multiplies the bit patterns of bf16, and f32 -> bf16 cuts instead of
-rounding. Smaller ones are mended on the way: bf16 operators that work on bit patterns, `umulhi` of
-negative ints, minima and maxima that PTX takes without NaN, sums of booleans, input_precision.
+Triton 3.6 with NumPy 2.4 has three faults that make it useless for tests: a loop with a runtime
+bound raises, `tl.dot` multiplies the bit patterns of bf16, and f32 -> bf16 truncates. Also fixed:
+bf16 operators that work on bit patterns, `umulhi` of negative ints, minima and maxima that ignore
+NaN in PTX, sums of booleans, input_precision.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from .private import (
+from .triton_internals import (
     NO_NAN,
     TF32,
     TF32X3,
@@ -36,14 +36,14 @@ def widen(bits: Array) -> Array:
 
 def narrow(values: Array) -> Array:
     """Return the bf16 bit patterns nearest to f32 or f64 values, ties to even."""
-    bits = _odd(values).view(np.uint32)
+    bits = _to_odd(values).view(np.uint32)
     up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     nearest = ((bits + up) >> np.uint32(16)).astype(np.uint16)
     return np.where(np.isnan(values), np.uint16(0x7FC0), nearest)
 
 
-def _odd(values: Array) -> Array:
-    """Return f64 as f32, rounded so that a second rounding sees on which side of a tie it lay."""
+def _to_odd(values: Array) -> Array:
+    """Return f64 as f32, rounded to odd, so that a second rounding breaks ties correctly."""
     near = np.ascontiguousarray(values, dtype=np.float32)
     if values.dtype != np.float64:
         return near
@@ -54,7 +54,7 @@ def _odd(values: Array) -> Array:
 
 
 def cut_to_tf32(values: Array) -> Array:
-    """Return f32 values without their last 13 bits, as wgmma reads them; a NaN stays one."""
+    """Return f32 values without their last 13 bits, as wgmma reads them; NaN stays NaN."""
     cut = (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isnan(values), values, cut)
 
@@ -83,7 +83,7 @@ def scalar(value: int | float, dtype: Any) -> Any:
 
 
 def integer(value: int) -> Any:
-    """Return an int as the scalar that a launch would make of it."""
+    """Return an int as a scalar of the type that a launch gives it."""
     fits = next(t for t in (tl.int32, tl.int64, tl.uint64) if _holds(t, value))
     return scalar(value, fits)
 
@@ -94,7 +94,7 @@ def _holds(dtype: Any, value: int) -> bool:
 
 
 def index_of(value: Any) -> int:
-    """Return a scalar as a Python int: the mended form of what NumPy 2.4 refuses."""
+    """Return a scalar as a Python int, which NumPy 2.4 refuses for an array of one element."""
     return int(value.handle.data.item())
 
 
@@ -108,15 +108,15 @@ def loop(first: Any, last: Any = None, step: Any = 1, **_options: Any) -> Iterat
         yield scalar(value, tl.int32 if narrow_enough else tl.int64)
 
 
-class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
-    """Triton's interpreting builder, with its arithmetic mended."""
+class FixedBuilder(InterpreterBuilder):  # type: ignore[misc]
+    """Triton's interpreting builder with its arithmetic fixed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.options = dataclasses.replace(
             InterpreterOptions(),
             sanitize_overflow=False,
-            debug=True,  # device_assert is heard
+            debug=True,  # device_assert raises
         )
         self.codegen_fns["min_dot_size"] = lambda lhs, rhs: (
             (1, 1, 32) if lhs.scalar.primitive_bitwidth == 8 else (1, 1, 16)
@@ -141,12 +141,12 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
         if lhs.data.dtype == np.bool_ and rhs.data.dtype == np.bool_:
             op = _MOD_2.get(op, op)
         result = super().binary_op(lhs, rhs, op)
-        if result.data.dtype == np.bool_:  # else a scalar condition is no mask for a block
+        if result.data.dtype == np.bool_:  # otherwise a scalar condition cannot mask a block
             result.dtype = tl.int1
         return result
 
     def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
-        """Apply `op` to numbers: newer Tritons negate bf16 so."""
+        """Apply `op` to numbers: newer versions of Triton negate bf16 with it."""
         if is_bf16(arg):
             return TensorHandle(narrow(op(numbers(arg))), tl.bfloat16)
         return super().unary_op(arg, op)
@@ -185,7 +185,7 @@ class MendedBuilder(InterpreterBuilder):  # type: ignore[misc]
         return TensorHandle(high.view(dtype), lhs.dtype.scalar)
 
     def create_ashr(self, lhs: Any, rhs: Any) -> Any:
-        """Shift right with the sign, and leave the operands as they are."""
+        """Shift right with the sign; Triton modifies its operands."""
         return super().create_ashr(
             TensorHandle(lhs.data, lhs.dtype), TensorHandle(rhs.data, rhs.dtype)
         )
@@ -217,7 +217,7 @@ _REDUCTIONS = {"_sum_combine": (np.add, np.add), "_elementwise_max": (np.fmax, n
 
 
 def reduction(semantic: Any) -> Callable[..., Any]:
-    """Return `tl.reduce`: whole arrays at a time, NaN as the combining function has it."""
+    """Return `tl.reduce` on whole arrays, which treats NaN as the combining function does."""
 
     def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **_: Any) -> Any:
         several = isinstance(input, tuple)

@@ -1,8 +1,8 @@
-"""The private names of Triton that the interpreter stands on: here and nowhere else.
+"""The private names of Triton that the interpreter uses; no other module imports any.
 
-Triton's own interpreter hangs on an environment variable that decides, at import, whether
-`triton.jit` makes functions that can be compiled or functions that can be interpreted. What it is
-made of is taken from it here, so that the same function can be both.
+Triton's own interpreter requires an environment variable, which decides at import whether
+`triton.jit` makes functions to compile or to interpret. Its parts are used directly here, so that
+one function can be both.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = [
     "InterpreterOptions",
     "TensorHandle",
     "TritonSemantic",
+    "cached_types",
+    "fast_paths",
     "language_patches",
     "numpy_dtype",
-    "remembered_types",
-    "short_cuts",
 ]
 NEEDS = "3.6 to 3.9"
 LANGUAGE = "triton.language"
@@ -70,10 +70,10 @@ def numpy_dtype(type: Any) -> Any:
 
 
 def language_patches(builder: Any, semantic: Any) -> dict[tuple[Any, str], Any]:
-    """Return by (owner, name) what Triton puts in the place of an attribute to interpret.
+    """Return by (owner, name) the attributes that Triton replaces in order to interpret.
 
-    They are recorded from Triton's own patching, whatever the version patches, with our builder in
-    the place of its own. Builtins are bound again, without the search through their keywords.
+    They are recorded while Triton patches itself with our builder, so that they suit its version.
+    Builtins are bound directly, which saves the search through their keywords.
     """
     names = {"interpreter_builder": builder, "interpreter_semantic": semantic}
     kept = {name: getattr(_interpreter, name) for name in names}
@@ -94,11 +94,11 @@ def language_patches(builder: Any, semantic: Any) -> dict[tuple[Any, str], Any]:
     return values
 
 
-def remembered_types() -> dict[tuple[Any, str], Any]:
-    """Return by (owner, name) constructors that remember: half of the time went to them.
+def cached_types() -> dict[tuple[Any, str], Any]:
+    """Return by (owner, name) constructors with a cache, which halves the time of a kernel.
 
-    Types of blocks and shapes of tensors never change, but are built anew, constexpr by constexpr,
-    for each operand of each operation.
+    Types of blocks and shapes of tensors are immutable, but Triton builds them again for each
+    operand of each operation.
     """
     block, tensor = tl.core.block_type, tl.core.tensor
     make_block, make_tensor = block.__init__, tensor.__init__
@@ -130,8 +130,8 @@ SIGNED = {f"int{bits}": range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (
 KEPT = {*SIGNED, *(f"u{name}" for name in SIGNED), "int1", "fp32"}
 
 
-def short_cuts() -> dict[tuple[Any, str], Any]:
-    """Return by (owner, name) what leaves operands alone that need no conversion: most of them."""
+def fast_paths() -> dict[tuple[Any, str], Any]:
+    """Return by (owner, name) conversions that return early for operands that need none."""
     tensor, owner = tl.core.tensor, TritonSemantic
     check, broadcast = owner.binary_op_type_checking_impl, owner.broadcast_impl_value
     cast = owner.cast
@@ -171,14 +171,14 @@ def short_cuts() -> dict[tuple[Any, str], Any]:
 
 
 def _drop_copy(owner: Any, name: str) -> None:
-    """Undo what Triton's restoration makes of an inherited attribute: one of the class's own."""
+    """Delete the copy of an inherited attribute that Triton's restoration leaves on the class."""
     bases = owner.__mro__[1:] if isinstance(owner, type) and name in vars(owner) else ()
     if any(vars(base).get(name) is vars(owner)[name] for base in bases):
         delattr(owner, name)
 
 
 def _bound(builtin: Any, semantic: Any) -> Any:
-    """Return the builtin as a function that needs no compiler to call it."""
+    """Return the builtin bound to a semantic, so that it can be called from Python."""
     inner = getattr(builtin, "__wrapped__", builtin)
 
     def call(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
