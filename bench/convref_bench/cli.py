@@ -51,7 +51,8 @@ def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
         if not required:
             more |= {"default": parameter.default, "help": f"by default {parameter.default}"}
         if parameter.kind is Parameter.KEYWORD_ONLY:
-            made.add_argument(f"--{words}", dest=parameter.name, required=required, **more)
+            more |= {"dest": parameter.name, "metavar": words.upper(), "required": required}
+            made.add_argument(f"--{words}", **more)
         else:
             if parameter.kind is Parameter.VAR_POSITIONAL:
                 more["nargs"] = "*"

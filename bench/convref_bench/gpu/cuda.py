@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from convref.case import Call
 from convref.ops import INDICES, SIGNATURE, STATISTICS
 
 from ..records import Record
-from ..timing.measure import Stop, Work, measure
+from ..timing.measure import Device, Stop, Work, measure
 from ..timing.point import PLAIN, Prepared
 from . import sampled, sums
 from .arms import LAYOUTS, Absent, Arm, Results, arm, residual
@@ -31,21 +30,12 @@ BESIDE = Stop(samples=3, noise=0.05, timeout_s=0.05)  # the same, hot
 WALL_S = 0.02  # of eager calls, timed by the host
 
 
-def is_there() -> bool:
-    """Return whether torch sees a CUDA device."""
-    return torch.cuda.is_available()
-
-
-class Cuda:
+class Cuda(Device):
     """The current CUDA device; `copies` of a work is the number of calls in one replay."""
 
     def __init__(self) -> None:
         card = torch.cuda.get_device_properties(0)
         self.name, self.where, self.cache_bytes = card.name, "cuda", card.L2_cache_size
-
-    def now(self) -> float:
-        """Return wall time in seconds."""
-        return time.perf_counter()
 
     def settle(self) -> None:
         """Wait until the queue is empty."""
@@ -161,11 +151,6 @@ def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -
     return Rotation(graph.replay, len(sets), "graph", lambda: kept[0])
 
 
-def unwatched(call: Call, name: str) -> AbstractContextManager[object]:
-    """Return a context that does nothing."""
-    return nullcontext()
-
-
 class CudaPlace:
     """A CUDA device: operands and judge on the device, graphs replayed cold.
 
@@ -182,7 +167,7 @@ class CudaPlace:
         stop: Stop = POINT,
         capture: Callable[..., Rotation] = capture,
         beside: bool = True,
-        watch: Callable[[Call, str], AbstractContextManager[object]] = unwatched,
+        watch: Callable[[Call, str], AbstractContextManager[object]] = lambda *_: nullcontext(),
     ) -> None:
         self.device, self.stop, self.capture, self.beside = device, stop, capture, beside
         self.watch = watch

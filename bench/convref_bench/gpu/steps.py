@@ -25,7 +25,6 @@ from ..suites import suite
 from ..timing.measure import measure
 from ..timing.point import Place, layout_of, point
 from ..timing.watch import FATAL, Watch
-from . import runner
 from .ahead import ahead
 from .runner import ABSENT, LOST, PARTIAL, launch_command, ours
 from .step_run import Absent, OutOfTime, StepRun
@@ -241,44 +240,32 @@ def watched(step: StepRun, **more: Any) -> Place:
     return CudaPlace(device, watch=watch, **more)
 
 
-def cudnn(step: StepRun) -> None:
-    """Time cuDNN through torch, in its layouts and deterministic, on every suite in bf16."""
-    time_points(step, points(suite.names(), DTYPES[:1]), CUDNN)
+def _heaviest(name: str, count: int, bias: bool = False) -> list[Point]:
+    return list(points((name,), DTYPES[:1], bias))[:count]
 
 
-def cudnn_rest(step: StepRun) -> None:
-    """Time cuDNN on every suite in the other number types."""
-    time_points(step, points(suite.names(), DTYPES[1:]), CUDNN)
-
-
-def fused(step: StepRun) -> None:
-    """Time convolution with bias, activation and residual: fused kernels and eager ones."""
-    arms = (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED)
-    calls = list(points(("resnet50",), DTYPES[:1], bias=True))[: 2 * ANCHORS]
-    time_points(step, calls, arms)
-
-
-def canary(step: StepRun) -> None:
-    """Run each kernel on one small layer, judged."""
-    time_points(step, list(points(("stress",), DTYPES[:1]))[:3], ours())
-
-
-def anchors(step: StepRun) -> None:
-    """Time every kernel against cuDNN on the heaviest layers of ResNet-50."""
-    calls = list(points(("resnet50",), DTYPES[:1]))[: ANCHORS * len(suite.CONV)]
-    time_points(step, calls, (*ours(), "auto", *REFERENCE))
-
-
-def suites(step: StepRun) -> None:
-    """Time every kernel against cuDNN on all suites, and FlagGems where it is installed."""
-    flaggems = ("flaggems",) if find_spec("flag_gems") else ()
-    time_points(step, points(suite.names(), DTYPES), (*ours(), "auto", *flaggems, *REFERENCE))
-
-
-def others(step: StepRun) -> None:
-    """Time pools, norms and resizing of the suites."""
-    calls = points(suite.names(), [one for one in DTYPES if one != "tf32"], ops=OTHERS)
-    time_points(step, calls, (*ours(), *REFERENCE))
+# The steps that time points: which calls, on which arms.
+TIMED: dict[str, Callable[[], tuple[Iterable[Point], Sequence[str]]]] = {
+    "canary": lambda: (_heaviest("stress", 3), ours()),
+    "anchors": lambda: (
+        _heaviest("resnet50", ANCHORS * len(suite.CONV)),
+        (*ours(), "auto", *REFERENCE),
+    ),
+    "suites": lambda: (
+        points(suite.names(), DTYPES),
+        (*ours(), "auto", *(["flaggems"] if find_spec("flag_gems") else []), *REFERENCE),
+    ),
+    "fused": lambda: (
+        _heaviest("resnet50", 2 * ANCHORS, bias=True),
+        (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED),
+    ),
+    "cudnn": lambda: (points(suite.names(), DTYPES[:1]), CUDNN),
+    "cudnn-rest": lambda: (points(suite.names(), DTYPES[1:]), CUDNN),
+    "others": lambda: (
+        points(suite.names(), [one for one in DTYPES if one != "tf32"], ops=OTHERS),
+        (*ours(), *REFERENCE),
+    ),
+}
 
 
 def training(step: StepRun) -> None:
@@ -410,12 +397,6 @@ def sanitizer(step: StepRun) -> None:
         step.check_time()
 
 
-# A step is the function of its name.
-STEPS: dict[str, Callable[[StepRun], None]] = {
-    step.name: globals()[step.name.replace("-", "_")] for step in runner.STEPS
-}
-
-
 def run(name: str, *, out: Path, seconds: float = 60.0, key: str = "") -> None:
     """Run a step and end the process at once: Python would wait for threads that compile."""
     status = main(name, out, seconds, key)
@@ -427,7 +408,10 @@ def main(name: str, out: Path, seconds: float, key: str) -> int:
     """Run a step; exit status 0 done, 3 out of time, 4 nothing to do here, 5 the device is lost."""
     step = StepRun(out, seconds, key)
     try:
-        STEPS[name](step)
+        if name in TIMED:  # else a step is the function of its name
+            time_points(step, *TIMED[name]())
+        else:
+            globals()[name](step)
     except OutOfTime:
         print(f"{name}: time is up")
         return PARTIAL

@@ -22,7 +22,7 @@ def print_record(row: Record) -> None:
     console.print(line, markup=False, end="", soft_wrap=True)
     word = row.get("verdict", "")
     ratio = f"{row['ratio']:.2f} " if word else ""
-    console.print(f"{ratio}[{STYLES[word]}]{word}[/] than {row['against']}" if word else "")
+    console.print(f"{ratio}[{STYLES[word]}]{word}[/] vs {row['against']}" if word else "")
 
 
 def print_means(title: str, found: list[Record]) -> None:

@@ -19,9 +19,11 @@ def place_of(device: str, beside: bool = True) -> Place:
     """Return the place for a row of DEVICES; `beside`: on CUDA, record hot and wall times too."""
     if device.startswith("cpu"):
         return cpu.CpuPlace()
-    from ..gpu.cuda import Cuda, CudaPlace, is_there
+    import torch
 
-    if not is_there():
+    from ..gpu.cuda import Cuda, CudaPlace
+
+    if not torch.cuda.is_available():
         raise ConvrefError(message("bench", "--device is 'cuda', needs one that torch sees"))
     return CudaPlace(Cuda(), beside=beside)
 

@@ -18,14 +18,14 @@ from convref.conformance.operands import operands
 from convref.judge import judge
 
 from ..records import Record
-from .measure import Stop, Work
+from .measure import Device, Stop, Work
 from .point import Prepared, configured
 
 STOP = Stop(samples=8, noise=0.02, timeout_s=3.0, turn=2)
 SPIN_S = 0.12  # OpenBLAS and OpenMP threads spin for about so long after their last task
 
 
-class Cpu:
+class Cpu(Device):
     """The processor; it pauses `spin_s` between arms, until the threads of the last one sleep."""
 
     name = "cpu"
@@ -34,10 +34,6 @@ class Cpu:
         self, spin_s: float = SPIN_S, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.spin_s, self._clock = spin_s, clock
-
-    def now(self) -> float:
-        """Return wall time in seconds."""
-        return time.perf_counter()
 
     def settle(self) -> None:
         """Wait until the threads of the last arm sleep."""
@@ -50,10 +46,6 @@ class Cpu:
         for _ in range(calls):
             work()
         return (self._clock() - start) / calls
-
-    def clock_mhz(self) -> float | None:
-        """Return None: unknown."""
-        return None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from convref import oracle
 from convref.arrays import to_torch
+from convref.backends.torch.direct import direct
 from convref.case import Call, Case, parse
 from convref.conformance.operands import operands
 from convref.ops import GROUPS
@@ -64,33 +65,15 @@ RECOMPUTED = (*GROUPS["activation"], "lp_pool")
 
 
 def forward(call: Call) -> Callable[..., Tensor]:
-    """Return torch's function of the operands that fprop has, those that are there."""
+    """Return torch's function of the present operands of fprop."""
     p: Any = call.problem
-    table: dict[str, Callable[..., Any]] = {
-        **{op: getattr(F, op) for op in ("relu", "silu", "hardswish", "sigmoid", "tanh")},
-        "leaky_relu": lambda x: F.leaky_relu(x, p.slope),
-        "gelu": lambda x: F.gelu(x, approximate=p.approximate),
-        "softmax": lambda x: F.softmax(x, p.dim),
-        "log_softmax": lambda x: F.log_softmax(x, p.dim),
-        "cross_entropy": F.cross_entropy,
-        "batch_norm": lambda x, w, b, mean, var: F.batch_norm(x, mean, var, w, b, True),
-        "batch_norm_eval": lambda x, w, b, mean, var: F.batch_norm(x, mean, var, w, b),
-        "layer_norm": lambda x, w, b: F.layer_norm(x, list(p.shape("w")), w, b),
-        "group_norm": lambda x, w, b: F.group_norm(x, p.groups, w, b),
-        "max_pool": lambda x: F.max_pool2d(x, p.filter, p.stride, _low(p), return_indices=True)[0],
-        "avg_pool": lambda x: F.avg_pool2d(x, p.filter, p.stride, _low(p)),
-        "adaptive_avg_pool": lambda x: F.adaptive_avg_pool2d(x, p.output),
-        "lp_pool": lambda x: F.lp_pool2d(x, p.norm, p.filter, p.stride),
-        "resize": lambda x: F.interpolate(x, p.output, mode=_MODES[p.mode]),
-    }
-    return table[call.op]
-
-
-_MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
-
-
-def _low(problem: Any) -> list[int]:
-    return [lo for lo, _ in problem.padding]
+    if call.op == "cross_entropy":
+        return F.cross_entropy
+    if call.op == "lp_pool":
+        return lambda x: F.lp_pool2d(x, p.norm, p.filter, p.stride)
+    run = direct(call)
+    assert run is not None
+    return lambda *given: run(*given)[0]
 
 
 def by_torch(op: str, shape: str) -> tuple[Call, tuple[Any, ...], dict[str, Work]]:

@@ -222,8 +222,8 @@ def test_without_its_vital_step_a_run_ends_and_it_is_never_given_up(tmp_path):
 def test_every_step_can_be_launched_and_they_come_in_this_order():
     from convref_bench.gpu import steps
 
-    assert [step.name for step in gpu.STEPS] == list(steps.STEPS)
-    assert list(steps.STEPS) == [
+    assert all(s.name in steps.TIMED or callable(getattr(steps, s.name)) for s in gpu.STEPS)
+    assert [step.name for step in gpu.STEPS] == [
         *("versions", "canary", "properties", "marked", "peaks", "anchors", "tuner", "suites"),
         *("fused", "truncation", "cudnn", "others", "training", "cudnn-rest", "sanitizer"),
         *("names", "compile"),

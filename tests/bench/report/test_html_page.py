@@ -54,7 +54,7 @@ def test_a_record_is_printed_with_spread_ratio_and_verdict(capsys):
         tables.print_record(one)
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("conv.fprop:n4c64k64")
-    assert first.endswith("10 [9, 11] 2.00 faster than torch")
+    assert first.endswith("10 [9, 11] 2.00 faster vs torch")
     assert second.split()[1:3] == ["torch", "20"]
     assert "formula" in third
 
