@@ -25,20 +25,29 @@ def activate(v, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
+def as_row(vector):
+    """Return a vector as a row; a tile as it is."""
+    if len(vector.shape) == 1:
+        return vector[None, :]
+    else:
+        return vector
+
+
+@triton.jit
 def finish(
     acc, bias, scale, shift, residual, channel, known, where, inside, ACTIVATION: tl.constexpr
 ):
     """Return the sums (rows, channels) after the epilogue; what is None costs nothing.
 
-    `channel` indexes the per-channel vectors, `known` masks it; `where` and `inside` are the
-    offsets and the mask of the residual.
+    `channel` indexes the per-channel vectors, as a vector or a tile, and `known` masks it; `where`
+    and `inside` are the offsets and the mask of the residual.
     """
     if bias is not None:
-        bias = tl.load(bias + channel, known, other=0.0).to(tl.float32)[None, :]
+        bias = as_row(tl.load(bias + channel, known, other=0.0).to(tl.float32))
     if scale is not None:
-        scale = tl.load(scale + channel, known, other=0.0).to(tl.float32)[None, :]
+        scale = as_row(tl.load(scale + channel, known, other=0.0).to(tl.float32))
     if shift is not None:
-        shift = tl.load(shift + channel, known, other=0.0).to(tl.float32)[None, :]
+        shift = as_row(tl.load(shift + channel, known, other=0.0).to(tl.float32))
     if residual is not None:
         residual = tl.load(residual + where, inside, other=0.0).to(tl.float32)
     return apply(acc, bias, scale, shift, residual, ACTIVATION)

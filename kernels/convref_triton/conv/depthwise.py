@@ -1,10 +1,11 @@
-"""Depthwise convolution with stride 1 along rows: walkers go down them and reuse what they read.
+"""Depthwise convolution with stride 1 down the rows: each row of x is loaded once.
 
 y[n, k, p] = sum over taps r of x[n, k // m, p * stride + r * dilation - lo] w[k, r]
 
-A tile is BM walkers by BK channels. A walker owns a column of `walked` output rows; each input row
-is loaded once and added to the R sums that it belongs to, of which the oldest is then complete. The
-filter stays in registers. The adjoint with stride 1 is the same with the filter flipped.
+A tile is BM columns by BK channels. A column is `walked` output rows, computed in a loop: each
+input row is loaded once and added to the R accumulators whose windows contain it, of which the
+oldest is then complete. The filter stays in registers. The adjoint with stride 1 is the same with
+the filter flipped.
 """
 
 from __future__ import annotations
@@ -42,20 +43,41 @@ def put(values, value, I: tl.constexpr):
 
 @triton.jit
 def read_row(
-    x, x_2, where, on, on_d, on_w, x_d, x_w,
+    x, x_2, where, known, on_d, on_w, h, H, row, x_d, x_h, x_w,
     T: tl.constexpr, READS: tl.constexpr, DILATION: tl.constexpr, PAIRS: tl.constexpr,
     TURN: tl.constexpr,
 ):  # fmt: skip
-    """Return what a walker reads of a row: (pair, t, column), one after the other."""
-    row = ()
+    """Return what a column of outputs reads of a row of x: (pair, t, column) in turn."""
+    down = row * DILATION[1]
+    on = across(below(h + down, H), TURN) & known
+    x, x_2 = x + down * x_h, x_2 + down * x_h
+    values = ()
     for pair in tl.static_range(PAIRS):
         left = x if pair == 0 else x_2
         for t in tl.static_range(T):
             for s in tl.static_range(READS):
                 far = (t * DILATION[0]) * x_d + (s * DILATION[2]) * x_w
                 inside = across(on_d[t] & on_w[s], TURN) & on
-                row = row + (tl.load(left + far + where, inside, other=0.0),)
-    return row
+                values = values + (tl.load(left + far + where, inside, other=0.0),)
+    return values
+
+
+@triton.jit
+def load_filter(
+    w, w_2, where, known, w_0, w_t, w_r, w_s,
+    T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PAIRS: tl.constexpr,
+):  # fmt: skip
+    """Return the taps of both filters in float32: (pair, t, r, s) in turn."""
+    weights = ()
+    for pair in tl.static_range(PAIRS):
+        right = w if pair == 0 else w_2
+        for t in tl.static_range(T):
+            for r in tl.static_range(R):
+                for s in tl.static_range(S):
+                    far = w_0 + t * w_t + r * w_r + s * w_s
+                    tap = tl.load(right + far + where, known, other=0.0)
+                    weights = weights + (tap.to(tl.float32),)
+    return weights
 
 
 @triton.jit
@@ -90,7 +112,7 @@ def depthwise(
     UNIT: tl.constexpr, VEC: tl.constexpr, TURN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     AHEAD: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the rows of y that a tile of walkers owns, from the pairs (x, w) and (x_2, w_2)."""
+    """Compute the rows of y of a tile of columns, from the pairs (x, w) and (x_2, w_2)."""
     x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
     w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
@@ -105,18 +127,17 @@ def depthwise(
     k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
     channel = k // multiplier if SPREAD else k
 
-    walker = first + tl.arange(0, BM)  # (BM,)
+    column = first + tl.arange(0, BM)  # (BM,)
     top, _, _, _ = pixel(
         first, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
     )  # the tile's first image, from which offsets count in 32 bits
     n, o, strip, v = pixel(
-        walker, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
+        column, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
     )
     q = v * SIDE
-    n, real, known = n - top, walker < M, along(k < K, TURN)
-    begin = (
-        strip // DILATION[1] * (walked * DILATION[1]) + strip % DILATION[1]
-    )  # the first output row
+    n, real, known = n - top, column < M, along(k < K, TURN)
+    # The first output row of a walk.
+    begin = strip // DILATION[1] * (walked * DILATION[1]) + strip % DILATION[1]
     d, h, i_w = o * STRIDE[0] - lo_d, begin - lo_h, q * STRIDE[2] - lo_w
     on_d, on_w = (), ()
     for t in tl.static_range(T):
@@ -124,19 +145,10 @@ def depthwise(
     for s in tl.static_range(READS):
         on_w = on_w + (below(i_w + s * DILATION[2], W),)
 
-    everywhere = across(walker * 0, TURN)  # so that what a channel has lies as the tile does
+    everywhere = across(column * 0, TURN)  # gives values of a channel the layout of the tile
     known = known & (everywhere == 0)
     w_tile = along(k * w_k, TURN) + everywhere
-    weights = ()
-    for pair in tl.static_range(PAIRS):
-        right = w if pair == 0 else w_2
-        for t in tl.static_range(T):
-            for r in tl.static_range(R):
-                for s in tl.static_range(S):
-                    far = w_0 + t * w_t + r * w_r + s * w_s
-                    weights = weights + (
-                        tl.load(right + far + w_tile, known, other=0.0).to(tl.float32),
-                    )
+    weights = load_filter(w, w_2, w_tile, known, w_0, w_t, w_r, w_s, T, R, S, PAIRS)
     vector = along(k, TURN) + everywhere
     if bias is not None:
         bias = tl.load(bias + vector, known, other=0.0).to(tl.float32)
@@ -157,23 +169,19 @@ def depthwise(
     for block in range(0, walked + R - 1, LENGTH):
         rows = ()
         for a in tl.static_range(LENGTH if AHEAD else 0):
-            down = (block + a) * DILATION[1]
-            on = across(below(h + down, H), TURN) & known
-            left, right = from_x + down * x_h, from_x_2 + down * x_h
             row = read_row(
-                left, right, x_tile, on, on_d, on_w, x_d, x_w, T, READS, DILATION, PAIRS, TURN
-            )
+                from_x, from_x_2, x_tile, known, on_d, on_w, h, H, block + a, x_d, x_h, x_w,
+                T, READS, DILATION, PAIRS, TURN,
+            )  # fmt: skip
             rows = rows + (row,)
         for a in tl.static_range(LENGTH):
             if AHEAD:
                 row = rows[a]
             else:
-                down = (block + a) * DILATION[1]
-                on = across(below(h + down, H), TURN) & known
-                left, right = from_x + down * x_h, from_x_2 + down * x_h
                 row = read_row(
-                    left, right, x_tile, on, on_d, on_w, x_d, x_w, T, READS, DILATION, PAIRS, TURN
-                )
+                    from_x, from_x_2, x_tile, known, on_d, on_w, h, H, block + a, x_d, x_h, x_w,
+                    T, READS, DILATION, PAIRS, TURN,
+                )  # fmt: skip
             sums = add_row(row, weights, sums, T, R, S, SIDE, PAIRS, a)
             up = block + a - (R - 1)  # the row, counted from the first, that is complete
             mine = real & (begin + up * DILATION[1] < P) & (up >= 0) & (up < walked)

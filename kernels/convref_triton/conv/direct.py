@@ -14,7 +14,7 @@ from math import prod
 import triton
 import triton.language as tl
 
-from ..common.epilogue import apply
+from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, divisor
 from ..common.windows import (
@@ -74,7 +74,7 @@ def direct(
     o, p, q = written
     i_d, i_h, i_w = read
     bits = valid_taps(rows < M, read, sizes, WINDOW)
-    everywhere = across(rows * 0, TURN)  # so that what a channel has lies as the tile does
+    everywhere = across(rows * 0, TURN)  # gives values of a channel the layout of the tile
     known = along(k < K, TURN) & (everywhere == 0)
     from_x = top.to(tl.int64) * x_n
     from_w = w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
@@ -104,15 +104,9 @@ def direct(
     vector = along(k, TURN) + everywhere
     to_y = top.to(tl.int64) * y_n
     y_tile = across(n * y_n + o * y_d + p * y_h + q * y_w, TURN) + along(k * y_c, TURN)
-    if bias is not None:
-        bias = tl.load(bias + vector, known, other=0.0).to(tl.float32)
-    if scale is not None:
-        scale = tl.load(scale + vector, known, other=0.0).to(tl.float32)
-    if shift is not None:
-        shift = tl.load(shift + vector, known, other=0.0).to(tl.float32)
-    if residual is not None:
-        residual = tl.load(residual + to_y + y_tile, inside, other=0.0).to(tl.float32)
-    acc = apply(acc, bias, scale, shift, residual, ACTIVATION)
+    acc = finish(
+        acc, bias, scale, shift, residual, vector, known, to_y + y_tile, inside, ACTIVATION
+    )
     tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
 
 
