@@ -43,7 +43,7 @@ class TritonBackend:
     """
 
     checked_by_dispatch = True
-    chunk = 64  # the interpreter takes seconds for some examples
+    chunk = 64  # the interpreter needs seconds for some examples
 
     def __init__(self, name: str = "triton") -> None:
         self.name = name
@@ -118,14 +118,14 @@ class TritonBackend:
         return interpreted.run(made, tensors)
 
     def compile_all(self, arch: str, jobs: int, calls: Iterable[Call]) -> str:
-        """Compile, in `jobs` processes, what `calls` take."""
+        """Compile, in `jobs` processes, what `calls` need."""
         able = ((call, [None]) for call in calls if self.supports(call) is None)
         return self.compile_some(arch, jobs, able)
 
     def compile_some(
         self, arch: str, jobs: int, wanted: Iterable[tuple[Call, Sequence[Choice | None]]]
     ) -> str:
-        """Compile, in `jobs` processes, configurations of calls; None is the one that is taken."""
+        """Compile, in `jobs` processes, configurations of calls; None is the default."""
         plans = (
             plan(call, operands(call), choice, arch=arch)
             for call, choices in wanted
@@ -152,7 +152,7 @@ class TritonBackend:
     def inspect(self, call: Call, arch: str, kernel: str = "") -> list[Inspected]:
         """Return each kernel of a call on a card, compiled for an architecture such as "sm_90".
 
-        The first choice whose name begins with `kernel` is taken instead of the table's.
+        The first choice whose name begins with `kernel` is used instead of the default.
         """
         if reason := refusal(call, arch):
             raise UnsupportedError(message(f"{call.op}.{call.pass_}", reason, call))
@@ -167,11 +167,11 @@ class TritonBackend:
         return inspection.inspect_plan(plan(there, operands(there), taken, arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:
-        """Return the kernels and tiles that `run` can be asked to take, best expected first."""
+        """Return the kernels and tiles that `run` accepts, the one expected to be fastest first."""
         return list(_configurations(call, _arch(call), _sms(call)))
 
     def describe(self, call: Call) -> str:
-        """Return which kernel and tile compute a call, and what was passed over, and why."""
+        """Return which kernel and tile compute a call, and why no other does."""
         return plan(call, operands(call), card=_card(call), arch=_arch(call)).reason
 
     def numerics(self, call: Call) -> Numerics:

@@ -15,7 +15,7 @@ from convref.judge import judge
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.layouts import accesses
 from convref_triton.compile.sass import resources
@@ -61,8 +61,8 @@ def compiled(line, arch, every):
     `every`: of each tile that is offered, else of the one that is chosen.
     """
     call = parse(line).call
-    for choice in offered(call, lying(call)) if every else (None,):
-        for launch in plan(call, lying(call), choice, arch=arch).steps:
+    for choice in offered(call, layouts(call)) if every else (None,):
+        for launch in plan(call, layouts(call), choice, arch=arch).steps:
             binary = aot.compile(specialise(launch), arch)
             what = f"{line}: {choice}"
             assert resources(binary)["STACK"] == 0, what

@@ -26,7 +26,7 @@ from convref.case import parse
 from convref.conformance.operands import operands as arrays_of
 from convref.judge import judge
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.hopper import gluon
 from convref_triton.plan.choose import offered, plan
@@ -53,7 +53,7 @@ def on_card(call):
 
 def raced(call):
     """Return the choices for a call on the card that are checked."""
-    return [choice for choice in offered(call, lying(call)) if choice.kernel in NAMES]
+    return [choice for choice in offered(call, layouts(call)) if choice.kernel in NAMES]
 
 
 def moved(array):
@@ -72,7 +72,7 @@ def computed(call, given, choice=None):
 
 def compiled(calls):
     """Compile all that calls may be run with, side by side."""
-    made = [plan(call, lying(call), choice) for call in calls for choice in raced(call)]
+    made = [plan(call, layouts(call), choice) for call in calls for choice in raced(call)]
     wanted = {s.key: s for each in made for s in gpu.specialisations(each)}
     refused = [r for r in aot.compile_all(wanted.values(), "sm_90") if isinstance(r, Exception)]
     assert not refused
@@ -132,7 +132,7 @@ def drawn(call, low=-3, high=4):
     torch.manual_seed(7)
     given = []
     for role in call.roles:
-        tensor = lying(call).get(role)
+        tensor = layouts(call).get(role)
         if tensor is None:
             given.append(None)
             continue

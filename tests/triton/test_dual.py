@@ -14,7 +14,7 @@ from convref.conformance.strategies import cases
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import dual, gather
 from convref_triton.plan.choose import offered, plan
 
@@ -65,7 +65,7 @@ def test_64_bit_offsets(monkeypatch, line):
 
 def launches(line, **options):
     call = parse(line).call
-    made = plan(call, lying(call), **options)
+    made = plan(call, layouts(call), **options)
     return [step.kernel.fn.__name__ for step in made.steps]
 
 
@@ -77,5 +77,5 @@ def test_it_is_chosen_where_both_results_are_wanted_and_read_the_same():
 def test_two_launches_can_be_asked_for():
     line = "conv.jvp:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc"
     call = parse(line).call
-    (choice, *_) = [c for c in offered(call, lying(call)) if c.kernel == "gather"]
+    (choice, *_) = [c for c in offered(call, layouts(call)) if c.kernel == "gather"]
     assert launches(line, choice=choice) == ["gather", "gather"]

@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialise import specialise
 from convref_triton.conv import flat, gather
 from convref_triton.plan.builder import Builder
@@ -28,7 +28,7 @@ CASES = cases(passes=SUMS, dtypes=("f32", "bf16", "f16"), maths=("ieee", "tf32")
 
 def task(line, role="y"):
     call = parse(line).call
-    return Task(Builder(call, lying(call)), geometry(call.conv), role)
+    return Task(Builder(call, layouts(call)), geometry(call.conv), role)
 
 
 @given(CASES, st.integers(0, 2**16))
@@ -91,7 +91,7 @@ def test_a_stem_is_copied_into_vectors_and_whole_vectors_are_not():
     assert flat.SPEC.best(stem).run in (4, 8)
     line = "conv.fprop:n32c24k64_i56x56_f3x3_p1:dt=bf16:mem=nhwc"
     call = parse(line).call
-    made, admitted = planned(call, lying(call), flat)
+    made, admitted = planned(call, layouts(call), flat)
     assert admitted == ["y"]
     assert [type(step) for step in made.steps] == [Launch]
 
@@ -112,7 +112,7 @@ def test_no_shape_has_a_binary_of_its_own():
     keys = set()
     for shape in ("n2c24k40_i9x8", "n7c40k72_i31x5", "n1c8k8_i3x3"):
         call = parse(f"conv.fprop:{shape}_f3x3_p1:dt=bf16:mem=nhwc").call
-        made, _ = planned(call, lying(call), flat)
+        made, _ = planned(call, layouts(call), flat)
         (launch,) = made.steps
         keys.add(specialise(launch).key)
     assert len(keys) == 1

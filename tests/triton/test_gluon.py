@@ -26,7 +26,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from convref_triton.backend import _plan, backend
 from convref_triton.common.epilogue import ACTIVATIONS
-from convref_triton.common.geometry import Tensor, lying, operands
+from convref_triton.common.geometry import Tensor, layout_of, operands
 from convref_triton.compile import aot, inspection
 from convref_triton.compile.specialise import specialise
 from convref_triton.hopper import gluon, ring
@@ -121,7 +121,7 @@ def test_every_row_is_in_the_strong_form(name):
 def test_nothing_spills_whatever_follows_the_sums(activation):
     call = on_card(LINES["fprop by 16"].replace(":bias=0", ""))
     y = call.problem.shape("y")
-    known = operands(call) | {"z": lying("z", y, "nkpq", Spec("bf16", "npqk"))}
+    known = operands(call) | {"z": layout_of("z", y, "nkpq", Spec("bf16", "npqk"))}
     known |= {name: Tensor(name, y[1:2], (1,), "bf16") for name in ("scale", "shift")}
     fusion = Fusion("scale", "shift", "z", activation)
     for choice in raced(call)[1:3]:  # a group of each has 128 rows of 128 sums
@@ -190,8 +190,8 @@ def test_it_is_launched_through_the_driver(device, name):
     for choice in found:
         made = plan(call, operands(call), choice)
         ready, launch = gpu.prepare(made, device), launch_of(call, choice)
-        lying = [operands(call)[role] for role in ready.roles]
-        given = [torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype]) for t in lying]
+        known = [operands(call)[role] for role in ready.roles]
+        given = [torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype]) for t in known]
         device.driver.log()
         ready(given)
         log = device.driver.log()

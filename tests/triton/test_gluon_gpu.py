@@ -8,7 +8,7 @@ import pytest
 import raced
 import torch
 from hypothesis import strategies as st
-from raced import in_child, lying, on_a_card, on_card, one_check, parse, plan
+from raced import in_child, layouts, on_a_card, on_card, one_check, parse, plan
 
 from convref_triton.run import gpu
 
@@ -28,7 +28,7 @@ def counted():
     here = gpu.cuda(torch.cuda.current_device())
     assert here.sms == torch.cuda.get_device_properties(here.place).multi_processor_count
     call = on_card(parse("conv.fprop:n64c64k64_i64x64_f3x3_p1:dt=bf16:mem=nhwc").call)
-    (launch,) = plan(call, lying(call), raced.raced(call)[0], sms=here.sms).steps
+    (launch,) = plan(call, layouts(call), raced.raced(call)[0], sms=here.sms).steps
     assert launch.grid == (here.sms, 1, 1)
 
 

@@ -267,12 +267,12 @@ LINES = [
 @pytest.mark.parametrize("line", LINES)
 def test_a_convolution_is_prepared_and_launched(device, line):
     call = parse(line).call
-    lying = operands(call)
-    made = plan(call, lying)
+    known = operands(call)
+    made = plan(call, known)
     ready = gpu.prepare(made, device)
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[call.dtype]
     tensors = [
-        torch.empty_strided(lying[role].shape, lying[role].strides, dtype=dtype)
+        torch.empty_strided(known[role].shape, known[role].strides, dtype=dtype)
         for role in ready.roles
     ]
     results = dict(zip(made.buffers, ready(tensors)))

@@ -12,7 +12,7 @@ from convref.conformance.operands import operands
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.plan.choose import WINDOWED, plan
 from convref_triton.plan.kernels import KERNELS
 from convref_triton.plan.launch import Launch
@@ -38,7 +38,9 @@ def test_the_list_has_every_op_and_kernel_of_them():
     taken = set()
     for line in LINES:
         call = parse(line).call
-        taken |= {s.kernel.__name__ for s in plan(call, lying(call)).steps if isinstance(s, Launch)}
+        taken |= {
+            s.kernel.__name__ for s in plan(call, layouts(call)).steps if isinstance(s, Launch)
+        }
     kernels = {spec.name for spec in KERNELS}
     ops = {parse(line).call.op for line in LINES}
     assert ops <= set(WINDOWED)
@@ -47,7 +49,7 @@ def test_the_list_has_every_op_and_kernel_of_them():
     wanted |= {"bgrad", "unfold", "fold", "reduce"}
     assert wanted <= taken
     assert wanted - {"fold", "reduce"} <= kernels
-    assert any("split" in plan(c, lying(c)).reason for c in (parse(line).call for line in LINES))
+    assert any("split" in plan(c, layouts(c)).reason for c in (parse(line).call for line in LINES))
 
 
 def present(line):

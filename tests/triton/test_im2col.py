@@ -331,8 +331,8 @@ def test_it_is_launched_through_the_driver(device):
     call = on_card(parse("conv.fprop:n4c72k136_i9x11_f3x2_s2x3_p1,0x2,1:dt=bf16:mem=nhwc").call)
     for choice in (c for c in offered(call, operands(call)) if c.kernel == "im2col"):
         ready = gpu.prepare(plan(call, operands(call), choice), device)
-        lying = [operands(call)[role] for role in ready.roles]
-        given = [torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype]) for t in lying]
+        ordered = [operands(call)[role] for role in ready.roles]
+        given = [torch.empty_strided(t.shape, t.strides, dtype=TYPES[t.dtype]) for t in ordered]
         device.driver.log()
         ready(given)
         log = device.driver.log()

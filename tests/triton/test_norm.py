@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
 from convref_triton.common.geometry import Tensor
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialise import specialise
 from convref_triton.norm import backward, norm, statistics
 from convref_triton.plan.choose import offered, plan
@@ -172,8 +172,8 @@ def test_an_unseen_shape_compiles_nothing(line, memory):
     keys, choice = [], None
     for extents in ("56x56", "24x40"):
         call = parse(f"{line}_i{extents}:dt=bf16{memory}").call
-        choice = choice or offered(call, lying(call))[0]
-        made = plan(call, lying(call), choice)
+        choice = choice or offered(call, layouts(call))[0]
+        made = plan(call, layouts(call), choice)
         keys.append([specialise(step).key for step in made.steps])
         assert not any(isinstance(step, Copy) for step in made.steps)
     assert keys[0] == keys[1]
@@ -184,7 +184,7 @@ def test_a_large_image_is_not_copied(line):
     """A tile of it spans far less than 2**31 elements, wherever its channels lie."""
     for memory in ("", ":mem=nhwc"):
         call = parse(f"{line}_i2048x2048:dt=bf16{memory}").call
-        assert not any(isinstance(step, Copy) for step in plan(call, lying(call)).steps)
+        assert not any(isinstance(step, Copy) for step in plan(call, layouts(call)).steps)
 
 
 @pytest.mark.gpu

@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
 from convref_triton.common import images
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
@@ -106,7 +106,7 @@ def test_order_of_programs_does_not_matter():
     case = parse("max_pool.backward:n2c5_i9x8_f3x3_s1_p1:dt=bf16:fill=normal")
     arrays = {r: torch.as_tensor(a) if r == "indices" else torch.randn(a.shape).bfloat16()
               for r, a in zip(case.call.roles, operands(case))}  # fmt: skip
-    made = plan(case.call, lying(case.call))
+    made = plan(case.call, layouts(case.call))
     first, second = (interpreted.run(made, arrays, seed=seed)["dx"] for seed in (0, 1))
     assert torch.equal(first, second)
 
@@ -150,7 +150,7 @@ def test_no_configuration_spills(line, keys, arch):
 def test_a_maximum_lets_nan_through():
     """PTX asks whether a number is one, and has no max that would drop a NaN."""
     call = parse(f"{STATIC[0]}:dt=bf16:mem=nhwc").call
-    (step,) = plan(call, lying(call)).steps
+    (step,) = plan(call, layouts(call)).steps
     ptx = aot.compile(specialise(step), "sm_90").asm["ptx"]
     assert "setp.nan.bf16" in ptx
     assert not re.search(r"\bmax\.\w*f", ptx)
@@ -168,7 +168,7 @@ def test_an_unseen_shape_compiles_nothing(line):
     keys = {
         specialise(step).key
         for one in (call, other)
-        for step in plan(one, lying(one), offered(call, lying(call))[0]).steps
+        for step in plan(one, layouts(one), offered(call, layouts(call))[0]).steps
     }
     assert len(keys) == 1
 

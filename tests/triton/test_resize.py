@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
 from convref_triton.common import images
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
 from convref_triton.resize import resize
@@ -145,8 +145,8 @@ def test_an_unseen_shape_compiles_nothing(pass_):
     keys, choice = set(), None
     for sizes in ("n8c64_i40x40_o80x80", "n3c192_i13x52_o26x104"):
         call = parse(f"resize.{pass_}:{sizes}:dt=bf16:mem=nhwc").call
-        choice = choice or offered(call, lying(call))[0]
-        keys |= {specialise(step).key for step in plan(call, lying(call), choice).steps}
+        choice = choice or offered(call, layouts(call))[0]
+        keys |= {specialise(step).key for step in plan(call, layouts(call), choice).steps}
     assert len(keys) == 1
 
 

@@ -19,7 +19,7 @@ import triton
 
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialise import specialise
@@ -101,7 +101,7 @@ LINES = (
 @pytest.mark.parametrize("line", LINES)
 def test_the_plan_takes_them(line):
     case = parse(line)
-    made = plan(case.call, lying(case.call))
+    made = plan(case.call, layouts(case.call))
     assert f"{case.call.wanted[-1]}: split " in made.reason
     launches = [step for step in made.steps if isinstance(step, Launch)]
     assert any(step.constants.get("SPLIT") for step in launches)
@@ -142,17 +142,17 @@ SMALL = "conv.fprop:n1c512k512_i7x7_f3x3_p1:dt=bf16:mem=nhwc"
 )
 def test_what_it_leaves_whole(line, reason):
     call = parse(line).call
-    task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
+    task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
     found = split.SPEC.refusal(task)
     assert found is None if reason is None else found.startswith(reason)
 
 
 def test_a_tuner_sees_parts_beside_the_whole():
     call = parse(SMALL).call
-    kernels = {choice.kernel for choice in offered(call, lying(call))}
+    kernels = {choice.kernel for choice in offered(call, layouts(call))}
     assert {"split", "tma", "gather"} <= kernels
-    choice = next(c for c in offered(call, lying(call)) if c.kernel == "split")
-    launch, total = plan(call, lying(call), choice).steps
+    choice = next(c for c in offered(call, layouts(call)) if c.kernel == "split")
+    launch, total = plan(call, layouts(call), choice).steps
     assert launch.grid[2] == total.arguments["splits"] > 1
     assert launch.grid[0] * launch.grid[2] <= 2 * archs.SMS
 
@@ -161,7 +161,7 @@ def test_an_unseen_shape_compiles_nothing():
     keys = set()
     for sizes in ("n1c512k512_i7x7", "n1c576k640_i6x5", "n2c640k512_i5x4"):
         call = parse(f"conv.fprop:{sizes}_f3x3_p1:dt=bf16:mem=nhwc").call
-        task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
+        task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
         split.SPEC.add(task, Tile(64, 64, 64, 4, 4))
         keys.add(tuple(specialise(step).key for step in task.builder.steps))
     assert len(keys) == 1
@@ -174,7 +174,7 @@ def test_an_unseen_shape_compiles_nothing():
 def test_the_tables_choice_spills_nothing(line, arch):
     line = line if ":dt" in line else f"{line}_f3_p1:mem=nhwc"
     call = parse(line).call
-    steps = plan(call, lying(call)).steps
+    steps = plan(call, layouts(call)).steps
     found = [inspect(aot.compile(specialise(s), arch)) for s in steps if isinstance(s, Launch)]
     assert [one.kernel for one in found] == ["gather", "reduce"]
     assert not any(one.spills for one in found)
@@ -183,7 +183,7 @@ def test_the_tables_choice_spills_nothing(line, arch):
 def a_part():
     """Return what is made of a part of a tile of 128x128x64, bf16."""
     call = parse("conv.fprop:n8c1280k1280_i8x8_f3x3_p1:dt=bf16:mem=nhwc").call
-    task = Task(Builder(call, lying(call)), geometry(call.conv), "y")
+    task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
     split.SPEC.add(task, Tile(128, 128, 64, 8, 4))
     return inspect(aot.compile(specialise(task.builder.steps[0]), "sm_90"))
 

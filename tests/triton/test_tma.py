@@ -18,7 +18,7 @@ from convref.errors import ConvrefError
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.common.geometry import Tensor, geometry
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialise import specialise
 from convref_triton.conv import tma
 from convref_triton.plan.builder import Builder
@@ -81,7 +81,7 @@ def test_every_row_of_the_table(line):
 
 def task(line, arch="sm_90"):
     call = parse(line).call
-    return Task(Builder(call, lying(call)), geometry(call.conv), call.wanted[0], arch=arch)
+    return Task(Builder(call, layouts(call)), geometry(call.conv), call.wanted[0], arch=arch)
 
 
 @pytest.mark.parametrize("line", [LINES[0], LINES[5]])
@@ -156,24 +156,24 @@ def test_few_shapes_have_a_binary_of_their_own():
     keys = set()
     for n, c, k, d, h in product((1, 8, 64), (64, 192), (64, 128), (7, 28), (9, 40, 56)):
         call = parse(f"conv.fprop:n{n}c{c}k{k}_i{d}x{h}_f3x3_p1:dt=bf16:mem=nhwc").call
-        (launch,) = planned(call, lying(call), tma)[0].steps
+        (launch,) = planned(call, layouts(call), tma)[0].steps
         keys.add(specialise(launch).key)
     assert len(keys) <= len(tma.EDGES[2])
 
 
 def test_weights_that_lie_right_are_not_copied():
     call = parse("conv.fprop:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call
-    (launch,) = planned(call, lying(call), tma)[0].steps
+    (launch,) = planned(call, layouts(call), tma)[0].steps
     assert isinstance(launch, Launch)
     assert {type(launch.arguments[name]) for name in "xw"} == {Descriptor}
     call = parse("conv.dgrad:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call
-    copy, _ = planned(call, lying(call), tma)[0].steps
+    copy, _ = planned(call, layouts(call), tma)[0].steps
     assert isinstance(copy, Copy)
     assert copy.source == "w"
 
 
 def test_it_is_chosen_where_there_are_tensor_maps():
     call = parse("conv.fprop:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call
-    taken = {arch: plan(call, lying(call), arch=arch) for arch in ("sm_90", "sm_80")}
+    taken = {arch: plan(call, layouts(call), arch=arch) for arch in ("sm_90", "sm_80")}
     kernels = {arch: made.steps[-1].kernel.fn.__name__ for arch, made in taken.items()}
     assert kernels == {"sm_90": "tma", "sm_80": "gather"}

@@ -12,7 +12,7 @@ from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialise import specialise
@@ -61,7 +61,7 @@ def test_an_unseen_shape_compiles_nothing(line):
     keys = set()
     for extents in ("8x8", "16x24", "32x40"):
         call = parse(f"{line}_i{extents}_f3x3_p1:dt=bf16").call
-        (launch,) = plan(call, lying(call)).steps
+        (launch,) = plan(call, layouts(call)).steps
         keys.add(specialise(launch).key)
     assert len(keys) <= len(unfold.UNFOLD.fitting("bf16", "sm_90"))
 
@@ -69,7 +69,7 @@ def test_an_unseen_shape_compiles_nothing(line):
 def test_a_card_is_filled_before_tiles_grow():
     for line in ("unfold.fprop:n32c64_i56x56_f3x3_p1:dt=bf16", "fold.fprop:n32c64_i56x56_f3x3_p1"):
         call = parse(line).call
-        (launch,) = plan(call, lying(call)).steps
+        (launch,) = plan(call, layouts(call)).steps
         assert isinstance(launch, Launch)
         assert prod(launch.grid) >= archs.SMS * archs.PER_SM
         assert launch.constants["BM"] == 256
@@ -87,7 +87,7 @@ def test_a_card_is_filled_before_tiles_grow():
 )
 def test_what_the_compiler_makes_of_it(line, loads, stores, arch):
     call = parse(line).call
-    (launch,) = plan(call, lying(call)).steps
+    (launch,) = plan(call, layouts(call)).steps
     found = inspect(aot.compile(specialise(launch), arch))
     assert found.spills == 0
     assert found.registers <= 128

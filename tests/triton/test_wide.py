@@ -16,7 +16,7 @@ from convref.conformance.operands import operands
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as lying
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import (
     bgrad,
     depthwise,
@@ -107,7 +107,7 @@ def test_images_far_apart_do_not_make_every_offset_wide():
         call = parse(line).call
         known = {
             role: t._replace(strides=(2**26, *t.strides[1:])) if role in ("x", "dy") else t
-            for role, t in lying(call).items()
+            for role, t in layouts(call).items()
         }
         found, _ = planned(call, known, kernel)
         assert not any(step.constants.get("WIDE") for step in found.steps)
@@ -141,7 +141,7 @@ def cornered(line, sizes, device):
     call = parse(line.format("x".join(map(str, sizes)))).call
     made = torch.Generator().manual_seed(4)
     tensors = {}
-    for role, fact in lying(call).items():
+    for role, fact in layouts(call).items():
         tensor = torch.empty_strided(fact.shape, fact.strides, dtype=torch.bfloat16, device=device)
         pixels = with_pixels(tensor.zero_(), sizes)
         part = tensor if pixels is None else pixels[-1:, :, -FILLED:, -FILLED:]
@@ -155,7 +155,7 @@ def held(line, sizes, device):
     call, tensors = cornered(line, sizes, device)
     small, _ = cornered(line, (CORNER, CORNER), "cpu")
     few = {}
-    for role, fact in lying(small).items():
+    for role, fact in layouts(small).items():
         pixels = with_pixels(tensors[role], sizes)
         part = tensors[role] if pixels is None else pixels[-1:, :, -CORNER:, -CORNER:]
         image = torch.zeros(fact.shape, dtype=torch.bfloat16)
@@ -188,6 +188,6 @@ def test_the_corner_alone_has_the_same_result(line):
 def test_on_a_gpu_more_than_2_31_elements(line):
     sizes = (4_200, 4_100)
     call = parse(line.format("4200x4100")).call
-    roles = (*lying(call), *call.wanted)
+    roles = (*layouts(call), *call.wanted)
     assert max(prod(call.problem.shape(role)) for role in roles) > 2**31
     held(line, sizes, "cuda")

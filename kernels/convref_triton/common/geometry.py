@@ -22,7 +22,7 @@ _BYTES = ITEMSIZE | {"i64": 8}  # of indices
 
 
 class Tensor(NamedTuple):
-    """What a plan knows of a tensor: name, sizes, strides in elements, dtype, 16-byte alignment."""
+    """A tensor of a plan: name, sizes, strides in elements, dtype, 16-byte alignment."""
 
     role: str
     shape: tuple[int, ...]
@@ -34,8 +34,8 @@ class Tensor(NamedTuple):
     def steps(self) -> tuple[int, int, int, int, int]:
         """Return the strides of (n, c, d, h, w).
 
-        What an axis of size 1 has matters to nobody, so that its stride is 0, or 1 for c, which
-        both suit the widest loads.
+        The stride of an axis of size 1 is arbitrary: here it is 0, or 1 for c, which allow the
+        widest loads.
         """
         n, c, *spatial = (0 if size == 1 else s for size, s in zip(self.shape, self.strides))
         d, h, w = (0,) * (3 - len(spatial)) + tuple(spatial)
@@ -92,7 +92,7 @@ class Geometry:
 
     @property
     def step(self) -> Three:
-        """Return the distance between taps that meet the same pixel of the big side."""
+        """Return the distance between taps at the same pixel of the big side."""
         d, h, w = (s // g for s, g in zip(self.stride, self.common))
         return d, h, w
 
@@ -122,7 +122,7 @@ class Geometry:
 
     @property
     def pointwise(self) -> bool:
-        """Return whether each pixel of one side meets the same one of the other, and no other."""
+        """Return whether each pixel of one side has one tap, at the same pixel of the other."""
         unit = (1, 1, 1)
         return (
             self.filter == self.stride == unit and self.lo == (0, 0, 0) and self.big == self.small
@@ -130,16 +130,16 @@ class Geometry:
 
 
 def operands(call: Call) -> dict[str, Tensor]:
-    """Return the operands of a call by role, where its Specs say that they lie."""
+    """Return the operands of a call by role, with the memory layouts of its Specs."""
     return {
-        role: lying(role, call.problem.shape(role), axis_letters(call.problem, role), spec)
+        role: layout_of(role, call.problem.shape(role), axis_letters(call.problem, role), spec)
         for role, spec in zip(call.roles, call.specs)
         if call.is_present(role)
     }
 
 
-def lying(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor:
-    """Return the tensor of `shape`, of axes `letters`, that lies as `spec` says."""
+def layout_of(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor:
+    """Return the tensor of `shape`, of axes `letters`, with the memory layout of `spec`."""
     sizes, wider, strides, step = dict(zip(letters, shape)), dict(spec.step), {}, 1
     for axis in reversed(spec.order or letters):
         strides[axis] = 0 if axis in spec.expand else step * wider.get(axis, 1)

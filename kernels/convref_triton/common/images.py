@@ -18,11 +18,11 @@ from ..plan.tile import Tile
 from .geometry import ITEMSIZE, LIMIT, Tensor, Three
 from .index import divisor, pixel
 
-LAST = (  # channels lie side by side: a vector or two of 16 bytes a thread
+LAST = (  # channels are contiguous: a vector or two of 16 bytes a thread
     *(Tile(16, 64, 1, 4, 1), Tile(32, 32, 1, 4, 1), Tile(8, 128, 1, 4, 1)),
     *(Tile(64, 16, 1, 4, 1), Tile(128, 8, 1, 4, 1), Tile(8, 64, 1, 4, 1), Tile(16, 32, 1, 4, 1)),
 )
-FIRST = (  # pixels lie side by side
+FIRST = (  # pixels are contiguous
     *(Tile(256, 1, 1, 4, 1), Tile(128, 4, 1, 4, 1), Tile(512, 1, 1, 4, 1), Tile(128, 1, 1, 4, 1)),
 )
 UNROLLED = 27  # taps that are unrolled: of 3x3x3; more would not fit the registers
@@ -89,7 +89,7 @@ def ranked(
 
 
 def order_like(operand: Tensor) -> tuple[int, ...]:
-    """Return the order of axes of a new tensor: channels last if `operand` lies so."""
+    """Return the order of axes of a new tensor: channels last if `operand` is."""
     rank = len(operand.shape) - 2
     return channels_last(rank) if is_channels_last(operand) else tuple(range(2 + rank))
 
@@ -100,8 +100,8 @@ def result(builder: Builder, role: str, like: Tensor) -> Tensor:
     return builder.new(role, call.problem.shape(role), order_like(like), call.dtype_of(role))
 
 
-def lying(builder: Builder, role: str, like: Tensor) -> Tensor:
-    """Return where a result in `role` will lie, before it is planned."""
+def planned_result(builder: Builder, role: str, like: Tensor) -> Tensor:
+    """Return the layout of a result in `role`, before it is planned."""
     shape = builder.call.problem.shape(role)
     return Tensor(role, shape, dense(shape, order_like(like)), builder.call.dtype)
 

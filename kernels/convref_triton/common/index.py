@@ -1,6 +1,6 @@
 """Index arithmetic of every kernel: scalar and vector helpers, and the numbers the host sends.
 
-Nothing here knows a tile's memory layout, so that any kernel, whatever it loads with, may call it.
+It does not depend on how a tile is loaded, so that any kernel may call it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def taps_of(
     """Return (first, count) of the taps r with r * dilation = phase modulo stride.
 
     COMMON is gcd(stride, dilation) and STEP stride / COMMON: the taps are every STEP-th one.
-    INVERSE is that of dilation / COMMON modulo STEP. A phase that no tap meets has the count 0.
+    INVERSE is that of dilation / COMMON modulo STEP. A phase without taps has the count 0.
     """
     first = phase // COMMON * INVERSE % STEP
     count = tl.maximum(R - first + STEP - 1, 0) // STEP
@@ -78,9 +78,9 @@ def taps_of(
 def class_along(e, lo, taps, size, MOVE: tl.constexpr, CLASSES: tl.constexpr, STEP: tl.constexpr):
     """Return (corner, pixels, first, taps, read) of a class of pixels along one axis.
 
-    Its pixels are every CLASSES-th one from `corner` on. They meet every STEP-th tap from `first`
-    on, by which the one at `corner` meets what lies at `read`. Classes are numbered by their first
-    taps, so that those with the most come first, and those that no tap meets last.
+    Its pixels are every CLASSES-th one from `corner` on. They have every STEP-th tap from `first`
+    on, at which the one at `corner` reads `read`. Classes are numbered by their first taps, so that
+    those with the most taps come first, and those without any last.
     """
     first, apart = e % STEP, e // STEP
     DILATION: tl.constexpr = -MOVE * (CLASSES // STEP)

@@ -1,7 +1,7 @@
-"""Device code of kernels that slide windows: which pixels a tile has and which taps these meet.
+"""Device code of kernels that slide windows: which pixels a tile has, and which taps these have.
 
 Windows are either gathered, one for each pixel of the result, or the result is the big side: then
-its pixels go by classes, those that are congruent modulo the stride, which meet the same taps.
+its pixels go by classes, those that are congruent modulo the stride, which have the same taps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Window(NamedTuple):
     move : tuple of 3 int
         Distance between what neighbouring taps read.
     taps : tuple of 3 int
-        Taps of the class of pixels that meets the most.
+        Taps of the class of pixels that has the most.
     bits : int
         Width of a mask with one bit a tap, 32 or 64; 0 where there are more taps.
     """
@@ -84,7 +84,7 @@ def unit(stride, IS_ONE: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr):
 def along_axis(e, lo, A: tl.constexpr, WINDOW: tl.constexpr):
     """Return (first, count, read, write) along axis A, for the pixels of class `e`.
 
-    They meet `count` taps from `first` on, at which pixel 0 of the class reads position `read`;
+    They have `count` taps from `first` on, at which pixel 0 of the class reads position `read`;
     pixel 0 is at `write`.
     """
     if WINDOW.scatter:

@@ -36,7 +36,7 @@ def bgrad(
     RANK: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr, LANES: tl.constexpr,
     WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Add up a split of the pixels; a row of the tile has LANES that lie side by side."""
+    """Add up a split of the pixels; a row of the tile has LANES contiguous elements."""
     image = y_n.to(tl.int64) * VEC[0]
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[0], WIDE)
     y_k, K = unit(y_k, UNIT, VEC[0], WIDE), K * VEC[1]
@@ -144,7 +144,7 @@ def _rows(dy: Tensor, tile: Tile) -> tuple[int, int, Three, tuple[int, ...], int
     if one := merge(dy):
         images, rank, pixels, (n, w) = one
         moves = [0, 0, w]
-    if rank == 0 and tile.bn == 1 and w == 1:  # all pixels side by side are those of one image
+    if rank == 0 and tile.bn == 1 and w == 1:  # contiguous pixels of all images count as one image
         images, rank, pixels, n = 1, 1, (1, 1, images), 0
     lanes = 1
     if tile.bn == 1 and moves[2] == 1:

@@ -2,10 +2,10 @@
 
 y[n, k, p] = sum over taps r of x[n, k // m, p * stride + r * dilation - lo] w[k, r]
 
-A tile is BM columns by BK channels. A column is `walked` output rows, computed in a loop: each
-input row is loaded once and added to the R accumulators whose windows contain it, of which the
-oldest is then complete. The filter stays in registers. The adjoint with stride 1 is the same with
-the filter flipped.
+A tile is BM strips by BK channels. A strip is `height` output rows of one column, computed in a
+loop: each input row is loaded once and added to the R accumulators whose windows contain it, of
+which the oldest is then complete. The filter stays in registers. The adjoint with stride 1 is the
+same with the filter flipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 
-SIZES = "M D H W O U V P Q K multiplier walked lo_d lo_h lo_w"
+SIZES = "M D H W O U V P Q K multiplier height lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
 STEPS = "x_n x_d x_h x_w x_c w_0 w_t w_r w_s w_k y_n y_d y_h y_w y_c"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
@@ -47,7 +47,7 @@ def read_row(
     T: tl.constexpr, READS: tl.constexpr, DILATION: tl.constexpr, PAIRS: tl.constexpr,
     TURN: tl.constexpr,
 ):  # fmt: skip
-    """Return what a column of outputs reads of a row of x: (pair, t, column) in turn."""
+    """Return what a strip reads of a row of x: (pair, t, column) in turn."""
     down = row * DILATION[1]
     on = across(below(h + down, H), TURN) & known
     x, x_2 = x + down * x_h, x_2 + down * x_h
@@ -104,7 +104,7 @@ def add_row(
 @triton.jit(do_not_specialize=RUNTIME)
 def depthwise(
     x, w, x_2, w_2, y, bias, scale, shift, residual,
-    M, D, H, W, O, U, V, P, Q, K, multiplier, walked, lo_d, lo_h, lo_w,
+    M, D, H, W, O, U, V, P, Q, K, multiplier, height, lo_d, lo_h, lo_w,
     o_magic, o_shift, u_magic, u_shift, v_magic, v_shift,
     x_n, x_d, x_h, x_w, x_c, w_0, w_t, w_r, w_s, w_k, y_n, y_d, y_h, y_w, y_c,
     RANK: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
@@ -112,7 +112,7 @@ def depthwise(
     UNIT: tl.constexpr, VEC: tl.constexpr, TURN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     AHEAD: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the rows of y of a tile of columns, from the pairs (x, w) and (x_2, w_2)."""
+    """Compute the rows of y of a tile of strips, from the pairs (x, w) and (x_2, w_2)."""
     x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
     w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
@@ -127,17 +127,15 @@ def depthwise(
     k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
     channel = k // multiplier if SPREAD else k
 
-    column = first + tl.arange(0, BM)  # (BM,)
+    strip = first + tl.arange(0, BM)  # (BM,)
     top, _, _, _ = pixel(
         first, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
     )  # the tile's first image, from which offsets count in 32 bits
-    n, o, strip, v = pixel(
-        column, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
-    )
+    n, o, u, v = pixel(strip, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK)
     q = v * SIDE
-    n, real, known = n - top, column < M, along(k < K, TURN)
-    # The first output row of a walk.
-    begin = strip // DILATION[1] * (walked * DILATION[1]) + strip % DILATION[1]
+    n, real, known = n - top, strip < M, along(k < K, TURN)
+    # The first output row of a strip.
+    begin = u // DILATION[1] * (height * DILATION[1]) + u % DILATION[1]
     d, h, i_w = o * STRIDE[0] - lo_d, begin - lo_h, q * STRIDE[2] - lo_w
     on_d, on_w = (), ()
     for t in tl.static_range(T):
@@ -145,7 +143,7 @@ def depthwise(
     for s in tl.static_range(READS):
         on_w = on_w + (below(i_w + s * DILATION[2], W),)
 
-    everywhere = across(column * 0, TURN)  # gives values of a channel the layout of the tile
+    everywhere = across(strip * 0, TURN)  # gives values of a channel the layout of the tile
     known = known & (everywhere == 0)
     w_tile = along(k * w_k, TURN) + everywhere
     weights = load_filter(w, w_2, w_tile, known, w_0, w_t, w_r, w_s, T, R, S, PAIRS)
@@ -166,7 +164,7 @@ def depthwise(
     for _ in tl.static_range(R * SIDE):
         sums = sums + (tl.zeros(known.shape, tl.float32),)
     LENGTH: tl.constexpr = R if AHEAD else 1  # rows; after R of them the sums are in place again
-    for block in range(0, walked + R - 1, LENGTH):
+    for block in range(0, height + R - 1, LENGTH):
         rows = ()
         for a in tl.static_range(LENGTH if AHEAD else 0):
             row = read_row(
@@ -184,7 +182,7 @@ def depthwise(
                 )  # fmt: skip
             sums = add_row(row, weights, sums, T, R, S, SIDE, PAIRS, a)
             up = block + a - (R - 1)  # the row, counted from the first, that is complete
-            mine = real & (begin + up * DILATION[1] < P) & (up >= 0) & (up < walked)
+            mine = real & (begin + up * DILATION[1] < P) & (up >= 0) & (up < height)
             for c in tl.static_range(SIDE):
                 inside = across(mine & (q + c < Q), TURN) & known
                 where = to_y + (up * DILATION[1]) * y_h + c * y_w + y_tile
@@ -200,13 +198,13 @@ def depthwise(
 
 def _rows(*sizes: tuple[int, int, int, int]) -> tuple[Tile, ...]:
     return tuple(
-        Tile(bm, bn, walk, 4, stages, side=side)
+        Tile(bm, bn, height, 4, stages, side=side)
         for bm, bn, stages, side in sizes
-        for walk in (56, 28, 14, 7)
+        for height in (56, 28, 14, 7)
     )
 
 
-# Columns, channels, rows of a walk; two stages load all rows of a turn at once.
+# Strips, channels, rows of a strip; two stages load all rows of a turn at once.
 LAST = TileTable(
     {
         "*": _rows(
@@ -260,7 +258,7 @@ def is_last(task: Task) -> bool:
 
 
 def registers(task: Task, tile: Tile) -> int:
-    """Return the registers of a thread that hold filter, sums and rows that are being loaded."""
+    """Return the registers of a thread for the filter, the sums and the rows being loaded."""
     (t, r, s), pairs = task.geometry.filter, len(task.pairs)
     rows = r if tile.stages > 1 else 1
     reads = rows * t * (s + tile.side - 1) * pairs * ITEMSIZE[task.dtype] / 4
@@ -272,14 +270,14 @@ def depthwise_work(task: Task, tile: Tile) -> Work:
     shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)
     o, p, q = shape.big if task.kind == "scatter" else shape.small
     channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
-    each, walk = tile.per_thread, min(tile.bk, p)
+    each, height = tile.per_thread, min(tile.bk, p)
     reads = t * pairs * (s + tile.side - 1) * (6 + each)
     writes = tile.side * (2 * each + 8) + (0 if is_last(task) else 32 * (tile.side - 1))
     steps = reads + writes + t * r * s * pairs * tile.side * each
-    walkers = shape.n * o * -(-p // walk) * -(-q // tile.side)
-    programs = -(-walkers // tile.bm) * -(-channels // tile.bn)
+    strips = shape.n * o * -(-p // height) * -(-q // tile.side)
+    programs = -(-strips // tile.bm) * -(-channels // tile.bn)
     begun = 2 * t * r * s * pairs * each + 100
-    return cost.thread_work(programs, (walk + r - 1) * steps + begun, tile, reached=0.6)
+    return cost.thread_work(programs, (height + r - 1) * steps + begun, tile, reached=0.6)
 
 
 def add_depthwise(task: Task, tile: Tile) -> None:
@@ -290,7 +288,7 @@ def add_depthwise(task: Task, tile: Tile) -> None:
 
 
 def same_strides(task: Task) -> Pairs:
-    """Return the pairs as they lie, copied only where those of one side differ in their strides."""
+    """Return the pairs of a task, copied only where tensors of one side differ in their strides."""
     sides = []
     for side in zip(*task.pairs):
         order = channels_last(len(side[0].shape) - 2)
@@ -329,38 +327,38 @@ def depthwise_launch(
     scatter : bool
         Whether y is the big side; the stride is 1 then.
     tile : Tile
-        Walkers, channels and rows of a walk.
+        Strips, channels and rows of a strip.
     epilogue : Epilogue
     """
     (x, w), (x_2, w_2) = pairs[0], pairs[1] if len(pairs) > 1 else (None, None)
     geometry = turned(geometry) if scatter else geometry
     (o, p, q), dilation, multiplier = geometry.small, geometry.dilation, geometry.small_channels
-    k, walked = y.shape[1], min(tile.bk, -(-p // dilation[1]))
-    walks = -(-p // (walked * dilation[1])) * dilation[1]
+    k, height = y.shape[1], min(tile.bk, -(-p // dilation[1]))
+    down = -(-p // (height * dilation[1])) * dilation[1]
     side = -(-q // tile.side)
-    walkers = geometry.n * o * walks * side
+    strips = geometry.n * o * down * side
     first, _, *taps, _, _ = filter_steps(geometry, w, scatter)
     steps, vec = _in_vectors(x, y, (first, *taps), k, multiplier, w.steps[0])
     sizes = (
-        walkers,
+        strips,
         *geometry.big,
         o,
-        walks,
+        down,
         side,
         p,
         q,
         k // vec[3],
         multiplier,
-        walked,
+        height,
         *geometry.lo,
     )
-    magic = [number for size in (o, walks, side) for number in divisor(size)]
+    magic = [number for size in (o, down, side) for number in divisor(size)]
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots(tensors)
-    span = max(t.image_span + images(tile, (o, walks, side)) * abs(t.steps[0]) for t in (x, y))
+    span = max(t.image_span + images(tile, (o, down, side)) * abs(t.steps[0]) for t in (x, y))
     return Launch(
         depthwise,
-        (-(-walkers // tile.bm) * -(-k // tile.bn), 1, 1),
+        (-(-strips // tile.bm) * -(-k // tile.bn), 1, 1),
         given | dict(zip(RUNTIME, (*sizes, *magic, *steps))),
         absent
         | {
@@ -385,9 +383,9 @@ def depthwise_launch(
     )
 
 
-def images(tile: Tile, walks: Three) -> int:
+def images(tile: Tile, down: Three) -> int:
     """Return the most images that a tile may reach beyond its first."""
-    return tile.bm // max(prod(walks), 1) + 1
+    return tile.bm // max(prod(down), 1) + 1
 
 
 def _in_vectors(

@@ -2,9 +2,9 @@
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
-A tile is BM pixels by BK channels of whatever groups they are in: each channel reads its own group,
-so that groups never mix. The adjoint goes by classes of pixels that meet the same taps, as in
-`gather`. Any size, stride and filter is right here; it is fast where channels lie innermost.
+A tile is BM pixels by BK channels of any groups: each channel reads its own group, so that groups
+never mix. The adjoint is computed by classes of pixels that have the same taps, as in `gather`. It
+is fast where channels are innermost.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 dw[k, c, r] = sum over n and p of small[n, k, p] big[n, c, p * stride + r * dilation - lo]
 
-A tile is BM walkers by BK pairs (k, c). Walkers go down `walked` rows of windows; with stride 1 a
-row of the big side that is read once meets RG windows. Taps are cut into groups of (RG, SG), and
-walkers into splits, whose sums over walkers go to a workspace that `reduce` adds in a fixed order.
+A tile is BM strips by BK pairs (k, c). A strip is `height` rows of windows of one column; with
+stride 1 a row of the big side is loaded once for RG windows. Taps are cut into groups of (RG, SG)
+and strips into splits, whose sums go to a workspace that `reduce` adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
 from .direct import direct_refusal
 
-SIZES = "M D H W O U V E C each walked steps rows_of_taps columns_of_taps lo_d lo_h lo_w"
+SIZES = "M D H W O U V E C each height steps rows_of_taps columns_of_taps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
 STEPS = "a_n a_d a_h a_w a_c b_n b_d b_h b_w b_c w_0 w_t w_r w_s w_k w_c w_z"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
@@ -52,7 +52,7 @@ def read_taps(
 @triton.jit(do_not_specialize=RUNTIME)
 def direct_wgrad(
     a, b, w,
-    M, D, H, W, O, U, V, E, C, each, walked, steps, rows_of_taps, columns_of_taps,
+    M, D, H, W, O, U, V, E, C, each, height, steps, rows_of_taps, columns_of_taps,
     lo_d, lo_h, lo_w, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift,
     a_n, a_d, a_h, a_w, a_c, b_n, b_d, b_h, b_w, b_c, w_0, w_t, w_r, w_s, w_k, w_c, w_z,
     RANK: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr,
@@ -60,7 +60,7 @@ def direct_wgrad(
     WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr, TURN: tl.constexpr,
     BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Compute the sums of BK pairs of channels at RG x SG taps, over the walkers of one split."""
+    """Compute the sums of BK pairs of channels at RG x SG taps, over the strips of one split."""
     a_n, a_d, a_h, a_w = strides(a_n, a_d, a_h, a_w, VEC[0], WIDE)
     b_n, b_d, b_h, b_w = strides(b_n, b_d, b_h, b_w, VEC[1], WIDE)
     a_c, b_c, E = unit(a_c, UNIT[0], 1, WIDE), unit(b_c, UNIT[1], 1, WIDE), E * VEC[2]
@@ -79,24 +79,24 @@ def direct_wgrad(
     for _ in tl.static_range(RG * SG):
         sums = sums + (across(tl.zeros((BM,), tl.float32), TURN) + along(e * 0, TURN),)
     for step in range(split * steps, split * steps + steps):
-        walker = step * BM + tl.arange(0, BM)  # (BM,)
+        strip = step * BM + tl.arange(0, BM)  # (BM,)
         n, o, u, v = pixel(
-            walker, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
+            strip, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
         )
         d = o * STRIDE[0] + t * DILATION[0] - lo_d
-        h = u * walked * STRIDE[1] + r_0 * DILATION[1] - lo_h
+        h = u * height * STRIDE[1] + r_0 * DILATION[1] - lo_h
         i_w = v * STRIDE[2] + s_0 * DILATION[2] - lo_w
-        known = along(e < E, TURN) & across(walker < M, TURN)
+        known = along(e < E, TURN) & across(strip < M, TURN)
         on_d = known & across(below(d, D), TURN)
         on_w = ()
         for s in tl.static_range(SG):
             on_w = on_w + (below(i_w + s * DILATION[2], W),)
-        a_tile = across(n * a_n + o * a_d + u * walked * a_h + v * a_w, TURN) + along(k * a_c, TURN)
+        a_tile = across(n * a_n + o * a_d + u * height * a_h + v * a_w, TURN) + along(k * a_c, TURN)
         b_tile = across(n * b_n + d * b_d + h * b_h + i_w * b_w, TURN) + along(from_c * b_c, TURN)
         window = ()
         if ROLL:
             window = read_taps(b, b_tile, on_d, h, on_w, H, b_h, b_w, RG - 1, SG, DILATION, TURN)
-        for i in range(walked):
+        for i in range(height):
             small = tl.load(a + i * a_h + a_tile, known, other=0.0).to(tl.float32)
             if ROLL:
                 down = i + RG - 1
@@ -125,7 +125,7 @@ def direct_wgrad(
             tl.store(to_w + where, total.to(w.dtype.element_ty), inside)
 
 
-LAST = TileTable(  # columns, pairs of channels, rows of a walk
+LAST = TileTable(  # strips, pairs of channels, rows of a strip
     {
         "*": (
             *(Tile(16, 32, 56), Tile(8, 64, 56), Tile(32, 16, 56), Tile(16, 64, 56)),
@@ -137,13 +137,13 @@ LAST = TileTable(  # columns, pairs of channels, rows of a walk
 FIRST = TileTable(
     {
         "*": tuple(
-            Tile(bm, bn, walk)
+            Tile(bm, bn, height)
             for bm, bn in ((128, 1), (64, 2), (32, 4), (16, 8))
-            for walk in (56, 14)
+            for height in (56, 14)
         )
     }
 )
-MOST_ROWS = 8  # of taps whose sums a walk keeps
+MOST_ROWS = 8  # of taps whose sums a strip keeps
 MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was read
 
 
@@ -156,17 +156,17 @@ def direct_wgrad_tiles(task: Task) -> tuple[Tile, ...]:
 def direct_wgrad_work(task: Task, tile: Tile) -> Work:
     """Return what the kernel does for a task on a tile."""
     shape, (o, p, q) = task.geometry, task.geometry.small
-    rows = walk(shape, tile)
+    rows = strip_height(shape, tile)
     pairs = shape.groups * shape.small_channels * shape.big_channels
     programs = -(-shape.n * o * q * (p // rows) // tile.bm) * -(-pairs // tile.bn)
     each, (t, r, s) = tile.per_thread, shape.filter
-    read = t * s * (r if shape.stride[1] > 1 else 1)  # of stride 1, a row meets windows of r rows
+    read = t * s * (r if shape.stride[1] > 1 else 1)  # with stride 1, r windows share it
     instructions = rows * (read * (10 + each) + shape.taps * each)
     return cost.thread_work(programs, instructions, tile, reached=0.4)
 
 
-def walk(shape: Geometry, tile: Tile) -> int:
-    """Return the rows of a walk: a divisor of them all, so that no walk leaves the image."""
+def strip_height(shape: Geometry, tile: Tile) -> int:
+    """Return the rows of a strip: a divisor of all rows, so that no strip leaves the image."""
     p = shape.small[1]
     return next(rows for rows in range(min(tile.bk, p), 0, -1) if p % rows == 0)
 
@@ -186,9 +186,9 @@ def add_direct_wgrad(task: Task, tile: Tile) -> None:
     )
 
 
-def _walkers(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
-    """Return how many there are, and how they lie: images of (depths, walks, columns)."""
-    (o, p, q), rows = geometry.small, walk(geometry, tile)
+def _strips(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
+    """Return how many strips there are, and of each image along (d, h, w)."""
+    (o, p, q), rows = geometry.small, strip_height(geometry, tile)
     return geometry.n * o * (p // rows) * q, o, p // rows, q
 
 
@@ -204,7 +204,7 @@ def _groups(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
 
 def _splits(geometry: Geometry, tile: Tile, size: int) -> int:
     """Return into how many parts to cut the sums, so that programs fill a GPU about four times."""
-    blocks = -(-_walkers(geometry, tile)[0] // tile.bm)
+    blocks = -(-_strips(geometry, tile)[0] // tile.bm)
     pairs = geometry.groups * geometry.small_channels * geometry.big_channels
     _, _, down, along_ = _groups(geometry, tile)
     programs = -(-pairs // tile.bn) * down * along_ * geometry.filter[0]
@@ -225,23 +225,32 @@ def direct_wgrad_launch(
     w : Tensor
         With splits the first of as many that follow one another.
     tile : Tile
-        Walkers, pairs of channels and the most rows of a walk.
+        Strips, pairs of channels and the most rows of a strip.
     splits : int
     """
     a, b = pair
-    walkers, *walks = _walkers(geometry, tile)
+    strips, *along_image = _strips(geometry, tile)
     rows, columns, down, along_ = _groups(geometry, tile)
     c, each = geometry.big_channels, geometry.small_channels
     pairs = geometry.groups * c * each
-    blocks = -(-walkers // tile.bm)
+    blocks = -(-strips // tile.bm)
     w_0, _, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
     (a_n, a_c, *a_pixel), (b_n, b_c, *b_pixel) = a.steps, b.steps
     moves = ((a_n, *a_pixel), (b_n, *b_pixel), (pairs,))
     vec = tuple(vector(a.dtype, *move) for move in moves)
     over = [[step // width for step in move] for move, width in zip(moves, vec)]
     steps = -(-blocks // splits)
-    sizes = (walkers, *geometry.big, *walks, *over[2], c, each, walk(geometry, tile), steps)
-    sizes += (down, along_, *geometry.lo, *(n for size in walks for n in divisor(size)))
+    sizes = (
+        strips,
+        *geometry.big,
+        *along_image,
+        *over[2],
+        c,
+        each,
+        strip_height(geometry, tile),
+        steps,
+    )
+    sizes += (down, along_, *geometry.lo, *(n for size in along_image for n in divisor(size)))
     sizes += (*over[0], a_c, *over[1], b_c, w_0, *w_taps, w_k, w_c, prod(w.shape))
     unit_step = geometry.stride[1] == geometry.dilation[1] == 1
     return Launch(

@@ -143,7 +143,7 @@ def dual_refusal(task: Task) -> str | None:
 
 
 def tangent(task: Task) -> Task | None:
-    """Return the task of y_dot, if the call wants one."""
+    """Return the task of y_dot, if the call has that result."""
     wanted = "y_dot" in task.builder.call.wanted
     return replace(task, role="y_dot") if wanted else None
 
@@ -163,7 +163,7 @@ def dual_work(task: Task, tile: Tile) -> Work:
 
 
 def add_dual(task: Task, tile: Tile) -> None:
-    """Add the launch that computes y and y_dot, which lies as y does."""
+    """Add the launch that computes y and y_dot, of the same strides."""
     other = tangent(task)
     assert other is not None
     (x, x_dot), (w, w_dot) = (_with_tangent(task, role) for role in "xw")

@@ -3,8 +3,8 @@
 y[n, k, p] = sum over u of x[n, c, p * stride + r * dilation - lo] w[k, c, r], u = r * C + c
 
 A block of u spans several taps, so that it is full for any number of channels; which tap and
-channel a u is costs a division by C. The adjoint is computed where every class of pixels that meets
-taps at all meets as many: then u means the same for all of them. Channels that are no multiple of a
+channel a u is costs a division by C. The adjoint is computed where every class of pixels that has
+taps at all has as many, so that u means the same in all of them. Channels that are no multiple of a
 vector may be rounded up to one in copies of x and w, with zeros in both.
 """
 
@@ -119,7 +119,7 @@ def flat(
         tap, t, r, s, c = tap_of(u, C, c_magic, c_shift, WINDOW)
         here = t * (MOVE[0] * x_d) + r * (MOVE[1] * x_h) + s * (MOVE[2] * x_w) + c * x_c
         there = t * (STEP[0] * w_t) + r * (STEP[1] * w_r) + s * (STEP[2] * w_s) + c * w_c
-        if UNIT[0]:  # runs of one tap whose channels lie side by side
+        if UNIT[0]:  # runs of one tap with contiguous channels
             here = tl.max_contiguous(tl.multiple_of(here, [RUN]), [RUN])
         if UNIT[1] == 1:
             there = tl.max_contiguous(tl.multiple_of(there, [RUN]), [RUN])
@@ -234,14 +234,14 @@ def rounded(c: int, tile: Tile) -> int:
 
 
 def in_runs(tensor: Tensor, axis: int, run: int) -> bool:
-    """Return whether vectors of `run` elements along an axis lie at multiples of their size."""
+    """Return whether vectors of `run` elements along an axis are aligned to their size."""
     steps = (tensor.strides[i] for i, size in enumerate(tensor.shape) if i != axis and size > 1)
     unit = tensor.strides[axis] == 1 or tensor.shape[axis] == 1
     return run == 1 or (unit and all(step % run == 0 for step in steps))
 
 
 def add_flat(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task, after copies that make channels lie in vectors."""
+    """Add the launch that computes a task, after copies that make vectors of channels."""
     scatter, full = task.kind == "scatter", rounded(task.channels[0], tile)
     pairs = task.aligned_pairs() if tile.run == 1 else in_vectors(task, tile)
     y = task.result()
@@ -301,7 +301,7 @@ def flat_launch(
 
 
 def is_dense(geometry: Geometry, steps: tuple[int, ...]) -> bool:
-    """Return whether the element of a filter at u = tap * C + c lies u elements from its first."""
+    """Return whether the element of a filter at u = tap * C + c is u elements from its first."""
     sizes, places = (*geometry.filter, geometry.big_channels), steps[2:6]
     wanted = [prod(sizes[axis + 1 :]) for axis in range(4)]
     return all(size == 1 or s == w for size, s, w in zip(sizes, places, wanted))

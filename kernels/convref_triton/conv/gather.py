@@ -5,7 +5,7 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation
 Rows are output pixels, columns output channels, and the reduction runs over taps and channels, a
 block of channels of one tap at a time; no matrix of columns is ever made. The adjoint (dx of a
 convolution, y of a transposed one) is the same product once for each class of pixels that are
-congruent modulo the stride: they meet the same taps, `index.taps_of`, and gather with stride 1.
+congruent modulo the stride: they have the same taps, `index.taps_of`, and gather with stride 1.
 A second pair of operands, as derivatives have it, doubles the reduction.
 """
 
@@ -351,7 +351,7 @@ def gather_launch(
 
 
 def taps_met(geometry: Geometry, scatter: bool) -> int:
-    """Return how many taps a pixel meets, one of the class that meets the most."""
+    """Return how many taps a pixel has, in the class that has the most."""
     return prod(window(geometry, scatter).taps)
 
 
@@ -378,7 +378,7 @@ def in_vectors(
 
 
 def _reach(tensor: Tensor, steps: tuple[int, ...], tile: Tile, pixels: tuple[int, ...]) -> int:
-    """Return how far the elements of a tile may lie from its first image, at most."""
+    """Return the largest offset of an element of a tile from its first image."""
     images = tile.bm // max(prod(pixels), 1) + 2
     return min(tensor.span, images * abs(steps[0]) + tensor.image_span)
 

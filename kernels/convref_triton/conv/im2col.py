@@ -2,11 +2,10 @@
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
-A tensor map im2col walks over the pixels that the first tap reads, a stride apart, over lines and
-images; each tap reads as far aside as it lies from the first. The adjoint of stride 1 is the same
-product with the filter turned round. What `tma` says of padding and strangers holds here too: what
-lies outside of x is zero, channels beyond the last are zeros in w too, and rows beyond the last
-pixel are images that there are not, and are not stored.
+A tensor map im2col iterates over the pixels that the first tap reads, a stride apart, over lines
+and images; each tap reads at its own distance from the first. The adjoint of stride 1 is the same
+product with the filter turned round. As in `tma`, what is outside of x is zero, channels beyond the
+last are zeros in w too, and rows beyond the last pixel are not stored.
 
 `carry` makes the file of kernels.
 """
@@ -46,7 +45,7 @@ RUNTIME = [*PIXELS.split(), *TAPS, "w_first", "w_row", "w_column", "w_d", "w_h",
 
 @cache
 def kernels() -> dict[tuple[str, int, Tile], Precompiled]:
-    """Return the kernels that came along, by type, spatial axes and tile."""
+    """Return the compiled kernels, by type, spatial axes and tile."""
     found = {}
     for kernel in precompiled.load(NAME).kernels:
         c = kernel.constants
@@ -74,7 +73,7 @@ def im2col_refusal(task: Task) -> str | None:
         return f"an adjoint of stride 1, or pixels that are at most {MOST_APART} apart"
     if task.channels[1] % VECTOR:
         return f"{task.channels[1]} result channels are no vectors"
-    return _too_far(task) or (None if im2col_tiles(task) else "no kernel came along")
+    return _too_far(task) or (None if im2col_tiles(task) else "no compiled kernel")
 
 
 def _too_far(task: Task) -> str | None:
@@ -144,7 +143,7 @@ def add_im2col(task: Task, tile: Tile) -> None:
 
 
 def _pixels(task: Task, x: Any, tile: Tile) -> Descriptor:
-    """Return the map that walks over the pixels of x."""
+    """Return the map im2col of x."""
     geometry, rank = task.geometry, _rank(task)
     read = geometry.small if task.kind == "scatter" else geometry.big
     x_n, _, *steps = x.steps
@@ -158,7 +157,7 @@ def _pixels(task: Task, x: Any, tile: Tile) -> Descriptor:
 
 
 def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
-    """Return the values of `RUNTIME`; `tap` is how many channels of w lie between two taps."""
+    """Return the values of `RUNTIME`; `tap` is the distance of two taps of w in channels."""
     geometry, (c, k), scatter = task.geometry, task.channels, task.kind == "scatter"
     o, p, q = written = geometry.big if scatter else geometry.small
     los = (-_walk(task, axis)[0] for axis in range(3))

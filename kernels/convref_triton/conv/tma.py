@@ -4,12 +4,12 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p + r * dilation - lo] w[
 
 Rows are output channels and columns a box of pixels, so that both sides of the product stay in
 shared memory: a box, which has to be reshaped, can only be the right one. Each tap moves the box;
-what lies outside of x is read as zero, which is the padding. Boxes cannot skip pixels: the stride
+what is outside of x is read as zero, which is the padding. Boxes cannot skip pixels: the stride
 is 1, and then the adjoint is the same product with taps that move the other way.
 
-A zero meets w where a tap is absent, which may make an infinity NaN there, and else only zeros:
-channels beyond the last are zeros in w too, or there are none. Rows and columns beyond the last
-hold what other groups and pixels are made of, and are not stored.
+Where a tap is absent w is multiplied by zero, which makes NaN of an infinity; zeros beyond the last
+channel are multiplied by zeros in w. Rows and columns beyond the last have values of other groups
+and pixels, and are not stored.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
 
 
 def laid(task: Task) -> Pairs:
-    """Return the pairs of a task as tensor maps need them, copied where they lie otherwise."""
+    """Return the pairs of a task as tensor maps need them, copied where necessary."""
     scatter, c, last = task.kind == "scatter", task.channels[0], channels_last(task.geometry.rank)
     xs, copied = [x for x, _ in task.pairs], task.builder.copied
     if not all(map(is_mapped, xs)) or len({x.steps for x in xs}) > 1:
@@ -353,7 +353,7 @@ Map = tuple[tuple[int, ...], ...]
 
 
 def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, Map]:
-    """Return how many channels lie between two taps of a packed w, and the map of its matrix."""
+    """Return the distance of two taps of a packed w in channels, and the map of its matrix."""
     tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
     columns = prod(w.shape[2:]) * tap
     return tap, ((filters, columns), (columns, 1), block)

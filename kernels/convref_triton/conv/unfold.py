@@ -6,7 +6,7 @@ x[n, c, i] = sum over (r, p) with p * stride + r * dilation - lo = i of cols[n, 
 
 A tile is BM pixels by BK channels: of the columns, whose taps follow one another in a loop so that
 what they share of x is read from a cache, or of x. There each class of pixels that are congruent
-modulo the stride meets the same taps, as in `gather`, and adds what it gathers in float32: each
+modulo the stride has the same taps, as in `gather`, and adds what it gathers in float32: each
 pixel is written once, by one program.
 """
 
@@ -60,7 +60,7 @@ def unfold(
     to_y = y + top.to(tl.int64) * image_y
     x_tile = (c * x_c)[:, None] + (n * x_n + d * x_d + h * x_h + w * x_w)[None, :]
     pixels = n * y_n + o * y_d + p * y_h + q * y_w
-    if UNIT[1]:  # runs of pixels of one image, side by side
+    if UNIT[1]:  # runs of contiguous pixels of one image
         pixels = tl.max_contiguous(tl.multiple_of(pixels, [RUN]), [RUN])
     y_tile = (c * y_c)[:, None] + pixels[None, :]
     stored = tl.max_constancy(rows < M, [RUN])

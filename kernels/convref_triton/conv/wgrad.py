@@ -3,7 +3,7 @@
 dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p * stride + r * dilation - lo]
 
 a is the small side, b the big one. Rows are channels of a, columns pairs (tap, channel of b) with
-the channel innermost: a tile takes several taps where channels are few. Each split of the pixels
+the channel innermost: a tile has several taps where channels are few. Each split of the pixels
 has partial sums of its own in a workspace, which `reduce` adds in a fixed order.
 """
 
@@ -185,7 +185,7 @@ def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
 
 
 def add_wgrad(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task, after copies that make channels lie in vectors."""
+    """Add the launches that compute a task, after copies that make vectors of channels."""
     pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
     w, (splits, _) = task.result(), wgrad_parts(task, tile)
     stored = task.stored(w)
@@ -211,7 +211,7 @@ def _rounded(channels: int, tile: Tile) -> int:
 
 
 def _fits(tensor: Tensor, channels: int, tile: Tile) -> bool:
-    """Return whether a tile can read a side as it lies, in vectors of `tile.run` channels."""
+    """Return whether a tile can read a side in place, in vectors of `tile.run` channels."""
     return tile.run == 1 or (
         channels % tile.run == 0 and tensor.aligned and in_runs(tensor, 1, tile.run)
     )
@@ -305,7 +305,7 @@ Steps = tuple[int, ...]
 
 
 def _views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, bool, Steps, Steps]:
-    """Return images, rank, pixels, whether a's pixels lie evenly, and the steps of a and b.
+    """Return images, rank, pixels, whether a's pixels have one stride, and the steps of a and b.
 
     The rank is the least that both allow; even pixels are as far apart as a's last step.
     """
@@ -322,7 +322,7 @@ def _views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, b
 
 
 def _reach(tensor: Tensor, steps: Steps, rows: int, pixels: Three) -> int:
-    """Return how far the elements of a split may lie from its first image, at most."""
+    """Return the largest offset of an element of a split from its first image."""
     images = rows // max(prod(pixels), 1) + 2
     return min(tensor.span, images * abs(steps[0]) + tensor.image_span)
 

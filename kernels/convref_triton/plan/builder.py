@@ -17,7 +17,7 @@ NEW = ".new"  # ends the name of a result whose role an operand has too
 
 
 def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a dense tensor whose axes lie in `order`, outermost first.
+    """Return the strides of a dense tensor with its axes in `order`, outermost first.
 
     >>> dense((2, 3, 4, 5), (0, 2, 3, 1))
     (60, 1, 15, 3)
@@ -34,13 +34,13 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Return whether axis 1 of a tensor lies innermost, as far as sizes let one tell."""
+    """Return whether axis 1 of a tensor is innermost in memory, as far as its sizes show."""
     return tensor.strides[1] == 1 and (tensor.shape[1] > 1 or min(tensor.strides[2:]) > 1)
 
 
 @dataclass
 class Builder:
-    """A plan in the making.
+    """Collects the parts of a plan.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Builder:
     def copied(
         self, tensor: Tensor, order: tuple[int, ...], sizes: Mapping[int, int] | None = None
     ) -> Tensor:
-        """Return a dense copy of a tensor with its axes in `order`; one copy serves all uses.
+        """Return a dense copy of a tensor with its axes in `order`, the same for all uses.
 
         `sizes` makes axes longer, with zeros in what is new.
         """
@@ -82,7 +82,7 @@ class Builder:
         return self.ordered[key]
 
     def parts(self, result: Tensor, splits: int) -> Tensor:
-        """Return the first of `splits` partial results, one after the other in float32.
+        """Return the first of `splits` consecutive partial results in float32.
 
         One part is the result itself.
         """
@@ -99,12 +99,12 @@ class Builder:
 
 
 def slot(tensor: Tensor | None) -> Slot | None:
-    """Return what stands for a tensor in a launch."""
+    """Return a tensor as an argument of a launch."""
     return None if tensor is None else Slot(tensor.role, tensor.dtype, tensor.aligned)
 
 
 def slots(tensors: Mapping[str, Tensor | None]) -> tuple[dict[str, Slot], dict[str, None]]:
-    """Return what stands for tensors in a launch, and the constants of those that there are not."""
+    """Return tensors as arguments of a launch, and constants for those that are None."""
     found = {name: made for name, tensor in tensors.items() if (made := slot(tensor))}
     return found, {name: None for name in tensors if name not in found}
 

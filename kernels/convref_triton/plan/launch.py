@@ -1,4 +1,4 @@
-"""What a plan consists of, before there is a tensor or a device.
+"""What a plan consists of, without tensors or a device.
 
 A Launch is data: the interpreter runs it, the ahead-of-time compiler compiles it, the launcher of a
 GPU launches it. Only `Slot`s stand for tensors, so that a plan serves every call of its kind.
@@ -21,7 +21,7 @@ class Slot(NamedTuple):
     dtype : str
         A code of `convref.dtypes`.
     aligned : bool
-        Whether its first element lies at a multiple of 16 bytes.
+        Whether its address is a multiple of 16 bytes.
     """
 
     role: str
@@ -35,15 +35,15 @@ class Descriptor(NamedTuple):
     Parameters
     ----------
     slot : Slot
-        The tensor; its first element has to lie at a multiple of 16 bytes.
+        The tensor; its address has to be a multiple of 16 bytes.
     shape, strides : tuple of int
         In elements; the last stride is 1, the others are multiples of 16 bytes.
     block : tuple of int
         The box.
     every : tuple of int
-        How far apart the elements of a box are along each axis, at most 8; empty for side by side.
+        Steps between the elements of a box along each axis, at most 8; empty for all 1.
     corners : tuple of tuple of int
-        Of a map that walks over pixels, whose box are (pixels, channels): where they begin along
+        Of a map im2col, whose boxes are (pixels, channels): where pixels begin along
         each spatial axis, and how far beyond the tensor they end; empty for boxes of its axes.
     """
 
@@ -128,7 +128,7 @@ class Buffer(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Copy the tensor `source` into the Buffer `target`, which lies in another order of axes.
+    """Copy the tensor `source` into the Buffer `target`, which has another order of axes.
 
     Where `target` has more elements along an axis, those beyond the source's are zero.
     """
@@ -144,7 +144,7 @@ class KernelPlan:
     Parameters
     ----------
     buffers : mapping of str to Buffer
-        Results under their roles ("y", "dx", ...), everything else under names of its own.
+        Results under their roles ("y", "dx", ...), the rest under other names.
     steps : tuple of Copy or Launch
     reason : str
         Which kernel and tile, and why: what `explain` shows.

@@ -22,7 +22,10 @@ from convref.ops import ConvProblem
 from ..common.geometry import geometry
 
 FOLDER = Path(__file__).parent / "measured"
-AT_MOST, RUNS = 0.97, 2  # "auto" takes us where we took that share of the best other time, so often
+AT_MOST, RUNS = (
+    0.97,
+    2,
+)  # "auto" chooses us where our time was this share of the best other, in so many runs
 Row = Mapping[str, Any]
 
 
@@ -51,7 +54,7 @@ def class_of(line: str) -> str:
 
 @cache
 def table(card: str) -> dict[str, Row]:
-    """Return the rows of a card by line and by class; none for a card that nobody has measured."""
+    """Return the rows of a card by line and by class; none for a card that was not measured."""
     path = FOLDER / f"{slug(card)}.json"
     if not path.exists():
         return {}
@@ -90,8 +93,9 @@ def is_fastest(call: Call, card: str) -> bool:
 def rows_of(runs: Iterable[Iterable[Row]]) -> dict[str, Row]:
     """Return the fastest configuration of each line of a tuner's runs, and of each class.
 
-    A line's row has the ratio of our best time to the best other one, by run. A class takes the
-    configuration whose time, as a multiple of each line's best, is least in the worst case.
+    A line's row has the ratio of our best time to the best other one, by run. The row of a
+    class is the configuration whose time, as a multiple of each line's best, is least in the worst
+    case.
     """
     times: dict[str, dict[str, float]] = {}
     ratios: dict[str, list[float]] = {}

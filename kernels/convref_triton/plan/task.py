@@ -62,7 +62,7 @@ class Task:
     Parameters
     ----------
     builder : Builder
-        Takes the buffers, copies and launches.
+        Collects the buffers, copies and launches.
     geometry : Geometry
     role : str
         The result.
@@ -125,7 +125,7 @@ class Task:
 
     @cached_property
     def added(self) -> Tensor | None:
-        """Return the operand that is added as it is, a bias; its elements lie side by side."""
+        """Return the operand that is added unchanged, a bias, contiguous."""
         names = self.builder.call.terms(self.role).added
         return self._vector(names[0]) if names else None
 
@@ -222,7 +222,7 @@ class Task:
             self.builder.steps.append(Copy(stored.role, y.role))
 
     def result(self) -> Tensor:
-        """Return the new result: channels last if the operands that it is made of lie so."""
+        """Return the new result: channels last if its operands are."""
         call = self.builder.call
         shape = call.problem.shape(self.role)
         given = self.builder.tensors.items()

@@ -17,7 +17,7 @@ from .windows import RUNTIME, first_read, last_read, shares
 
 
 @triton.jit
-def meets(
+def reads(
     i, p, small, stop, lo, taps,
     STRIDE: tl.constexpr, DILATION: tl.constexpr, ADAPTIVE: tl.constexpr,
 ):  # fmt: skip
@@ -42,7 +42,7 @@ def return_to(
     p = (first[0] + t, first[1] + r, first[2] + s)
     on = real
     for a in tl.static_range(3):
-        on = on & meets(
+        on = on & reads(
             i[a], p[a], other[a], stop[a], lo[a], filter[a], STRIDE[a], DILATION[a], ADAPTIVE
         )
     inside = on[:, None] & known

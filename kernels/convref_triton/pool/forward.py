@@ -56,7 +56,7 @@ def pool_fprop_kernel(
     COUNT: tl.constexpr, ADAPTIVE: tl.constexpr, MAX: tl.constexpr, EVEN: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Pool BM windows of BN channels; a maximum takes x_dot and its index along."""
+    """Pool BM windows of BN channels; of a maximum also x_dot and the index."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
     x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
     v_n, v_d, v_h, v_w = strides(v_n, v_d, v_h, v_w, VEC[1], WIDE)

@@ -61,7 +61,7 @@ def pool_tiles(task: Task) -> tuple[Tile, ...]:
     source = builder.tensors[read]
     if _is_whole(builder.call):
         return whole_tiles(source)
-    return images.tiles(images.lying(builder, results[0], source))
+    return images.tiles(images.planned_result(builder, results[0], source))
 
 
 def add_pool(task: Task, tile: Tile) -> None:
@@ -107,13 +107,13 @@ def pool_launch(
     back, largest = kernel is pool_backward_kernel, "max" in call.op
     own, other = (shape.big, shape.small) if back else (shape.small, shape.big)
     loop = reach_of(shape) if back else shape.size
-    lain = [images.moves(tensor, call.dtype) for tensor in (source, second, made[0])]
-    vec = (*(vec for vec, _ in lain), vector(call.dtype, call.problem.c))
+    layouts = [images.moves(tensor, call.dtype) for tensor in (source, second, made[0])]
+    vec = (*(vec for vec, _ in layouts), vector(call.dtype, call.problem.c))
     rows = call.problem.n * prod(own)
     numbers: tuple[float, ...] = (rows, *own, *other, call.problem.c // vec[3], *shape.end)
     numbers += (*shape.lo, *shape.least, *shape.most, *shape.size, prod(loop), *loop, shape.scale)
     numbers += (*images.magics(own), *images.magics(other))
-    numbers += tuple(step for _, steps in lain for step in steps)
+    numbers += tuple(step for _, steps in layouts for step in steps)
     unrolled = prod(loop) <= UNROLLED and not shape.adaptive
     given, absent = slots(_named(kernel, [source, second, *made]))
     return Launch(
@@ -130,7 +130,7 @@ def pool_launch(
             "ADAPTIVE": shape.adaptive,
             "MAX": largest,
             "EVEN": shape.scale != 0,
-            "UNIT": tuple(steps[-1] == 1 for _, steps in lain),
+            "UNIT": tuple(steps[-1] == 1 for _, steps in layouts),
             "VEC": vec,
             "WIDE": images.is_wide((source, second, *made), tile.bm, prod(own)),
             "BM": tile.bm,

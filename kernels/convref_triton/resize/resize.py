@@ -102,7 +102,7 @@ def resize_fprop_kernel(
                 here, weight = here + far[a], weight * share[a]
             else:
                 here, weight = here + near[a], weight * (1.0 - share[a])
-        inside = (real & (weight != 0))[:, None] & known  # nothing is read in vain, be it inf
+        inside = (real & (weight != 0))[:, None] & known  # 0 * inf is NaN
         value = tl.load(x + here[:, None] + base, inside, other=0.0).to(tl.float32)  # (BM, BN)
         acc += value * weight[:, None]
     to = y + top * image_y + offsets(c, y_c, n, y_n, place, (y_d, y_h, y_w))
@@ -110,11 +110,11 @@ def resize_fprop_kernel(
 
 
 @triton.jit
-def given_back(
+def returned_by(
     dy, base, t, first, place, own, other, rule, division, step, moves, real, known,
     KIND: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """Return what outputs `first` + t give back to the positions `place`."""
+    """Return what outputs `first` + t add to the positions `place`."""
     weight, on = tl.full(place[2].shape, 1.0, tl.float32), real
     for a in tl.static_range(3):
         p = first[a] + t[a]
@@ -142,7 +142,7 @@ def resize_backward_kernel(
     RANK: tl.constexpr, KIND: tl.constexpr, HALF: tl.constexpr, REACH: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Gather what BM positions of BN channels get back: x is dy, y is dx, (D, H, W) outputs."""
+    """Gather the cotangents of BM positions of BN channels: x is dy, y is dx, (D, H, W) outputs."""
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
     x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
     y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[1], WIDE)
@@ -162,14 +162,14 @@ def resize_backward_kernel(
     if REACH[0] > 0:
         for tap in tl.static_range(REACH[0] * REACH[1] * REACH[2]):
             t = (tap // (REACH[1] * REACH[2]), tap // REACH[2] % REACH[1], tap % REACH[2])
-            acc += given_back(
+            acc += returned_by(
                 x, base, t, first, place, own, other, rule, division, step, moves, real, known,
                 KIND, HALF,
             )  # fmt: skip
     else:
         for tap in range(reach_d * reach_h * reach_w):
             t = (tap // (reach_h * reach_w), tap // reach_w % reach_h, tap % reach_w)
-            acc += given_back(
+            acc += returned_by(
                 x, base, t, first, place, own, other, rule, division, step, moves, real, known,
                 KIND, HALF,
             )  # fmt: skip
@@ -274,7 +274,7 @@ def resize_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles for a call, the best guess first."""
     builder = task.builder
     call, (read, made) = builder.call, _roles(builder.call)
-    rows = images.tiles(images.lying(builder, made, builder.tensors[read]))
+    rows = images.tiles(images.planned_result(builder, made, builder.tensors[read]))
     taps = prod(unrolled(images.three(count for _, _, count in gathered(call))))
     return tuple(t for t in rows if taps * t.bm * t.bn <= MOST_READ * t.warps * WARP) or rows
 
