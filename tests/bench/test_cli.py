@@ -1,4 +1,4 @@
-"""The command line of the bench: a suite as its first word, the names people give to types."""
+"""The command line of the bench: commands, options, names of number types."""
 
 import os
 import re
@@ -61,7 +61,7 @@ def test_convref_finds_the_bench_by_its_entry_point(tmp_path):
     assert "bench" in convref("--help")
 
 
-def test_no_suite_is_called_like_a_command():
+def test_no_suite_has_the_name_of_a_command():
     assert not set(suite.names()) & set(cli.COMMANDS)
 
 
@@ -77,7 +77,7 @@ def test_no_suite_is_called_like_a_command():
         ("fp64", "cpu", "dt=f64"),
     ],
 )
-def test_types_have_the_names_people_use(dtype, device, keys):
+def test_number_types_have_their_usual_names(dtype, device, keys):
     assert options.keys(dtype, device) == keys
     for name in ("resnet50", "wavenet", "unet3d"):
         layer = suite.load(name)[0]
@@ -95,7 +95,7 @@ def test_types_have_the_names_people_use(dtype, device, keys):
         (["resnet50", "--backend", "x"], "'x' is unknown"),
     ],
 )
-def test_what_is_unknown_is_named(words, says):
+def test_unknown_words_are_named_in_the_message(words, says):
     with pytest.raises(ConvrefError, match=re.escape(says)):
         cli.main(words)
 
@@ -107,7 +107,7 @@ def test_cuda_without_a_card_is_refused(monkeypatch):
         cli.main(["resnet50", "--backend", "torch", "--device", "cuda"])
 
 
-def test_a_run_is_printed_recorded_and_summed_up(monkeypatch, tmp_path, capsys):
+def test_run_prints_and_records_each_row_and_prints_means(monkeypatch, tmp_path, capsys):
     pytest.importorskip("torch")
     from convref_bench.suites import network
     from convref_bench.timing import cpu

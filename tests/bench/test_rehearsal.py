@@ -42,7 +42,7 @@ def run(folder, seconds):
     }
 
 
-def test_two_runs_do_all_of_it_and_what_is_kept_says_so(tmp_path):
+def test_two_runs_finish_all_steps_and_keep_distils_them(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_proof.py").write_text(GOOD)
     _, first = run(tmp_path, 45)

@@ -8,11 +8,11 @@ import pytest
 from convref_bench.gpu.ahead import ahead
 
 
-def test_a_chunk_is_prepared_before_its_items_come_and_while_others_are_used():
+def test_chunks_are_prepared_while_others_are_used():
     prepared, second = [], Event()
 
     def prepare(chunk):
-        time.sleep(0.02)  # who does not wait is earlier
+        time.sleep(0.02)  # a caller that does not wait is earlier
         prepared.append(chunk)
         if len(prepared) == 2:
             second.set()
@@ -27,7 +27,7 @@ def test_a_chunk_is_prepared_before_its_items_come_and_while_others_are_used():
     assert [list(chunk) for chunk in prepared] == [[0, 1], [2, 3, 4, 5], [6]]
 
 
-def test_what_cannot_be_prepared_comes_nevertheless_and_says_so(capsys):
+def test_items_of_a_failed_preparation_are_yielded_and_the_error_printed(capsys):
     def fails(chunk):
         raise RuntimeError(f"no {list(chunk)}")
 
@@ -37,7 +37,7 @@ def test_what_cannot_be_prepared_comes_nevertheless_and_says_so(capsys):
     assert "RuntimeError: no [3]" in said
 
 
-def test_nothing_is_prepared_for_who_has_left():
+def test_preparation_stops_when_the_caller_stops():
     prepared, go_on = [], Event()
 
     def prepare(chunk):
@@ -49,9 +49,9 @@ def test_nothing_is_prepared_for_who_has_left():
     assert next(given) == 0
     given.close()
     go_on.set()
-    time.sleep(0.2)  # in which a thread that nobody stopped would have done all of it
+    time.sleep(0.2)  # a thread that was not stopped would have done all of it
     assert len(prepared) <= 3  # what had begun when it ended
 
 
-def test_no_items_are_no_chunks():
+def test_no_items():
     assert list(ahead([], pytest.fail, 4)) == []

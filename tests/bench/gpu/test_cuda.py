@@ -1,4 +1,4 @@
-"""What happens on a CUDA device, rehearsed on tensors of the CPU and with a stub for the card."""
+"""Timing on a CUDA device, rehearsed on CPU tensors with a stub for the card."""
 
 import re
 import subprocess
@@ -92,7 +92,7 @@ def test_a_wrong_image_of_another_op_is_refused(monkeypatch, line):
     assert "is right" in row["why"] or "bound" in row["why"]
 
 
-def test_the_sample_holds_the_ends_and_no_more_than_it_may(monkeypatch):
+def test_sample_contains_both_ends_and_is_bounded(monkeypatch):
     monkeypatch.setattr(sampled, "SAMPLED", 3 * 2 * 4)
     call = parse("max_pool.fprop:n9c2_i2x2_f2x2").call
     part, kept = sampled._images(call)
@@ -124,7 +124,7 @@ def test_every_plain_baseline_is_judged_and_timed_in_its_layout(pass_):
         assert row["copies"] == cuda.copies(call, Card.cache_bytes)
 
 
-def test_operands_lie_as_the_arm_wants_them():
+def test_operands_have_the_memory_layout_of_the_arm():
     call = call_of(False)
     given = cuda.operands(call, 0, "cpu")
     assert all(one.is_contiguous(memory_format=torch.channels_last) for one in given)
@@ -133,7 +133,7 @@ def test_operands_lie_as_the_arm_wants_them():
         arm("torch.nhwc", call)
 
 
-def test_epilogues_are_judged_and_eager_is_a_reference_of_nobody():
+def test_epilogues_are_judged_and_eager_is_no_reference():
     call = call_of(True)
     names = ["eager+relu", "eager+add_relu", "cudnn+relu"]
     found = {row["arm"]: row for row in point(place(), call, names)}
@@ -150,7 +150,7 @@ def test_a_wrong_epilogue_is_refused(monkeypatch):
     assert "times its bound" in row["why"]
 
 
-def test_a_residual_counts_in_the_bound_and_has_to_be_added(monkeypatch):
+def test_residual_is_added_and_counted_in_the_bound(monkeypatch):
     lost = {"eager": lambda e, g: lambda x, w, b, z: torch.relu(torch.conv2d(x, w, b, 2, 1))}
     monkeypatch.setattr(arms, "FUSED", lost)
     (row,) = point(place(), call_of(True), ["eager+add_relu"])
@@ -167,7 +167,7 @@ def test_a_residual_counts_in_the_bound_and_has_to_be_added(monkeypatch):
         ("flaggems", call_of(True, "wgrad"), "forward convolutions only"),
     ],
 )
-def test_arms_that_cannot_say_why(name, call, says):
+def test_absent_arms_give_the_reason(name, call, says):
     with pytest.raises(Absent, match=says):
         arm(name, call)
 
@@ -186,12 +186,12 @@ def test_a_backend_fuses_through_its_hook(monkeypatch):
     assert row["what"] == "point"
 
 
-def test_torch_compile_is_given_up_after_its_time():
+def test_torch_compile_times_out():
     with pytest.raises(Absent, match=r"not ready after 0\.05 s"), arms.timebox(0.05):
         time.sleep(5)
 
 
-def test_flags_are_set_for_a_row_and_put_back():
+def test_flags_are_set_for_a_row_and_restored():
     conv = torch.backends.cudnn.conv
     before = conv.fp32_precision
     with arms.flags("tf32", False):
@@ -235,7 +235,7 @@ def test_a_lost_device_ends_the_step_and_other_errors_do_not(said, tmp_path):
     assert said in other["why"]
 
 
-def test_an_arm_that_loses_the_device_is_left_out_alone_and_the_step_goes_on(rehearsal):
+def test_an_arm_that_loses_the_device_is_skipped_and_the_step_continues(rehearsal):
     layer, line = TINY[0], "conv.fprop:n1c4k4_i5x5_f3x3_p1:bias=0:dt=bf16:mem=nhwc"
     calls, bad = [("net", layer, parse(line).call)], "torch.nchw"
 
@@ -271,8 +271,8 @@ def test_an_arm_that_loses_the_device_is_left_out_alone_and_the_step_goes_on(reh
     ]
 
 
-def test_an_arm_that_hangs_ends_the_process_and_is_left_out(tmp_path):
-    """In a child, as a kernel that no card has run does: the exit status says what it was."""
+def test_an_arm_that_hangs_ends_the_process_and_is_skipped(tmp_path):
+    """In a child: the exit status tells a hang from a failure."""
     script = f"""
 import time
 from pathlib import Path
@@ -326,7 +326,7 @@ def stand_in(monkeypatch, work, fails=""):
     monkeypatch.setattr(torch.cuda, "graph", Stand(fails=fails))
 
 
-def test_what_a_graph_leaves_behind_is_judged_and_starts_as_nan(monkeypatch):
+def test_results_of_the_graph_are_judged_and_start_as_nan(monkeypatch):
     out, given = torch.zeros(3), [(torch.ones(3),), (torch.full((3,), 2.0),)]
     stand_in(monkeypatch, lambda: out.copy_(given[0][0]))
     found = cuda.capture(lambda x: out.copy_(x), given)
@@ -338,7 +338,7 @@ def test_what_a_graph_leaves_behind_is_judged_and_starts_as_nan(monkeypatch):
     ]
 
 
-def test_what_cannot_be_captured_runs_eagerly_under_its_flags(monkeypatch):
+def test_arms_that_cannot_be_captured_run_eagerly_with_their_flags(monkeypatch):
     stand_in(monkeypatch, None, "operation not permitted when stream is capturing\nmore")
     ieee = parse("conv.fprop:n1c4k4_i5x5_f3x3:bias=0").call
     seen, conv = [], torch.backends.cudnn.conv
@@ -359,7 +359,7 @@ def test_what_cannot_be_captured_runs_eagerly_under_its_flags(monkeypatch):
     assert conv.fp32_precision == before
 
 
-def test_the_baseline_is_a_plain_call_and_adapts_where_aten_cannot():
+def test_baseline_is_a_direct_call_or_the_adapter():
     call = parse("conv.fprop:n1c4k4_i5x5_f3x3_p1,0x0,0:bias=0").call
     x, w = cuda.operands(call, 0, "cpu")
     assert arm("torch", call).run(x, w).shape == call.problem.shape("y")
@@ -374,7 +374,7 @@ def test_a_point_above_the_roof_is_refused():
     assert "of the roof" in row["why"]
 
 
-def test_without_a_reference_nothing_of_a_line_is_timed(monkeypatch):
+def test_without_a_reference_no_arm_is_timed(monkeypatch):
     def disagrees(*given):
         raise sums.JudgedWrong("the reference disagrees")
 
@@ -393,7 +393,7 @@ def test_copies_fill_the_cache_three_times_and_no_more():
     assert (count - 1) * call.bytes_moved() <= 3 * Card.cache_bytes < count * call.bytes_moved()
 
 
-def test_a_step_records_what_is_missing_and_nothing_twice(tmp_path):
+def test_a_step_records_only_missing_points(tmp_path):
     layers = suite.load("stress")[:1]
     small = replace(layers[0], template="conv:nNc4k4_i5x5_f3x3:bias=0")
     calls = [("stress", small, small.call(p, 1, "dt=bf16:mem=nhwc")) for p in suite.CONV]
@@ -536,7 +536,7 @@ class Profiler:
         return [SimpleNamespace(name=name, device_type=where) for name, where in self.names]
 
 
-def test_each_kernel_of_an_arm_is_named_once_or_why_there_is_none(monkeypatch):
+def test_kernels_of_an_arm_or_the_reason_why_none(monkeypatch):
     monkeypatch.setattr(torch.profiler, "profile", Profiler)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     call = call_of(False)
@@ -545,7 +545,7 @@ def test_each_kernel_of_an_arm_is_named_once_or_why_there_is_none(monkeypatch):
     assert cuda.launched("flaggems", call_of(False, "dgrad"), "cpu") == {"absent": why}
 
 
-def test_kernels_are_named_once_and_in_a_step_of_their_own(rehearsal, monkeypatch):
+def test_names_step_records_each_arm_once(rehearsal, monkeypatch):
     monkeypatch.setattr(cuda, "launched", lambda name, call: {"kernels": [name]})
     assert steps.main("names", rehearsal, 600, "card | 1") == 0
     rows = records.read(rehearsal)[0]
@@ -561,7 +561,7 @@ CARD = SimpleNamespace(
 )
 
 
-def test_the_first_step_records_what_everything_depends_on(rehearsal, monkeypatch):
+def test_versions_step_records_card_and_versions(rehearsal, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: CARD)
     assert steps.main("versions", rehearsal, 60, "k") == 0
     (row,) = records.read(rehearsal)[0]
@@ -599,7 +599,7 @@ def rows_then_none_left(monkeypatch, module, name, row):
     )
 
 
-def test_steps_that_are_cut_off_keep_what_they_have(rehearsal, monkeypatch):
+def test_steps_that_run_out_of_time_keep_their_records(rehearsal, monkeypatch):
     from convref_bench.gpu import accumulate, sanitize
     from convref_bench.timing import training
 
@@ -623,7 +623,7 @@ def test_steps_that_are_cut_off_keep_what_they_have(rehearsal, monkeypatch):
     assert records.read(rehearsal)[0][-1]["left"] is True
 
 
-def test_every_step_that_times_ends_when_its_time_is_up_and_goes_on(rehearsal):
+def test_timing_steps_stop_at_their_deadline_and_continue(rehearsal):
     """One more line each time: what was measured is not measured again."""
     for name in ("canary", "anchors", "suites", "fused", "cudnn", "others", "cudnn-rest", "tuner"):
         assert steps.main(name, rehearsal, -1, name) == gpu.PARTIAL
@@ -679,7 +679,7 @@ class Nvml:
         return function
 
 
-def test_the_card_is_a_stop_watch(monkeypatch):
+def test_cuda_device_times_by_events_and_reads_the_clock(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: CARD)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "Event", Event)

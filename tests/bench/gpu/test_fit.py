@@ -1,4 +1,4 @@
-"""The figures of the estimate, found again in times that were made with others."""
+"""The rates of the estimate, fitted to times made with other rates."""
 
 import random
 from dataclasses import replace
@@ -28,12 +28,15 @@ LINES = (
     f"conv.wgrad:n32c512k512_i14x14_f3x3_s2_p1:{NHWC}",
 )
 REACHED = {name: 0.3 + 0.04 * i for i, name in enumerate(sorted(BY_NAME))}
-REACHED |= {"gluon_halo": 0.14, "gluon_halo_wgrad": 0.14}  # what was thought to be fastest is not
+REACHED |= {
+    "gluon_halo": 0.14,
+    "gluon_halo_wgrad": 0.14,
+}  # not the fastest, as estimated
 TRUE = cost.Rates(l2=28.0, fill=3000.0, mhz=1700.0, memory=2.5e6, reached=REACHED)
 
 
 def matrix(noise):
-    """Return the records of a tuner on a card that is as the estimate says, but for other rates."""
+    """Return the records of a tuner on a card that follows the estimate with other rates."""
     drawn = random.Random(1)
     rows = [{"what": "tuning", "sms": 132}, {"what": "peaks", "bytes_s": 2.5e12}]
     for line in LINES:
@@ -48,7 +51,7 @@ def matrix(noise):
     return rows
 
 
-def test_the_figures_are_found_again_in_times_with_noise():
+def test_fit_recovers_rates_from_noisy_times():
     rows = matrix(0.03)
     found, rates = fit.timed(rows), fit.rates_of(rows)
     assert (rates.mhz, rates.memory) == (1700.0, 2.5e6)
@@ -62,7 +65,7 @@ def test_the_figures_are_found_again_in_times_with_noise():
     assert guessed.worst >= guessed.first
 
 
-def test_the_estimates_themselves_are_fitted_by_themselves():
+def test_times_of_the_estimate_have_no_loss():
     rows = matrix(0.0)
     found = fit.timed(rows)
     assert fit.loss(found, 132, TRUE) == fit.Loss(len(LINES), 1.0, 1.0, 1.0)
@@ -70,7 +73,7 @@ def test_the_estimates_themselves_are_fitted_by_themselves():
     assert fit.loss(found, 132, other).worst > 1.05
 
 
-def test_the_command_prints_what_to_write_down(tmp_path, capsys):
+def test_command_prints_the_fitted_rates(tmp_path, capsys):
     out = tmp_path / "m.jsonl"
     assert bench.main(["fit", str(out)]) == 2
     for row in matrix(0.0):

@@ -39,7 +39,7 @@ def test_truncation_shows_as_a_mean_that_falls_with_n(monkeypatch):
         assert rows["cut", dtype, 512]["worst"] > 0
 
 
-def test_a_product_that_cannot_be_made_is_absent(monkeypatch):
+def test_a_failing_product_is_absent(monkeypatch):
     monkeypatch.setattr(accumulate, "SIZE", 16)
 
     def fails(a, b, dtype):
@@ -49,7 +49,7 @@ def test_a_product_that_cannot_be_made_is_absent(monkeypatch):
     assert [row["absent"] for row in rows] == ["RuntimeError: no such product"] * 3
 
 
-def test_the_property_list_is_small_in_kernels_and_wide_in_sizes():
+def test_property_list_has_few_specializations_of_many_sizes():
     lines = properties.lines()
     classes = sum(map(len, properties.TYPES.values())) * len(properties.PASSES) * 2
     assert classes + len(properties.others()) <= 150
@@ -83,7 +83,7 @@ LINES = (
 )
 
 
-def test_operands_go_to_the_device_as_they_lie_with_poison_around():
+def test_operands_keep_their_strides_on_the_device_with_nan_around():
     seen = []
     inner = dispatch.load("torch")
 
@@ -106,7 +106,7 @@ def test_operands_go_to_the_device_as_they_lie_with_poison_around():
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_lost_device_ends_the_process_whatever_the_error_says(monkeypatch, lost):
+def test_a_lost_device_ends_the_process(monkeypatch, lost):
     class Fails:
         name = "fails"
 
@@ -127,7 +127,7 @@ def test_a_backend_is_found_by_name_through_the_device():
     assert found.inner.rules is False  # the court calls the library as it is
 
 
-def test_the_sanitizer_has_to_pass_a_program_of_five_seconds(tmp_path):
+def test_sanitizer_must_pass_a_tiny_program(tmp_path):
     assert "FileNotFoundError" in sanitize.broken(["there-is-no-such-tool"])
     assert "exit 1" in sanitize.broken(["env"])  # no libcuda here, or no card
     script = tmp_path / "tool"

@@ -50,7 +50,7 @@ def rows(folder, what="step"):
     return [row for row in records.read(folder / "gpu.jsonl")[0] if row["what"] == what]
 
 
-def test_a_second_run_goes_on_with_what_is_missing(tmp_path):
+def test_a_second_run_continues(tmp_path):
     first = Rehearsal(a=0, b=PARTIAL, c=0)
     assert first.run(tmp_path) == {"a": "done", "b": "partial", "c": "done"}
     second = Rehearsal(a=0, b=0, c=0)
@@ -58,12 +58,12 @@ def test_a_second_run_goes_on_with_what_is_missing(tmp_path):
     assert [name for name, _ in second.launched] == ["b"]
 
 
-def test_another_card_or_other_sources_start_afresh(tmp_path):
+def test_another_key_starts_again(tmp_path):
     Rehearsal(a=0).run(tmp_path)
     assert Rehearsal(a=0).run(tmp_path, key="other") == {"a": "done"}
 
 
-def test_a_step_that_fails_costs_itself_only_and_comes_last_next_time(tmp_path):
+def test_a_failed_step_does_not_stop_others_and_comes_last_next_time(tmp_path):
     assert Rehearsal(a=1, b=0).run(tmp_path) == {"a": "failed", "b": "done"}
     assert rows(tmp_path)[0]["why"] == "exit 1: last line of a"
     again = Rehearsal(a=None, b=0, c=0)
@@ -72,7 +72,7 @@ def test_a_step_that_fails_costs_itself_only_and_comes_last_next_time(tmp_path):
     assert Rehearsal(a=0, b=0, c=0).run(tmp_path)["a"] == "given up"
 
 
-def test_the_budget_ends_the_run_and_is_no_fault_of_the_step(tmp_path):
+def test_the_budget_ends_the_run_without_failing_the_step(tmp_path):
     run = Rehearsal(a=0, b=None, c=0)
     found = run.run(tmp_path, seconds=10 + 5 + gpu.RESERVE_S)
     assert found == {"a": "done", "b": "partial", "c": "no time left"}
@@ -83,7 +83,7 @@ def test_a_step_that_hangs_within_the_budget_timed_out(tmp_path):
     assert Rehearsal(a=None).run(tmp_path) == {"a": "timeout"}
 
 
-def test_what_had_no_turn_comes_before_what_was_cut_off_but_not_before_what_is_first(tmp_path):
+def test_steps_without_a_turn_come_before_partial_ones_and_after_first_ones(tmp_path):
     steps = (Step("first", 60, first=True), *(Step(name, 60) for name in "abc"))
     cut = Rehearsal(first=PARTIAL, a=PARTIAL, b=PARTIAL, c=0)
     seconds = 25 + gpu.RESERVE_S
@@ -112,7 +112,7 @@ def test_a_step_that_lost_the_device_is_launched_again_while_there_is_time(tmp_p
     assert run.launched[-1] == ("a", 60.0 - 50)
 
 
-def test_absent_steps_are_listed_with_the_reason_and_looked_at_again(tmp_path):
+def test_absent_steps_have_a_reason_and_are_tried_again(tmp_path):
     steps = (Step("a", 60, lambda: "no kernel"), Step("b", 60))
     assert Rehearsal(a=0, b=0).run(tmp_path, steps) == {"a": "absent: no kernel", "b": "done"}
     assert rows(tmp_path)[0] == {
@@ -125,7 +125,7 @@ def test_absent_steps_are_listed_with_the_reason_and_looked_at_again(tmp_path):
     assert Rehearsal(a=0, b=0).run(tmp_path)["a"] == "done"
 
 
-def test_corrupted_lines_are_reported_and_lose_nothing_else(tmp_path):
+def test_corrupted_lines_are_reported_and_the_others_kept(tmp_path):
     Rehearsal(a=0, b=0).run(tmp_path)
     file = tmp_path / "gpu.jsonl"
     file.write_bytes(b'{"what": "poi\n[1]\n\xff\xfe\n' + file.read_bytes() + b'{"what":"step","st')
@@ -181,7 +181,7 @@ for i in range(10**6):
 """
 
 
-def test_killed_half_way_nothing_recorded_is_lost(tmp_path):
+def test_records_of_a_killed_process_are_kept(tmp_path):
     out = tmp_path / "gpu.jsonl"
     child = subprocess.Popen([sys.executable, "-c", WRITER, str(out)], stdout=subprocess.PIPE)
     said = [int(child.stdout.readline()) for _ in range(20)]
@@ -205,13 +205,13 @@ def test_a_record_that_is_not_json_is_refused_before_it_is_written(tmp_path):
     assert json.loads((tmp_path / "x").read_text()) == {"value": 1}
 
 
-def test_a_step_that_finds_nothing_to_do_is_absent_and_says_why(tmp_path):
+def test_a_step_with_nothing_to_do_is_absent_with_the_reason(tmp_path):
     assert Rehearsal(a=gpu.ABSENT).run(tmp_path) == {"a": "absent: last line of a"}
     assert rows(tmp_path)[0]["why"] == "last line of a"
     assert Rehearsal(a=0).run(tmp_path) == {"a": "done"}
 
 
-def test_without_its_vital_step_a_run_ends_and_it_is_never_given_up(tmp_path):
+def test_a_failed_vital_step_ends_the_run_and_is_never_given_up(tmp_path):
     steps = (Step("a", 60, vital=True), Step("b", 60))
     for _ in range(gpu.ATTEMPTS + 1):
         assert Rehearsal(a=1, b=0).run(tmp_path, steps) == {"a": "failed"}
@@ -219,7 +219,7 @@ def test_without_its_vital_step_a_run_ends_and_it_is_never_given_up(tmp_path):
     assert [step.name for step in gpu.STEPS if step.vital] == ["versions"]
 
 
-def test_every_step_can_be_launched_and_they_come_in_this_order():
+def test_every_step_has_a_function_and_its_place():
     from convref_bench.gpu import steps
 
     assert all(s.name in steps.TIMED or callable(getattr(steps, s.name)) for s in gpu.STEPS)
@@ -246,7 +246,7 @@ def test_elsewhere():
 """
 
 
-def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_path, monkeypatch):
+def test_marked_files_fail_separately_and_passed_ones_are_not_run_again(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from convref_bench.gpu import steps
 
@@ -282,7 +282,7 @@ def test_files_that_need_a_gpu_fail_alone_and_what_passed_is_not_run_again(tmp_p
     assert records.read(out)[0][-1]["failed"] == []
 
 
-def test_the_tests_that_need_a_gpu_are_found():
+def test_marked_files_are_found():
     pytest.importorskip("torch")
     from convref_bench.gpu import steps
 

@@ -21,7 +21,7 @@ from convref_bench.gpu import sums
         passes=["fprop", "dgrad", "wgrad"], dtypes=["f64"], fills=["int"], empty=False, memory=False
     )
 )
-def test_the_sums_are_the_oracles(case):
+def test_the_sums_equal_the_oracle(case):
     call, given_ = case.call, operands(case)
     tensors = tuple(to_torch(array) for array in given_ if array is not None)
     want = oracle.evaluate(call, *given_)[call.signature.results.index(call.wanted[0])]

@@ -131,7 +131,7 @@ def test_a_line_that_lost_the_device_is_left_out_of_the_next_run(stub, tmp_path,
     assert "illegal" in records.read(out)[0][-1]["lost"]
 
 
-def test_what_no_card_has_run_is_left_out_until_its_tests_are_green(stub, tmp_path, monkeypatch):
+def test_unproven_kernels_are_skipped_until_their_tests_pass(stub, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     offered = [{"tile": 64}, Unproven(tile=128)]
     monkeypatch.setattr(stub, "configurations", lambda call: offered)
@@ -171,7 +171,7 @@ def test_every_line_has_its_first_few_before_any_has_the_rest(stub, tmp_path, mo
     assert tuner.Search("stub", place(stub), out).add("net", LAYER, calls[0]) == []
 
 
-def test_what_is_slow_at_a_glance_is_not_timed_to_the_end(stub, tmp_path):
+def test_slow_configurations_are_dropped_early(stub, tmp_path):
     pytest.importorskip("torch")
     here = place(stub)
     here.stop = Stop(samples=5, noise=9.0, timeout_s=99.0)
@@ -212,7 +212,7 @@ def test_kernels_are_proven_if_their_tests_ran_on_the_card_and_none_failed(tmp_p
     assert found == (set(steps.PROOF[HALO]) if green else set())
 
 
-def test_each_kernel_that_no_card_has_run_has_a_proof():
+def test_each_unproven_kernel_has_tests_in_proof():
     kernels = pytest.importorskip("convref_triton.plan.kernels", reason="triton is not installed")
     names = {spec.name for spec in kernels.KERNELS if spec.measured_only}
     assert names <= {kernel for proven in steps.PROOF.values() for kernel in proven}
@@ -221,7 +221,7 @@ def test_each_kernel_that_no_card_has_run_has_a_proof():
         assert f"KERNELS = {list(proven)}".replace("'", '"') in text
 
 
-def test_configurations_are_arms_by_number(stub):
+def test_configurations_are_arms_by_index(stub):
     call = LAYER.call("fprop", 1)
     assert configured("stub@1", call) == (stub, {"configuration": {"tile": 128}})
     assert configured("stub", call) == (stub, {})

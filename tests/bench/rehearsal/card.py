@@ -1,4 +1,4 @@
-"""A card whose memory is the host's: what is timed on it runs at once."""
+"""A device whose memory is the host's: works run synchronously."""
 
 import time
 
@@ -6,7 +6,7 @@ from convref_bench.gpu import cuda
 
 
 class Card:
-    """A device on which everything lies in main memory."""
+    """A device whose memory is main memory."""
 
     name, where, cache_bytes = "stub", "cpu", 20_000
 
@@ -26,7 +26,7 @@ class Card:
 
 
 def eager(run, sets):
-    """Stand in the place of a captured graph."""
+    """Replace a captured graph."""
     kept = []
 
     def replay():

@@ -1,4 +1,4 @@
-"""Gives the steps of a rehearsed GPU run a stand-in for a card: Python imports this by itself."""
+"""Python imports this at startup: it replaces the card in the steps of a rehearsed GPU run."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A card that is a CPU: everything that a step asks of one, on layers of a few numbers.
+"""A CPU in the place of the card, with all that the steps need, on layers of a few numbers.
 
 Kernels are interpreted, compiled ahead of time and judged as they are; only the device is not one.
 """
@@ -29,7 +29,7 @@ CARD = SimpleNamespace(
 
 
 class Uncached(Card):
-    """It turns over no memory, for it has no cache."""
+    """It has no cache, so operands are not rotated."""
 
     name, cache_bytes = CARD.name, CARD.L2_cache_size
 
@@ -53,7 +53,7 @@ def nothing_to_compile(function, dynamic):
 
 
 def install():
-    """Put the stand-in in the place of the card, and small layers in the place of networks."""
+    """Replace the card by this CPU, and the networks by small layers."""
     torch.set_num_threads(1)
     torch.cuda.get_device_properties = lambda index: CARD
     torch.cuda.get_device_capability = lambda: (9, 0)

@@ -1,4 +1,4 @@
-"""What was kept of a card becomes part of a page; what was not measured is named."""
+"""The kept records of a card become part of a page; parts that are not measured are named."""
 
 import re
 
@@ -82,7 +82,7 @@ def made(folder):
     return (folder / "page.md").read_text("utf-8")
 
 
-def test_one_command_fills_the_page_from_what_was_kept(folder):
+def test_page_is_filled_from_the_kept_records(folder):
     text = made(folder)
     assert text.startswith("before\n\n")
     assert text.endswith(f"{page.END}\n\nafter\n")
@@ -102,7 +102,7 @@ def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
     assert f"| resnet50 | fprop | bf16 | {weighted:.2f} | 1 | 1 | 0 |" in text
 
 
-def test_losses_say_what_was_lost_against_what_and_what_the_estimate_waits_for(folder):
+def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(folder):
     (row,) = [row for row in made(folder).splitlines() if "`sm90_xmma`" in row]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:4] == ["0.50", "tma 128x128x64", "`sm90_xmma`"]
@@ -110,7 +110,7 @@ def test_losses_say_what_was_lost_against_what_and_what_the_estimate_waits_for(f
     assert cells[5] in ("products", "L2", "issue", "ends of tiles", "memory", "launches")
 
 
-def test_what_is_right_and_wrong_stands_first(folder):
+def test_correctness_comes_first(folder):
     text = made(folder)
     assert "| property list, triton 0 | 40 | 0 |" in text
     assert "| tests/x.py |  | 1 |" in text
@@ -122,7 +122,7 @@ def test_what_is_right_and_wrong_stands_first(folder):
     assert "Not measured on this card: fused epilogues against cuDNN's." in text
 
 
-def test_plots_are_drawn_beside_the_page_and_shown_in_it(folder):
+def test_plots_are_written_and_linked(folder):
     image = pytest.importorskip("matplotlib.image")
     text = made(folder)
     for kind in ("roofline", "ratios"):
@@ -132,7 +132,7 @@ def test_plots_are_drawn_beside_the_page_and_shown_in_it(folder):
         assert 0.002 < (pixels.min(axis=2) < 0.9).mean() < 0.5  # drawn, and not all over
 
 
-def test_without_a_card_everything_is_not_measured(tmp_path, capsys):
+def test_without_cards_every_part_is_not_measured(tmp_path, capsys):
     target = tmp_path / "page.md"
     target.write_text(f"{page.BEGIN}\n{page.END}\n")
     assert page.main(tmp_path, page=target) == 0
@@ -144,8 +144,8 @@ def test_without_a_card_everything_is_not_measured(tmp_path, capsys):
     assert target.read_text("utf-8") == "no place for it"
 
 
-def test_the_page_of_the_documentation_is_what_the_committed_cards_say(tmp_path):
-    """Nobody writes a number into it by hand."""
+def test_docs_page_is_generated_from_the_committed_cards(tmp_path):
+    """No number in it is written by hand."""
     for name in ("matplotlib", "triton"):  # plots, and what a kernel waits for
         pytest.importorskip(name, reason=f"{name} is not installed")
     (tmp_path / "figures").mkdir()

@@ -1,4 +1,4 @@
-"""What is read out of records: comparison, ratios, the page; and the reference for GPU results."""
+"""Results of records: comparison, ratios, the page; and the reference for GPU results."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_a_record_is_printed_with_spread_ratio_and_verdict(capsys):
     assert "formula" in third
 
 
-def test_compare_says_what_became_slower(tmp_path, capsys):
+def test_compare_reports_slower_lines(tmp_path, capsys):
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, scale in ((a, 1.0), (b, 2.0)):
         records.append(path, row("oracle", 10.0 * scale))
@@ -74,7 +74,7 @@ def test_compare_says_what_became_slower(tmp_path, capsys):
     assert len(compare.pairs(a, b)) == 2
 
 
-def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
+def test_page_contains_plots_and_escapes_text(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     source = tmp_path / "cpu.jsonl"
     for one in ({"what": "machine", "cpu": "<script>"}, *ROWS):
@@ -93,13 +93,13 @@ def test_the_page_holds_its_plots_and_escapes_what_it_shows(tmp_path):
     )
 
 
-def test_a_page_without_measurements_says_so(tmp_path):
+def test_page_without_measurements(tmp_path):
     records.append(tmp_path / "x.jsonl", {"what": "machine", "cpu": "a"})
     page = html_page.write(tmp_path / "x.jsonl", tmp_path / "page").read_text("utf-8")
     assert page.count("not measured") == 3
 
 
-def test_the_host_part_times_every_door():
+def test_host_times_every_entry():
     pytest.importorskip("torch")
     found = list(oracle_convs.host(Stop(samples=2, noise=9.0, timeout_s=5.0)))
     assert [one["arm"] for one in found][:2] == ["formula", "oracle.evaluate"]
@@ -212,7 +212,7 @@ def test_fused_arms_are_never_compared_with_eager_operations_alone():
     assert next(mean for arm, *_, mean, _ in found if "+" in arm) == pytest.approx(1.1)
 
 
-def test_what_is_kept_is_the_last_of_each_record_by_card(tmp_path, capsys):
+def test_keep_writes_the_last_of_each_record_by_card(tmp_path, capsys):
     source, folder = tmp_path / "gpu.jsonl", tmp_path / "cards"
     about = {"what": "point", "line": LINE, "arm": "torch"}
     records.append(source, {**about, "key": "A Card, 1.0 | old", "median_ms": 1.0})

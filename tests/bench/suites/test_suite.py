@@ -27,7 +27,7 @@ def parameters(layers):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_are_those_of_the_network(name):
+def test_parameter_counts_are_the_published_ones(name):
     assert parameters(suite.load(name)) == PUBLISHED[name]
 
 
@@ -51,7 +51,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_the_other_layers_are_those_of_the_network(name):
+def test_counts_of_other_layers(name):
     for op, count in COUNTS[name].items():
         assert sum(layer.times for layer in suite.load(name, (op,))) == count
 
@@ -65,7 +65,7 @@ def test_every_layer_is_a_problem_at_every_batch(name):
             assert str(call).startswith(f"{layer.op}.{pass_}:n{2 * layer.problem(1).n}c")
 
 
-def test_a_shape_stands_once_and_heavy_layers_come_first():
+def test_shapes_are_unique_and_heavy_layers_come_first():
     layers = suite.by_weight(suite.load("resnet50"))
     assert sum(layer.times for layer in layers) == 53
     assert layers[0].times * layers[0].problem(1).macs("y") >= layers[-1].problem(1).macs("y")
@@ -82,7 +82,7 @@ def test_a_shape_stands_once_and_heavy_layers_come_first():
         ("conv:nNc1k1_i3_f1 *1 a\nconv:nNc1k1_i3_f1 *1 b", "line 2: repeats a"),
     ],
 )
-def test_a_wrong_line_is_named(text, says):
+def test_message_names_the_wrong_line(text, says):
     with pytest.raises(ConvrefError, match=says):
         suite.read(text, "x")
 

@@ -64,7 +64,7 @@ def test_a_noisy_arm_is_sampled_until_its_median_is_known():
     assert found["a"].unmet == ""
 
 
-def test_a_noise_that_does_not_fall_ends_at_the_time_limit_and_says_so():
+def test_noise_above_the_limit_is_recorded_at_the_timeout():
     device = Stub({"a": [0.01, 0.02], "b": [0.02]})
     found = device.measure(Stop(samples=4, noise=1e-6, timeout_s=0.5))
     assert "noise" in found["a"].unmet
@@ -74,7 +74,7 @@ def test_a_noise_that_does_not_fall_ends_at_the_time_limit_and_says_so():
     assert "unmet" not in found["b"].record()
 
 
-def test_too_few_samples_at_the_time_limit_say_so():
+def test_too_few_samples_are_recorded_at_the_timeout():
     found = Stub({"a": [1.0]}).measure(Stop(samples=10, timeout_s=2.5), cold=True)
     assert found["a"].unmet == "3 samples, 10 wanted after 3.0 s"
 
@@ -86,7 +86,7 @@ def test_hot_samples_are_batches_of_calls():
     assert found["a"].median_ms == pytest.approx(1.0)
 
 
-def test_what_is_slow_beyond_doubt_is_not_sampled_to_the_end_if_it_may_be_dropped():
+def test_slow_droppable_arms_are_dropped():
     device = Stub({"a": [0.010], "slow": [0.016], "near": [0.014], "kept": [0.030]})
     stop = Stop(samples=6, at_most=1.5)
     found = device.measure(stop, cold=True, droppable=("a", "slow", "near"))
@@ -98,7 +98,7 @@ def test_what_is_slow_beyond_doubt_is_not_sampled_to_the_end_if_it_may_be_droppe
     assert once_slow.measure(stop, cold=True, droppable=("b",))["b"].samples > 2
 
 
-def test_timings_come_back_from_their_record():
+def test_timings_round_trip_through_their_record():
     timing = Timing(1.0, 1.5, 2.0, 10, 3, 0.01, "noise", 1980.0)
     assert Timing.of({**timing.record(), "line": "x"}) == timing
 
@@ -122,7 +122,7 @@ def test_the_verdict_needs_a_gap_in_time_and_in_cycles(ours, theirs, says):
     assert verdict(ours, theirs) == says
 
 
-def test_a_fused_arm_has_fused_references_and_where_there_are_none_it_has_none():
+def test_fused_arms_have_only_fused_references():
     eager, ours, cudnn = of(2.0, 2.1), of(1.0, 1.1), of(1.5, 1.6)
     found = {"torch": cudnn, "eager+relu": eager, "triton+relu": ours}
     assert points.against("triton+relu", found) is None
@@ -133,7 +133,7 @@ def test_a_fused_arm_has_fused_references_and_where_there_are_none_it_has_none()
 
 
 @pytest.mark.parametrize(("arms", "samples"), [(1, 3), (4, 3), (6, 5)])
-def test_many_arms_get_more_time_together(arms, samples):
+def test_more_arms_get_a_longer_time_limit(arms, samples):
     """A tuner has dozens: each needs as many samples as one of a few."""
     device = Stub({str(i): [0.25 / arms] for i in range(arms)})
 

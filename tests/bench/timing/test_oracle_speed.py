@@ -1,4 +1,4 @@
-"""What is timed against each other computes the same: the oracle, and torch beside it."""
+"""The arms compute the same: the oracle and torch."""
 
 import numpy as np
 import pytest

@@ -57,12 +57,12 @@ def test_arms_are_judged_timed_and_compared(tmp_path, monkeypatch):
     sys.modules.pop("off")
 
 
-def test_the_step_says_when_there_is_no_network(tmp_path, monkeypatch):
+def test_step_is_absent_without_the_network(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "NETWORK", tmp_path / "yolo11n.py")
     assert steps.main("training", tmp_path / "x", 5, "") == gpu.ABSENT
 
 
-def test_calls_are_measured_on_both_sides():
+def test_call_cost_measures_both_sides():
     found = call_cost.measured(repeat=1, number=2)
     assert {"conv2d, alone", "conv2d, recorded", "conv2d, forward and backward"} <= set(found)
     for best in found.values():
