@@ -103,13 +103,13 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), BAD_FILES)
-def test_a_bad_line_in_a_file_is_refused(tmp_path, text, told):
+@pytest.mark.parametrize(("text", "expected"), BAD_FILES)
+def test_a_bad_line_in_a_file_is_refused(tmp_path, text, expected):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(text)
     status, output = run("check", "loops", "--replay", str(corpus))
     assert status == 2
-    assert told in output
+    assert expected in output
 
 
 def test_run_judges_one_line():
@@ -158,12 +158,12 @@ def test_run_prints_a_snippet():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [((), 1), (("--threads", "3"), 3), (("--threads", "0"), 0)]
+    ("given", "expected"), [((), 1), (("--threads", "3"), 3), (("--threads", "0"), 0)]
 )
-def test_a_program_asks_for_the_threads_that_a_worker_has(given, told):
+def test_a_program_asks_for_the_threads_that_a_worker_has(given, expected):
     _, output = run("run", LINE, "--snippet", "torch", *given)
-    assert (f"torch.set_num_threads({told})" in output) == bool(told)
-    assert told or "set_num_threads" not in output
+    assert (f"torch.set_num_threads({expected})" in output) == bool(expected)
+    assert expected or "set_num_threads" not in output
 
 
 def test_explain_shows_sizes_costs_and_candidates():
@@ -206,11 +206,11 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), ERRORS)
-def test_errors_are_one_sentence(arguments, told):
+@pytest.mark.parametrize(("arguments", "expected"), ERRORS)
+def test_errors_are_one_sentence(arguments, expected):
     status, output = run(*arguments)
     assert status == 2
-    assert told in output
+    assert expected in output
     assert "Traceback" not in output
 
 

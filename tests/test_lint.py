@@ -23,7 +23,7 @@ def load(name):
 @pytest.mark.parametrize(
     ("name", "line", "reason"),
     [
-        ("convref/a.py", "    ok = np.all" + "close(a, b)", "nobody derived"),
+        ("convref/a.py", "    ok = np.all" + "close(a, b)", "without a derivation"),
         ("tests/test_a.py", "    np.array_equal(a, b)", "result is lost"),
         ("tests/test_a.py", "    assert_close(a, b, rtol" + "=1e-3)", "typed tolerance"),
         ("docs/a.md", "see /ho" + "me/me/notes", "path of one machine"),
@@ -31,7 +31,7 @@ def load(name):
         ("kernels/__init__.py", "", "kernels is a folder"),
     ],
 )
-def test_bans_see_what_they_ban(tmp_path, name, line, reason):
+def test_bans_find_what_they_ban(tmp_path, name, line, reason):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"\n{line}\n", "utf-8")
@@ -116,6 +116,6 @@ def test_import_check_refuses_long_folders(tmp_path):
     assert found.startswith("convref/ops: 21 entries")
 
 
-def test_import_check_wants_no_allowance_that_is_not_needed(tmp_path):
+def test_import_check_refuses_an_allowance_without_a_violation(tmp_path):
     (found,) = load("imports").violations(tmp_path, allowed=("convref.a imports convref.b",))
     assert "which is fixed" in found

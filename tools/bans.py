@@ -1,4 +1,4 @@
-"""Refuse what no linter knows: each ban is a row of a table. Prints path:line: reason."""
+"""Refuse what no linter checks: each ban is a row of a table. Prints path:line: reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POINTER = ".git"  # in a worktree a file, which names where the repository is
 
 # (pattern of a line, which files, why not)
 BANS = (
-    (r"\ballclose\(", r"\.py$", "a tolerance nobody derived; use convref.judge"),
+    (r"\ballclose\(", r"\.py$", "a tolerance without a derivation; use convref.judge"),
     (r"^\s*(np|numpy|torch)\.(array_)?equal\(", r"\.py$", "a comparison whose result is lost"),
     (r"\b[ar]tol\s*=\s*(?!0\b(?!\.))[0-9.]", r"^tests/.*\.py$", "a typed tolerance; compute it"),
     (r"(?<![\w.}])/(?:home|root|work|Users)/\w", "", "a path of one machine"),

@@ -1,4 +1,4 @@
-"""The parent: hands chunks to worker processes and outlives whatever they do."""
+"""The parent process: gives chunks to workers, and survives their crashes and hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..backends import PLAIN, Arm
 from ..case import parse
 from ..errors import ConvrefError, message, missing_extra, shorten
 from .examine import WITH_THREADS, Finding
-from .worker import TOGETHER, Report, Task, WriteAhead, main
+from .worker import BATCH, Report, Task, WriteAhead, main
 
 try:
     import psutil
@@ -54,7 +54,7 @@ class Tally:
     chunks : set of int
         Chunks that are complete.
     fingerprint : dict
-        What the backend says of itself.
+        The fingerprint of the backend.
     arms : Counter
         Examples by the name of the arm that ran them.
     """
@@ -99,7 +99,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class Worker:
-    """One worker process and what the parent knows of it."""
+    """One worker process, as the parent sees it."""
 
     def __init__(self, name: str, method: str, folder: Path, number: int) -> None:
         self.name, self.method = name, method
@@ -116,7 +116,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process; it says its fingerprint when the backend is loaded."""
+        """Start the process; it sends its fingerprint when the backend is loaded."""
         context: Any = multiprocessing.get_context(self.method)
         self.pipe, theirs = context.Pipe()
         self.wal.clear()
@@ -173,8 +173,8 @@ class Worker:
             return float(used.user + used.system)
         return 0.0
 
-    def obituary(self) -> str:
-        """Return how the process ended, with the end of what it wrote."""
+    def exit_reason(self) -> str:
+        """Return how the process ended, with the last of its output."""
         self.process.join(5)
         code = self.process.exitcode
         how = f"exit status {code}"
@@ -278,27 +278,27 @@ class Engine:
         receive: Callable[[Task, Report], None],
         watch: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wait until each worker has told of what it runs: what hangs began before the end."""
+        """Wait until each worker has reported what it runs now, so that a hang is still found."""
         begun = [(w, w.task.start, w.task.skip) for w in self.workers if w.ready and w.task]
         while any(w.task and (w.task.start, w.task.skip) == (i, skip) for w, i, skip in begun):
             watch()
             self._listen(receive)
 
     def _listen(self, receive: Callable[[Task, Report], None]) -> None:
-        """Wait a moment for the workers, hear them, and end those that are over a limit."""
+        """Wait a moment for the workers, take their reports, and end those that exceed a limit."""
         readable = wait([w.pipe for w in self.workers if w.pipe is not None], POLL_SECONDS)
         for worker in self.workers:
             if worker.pipe in readable:
-                self._hear(worker, receive)
+                self._take_report(worker, receive)
             elif reason := worker.overrun(self.limits):
                 self._end(worker, "hang" if "answer" in reason else "crash", reason, receive)
 
-    def _hear(self, worker: Worker, receive: Callable[[Task, Report], None]) -> None:
+    def _take_report(self, worker: Worker, receive: Callable[[Task, Report], None]) -> None:
         assert worker.pipe is not None
         try:
             report: Report = worker.pipe.recv()
         except (EOFError, OSError):
-            self._end(worker, "crash", worker.obituary(), receive)
+            self._end(worker, "crash", worker.exit_reason(), receive)
             return
         if report.error:
             raise ConvrefError(report.error)
@@ -324,7 +324,7 @@ class Engine:
         reason: str,
         receive: Callable[[Task, Report], None],
     ) -> None:
-        """Record the example at fault, then go on behind it in a fresh process."""
+        """Record the example at fault, then continue after it in a new process."""
         (index, line), note = worker.wal.read(), worker.wal.note()
         task = worker.task
         worker.stop()
@@ -332,13 +332,13 @@ class Engine:
             raise ConvrefError(f"backend: {shorten(self.name)} does not start: {reason}")
         if task is not None and index < 0:
             raise ConvrefError(f"backend: {shorten(self.name)} died between examples: {reason}")
-        if task is not None and note == TOGETHER:
-            worker.task = replace(task, together=False)  # to see which of them it was
+        if task is not None and note == BATCH:
+            worker.task = replace(task, batched=False)  # to see which of them it was
         elif task is not None:
             tier = ""
             if note == WITH_THREADS:
                 reason = f"{reason}, {note}"
-            elif note:  # the line itself is valid: what was wrong with the operands belongs to it
+            elif note:  # the line is valid: the reason has to name the operands
                 reason, tier = f"{note}: {reason}", "form"
             findings = [Finding(line, verdict, tier, reason, arm=task.arm.name)]
             if task.retest and (bug := self._known(line, task)) is not None:

@@ -1,4 +1,4 @@
-"""One example in court: build the operands, run the backend, judge, and look at what it touched."""
+"""Examine one case: make operands, run the backend, judge the results and what it wrote to."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ VERDICTS = (
     "hang",
     "crash",
 )
-PASSED_OVER = ("unsupported", "known")  # what no judge has seen
+PASSED_OVER = ("unsupported", "known")  # not judged
 HARMLESS = ("pass", "unsupported", "known", "vacuous")
 ZERO_MEAN = ("normal",)
 THREADS = 3  # not a divisor of many extents
 WITH_THREADS = f"with {THREADS} threads"
-FRESH_SEEDS = 5  # repetitions that a statistical suspicion has to survive
+FRESH_SEEDS = 5  # on most of which a suspect case has to be suspect again
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def examine(
     repeat : bool
         Run twice and compare the bits; run with more threads, if the backend can, and judge.
     mutate : bool
-        Ask whether wrong kernels would have passed too; if all would, the verdict is "vacuous".
+        Judge mutations of the oracle too; if all pass, the verdict is "vacuous".
     announce : callable
-        Told `WITH_THREADS` before more threads compute, and an empty text after.
+        Called with `WITH_THREADS` before more threads compute, and with an empty text after.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def examine(
     try:
         look = partial(_changed, call, given, before)
         runs = _runs(backend, partial(_results, compute, call, given), look, repeat, announce)
-    except Exception as error:  # whatever a stranger's code raises is a finding
+    except Exception as error:  # whatever a third-party backend raises is a finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Finding(line, "rejects-valid", reason=shorten(text, 300))
     if runs.changed:
@@ -138,9 +138,9 @@ Results = tuple[Any, ...] | str  # arrays by role, or what is wrong with their f
 
 
 class Runs(NamedTuple):
-    """What a backend returned: at first, once more, and from several threads where it has them.
+    """What a backend returned: at first, once more, and with several threads where it has them.
 
-    And which operand it changed, if any: a second run may undo what the first did.
+    `changed` names an operand that it wrote to: a second run may undo what the first did.
     """
 
     once: Results
@@ -171,7 +171,7 @@ def _runs(
 def _judged(
     case: Case, backend: Backend, given: tuple[Array | None, ...], runs: Runs, mutate: bool
 ) -> Finding:
-    """Return what the judge says, and of what it passes, whether that was chance or no test."""
+    """Return the verdict of the judge, and of a pass whether it is repeatable and not vacuous."""
     call, line = case.call, str(case)
     ref, numerics = reference(call, given), backend.numerics(call)
     assert not isinstance(runs.once, str)
@@ -179,8 +179,8 @@ def _judged(
     verdict = judge(call, given, runs.once, numerics, zero_mean=zero_mean, ref=ref)
     if verdict.kind == "suspect" and not _persists(case, backend, numerics):
         verdict = replace(verdict, kind="pass")
-    if verdict and (role := _given_away(ref, runs)):
-        reason = f"{role} of a second run lies in the memory of the first's"
+    if verdict and (role := _overwritten(ref, runs)):
+        reason = f"{role} of a second run is stored in the memory of the first's"
         return Finding(line, "wrote-outside", reason=reason)
     if verdict and (reason := _unsteady(runs, ref, numerics)):
         return Finding(line, "nondeterministic", reason=reason)
@@ -189,10 +189,10 @@ def _judged(
     return _finding(line, verdict)
 
 
-def _given_away(ref: Reference, runs: Runs) -> str:
-    """Return the result that a caller would see change at his next call, or an empty text.
+def _overwritten(ref: Reference, runs: Runs) -> str:
+    """Return the result that a second run overwrites, or an empty text.
 
-    A part of an operand is no memory of the backend's, and what is read-only stays as it is.
+    A view of an operand is not the backend's memory, and a read-only result stays as it is.
     """
     if runs.again is runs.once or isinstance(runs.again, str):
         return ""
@@ -209,7 +209,7 @@ def _unsteady(runs: Runs, ref: Reference, numerics: Numerics) -> str:
     """Return how a run differs from the first, which was right; empty if none does."""
     if not isinstance(runs.again, str) and not _same_bits(runs.once, runs.again):
         return "two runs differ in their bits"
-    if runs.threaded is not None and (reason := _convicted(runs.threaded, ref, numerics)):
+    if runs.threaded is not None and (reason := _why_wrong(runs.threaded, ref, numerics)):
         return f"right with one thread; {WITH_THREADS} {reason}"
     return ""
 
@@ -257,7 +257,7 @@ def _changed(call: Call, given: tuple[Array | None, ...], before: list[bytes | N
     return ""
 
 
-def _convicted(results: Results, ref: Reference, numerics: Numerics) -> str:
+def _why_wrong(results: Results, ref: Reference, numerics: Numerics) -> str:
     """Return why results are wrong, whatever order they were summed in; empty if they are not."""
     if isinstance(results, str):
         return results

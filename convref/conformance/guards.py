@@ -20,7 +20,7 @@ PATTERN = 0xA5  # no poison, no zero, no small number: any write shows
 class Guards:
     """Calls `run_into` on fresh outputs, and remembers the memory around them.
 
-    An output is contiguous; its ``base`` is the one-dimensional array of bytes that it lies in,
+    An output is contiguous; its ``base`` is the one-dimensional array of bytes that holds it,
     bands included, so that an adapter for another device can copy all of it there and back.
     """
 

@@ -209,7 +209,7 @@ def _dilation(on: Trial) -> Iterator[str]:
     _require(spans != problem.filter, "the filter is dense", on.case)
     try:
         dense = replace(problem, filter=spans, dilation=(1,) * problem.rank)
-    except ConvrefError as error:  # output padding may lie between stride and dilation
+    except ConvrefError as error:  # output padding may be between stride and dilation
         raise UnsupportedError(str(error)) from None
     dy, x, w = on.data("dy", "x", "w")
     stuffed = np.zeros((*w.shape[:2], *spans), w.dtype)

@@ -1,7 +1,7 @@
 """The log of a campaign: JSON lines, appended at once, read back by a resumed campaign or a report.
 
-A log may come from anybody, and a kill can tear a line. Nothing in it names a file or is executed;
-counts, verdicts and case lines are checked, and sizes are limited.
+A log may come from anybody, and a kill can cut a line off. Nothing in it names a file or is
+executed; counts, verdicts and case lines are checked, and sizes are limited.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Log:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a log; a line that is torn, malformed or giant is an empty event.
+    """Yield the events of a log; a line that is incomplete, malformed or giant is an empty event.
 
     Raises
     ------

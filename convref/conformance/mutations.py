@@ -162,6 +162,6 @@ OF_WINDOWS: Mutations = {
 
 
 def mutations(call: Call) -> list[Wrong]:
-    """Return the wrong kernels that can be told from the right one on some data of a call."""
+    """Return the wrong kernels that give other results than the oracle on some data of a call."""
     rows = OF_WINDOWS if call.op in ("conv", "unfold", "fold") else GENERAL
     return [wrong for applies, wrong in rows.values() if applies(call)]

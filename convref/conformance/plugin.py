@@ -155,7 +155,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Read the files once, so that a malformed entry ends the session before it starts."""
     option = config.getoption
-    sys.path.append(os.getcwd())  # mykernels:backend names a file that lies beside the user
+    sys.path.append(os.getcwd())  # mykernels:backend may be a file of the current folder
     _FOUND.clear()
     config.stash[_COURT] = Court(
         option("--convref-backend"),

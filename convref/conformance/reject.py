@@ -1,4 +1,4 @@
-"""Inputs that every backend has to refuse: a valid case with one operand made wrong.
+"""Inputs that every backend has to refuse: a valid case with one operand changed.
 
 Each contradicts the other operands, whatever the backend derives its sizes from, and so cannot
 be a valid call of another shape. Any exception is right. To return is "accepts-invalid".
@@ -30,13 +30,13 @@ _FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
 _ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
 # Ops whose one operand meets sizes that the call alone names: adapters hand those on.
 _CHECKED = {("resize", "backward"): {"dy"}}
-# Ops whose operands share extents by name. Whoever finds the statistics again reads none.
+# Ops whose operands share extents by name. A backend that recomputes the statistics ignores them.
 _SHARING = (*GROUPS["norm"], *GROUPS["activation"])
 _UNREAD = ("mean", "rstd")
 _OTHER_DTYPE = {"f64": "f32", "c64": "c128", "c128": "c64"}
 
 
-def wrong_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
+def invalid_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
     """Return wrong variants of the operands of a call, each with the name of what is wrong.
 
     Parameters
@@ -56,7 +56,7 @@ def wrong_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
     --------
     >>> from convref.case import parse
     >>> case = parse("conv.fprop:n1c2k1_i1_f1")
-    >>> [what for what, _ in wrong_inputs(case.call, operands(case))][:3]
+    >>> [what for what, _ in invalid_inputs(case.call, operands(case))][:3]
     ['x has smaller c', 'x has larger c', 'x has another dtype']
     """
     if call.op in _SHARING:
@@ -147,13 +147,13 @@ def _resized(
             yield f"has larger {letter}", np.take(array, larger, axis)
 
 
-def trial(
+def examine_rejection(
     case: Case, backend: Backend, announce: Callable[[str], None] = lambda what: None
 ) -> Finding | None:
-    """Return a Finding if the backend takes a wrong variant of the case, else None.
+    """Return a Finding if the backend accepts an invalid variant of the case, else None.
 
     The variants follow each other, from one that the case's seed names. A backend whose attribute
-    ``checked_by_dispatch`` is true has no checks of its own, and no trial.
+    ``checked_by_dispatch`` is true has no checks of its own, and none is tried.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def trial(
     backend : Backend
         Called in this process: it may read beyond the operands.
     announce : callable
-        Told what is wrong before each call of the backend.
+        Called with what is wrong before each call of the backend.
 
     Returns
     -------
@@ -173,12 +173,12 @@ def trial(
     --------
     >>> from convref.dispatch import load
     >>> from convref.case import parse
-    >>> trial(parse("conv.fprop:n1c2k1_i1_f1"), load("numpy")) is None
+    >>> examine_rejection(parse("conv.fprop:n1c2k1_i1_f1"), load("numpy")) is None
     True
     """
     if getattr(backend, "checked_by_dispatch", False):
         return None
-    variants = wrong_inputs(case.call, operands(case), case.seed)
+    variants = invalid_inputs(case.call, operands(case), case.seed)
     first = case.seed % len(variants) if variants else 0
     for what, given in variants[first:] + variants[:first]:
         announce(what)

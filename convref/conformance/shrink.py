@@ -44,38 +44,28 @@ class Shrunk:
 def weight(case: Case) -> tuple[int, ...]:
     """Return how large a case is; shrinking makes it smaller in this order."""
     call, problem = case.call, case.call.problem
-    sizes = [problem.n, problem.c, getattr(problem, "k", 1)]
-    sizes += [size for name in ("input", *_sizes(problem)) for size in getattr(problem, name)]
-    pads = [abs(edge) for pair in getattr(problem, "padding", ()) for edge in pair]
-    extras = [getattr(problem, "groups", 1), *getattr(problem, "output_padding", ())]
-    flags = [getattr(problem, "flip", 0), getattr(problem, "transposed", 0)]
-    flags += [not getattr(problem, "bias", 0), sum(call.mask), len(call.carried)]
-    flags += [len(_unusual(problem))]
+    sizes = [getattr(problem, name) for name in problem.HEAD.values()]
+    sizes += [abs(size) for name in _per_axis_fields(problem) for size in getattr(problem, name)]
+    sizes += [abs(edge) for pair in getattr(problem, "padding", ()) for edge in pair]
+    flags = len(_unusual(problem)) + sum(call.mask) + len(call.carried)
     views = 2 * (call.dtype != "f32")
     for spec in call.specs:
         views += bool(spec.order) + 2 * len(spec.step) + 2 * len(spec.expand) + bool(spec.offset)
     fill = SIMPLE_FILLS.index(case.fill) if case.fill in SIMPLE_FILLS else len(SIMPLE_FILLS)
-    return (
-        problem.rank,
-        sum(sizes) + sum(pads) + sum(extras) + 4 * sum(flags),
-        views,
-        fill,
-        case.seed,
-    )
+    return (problem.rank, sum(sizes) + 4 * flags, views, fill, case.seed)
 
 
-def _sizes(problem: Problem) -> list[str]:
-    """Return the fields that hold a size of at least 1 per axis."""
-    named = {field.name for field in fields(problem)}
-    return [name for name in ("stride", "dilation", "filter", "output") if name in named]
+def _per_axis_fields(problem: Problem) -> dict[str, int]:
+    """Return the fields that hold a number per axis, with the value that shrinking aims at."""
+    sizes = {name: 1 for name, _ in problem.SIZES if name != "input"}
+    added = {field.name: 0 for field in problem.KEYS.values() if field.codec == "sizes"}
+    return {**sizes, "input": 1, **added}
 
 
 def _unusual(problem: Problem) -> dict[str, Any]:
-    """Return the keys of a family beyond convolution that are not at their default, with it."""
-    if isinstance(problem, ConvProblem):
-        return {}
+    """Return the keys of the line that are not at their default, with it."""
     usual = {field.name: field.default for field in fields(problem)}
-    names = [field.name for field in problem.KEYS.values()]
+    names = [field.name for field in problem.KEYS.values() if field.codec != "sizes"]
     return {name: usual[name] for name in names if getattr(problem, name) != usual[name]}
 
 
@@ -129,57 +119,55 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     yield _in_f32(case)  # while sizes are large: with the smallest ones it may take another path
     yield from _lower_ranks(case)
     yield from _channel_steps(case)
-    for n in _smaller(problem.n, 1):
-        yield _changed(case, n=n)
-    for c in _smaller(problem.c, 1):
-        yield _changed(case, c=c)
-    for name, usual in _unusual(problem).items():
-        yield _changed(case, **{name: usual})
+    for name in _unusual(problem):
+        yield _usual(case, name)
+    if isinstance(problem, ConvProblem):
+        yield from _conv_steps(case, problem)
     padded = hasattr(problem, "padding")
     if padded:
         yield _changed(case, padding=0)
-    if isinstance(problem, ConvProblem):
-        pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
-        yield _changed(case, **pointwise, input=problem.output)
-        yield from _equal_steps(case)
-    for name in (*_sizes(problem), "input"):
-        yield from _per_axis(case, name, 1)
+    for name, least in _per_axis_fields(problem).items():
+        yield from _per_axis(case, name, least)
     if padded:
         yield from _pad_steps(case)
     yield from _call_steps(case)
 
 
-def _channel_steps(case: Case) -> Iterator[Case | None]:
-    """Yield the case with fewer channels and groups, where channels form groups."""
+def _usual(case: Case, name: str) -> Case | None:
+    """Return the case with a key at its default, with it those keys that need the other value."""
     problem = case.call.problem
-    if isinstance(problem, ConvProblem):
-        yield from _filter_steps(case, problem)
-    elif hasattr(problem, "groups"):
+    default = _unusual(problem)[name]
+    alone = _changed(case, **{name: default})
+    others = {field.name: 0 for field in problem.KEYS.values() if field.codec == "sizes"}
+    return alone or _changed(case, **{name: default}, **others)
+
+
+def _channel_steps(case: Case) -> Iterator[Case | None]:
+    """Yield the case with fewer images, channels and groups."""
+    problem = case.call.problem
+    groups = getattr(problem, "groups", 1)
+    names = [name for name in problem.HEAD.values() if name not in ("n", "groups")]
+    per = {name: getattr(problem, name) // groups for name in names}
+    if groups > 1:
+        yield _changed(case, groups=1, **{**dict.fromkeys(names, 1), "c": max(1, per["c"])})
+        yield _changed(case, n=1, **dict.fromkeys(names, groups))
         yield _changed(case, groups=1)
-        for groups in _smaller(problem.groups, 1):
-            yield _changed(case, groups=groups, c=problem.c // problem.groups * groups)
-        for c in _smaller(problem.c // problem.groups, 1):
-            yield _changed(case, c=c * problem.groups)
+        for fewer in _smaller(groups, 1):
+            yield _changed(case, groups=fewer, **{name: n * fewer for name, n in per.items()})
+    for n in _smaller(problem.n, 1):
+        yield _changed(case, n=n)
+    for name, size in per.items():
+        for smaller in _smaller(size, 1):
+            yield _changed(case, **{name: smaller * groups})
 
 
-def _filter_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
-    """Yield a convolution with fewer channels, and without what makes it a special one."""
-    yield _changed(case, groups=1, c=max(1, problem.c // problem.groups), k=1)
-    yield _changed(case, n=1, c=problem.groups, k=problem.groups)
-    yield _changed(case, groups=1)
-    yield _changed(case, flip=False)
-    yield _changed(case, bias=True)
-    yield _changed(case, transposed=False, output_padding=0)
+def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
+    """Yield a convolution that is not transposed, a pointwise one, and equal sizes made smaller."""
     mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # what one crops the other pads
     yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
-    for groups in _smaller(problem.groups, 1):
-        per = problem.c // problem.groups, problem.k // problem.groups
-        yield _changed(case, groups=groups, c=per[0] * groups, k=per[1] * groups)
-    for k in _smaller(problem.k // problem.groups, 1):
-        yield _changed(case, k=k * problem.groups)
-    for c in _smaller(problem.c // problem.groups, 1):
-        yield _changed(case, c=c * problem.groups)
-    yield from _per_axis(case, "output_padding", 0)
+    pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
+    yield _changed(case, **pointwise, input=problem.output)
+    yield from _equal_steps(case)
 
 
 def _lower_ranks(case: Case) -> Iterator[Case | None]:
@@ -188,11 +176,10 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
     if problem.rank == 1:
         return
     for axis in range(problem.rank):
-        names = ("input", "padding", "output_padding", "scale", "roi", *_sizes(problem))
         changed: dict[str, Any] = {
-            name: tuple(v for a, v in enumerate(getattr(problem, name)) if a != axis)
-            for name in names
-            if hasattr(problem, name)
+            field.name: tuple(v for a, v in enumerate(values) if a != axis)
+            for field in fields(problem)
+            if isinstance(values := getattr(problem, field.name), tuple)
         }
         letters = SPATIAL[problem.rank]
         rest = letters[:axis] + letters[axis + 1 :]
@@ -360,8 +347,10 @@ def _probes(case: Case) -> Iterator[Probe]:
     """Yield what to try of each field."""
     yield from _channel_probes(case)
     problem = case.call.problem
-    for name, value in _unusual(problem).items():
-        yield name, f"= {getattr(problem, name)}", _changed(case, **{name: value}), None
+    for name in _unusual(problem):
+        value = getattr(problem, name)
+        text = f"= {int(value) if isinstance(value, bool) else value}"
+        yield name, text, _usual(case, name), None
     yield from _size_probes(case)
     yield from _padding_probes(case)
     yield from _spec_probes(case)
@@ -371,23 +360,22 @@ def _probes(case: Case) -> Iterator[Probe]:
 
 def _channel_probes(case: Case) -> Iterator[Probe]:
     problem = case.call.problem
-    for name in ("n", "c", "k"):
-        value = getattr(problem, name, None)
-        if value is not None:
-            step = getattr(problem, "groups", 1) if name in "ck" else 1
-            neutral = _changed(case, **{name: step}) if value != step else None
-            yield name, f">= {value}", neutral, _changed(case, **{name: value + step})
-    if isinstance(problem, ConvProblem):
-        if problem.groups > 1:
-            yield "groups", f">= {problem.groups}", _changed(case, groups=1), None
-        if problem.transposed:
-            flat = _changed(case, transposed=False, output_padding=0)
-            yield "transposed", "= 1", flat, None
+    groups = getattr(problem, "groups", 1)
+    for name in problem.HEAD.values():
+        value, step = getattr(problem, name), 1 if name in ("n", "groups") else groups
+        if name == "groups":
+            if value > 1:
+                yield name, f">= {value}", _changed(case, groups=1), None
+            continue
+        neutral = _changed(case, **{name: step}) if value != step else None
+        yield name, f">= {value}", neutral, _changed(case, **{name: value + step})
 
 
 def _size_probes(case: Case) -> Iterator[Probe]:
     problem = case.call.problem
-    for name in ("input", *_sizes(problem)):
+    for name, least in _per_axis_fields(problem).items():
+        if not least:
+            continue
         values = getattr(problem, name)
         for axis, value in enumerate(values):
             label = name if len(values) == 1 else f"{name}[{axis}]"

@@ -1,7 +1,7 @@
 """The worker process: takes tasks from a pipe, writes each line ahead of running it.
 
-Whatever happens to this process, the parent knows from the write-ahead file which example was
-running, and from the pipe which ones were finished.
+Whatever happens to this process, the write-ahead file names the example that was running, and the
+pipe has delivered those that were finished.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .examine import PASSED_OVER, Finding, examine
 from .generate import Axes, chunk_cases
 from .laws import examine_laws
 from .operands import operands
-from .reject import trial
+from .reject import examine_rejection
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2
 REPEAT_EVERY = 16  # every so many generated examples are run twice; given lines always are
-MUTATE_EVERY = 32  # every so many are asked whether they notice a wrong kernel at all
-TOGETHER = "together"  # note of the write-ahead record while several examples run
+MUTATE_EVERY = 32  # every so many are checked for whether a mutation would be noticed
+BATCH = "batch"  # note of the write-ahead record while several examples run
 REJECT_EVERY = 64  # after every so many the backend gets an input that it must refuse
 
 
@@ -57,7 +57,7 @@ class Task:
         ... or run, to see which bugs are still there.
     arm : Arm
         How the library is run.
-    together : bool
+    batched : bool
         Whether several examples may be computed by one call, if the backend can.
     laws : bool
         Whether `convref.conformance.laws` are checked instead of results.
@@ -71,13 +71,13 @@ class Task:
     known: tuple[Region, ...] = ()
     retest: bool = False
     arm: Arm = PLAIN
-    together: bool = True
+    batched: bool = True
     laws: bool = False
 
 
 @dataclass
 class Report:
-    """What a worker says of the examples [start, stop) of a task, or that it is ready for one."""
+    """What a worker reports of the examples [start, stop) of a task, or that it is ready."""
 
     start: int
     stop: int
@@ -101,7 +101,7 @@ class WriteAhead:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def write(self, index: int, line: str, note: str = "") -> None:
-        """Record that example `index` is about to run; a note says what was made wrong in it."""
+        """Record that example `index` is about to run; a note names what is wrong in it."""
         os.pwrite(self.fd, f"{index} {line} {note}".encode().ljust(RECORD), 0)
 
     def read(self) -> tuple[int, str]:
@@ -142,11 +142,11 @@ def main(
     try:
         backend = load(name)
         arms = tuple(getattr(backend, "arms", ()))
-        made_of = dict(_as_it_is(backend).fingerprint())
+        made_of = dict(_raw(backend).fingerprint())
         pipe.send(Report(0, 0, ready=True, fingerprint=made_of, arms=arms))
         while True:
             task = pipe.recv()
-            _serve(pipe, wal, _as_it_is(load(task.arm.backend or name)), task)
+            _serve(pipe, wal, _raw(load(task.arm.backend or name)), task)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         sys.exit(0)  # the parent is gone
     except (ConvrefError, ImportError) as error:
@@ -155,8 +155,8 @@ def main(
         pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
 
 
-def _as_it_is(backend: Backend) -> Backend:
-    """Return the library itself, without the rules that an adapter puts before it."""
+def _raw(backend: Backend) -> Backend:
+    """Return the library itself, without the checks that an adapter adds."""
     raw: Backend = getattr(backend, "raw", backend)
     return raw
 
@@ -169,12 +169,12 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
         if index not in task.skip:
             case = cases[index]
             if index % getattr(backend, "batch", 1) == 0 or index == task.start:
-                ahead = _ahead(backend, cases, index, task, wal)
+                ahead = _run_batch(backend, cases, index, task, wal)
             wal.write(index, str(case))
             try:
                 finding = _by_laws(case, backend, task) if task.laws else None
                 finding = finding or _known(case, backend, task)
-                finding = finding or _at_once(case, backend, index, ahead)
+                finding = finding or _from_batch(case, backend, index, ahead)
                 finding = finding or _guarded(case, backend, index, wal, task.axes is None)
             except Exception as error:  # ours: the backend's own are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
@@ -192,7 +192,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
     pipe.send(report)
 
 
-class _Done:
+class _Computed:
     """A backend that has computed a case already."""
 
     def __init__(self, backend: Backend, results: tuple[Any, ...]) -> None:
@@ -204,38 +204,38 @@ class _Done:
         return self.results
 
 
-def _ahead(
+def _run_batch(
     backend: Any, cases: list[Case], start: int, task: Task, wal: WriteAhead
 ) -> dict[int, tuple[Any, ...]]:
     """Return the results of the batch from `start` on, by number, where the backend can."""
-    if task.axes is None or task.laws or not task.together or not hasattr(backend, "run_many"):
+    if task.axes is None or task.laws or not task.batched or not hasattr(backend, "run_many"):
         return {}
     stop = start - start % backend.batch + backend.batch
     chosen = {
         i: case
         for i, case in list(enumerate(cases))[start:stop]
-        if i % REPEAT_EVERY  # those are looked at more closely, alone
+        if i % REPEAT_EVERY  # those are examined alone
         and i % MUTATE_EVERY != MUTATE_EVERY - 1
         and i not in task.skip
         and not _known_region(case, backend, task)
         and backend.supports(case.call) is None
     }
-    wal.write(start, str(cases[start]), TOGETHER)
+    wal.write(start, str(cases[start]), BATCH)
     try:
         given = [operands(case) for case in chosen.values()]
         results = backend.run_many([case.call for case in chosen.values()], given)
-    except Exception:  # one of them: each tells for itself
+    except Exception:  # each is run alone then
         return {}
     return dict(zip(chosen, results))
 
 
-def _at_once(
+def _from_batch(
     case: Case, backend: Backend, index: int, ahead: dict[int, tuple[Any, ...]]
 ) -> Finding | None:
     """Return the finding of a case that passes in its batch; all others are run alone."""
     if index not in ahead:
         return None
-    finding = examine(case, cast("Backend", _Done(backend, ahead[index])))
+    finding = examine(case, cast("Backend", _Computed(backend, ahead[index])))
     return finding if finding.verdict == "pass" else None
 
 
@@ -296,7 +296,7 @@ def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: b
             case, backend, repeat=repeat, mutate=mutate, announce=announce if repeat else _silent
         )
         if finding.verdict == "pass" and not given and index % REJECT_EVERY == REJECT_EVERY // 2:
-            finding = trial(case, backend, announce) or finding
+            finding = examine_rejection(case, backend, announce) or finding
         return finding
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         return Finding(str(case), "crash", reason=shorten(f"{note}raised {error!r}"))

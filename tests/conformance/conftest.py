@@ -157,7 +157,7 @@ class ThreadedCrash(Threaded):
         return super().run(call, *operands)
 
 class Outside(Right):
-    """Writes its results where it is told, and one element beside, or leaves one out."""
+    """Writes its results into the outputs, and one element beside them, or leaves one out."""
     def __init__(self, at):
         self.at = at
     def run_into(self, call, outputs, *operands):

@@ -75,7 +75,7 @@ def test_results_that_are_returned_twice_are_written_to_after_they_were_given(ho
     with Engine(f"{hostile}:keeper") as engine:
         (found,) = run_lines(engine, [GOOD])
     assert found.verdict == "wrote-outside"
-    assert found.reason == "y of a second run lies in the memory of the first's"
+    assert found.reason == "y of a second run is stored in the memory of the first's"
 
 
 def test_what_hangs_when_the_time_is_over_is_found(hostile):
@@ -143,7 +143,7 @@ def test_shards_are_parts_of_the_whole(hostile, tmp_path):
     assert total == whole.tally.counts
 
 
-def test_a_log_is_resumed_and_torn_lines_are_skipped(hostile, tmp_path):
+def test_a_log_is_resumed_and_incomplete_lines_are_skipped(hostile, tmp_path):
     settings = _settings(hostile, "strided", tmp_path, shrinks=False)
     first = campaign.run(settings)
     log = settings.log.read_text()

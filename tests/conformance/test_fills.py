@@ -233,7 +233,7 @@ def test_memory_is_what_the_spec_asks(case):
 
 
 def expected_strides(array, spec, letters):
-    """Return the strides of a buffer that lies as `spec` asks, computed from inside out."""
+    """Return the strides of a buffer with the memory layout of `spec`, computed from inside out."""
     steps, strides, pitch = dict(spec.step), {}, array.itemsize
     for axis in reversed(spec.order or letters):
         size = array.shape[letters.index(axis)]

@@ -121,8 +121,8 @@ def test_known_bugs_are_passed_over(adopter, tmp_path, name):
 
 
 def test_what_nothing_met_is_said(adopter):
-    mended = "conv.fprop-f32"
-    entries = f"conv.grop-f32\n{mended}\npass = fprop, any.d >= 900\nconv.fprop:n1c1k1_i900_f1"
+    fixed = "conv.fprop-f32"
+    entries = f"conv.grop-f32\n{fixed}\npass = fprop, any.d >= 900\nconv.fprop:n1c1k1_i900_f1"
     done = adopter("mine", F32, xfails=entries, skips="conv.jvp-f32")
     for entry in entries.splitlines():
         assert f"xfails: nothing met '{entry}'" in done.stdout

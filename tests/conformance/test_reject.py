@@ -11,7 +11,8 @@ from convref.case import parse
 from convref.conformance import campaign, worker
 from convref.conformance.generate import Axes
 from convref.conformance.operands import operands
-from convref.conformance.reject import trial, wrong_inputs
+from convref.conformance.reject import examine_rejection as trial
+from convref.conformance.reject import invalid_inputs
 from convref.conformance.strategies import cases
 from convref.conformance.worker import REJECT_EVERY, WriteAhead
 from convref.dispatch import load, run
@@ -76,7 +77,7 @@ def wary(tmp_path, monkeypatch):
 
 def names(line, seed=0):
     case = parse(line)
-    return [what for what, _ in wrong_inputs(case.call, operands(case), seed)]
+    return [what for what, _ in invalid_inputs(case.call, operands(case), seed)]
 
 
 def test_backward_tries_every_size_of_the_cotangent():
@@ -147,7 +148,7 @@ SHARING = GROUPS["norm"] + GROUPS["activation"]
 @given(one_of(cases(), cases(SHARING, max_elements=200)))
 def test_each_variant_is_wrong_in_one_operand_and_dispatch_refuses_it(case):
     right = operands(case)
-    for what, wrong in wrong_inputs(case.call, right, case.seed):
+    for what, wrong in invalid_inputs(case.call, right, case.seed):
         role = what.partition(" ")[0]
         differing = [r for r, a, b in zip(case.call.roles, right, wrong) if a is not b]
         assert differing == [role]
@@ -228,7 +229,7 @@ def test_a_campaign_outlives_a_backend_that_dies_of_it(wary):
 def test_a_cotangent_of_other_sizes_has_to_be_refused():
     case = parse("resize.backward:n2c2_i3x4_o5x6")
     given = operands(case)
-    variants = wrong_inputs(case.call, given)
+    variants = invalid_inputs(case.call, given)
     assert {what for what, _ in variants} == {
         *(f"dy has {how} {axis}" for how in ("smaller", "larger") for axis in "nchw"),
         *("dy lacks an axis", "dy has an axis more", "dy is None"),

@@ -37,7 +37,7 @@ class Summary:
     sources : int
         Logs that were read; 0 is a campaign of this process.
     dropped : int
-        Events of the logs that were torn or foreign.
+        Events of the logs that were malformed.
     parts : dict
         The chunks of the logs by number, `counts` in pieces.
     """

@@ -333,7 +333,7 @@ ROWS = (
     ),
     Fault(
         "flushes_subnormals",
-        "subnormal operands and results flushed, which nobody declared",
+        "subnormal operands and results flushed, without a declaration",
         "conv.fprop:n1c1k1_i1_f1:fill=subnormal:seed=65535",
         lambda call: fprop(call) and call.dtype == "f32",
         writing("y", m.flushed),

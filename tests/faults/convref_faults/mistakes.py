@@ -43,7 +43,7 @@ def first_group(x: Array, call: Call, role: str) -> Array:
 
 
 def as_contiguous(w: Array, call: Call, role: str) -> Array:
-    """Return what lies in memory, read in logical order."""
+    """Return the memory read in logical order."""
     letters = axis_letters(call.problem, role)
     order = [letters.index(axis) for axis in call.spec(role).order or letters]
     return np.ascontiguousarray(w.transpose(order)).reshape(w.shape)
@@ -62,7 +62,7 @@ def steps_ignored(x: Array, call: Call, role: str) -> Array:
 
 
 def offset_ignored(dy: Array, call: Call, role: str) -> Array:
-    """Poison as many elements as lie before the first."""
+    """Poison as many elements as are before the first."""
     flat = dy.reshape(-1)
     flat[: call.spec(role).offset] = poison(call.dtype)
     return flat.reshape(dy.shape)
@@ -327,7 +327,7 @@ def lopsided(axis: Any) -> bool:
 
 
 def last_order(call: Call, role: str) -> bool:
-    """Return whether the operand lies channels last."""
+    """Return whether the operand is channels last."""
     return call.spec(role).order == channels_last(axis_letters(call.problem, role))
 
 

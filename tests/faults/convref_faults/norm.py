@@ -53,7 +53,7 @@ def _unbiased_everywhere(x: Array, problem: Problem) -> tuple[Array, Array]:
 
 
 def _interleaved(call: Call, operands: Operands) -> Results:
-    """Group channels that lie a group's number apart, as if C were (C/G, G)."""
+    """Group channels that are a group's number apart, as if C were (C/G, G)."""
     order = np.arange(call.problem.c).reshape(-1, call.problem.groups).T.ravel()
     back = order.argsort()
 

@@ -50,7 +50,7 @@ def solving(**changes: Any) -> Wrong:
 
 @cache
 def _dropped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
-    """Return rows without what lies beyond the image."""
+    """Return rows without the elements beyond the image."""
     return tuple(
         tuple((j, w) for j, w in axis.reads(p) if 0 <= j < axis.size and w) for p in range(axis.out)
     )
@@ -58,7 +58,7 @@ def _dropped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
 
 @cache
 def _wrapped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
-    """Return rows in which what lies beyond one end is read at the other."""
+    """Return rows in which elements beyond one end are read at the other."""
     return tuple(tuple((j % axis.size, w) for j, w in axis.reads(p) if w) for p in range(axis.out))
 
 

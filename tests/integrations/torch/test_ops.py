@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from convref.arrays import to_torch  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
-from convref.conformance.reject import wrong_inputs  # noqa: E402
+from convref.conformance.reject import invalid_inputs  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
 from convref.integrations.torch import functional  # noqa: E402
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_without_data_too(op):
 
     def check(case):
         how, _ = told(case)
-        for what, wrong in wrong_inputs(case.call, operands(case)):
+        for what, wrong in invalid_inputs(case.call, operands(case)):
             tensors = tuple(None if a is None else to_torch(a) for a in wrong)
             if "is None" not in what:
                 without = tuple(None if t is None else t.to("meta") for t in tensors)
