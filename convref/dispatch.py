@@ -8,10 +8,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 from . import knownbugs
-from .arrays import Facts, facts
+from .arrays import facts
 from .backends import Backend
 from .backends.registry import load, names
-from .case import Call
+from .case import Call, argument, check_operand
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
@@ -174,7 +174,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     Raises
     ------
     ConvrefError
-        If an operand's presence, shape or dtype disagrees with the call.
+        If an operand's presence, sizes, dtype, kind or device disagree with the call.
     UnsupportedError
         If no backend takes the call.
 
@@ -193,28 +193,14 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
         raise ConvrefError(
             message(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
         )
-    found = [_checked(where, call, role, a) for role, a in zip(call.roles, operands)]
-    kinds = {fact.kind for fact in found if fact is not None}
-    if len(kinds) > 1:
-        raise ConvrefError(message(where, f"operands are {' and '.join(sorted(kinds))}, needs one"))
-    return choose(call, backend, kinds.pop()).backend.run(call, *operands)
-
-
-def _checked(where: str, call: Call, role: str, operand: Any) -> Facts | None:
-    """Check one operand against the call; return its facts, None where it is absent."""
-    if (operand is not None) != call.is_present(role):
-        state, needs = ("None", "an array") if operand is None else ("an array", "None")
-        raise ConvrefError(message(where, f"{role} is {state}, needs {needs}", call))
-    if operand is None:
-        return None
-    found = facts(where, role, operand)
-    for name, got, need in (
-        ("shape", found.shape, call.problem.shape(role)),
-        ("dtype", found.dtype, call.spec(role).dtype),
-    ):
-        if got != need:
-            raise ConvrefError(message(where, f"{role} has {name} {got}, needs {need}", call))
-    return found
+    found = [
+        None if a is None else facts(where, argument(r), a) for r, a in zip(call.roles, operands)
+    ]
+    like = next((fact for fact in found if fact is not None), None)
+    for role, fact in zip(call.roles, found):
+        check_operand(call, role, fact, like)
+    assert like is not None  # no call is without operands
+    return choose(call, backend, like.kind).backend.run(call, *operands)
 
 
 def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:

@@ -19,7 +19,7 @@ import torch
 import convref
 from convref import ConvrefError, Spec
 from convref import ops as problem
-from convref.api import _run
+from convref.api import run as api_run
 from convref.conformance import fills
 
 SPACE = {1: "W", 2: "HW", 3: "DHW"}
@@ -47,9 +47,9 @@ def same(got: Any, want: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def no_plans() -> Iterator[None]:
-    _run.plans.clear()
+    api_run.plans.clear()
     yield
-    _run.plans.clear()
+    api_run.plans.clear()
 
 
 def named(stem: str, rank: int, suffix: str = "") -> Any:
@@ -429,26 +429,26 @@ def test_what_a_plan_depends_on_makes_another_plan() -> None:
     for number, call in enumerate(calls, 1):
         call()
         call()
-        assert len(_run.plans) == number
+        assert len(api_run.plans) == number
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "MAX_PLANS", 3)
+    monkeypatch.setattr(api_run, "MAX_PLANS", 3)
     w = data(3, 2, 1)
     for size in (5, 6, 7, 8, 9):
         convref.conv1d(data(1, 2, size), w)
-    assert len(_run.plans) == 3
-    assert [found[0].call.conv.input for found in _run.plans.values()] == [(7,), (8,), (9,)]
+    assert len(api_run.plans) == 3
+    assert [found[0].call.conv.input for found in api_run.plans.values()] == [(7,), (8,), (9,)]
 
 
 def test_a_failure_is_not_remembered() -> None:
     with pytest.raises(ConvrefError):
         convref.conv2d(X, W, stride=0)
-    assert not _run.plans
+    assert not api_run.plans
 
 
 def test_threads_share_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "MAX_PLANS", 4)
+    monkeypatch.setattr(api_run, "MAX_PLANS", 4)
     w = data(3, 2, 2)
     want = {size: convref.conv1d(data(1, 2, size), w) for size in range(4, 12)}
     failed: list[BaseException] = []
@@ -467,7 +467,7 @@ def test_threads_share_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join()
     assert failed == []
-    assert len(_run.plans) <= 4
+    assert len(api_run.plans) <= 4
 
 
 def test_host_overhead_of_a_seen_call(
@@ -484,8 +484,8 @@ def test_host_overhead_of_a_seen_call(
             return (None, None, None)
 
     convref.conv2d(X, W, B)
-    (key, (prepared, plan)) = _run.plans.popitem()
-    _run.plans[key] = prepared, replace(plan, backend=Nothing())
+    (key, (prepared, plan)) = api_run.plans.popitem()
+    api_run.plans[key] = prepared, replace(plan, backend=Nothing())
     rounds = 2000
     start = time.perf_counter()
     for _ in range(rounds):

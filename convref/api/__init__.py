@@ -1,35 +1,12 @@
 """What users call: arrays in, arrays of the same kind, dtype and device out.
 
 Each function builds a Call once, keeps it under the raw shapes, strides and arguments, and hands
-the arrays to the backend that `convref.dispatch` planned for it.
+the arrays to the backend that `convref.dispatch` planned for it. The functions of an op come from
+its definition (`convref.api.definition`); a type checker reads their signatures in `__init__.pyi`.
 """
 
-from . import activation, conv, norm, pool
-from .activation import *  # noqa: F403 - the many names that its __all__ lists
-from .conv import *  # noqa: F403
-from .norm import *  # noqa: F403
-from .pool import *  # noqa: F403 - the many names that its __all__ lists
-from .resize import (
-    interpolate,
-    interpolate_backward,
-    interpolate_double_backward,
-    interpolate_jvp,
-    resize,
-    resize_backward,
-)
+from .functions import FUNCTIONS
 from .testing import assert_correct, case_of
-from .unfold import fold, unfold
 
-__all__ = [
-    "assert_correct",
-    "case_of",
-    "fold",
-    "interpolate",
-    "interpolate_backward",
-    "interpolate_double_backward",
-    "interpolate_jvp",
-    "resize",
-    "resize_backward",
-    "unfold",
-]
-__all__ += [*conv.__all__, *pool.__all__, *norm.__all__, *activation.__all__]
+globals().update(FUNCTIONS)
+__all__ = ["assert_correct", "case_of", *FUNCTIONS]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import floor
 from typing import Any
 
 from ..errors import ConvrefError, message, shorten
-from ..ops import OUTPUT_AXES, Problem, ResizeProblem, Sizes, integers, items
+from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
 from ..ops.resize import real
-from ._arguments import flag
-from ._images import Build, one, prepare_images, shape_of
-from ._run import compute
+from .arguments import flag
+from .definition import Fields, Image, define, functions
 
 # PyTorch's name -> the mode of a problem, and the ranks that PyTorch has under this name.
 MODES: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -68,125 +66,16 @@ def _kind(where: str, mode: Any, rank: int) -> str:
     return kind
 
 
-def _interpolation(
-    where: str,
-    n: int,
-    c: int,
-    input: Sizes,
-    size: Any,
-    scale_factor: Any,
-    mode: Any,
-    align_corners: Any,
-    recompute: Any,
-    antialias: Any,
-) -> Problem:
-    kind = _kind(where, mode, len(input))
-    smooth = kind in ("linear", "cubic")
-    if align_corners is not None and not smooth:
-        raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
-    aligned = align_corners is not None and flag(where, "align_corners", align_corners)
-    antialias = flag(where, "antialias", antialias)
-    if antialias and not smooth:
-        text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
-        raise ConvrefError(message(where, text))
-    again = recompute is not None and flag(where, "recompute_scale_factor", recompute)
-    if again and size is not None:
-        raise ConvrefError(message(where, "recompute_scale_factor with size, needs scale_factor"))
-    output, scale = _output(where, input, size, scale_factor, ("size", "scale_factor"))
-    coord = "asymmetric" if mode == "nearest" else "half_pixel"
-    return ResizeProblem(
-        n=n,
-        c=c,
-        input=input,
-        output=_checked(where, output),
-        mode=kind,
-        coord="align_corners" if aligned else coord,
-        antialias=antialias,
-        exclude=antialias,
-        a=PILLOW_A if antialias and kind == "cubic" else -0.75,
-        scale=() if again or aligned or kind == "area" else scale,
-    )
-
-
-def _onnx(
-    where: str,
-    n: int,
-    c: int,
-    input: Sizes,
-    sizes: Any,
-    scales: Any,
-    mode: Any,
-    coordinates: Any,
-    rounding: Any,
-    a: Any,
-    exclude: Any,
-    antialias: Any,
-    roi: Any,
-) -> Problem:
-    if mode not in ("nearest", "linear", "cubic"):
-        text = f"mode is {shorten(repr(mode))}, needs one of nearest, linear, cubic"
-        raise ConvrefError(message(where, text))
-    output, scale = _output(where, input, sizes, scales, ("sizes", "scales"))
-    problem = ResizeProblem(
-        n=n,
-        c=c,
-        input=input,
-        output=(1,) * len(input),
-        mode=mode,
-        coord=coordinates,
-        near=rounding,
-        antialias=flag(where, "antialias", antialias),
-        exclude=flag(where, "exclude_outside", exclude),
-        a=a,
-        scale=scale,
-        roi=() if roi is None else roi,
-    )
-    if problem.roi and scale:
-        cropped = zip(input, scale, problem.roi, strict=True)
-        output = tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in cropped)
-    return replace(problem, output=_checked(where, output))
-
-
-_BUILD: dict[str, Build] = {"interpolate": _interpolation, "resize": _onnx}
-
-
-def prepare_resize(
-    arrays: tuple[Any, ...],
-    speaker: str,
-    pass_: str,
-    layout: Any,
-    arguments: tuple[Any, ...],
-    sizes: Sizes | None = None,
-) -> Any:
-    """Return the prepared call; what `compute` keeps under the raw arguments."""
-    return prepare_images(arrays, "resize", pass_, 0, layout, _BUILD[speaker], arguments, sizes)
-
-
-def _run(name: str, array: Any, arguments: tuple[Any, ...], layout: Any, backend: str) -> Any:
-    speaker, _, pass_ = name.partition(".")
-    return compute(prepare_resize, (array,), (speaker, pass_, layout, arguments), backend)[0]
-
-
-def _run_back(
-    speaker: str, dy: Any, input: Any, arguments: tuple[Any, ...], layout: Any, backend: str
-) -> Any:
-    sizes = shape_of("resize.backward", input)
-    given = (speaker, "backward", layout, arguments, sizes)
-    return compute(prepare_resize, (dy,), given, backend)[0]
-
-
+@define(op="resize", layer="Upsample")
 def interpolate(
-    input: Any,
+    input: Image,
     size: Any = None,
     scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> Any:
+) -> Fields:
     """Return `input` sampled on a grid of another size.
 
     Parameters
@@ -224,25 +113,10 @@ def interpolate(
     array([[[0., 2., 6., 8.]]])
     >>> interpolate(np.array([[[0., 8.]]]), size=3, mode="linear", align_corners=True)
     array([[[0., 4., 8.]]])
-    """
-    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-    return _run("interpolate.fprop", input, given, layout, backend)
 
-
-def interpolate_backward(
-    grad_output: Any,
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> Any:
-    """Return grad_input of `interpolate`: each cotangent shared out by the weights of its output.
+    backward
+    ========
+    Return grad_input of `interpolate`: each cotangent shared out by the weights of its output.
 
     Of `input` only the shape is needed. Other arguments as in `interpolate`.
 
@@ -250,64 +124,47 @@ def interpolate_backward(
     --------
     >>> interpolate_backward(np.ones((1, 1, 4)), np.ones((1, 1, 2)), scale_factor=2)
     array([[[2., 2.]]])
-    """
-    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-    return _run_back("interpolate", grad_output, input, given, layout, backend)
 
-
-def interpolate_jvp(
-    primals: Any,
-    tangents: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> tuple[Any, Any]:
-    """Return (output, output tangent) of `interpolate` for tuples (input,).
-
-    Examples
-    --------
+    jvp
+    ===
     >>> x = np.array([[[0., 8.]]])
     >>> interpolate_jvp((x,), (10 * x,), 3, mode="linear")
     (array([[[0., 4., 8.]]]), array([[[ 0., 40., 80.]]]))
-    """
-    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-    input = one("resize.jvp", "primals", primals)
-    tangent = one("resize.jvp", "tangents", tangents)
-    y = _run("interpolate.fprop", input, given, layout, backend)
-    return y, _run("interpolate.jvp", tangent, given, layout, backend)
 
-
-def interpolate_double_backward(
-    grad_grad_input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> Any:
-    """Return the gradient of grad_output through `interpolate_backward`.
-
-    Examples
-    --------
+    double_backward
+    ===============
     >>> interpolate_double_backward(np.array([[[0., 8.]]]), 3, mode="linear")
     array([[[0., 4., 8.]]])
     """
-    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-    return _run("interpolate.double_backward", grad_grad_input, given, layout, backend)
+    where, kind = input.where, _kind(input.where, mode, len(input.space))
+    smooth = kind in ("linear", "cubic")
+    if align_corners is not None and not smooth:
+        raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
+    aligned = align_corners is not None and flag(where, "align_corners", align_corners)
+    antialias = flag(where, "antialias", antialias)
+    if antialias and not smooth:
+        text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
+        raise ConvrefError(message(where, text))
+    again = recompute_scale_factor is not None
+    again = again and flag(where, "recompute_scale_factor", recompute_scale_factor)
+    if again and size is not None:
+        raise ConvrefError(message(where, "recompute_scale_factor with size, needs scale_factor"))
+    output, scale = _output(where, input.space, size, scale_factor, ("size", "scale_factor"))
+    coord = "asymmetric" if mode == "nearest" else "half_pixel"
+    return {
+        "output": _checked(where, output),
+        "mode": kind,
+        "coord": "align_corners" if aligned else coord,
+        "antialias": antialias,
+        "exclude": antialias,
+        "a": PILLOW_A if antialias and kind == "cubic" else -0.75,
+        "scale": () if again or aligned or kind == "area" else scale,
+    }
 
 
+@define(only=("fprop", "backward"))
 def resize(
-    input: Any,
+    input: Image,
     sizes: Any = None,
     scales: Any = None,
     *,
@@ -318,9 +175,7 @@ def resize(
     exclude_outside: bool = False,
     antialias: bool = False,
     roi: Any = None,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> Any:
+) -> Fields:
     """Return what ONNX's Resize makes of the spatial axes of `input`, its positions exact.
 
     Parameters
@@ -345,39 +200,39 @@ def resize(
     --------
     >>> resize(np.array([[[1., 2., 3., 4.]]]), 2, nearest_mode="ceil")
     array([[[2., 4.]]])
-    """
-    given = (
-        *(sizes, scales, mode, coordinate_transformation_mode, nearest_mode),
-        *(cubic_coeff_a, exclude_outside, antialias, roi),
-    )
-    return _run("resize.fprop", input, given, layout, backend)
 
-
-def resize_backward(
-    grad_output: Any,
-    input: Any,
-    sizes: Any = None,
-    scales: Any = None,
-    *,
-    mode: str = "nearest",
-    coordinate_transformation_mode: str = "half_pixel",
-    nearest_mode: str = "round_prefer_floor",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: bool = False,
-    antialias: bool = False,
-    roi: Any = None,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> Any:
-    """Return grad_input of `resize`; of `input` only the shape is needed.
+    backward
+    ========
+    Return grad_input of `resize`; of `input` only the shape is needed.
 
     Examples
     --------
     >>> resize_backward(np.array([[[5., 7.]]]), np.ones((1, 1, 4)), 2, nearest_mode="ceil")
     array([[[0., 5., 0., 7.]]])
     """
-    given = (
-        *(sizes, scales, mode, coordinate_transformation_mode, nearest_mode),
-        *(cubic_coeff_a, exclude_outside, antialias, roi),
-    )
-    return _run_back("resize", grad_output, input, given, layout, backend)
+    where, space = input.where, input.space
+    if mode not in ("nearest", "linear", "cubic"):
+        text = f"mode is {shorten(repr(mode))}, needs one of nearest, linear, cubic"
+        raise ConvrefError(message(where, text))
+    output, scale = _output(where, space, sizes, scales, ("sizes", "scales"))
+    fields = {
+        "mode": mode,
+        "coord": coordinate_transformation_mode,
+        "near": nearest_mode,
+        "antialias": flag(where, "antialias", antialias),
+        "exclude": flag(where, "exclude_outside", exclude_outside),
+        "a": cubic_coeff_a,
+        "scale": scale,
+        "roi": () if roi is None else roi,
+    }
+    ones = (1,) * len(space)
+    regions = ResizeProblem(n=1, c=1, input=space, output=ones, **fields).roi
+    if regions and scale:
+        cropped = zip(space, scale, regions, strict=True)
+        output = tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in cropped)
+    return {**fields, "output": _checked(where, output)}
+
+
+DEFINITIONS = (interpolate, resize)
+FUNCTIONS = functions(*DEFINITIONS)
+globals().update(FUNCTIONS)

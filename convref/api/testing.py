@@ -11,8 +11,8 @@ from ..arrays import facts, to_numpy
 from ..case import Call, Case, Spec, axis_letters
 from ..errors import ConvrefError, message, shorten
 from ..judge import Numerics, judge
-from ._spoken import Spoken, spoken
-from ._trace import Mark, Traced
+from .named import Recorded, record
+from .trace import Mark, Traced
 
 _LARGEST_STEP = 999_999  # that the line takes
 
@@ -53,7 +53,7 @@ def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
     >>> print(case_of("max_pool2d", x, 3, stride=2, padding="same_upper"))
     max_pool.fprop:n1c1_i5x5_f3x3_s2_p1:dt=f64
     """
-    return _case(spoken(name, operands, arguments).calls[-1])
+    return _case(record(name, operands, arguments).calls[-1])
 
 
 def _case(traced: Traced) -> Case:
@@ -133,26 +133,26 @@ def assert_correct(
         what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
         raise ConvrefError(message("assert_correct", what))
     numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
-    said = spoken(name, operands, arguments)
-    found = _listed(name, said, got)
-    for number, traced in enumerate(said.calls):
+    recorded = record(name, operands, arguments)
+    found = _listed(name, recorded, got)
+    for number, traced in enumerate(recorded.calls):
         given = {mark.place[1]: a for mark, a in found if mark.place[0] == number}
         if given:
             _judge(traced, given, numerics)
 
 
-def _listed(name: str, said: Spoken, got: Any) -> list[tuple[Mark, Any]]:
+def _listed(name: str, recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
     """Return each result with its mark; their number, presence and shapes are as they must be."""
     __tracebackhide__ = True
     results = got if isinstance(got, (tuple, list)) else (got,)
     results = [np.asarray(a) if isinstance(a, np.generic) else a for a in results]
-    roles = ["None" if mark is None else mark.place[1] for mark in said.results]
-    line = f"\n  {_case(said.calls[-1])}"
+    roles = ["None" if mark is None else mark.place[1] for mark in recorded.results]
+    line = f"\n  {_case(recorded.calls[-1])}"
     if len(results) != len(roles):
         what = f"got {len(results)} results, needs {len(roles)}: {', '.join(roles)}"
         raise AssertionError(f"wrong: {what}{line}")
     found = []
-    for place, (mark, array) in enumerate(zip(said.results, results)):
+    for place, (mark, array) in enumerate(zip(recorded.results, results)):
         if mark is None:
             if array is not None:
                 raise AssertionError(f"wrong: result {place} is present, needs None{line}")

@@ -7,19 +7,20 @@ from math import prod
 from typing import Any
 
 from ..arrays import facts
-from ..case import Call, Spec
+from ..case import Call, Spec, spec_of
 from ..errors import ConvrefError, message
 from ..ops import Sizes, WindowProblem, integers, items
-from ._arguments import Layout, Prepared, spec_of
-from ._run import compute
-from ._windows import windows
+from .generate import names
+from .prepare import Arrangement, Prepared
+from .run import compute
+from .windows import windows
 
 
 def _prepared(op: str, array: Any, problem: WindowProblem) -> Prepared:
     found = facts(f"{op}.fprop", "input", array)
     call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
     call = replace(call, specs=(spec_of(call, call.roles[0], found),))
-    return Prepared(call, Layout((), ()), unbatched=False, identity=True)
+    return Prepared(call, Arrangement(None, {}), identity=True)
 
 
 def _problem(
@@ -27,7 +28,7 @@ def _problem(
 ) -> WindowProblem:
     n, c, *space = image
     geometry = windows(where, tuple(space), kernel_size, stride, padding, dilation)
-    return WindowProblem(n=n, c=c, **geometry)
+    return WindowProblem(n=n, c=c, input=tuple(space), **geometry)
 
 
 def _prepare_unfold(
@@ -134,3 +135,6 @@ def fold(
     """
     given = output_size, kernel_size, dilation, padding, stride
     return compute(_prepare_fold, (input,), given, backend)[0]
+
+
+FUNCTIONS = names((unfold, fold))

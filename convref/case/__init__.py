@@ -2,6 +2,15 @@
 
 from ..ops import SPATIAL
 from .call import FILLS, MATHS, Call, Case
+from .operands import (
+    argument,
+    base_shapes,
+    call_of,
+    check_operand,
+    problem_of,
+    size_letters,
+    spec_of,
+)
 from .parse import MAX_LINE, parse, parse_problem
 from .spec import Spec, axis_letters, channels_last, role_dtype
 from .text import format_problem
@@ -14,10 +23,17 @@ __all__ = [
     "Call",
     "Case",
     "Spec",
+    "argument",
     "axis_letters",
+    "base_shapes",
+    "call_of",
     "channels_last",
+    "check_operand",
     "format_problem",
     "parse",
     "parse_problem",
+    "problem_of",
     "role_dtype",
+    "size_letters",
+    "spec_of",
 ]

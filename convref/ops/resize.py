@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import isfinite, prod
+from math import inf, prod
 from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message, shorten
@@ -200,7 +200,7 @@ def real(where: str, name: str, value: Any) -> float:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         found = float("nan")
-    if not isfinite(found):
+    if not -inf < found < inf:  # a compiler traces this, and not `isfinite`
         text = f"{name} is {shorten(repr(value))}, needs a finite number"
         raise ConvrefError(message(where, text))
     return found

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from ...case import argument
 from ...errors import UnsupportedError, message
 from ...ops import INDICES, STATISTICS
-from ._kernels import How, Tensors, argument, compute
+from ._kernels import How, Tensors, compute
 from ._table import ROWS, Pass
 
 _PRIMALS = ("x", "w", "b")

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...errors import ConvrefError, message, shorten
+from ...ops import RANKS
 from . import _layers
 from . import functional as F
 from ._folding import folded, in_one_kernel, may_fuse
-from ._layers import MODULE, RANKS, uses_batch
+from ._layers import ACTIVATIONS, MODULE, uses_batch
 
-ACTIVATIONS: dict[str, Callable[[], Any]] = {
-    "relu": _layers.ReLU,
-    "leaky_relu": _layers.LeakyReLU,
-    "silu": _layers.SiLU,
-    "gelu": _layers.GELU,
-    "hardswish": _layers.Hardswish,
-    "sigmoid": _layers.Sigmoid,
-    "tanh": _layers.Tanh,
-}
-_EPILOGUES = {"ReLU": "relu", "SiLU": "silu", "GELU": "gelu", "Hardswish": "hardswish"}
+# Activations that backends compute in the kernel of a convolution, by the names of their layers.
+_EPILOGUES = {_layers.ACTIVATIONS[n].__name__: n for n in ("relu", "silu", "gelu", "hardswish")}
 
 
 def activation_of(given: Any, backend: str | None) -> Any:
@@ -39,7 +31,7 @@ def activation_of(given: Any, backend: str | None) -> Any:
 
 
 def epilogue_of(activation: Any) -> str:
-    """Return how a backend's `fused` calls an activation; empty if it knows none such."""
+    """Return the name of an activation in `Backend.fused`; empty where there is no such name."""
     exact = getattr(activation, "approximate", "none") == "none"
     return _EPILOGUES.get(type(activation).__name__, "") if exact else ""
 
@@ -53,7 +45,7 @@ def _in_one(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any
     if conv.padding_mode != "zeros" or conv.transposed or input.ndim != rank + 2:
         return None
     geometry = (conv.stride, conv.padding, conv.dilation, conv.groups)
-    attributes = F._geometry(rank, input, weight, *geometry, False, 0, False, "ieee")
+    attributes = F.conv_attributes(rank, input, weight, *geometry)
     return in_one_kernel(attributes, epilogue, conv.backend, input, weight, bias)
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ... import dispatch
-from ...api._arguments import ARGUMENT, lying
-from ...arrays import Facts, facts
-from ...case import Call, Spec
+from ... import case, dispatch
+from ...arrays import facts
+from ...case import Call, argument, base_shapes
 from ...errors import ConvrefError, message
 from ...ops import BASE_ROLE, INDICES, STATISTICS
 from ._table import Pass
@@ -159,45 +157,15 @@ def call_of(how: How, operands: Tensors) -> Call:
         for role, tensor in zip(row.signature.operands, operands, strict=True)
         if tensor is not None
     }
-    given = row.fields(how.attributes)
-    math = given.pop("math", "ieee")
-    problem = _problem(where, row, found, given, how.input)
-    tangents = None
-    if row.op == "conv" and row.pass_ in ("jvp", "double_backward"):
-        carried = [role for role in found if role.endswith("_dot") or role.startswith("dd")]
-        tangents = "".join(BASE_ROLE[role] for role in carried)
-    lead = next(fact for fact in found.values() if fact.dtype != "i64" or len(found) == 1)
-    call = Call(row.op, row.pass_, problem, how.mask, tangents, (Spec(lead.dtype),), math)
-    specs = [lying(where, call, role, argument(role), found.get(role), lead) for role in call.roles]
-    return replace(call, specs=tuple(specs))
-
-
-def _problem(
-    where: str, row: Pass, found: dict[str, Facts], given: dict[str, Any], input: tuple[int, ...]
-) -> Any:
-    bases = {BASE_ROLE[role]: fact.shape for role, fact in found.items()}
-    x = bases["x"] if "x" in bases else bases["y"]
+    fields = row.fields(how.attributes)
+    math = fields.pop("math", "ieee")
+    shapes = base_shapes(found)
+    x = shapes["x"] if "x" in shapes else shapes["y"]
     if not 3 <= len(x) <= 5:
         raise ConvrefError(message(where, f"input has {len(x)} axes, needs 3 to 5"))
-    sizes: dict[str, Any] = {"n": x[0], "c": x[1], "input": tuple(input) or tuple(x[2:])}
-    known = {field for field in row.family.__dataclass_fields__ if field in ("weight", "bias")}
-    if "weight" in known:
-        sizes["weight"] = "w" in bases
-    if "bias" in known:
-        sizes["bias"] = "b" in bases or (row.op == "conv" and row.pass_ == "double_backward")
-    if row.op == "conv":
-        w = bases["w"]
-        if len(w) != len(x):
-            raise ConvrefError(message(where, f"weight has {len(w)} axes, needs {len(x)}"))
-        groups = given["groups"]
-        sizes["k"] = w[1] * groups if given["transposed"] else w[0]
-        sizes["filter"] = tuple(w[2:])
-    return row.family(**sizes, **given)
-
-
-def argument(role: str) -> str:
-    """Return how users call a role, in messages."""
-    return ARGUMENT.get(role, role)
+    x = (*x[:2], *(how.input or x[2:]))
+    given = {"mask": how.mask, "math": math, "zero_tangents": True}
+    return case.call_of(row.op, row.pass_, found, fields, x, **given)
 
 
 def formats(row: Pass, operands: Tensors) -> tuple[torch.memory_format, ...]:

@@ -112,12 +112,14 @@ class Pass:
             found[name] = tuple(zip(value[::2], value[1::2])) if paired else value
         return found
 
-    def flat(self, problem: Problem, math: str = "ieee") -> tuple[Any, ...]:
-        """Return the attributes of a Problem."""
-        found = []
+    def attributes_of(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the attributes from the fields of a Problem; what is not given has its default."""
+        found: list[Any] = []
         for name, kind in self.attributes:
-            value = math if name == "math" else getattr(problem, name)
-            found.append(tuple(v for pair in value for v in pair) if kind in _PAIRED else value)
+            value: Any = given[name] if name in given else getattr(self.family, name)
+            if kind in _PAIRED:
+                value = tuple([end for pair in value for end in pair])
+            found.append(float(value) if kind == "float" else value)
         return tuple(found)
 
     def has_batch(self, role: str) -> bool:

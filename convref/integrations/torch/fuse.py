@@ -11,17 +11,16 @@ import torch
 from torch import fx
 
 from ...errors import ConvrefError, message, shorten
-from . import _blocks, _layers
-from ._blocks import ACTIVATIONS, OWN, ConvAct, ConvBNAct
+from ...ops import RANKS
+from . import _blocks
+from ._blocks import OWN, ConvAct, ConvBNAct
 from ._folding import folded
-from ._layers import LAYERS, Layer, uses_batch
+from ._layers import ACTIVATIONS, LAYERS, Layer, uses_batch
 from .convert import Report, Row, convert, why_left
 
 _CONVS = ("Conv", "ConvTranspose")
-_RANKED = {
-    getattr(torch.nn, f"{kind}{rank}d"): (kind, rank) for kind in _CONVS for rank in _layers.RANKS
-}
-_NORMS = tuple(getattr(torch.nn, f"BatchNorm{rank}d") for rank in _layers.RANKS)
+_RANKED = {getattr(torch.nn, f"{kind}{rank}d"): (kind, rank) for kind in _CONVS for rank in RANKS}
+_NORMS = tuple(getattr(torch.nn, f"BatchNorm{rank}d") for rank in RANKS)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _POINTWISE = tuple(getattr(torch.nn, layer.__name__) for layer in ACTIVATIONS.values())
 

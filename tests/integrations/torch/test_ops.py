@@ -50,7 +50,9 @@ def told(case, backend=BACKEND):
     tensors = tuple(None if a is None else to_torch(a.copy()) for a in operands(case))
     problem = call.problem
     input = problem.input if row.needs_input else ()
-    return How(row, row.flat(problem, call.math), call.mask, input, backend), tensors
+    return How(
+        row, row.attributes_of({**vars(problem), "math": call.math}), call.mask, input, backend
+    ), tensors
 
 
 def is_finite(case):

@@ -30,7 +30,9 @@ def test_every_pass_of_every_op_is_seen_and_right(case):
     row, problem = ROWS[call.op, call.pass_], call.problem
     tensors = [None if a is None else to_torch(a.copy()) for a in operands(case)]
     input = problem.input if row.needs_input else ()
-    how = How(row, row.flat(problem, call.math), call.mask, input, "numpy")
+    how = How(
+        row, row.attributes_of({**vars(problem), "math": call.math}), call.mask, input, "numpy"
+    )
     with Calls() as calls:
         invoke(how, *tensors)
     (seen,) = calls.seen

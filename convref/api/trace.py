@@ -18,7 +18,7 @@ from ..dtypes import numpy_dtype
 from ..ops import Sizes
 
 if TYPE_CHECKING:
-    from ._arguments import Prepared
+    from .prepare import Prepared
 
 
 class Mark(np.ndarray[Any, Any]):

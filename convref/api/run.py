@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import dispatch
 from ..arrays import facts
-from ._arguments import Prepared
-from ._trace import Oracle, Trace
+from .prepare import Prepared
+from .trace import Oracle, Trace
 
 MAX_PLANS = 4096
 plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()

@@ -24,8 +24,9 @@ def windows(
     """Return the geometry of windows on an image."""
     sizes = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
     names = "filter", "stride", "dilation"
-    geometry = {"input": input, **dict(zip(names, per_axis(where, len(input), **sizes)))}
-    return {**geometry, "padding": padding_of(where, padding, transposed=False, **geometry)}
+    geometry = dict(zip(names, per_axis(where, len(input), **sizes)))
+    pads = padding_of(where, padding, input=input, transposed=False, **geometry)
+    return {**geometry, "padding": pads}
 
 
 def padding_of(

@@ -1,0 +1,788 @@
+"""Signatures; made by tools/stubs.py."""
+
+# fmt: off
+from typing import Any
+
+from . import api as api
+from . import ops as ops
+from .api.testing import assert_correct as assert_correct
+from .api.testing import case_of as case_of
+from .case import Call as Call
+from .case import Case as Case
+from .case import Spec as Spec
+from .case import parse as parse
+from .case import parse_problem as parse_problem
+from .dispatch import explain as explain
+from .dispatch import plan as plan
+from .dispatch import run as run
+from .errors import ConvrefError as ConvrefError
+from .errors import UnsupportedError as UnsupportedError
+from .judge import Numerics as Numerics
+from .judge import Verdict as Verdict
+from .judge import judge as judge
+from .ops import SIGNATURE as SIGNATURE
+
+__version__: str
+
+__all__ = [
+    "SIGNATURE",
+    "Call",
+    "Case",
+    "ConvrefError",
+    "Numerics",
+    "Spec",
+    "UnsupportedError",
+    "Verdict",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool1d_backward",
+    "adaptive_avg_pool1d_double_backward",
+    "adaptive_avg_pool1d_jvp",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_backward",
+    "adaptive_avg_pool2d_double_backward",
+    "adaptive_avg_pool2d_jvp",
+    "adaptive_avg_pool3d",
+    "adaptive_avg_pool3d_backward",
+    "adaptive_avg_pool3d_double_backward",
+    "adaptive_avg_pool3d_jvp",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool1d_backward",
+    "adaptive_max_pool1d_double_backward",
+    "adaptive_max_pool1d_jvp",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool2d_backward",
+    "adaptive_max_pool2d_double_backward",
+    "adaptive_max_pool2d_jvp",
+    "adaptive_max_pool3d",
+    "adaptive_max_pool3d_backward",
+    "adaptive_max_pool3d_double_backward",
+    "adaptive_max_pool3d_jvp",
+    "assert_correct",
+    "avg_pool1d",
+    "avg_pool1d_backward",
+    "avg_pool1d_double_backward",
+    "avg_pool1d_jvp",
+    "avg_pool2d",
+    "avg_pool2d_backward",
+    "avg_pool2d_double_backward",
+    "avg_pool2d_jvp",
+    "avg_pool3d",
+    "avg_pool3d_backward",
+    "avg_pool3d_double_backward",
+    "avg_pool3d_jvp",
+    "batch_norm",
+    "batch_norm_backward",
+    "batch_norm_double_backward",
+    "batch_norm_jvp",
+    "batch_norm_statistics",
+    "case_of",
+    "conv1d",
+    "conv1d_backward",
+    "conv1d_jvp",
+    "conv2d",
+    "conv2d_backward",
+    "conv2d_jvp",
+    "conv3d",
+    "conv3d_backward",
+    "conv3d_jvp",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+    "convolution_backward",
+    "convolution_double_backward",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "cross_entropy_double_backward",
+    "cross_entropy_jvp",
+    "explain",
+    "fold",
+    "gelu",
+    "gelu_backward",
+    "gelu_double_backward",
+    "gelu_jvp",
+    "global_avg_pool",
+    "global_avg_pool_backward",
+    "global_lp_pool",
+    "global_max_pool",
+    "global_max_pool_backward",
+    "group_norm",
+    "group_norm_backward",
+    "group_norm_double_backward",
+    "group_norm_jvp",
+    "hardswish",
+    "hardswish_backward",
+    "hardswish_double_backward",
+    "hardswish_jvp",
+    "instance_norm",
+    "interpolate",
+    "interpolate_backward",
+    "interpolate_double_backward",
+    "interpolate_jvp",
+    "judge",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_double_backward",
+    "layer_norm_jvp",
+    "leaky_relu",
+    "leaky_relu_backward",
+    "leaky_relu_double_backward",
+    "leaky_relu_jvp",
+    "log_softmax",
+    "log_softmax_backward",
+    "log_softmax_double_backward",
+    "log_softmax_jvp",
+    "lp_pool1d",
+    "lp_pool1d_backward",
+    "lp_pool1d_double_backward",
+    "lp_pool1d_jvp",
+    "lp_pool2d",
+    "lp_pool2d_backward",
+    "lp_pool2d_double_backward",
+    "lp_pool2d_jvp",
+    "lp_pool3d",
+    "lp_pool3d_backward",
+    "lp_pool3d_double_backward",
+    "lp_pool3d_jvp",
+    "max_pool1d",
+    "max_pool1d_backward",
+    "max_pool1d_double_backward",
+    "max_pool1d_jvp",
+    "max_pool2d",
+    "max_pool2d_backward",
+    "max_pool2d_double_backward",
+    "max_pool2d_jvp",
+    "max_pool3d",
+    "max_pool3d_backward",
+    "max_pool3d_double_backward",
+    "max_pool3d_jvp",
+    "max_unpool1d",
+    "max_unpool1d_backward",
+    "max_unpool1d_double_backward",
+    "max_unpool1d_jvp",
+    "max_unpool2d",
+    "max_unpool2d_backward",
+    "max_unpool2d_double_backward",
+    "max_unpool2d_jvp",
+    "max_unpool3d",
+    "max_unpool3d_backward",
+    "max_unpool3d_double_backward",
+    "max_unpool3d_jvp",
+    "parse",
+    "parse_problem",
+    "plan",
+    "relu",
+    "relu_backward",
+    "relu_double_backward",
+    "relu_jvp",
+    "resize",
+    "resize_backward",
+    "run",
+    "sigmoid",
+    "sigmoid_backward",
+    "sigmoid_double_backward",
+    "sigmoid_jvp",
+    "silu",
+    "silu_backward",
+    "silu_double_backward",
+    "silu_jvp",
+    "softmax",
+    "softmax_backward",
+    "softmax_double_backward",
+    "softmax_jvp",
+    "tanh",
+    "tanh_backward",
+    "tanh_double_backward",
+    "tanh_jvp",
+    "unfold"
+]
+
+def adaptive_avg_pool1d(
+    input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool1d_backward(
+    grad_output: Any, input: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool1d_double_backward(
+    grad_grad_input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool1d_jvp(
+    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def adaptive_avg_pool2d(
+    input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool2d_backward(
+    grad_output: Any, input: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool2d_double_backward(
+    grad_grad_input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool2d_jvp(
+    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def adaptive_avg_pool3d(
+    input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool3d_backward(
+    grad_output: Any, input: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool3d_double_backward(
+    grad_grad_input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_avg_pool3d_jvp(
+    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def adaptive_max_pool1d(
+    input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool1d_backward(
+    grad_output: Any, input: Any, output_size: Any, indices: Any = None, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool1d_double_backward(
+    grad_grad_input: Any, input: Any, output_size: Any, indices: Any = None, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool1d_jvp(
+    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def adaptive_max_pool2d(
+    input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool2d_backward(
+    grad_output: Any, input: Any, output_size: Any, indices: Any = None, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool2d_double_backward(
+    grad_grad_input: Any, input: Any, output_size: Any, indices: Any = None, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool2d_jvp(
+    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def adaptive_max_pool3d(
+    input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool3d_backward(
+    grad_output: Any, input: Any, output_size: Any, indices: Any = None, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool3d_double_backward(
+    grad_grad_input: Any, input: Any, output_size: Any, indices: Any = None, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def adaptive_max_pool3d_jvp(
+    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def avg_pool1d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool1d_backward(
+    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool1d_double_backward(
+    grad_grad_input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool1d_jvp(
+    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def avg_pool2d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool2d_backward(
+    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool2d_double_backward(
+    grad_grad_input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool2d_jvp(
+    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def avg_pool3d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool3d_backward(
+    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool3d_double_backward(
+    grad_grad_input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def avg_pool3d_jvp(
+    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def batch_norm(
+    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: float | None = 0.1, eps: float = 1e-05, *,
+    num_batches_tracked: int | None = None, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def batch_norm_backward(
+    grad_output: Any, input: Any, weight: Any = None, running_mean: Any = None,
+    running_var: Any = None, mean: Any = None, rstd: Any = None, training: bool = True,
+    eps: float = 1e-05, output_mask: Any = (True, True, True), *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def batch_norm_double_backward(
+    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
+    weight: Any = None, running_mean: Any = None, running_var: Any = None, mean: Any = None,
+    rstd: Any = None, training: bool = True, eps: float = 1e-05,
+    output_mask: Any = (True, True, True), *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def batch_norm_jvp(
+    primals: Any, tangents: Any, running_mean: Any = None, running_var: Any = None,
+    training: bool = True, eps: float = 1e-05, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def batch_norm_statistics(
+    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
+    bias: Any = None, momentum: float | None = 0.1, eps: float = 1e-05, *,
+    num_batches_tracked: int | None = None, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv1d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, *, layout: str = "NCW", weight_layout: str | None = None, math: str = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> Any: ...
+def conv1d_backward(
+    grad_output: Any, input: Any, weight: Any, bias_sizes: Any = None, *, stride: Any = 1,
+    padding: Any = 0, dilation: Any = 1, transposed: bool = False, output_padding: Any = 0,
+    groups: int = 1, output_mask: Any = (True, True, True), layout: str = "NCW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv1d_jvp(
+    primals: Any, tangents: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    transposed: bool = False, output_padding: Any = 0, groups: int = 1, layout: str = "NCW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv2d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, *, layout: str = "NCHW", weight_layout: str | None = None, math: str = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> Any: ...
+def conv2d_backward(
+    grad_output: Any, input: Any, weight: Any, bias_sizes: Any = None, *, stride: Any = 1,
+    padding: Any = 0, dilation: Any = 1, transposed: bool = False, output_padding: Any = 0,
+    groups: int = 1, output_mask: Any = (True, True, True), layout: str = "NCHW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv2d_jvp(
+    primals: Any, tangents: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    transposed: bool = False, output_padding: Any = 0, groups: int = 1, layout: str = "NCHW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv3d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, *, layout: str = "NCDHW", weight_layout: str | None = None, math: str = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> Any: ...
+def conv3d_backward(
+    grad_output: Any, input: Any, weight: Any, bias_sizes: Any = None, *, stride: Any = 1,
+    padding: Any = 0, dilation: Any = 1, transposed: bool = False, output_padding: Any = 0,
+    groups: int = 1, output_mask: Any = (True, True, True), layout: str = "NCDHW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv3d_jvp(
+    primals: Any, tangents: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    transposed: bool = False, output_padding: Any = 0, groups: int = 1, layout: str = "NCDHW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def conv_transpose1d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = "NCW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> Any: ...
+def conv_transpose2d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = "NCHW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> Any: ...
+def conv_transpose3d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW",
+    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
+) -> Any: ...
+def convolution(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, *, backend: str = "auto"
+) -> Any: ...
+def convolution_backward(
+    grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any,
+    dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any, *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def convolution_double_backward(
+    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, weight: Any,
+    input: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
+    groups: int, output_mask: Any, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def cross_entropy(
+    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+    label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> Any: ...
+def cross_entropy_backward(
+    grad_output: Any, input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> Any: ...
+def cross_entropy_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, target: Any, weight: Any = None,
+    ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0,
+    output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def cross_entropy_jvp(
+    primals: Any, tangents: Any, target: Any, weight: Any = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def fold(
+    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
+    stride: Any = 1, *, backend: str = "numpy"
+) -> Any: ...
+def gelu(input: Any, approximate: str = "none", *, backend: str = "auto") -> Any: ...
+def gelu_backward(
+    grad_output: Any, input: Any, approximate: str = "none", *, backend: str = "auto"
+) -> Any: ...
+def gelu_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, approximate: str = "none",
+    output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def gelu_jvp(
+    primals: Any, tangents: Any, approximate: str = "none", *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def global_avg_pool(input: Any, *, backend: str = "auto") -> Any: ...
+def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto") -> Any: ...
+def global_max_pool(input: Any, *, backend: str = "auto") -> Any: ...
+def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05,
+    return_statistics: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def group_norm_backward(
+    grad_output: Any, input: Any, num_groups: int, weight: Any = None, mean: Any = None,
+    rstd: Any = None, eps: float = 1e-05, output_mask: Any = (True, True, True), *,
+    layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def group_norm_double_backward(
+    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
+    num_groups: int, weight: Any = None, mean: Any = None, rstd: Any = None, eps: float = 1e-05,
+    output_mask: Any = (True, True, True), *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def group_norm_jvp(
+    primals: Any, tangents: Any, num_groups: int, eps: float = 1e-05, *, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def hardswish(input: Any, *, backend: str = "auto") -> Any: ...
+def hardswish_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def hardswish_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def hardswish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def instance_norm(
+    input: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def interpolate(
+    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def interpolate_backward(
+    grad_output: Any, input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def interpolate_double_backward(
+    grad_grad_input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def interpolate_jvp(
+    primals: Any, tangents: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05,
+    return_statistics: bool = False, *, backend: str = "auto"
+) -> Any: ...
+def layer_norm_backward(
+    grad_output: Any, input: Any, normalized_shape: Any, weight: Any = None, mean: Any = None,
+    rstd: Any = None, eps: float = 1e-05, output_mask: Any = (True, True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def layer_norm_double_backward(
+    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
+    normalized_shape: Any, weight: Any = None, mean: Any = None, rstd: Any = None,
+    eps: float = 1e-05, output_mask: Any = (True, True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def layer_norm_jvp(
+    primals: Any, tangents: Any, normalized_shape: Any, eps: float = 1e-05, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def leaky_relu(input: Any, negative_slope: float = 0.01, *, backend: str = "auto") -> Any: ...
+def leaky_relu_backward(
+    grad_output: Any, input: Any, negative_slope: float = 0.01, *, backend: str = "auto"
+) -> Any: ...
+def leaky_relu_double_backward(
+    grad_grad_input: Any, input: Any, negative_slope: float = 0.01, *, backend: str = "auto"
+) -> Any: ...
+def leaky_relu_jvp(
+    primals: Any, tangents: Any, negative_slope: float = 0.01, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def log_softmax(input: Any, dim: int, *, backend: str = "auto") -> Any: ...
+def log_softmax_backward(
+    grad_output: Any, input: Any, dim: int, *, backend: str = "auto"
+) -> Any: ...
+def log_softmax_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, dim: int, output_mask: Any = (True, True),
+    *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def log_softmax_jvp(
+    primals: Any, tangents: Any, dim: int, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def lp_pool1d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
+    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def lp_pool1d_backward(
+    grad_output: Any, input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def lp_pool1d_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, norm_type: float, kernel_size: Any,
+    stride: Any = None, ceil_mode: bool = False, output_mask: Any = (True, True), *,
+    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def lp_pool1d_jvp(
+    primals: Any, tangents: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def lp_pool2d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
+    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def lp_pool2d_backward(
+    grad_output: Any, input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def lp_pool2d_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, norm_type: float, kernel_size: Any,
+    stride: Any = None, ceil_mode: bool = False, output_mask: Any = (True, True), *,
+    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def lp_pool2d_jvp(
+    primals: Any, tangents: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def lp_pool3d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
+    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def lp_pool3d_backward(
+    grad_output: Any, input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def lp_pool3d_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, norm_type: float, kernel_size: Any,
+    stride: Any = None, ceil_mode: bool = False, output_mask: Any = (True, True), *,
+    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def lp_pool3d_jvp(
+    primals: Any, tangents: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def max_pool1d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool1d_backward(
+    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool1d_double_backward(
+    grad_grad_input: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool1d_jvp(
+    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def max_pool2d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool2d_backward(
+    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool2d_double_backward(
+    grad_grad_input: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool2d_jvp(
+    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def max_pool3d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool3d_backward(
+    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool3d_double_backward(
+    grad_grad_input: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    backend: str = "auto"
+) -> Any: ...
+def max_pool3d_jvp(
+    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def max_unpool1d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool1d_backward(
+    grad_output: Any, input: Any, indices: Any, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool1d_double_backward(
+    grad_grad_input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool1d_jvp(
+    primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def max_unpool2d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool2d_backward(
+    grad_output: Any, input: Any, indices: Any, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool2d_double_backward(
+    grad_grad_input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool2d_jvp(
+    primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def max_unpool3d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool3d_backward(
+    grad_output: Any, input: Any, indices: Any, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool3d_double_backward(
+    grad_grad_input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def max_unpool3d_jvp(
+    primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def relu(input: Any, *, backend: str = "auto") -> Any: ...
+def relu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def relu_double_backward(grad_grad_input: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def relu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def resize(
+    input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
+    roi: Any = None, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def resize_backward(
+    grad_output: Any, input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
+    roi: Any = None, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def sigmoid(input: Any, *, backend: str = "auto") -> Any: ...
+def sigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def sigmoid_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def sigmoid_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def silu(input: Any, *, backend: str = "auto") -> Any: ...
+def silu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def silu_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def silu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def softmax(input: Any, dim: int, *, backend: str = "auto") -> Any: ...
+def softmax_backward(grad_output: Any, input: Any, dim: int, *, backend: str = "auto") -> Any: ...
+def softmax_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, dim: int, output_mask: Any = (True, True),
+    *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def softmax_jvp(
+    primals: Any, tangents: Any, dim: int, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def tanh(input: Any, *, backend: str = "auto") -> Any: ...
+def tanh_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def tanh_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def tanh_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def unfold(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, *,
+    backend: str = "numpy"
+) -> Any: ...

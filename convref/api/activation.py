@@ -1,0 +1,215 @@
+"""Activations, softmax and the loss of a classifier, with PyTorch's argument names and order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import views
+from .definition import Fields, Image, define, functions
+
+
+@define(view=views.elements, layouts=False, layer="ReLU")
+def relu(input: Image) -> Fields:
+    """Return the larger of 0 and each element of `input`; NaN stays, for arrays of any shape.
+
+    Examples
+    --------
+    >>> relu(np.array([-1., 2.]))
+    array([0., 2.])
+
+    backward
+    ========
+    Return grad_input of `relu`: grad_output times 1 where the input is positive or NaN, else 0.
+    """
+    return {}
+
+
+@define(view=views.elements, layouts=False, layer="LeakyReLU")
+def leaky_relu(input: Image, negative_slope: float = 0.01) -> Fields:
+    """Return each element where it is positive, else times `negative_slope`.
+
+    Examples
+    --------
+    >>> leaky_relu(np.array([-1., 2.]), 0.5)
+    array([-0.5,  2. ])
+
+    backward
+    ========
+    Return grad_input of `leaky_relu`; at 0 the slope is the negative side's.
+    """
+    return {"slope": negative_slope}
+
+
+@define(view=views.elements, layouts=False, layer="SiLU")
+def silu(input: Image) -> Fields:
+    """Return x / (1 + exp(-x)) of each element, for arrays of any shape.
+
+    Examples
+    --------
+    >>> silu(np.array([0.]))
+    array([0.])
+
+    backward
+    ========
+    Return grad_input of `silu`: grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).
+    """
+    return {}
+
+
+@define(view=views.elements, layouts=False, layer="GELU")
+def gelu(input: Image, approximate: str = "none") -> Fields:
+    """Return x times the share of a normal law below x, or that with tanh for its integral.
+
+    Parameters
+    ----------
+    input : array
+        Any shape.
+    approximate : str
+        "none", or "tanh": x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+
+    Examples
+    --------
+    >>> gelu(np.array([0., -1000.]))
+    array([ 0., -0.])
+    """
+    return {"approximate": approximate}
+
+
+@define(view=views.elements, layouts=False, layer="Hardswish")
+def hardswish(input: Image) -> Fields:
+    """Return x min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
+
+    Examples
+    --------
+    >>> hardswish(np.array([-4., 0., 4.]))
+    array([-0.,  0.,  4.])
+
+    backward
+    ========
+    Return grad_input of `hardswish`: grad_output times (2 x + 3) / 6 between the corners, 0 at -3
+    and 1 at 3.
+    """
+    return {}
+
+
+@define(view=views.elements, layouts=False, layer="Sigmoid")
+def sigmoid(input: Image) -> Fields:
+    """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
+
+    Examples
+    --------
+    >>> sigmoid(np.array([0., -1000.]))
+    array([0.5, 0. ])
+
+    backward
+    ========
+    Return grad_input of `sigmoid`: grad_output times s (1 - s).
+    """
+    return {}
+
+
+@define(view=views.elements, layouts=False, layer="Tanh")
+def tanh(input: Image) -> Fields:
+    """Return the hyperbolic tangent of each element, for arrays of any shape.
+
+    Examples
+    --------
+    >>> tanh(np.array([0., 1000.]))
+    array([0., 1.])
+
+    backward
+    ========
+    Return grad_input of `tanh`: grad_output times 1 - tanh(x)^2.
+    """
+    return {}
+
+
+@define(view=views.along, layouts=False, layer="Softmax")
+def softmax(input: Image, dim: int) -> Fields:
+    """Return exp(x) over its sum along an axis; a shift of x changes nothing.
+
+    Parameters
+    ----------
+    input : array
+        Any shape but that of a number.
+    dim : int
+        The axis; negative counts from the end.
+
+    Examples
+    --------
+    >>> softmax(np.array([[1000., 1000.]]), -1)
+    array([[0.5, 0.5]])
+    """
+    return {"dim": dim}
+
+
+@define(view=views.along, layouts=False, layer="LogSoftmax")
+def log_softmax(input: Image, dim: int) -> Fields:
+    """Return the logarithm of `softmax`, exact to the last digits where that is tiny.
+
+    Examples
+    --------
+    >>> log_softmax(np.array([[0., -5000.]]), 1)
+    array([[    0., -5000.]])
+    """
+    return {"dim": dim}
+
+
+@define(view=views.classes, layouts=False, layer="CrossEntropyLoss")
+def cross_entropy(
+    input: Image,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Fields:
+    """Return the cross entropy of logits against one class at every position.
+
+    Parameters
+    ----------
+    input : (C,), (N, C) or (N, C, *spatial) array
+        Logits.
+    target : array of int64
+        Classes: (), (N,) or (N, *spatial).
+    weight : (C,) array, optional
+        Of each class.
+    ignore_index : int
+        Positions with this target count nowhere, in smoothing neither.
+    reduction : str
+        "mean" over the weights of the targets, "sum", or "none".
+    label_smoothing : float
+        Share of every target, 0 to 1, that all classes have.
+
+    Returns
+    -------
+    array
+        () or the shape of `target`. A mean over no target is NaN.
+
+    Examples
+    --------
+    >>> cross_entropy(np.array([[0., 0.], [5., 1.]]), np.array([1, -100]))
+    array(0.69314718)
+
+    backward
+    ========
+    Return grad_input of `cross_entropy`; 0 where the target is ignored.
+
+    Examples
+    --------
+    >>> cross_entropy_backward(np.array(1.), np.array([[0., 0.]]), np.array([1]))
+    array([[ 0.5, -0.5]])
+    """
+    return {
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+        "label_smoothing": label_smoothing,
+    }
+
+
+DEFINITIONS = (
+    *(relu, leaky_relu, silu, gelu, hardswish, sigmoid, tanh),
+    *(softmax, log_softmax, cross_entropy),
+)
+FUNCTIONS = functions(*DEFINITIONS)
+globals().update(FUNCTIONS)

@@ -1,0 +1,484 @@
+"""Pooling of rank 1 to 3 and its derivatives, with PyTorch's argument names and order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..arrays import facts
+from ..errors import ConvrefError, message
+from ..ops import RANKS, integer, integers, items
+from .arguments import flag
+from .definition import Fields, Image, define, functions
+from .generate import names
+from .trace import needed
+from .windows import windows
+
+
+def _sliding(
+    input: Image, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any
+) -> Fields:
+    """Return the geometry of sliding windows; the default stride is the size of a window."""
+    stride = kernel_size if stride is None or items(stride) == [] else stride
+    found = windows(input.where, input.space, kernel_size, stride, padding, dilation)
+    return {**found, "ceil": flag(input.where, "ceil_mode", ceil_mode)}
+
+
+@define(RANKS, layer="MaxPool")
+def max_pool(
+    input: Image,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Fields:
+    """Return the maximum of each window of `input`.
+
+    The first maximum in row-major order wins a tie; NaN wins over all, and the last NaN gives the
+    index. Padding is absence: a window that reads nothing gives -inf (integers: the minimum) and
+    index -1.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array, or without N
+        NumPy array or torch tensor, any strides.
+    kernel_size, stride, dilation : int or tuple of int
+        In elements, at least 1; the stride is the kernel size unless given.
+    padding : int, tuple of int, (lo, hi) pairs or str
+        As in `conv2d`; may exceed the kernel.
+    ceil_mode : bool
+        Round the output size up; the last window starts inside the input or the low padding.
+    return_indices : bool
+        Return (output, indices): flat positions in the image of a channel, int64.
+    layout : str, optional
+        Axis order of input and output: N, C first, or C last ("NHWC").
+    backend : str
+        A name, "package.module:object", or "auto".
+
+    Returns
+    -------
+    (N, C, *output) array, or a tuple of it and the indices
+
+    Raises
+    ------
+    ConvrefError
+        If an argument is wrong; the text names it, what it is and what it needs.
+    UnsupportedError
+        If the named backend cannot do this call; with its reason.
+
+    Notes
+    -----
+    Formulas P.2 and P.3 and every edge rule: docs/pool.md.
+
+    Examples
+    --------
+    >>> max_pool2d(np.array([[[[1., 5.], [5., 2.]]]]), 2, return_indices=True)
+    (array([[[[5.]]]]), array([[[[1]]]]))
+
+    backward
+    ========
+    Return grad_input of `max_pool2d`: each cotangent goes to its maximum.
+
+    `indices` are those of the forward pass; without them they are found again. An index of -1
+    passes nothing on. Other arguments as in `max_pool2d`.
+
+    Examples
+    --------
+    >>> x = np.array([[[3., 7., 7., 1.]]])
+    >>> max_pool1d_backward(np.array([[[1., 10.]]]), x, 3, 1)
+    array([[[ 0., 11.,  0.,  0.]]])
+
+    jvp
+    ===
+    >>> x = np.array([[[3., 7., 7., 1.]]])
+    >>> max_pool1d_jvp((x,), (10 * x,), 2)
+    (array([[[7., 7.]]]), array([[[70., 70.]]]))
+
+    double_backward
+    ===============
+    >>> x = np.array([[[3., 7., 7., 1.]]])
+    >>> max_pool1d_double_backward(10 * x, x, 2)
+    array([[[70., 70.]]])
+    """
+    return _sliding(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@define(RANKS, layer="MaxUnpool")
+def max_unpool(
+    input: Image,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Fields:
+    """Return an image with each element of `input` at its index, and zeros elsewhere.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array, or without N
+    indices : array of int64, shaped as `input`
+        As `max_pool2d` returns them; -1 is dropped. Of several with one index the last stays.
+    kernel_size, stride, padding
+        Those of the pool: (size - 1) * stride - 2 * padding + kernel is the usual output size.
+    output_size : tuple of int, optional
+        Spatial sizes, less than a stride from the usual ones; N and C may stand before them.
+    layout, backend
+        As in `max_pool2d`.
+
+    Returns
+    -------
+    (N, C, *output) array
+
+    Examples
+    --------
+    >>> max_unpool1d(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
+    array([[[0., 7., 9., 0.]]])
+
+    backward
+    ========
+    Return grad_input of `max_unpool2d`: the cotangent at each index, 0 for what was overwritten.
+
+    Of `input` only the shape is needed. Other arguments as in `max_unpool2d`.
+
+    Examples
+    --------
+    >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
+    >>> max_unpool1d_backward(np.array([[[1., 2., 3., 4.]]]), x, at, 2)
+    array([[[2., 3.]]])
+
+    jvp
+    ===
+    >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
+    >>> max_unpool1d_jvp((x,), (10 * x,), at, 2)
+    (array([[[0., 7., 9., 0.]]]), array([[[ 0., 70., 90.,  0.]]]))
+
+    double_backward
+    ===============
+    Return the gradient of grad_output through `max_unpool2d_backward`: the forward pass again.
+
+    Examples
+    --------
+    >>> max_unpool1d_double_backward(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
+    array([[[0., 7., 9., 0.]]])
+    """
+    where, rank = input.where, len(input.space)
+    kernel = integers(where, "kernel_size", kernel_size, rank)
+    steps = integers(where, "stride", kernel_size if stride is None else stride, rank)
+    pads = integers(where, "padding", padding, rank)
+    usual = tuple((i - 1) * s - 2 * p + k for i, s, p, k in zip(input.space, steps, pads, kernel))
+    if output_size is None:
+        return {"output": usual}
+    listed = items(output_size)
+    listed = [output_size] * rank if listed is None else listed
+    output = integers(where, "output_size", listed[2:] if len(listed) == rank + 2 else listed, rank)
+    for axis, size, expected, step in zip(RANKS[rank], output, usual, steps):
+        if not expected - step < size < expected + step:
+            what = f"output_size {axis} is {size}, needs {expected - step + 1} to "
+            raise ConvrefError(message(where, f"{what}{expected + step - 1}"))
+    return {"output": output}
+
+
+@define(RANKS, layer="AvgPool")
+def avg_pool(
+    input: Image,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    dilation: Any = 1,
+) -> Fields:
+    """Return the mean of each window of `input`.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array, or without N
+    kernel_size, stride, padding, ceil_mode, layout, backend
+        As in `max_pool2d`.
+    count_include_pad : bool
+        Whether padding counts in the divisor; what ceil_mode adds beyond it never does.
+    divisor_override : int, optional
+        Divide by this instead, not 0.
+    dilation : int or tuple of int
+        As in `max_pool2d`; PyTorch has none here.
+
+    Returns
+    -------
+    (N, C, *output) array
+        Means of integers are cut toward zero. 0 where a window reads nothing.
+
+    Examples
+    --------
+    >>> avg_pool2d(np.array([[[[1., 5.], [4., 2.]]]]), 2)
+    array([[[[3.]]]])
+
+    backward
+    ========
+    Return grad_input of `avg_pool2d`: each cotangent spread over its window.
+
+    Of `input` only the shape is needed. Other arguments as in `avg_pool2d`.
+
+    Examples
+    --------
+    >>> avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 4)), 2)
+    array([[[0.5, 0.5, 0.5, 0.5]]])
+
+    jvp
+    ===
+    >>> x = np.array([[[3., 7., 7., 1.]]])
+    >>> avg_pool1d_jvp((x,), (10 * x,), 2)
+    (array([[[5., 4.]]]), array([[[50., 40.]]]))
+
+    double_backward
+    ===============
+    >>> avg_pool1d_double_backward(np.array([[[3., 7., 7., 1.]]]), 2)
+    array([[[5., 4.]]])
+    """
+    where = input.where
+    if divisor_override is not None and not integer(where, "divisor_override", divisor_override):
+        raise ConvrefError(message(where, "divisor_override is 0, needs another integer or None"))
+    return {
+        "include_pad": flag(where, "count_include_pad", count_include_pad),
+        "divisor": divisor_override or 0,
+        **_sliding(input, kernel_size, stride, padding, dilation, ceil_mode),
+    }
+
+
+@define(RANKS, layer="LPPool")
+def lp_pool(
+    input: Image,
+    norm_type: float,
+    kernel_size: Any,
+    stride: Any = None,
+    ceil_mode: bool = False,
+    *,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Fields:
+    """Return the p-norm of each window of `input`, ``(sum |x|^p)^(1/p)``.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array, or without N
+        Real.
+    norm_type : float
+        The p, at least 1; integers and Fractions take only 1.
+    kernel_size, stride, ceil_mode, padding, dilation, layout, backend
+        As in `max_pool2d`; PyTorch has no padding and no dilation here.
+
+    Returns
+    -------
+    (N, C, *output) array
+
+    Notes
+    -----
+    Absolute values, as in ONNX. PyTorch sums powers of the signed values, which is no norm for
+    an odd p; and with ceil_mode it scales a cut window as if it were whole.
+
+    Examples
+    --------
+    >>> lp_pool1d(np.array([[[3., -4., 0.]]]), 2, 2, 1)
+    array([[[5., 4.]]])
+
+    backward
+    ========
+    Return grad_input of `lp_pool2d`; 0 for a window whose norm is 0.
+
+    Examples
+    --------
+    >>> lp_pool1d_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]), 2, 2)
+    array([[[ 6., -8.]]])
+
+    jvp
+    ===
+    >>> lp_pool1d_jvp((np.array([[[3., -4.]]]),), (np.array([[[5., 0.]]]),), 2, 2)
+    (array([[[5.]]]), array([[[3.]]]))
+
+    double_backward
+    ===============
+    >>> x, one = np.array([[[3., 4.]]]), np.ones((1, 1, 1))
+    >>> lp_pool1d_double_backward(x, one, x, 2, 2)
+    (array([[[5.]]]), array([[[0., 0.]]]))
+    """
+    return {
+        "norm": norm_type,
+        **_sliding(input, kernel_size, stride, padding, dilation, ceil_mode),
+    }
+
+
+def _output(input: Image, output_size: Any) -> Fields:
+    """Return the sizes of an adaptive pool's output; None keeps the input's."""
+    listed = items(output_size)
+    listed = [output_size] * len(input.space) if listed is None else listed
+    if len(listed) == len(input.space):
+        listed = [size if out is None else out for size, out in zip(input.space, listed)]
+    return {"output": integers(input.where, "output_size", listed, len(input.space))}
+
+
+@define(RANKS, layer="AdaptiveMaxPool")
+def adaptive_max_pool(input: Image, output_size: Any) -> Fields:
+    """Return the maximum of each window, with windows cut so that the output has a given size.
+
+    Window p of P over an axis of W elements reads from floor(p W / P) up to ceil((p + 1) W / P).
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array, or without N
+    output_size : int or tuple of (int or None)
+        Spatial sizes of the output; None keeps the input's.
+    return_indices, layout, backend
+        As in `max_pool2d`.
+
+    Returns
+    -------
+    (N, C, *output_size) array, or a tuple of it and the indices
+
+    Examples
+    --------
+    >>> adaptive_max_pool1d(np.array([[[1., 5., 2., 3., 4.]]]), 2)
+    array([[[5., 4.]]])
+
+    backward
+    ========
+    Return grad_input of `adaptive_max_pool2d`: each cotangent goes to its maximum.
+
+    `indices` are those of the forward pass; without them they are found again. An index of -1
+    passes nothing on. Other arguments as in `adaptive_max_pool2d`.
+
+    Examples
+    --------
+    >>> x = np.array([[[1., 5., 2.]]])
+    >>> adaptive_max_pool1d_backward(np.array([[[1., 10.]]]), x, 2)
+    array([[[ 0., 11.,  0.]]])
+
+    jvp
+    ===
+    >>> x = np.array([[[1., 5., 2., 3.]]])
+    >>> adaptive_max_pool1d_jvp((x,), (10 * x,), 2)
+    (array([[[5., 3.]]]), array([[[50., 30.]]]))
+
+    double_backward
+    ===============
+    >>> x = np.array([[[1., 5., 2., 3.]]])
+    >>> adaptive_max_pool1d_double_backward(10 * x, x, 2)
+    array([[[50., 30.]]])
+    """
+    return _output(input, output_size)
+
+
+@define(RANKS, layer="AdaptiveAvgPool")
+def adaptive_avg_pool(input: Image, output_size: Any) -> Fields:
+    """Return the mean of each window, with windows as in `adaptive_max_pool2d`.
+
+    Parameters
+    ----------
+    input, output_size, layout, backend
+        As in `adaptive_max_pool2d`.
+
+    Returns
+    -------
+    (N, C, *output_size) array
+
+    Examples
+    --------
+    >>> adaptive_avg_pool1d(np.array([[[1., 5., 2., 3., 4.]]]), 2)
+    array([[[2.66666667, 3.        ]]])
+
+    backward
+    ========
+    Return grad_input of `adaptive_avg_pool2d`: each cotangent spread over its window.
+
+    Of `input` only the shape is needed. Other arguments as in `adaptive_avg_pool2d`.
+
+    Examples
+    --------
+    >>> adaptive_avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 3)), 2)
+    array([[[0.5, 1. , 0.5]]])
+
+    jvp
+    ===
+    >>> x = np.array([[[1., 5., 2., 3.]]])
+    >>> adaptive_avg_pool1d_jvp((x,), (10 * x,), 2)
+    (array([[[3. , 2.5]]]), array([[[30., 25.]]]))
+
+    double_backward
+    ===============
+    >>> adaptive_avg_pool1d_double_backward(np.array([[[1., 5., 2., 3.]]]), 2)
+    array([[[3. , 2.5]]])
+    """
+    return _output(input, output_size)
+
+
+def global_max_pool(input: Any, *, backend: str = "auto") -> Any:
+    """Return the maximum of each channel (N, C, 1, ...): `adaptive_max_pool2d` to size 1.
+
+    Examples
+    --------
+    >>> global_max_pool(np.arange(12.).reshape(1, 2, 2, 3))
+    array([[[[ 5.]],
+    <BLANKLINE>
+            [[11.]]]])
+    """
+    return adaptive_max_pool.compute("fprop", (input,), (1,), None, backend)[0]
+
+
+def global_avg_pool(input: Any, *, backend: str = "auto") -> Any:
+    """Return the mean of each channel (N, C, 1, ...): `adaptive_avg_pool2d` to size 1.
+
+    Examples
+    --------
+    >>> global_avg_pool(np.arange(6.).reshape(1, 2, 3))
+    array([[[1.],
+            [4.]]])
+    """
+    return adaptive_avg_pool.compute("fprop", (input,), (1,), None, backend)[0]
+
+
+def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto") -> Any:
+    """Return the p-norm of each channel (N, C, 1, ...): `lp_pool2d` of a window over all of it.
+
+    Examples
+    --------
+    >>> global_lp_pool(np.array([[[3., 4.]]]))
+    array([[[5.]]])
+    """
+    window = facts("lp_pool.fprop", "input", input).shape[2:]
+    settings = (norm_type, window, None, False, 0, 1)
+    return lp_pool.compute("fprop", (input,), settings, None, backend)[0]
+
+
+def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
+    """Return grad_input of `global_max_pool`.
+
+    Examples
+    --------
+    >>> global_max_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
+    array([[[0., 5.]]])
+    """
+    _, indices = adaptive_max_pool.compute("fprop", (input,), (1,), None, needed(backend))
+    arrays = grad_output, input, indices
+    return adaptive_max_pool.compute("backward", arrays, (1,), None, backend)[0]
+
+
+def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
+    """Return grad_input of `global_avg_pool`; of `input` only the shape is needed.
+
+    Examples
+    --------
+    >>> global_avg_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
+    array([[[2.5, 2.5]]])
+    """
+    x = facts("adaptive_avg_pool.backward", "input", input).shape
+    return adaptive_avg_pool.compute("backward", (grad_output,), (1,), None, backend, x=x)[0]
+
+
+DEFINITIONS = (max_pool, max_unpool, avg_pool, lp_pool, adaptive_max_pool, adaptive_avg_pool)
+FUNCTIONS = {
+    **functions(*DEFINITIONS),
+    **names((global_max_pool, global_avg_pool, global_lp_pool)),
+    **names((global_max_pool_backward, global_avg_pool_backward)),
+}
+globals().update(FUNCTIONS)

@@ -1,0 +1,107 @@
+"""From the user's arrays and arguments to a checked Call, and from its results back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..arrays import facts
+from ..case import Call, argument
+from ..errors import ConvrefError, message
+from ..ops import BASE_ROLE, Sizes
+from .views import View, is_image
+
+Axes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How the user's arrays become the operands of a call: other shapes, then other axis orders.
+
+    Parameters
+    ----------
+    view : View or None
+    axes : dict
+        For each base role with an axis order of its own, the user's axis of each formula axis.
+    """
+
+    view: View | None
+    axes: Axes
+
+    @property
+    def identity(self) -> bool:
+        """Return whether every array stays as it is."""
+        return self.view is None and all(a == tuple(range(len(a))) for a in self.axes.values())
+
+    def operand(self, role: str, array: Any) -> Any:
+        """Return the user's array as the operand in `role`: a view where memory allows it."""
+        if self.view is not None:
+            shape = self.view.enter(role, array.shape)
+            array = array if shape is array.shape else array.reshape(shape)
+        return _permuted(array, self.axes.get(BASE_ROLE[role]))
+
+    def result(self, role: str, array: Any) -> Any:
+        """Return a result in the user's shape and axis order."""
+        axes = self.axes.get(BASE_ROLE[role])
+        array = _permuted(array, axes and tuple(axes.index(a) for a in range(len(axes))))
+        return array if self.view is None else array.reshape(self.view.leave(role, array.shape))
+
+
+def _permuted(array: Any, axes: tuple[int, ...] | None) -> Any:
+    if axes is None or axes == tuple(range(len(axes))):
+        return array
+    return array.permute(axes) if hasattr(array, "permute") else array.transpose(axes)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call, and how the user's arrays become its operands and back."""
+
+    call: Call
+    arrangement: Arrangement
+    identity: bool
+
+    def operand(self, role: str, array: Any) -> Any:
+        """Return the user's array, or None, as the operand in `role`."""
+        if array is None or self.identity:
+            return array
+        return self.arrangement.operand(role, array)
+
+    def result(self, role: str, array: Any) -> Any:
+        """Return a result, or None, in the user's shape and axis order."""
+        if array is None or self.identity:
+            return array
+        return self.arrangement.result(role, array)
+
+
+def given_arrays(
+    where: str, roles: Sequence[str], arrays: Sequence[Any], required: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arrays that are not None by role; what is no array raises."""
+    given = {role: a for role, a in zip(roles, arrays, strict=True) if a is not None}
+    for role, array in given.items():
+        facts(where, argument(role), array)
+    for role in roles:
+        if role not in given and (role in required or not given):
+            raise ConvrefError(message(where, f"{argument(role)} is None, needs an array"))
+    return given
+
+
+def input_shape(where: str, given: dict[str, Any], roles: Sequence[str]) -> Sizes:
+    """Return the shape of the first operand that is shaped like the input."""
+    like_input = sorted((role for role in roles if BASE_ROLE[role] == "x"), key=len)
+    for role in like_input:
+        if role in given:
+            return tuple(given[role].shape)
+    raise ConvrefError(message(where, f"{argument(like_input[0])} is None, needs an array"))
+
+
+def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> None:
+    """Raise unless each array whose axes are arranged has as many; images have `count`."""
+    for role, array in given.items():
+        order = axes.get(BASE_ROLE[role])
+        needs = count if order is None or is_image(role) else len(order)
+        if order is not None and len(array.shape) != needs:
+            what = f"{argument(role)} has {len(array.shape)} axes, needs {needs}"
+            raise ConvrefError(message(where, what))

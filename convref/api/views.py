@@ -1,0 +1,128 @@
+"""Arrays of the shapes that users have, as the images that the formulas are about, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+from ..case import argument
+from ..errors import ConvrefError, message
+from ..ops import BASE_ROLE, RANKS, Sizes, integer, items
+
+
+class View(NamedTuple):
+    """How the shape of the array in a role changes on the way to the formulas and back."""
+
+    enter: Callable[[str, Any], Any]
+    leave: Callable[[str, Any], Any]
+
+
+def is_image(role: str) -> bool:
+    """Return whether the array in `role` has an N axis, channels and space."""
+    return BASE_ROLE[role] in ("x", "y", "indices")
+
+
+ONE_IMAGE = View(
+    lambda role, shape: (1, *shape) if is_image(role) else shape,
+    lambda role, shape: shape[1:] if is_image(role) else shape,
+)
+ONE_PIXEL = View(
+    lambda role, shape: (*shape, 1) if is_image(role) else shape,
+    lambda role, shape: shape[:-1] if is_image(role) else shape,
+)
+
+
+def _fixed(where: str, users: dict[str, Sizes], formulas: dict[str, Sizes]) -> View:
+    """Return the view between two shapes for each base role; "" is any other."""
+
+    def enter(role: str, shape: Any) -> Any:
+        base = BASE_ROLE[role]
+        needs = users.get(base, users[""])
+        if tuple(shape) != tuple(needs):
+            what = f"{argument(role)} has shape {tuple(shape)}, needs {tuple(needs)}"
+            raise ConvrefError(message(where, what))
+        return formulas.get(base, formulas[""])
+
+    return View(enter, lambda role, shape: users.get(BASE_ROLE[role], users[""]))
+
+
+def images(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of images of a rank, whose N axis may be missing; rank 0 is any, with N."""
+    axes = len(shape)
+    if rank and axes == rank + 1:
+        return ONE_IMAGE
+    if rank and axes != rank + 2:
+        raise ConvrefError(message(where, f"input has {axes} axes, needs {rank + 2} (or no N)"))
+    if axes - 2 not in RANKS:
+        raise ConvrefError(message(where, f"input has {axes} axes, needs 3 to 5"))
+    return None
+
+
+def channels(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of (N, C) as (N, C, 1); of (N, C, *spatial) there is none."""
+    if len(shape) == 2:
+        return ONE_PIXEL
+    if len(shape) - 2 not in RANKS:
+        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))
+    return None
+
+
+def elements(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of an array of any shape as (1, 1, elements), unless it is an image."""
+    if len(shape) - 2 in RANKS:
+        return None
+    return _fixed(where, {"": shape}, {"": (1, 1, prod(shape))})
+
+
+def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of an array with an axis `dim` as (before, dim, behind), unless an image."""
+    if len(shape) - 2 not in RANKS:
+        return lines(where, rank, shape, given)
+    given["dim"] = _axis(where, len(shape), given["dim"])
+    return None
+
+
+def lines(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View:
+    """Return the view of an array with an axis `dim` as (before, dim, behind)."""
+    axis, given["dim"] = _axis(where, len(shape), given["dim"]), 1
+    seen = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    return _fixed(where, {"": shape}, {"": seen})
+
+
+def _axis(where: str, axes: int, dim: Any) -> int:
+    axis = integer(where, "dim", dim)
+    if not -axes <= axis < axes:
+        needs = f"{-axes} to {axes - 1}" if axes else "an input with an axis"
+        raise ConvrefError(message(where, f"dim is {axis}, needs {needs}"))
+    return axis % axes
+
+
+def rows(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of (*lead, *normalized_shape) as (rows, size, 1)."""
+    listed = items(given["normalized_shape"])
+    listed = [given["normalized_shape"]] if listed is None else listed
+    tail = tuple(integer(where, "normalized_shape", size) for size in listed)
+    if not tail or tuple(shape[-len(tail) :]) != tail:
+        what = f"input has shape {tuple(shape)}, needs to end in normalized_shape {tail}"
+        raise ConvrefError(message(where, what))
+    lead, size = tuple(shape[: -len(tail)]), prod(tail)
+    if not size:
+        what = f"normalized_shape is {tail}, needs sizes of at least 1"
+        raise ConvrefError(message(where, what))
+    count, weights = prod(lead), dict.fromkeys(("w", "b"), tail)
+    image = dict.fromkeys(("x", "y"), (count, size, 1))
+    users = {"": lead, **dict.fromkeys(("x", "y"), shape), **weights}
+    return _fixed(where, users, {"": (count,), **image, **dict.fromkeys(weights, (size, 1))})
+
+
+def classes(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of logits (C), (N, C) or (N, C, *spatial) and their classes as images."""
+    if not 1 <= len(shape) <= 5:
+        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 1 to 5"))
+    lead, number, space = (shape[:1], shape[1], shape[2:]) if shape[1:] else ((), shape[0], ())
+    n, pixels, places = lead or (1,), space or (1,), (*lead, *space)
+    targets, each = (*n, *pixels), given["reduction"] == "none"
+    users = {"": shape, "target": places, "w": (number,), "y": places if each else ()}
+    seen = {"": (*n, number, *pixels), "target": targets, "w": (number,)}
+    return _fixed(where, users, {**seen, "y": targets if each else (1,)})

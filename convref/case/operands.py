@@ -1,0 +1,199 @@
+"""Operands against a call: the one check of presence, sizes, kind, dtype and device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..arrays import Facts
+from ..errors import ConvrefError, message
+from ..ops import (
+    BASE_ROLE,
+    FAMILY,
+    FILTER_AXES,
+    INDICES,
+    OUTPUT_AXES,
+    RANKS,
+    STATISTICS,
+    Problem,
+    Sizes,
+)
+from .call import Call
+from .spec import Spec, axis_letters
+
+# The name of each role in the public functions and in messages.
+ARGUMENT = {
+    "x": "input",
+    "w": "weight",
+    "b": "bias",
+    "dy": "grad_output",
+    "cols": "input",
+    "indices": "indices",
+    "target": "target",
+    "mean": "mean",
+    "rstd": "rstd",
+    "rmean": "running_mean",
+    "rvar": "running_var",
+    "x_dot": "input tangent",
+    "w_dot": "weight tangent",
+    "b_dot": "bias tangent",
+    "ddx": "grad_grad_input",
+    "ddw": "grad_grad_weight",
+    "ddb": "grad_grad_bias",
+}
+
+
+def argument(role: str) -> str:
+    """Return the name of a role in messages."""
+    return ARGUMENT.get(role, role)
+
+
+def check_operand(call: Call, role: str, fact: Facts | None, like: Facts | None = None) -> None:
+    """Raise unless an operand has the presence, sizes and dtype that the call gives its role.
+
+    Parameters
+    ----------
+    call : Call
+    role : str
+    fact : Facts or None
+        None where the operand is None.
+    like : Facts, optional
+        Of an operand whose kind and device this one needs.
+
+    Raises
+    ------
+    ConvrefError
+        As ``max_pool.backward: grad_output has Q=7, needs 8 (LINE)``.
+    """
+    problem = None
+    if (fact is not None) != call.is_present(role):
+        state, needs = ("None", "an array") if fact is None else ("an array", "None")
+        problem = f"is {state}, needs {needs}"
+    elif fact is not None:
+        problem = _mismatch(call, role, fact, like)
+    if problem is not None:
+        where = f"{call.op}.{call.pass_}"
+        raise ConvrefError(message(where, f"{argument(role)} {problem}", call))
+
+
+def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | None:
+    needs = call.problem.shape(role)
+    pairs = [("dtype", fact.dtype, call.dtype_of(role))]
+    if like is not None:
+        pairs = [("kind", fact.kind, like.kind), *pairs, ("device", fact.device, like.device)]
+    for name, got, need in pairs:
+        if got != need:
+            return f"has {name} {got}, needs {need}"
+    if len(fact.shape) != len(needs):
+        return f"has {len(fact.shape)} axes, needs {len(needs)}"
+    for axis, size, required in zip(size_letters(call.problem, role), fact.shape, needs):
+        if size != required:
+            return f"has {axis}={size}, needs {required}"
+    return None
+
+
+def size_letters(problem: Problem, role: str) -> Sequence[str]:
+    """Return the letter of each size of the array in `role`, as the formulas have them.
+
+    >>> from convref.ops import ConvProblem
+    >>> size_letters(ConvProblem(n=1, c=1, k=1, input=(5, 5), filter=(3, 3)), "dy")
+    ('N', 'K', 'P', 'Q')
+    """
+    letters, base, rank = axis_letters(problem, role).upper(), BASE_ROLE[role], problem.rank
+    if "filter" in problem.__dataclass_fields__ and base == "w":
+        return (*(("C", "K/G") if problem.transposed else ("K", "C/G")), *FILTER_AXES[rank])
+    if base in ("y", "indices") and letters.endswith(RANKS[rank]):
+        lead = letters.removesuffix(RANKS[rank])
+        lead = lead.replace("C", "K") if hasattr(problem, "k") else lead
+        same = problem.shape("x")[-rank:] == problem.shape(role)[-rank:]
+        return (*lead, *(RANKS if same and base == "indices" else OUTPUT_AXES)[rank])
+    return tuple("K" if letter == "O" else letter for letter in letters)
+
+
+def call_of(
+    op: str,
+    pass_: str,
+    found: dict[str, Facts],
+    fields: dict[str, Any],
+    x: Sizes,
+    *,
+    mask: tuple[bool, ...] = (),
+    math: str = "ieee",
+    zero_tangents: bool = False,
+) -> Call:
+    """Return the Call of a pass on operands with these facts, each of them checked.
+
+    Parameters
+    ----------
+    op, pass_ : str
+    found : dict of Facts
+        By role, without those that are None.
+    fields : dict
+        Of the Problem, but for sizes and presence of operands.
+    x : tuple of int
+        Shape of the input.
+    mask, math
+        As in `Call`.
+    zero_tangents : bool
+        Whether an absent tangent stands for zeros.
+    """
+    data = (role for role in found if role not in (*INDICES, *STATISTICS))
+    lead = found["x"] if "x" in found else found[next(data)]
+    problem = problem_of(op, pass_, base_shapes(found), fields, x)
+    absent = Spec(lead.dtype, device=lead.device)
+    carried = None
+    if op == "conv" and pass_ in ("jvp", "double_backward"):
+        carried = "".join(BASE_ROLE[role] for role in found if _is_tangent(role))
+    call = Call(op, pass_, problem, mask, carried, (absent,), math)
+    for role in call.roles:
+        if role in found or not (zero_tangents and _is_tangent(role)):
+            check_operand(call, role, found.get(role), lead)
+    specs = (spec_of(call, r, found[r]) if r in found else absent for r in call.roles)
+    return replace(call, specs=tuple(specs))
+
+
+def _is_tangent(role: str) -> bool:
+    """Return whether a role is a tangent, or the cotangent of a gradient."""
+    return role.endswith("_dot") or role.startswith("dd")
+
+
+def base_shapes(found: dict[str, Facts]) -> dict[str, Sizes]:
+    """Return shapes by base role: the primal's own, else that of its tangent or cotangent."""
+    shapes = {BASE_ROLE[role]: fact.shape for role, fact in found.items()}
+    return {**shapes, **{role: found[role].shape for role in shapes if role in found}}
+
+
+def problem_of(
+    op: str, pass_: str, shapes: dict[str, Sizes], fields: dict[str, Any], x: Sizes
+) -> Problem:
+    """Return the Problem of an op from the shapes of its operands, by base role."""
+    family = FAMILY[op]
+    n, c, *space = x
+    sizes: dict[str, Any] = {"n": n, "c": c, "input": tuple(space)}
+    names = family.__dataclass_fields__
+    if "weight" in names:
+        sizes["weight"] = "w" in shapes
+    if "bias" in names:
+        sizes["bias"] = "b" in shapes or (op == "conv" and pass_ == "double_backward")
+    if op == "conv":
+        w = shapes["w"]
+        if len(w) != len(x):
+            what = f"weight has {len(w)} axes, needs {len(x)}"
+            raise ConvrefError(message(f"{op}.{pass_}", what))
+        sizes["k"] = w[1] * fields["groups"] if fields["transposed"] else w[0]
+        sizes["filter"] = tuple(w[2:])
+    return family(**sizes, **fields)
+
+
+def spec_of(call: Call, role: str, fact: Facts) -> Spec:
+    """Return the memory order and the expanded axes of an array with the axes of the formulas."""
+    letters, shape, strides = axis_letters(call.problem, role), fact.shape, fact.strides
+    expand = "".join(a for a, size, s in zip(letters, shape, strides) if s == 0 and size > 1)
+    if 0 in shape:
+        return Spec(fact.dtype, device=fact.device)
+    real = [i for i, size in enumerate(shape) if size > 1 and strides[i] != 0]
+    ranked = iter(sorted(real, key=lambda i: -abs(strides[i])))
+    order = "".join(letters[next(ranked) if i in real else i] for i in range(len(shape)))
+    order = "" if order == letters else order
+    return Spec(fact.dtype, order=order, expand=expand, device=fact.device)
