@@ -129,12 +129,12 @@ def test_a_named_backend_refuses_what_it_cannot() -> None:
 
 
 ARGUMENTS = [  # arguments, what the TypeError says
-    ((np.ones((1, 1, 4, 4)),), r"^max_pool2d\(\) missing a required argument: 'kernel_size'$"),
-    ((np.ones((1, 1, 4, 4)), *range(9)), r"^max_pool2d\(\) too many positional arguments$"),
+    ((), "missing 1 required positional argument: 'kernel_size'"),
+    (range(9), "takes from 2 to 7 positional arguments but 10 were given"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "text"), ARGUMENTS)
-def test_arguments_that_do_not_fit_are_told_of_the_function_that_was_called(arguments, text):
-    with pytest.raises(TypeError, match=text):
-        convref.max_pool2d(*arguments)
+def test_type_error_names_the_public_function(arguments, text):
+    with pytest.raises(TypeError, match=rf"^max_pool2d\(\) {text}$"):
+        convref.max_pool2d(np.ones((1, 1, 4, 4)), *arguments)

@@ -147,7 +147,7 @@ def sayable(case: Case) -> Case:
 def _sayable_resize(problem: Problem) -> Problem:
     if problem.mode == "area":
         sizes = {name: getattr(problem, name) for name in ("n", "c", "input", "output")}
-        return convref.ResizeProblem(**sizes, mode="area")
+        return convref.ops.ResizeProblem(**sizes, mode="area")
     frames = problem.roi or ((0.0, 1.0),) * problem.rank
     scaled = zip(problem.input, problem.scale, frames)
     fits = problem.output == tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in scaled)

@@ -160,3 +160,11 @@ def test_what_is_held_is_at_neither_end():
     assert ends.constraints("high", ["torch==2.13.0"]) == ["torch==2.13.0"]
     low = ends.constraints("low", ["torch==2.13.0"])
     assert [line for line in low if line.startswith("torch==")] == ["torch==2.13.0"]
+
+
+@pytest.mark.parametrize("name", load("stubs").MODULES)
+def test_stub_is_what_the_tool_writes(name):
+    if "torch" in name:
+        pytest.importorskip("torch", reason="torch is not installed")
+    stubs = load("stubs")
+    assert stubs.path_of(name).read_text("utf-8") == stubs.stub(name), "run python tools/stubs.py"

@@ -65,7 +65,8 @@ def stub(name: str) -> str:
     written = MODULES[name]
     listed = [n for n in sorted(public) if f" {n}\n" not in written and f"def {n}(" not in written]
     lines = [line_of(n, getattr(module, n)) for n in listed]
-    names = textwrap.fill(", ".join(f'"{n}"' for n in sorted(public)), 96)
+    ordered = sorted(public, key=lambda n: (not n.isupper(), n[0].islower(), n))
+    names = textwrap.fill(", ".join(f'"{n}"' for n in ordered), 96)
     everything = "\n    ".join(names.splitlines())
     return f"{HEAD}{written}\n__all__ = [\n    {everything}\n]\n\n" + "".join(lines)
 

@@ -213,3 +213,4 @@ DEFINITIONS = (
 )
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)
+__all__ = [*FUNCTIONS]

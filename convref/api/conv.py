@@ -481,3 +481,4 @@ FUNCTIONS = {
     **names((convolution, convolution_backward, convolution_double_backward)),
 }
 globals().update(FUNCTIONS)
+__all__ = [*FUNCTIONS]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from inspect import Parameter, getdoc, signature
 from itertools import groupby
 from typing import Any
@@ -99,18 +100,26 @@ def docstring(text: str, name: str, rank: int) -> str:
     """
     prose, heading, examples = text.partition("Examples\n--------\n")
     if rank not in (0, 2):
-        words = {form: ", ".join(letters[rank]) for form, letters in _SIZES.items()}
-        words |= {form: blank.format(RANKS[rank]) for form, blank in _LAYOUTS.items()}
-        words |= {"(int, int)": f"({', '.join(['int'] * rank)}{',' if rank == 1 else ''})"}
-        words |= {"((lo, hi), (lo, hi))": f"({', '.join(['(lo, hi)'] * rank)}{',' * (rank == 1)})"}
-        pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-        prose = re.sub(pattern, lambda found: words[found[0]], prose)
-        prose = re.sub(r"(?<=[a-z])2d", f"{rank}d", prose)
-        prose = re.sub(r"\b2d\b", f"{rank}d", prose)
+        for words, others in _words(rank):
+            prose = prose.replace(words, others)
+        prose = re.sub(r"(?<![A-Z0-9])2d\b", f"{rank}d", prose)
     blocks = examples.strip("\n").split("\n\n") if examples else []
-    own = [block for block in blocks if re.search(rf"\b{name}\(", block)]
+    own = [block for block in blocks if f"{name}(" in block]
     body = "\n\n".join(own or blocks)
     return f"{prose}{heading}{body}\n" if body else f"{prose.rstrip()}\n"
+
+
+@cache
+def _words(rank: int) -> list[tuple[str, str]]:
+    """Return pairs of words that depend on the rank: for rank 2, and for this one."""
+    last = "," if rank == 1 else ""
+    ints, pairs = ", ".join(["int"] * rank), ", ".join(["(lo, hi)"] * rank)
+    return [
+        *((form, ", ".join(letters[rank])) for form, letters in _SIZES.items()),
+        *((form, blank.format(RANKS[rank])) for form, blank in _LAYOUTS.items()),
+        ("((lo, hi), (lo, hi))", f"({pairs}{last})"),
+        ("(int, int)", f"({ints}{last})"),
+    ]
 
 
 def names(functions: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Any]]:

@@ -390,3 +390,4 @@ FUNCTIONS = {
     **names((batch_norm_jvp, batch_norm_double_backward)),
 }
 globals().update(FUNCTIONS)
+__all__ = [*FUNCTIONS]

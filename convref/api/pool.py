@@ -482,3 +482,4 @@ FUNCTIONS = {
     **names((global_max_pool_backward, global_avg_pool_backward)),
 }
 globals().update(FUNCTIONS)
+__all__ = [*FUNCTIONS]

@@ -236,3 +236,4 @@ def resize(
 DEFINITIONS = (interpolate, resize)
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)
+__all__ = [*FUNCTIONS]

@@ -138,3 +138,4 @@ def fold(
 
 
 FUNCTIONS = names((unfold, fold))
+__all__ = [*FUNCTIONS]

@@ -10,8 +10,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import convref
-from convref import ConvProblem, ConvrefError, WindowProblem
+from convref import ConvrefError
 from convref.case import parse
+from convref.ops import ConvProblem, WindowProblem
 from convref.oracle import (
     conv_bgrad,
     conv_dgrad,
