@@ -49,11 +49,6 @@ def sanitizer() -> str:
     return kernels() or ("" if shutil.which("compute-sanitizer") else "no compute-sanitizer here")
 
 
-def present() -> str:
-    """Return an empty text: this step needs nothing."""
-    return ""
-
-
 ALL = ("convref", "kernels", "bench", "tests")
 BASELINE = ("bench",)  # of steps that are valid when our kernels change
 
@@ -64,7 +59,7 @@ class Step:
 
     name: str
     limit_s: float  # wall time after which it is killed
-    absent: Callable[[], str] = present  # returns why the step cannot run here, empty if it can
+    absent: Callable[[], str] | None = None  # returns why it cannot run here, empty if it can
     sources: tuple[str, ...] = ALL  # folders of Python files on which its results depend
     vital: bool = False  # nothing after it makes sense if it fails
     first: bool = False  # continues before the others, however often it had a turn
@@ -188,7 +183,7 @@ class Runner:
         failures = sum(status in ("failed", "timeout") for status in history)
         if failures >= ATTEMPTS and not step.vital:
             return "given up"
-        if reason := step.absent():
+        if step.absent and (reason := step.absent()):
             self._record(step, "absent", why=reason)
             return f"absent: {reason}"
         left = self.end - self.now() - RESERVE_S

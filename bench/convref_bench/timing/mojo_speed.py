@@ -30,47 +30,30 @@ SIZE = 512
 STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
 
 
-def place(count: int, stop: Stop = STOP) -> CpuPlace:
-    """Return where `count` threads are timed."""
-    found = CpuPlace(stop, 0.0 if count == 1 else SPIN_S)
-    if count == 1:
-        found.device = Cpu(0.0, time.thread_time)
-    return found
-
-
-def layers(name: str, dtype: str, where: CpuPlace) -> Iterator[tuple[str, list[Record]]]:
-    """Yield each layer of a suite with the records of its passes and arms."""
-    keys = [options.keys(dtype, "cpu-nhwc")]
-    for layer in suite.load(name):
-        yield layer.template, list(network.rows([layer], ARMS, where, suite.CONV, keys))
-
-
-def ratios(rows: Iterable[Record]) -> Iterator[tuple[str, float]]:
-    """Yield each line and torch's fastest time over ours; those that one cannot do are left out.
+def ratios(rows: Iterable[Record]) -> list[tuple[str, float]]:
+    """Return each line and torch's fastest time over ours; lines that one cannot do are left out.
 
     >>> line = "conv.fprop:n1c1k1_i3_f1"
-    >>> rows = [{"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0))]
-    >>> list(ratios(rows))
+    >>> ratios({"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0)))
     [('conv.fprop:n1c1k1_i3_f1', 1.5)]
     """
-    times: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if "low_ms" in row:
-            times.setdefault(row["line"], {})[row["arm"]] = row["low_ms"]
-    for line, of in times.items():
-        if len(of) == len(ARMS):
-            yield line, of["torch"] / of["mojo"]
+    times = {(row["line"], row["arm"]): row["low_ms"] for row in rows if "low_ms" in row}
+    return [
+        (line, times[line, "torch"] / ms)
+        for (line, arm), ms in times.items()
+        if arm == "mojo" and (line, "torch") in times
+    ]
 
 
 def shares(rows: Iterable[Record], arm: str, rate: float) -> Iterator[tuple[str, float]]:
-    """Yield each line and the operations a second of an arm, over `rate`."""
+    """Yield each line and the flop/s of an arm, over `rate`."""
     for row in rows:
         if row["arm"] == arm and "low_ms" in row:
             yield row["line"], parse(row["line"]).call.flop() / (row["low_ms"] / 1e3) / rate
 
 
 def means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the geometric mean by pass of what lines have.
+    """Return the geometric mean by pass of the values of lines.
 
     >>> means([("conv.dgrad:n1c1k1_i3_f1", 2.0), ("conv.dgrad:n1c1k1_i4_f1", 8.0)])
     {'dgrad': 4.0}
@@ -82,7 +65,7 @@ def means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def product_rate(dtype: str, device: Cpu) -> float:
-    """Return the flop/s of torch's product of square matrices: what dense layers may hope for."""
+    """Return the flop/s of torch's product of square matrices, a bound for dense layers."""
     import torch
 
     kinds = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
@@ -91,18 +74,21 @@ def product_rate(dtype: str, device: Cpu) -> float:
 
 
 def run(name: str, dtype: str, count: int, out: Path | None = None, stop: Stop = STOP) -> int:
-    """Print a row a layer and the geometric means, each layer once; return how many are refused."""
+    """Print a row per layer and the geometric means; return the number of refused results."""
     found: list[Record] = []
-    rate = 0.0
+    keys, rate = [options.keys(dtype, "cpu-nhwc")], 0.0
+    where = CpuPlace(stop, 0.0 if count == 1 else SPIN_S)
+    if count == 1:
+        where.device = Cpu(0.0, time.thread_time)
     _print(f"{name} {dtype}, threads {count}: torch / mojo", dict(zip(suite.CONV, suite.CONV)))
     if out:
         records.append(out, machine(count))
     with threads(count), dispatch.load("mojo").threads(count):  # type: ignore[attr-defined]
-        where = place(count, stop)
-        for template, rows in layers(name, dtype, where):
+        for layer in suite.load(name):
+            rows = list(network.rows([layer], ARMS, where, suite.CONV, keys))
             found += rows
             rate = max(rate, product_rate(dtype, where.device))
-            _print(f"  {template}", means(ratios(rows)))
+            _print(f"  {layer.template}", means(ratios(rows)))
             for row in rows:
                 if out:
                     records.append(out, {**row, "suite": name})
