@@ -16,7 +16,7 @@ from ..plan.archs import PER_SM, SMS
 from ..plan.builder import Builder, channels_last, dense, is_channels_last, vector
 from ..plan.tile import Tile
 from .geometry import ITEMSIZE, LIMIT, Tensor, Three
-from .index import divisor, pixel
+from .index import pixel
 
 LAST = (  # channels are contiguous: a vector or two of 16 bytes a thread
     *(Tile(16, 64, 1, 4, 1), Tile(32, 32, 1, 4, 1), Tile(8, 128, 1, 4, 1)),
@@ -111,11 +111,6 @@ def three(values: Iterable[int], missing: int = 1) -> Three:
     given = tuple(values)
     d, h, w = (missing,) * (3 - len(given)) + given
     return d, h, w
-
-
-def magics(sizes: Iterable[int]) -> tuple[int, ...]:
-    """Return what divides by each size: magic and shift, one after the other."""
-    return tuple(number for size in sizes for number in divisor(size))
 
 
 def moves(tensor: Tensor | None, dtype: str) -> tuple[int, tuple[int, ...]]:

@@ -5,6 +5,8 @@ It does not depend on how a tile is loaded, so that any kernel may call it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import triton
 import triton.language as tl
 
@@ -21,6 +23,11 @@ def divisor(size: int) -> tuple[int, int]:
     shift = max(size - 1, 0).bit_length()
     magic = -(-(1 << (31 + shift)) // max(size, 1))
     return magic - (1 << 32), shift
+
+
+def divisors(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Return the (magic, shift) of each size, one after the other."""
+    return tuple(number for size in sizes for number in divisor(size))
 
 
 @triton.jit

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ..common.geometry import LIMIT, Tensor, Three, merge
-from ..common.index import divisor, pixel
+from ..common.index import divisors, pixel
 from ..common.reduce import add_in_parts
 from ..common.windows import strides, unit
 from ..plan import archs, lines
@@ -95,14 +95,8 @@ def blocks(tile: Tile, columns: int, rows: int) -> int:
 def bgrad_launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
     """Return the launch that adds up dy (N, K, *pixels) into db (K,), or its partial sums.
 
-    Parameters
-    ----------
-    dy : Tensor
-    db : Tensor
-        Dense; with splits the first of as many that follow one another.
-    tile : Tile
-    splits : int
-        Of which the last ones may have nothing to add up.
+    db is dense, with splits the first of as many consecutive ones, of which the last ones may have
+    nothing to add up.
     """
     images, rank, pixels, moves, k, lanes = _rows(dy, tile)
     rows = images * prod(pixels)
@@ -112,7 +106,7 @@ def bgrad_launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
     reach = far * abs(moves[0]) + sum((size - 1) * abs(step) for size, step in spans) + lanes
     vec = vector(dy.dtype, *moves, k * (k != 1)), vector(dy.dtype, dy.shape[1])
     sizes = (rows, *pixels, dy.shape[1] // vec[1], steps)
-    sizes += tuple(number for size in pixels for number in divisor(size))
+    sizes += divisors(pixels)
     sizes += (*(move // vec[0] for move in moves), k if k == 1 else k // vec[0])
     return Launch(
         bgrad,

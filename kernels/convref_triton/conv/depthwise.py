@@ -19,7 +19,7 @@ import triton.language as tl
 
 from ..common.epilogue import apply
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps
-from ..common.index import across, along, below, divisor, pixel
+from ..common.index import across, along, below, divisors, pixel
 from ..common.windows import strides, unit
 from ..plan import cost, lines
 from ..plan.builder import channels_last, is_channels_last, slots, vector
@@ -121,16 +121,15 @@ def depthwise(
     T: tl.constexpr = TAPS[0]
     R: tl.constexpr = TAPS[1]
     S: tl.constexpr = TAPS[2]
-    READS: tl.constexpr = S + SIDE - 1  # columns more than one share theirs, at stride 1
+    READS: tl.constexpr = S + SIDE - 1  # at stride 1, SIDE columns share what they read
     columns = tl.cdiv(K, BK)
     first = tl.program_id(0) // columns * BM
     k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
     channel = k // multiplier if SPREAD else k
 
     strip = first + tl.arange(0, BM)  # (BM,)
-    top, _, _, _ = pixel(
-        first, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK
-    )  # the tile's first image, from which offsets count in 32 bits
+    # Offsets count in 32 bits from the tile's first image.
+    top, _, _, _ = pixel(first, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK)
     n, o, u, v = pixel(strip, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK)
     q = v * SIDE
     n, real, known = n - top, strip < M, along(k < K, TURN)
@@ -318,17 +317,8 @@ def depthwise_launch(
 ) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        With one channel of the big side per group, and of the small side too where y is big.
-    pairs : tuple of (Tensor, Tensor)
-    y : Tensor
-    scatter : bool
-        Whether y is the big side; the stride is 1 then.
-    tile : Tile
-        Strips, channels and rows of a strip.
-    epilogue : Epilogue
+    The geometry has one channel of the big side per group. Where y is the big side (`scatter`), it
+    also has one of the small side, and the stride is 1.
     """
     (x, w), (x_2, w_2) = pairs[0], pairs[1] if len(pairs) > 1 else (None, None)
     geometry = turned(geometry) if scatter else geometry
@@ -339,20 +329,9 @@ def depthwise_launch(
     strips = geometry.n * o * down * side
     first, _, *taps, _, _ = filter_steps(geometry, w, scatter)
     steps, vec = _in_vectors(x, y, (first, *taps), k, multiplier, w.steps[0])
-    sizes = (
-        strips,
-        *geometry.big,
-        o,
-        down,
-        side,
-        p,
-        q,
-        k // vec[3],
-        multiplier,
-        height,
-        *geometry.lo,
-    )
-    magic = [number for size in (o, down, side) for number in divisor(size)]
+    outputs = o, down, side, p, q, k // vec[3]
+    sizes = (strips, *geometry.big, *outputs, multiplier, height, *geometry.lo)
+    magic = divisors((o, down, side))
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots(tensors)
     span = max(t.image_span + images(tile, (o, down, side)) * abs(t.steps[0]) for t in (x, y))

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
-from ..common.index import across, along, divisor
+from ..common.index import across, along, divisors
 from ..common.windows import (
     ONES,
     advance,
@@ -180,16 +180,7 @@ def direct_launch(
 ) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
-    Parameters
-    ----------
-    geometry : Geometry
-    pairs : tuple of (Tensor, Tensor)
-    y : Tensor
-    scatter : bool
-        Whether y is the big side.
-    tile : Tile
-        Pixels and channels.
-    epilogue : Epilogue
+    `scatter` is whether y is the big side.
     """
     (x, w), (x_2, w_2) = pairs[0], pairs[1] if len(pairs) > 1 else (None, None)
     read, written = geometry.big, geometry.small
@@ -206,7 +197,7 @@ def direct_launch(
     vec = tuple(vector(y.dtype, *move) for move in moves)
     over = [[step // width for step in move] for move, width in zip(moves, vec)]
     sizes = (rows, *read, *pixels, *written, c, *over[3], each, *geometry.lo)
-    magic = [number for size in pixels for number in divisor(size)]
+    magic = divisors(pixels)
     steps = (*over[0], x_c, *over[1], w_g, w_k, *over[2], y_c)
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots(tensors)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
-from ..common.index import across, along, below, divisor, pixel
+from ..common.index import across, along, below, divisors, pixel
 from ..common.reduce import add_in_parts
 from ..common.windows import strides, unit
 from ..plan import archs, cost, lines
@@ -218,15 +218,7 @@ def direct_wgrad_launch(
 ) -> Launch:
     """Return the launch that computes w from (small side, big side), or its partial sums.
 
-    Parameters
-    ----------
-    geometry : Geometry
-    pair : (Tensor, Tensor)
-    w : Tensor
-        With splits the first of as many that follow one another.
-    tile : Tile
-        Strips, pairs of channels and the most rows of a strip.
-    splits : int
+    With splits w is the first of as many consecutive ones.
     """
     a, b = pair
     strips, *along_image = _strips(geometry, tile)
@@ -250,7 +242,7 @@ def direct_wgrad_launch(
         strip_height(geometry, tile),
         steps,
     )
-    sizes += (down, along_, *geometry.lo, *(n for size in along_image for n in divisor(size)))
+    sizes += (down, along_, *geometry.lo, *divisors(along_image))
     sizes += (*over[0], a_c, *over[1], b_c, w_0, *w_taps, w_k, w_c, prod(w.shape))
     unit_step = geometry.stride[1] == geometry.dilation[1] == 1
     return Launch(

@@ -197,16 +197,8 @@ def dual_launch(
 ) -> Launch:
     """Return the launch that computes y and y_dot: `gather_launch` with the kernel of this module.
 
-    Parameters
-    ----------
-    geometry : Geometry
-    pair, tangents, results, biases : tuple of two Tensor
-        (x, w); (x_dot, w_dot), of the strides of x and w; (y, y_dot), of equal strides; (b, b_dot).
-    scatter : bool
-        Whether y is the big side.
-    tile : Tile
-    precision : str
-        What `tl.dot` may do to float32.
+    The pairs are (x, w), (x_dot, w_dot), of the strides of x and w, (y, y_dot), of equal strides,
+    and (b, b_dot); `scatter` is whether y is the big side.
     """
     made = gather_launch(geometry, (pair,), results[0], scatter, tile, precision)
     tensors = dict(zip(dual.arg_names, (*pair, *tangents, *results, *biases)))

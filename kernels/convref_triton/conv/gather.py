@@ -18,7 +18,7 @@ import triton.language as tl
 
 from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps, merge
-from ..common.index import divisor, tile_of
+from ..common.index import divisors, tile_of
 from ..common.windows import (
     ONES,
     advance,
@@ -281,20 +281,8 @@ def gather_launch(
 ) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
-    Parameters
-    ----------
-    geometry : Geometry
-    pairs : tuple of (Tensor, Tensor)
-    y : Tensor
-    scatter : bool
-        Whether y is the big side.
-    tile : Tile
-    precision : str
-        What `tl.dot` may do to float32.
-    epilogue : Epilogue
-    splits : int
-        Parts that the reduction is cut into; y is then the first of as many that follow one
-        another.
+    `scatter` is whether y is the big side, and `precision` what `tl.dot` may do to float32. With
+    splits the reduction is cut into as many parts, and y is the first of as many consecutive ones.
     """
     x, w = pairs[0] if pairs else (y, y)  # of no products nothing is read
     x_2, w_2 = pairs[1] if len(pairs) > 1 else (None, None)
@@ -316,13 +304,11 @@ def gather_launch(
     wide = max(_reach(t, s, tile, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots({name: tensors[name] for name in gather.arg_names[:9]})
-    sizes = dict(
-        zip(RUNTIME, (rows, *read, *pixels, *written, c // vec[3], k // vec[4], *geometry.lo))
-    )
-    for name, size in zip("opq", pixels):
-        sizes |= zip((f"{name}_magic", f"{name}_shift"), divisor(size))
+    numbers = (rows, *read, *pixels, *written, c // vec[3], k // vec[4], *geometry.lo)
     each = -(-len(pairs) * taps_met(geometry, scatter) * -(-c // tile.bk) // splits)
-    sizes |= {"steps": each, "y_z": prod(y.shape)}
+    sizes = {"steps": each, "y_z": prod(y.shape)} | dict(
+        zip(RUNTIME, (*numbers, *divisors(pixels)))
+    )
     return Launch(
         gather,
         (-(-rows // tile.bm) * -(-k // tile.bn), geometry.groups, prod(classes) * splits),
@@ -337,10 +323,7 @@ def gather_launch(
             "WIDE": wide or w.span >= LIMIT,
             "UNIT": (x_steps[1] == 1, unit_w, y_steps[1] == 1),
             "VEC": vec,
-            "BM": tile.bm,
-            "BN": tile.bn,
-            "BK": tile.bk,
-            "BAND": tile.band,
+            **tile.constants,
             "PRECISION": precision,
             "ACTIVATION": epilogue.activation,
             "SPLIT": splits > 1,

@@ -17,7 +17,7 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from ..common.index import divisor
+from ..common.index import divisors
 from ..hopper import precompiled
 from ..hopper.precompiled import Precompiled
 from ..plan import cost, lines
@@ -170,7 +170,7 @@ def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
     w_row, w_column = (0, c) if scatter else (k, 0)
     return (
         geometry.n * prod(written), o, p, q, c, k // VECTOR, geometry.groups, int(biased),
-        *(number for size in written for number in divisor(size)),
+        *divisors(written),
         *geometry.stride, *los, *taps, *geometry.dilation,
         first, w_row, w_column, *steps,
     )  # fmt: skip

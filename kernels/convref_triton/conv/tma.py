@@ -24,7 +24,7 @@ import triton.language as tl
 
 from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, LIMIT, Four, Tensor, Three, merge
-from ..common.index import divisor, pixel, tile_of
+from ..common.index import divisors, pixel, tile_of
 from ..common.windows import strides, unit
 from ..plan import cost, lines
 from ..plan.builder import channels_last, dense, slot, slots, vector
@@ -209,7 +209,7 @@ def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> F
     With a stride a box reaches further, but not over more than 256 pixels along an axis.
 
     >>> best_box(128, (32, 1, 56, 56), 2), best_box(128, (32, 1, 14, 14), 2)
-    ((1, 1, 8, 16), (32, 1, 2, 2))
+    ((2, 1, 8, 8), (32, 1, 2, 2))
     """
     shapes = [(size // prod(edges), *edges) for edges in EDGES[rank]]
     near = [box for box in shapes if all((n - 1) * s < 256 for n, s in zip(box[1:], stride))]
@@ -281,22 +281,14 @@ def is_packed(w: Tensor, order: tuple[int, ...], size: int) -> bool:
 def tma_launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilogue) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
-    Parameters
-    ----------
-    task : Task
-    pairs : tuple of (Tensor, Tensor)
-        x is mapped and w packed, with whole blocks of channels unless there are several groups.
-    y : Tensor
-    tile : Tile
-        Rows are channels, columns pixels.
-    epilogue : Epilogue
+    x is mapped and w packed, with whole blocks of channels unless there are several groups.
     """
     arguments, constants = given(task, pairs, y, tile.bn, tile.bm, tile.bk, epilogue)
     return Launch(
         tma,
         (arguments["boxes"] * -(-task.channels[1] // tile.bm), task.geometry.groups, 1),
         arguments,
-        constants | {"BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "BAND": tile.band},
+        constants | tile.constants,
         tile.warps,
         tile.stages,
     )
@@ -336,7 +328,7 @@ def given(
     boxes = in_boxes(sizes, box)
     y_steps = (step // vec[0] for step in (y_n, y_c * k, *y_pixel))
     numbers = (*sizes, c, k // vec[1], *los, *w_place, *w_group, prod(boxes), *boxes[1:])
-    numbers = (*numbers, *(v for n in boxes[1:] for v in divisor(n)), *y_steps, y_c)
+    numbers = (*numbers, *divisors(boxes[1:]), *y_steps, y_c)
     constants |= {
         "RANK": rank,
         "TAPS": geometry.filter,

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from ..common.geometry import LIMIT, Geometry, Tensor
-from ..common.index import divisor
+from ..common.index import divisors
 from ..common.windows import ONES, is_valid, rows_of, strides, unit, window
 from ..plan import archs, lines
 from ..plan.builder import is_channels_last, slot, vector
@@ -161,18 +161,7 @@ def add_unfold(task: Task, tile: Tile) -> None:
 
 
 def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile: Tile) -> Launch:
-    """Return the launch that makes columns of x, or adds them up into x.
-
-    Parameters
-    ----------
-    geometry : Geometry
-        With as many groups as x has channels.
-    x, cols : Tensor
-    folds : bool
-        Whether x is the result.
-    tile : Tile
-        Pixels and channels.
-    """
+    """Return the launch that makes columns of x, or adds them up into x."""
     read, written = (geometry.small, geometry.big) if folds else (geometry.big, geometry.small)
     classes = geometry.stride if folds else ONES
     pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))
@@ -184,7 +173,7 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
     moves = (x_n, *x_pixel), (*y_moves, y_r), (c,)
     vec = tuple(vector(x.dtype, *move) for move in moves)
     numbers = (rows, *read, *pixels, *written, c // vec[2], *geometry.lo)
-    numbers += tuple(number for size in pixels for number in divisor(size))
+    numbers += divisors(pixels)
     numbers += (*(step // vec[0] for step in (x_n, *x_pixel)), x_c)
     numbers += (*(step // vec[1] for step in y_moves), y_w)
     numbers += (y_r * geometry.taps // vec[1], y_r // vec[1])

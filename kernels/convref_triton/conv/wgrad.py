@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
-from ..common.index import across, along, below, divisor, pixel, tile_of
+from ..common.index import across, along, below, divisors, pixel, tile_of
 from ..common.reduce import add_in_parts
 from ..common.windows import strides, unit
 from ..plan import cost, lines
@@ -237,18 +237,8 @@ def wgrad_launch(
 ) -> Launch:
     """Return the launch that computes w from (small side, big side), or its partial sums.
 
-    Parameters
-    ----------
-    geometry : Geometry
-    pair : (Tensor, Tensor), or ()
-        Their channels are rounded up to vectors of `tile.run`; nothing at all makes w zero.
-    w : Tensor
-        Dense; with splits the first of as many that follow one another.
-    tile : Tile
-    splits : int
-        As `wgrad_parts` has it.
-    precision : str
-        What `tl.dot` may do to float32.
+    The channels of the pair are rounded up to vectors of `tile.run`; an empty pair makes w zero. w
+    is dense, with splits the first of as many consecutive ones.
     """
     a, b = pair or (w, w)
     kept = geometry.small_channels, geometry.big_channels
@@ -267,7 +257,7 @@ def wgrad_launch(
     vec = tuple(vector(t.dtype, *n) for t, n in zip((a, b, w, a, b), counts))
     in_vectors = [tuple(step // width for step in move) for move, width in zip(moves, vec)]
     sizes = (rows, *geometry.big, *pixels, k // vec[3], c // vec[4], *kept, steps, *geometry.lo)
-    sizes += tuple(number for size in pixels for number in divisor(size))
+    sizes += divisors(pixels)
     sizes += (*in_vectors[0], a_steps[1], *in_vectors[1], b_steps[1])
     sizes += (*in_vectors[2], w_c, size // vec[2])
     n = c * geometry.taps
@@ -290,10 +280,7 @@ def wgrad_launch(
             "UNIT": (a_steps[1] == 1, b_steps[1] == 1, w_c == 1),
             "VEC": vec,
             "SWAP": tile.bm < 64 <= tile.bn,  # wgmma takes 64 rows, and as few as 8 columns
-            "BM": tile.bm,
-            "BN": tile.bn,
-            "BK": tile.bk,
-            "BAND": tile.band,
+            **tile.constants,
             "PRECISION": precision,
         },
         tile.warps,

@@ -22,7 +22,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from ..common.geometry import LIMIT, Four, Geometry, Tensor, Three, filter_steps, merge
-from ..common.index import divisor, tile_of
+from ..common.index import divisors, tile_of
 from ..common.reduce import add_in_parts
 from ..common.windows import strides, unit
 from ..conv import tma, wgrad
@@ -393,7 +393,7 @@ def given(
     vec = vector(w.dtype, w_0, w_g, w_k, *w_taps, size), vector(w.dtype, c)
     numbers = (k, c // vec[1], tiles * geometry.groups * splits, tiles, -(-prod(boxes) // splits))
     numbers += (geometry.groups, *geometry.lo)
-    numbers += (*boxes[1:], *(v for n in boxes[1:] for v in divisor(n)))
+    numbers += (*boxes[1:], *divisors(boxes[1:]))
     numbers += (*(step // vec[0] for step in (w_0, w_g, w_k, *w_taps)), w_c, size // vec[0])
     constants = {
         "TAPS": taps,

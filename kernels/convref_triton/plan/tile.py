@@ -46,6 +46,11 @@ class Tile(NamedTuple):
         """Return how many elements of the (bm, bn) tile each thread has."""
         return self.bm * self.bn // (WARP * self.warps)
 
+    @property
+    def constants(self) -> dict[str, int]:
+        """Return the constants of a kernel that multiplies matrices."""
+        return {"BM": self.bm, "BN": self.bn, "BK": self.bk, "BAND": self.band}
+
     def __str__(self) -> str:
         run = f" run{self.run}" if self.run > 1 else ""
         side = f" x{self.side}" if self.side > 1 else ""

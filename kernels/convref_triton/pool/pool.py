@@ -10,6 +10,7 @@ from convref.case import Call
 from ..common import images
 from ..common.geometry import LIMIT, Tensor
 from ..common.images import UNROLLED
+from ..common.index import divisors
 from ..plan.builder import slots, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
@@ -88,21 +89,7 @@ def pool_launch(
     made: list[Tensor],
     tile: Tile,
 ) -> Launch:
-    """Return the launch of a kernel.
-
-    Parameters
-    ----------
-    kernel : triton.runtime.JITFunction
-        One of `PASSES`.
-    call : Call
-    shape : Form
-    operands : tuple of Tensor
-        What is read, and x_dot or indices.
-    made : list of Tensor
-        Results of equal strides.
-    tile : Tile
-        Pixels and channels.
-    """
+    """Return the launch of a kernel on what it reads, a second operand or None, and its results."""
     source, second = operands
     back, largest = kernel is pool_backward_kernel, "max" in call.op
     own, other = (shape.big, shape.small) if back else (shape.small, shape.big)
@@ -112,7 +99,7 @@ def pool_launch(
     rows = call.problem.n * prod(own)
     numbers: tuple[float, ...] = (rows, *own, *other, call.problem.c // vec[3], *shape.end)
     numbers += (*shape.lo, *shape.least, *shape.most, *shape.size, prod(loop), *loop, shape.scale)
-    numbers += (*images.magics(own), *images.magics(other))
+    numbers += (*divisors(own), *divisors(other))
     numbers += tuple(step for _, steps in layouts for step in steps)
     unrolled = prod(loop) <= UNROLLED and not shape.adaptive
     given, absent = slots(_named(kernel, [source, second, *made]))

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, merge
-from ..common.index import pixel
+from ..common.index import divisors, pixel
 from ..common.windows import strides, unit
 from ..plan.archs import SMS
 from ..plan.builder import is_channels_last, slot, vector
@@ -111,19 +111,7 @@ def whole_tiles(x: Tensor) -> tuple[Tile, ...]:
 
 
 def whole_launch(x: Tensor, made: list[Tensor], form: Form, largest: bool, tile: Tile) -> Launch:
-    """Return the launch that pools whole images.
-
-    Parameters
-    ----------
-    x : Tensor
-    made : list of Tensor
-        The result, and of a maximum its index, of equal strides.
-    form : Form
-    largest : bool
-        Whether the result is a maximum.
-    tile : Tile
-        Pixels and channels.
-    """
+    """Return the launch that pools whole images into a result, and of a maximum into its index."""
     n, c, *moves = x.steps
     rank, sizes = len(x.shape) - 2, form.big
     if one := merge(x):
@@ -135,7 +123,7 @@ def whole_launch(x: Tensor, made: list[Tensor], form: Form, largest: bool, tile:
     wide = vector(x.dtype, x.shape[1])
     y_n, y_c = made[0].strides[:2]
     numbers: tuple[float, ...] = (prod(sizes) // long, *sizes, x.shape[1] // wide, form.scale)
-    numbers += (*images.magics(sizes), n // vec)
+    numbers += (*divisors(sizes), n // vec)
     numbers += (0, 0, 1) if side else tuple(move // vec for move in moves)
     numbers += (c if c == 1 else c // vec, y_n, y_c)
     slots = {"x": slot(x), "y": slot(made[0])}

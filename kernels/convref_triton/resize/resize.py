@@ -24,7 +24,7 @@ from convref.ops import ResizeAxis, ResizeProblem
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.images import UNROLLED, lanes, offsets
-from ..common.index import quotient
+from ..common.index import divisors, quotient
 from ..common.windows import strides, unit
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
@@ -320,7 +320,7 @@ def resize_launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launc
     numbers: tuple[float, ...] = (rows, *own, *other, problem.c // vec[2])
     numbers += tuple(number for column in zip(*rules) for number in column)
     numbers += tuple(number for column in zip(*found) for number in column)
-    numbers += (*images.magics(own), *images.magics(r.den for r in rules), *x_steps, *y_steps)
+    numbers += (*divisors(own), *divisors(r.den for r in rules), *x_steps, *y_steps)
     return Launch(
         resize_backward_kernel if back else resize_fprop_kernel,
         (-(-rows // tile.bm) * -(-problem.c // tile.bn), 1, 1),
