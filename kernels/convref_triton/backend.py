@@ -107,7 +107,7 @@ class TritonBackend:
         if on_card:
             tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
         facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
-        made = _plan(call, facts, choice, fusion)
+        made = cached_plan(call, facts, choice, fusion)
         found = gpu.run(made, tensors) if on_card else self.interpret(made, tensors)
         return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
 
@@ -147,7 +147,7 @@ class TritonBackend:
         """Compile and load what a call on the current CUDA device needs; else do nothing."""
         if call.specs[0].device == "cuda":
             facts = tuple(operands(call).values())
-            gpu.prepare(_plan(call, facts, None, UNFUSED), gpu.cuda(torch.cuda.current_device()))
+            gpu.prepare(cached_plan(call, facts, None, UNFUSED), gpu.cuda(torch.cuda.current_device()))
 
     def inspect(self, call: Call, arch: str, kernel: str = "") -> list[Inspected]:
         """Return each kernel of a call on a card, compiled for an architecture such as "sm_90".
@@ -196,7 +196,7 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 
 
 @lru_cache(_PLANS)
-def _plan(
+def cached_plan(
     call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion
 ) -> KernelPlan:
     known = {tensor.role: tensor for tensor in tensors}

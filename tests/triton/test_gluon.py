@@ -24,7 +24,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
-from convref_triton.backend import _plan, backend
+from convref_triton.backend import cached_plan, backend
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, layout_of, operands
 from convref_triton.compile import aot, inspection
@@ -215,7 +215,7 @@ def test_a_program_stays_on_each_multiprocessor(name, device, monkeypatch):
     facts, grids = tuple(operands(call).values()), {}
     for sms in (7, 0, 2**20):  # 0 where nobody counts them: as many as are planned for
         monkeypatch.setattr(gpu, "cuda", lambda _, sms=sms: replace(device, sms=sms))
-        made = _plan.__wrapped__(call, facts, found[0], UNFUSED)  # past its cache
+        made = cached_plan.__wrapped__(call, facts, found[0], UNFUSED)  # past its cache
         ours = [s for s in made.steps if isinstance(s, Launch) and s.kernel.__name__ in NAMES]
         grids[sms] = [step.grid[0] for step in ours]
     assert grids[7] == [min(n, 7) for n in grids[2**20]]
