@@ -147,7 +147,8 @@ class TritonBackend:
         """Compile and load what a call on the current CUDA device needs; else do nothing."""
         if call.specs[0].device == "cuda":
             facts = tuple(operands(call).values())
-            gpu.prepare(cached_plan(call, facts, None, UNFUSED), gpu.cuda(torch.cuda.current_device()))
+            made = cached_plan(call, facts, None, UNFUSED)
+            gpu.prepare(made, gpu.cuda(torch.cuda.current_device()))
 
     def inspect(self, call: Call, arch: str, kernel: str = "") -> list[Inspected]:
         """Return each kernel of a call on a card, compiled for an architecture such as "sm_90".
@@ -199,6 +200,7 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 def cached_plan(
     call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion
 ) -> KernelPlan:
+    """Return the plan of a call on the current device, the second time from memory."""
     known = {tensor.role: tensor for tensor in tensors}
     return plan(call, known, choice, _card(call), fusion, _arch(call), _sms(call))
 

@@ -24,7 +24,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
-from convref_triton.backend import cached_plan, backend
+from convref_triton.backend import backend, cached_plan
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, layout_of, operands
 from convref_triton.compile import aot, inspection
