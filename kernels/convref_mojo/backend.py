@@ -21,36 +21,36 @@ from . import build, library
 from .cpu import conv, norm, pool
 
 Array = np.ndarray[Any, Any]
-ALONE = 10**7  # products up to which one thread is done before a second one has started
-CALLS = 1024  # calls of which the facts are remembered
+ONE_THREAD = 10**7  # products of a call that one thread computes before a second has started
+CALLS = 1024  # in the cache
 
 
-class Need(NamedTuple):
-    """An array of a call: its shape and type, and of a result the operand that it lies like."""
+class ArraySpec(NamedTuple):
+    """An array of a call; `model` is the operand whose memory layout a result takes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     model: str | None = None
 
 
-class Facts(NamedTuple):
-    """What is the same whenever a call is made.
+class CallSpec(NamedTuple):
+    """The arrays of a call, computed once per call.
 
     Parameters
     ----------
-    operands, results : dict of str to Need or None
-        By role; None where there is none, or none is wanted.
+    operands, results : dict of str to ArraySpec or None
+        By role; None for an absent operand or a result that was not requested.
     small : bool
         Whether the call is too small for threads.
     """
 
-    operands: dict[str, Need | None]
-    results: dict[str, Need | None]
+    operands: dict[str, ArraySpec | None]
+    results: dict[str, ArraySpec | None]
     small: bool
 
 
 class MojoBackend:
-    """Computes convolutions, pools and batch norm with kernels that are built from Mojo sources.
+    """Computes convolutions, pools and batch norm with Mojo kernels on the CPU.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class MojoBackend:
     count : int, optional
         How many threads may work on a call; by default as many as there are cores.
     arms : tuple of Arm, optional
-        The ways in which the court shall run it.
+        Variants of it that the court runs.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class MojoBackend:
         self.name = name
         self.arms = arms or (PLAIN,)
         self.count = count
-        self.always = False  # all threads for small calls too
+        self.always = False  # all threads, for small calls too
 
     def supports(self, call: Call) -> str | None:
-        """Return None, or what is missing: a kernel, a dtype, a device or the library."""
+        """Return None, or the reason why not: no kernel, dtype, device or library."""
         if call.op not in FAMILIES:
             return f"no {call.op} kernel"
         if call.op in norm.OPS and call.pass_ not in norm.PASSES:
@@ -84,7 +84,7 @@ class MojoBackend:
         return build.missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
-        """Return the results by role, each lying in memory as the operand of its own role does.
+        """Return the results by role, each with the memory layout of the operand of its own role.
 
         Raises
         ------
@@ -93,37 +93,37 @@ class MojoBackend:
         UnsupportedError
             If `supports` gives a reason.
         """
-        facts = _facts(call)
-        given = self._given(call, facts, operands)
-        outputs = {role: need and _made(need, given) for role, need in facts.results.items()}
-        self._compute(call, facts, given, outputs)
+        spec = _spec(call)
+        given = self._given(call, spec, operands)
+        outputs = {role: need and _empty(need, given) for role, need in spec.results.items()}
+        self._compute(call, spec, given, outputs)
         template = next(a for a in operands if a is not None)
         return tuple(None if r is None else like(r, template) for r in outputs.values())
 
     def _given(
-        self, call: Call, facts: Facts, operands: tuple[Any, ...]
+        self, call: Call, spec: CallSpec, operands: tuple[Any, ...]
     ) -> dict[str, Array | None]:
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
         return {
             role: _checked(call, role, a, need)
-            for (role, need), a in zip(facts.operands.items(), operands)
+            for (role, need), a in zip(spec.operands.items(), operands)
         }
 
     def _compute(
         self,
         call: Call,
-        facts: Facts,
+        spec: CallSpec,
         given: dict[str, Array | None],
         outputs: dict[str, Array | None],
     ) -> None:
-        alone = facts.small and not self.always
+        one = spec.small and not self.always
         results = {r: out for r, out in outputs.items() if out is not None}
-        FAMILIES[call.op](call, given, results, 1 if alone else self.count or library.cores())
+        FAMILIES[call.op](call, given, results, 1 if one else self.count or library.cores())
 
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:
-        """Let `count` threads compute, also where fewer would be faster."""
+        """Compute on `count` threads within a block, for small calls too."""
         before = self.count, self.always
         self.count, self.always = count, True
         try:
@@ -132,17 +132,17 @@ class MojoBackend:
             self.count, self.always = before
 
     def numerics(self, call: Call) -> Numerics:
-        """Return the model: sums in float32, or float64 for float64, rounded once at the end."""
+        """Return the accuracy model: sums in float32, for float64 in float64, rounded once."""
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the variant of the library, its sources and the compiler, or what is missing."""
+        """Return the variant of the library, its sources and the compiler, or why there is none."""
         if (reason := build.missing()) is not None:
             return {"missing": reason}
         library.loaded()
         found = build.compiler()
         return {
-            "isa": build.chosen().name,
+            "isa": build.variant_of().name,
             "sources": build.source_hash(),
             "compiler": found[1] if found else "",
             "threads": str(self.count or library.cores()),
@@ -150,22 +150,22 @@ class MojoBackend:
 
 
 @lru_cache(CALLS)
-def _facts(call: Call) -> Facts:
+def _spec(call: Call) -> CallSpec:
     present = {role: call.is_present(role) for role in call.roles}
     operands = {role: _need(call, role) if here else None for role, here in present.items()}
     results = {
         role: _need(call, role, _model(call, role, operands)) if role in call.wanted else None
         for role in call.signature.results
     }
-    return Facts(operands, results, call.problem.work() < ALONE)
+    return CallSpec(operands, results, call.problem.work() < ONE_THREAD)
 
 
-def _need(call: Call, role: str, model: str | None = None) -> Need:
-    return Need(call.problem.shape(role), dtypes.numpy_dtype(call.dtype_of(role)), model)
+def _need(call: Call, role: str, model: str | None = None) -> ArraySpec:
+    return ArraySpec(call.problem.shape(role), dtypes.numpy_dtype(call.dtype_of(role)), model)
 
 
-def _model(call: Call, role: str, operands: dict[str, Need | None]) -> str | None:
-    """Return the operand whose order of axes a result has: one of the same kind, or an image."""
+def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str | None:
+    """Return the operand whose axis order a result takes: one of its own role, else an image."""
     rank = len(call.problem.shape(role))
     fitting = [r for r, need in operands.items() if need and len(need.shape) == rank]
     same = [r for r in fitting if BASE_ROLE[r] == BASE_ROLE[role]]
@@ -174,16 +174,16 @@ def _model(call: Call, role: str, operands: dict[str, Need | None]) -> str | Non
 
 
 def checked(call: Call, role: str, operand: Any) -> Array | None:
-    """Return an operand as an array that the kernels can read, strides kept where possible."""
-    return _checked(call, role, operand, _facts(call).operands[role])
+    """Return an operand as an array that the kernels can read, with its strides if possible."""
+    return _checked(call, role, operand, _spec(call).operands[role])
 
 
-def _checked(call: Call, role: str, operand: Any, need: Need | None) -> Array | None:
+def _checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Array | None:
     array = None if operand is None else to_numpy(operand)
     if array is None and need is None:
         return None
     if array is not None and need is not None and array.shape == need.shape:
-        if array.dtype == need.dtype and array.flags.aligned:  # strides are whole numbers then
+        if array.dtype == need.dtype and array.flags.aligned:  # strides are multiples of the size
             return array
         if dtypes.code_of(array.dtype) == dtypes.code_of(need.dtype):
             return array.astype(need.dtype, order="C")
@@ -194,13 +194,13 @@ def _checked(call: Call, role: str, operand: Any, need: Need | None) -> Array | 
 
 
 def result(call: Call, role: str, given: dict[str, Array]) -> Array:
-    """Return memory for a result, its axes ordered as those of the operand it belongs to."""
-    need = _facts(call).results[role]
+    """Return memory for a result, with the axis order of the operand of its own role."""
+    need = _spec(call).results[role]
     assert need is not None
-    return _made(need, given)
+    return _empty(need, given)
 
 
-def _made(need: Need, given: Mapping[str, Array | None]) -> Array:
+def _empty(need: ArraySpec, given: Mapping[str, Array | None]) -> Array:
     if need.model is None:
         return np.empty(need.shape, need.dtype)
     model = given[need.model]
@@ -208,16 +208,16 @@ def _made(need: Need, given: Mapping[str, Array | None]) -> Array:
 
 
 class IntoBackend(MojoBackend):
-    """The same, for a court that looks at the memory around the results too.
+    """The same kernels with outputs of the caller, so that the court can check the memory around.
 
-    It hands out contiguous outputs; those of `run` lie as the operands do.
+    Those outputs are contiguous; the results of `run` have the operands' layout.
     """
 
     def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
-        """Write the results into the arrays `outputs`, by role, None where masked off."""
-        facts = _facts(call)
-        given = self._given(call, facts, operands)
-        self._compute(call, facts, given, dict(zip(facts.results, outputs)))
+        """Write the results to the arrays `outputs`, by role, None where masked off."""
+        spec = _spec(call)
+        given = self._given(call, spec, operands)
+        self._compute(call, spec, given, dict(zip(spec.results, outputs)))
 
 
 FAMILIES = {

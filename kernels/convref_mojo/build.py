@@ -1,7 +1,7 @@
-"""The shared library: which variant this CPU takes, where it lies, and how it is compiled.
+"""The shared library: the variant for this CPU, where it is stored, and how it is compiled.
 
-A library is named after the hash of its sources, so that a stale one is never loaded. It is looked
-for beside this file (a wheel may carry it), then in the user's cache, and compiled into the latter.
+The file is named after the hash of its sources, so that a stale one is never loaded. It is searched
+for in `prebuilt` (a wheel may contain it), then in the user's cache, and compiled into the latter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ PACKAGE = Path(__file__).resolve().parent
 SOURCES = PACKAGE / "cpu"
 ENTRY = "library.mojo"
 COMPILER = "mojo-compiler"
-SECONDS = 300  # what a build may take; it takes about 10
+TIMEOUT_S = 300  # of a build, which takes about 10 s
 
 
 class Variant(NamedTuple):
@@ -42,7 +42,7 @@ class Variant(NamedTuple):
 _V3 = frozenset(("avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"))
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
-# The best first; the last row is for machines that we have no row for.
+# Best first; the last row serves all other machines.
 VARIANTS = (
     Variant("x86-64-v4", "x86-64-v4", _V4),
     Variant("x86-64-v3", "x86-64-v3", _V3),
@@ -52,7 +52,7 @@ VARIANTS = (
 
 @cache
 def cpu_flags() -> frozenset[str]:
-    """Return the instruction sets that the kernel of this machine lists."""
+    """Return the CPU flags in /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -62,10 +62,10 @@ def cpu_flags() -> frozenset[str]:
 
 
 @cache
-def chosen(flags: frozenset[str] | None = None) -> Variant:
+def variant_of(flags: frozenset[str] | None = None) -> Variant:
     """Return the best variant for a CPU with `flags`, by default this one.
 
-    >>> chosen(frozenset()).name
+    >>> variant_of(frozenset()).name
     'host'
     """
     have = cpu_flags() if flags is None else flags
@@ -73,7 +73,7 @@ def chosen(flags: frozenset[str] | None = None) -> Variant:
 
 
 def hash_of(folder: Path) -> str:
-    """Return what names and contents of the .mojo files in a folder hash to."""
+    """Return the hash of the names and contents of the .mojo files of a folder."""
     found = hashlib.sha256()
     for path in sorted(folder.glob("*.mojo")):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -82,7 +82,7 @@ def hash_of(folder: Path) -> str:
 
 @cache
 def source_hash() -> str:
-    """Return what the sources of the library hash to."""
+    """Return the hash of the sources of the library."""
     return hash_of(SOURCES)
 
 
@@ -98,26 +98,27 @@ def compiler() -> tuple[Path, str] | None:
 
 
 def prebuilt(variant: Variant, folder: Path = PACKAGE / "prebuilt") -> Path:
-    """Return where a library that came with the package would lie."""
+    """Return the path of the library that a wheel may contain."""
     system = f"{sys.platform}-{platform.machine()}"
     return folder / f"{system}-{variant.name}-{source_hash()}.so"
 
 
-def cached(variant: Variant, version: str) -> Path:
-    """Return where the library built by a version of the compiler lies, or will."""
-    return cache_folder() / f"{variant.name}-mojo{version}-{source_hash()}.so"
-
-
-def cache_folder() -> Path:
-    """Return the user's folder for what was built here."""
+def cached(name: str, make: Callable[[Path], None]) -> Path:
+    """Return the path of a file in the user's cache; `make` writes it where there is none."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "convref" / "mojo"
+    path = Path(root) / "convref" / "mojo" / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with lock(path.with_suffix(".lock")):
+            if not path.exists():  # another process may have made it while this one waited
+                make(path)
+    return path
 
 
 @cache
 def missing(variant: Variant | None = None) -> str | None:
-    """Return None if a library is there or can be built, else the reason why not."""
-    variant = variant or chosen()
+    """Return None if a library exists or can be built, else the reason why not."""
+    variant = variant or variant_of()
     if prebuilt(variant).exists() or compiler() is not None:
         return None
     return (
@@ -127,68 +128,61 @@ def missing(variant: Variant | None = None) -> str | None:
 
 
 def library(variant: Variant | None = None) -> Path:
-    """Return the path of the library, built if need be.
+    """Return the path of the library; it is built first where there is none.
 
     Raises
     ------
     UnsupportedError
-        If there is none and none can be built.
+        If there is none and no compiler.
     """
-    variant = variant or chosen()
+    variant = variant or variant_of()
     ready = prebuilt(variant)
     if ready.exists():
         return ready
     found = compiler()
     if found is None:
         raise UnsupportedError(message("mojo", missing(variant) or ""))
-    path = cached(variant, found[1])
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with lock(path.with_suffix(".lock")):
-            if not path.exists():  # another process may have built it while this one waited
-                compile_to(path, variant, found[0])
-    return path
+    driver, version = found
+    name = f"{variant.name}-mojo{version}-{source_hash()}.so"
+    return cached(name, lambda path: compile_to(path, variant, driver))
 
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which stays: deleting it would let two in."""
+    """Hold an exclusive lock on a file; deleting the file would let a second process in."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def command(out: Path, variant: Variant, driver: Path) -> list[str]:
-    """Return the words that compile the library."""
+    """Return the command line that compiles the library."""
     target = ["--target-cpu", variant.target] if variant.target else []
-    return [
-        str(driver),
-        "build",
-        "--emit",
-        "shared-lib",
-        *target,
-        "-o",
-        str(out),
-        str(SOURCES / ENTRY),
-    ]
+    words = ("build", "--emit", "shared-lib", *target, "-o", str(out), str(SOURCES / ENTRY))
+    return [str(driver), *words]
 
 
-def ran(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the compiler; it reports nothing to anybody.
+def run_compiler(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run the compiler without telemetry and crash reports.
 
     Raises
     ------
     UnsupportedError
-        If it does not start, or does not end.
+        If it does not start, or runs too long.
     """
-    quiet = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
-    env = {**os.environ, **quiet}
+    private = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
+    env = {**os.environ, **private}
     try:
         return subprocess.run(
-            words, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+            words, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
+
+
+def compiler_error(output: str) -> UnsupportedError:
+    """Return the error of a compiler that failed with this output."""
+    return UnsupportedError(message("mojo", f"the compiler failed: {output.strip()[-1500:]}"))
 
 
 def compile_to(path: Path, variant: Variant, driver: Path) -> None:
@@ -197,26 +191,25 @@ def compile_to(path: Path, variant: Variant, driver: Path) -> None:
     Raises
     ------
     UnsupportedError
-        If the compiler fails; the text ends with what it said last.
+        If the compiler fails; the message ends with its output.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         out = Path(folder) / path.name
-        done = ran(command(out, variant, driver))
+        done = run_compiler(command(out, variant, driver))
         if done.returncode or not out.exists():
-            said = (done.stderr or done.stdout).strip()[-1500:]
-            raise UnsupportedError(message("mojo", f"the compiler failed: {said}"))
+            raise compiler_error(done.stderr or done.stdout)
         out.write_bytes(without_paths(out.read_bytes()))
         out.chmod(0o755)
         os.replace(out, path)
 
 
 def without_paths(binary: bytes) -> bytes:
-    """Return a library without the search path of the compiler's own libraries: it needs none."""
+    """Return a library without the path of the compiler's own libraries, which it does not need."""
     return re.sub(rb"(?<=\0)/[^\0]*/modular/lib(?=\0)", lambda m: b"\0" * len(m[0]), binary)
 
 
 def main(words: list[str]) -> int:
-    """Build every variant of this kind of machine into `prebuilt`, for a wheel to carry."""
+    """Build every variant for this kind of machine into `prebuilt`, for a wheel."""
     found = compiler()
     if found is None:
         print(missing())

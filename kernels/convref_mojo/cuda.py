@@ -20,33 +20,33 @@ from . import emit
 from .backend import checked, result
 from .cpu.pool import OPS
 from .gpu import pool
-from .gpu.conv import THREADS, TILE, Array, Launch, launches
+from .gpu.conv import THREADS, TILE, ArrayLayout, GpuLaunch, launches
 
 DTYPES = ("f32", "f64", "bf16")
-SPAN = 2**31  # elements, from which on 32-bit offsets do not reach
-BROADEST = 65535  # blocks along y
-NOWHERE = -(2**62)  # no index
-EXACT = 2**24  # integers up to which float32 holds each
+OFFSETS = 2**31  # elements; offsets in the kernels have 32 bits
+MAX_GRID_Y = 65535
+INVALID_INDEX = -(2**62)
+EXACT = 2**24  # float32 represents all integers up to here
 
 
 class Runner(Protocol):
-    """Where launches run."""
+    """What runs launches: the interpreter or a CUDA device."""
 
     device: str
 
     def missing(self) -> str | None:
-        """Return None, or why nothing runs here."""
+        """Return None, or the reason why it cannot run."""
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
-        """Return an operand whose memory the kernels can read."""
+        """Return an operand that the kernels can read."""
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
         """Return memory for a result."""
 
-    def facts(self, role: str, array: Any) -> Array:
-        """Return what launches need to know of an array."""
+    def layout(self, role: str, array: Any) -> ArrayLayout:
+        """Return the layout of an array."""
 
-    def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
+    def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
         """Run one launch."""
 
 
@@ -58,9 +58,9 @@ class GpuBackend:
     name : str
     runner : Runner
     kinds : tuple of str
-        Which kernels may be taken.
+        The kernels to choose from: "direct", "mma" and "wgmma".
     arms : tuple of Arm
-        The ways in which the court shall run it.
+        Variants of it that the court runs.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class GpuBackend:
         self.name, self.runner, self.kinds, self.arms = name, runner, kinds, arms
 
     def supports(self, call: Call) -> str | None:
-        """Return None, or what is missing: a kernel, a dtype, a device or the PTX."""
+        """Return None, or the reason why not: no kernel, dtype, device or PTX."""
         if call.op != "conv" and call.op not in OPS:
             return f"no {call.op}.{call.pass_} kernel for the GPU"
         if call.dtype not in DTYPES:
@@ -82,7 +82,7 @@ class GpuBackend:
             return f"no math={call.math}, products are exact"
         if any(spec.device != self.runner.device for spec in call.specs):
             return f"only the device {self.runner.device} is served"
-        if max(prod(call.problem.shape(role)) for role in (*call.roles, *call.wanted)) >= SPAN:
+        if max(prod(call.problem.shape(role)) for role in (*call.roles, *call.wanted)) >= OFFSETS:
             return "offsets have 32 bits, an array has 2**31 elements or more"
         found = _too_many_tiles(call) if call.op == "conv" else _too_large_windows(call)
         return found or self.runner.missing() or emit.missing()
@@ -93,7 +93,7 @@ class GpuBackend:
         Raises
         ------
         UnsupportedError
-            If `supports` gives a reason, or strides reach beyond 2**31 elements.
+            If `supports` gives a reason, or an array spans 2**31 elements or more.
         """
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
@@ -103,28 +103,28 @@ class GpuBackend:
             if call.is_present(role)
         }
         results = {role: self.runner.empty(call, role, given) for role in call.wanted}
-        arrays = {role: self.runner.facts(role, a) for role, a in (given | results).items()}
-        if max(array.reach for array in arrays.values()) >= SPAN:
-            what = "offsets have 32 bits, an array reaches over 2**31 elements or more"
+        arrays = {role: self.runner.layout(role, a) for role, a in (given | results).items()}
+        if max(array.reach for array in arrays.values()) >= OFFSETS:
+            what = "offsets have 32 bits, an array spans 2**31 elements or more"
             raise UnsupportedError(message(self.name, what, call))
         for launch in self._launches(call, arrays):
             self.runner.run(launch, given | results)
         return tuple(results.get(role) for role in call.signature.results)
 
-    def _launches(self, call: Call, arrays: dict[str, Array]) -> Iterable[Launch]:
+    def _launches(self, call: Call, arrays: dict[str, ArrayLayout]) -> Iterable[GpuLaunch]:
         if call.op == "conv":
             return launches(call, arrays, self.kinds)
         empty = all(prod(arrays[role].shape) == 0 for role in call.wanted)
         return () if empty else (pool.launch(call, arrays),)
 
     def numerics(self, call: Call) -> Numerics:
-        """Return the model: tensor-core sums in float32 for bfloat16, else sums that round."""
+        """Return the accuracy model: tensor-core sums for bfloat16, else sums rounded once."""
         if call.op == "conv" and call.dtype == "bf16" and "mma" in self.kinds:
             return Numerics("mma32")
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the sources of the kernels and the compiler, or what is missing."""
+        """Return the sources of the kernels and the compiler, or why there is no PTX."""
         if (reason := self.runner.missing() or emit.missing()) is not None:
             return {"missing": reason}
         return {"sources": emit.source_hash(), "compiler": emit.version() or ""}
@@ -132,12 +132,12 @@ class GpuBackend:
 
 def _too_many_tiles(call: Call) -> str | None:
     tiles = call.problem.groups * -(-max(call.problem.c, call.problem.k) // TILE)
-    return f"more than {BROADEST} tiles of channels" if tiles > BROADEST else None
+    return f"more than {MAX_GRID_Y} tiles of channels" if tiles > MAX_GRID_Y else None
 
 
 def _too_large_windows(call: Call) -> str | None:
-    if pool.largest(call.problem) >= SPAN:
-        return "positions have 32 bits, a window reaches over 2**31 or more"
+    if pool.largest(call.problem) >= OFFSETS:
+        return "positions have 32 bits, a window spans 2**31 or more"
     if pool.taps(call.problem) >= EXACT:
         return "a divisor of 2**24 or more"
     return None
@@ -152,35 +152,35 @@ class Interpreter:
         self.arch, self.seed = arch, 0
 
     def missing(self) -> str | None:
-        """Return None: NumPy is there."""
+        """Return None: NumPy is always installed."""
         return None
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
-        """Return a copy without gaps, its axes in the order in which they lie."""
+        """Return a dense copy with the axes in memory order."""
         return checked(call, role, operand).copy(order="K")  # type: ignore[union-attr]
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
-        """Return memory for a result, full of what no result is."""
+        """Return memory for a result, filled with NaN or an invalid index."""
         out = result(call, role, given)
-        out.fill(NOWHERE if role == "indices" else np.nan)
+        out.fill(INVALID_INDEX if role == "indices" else np.nan)
         return out
 
-    def facts(self, role: str, array: Any) -> Array:
-        """Return what launches need to know of an array."""
+    def layout(self, role: str, array: Any) -> ArrayLayout:
+        """Return the layout of an array."""
         strides = tuple(
             0 if n == 1 else s // array.itemsize for n, s in zip(array.shape, array.strides)
         )
-        return Array(role, array.shape, strides, True)
+        return ArrayLayout(role, array.shape, strides, True)
 
-    def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
-        """Run one launch, each with another order of warps, at either moment of its copies.
+    def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
+        """Run a launch with asynchronous work done early and then late, warps in random order.
 
         Raises
         ------
         convref_ptx.Fault
-            If the kernel does something forbidden, or the moment changes a result.
+            If the kernel does something forbidden, or its results depend on the asynchronous work.
         """
-        from convref_ptx import Buffer, Fault
+        from convref_ptx import Allocation, Fault
         from convref_ptx import launch as run
 
         arguments: list[Any] = []
@@ -189,16 +189,16 @@ class Interpreter:
                 arguments.append(None)
                 continue
             flat = _flat(arrays[role])
-            arguments.append(Buffer(flat, role in launch.written, at * flat.itemsize))
-        program, seen = _program(self.arch, launch.kernel), set()
-        later = any(i.op.startswith(("cp.async", "wgmma")) for i in program.code)
-        for late in (False, True) if later else (False,):
+            arguments.append(Allocation(flat, role in launch.written, at * flat.itemsize))
+        program, results = _program(self.arch, launch.kernel), set()
+        asynchronous = any(i.op.startswith(("cp.async", "wgmma")) for i in program.code)
+        for late in (False, True) if asynchronous else (False,):
             self.seed += 1
             given = [*arguments, bytes(launch.geometry)]
             run(program, launch.grid, (THREADS,), given, self.seed, late)
-            seen.add(b"".join(a.array.tobytes() for a in arguments if a and a.writable))
-        if len(seen) > 1:
-            raise Fault(f"{launch.kernel}: results depend on when copies happen")
+            results.add(b"".join(a.array.tobytes() for a in arguments if a and a.writable))
+        if len(results) > 1:
+            raise Fault(f"{launch.kernel}: results depend on when asynchronous copies complete")
 
 
 @cache
@@ -209,18 +209,18 @@ def _program(arch: str, kernel: str) -> Any:
 
 
 def _flat(array: Any) -> Any:
-    """Return the memory of an array without gaps, as it lies."""
+    """Return the memory of a dense array as one axis."""
     order = np.argsort([-abs(s) for s in array.strides], kind="stable")
     return array.transpose(order).reshape(-1)
 
 
-class Device:
+class CudaRunner:
     """Runs PTX on torch's CUDA tensors and its current stream.
 
     Parameters
     ----------
     only : tuple of int, optional
-        The one architecture whose PTX the kernels have; else any from sm_80 on.
+        The one compute capability that the kernels support; by default any from 8.0 on.
     """
 
     device = "cuda"
@@ -229,7 +229,7 @@ class Device:
         self.only = only
 
     def missing(self) -> str | None:
-        """Return None, or that there is no CUDA device that is new enough."""
+        """Return None, or the reason why no CUDA device can be used."""
         try:
             import torch
         except ImportError:
@@ -240,7 +240,7 @@ class Device:
         return None if found >= (8, 0) else "needs a CUDA device of sm_80 or newer"
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
-        """Return the operand, checked: strides are arguments of the kernels."""
+        """Return the operand, checked; kernels take any strides."""
         got = tuple(operand.shape), str(operand.dtype).removeprefix("torch.")
         need = call.problem.shape(role), _torch_name(call.dtype_of(role))
         if got != need:
@@ -249,7 +249,7 @@ class Device:
         return operand.detach()
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
-        """Return memory for a result, which lies as the operand of its own role does."""
+        """Return memory for a result, with the layout of the operand of its own role."""
         import torch
 
         shape, like = call.problem.shape(role), next(iter(given.values()))
@@ -261,12 +261,12 @@ class Device:
         dtype = getattr(torch, _torch_name(call.dtype_of(role)))
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=layout)
 
-    def facts(self, role: str, array: Any) -> Array:
-        """Return what launches need to know of an array."""
+    def layout(self, role: str, array: Any) -> ArrayLayout:
+        """Return the layout of an array."""
         strides = tuple(0 if n == 1 else s for n, s in zip(array.shape, array.stride()))
-        return Array(role, tuple(array.shape), strides, array.data_ptr() % 16 == 0)
+        return ArrayLayout(role, tuple(array.shape), strides, array.data_ptr() % 16 == 0)
 
-    def run(self, launch: Launch, arrays: dict[str, Any]) -> None:
+    def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
         """Run one launch on the current stream of the result's device."""
         import torch
 
@@ -289,7 +289,7 @@ def _torch_name(code: str) -> str:
 
 @cache
 def loaded(arch: str, kernel: str, device: int, driver: Any = None) -> Any:
-    """Return a kernel that the driver has loaded."""
+    """Return a kernel, loaded by the driver."""
     from convref_driver import load
 
     text = emit.texts()[arch, kernel]
@@ -297,7 +297,7 @@ def loaded(arch: str, kernel: str, device: int, driver: Any = None) -> Any:
 
 
 def manifest(text: str) -> Any:
-    """Return what a launch needs to know of a kernel, read from its PTX."""
+    """Return the manifest of a kernel, read from its PTX."""
     from convref_driver import Manifest
     from convref_ptx import parse
 
@@ -308,8 +308,8 @@ def manifest(text: str) -> Any:
 
 interpreted_direct = GpuBackend("mojo.interpreted.direct", Interpreter("sm_80"), ("direct",))
 interpreted_sm_80 = GpuBackend("mojo.interpreted.sm_80", Interpreter("sm_80"))
-WARPGROUPS = ("wgmma", "mma", "direct")
-interpreted_wgmma = GpuBackend("mojo.interpreted.wgmma", Interpreter("sm_90a"), WARPGROUPS)
+WITH_WGMMA = ("wgmma", "mma", "direct")
+interpreted_wgmma = GpuBackend("mojo.interpreted.wgmma", Interpreter("sm_90a"), WITH_WGMMA)
 interpreted = GpuBackend(
     "mojo.interpreted",
     Interpreter("sm_90a"),
@@ -320,5 +320,5 @@ interpreted = GpuBackend(
         Arm("wgmma", backend=f"{__name__}:interpreted_wgmma"),
     ),
 )
-backend = GpuBackend("mojo.cuda", Device())
-wgmma = GpuBackend("mojo.cuda.wgmma", Device((9, 0)), WARPGROUPS)
+backend = GpuBackend("mojo.cuda", CudaRunner())
+wgmma = GpuBackend("mojo.cuda.wgmma", CudaRunner((9, 0)), WITH_WGMMA)

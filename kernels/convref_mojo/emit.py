@@ -1,7 +1,7 @@
-"""The PTX of the GPU kernels: where it lies, and how it is made without a GPU.
+"""The PTX of the GPU kernels: where it is stored, and how it is compiled without a GPU.
 
-Like the library it is named after the hash of its sources and looked for beside this file, then in
-the user's cache. It is made by the compiler that max-core brings along.
+Like the library, the file is named after the hash of its sources and searched for in `prebuilt`,
+then in the user's cache. The compiler needs the package max-core.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from . import build
 SOURCES = build.PACKAGE / "gpu"
 COMPILER = "max-core"
 ARCHES = ("sm_80", "sm_90a")
-MARK = "//// "  # begins the lines between kernels: architecture and name
+MARK = "//// "  # starts the line before each kernel: architecture and name
 
 
 @cache
 def source_hash() -> str:
-    """Return what the sources of the GPU kernels hash to."""
+    """Return the hash of the sources of the GPU kernels."""
     return build.hash_of(SOURCES)
 
 
@@ -40,13 +40,13 @@ def version() -> str | None:
 
 
 def prebuilt(folder: Path = build.PACKAGE / "prebuilt") -> Path:
-    """Return where the PTX that came with the package would lie."""
+    """Return the path of the PTX that a wheel may contain."""
     return folder / f"{source_hash()}.ptx.xz"
 
 
 @cache
 def missing() -> str | None:
-    """Return None if the PTX is there or can be made, else the reason why not."""
+    """Return None if the PTX exists or can be compiled, else the reason why not."""
     if prebuilt().exists() or (version() is not None and build.compiler() is not None):
         return None
     return (
@@ -56,42 +56,34 @@ def missing() -> str | None:
 
 
 def library() -> Path:
-    """Return the path of the PTX of all kernels, made if need be.
+    """Return the path of the PTX of all kernels; it is compiled first where there is none.
 
     Raises
     ------
     UnsupportedError
-        If there is none and none can be made.
+        If there is none and no compiler.
     """
     if prebuilt().exists():
         return prebuilt()
     if (reason := missing()) is not None:
         raise UnsupportedError(message("mojo", reason))
-    path = build.cache_folder() / f"max{version()}-{source_hash()}.ptx.xz"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with build.lock(path.with_suffix(".lock")):
-            if not path.exists():  # another process may have made it while this one waited
-                emit_to(path)
-    return path
+    return build.cached(f"max{version()}-{source_hash()}.ptx.xz", emit_to)
 
 
 def emit_to(path: Path) -> None:
-    """Make the PTX and move it to `path`, whole or not at all.
+    """Compile the PTX and move it to `path`, whole or not at all.
 
     Raises
     ------
     UnsupportedError
-        If the compiler fails; the text ends with what it said last.
+        If the compiler fails; the message ends with its output.
     """
     found = build.compiler()
     if found is None:
         raise UnsupportedError(message("mojo", missing() or ""))
-    done = build.ran([str(found[0]), "run", str(SOURCES / "emit.mojo")])
+    done = build.run_compiler([str(found[0]), "run", str(SOURCES / "emit.mojo")])
     if done.returncode or MARK not in done.stdout:
-        raise UnsupportedError(
-            message("mojo", f"the compiler failed: {done.stderr.strip()[-1500:]}")
-        )
+        raise build.compiler_error(done.stderr)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         out = Path(folder) / path.name
         out.write_bytes(lzma.compress(done.stdout.encode()))
@@ -111,7 +103,7 @@ def texts() -> dict[tuple[str, str], str]:
 
 
 def main(words: list[str]) -> int:
-    """Make the PTX into `prebuilt`, for a wheel or a machine without a compiler."""
+    """Compile the PTX into `prebuilt`, for a wheel or a machine without a compiler."""
     if (reason := missing()) is not None:
         print(reason)
         return 1

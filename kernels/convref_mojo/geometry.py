@@ -1,10 +1,10 @@
-"""A convolution as the kernels see it: lattices of windows over three axes.
+"""A convolution as lattices of windows over three axes.
 
 Windows slide over the big side (x, or y of a transposed convolution), one for each pixel of the
 small side. A gather has one lattice: window j of an axis reads, at tap r, position
-``j * stride + r * dilation - lo``. A scatter is turned round: position q of the big side gets from
-those taps for which ``q + lo - r * dilation`` is a multiple of the stride. Positions with the same
-remainder share their taps, so that each class is a gather with step 1 of its own.
+``j * stride + r * dilation - lo``. A scatter is computed as several gathers: position q of the big
+side sums the taps for which ``q + lo - r * dilation`` is a multiple of the stride. Positions that
+are equal modulo the stride have the same taps, so each such class is a gather with step 1.
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ from convref.ops import Axis, ConvProblem
 UNIT = Axis(big=1, small=1, taps=1, stride=1, dilation=1, lo=0, hi=0)
 
 
-class Line(NamedTuple):
-    """One axis of a lattice.
+class AxisWindows(NamedTuple):
+    """The windows of a lattice along one axis.
 
     Parameters
     ----------
     count, size : int
-        Windows, and positions of what they slide over.
+        Windows, and positions of the axis that they slide over.
     step : int
-        Distance of windows.
-    start, pace : int
-        Window j belongs to position ``start + j * pace`` of the result.
+        Positions from one window to the next.
+    result_start, result_step : int
+        Window j computes position ``result_start + j * result_step`` of the result.
     taps, shifts : tuple of int
-        Filter taps in the order in which they are read, and where window 0 reads them.
+        Filter taps in the order in which they are read, and their positions in window 0.
     """
 
     count: int
     size: int
     step: int
-    start: int
-    pace: int
+    result_start: int
+    result_step: int
     taps: tuple[int, ...]
     shifts: tuple[int, ...]
 
 
+Lattice = tuple[AxisWindows, ...]  # of z, y, x
+
+
 def axes(problem: ConvProblem) -> tuple[Axis, Axis, Axis]:
-    """Return the axes z, y, x of a problem; those that it lacks have one position and one tap."""
+    """Return the axes z, y, x of a problem; missing ones have one position and one tap."""
     z, y, x = (UNIT,) * (3 - problem.rank) + problem.axes
     return z, y, x
 
 
-def gathered(axis: Axis) -> Line:
+def gathered(axis: Axis) -> AxisWindows:
     """Return the lattice of windows over the big side.
 
     >>> gathered(Axis(big=5, small=3, taps=3, stride=2, dilation=1, lo=1, hi=1)).shifts
@@ -56,28 +59,28 @@ def gathered(axis: Axis) -> Line:
     """
     taps = tuple(range(axis.taps))
     shifts = tuple(r * axis.dilation - axis.lo for r in taps)
-    return Line(axis.small, axis.big, axis.stride, 0, 1, taps, shifts)
+    return AxisWindows(axis.small, axis.big, axis.stride, 0, 1, taps, shifts)
 
 
-def scattered(axis: Axis) -> Iterator[Line]:
-    """Yield the lattices, class by class of the big side, of windows over the small side.
+def scattered(axis: Axis) -> Iterator[AxisWindows]:
+    """Yield windows over the small side, one lattice per class of the big side modulo the stride.
 
-    >>> [line.taps for line in scattered(Axis(5, 3, taps=3, stride=2, dilation=1, lo=1, hi=1))]
+    >>> [each.taps for each in scattered(Axis(5, 3, taps=3, stride=2, dilation=1, lo=1, hi=1))]
     [(1,), (2, 0)]
     """
     for start in range(min(axis.stride, axis.big)):
-        meets = [
+        shifts_and_taps = [
             ((start + axis.lo - r * axis.dilation) // axis.stride, r)
             for r in range(axis.taps)
             if (start + axis.lo - r * axis.dilation) % axis.stride == 0
         ]
-        shifts, taps = zip(*sorted(meets)) if meets else ((), ())
+        shifts, taps = zip(*sorted(shifts_and_taps)) if shifts_and_taps else ((), ())
         count = -(-(axis.big - start) // axis.stride)
-        yield Line(count, axis.small, 1, start, axis.stride, taps, shifts)
+        yield AxisWindows(count, axis.small, 1, start, axis.stride, taps, shifts)
 
 
-def lattices(problem: ConvProblem, scatter: bool) -> Iterator[tuple[Line, ...]]:
-    """Yield (z, y, x) of each lattice whose windows make up the result."""
+def lattices(problem: ConvProblem, scatter: bool) -> Iterator[Lattice]:
+    """Yield the axes (z, y, x) of each lattice; their windows together make up the result."""
     if scatter:
         yield from product(*map(scattered, axes(problem)))
     else:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,35 +16,47 @@ import numpy as np
 
 from . import build
 
-DTYPES = ("f32", "f64", "bf16")
-KEPT = 1 << 26  # bytes of scratch memory that a thread keeps at most
+DTYPES = ("f32", "f64", "bf16")  # DTYPES of library.mojo
+STRUCTS = 1024  # filled-in structs in a cache, per kind of kernel
+SCRATCH_KEPT = 1 << 26  # bytes of scratch memory that a thread keeps after a call
 ALIGNMENT = 64
-PIECES = 4  # of work for each thread
-NOWHERE = -1  # the processor of a caller on a system that does not say
+PIECES = 4  # of the work, per thread
+NO_PROCESSOR = -1  # on systems without sched_getcpu
 
 Function = Callable[..., None]
+Word = ctypes.c_int64
 
 
 @cache
 def loaded() -> ctypes.CDLL:
-    """Return the library for this CPU, built if need be."""
+    """Return the library for this CPU; it is built first where there is none."""
     return ctypes.CDLL(str(build.library()))
 
 
 @cache
 def function(name: str, dtype: str) -> Function:
-    """Return a function of the library; its arguments are words."""
-    found = getattr(loaded(), f"convref_{name}_{dtype}")
+    """Return a function of the library for a number type."""
+    found = getattr(loaded(), f"convref_{name}")
     found.restype = None
-    return found  # type: ignore[no-any-return]
+    return partial(found, Word(DTYPES.index(dtype)))
 
 
 def tile() -> tuple[int, int, int]:
-    """Return the register tile of float32: rows, vectors, numbers in a vector."""
-    found = (ctypes.c_int64 * 3)()
+    """Return the register tile of float32: rows, vectors, elements of a vector."""
+    found = (Word * 3)()
     loaded().convref_tile(found)
     rows, vectors, width = found
     return rows, vectors, width
+
+
+def run(name: str, dtype: str, struct: Any, units: int, threads: int, size: int = 0) -> None:
+    """Compute all units of a launch on some threads, each with `size` bytes of scratch memory."""
+    compute, address = function(name, dtype), ctypes.addressof(struct)
+
+    def work(low: int, high: int) -> None:
+        compute(Word(address), Word(scratch(size, "thread")), Word(low), Word(high))
+
+    spread(work, units, threads)
 
 
 def cores() -> int:
@@ -52,65 +64,68 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Others:
-    """The threads beside the caller's, kept off the processor that the caller is on.
+class Workers:
+    """The threads beside the caller's, with an affinity that leaves out the caller's processor.
 
-    The kernel of a virtual machine takes a processor that sleeps for one that the host has taken
-    away, and so wakes a thread on its waker's processor, where each then has half of it.
+    On a virtual machine whose host has taken a processor away, that processor looks idle to the
+    guest. Linux then wakes a worker on the processor of the thread that woke it, and the two
+    threads share it.
     """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max(1, cores() - 1), "convref_mojo", self._enter)
         self._threads: list[int] = []
-        self._kept_off = NOWHERE
-        self._here = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: NOWHERE)
+        self._excluded = NO_PROCESSOR
+        self._current_processor = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: NO_PROCESSOR)
 
     def _enter(self) -> None:
         self._threads.append(threading.get_native_id())
-        self._kept_off = NOWHERE
+        self._excluded = NO_PROCESSOR
 
     def start(self, tasks: Iterable[Callable[[], Any]]) -> list[Future[Any]]:
-        """Let the threads do the tasks."""
-        if (here := self._here()) != self._kept_off:
-            self._keep_off(here)
+        """Submit the tasks."""
+        if (processor := self._current_processor()) != self._excluded:
+            self._exclude(processor)
         return [self._pool.submit(task) for task in tasks]
 
-    def _keep_off(self, here: int) -> None:
-        self._kept_off = here
-        if places := os.sched_getaffinity(0) - {here}:
+    def _exclude(self, processor: int) -> None:
+        self._excluded = processor
+        if rest := os.sched_getaffinity(0) - {processor}:
             for thread in list(self._threads):
-                with suppress(OSError):  # where it is forbidden they run anywhere
-                    os.sched_setaffinity(thread, places)
+                with suppress(OSError):  # without the permission, threads run anywhere
+                    os.sched_setaffinity(thread, rest)
 
 
 @cache
-def _others() -> Others:
-    return Others()
+def _workers() -> Workers:
+    return Workers()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_others.cache_clear)  # its threads stay with the parent
+    # A child process has none of the threads of its parent.
+    os.register_at_fork(after_in_child=_workers.cache_clear)
 
-_own = threading.local()
+_local = threading.local()
 
 
 def scratch(size: int, slot: str) -> int:
-    """Return the address of `size` bytes that belong to this thread until it asks again."""
+    """Return the address of `size` bytes, valid until this thread asks for the slot again."""
     if size == 0:
         return 0
-    room, address, _ = getattr(_own, slot, (0, 0, None))
-    if room < size:
-        held = np.empty(size + ALIGNMENT, np.uint8)
-        start = int(held.ctypes.data)
+    capacity, address, _ = getattr(_local, slot, (0, 0, None))
+    if capacity < size:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        start = int(memory.ctypes.data)
         address = start + -start % ALIGNMENT
-        setattr(_own, slot if size <= KEPT else "large", (size, address, held))
+        setattr(_local, slot if size <= SCRATCH_KEPT else "large", (size, address, memory))
     return address
 
 
 def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:
-    """Do `units` of work, of which `threads`, the caller's among them, take pieces in turn.
+    """Compute `units` of work on `threads` threads, the caller's included.
 
-    Another thread begins late, or not before all is done: it finds less to do then, or nothing.
+    The work is cut into pieces that the threads take in turn: a worker that starts late takes
+    fewer of them, and the caller does not wait for one that has not started.
     """
     shares = min(threads, units)
     if shares < 2:
@@ -118,16 +133,16 @@ def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:
         return
     count = min(units, PIECES * shares)
     edges = [units * i // count for i in range(count + 1)]
-    pieces = iter([*pairwise(edges)])  # whose next() no other thread interrupts
+    pieces = iter([*pairwise(edges)])  # next() of a list's iterator is atomic
 
-    def turns() -> None:
+    def take_pieces() -> None:
         for low, high in pieces:
             work(low, high)
 
-    others = _others().start([turns] * (shares - 1))
+    workers = _workers().start([take_pieces] * (shares - 1))
     try:
-        turns()
+        take_pieces()
     finally:
-        for other in others:
-            if not other.cancel():
-                other.result()
+        for worker in workers:
+            if not worker.cancel():
+                worker.result()

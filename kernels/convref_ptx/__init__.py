@@ -1,8 +1,8 @@
-"""PTX run by NumPy: what a kernel computes, and what it does wrong, without a GPU.
+"""A PTX interpreter in NumPy: the results of a kernel and its errors, without a GPU.
 
-All threads of all blocks are one vector. Every access is checked (bounds, alignment, writing to
+The threads of several blocks are one vector. Every access is checked (bounds, alignment, writes to
 operands, races in shared memory), warps run in random order between barriers, shared memory and
-results start as NaN, and an instruction that is not known is refused.
+results start as NaN, and an unknown instruction is an error.
 
 >>> text = '''
 ... .visible .entry twice(.param .u64 twice_0) {
@@ -18,14 +18,14 @@ results start as NaN, and an instruction that is not known is refused.
 ... }'''
 >>> import numpy as np
 >>> x = np.arange(4, dtype=np.int32)
->>> launch(parse(text), (1,), (4,), [Buffer(x, writable=True)])
+>>> launch(parse(text), (1,), (4,), [Allocation(x, writable=True)])
 >>> x
 array([0, 2, 4, 6], dtype=int32)
 """
 
 from .machine import launch
 from .maps import Im2colMap, TensorMap
-from .memory import Buffer
+from .memory import Allocation
 from .program import Fault, Program, parse
 
-__all__ = ["Buffer", "Fault", "Im2colMap", "Program", "TensorMap", "launch", "parse"]
+__all__ = ["Allocation", "Fault", "Im2colMap", "Program", "TensorMap", "launch", "parse"]

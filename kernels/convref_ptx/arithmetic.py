@@ -1,4 +1,4 @@
-"""Instructions that make one number of a thread out of others: a row of a table each."""
+"""Arithmetic instructions, one row of a table each."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
     return numbers.FUNCTIONS[name](a, b).astype(a.dtype, copy=False)
 
 
-def _cut(a: Array) -> Array:
+def _truncate(a: Array) -> Array:
     return np.clip(np.nan_to_num(a.astype(np.float64)), -(2**31), 2**31 - 1).astype(np.int32)
 
 
-def _converted(to: str, kind: str, a: Array) -> Array:
+def _convert(to: str, kind: str, a: Array) -> Array:
     return a.astype(numbers.TYPES[to])
 
 
 def _byte(width: str, sign: str, a: Array) -> Array:
-    """Return the numbers in the lowest bytes of registers, which are as wide as the result."""
+    """Return the lowest bytes of registers, which are as wide as the result."""
     return (a & 0xFF).astype(numbers.TYPES[f"{sign}8"]).astype(numbers.TYPES[sign + width])
 
 
@@ -54,8 +54,8 @@ def _high(kind: str, a: Array, b: Array) -> Array:
 
 
 def _halves(kind: str, words: Sequence[Array]) -> list[Array]:
-    """Return the numbers of 16 bits that registers hold, the lower before the upper."""
-    return [numbers.seen(word.view(np.uint16), kind) for word in words]
+    """Return the 16-bit halves of registers, the lower before the upper."""
+    return [numbers.as_type(word.view(np.uint16), kind) for word in words]
 
 
 def _shorts(name: str, kind: str, *words: Array) -> Array:
@@ -63,13 +63,13 @@ def _shorts(name: str, kind: str, *words: Array) -> Array:
     return numbers.rounded(numbers.FUNCTIONS[name](*given), kind).view(words[0].dtype)
 
 
-def _flushed(a: Array) -> Array:
+def _flush(a: Array) -> Array:
     return np.where(abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
 
 
 def _power(ftz: str | None, a: Array) -> Array:
-    found = np.exp2((_flushed(a) if ftz else a).astype(np.float64)).astype(np.float32)
-    return _flushed(found) if ftz else found
+    found = np.exp2((_flush(a) if ftz else a).astype(np.float64)).astype(np.float32)
+    return _flush(found) if ftz else found
 
 
 def _two(kind: str, upper: Array, lower: Array) -> Array:
@@ -77,7 +77,7 @@ def _two(kind: str, upper: Array, lower: Array) -> Array:
     return high << np.uint32(16) | low
 
 
-# (opcodes, types of the operands, function); both others are told what the opcode's groups match.
+# (opcodes, types of the operands, function); the types and the function take the pattern's groups.
 ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
     (r"(xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
@@ -93,34 +93,34 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"mul\.hi\.([su](?:16|32))", "{0} {0}", _high),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*abc)),
-    (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flushed(numbers.fma(*map(_flushed, a)))),
-    (r"abs\.ftz\.f32", "f32", lambda a: abs(_flushed(a))),
+    (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flush(numbers.fma(*map(_flush, a)))),
+    (r"abs\.ftz\.f32", "f32", lambda a: abs(_flush(a))),
     (r"ex2\.approx(\.ftz)?\.f32", "f32", _power),  # a GPU's may be 2 ulp off
-    (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shifted),
+    (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shift),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
-    (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.related),
-    (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.related),
+    (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.compare),
+    (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.compare),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
-    (r"cvt\.rn\.(f32|f64)\.(f64|[su](?:32|64))", "{1}", _converted),
+    (r"cvt\.rn\.(f32|f64)\.(f64|[su](?:32|64))", "{1}", _convert),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
     (r"div\.(?:rn|full)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),  # full: 2 ulp
     (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
     (r"sqrt\.rn\.f32", "f32", np.sqrt),
-    (r"prmt\.b32", "b32 b32 b32", numbers.permuted),
-    (r"cvt\.rzi\.s32\.f32", "f32", _cut),
-    (r"cvt\.rmi\.ftz\.f32\.f32", "f32", lambda a: np.floor(_flushed(a))),
+    (r"prmt\.b32", "b32 b32 b32", numbers.permute),
+    (r"cvt\.rzi\.s32\.f32", "f32", _truncate),
+    (r"cvt\.rmi\.ftz\.f32\.f32", "f32", lambda a: np.floor(_flush(a))),
     (r"cvt\.rna\.tf32\.f32", "b32", lambda a: (a + 0x1000) & np.uint32(0xFFFFE000)),
     (rf"cvt\.f32\.({_SHORT})", "{0}", lambda kind, a: a.astype(np.float32)),
     (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),
     (rf"cvt\.rn\.({_SHORT})x2\.f32", "f32 f32", _two),
 )
-# What makes each bit out of bits that, all zeros or all ones, show whether it depends on them.
+# Instructions whose result bits each depend on few operand bits: undefined bits are tracked by bit.
 BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(and|or)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
     (r"mov\.pred", "pred", lambda a: a),
     (r"not\.(pred|b(?:16|32|64))", "{0}", lambda kind, a: ~a),
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
-    (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _converted),
+    (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _convert),
     (r"cvt\.[su](16|32|64)\.([su])8", "b{0}", _byte),
 )
 
@@ -135,22 +135,22 @@ def _compute(
 ) -> None:
     """Write a function of operands and their types to one register, or a part of it to each.
 
-    Of what nothing defines nothing is made; `bitwise`, only bits that depend on it: they are
-    looked for with all of it ones, then zeros.
+    If an operand has undefined bits, so has the result: `bitwise`, those that differ when the
+    undefined bits are ones and when they are zeros, else all bits.
     """
-    lacking = [x for word, _ in pairs if (x := m.lacks(word, lanes)) is not None]
+    masks = [x for word, _ in pairs if (x := m.undefined_bits(word, lanes)) is not None]
 
     def found(bits: int) -> Array:
         value: Array = function(*(m.read(i, word, kind, lanes, bits) for word, kind in pairs))
         return value if value.dtype == bool else value.view(numbers.BITS[8 * value.itemsize])
 
-    value, lacks = found(1), None
-    if lacking and bitwise:
-        lacks = value ^ found(0)
-    elif lacking:
+    value, undefined = found(1), None
+    if masks and bitwise:
+        undefined = value ^ found(0)
+    elif masks:
         none = np.zeros_like(value)
-        lacks = np.where(np.any([mask != 0 for mask in lacking], 0), ~none, none)
-    (m.write if isinstance(to, str) else m.spread)(i, to, value, lanes, lacks)
+        undefined = np.where(np.any([mask != 0 for mask in masks], 0), ~none, none)
+    (m.write if isinstance(to, str) else m.spread)(i, to, value, lanes, undefined)
 
 
 def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool) -> None:
@@ -170,11 +170,11 @@ for _row in (*ROWS, *BITWISE):
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")
 def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    """Compare the lower numbers of two registers, then the upper ones; a predicate each."""
+    """Compare the lower halves of two registers, then the upper ones; a predicate each."""
     to, *given = i.operands
 
     def compared(*words: Array) -> Array:
-        return numbers.related(name, kind, *_halves(kind, words)).reshape(-1, 2).T
+        return numbers.compare(name, kind, *_halves(kind, words)).reshape(-1, 2).T
 
     pairs = [(word, "b32") for word in given]
     _compute(m, i, lanes, tuple(to.split("|")), pairs, compared, False)
@@ -182,7 +182,7 @@ def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: st
 
 @operation(rf"mov\.({_WORD})")
 def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    """Copy a register; several make one, the first its lower part, or one makes several."""
+    """Copy a register, join several into one, the first as its lower part, or split one."""
     to, a = i.operands
     given = a if isinstance(a, tuple) else (a,)
     pairs = [(word, f"b{numbers.width(kind) // len(given)}") for word in given]

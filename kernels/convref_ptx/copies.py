@@ -1,7 +1,7 @@
-"""Asynchronous copies, in groups that threads wait for or counted by barriers in shared memory.
+"""Asynchronous copies, completed by wait groups or by mbarriers.
 
-What is asynchronous is claimed when it is issued: whoever touches it before a wait for it stops
-the run. It happens at once, or as late as a wait allows (`Machine.late`).
+The memory of asynchronous work is in flight from its issue to the wait for it; an access in between
+is a fault. The work is done when it is issued, or as late as a wait allows (`Machine.late`).
 After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous copy", "Tensors" and
 "Parallel Synchronization and Communication Instructions: mbarrier".
 """
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .maps import Im2colMap, TensorMap, scattered
-from .memory import BUSY
+from .maps import Im2colMap, TensorMap, swizzled
+from .memory import IN_FLIGHT
 from .numbers import Array
-from .operations import ASLEEP, WARP, addresses, operation
+from .operations import AT_MBARRIER, WARP, addresses, operation
 from .program import CHUNK, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
@@ -30,34 +30,36 @@ class Work(NamedTuple):
 
     text: str
     lanes: Array  # the threads, or the first ones of warps
-    move: Callable[[Array], None]  # does it, for some of the rows
+    move: Callable[[Array], None]  # does the work of some of the rows
     reads: Array = NONE  # cells of shared memory (row, cell)
     writes: Array = NONE
-    sums: Array = NONE[0]  # rows of `Machine.flying`, which whole warps read or write
+    sums: Array = NONE[0]  # rows of `Machine.in_flight`, used by whole warps
 
 
 class Groups:
-    """The work of one kind, in groups that each thread commits and waits for."""
+    """The work of one kind, in groups that threads commit and wait for."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.committed = machine, np.zeros(machine.count, np.int64)
-        self.begun: list[tuple[Work, Array, Array]] = []  # with the groups and what is not over
+        self.begun: list[
+            tuple[Work, Array, Array]
+        ] = []  # with the group and a mask of unfinished rows
 
     def begin(self, work: Work) -> None:
-        """Claim what the work touches, and do it unless that is for later."""
+        """Mark the memory of the work as in flight, and do the work unless runs are late."""
         m, every = self.machine, np.ones(len(work.lanes), bool)
-        lacks = m.shared.look(work.text, work.reads, work.lanes, False)
-        refuse(lacks, work.text, "reads what nobody has written")
+        undefined = m.shared.look(work.text, work.reads, work.lanes, False)
+        refuse(undefined, work.text, "reads unwritten memory")
         m.shared.look(work.text, work.writes, work.lanes, True)
         refuse(m.shared.unfenced[work.reads], work.text, "reads without a fence.proxy.async")
-        self._mark(work, every, BUSY)
+        self._mark(work, every, IN_FLIGHT)
         m.shared.unfenced[work.writes] = False
         if not m.late:
             work.move(every)
         self.begun.append((work, self.committed[work.lanes], every))
 
     def _mark(self, work: Work, rows: Array, when: int | None) -> None:
-        """Let what some rows touch be touched at a time: BUSY, or None for now."""
+        """Set the time of the accesses of some rows: IN_FLIGHT, or None for the current time."""
         shared, lanes = self.machine.shared, work.lanes[rows]
         column, at = shared.column(lanes), shared.now(lanes) if when is None else when
         if work.reads.size:
@@ -66,10 +68,10 @@ class Groups:
             shared.written[work.writes[rows]], shared.writer[work.writes[rows]] = at, column
         if work.sums.size:
             threads = (lanes[:, None] + np.arange(WARP)).ravel()
-            self.machine.flying[np.ix_(work.sums, threads)] = when is not None
+            self.machine.in_flight[np.ix_(work.sums, threads)] = when is not None
 
     def wait(self, lanes: Array, left: int) -> None:
-        """Finish the work of some threads but for their `left` latest groups; -1 for all of it."""
+        """Finish the work of some threads but for their `left` latest groups; with -1 all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
         begun, self.begun = self.begun, []
@@ -81,8 +83,8 @@ class Groups:
                 self._mark(work, over, None)
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
-        for work, _, rest in self.begun:  # one cell may be read by what is over and what is not
-            self._mark(work, rest, BUSY)
+        for work, _, rest in self.begun:  # finished and unfinished work may read the same cell
+            self._mark(work, rest, IN_FLIGHT)
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")
@@ -100,14 +102,14 @@ def _wait(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     to, from_, size, real = (*i.operands, i.operands[2])[:4]
     known = (16,) if cache == "cg" else (4, 8, 16)
-    refuse(size not in known, i.text, f"copies of {size} bytes are not known")
+    refuse(size not in known, i.text, f"copies of {size} bytes are not supported")
     real = m.read(i, real, "u32", lanes).astype(np.int64)
     refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
     refuse(source % size, i.text, f"an address is no multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), size, lanes)
     refuse(len(np.unique(place)) < len(place), i.text, "race, two threads write to one place")
-    part = int(np.gcd.reduce(real, initial=size))  # bytes of which all sources have some
+    part = int(np.gcd.reduce(real, initial=size))  # all sources have a multiple of these bytes
 
     def move(rows: Array) -> None:
         values = np.zeros((len(lanes), size // part, part), np.uint8)
@@ -120,20 +122,20 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
 
 
 class Barrier:
-    """An mbarrier: arrivals and bytes that are missing in its phase, and what a phase has seen."""
+    """An mbarrier: pending arrivals and bytes of its phase, and the clocks of the last phase."""
 
     def __init__(self, place: int, count: int, columns: int) -> None:
-        self.place, self.count, self.missing = place, count, count
+        self.place, self.count, self.pending = place, count, count
         self.bytes = self.phase = 0
         self.clock, self.seen = np.zeros((2, columns), np.int32)
 
     def settle(self) -> None:
-        """Begin the next phase once nothing is missing."""
-        if self.missing == 0 and self.bytes == 0:
-            self.phase, self.missing, self.seen = self.phase + 1, self.count, self.clock.copy()
+        """Complete the phase if no arrivals and bytes are pending."""
+        if self.pending == 0 and self.bytes == 0:
+            self.phase, self.pending, self.seen = self.phase + 1, self.count, self.clock.copy()
 
     def passed(self, parity: Array) -> Array:
-        """Return whether the phase of a parity is over."""
+        """Return whether the phase of a parity is complete."""
         return (self.phase - parity) % 2 == 1
 
 
@@ -151,33 +153,38 @@ def _barrier(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 
 
 def barriers(m: Machine, i: Instruction, at: Any, lanes: Array) -> Iterator[tuple[Barrier, Array]]:
-    """Yield each barrier that lanes name, and which of the lanes those are."""
+    """Yield each mbarrier that lanes address, and a mask of those lanes."""
     address = addresses(m, i, at, lanes)
     m.shared.load(i.text, address, 8, lanes)
     places = m.shared.places(i.text, address, 8, lanes)
     for place in np.unique(places).tolist():
-        refuse(place not in m.barriers, i.text, "no mbarrier has been initialised there")
+        refuse(place not in m.barriers, i.text, "no mbarrier was initialized there")
         yield m.barriers[place], places == place
 
 
 @operation(r"mbarrier\.arrive(\.expect_tx)?(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64")
 def _arrive(m: Machine, i: Instruction, lanes: Array, expects: str | None) -> None:
     state, at, given = (*i.operands, 1)[:3]
-    refuse(state != "_", i.text, "the state of an mbarrier is not known")
+    refuse(state != "_", i.text, "a result of mbarrier.arrive is not supported")
     count = m.read(i, given, "u32", lanes).astype(np.int64)
     for barrier, mine in barriers(m, i, at, lanes):
         warps = np.unique(m.warp[lanes[mine]])
         barrier.clock = np.maximum(barrier.clock, m.shared.clock[warps].max(0))
         m.shared.tick(warps)
         barrier.bytes += int(count[mine].sum()) if expects else 0
-        barrier.missing -= int(mine.sum() if expects else count[mine].sum())
-        refuse(barrier.missing < 0, i.text, "more arrivals than the mbarrier was initialised with")
+        barrier.pending -= int(mine.sum() if expects else count[mine].sum())
+        refuse(barrier.pending < 0, i.text, "more arrivals than the mbarrier was initialized with")
         barrier.settle()
 
 
-@operation(r"mbarrier\.(?:try|test)_wait\.parity(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64", parts=True)
+@operation(
+    r"mbarrier\.(?:try|test)_wait\.parity(?:\.\w+\.cta)?\.shared(?:::cta)?\.b64", diverges=True
+)
 def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
-    """Answer whether a phase is over; who hears no sleeps until it is, or until others need it."""
+    """Return whether a phase is complete; if not, the thread blocks.
+
+    It resumes when the phase completes, or when the block could make no progress otherwise.
+    """
     to, at, parity = i.operands[:3]
     wanted = m.read(i, parity, "u32", lanes).astype(np.int64) & 1
     over = np.zeros(len(lanes), bool)
@@ -188,11 +195,11 @@ def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
         m.at[lanes[mine]] = barrier.place
     m.write(i, to, over, lanes)
     m.need[lanes] = wanted
-    m.state[lanes[~over]] = ASLEEP
+    m.state[lanes[~over]] = AT_MBARRIER
 
 
 class Box(NamedTuple):
-    """The elements of one copy: cells in shared memory, places in global memory, which exist."""
+    """The elements of one copy: cells of shared memory, global addresses, and which are inside."""
 
     text: str
     lane: Array
@@ -203,7 +210,7 @@ class Box(NamedTuple):
     inside: Array
 
     def finish(self, m: Machine, barrier: Barrier) -> None:
-        """Load it and tell the barrier that counts it, through whose phase alone it is seen."""
+        """Do the copy and complete its bytes on the mbarrier, whose phase makes them visible."""
         value = np.zeros(len(self.place), self.bits)
         address, size = self.address[self.inside], self.bits.itemsize
         found, _ = m.memory.load(self.text, address, size, self.lane)
@@ -211,22 +218,31 @@ class Box(NamedTuple):
         m.shared.bytes.view(self.bits)[self.place] = value
         m.shared.copies += 1
         m.shared.written[self.cells] = barrier.clock[-1] = m.shared.copies
-        refuse(m.barriers.get(barrier.place) is not barrier, self.text, "its mbarrier is no more")
+        refuse(
+            m.barriers.get(barrier.place) is not barrier, self.text, "its mbarrier was invalidated"
+        )
         barrier.bytes -= value.nbytes
         barrier.settle()
 
 
-def boxed(
-    m: Machine, i: Instruction, lane: Array, rank: str, kind: Any, to: Any, tensor: Any, *aside: Any
+def box_of(
+    m: Machine,
+    i: Instruction,
+    lane: Array,
+    rank: str,
+    kind: Any,
+    to: Any,
+    tensor: Any,
+    *offsets: Any,
 ) -> Box:
-    """Return the copy that a lane asks for: of a kind of map, coordinates, and offsets if any."""
+    """Return the copy that a lane issues: the kind of map, coordinates, and offsets if any."""
     base, offset, coordinates = tensor
     known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
     if type(known) is not kind or not int(rank) == len(known.shape) == len(coordinates):
         raise Fault(f"{i.text}: no tensor map of {rank} axes there")
     start, beside = (
         [int(m.read(i, word, t, lane)[0]) for word in words][::-1]
-        for words, t in ((coordinates, "s32"), ((*aside, ())[0], "u16"))
+        for words, t in ((coordinates, "s32"), ((*offsets, ())[0], "u16"))
     )
     position = known.position(i.text, start, beside)
     size, span = known.buffer.array.itemsize, CHUNK << known.swizzle
@@ -238,7 +254,7 @@ def boxed(
     address += int.from_bytes(m.memory.pointer(known.buffer), "little")
     first = addresses(m, i, to, lane)
     refuse(first % 128, i.text, "an address is no multiple of 128")
-    spot = scattered(first[0] + size * np.arange(len(address)), span)
+    spot = swizzled(first[0] + size * np.arange(len(address)), span)
     place = m.shared.places(i.text, spot, size, np.repeat(lane, len(spot)))
     cells = m.shared.cells(place[:: CHUNK // size], CHUNK).ravel()
     return Box(i.text, lane, np.dtype(f"u{size}"), place // size, cells, address, inside)
@@ -249,12 +265,12 @@ def boxed(
     r"\.mbarrier::complete_tx::bytes"
 )
 def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str, pixels: str | None) -> None:
-    to, tensor, at, *aside = i.operands
+    to, tensor, at, *offsets = i.operands
     for lane in lanes[:, None]:
-        box = boxed(m, i, lane, rank, Im2colMap if pixels else TensorMap, to, tensor, *aside)
+        box = box_of(m, i, lane, rank, Im2colMap if pixels else TensorMap, to, tensor, *offsets)
         ((barrier, _),) = barriers(m, i, at, lane)
         m.shared.look(i.text, box.cells[None], lane, True)
-        m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, BUSY
+        m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, IN_FLIGHT
         m.shared.unfenced[box.cells] = False
         if m.late:
             m.loads.append((box, barrier))
@@ -266,7 +282,7 @@ def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str, pixels: str |
 def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
     tensor, from_ = i.operands
     for lane in lanes[:, None]:
-        box = boxed(m, i, lane, rank, TensorMap, from_, tensor)
+        box = box_of(m, i, lane, rank, TensorMap, from_, tensor)
 
         def move(_: Array, lane: Array = lane, box: Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]

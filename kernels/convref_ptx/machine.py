@@ -1,4 +1,4 @@
-"""Threads in lock step where they agree, warps in random order where nothing orders them."""
+"""Execution: threads at one instruction run together, unordered warps run in random order."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from . import arithmetic, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Box, Groups
 from .maps import TensorMap
-from .memory import Buffer, Global, Shared
+from .memory import Allocation, Global, Shared
 from .numbers import Array
-from .operations import ASLEEP, DONE, NAMED, RUNNING, WAITING, WARP
+from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
 from .program import Fault, Instruction, Program, refuse
 
-TOGETHER = 4096  # threads that are one vector
-ENDLESS = 1_000_000  # stretches of instructions after which a run is taken to hang
+LANES = 4096  # threads of one vector, unless a block has more
+MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
 
 def launch(
     program: Program,
     grid: Sequence[int],
     threads: Sequence[int],
-    arguments: Sequence[Buffer | TensorMap | bytes | None],
+    arguments: Sequence[Allocation | TensorMap | bytes | None],
     seed: int = 0,
     late: bool = False,
     shared: int = 0,
@@ -36,28 +36,28 @@ def launch(
     program : Program
     grid, threads : sequence of int
         Blocks, and threads of a block, along x, y, z.
-    arguments : sequence of Buffer, TensorMap, bytes or None
+    arguments : sequence of Allocation, TensorMap, bytes or None
         One per parameter: a pointer, a tensor map, any other value packed, or a null pointer.
     seed : int
-        Of the order of warps and blocks.
+        Determines the order of warps and blocks.
     late : bool
-        Whether what is asynchronous happens when somebody cannot go on without it, and not at once.
+        Whether asynchronous work is done as late as its waits allow instead of when it is issued.
     shared : int
         Bytes of dynamic shared memory.
 
     Raises
     ------
     Fault
-        If the kernel does something forbidden or unknown.
+        If the kernel does something undefined or unsupported.
     """
     size = prod(threads)
     many = 0 < program.max_threads < size
     refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
     named = {program.addresses[p.name]: a for p, a in zip(program.parameters, arguments)}
     maps = {address: a for address, a in named.items() if isinstance(a, TensorMap)}
-    lying = dict.fromkeys(getattr(a, "buffer", a) for a in arguments)
+    unique = dict.fromkeys(getattr(a, "buffer", a) for a in arguments)
     elements = [known.buffer.array.itemsize for known in maps.values()]
-    buffers = [a for a in lying if isinstance(a, Buffer)]
+    buffers = [a for a in unique if isinstance(a, Allocation)]
     memory = Global(buffers, min([program.grain("global"), *elements]))
     values = [
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
@@ -66,7 +66,7 @@ def launch(
     got, needs = [len(value) for value in values], [p.size for p in program.parameters]
     refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
     machine = Machine(program, memory, values, maps, seed, late, program.shared_bytes + shared)
-    order, step = machine.rng.permutation(prod(grid)), max(1, TOGETHER // size)
+    order, step = machine.rng.permutation(prod(grid)), max(1, LANES // size)
     for i in range(0, len(order), step):
         machine.begin(order[i : i + step], (*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
         machine.run()
@@ -86,33 +86,35 @@ class Machine:
         self.fragments = matrices.fragments(program.code)
 
     def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
-        """Let the threads of some blocks stand at the first instruction."""
+        """Start the threads of some blocks at the first instruction."""
         size, program = prod(threads), self.program
         self.count = len(blocks) * size
         self.all = np.arange(self.count)
-        self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these
+        self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these blocks
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
         self.memory.thread = np.repeat(blocks, size) * size + within
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
-        self.at, self.need = np.zeros((2, self.count), np.int64)  # barrier: which, of how many
+        self.at, self.need = np.zeros(
+            (2, self.count), np.int64
+        )  # barrier, and threads that it needs
         self.shared = Shared(self.room, self.block, self.warp, program.grain("shared"))
-        # Patterns of registers, and which of their bits nothing defines. No array changes later.
+        # Bits of registers, and masks of their undefined bits. No array is changed in place.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
-        self.settled: dict[str, Array] = {}  # lanes that lack nothing of one of those
+        self.defined_in: dict[str, Array] = {}  # lanes that lack nothing of one of those
         self.fixed = self._special(np.repeat(blocks, size), within, grid, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
-        self.barriers: dict[int, Barrier] = {}  # by their place
-        self.loads: list[tuple[Box, Barrier]] = []  # boxes on their way
-        # Registers of wgmma: products were not waited for; a thread wrote since its last fence.
-        self.flying, self.changed = np.zeros((2, len(self.fragments), self.count), bool)
-        self._steps, self._woken, self._nudged = 0, 0, dict[int, tuple[int, bytes]]()
+        self.barriers: dict[int, Barrier] = {}  # by their offset
+        self.loads: list[tuple[Box, Barrier]] = []  # in flight
+        # Registers of wgmma: used by work in flight; written since the last wgmma.fence.
+        self.in_flight, self.unfenced = np.zeros((2, len(self.fragments), self.count), bool)
+        self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
 
     def _special(self, block: Array, within: Array, grid: Any, threads: Any) -> dict[Any, Array]:
-        """Return the special registers, by their names; of immediates patterns will be added."""
+        """Return the special registers by name; immediates are added later."""
         found = {"%laneid": self.lane, "%warpid": within // WARP}
         for name, index, sizes in (("tid", within, threads), ("ctaid", block, grid)):
             places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
@@ -121,13 +123,13 @@ class Machine:
         return {name: value.astype(np.uint32) for name, value in found.items()}
 
     def run(self) -> None:
-        """Run all threads to their end.
+        """Run all threads until they exit.
 
-        Races show in any order; but what an mbarrier lets pass depends on it, so that then some
-        warps, or groups of four, go first.
+        Races are found in any order. But with mbarriers the paths of warps depend on the order, so
+        a random half of the warps, or of the groups of four, runs first.
         """
         with np.errstate(all="ignore"):
-            while (self.state != DONE).any():
+            while (self.state != EXITED).any():
                 chance, each = 0.5 if self.barriers else 1.0, self.rng.choice((1, 4))
                 first = (self.rng.random(self.warp[-1] // each + 1) < chance).repeat(each)
                 for group in (first[self.warp], ~first[self.warp]):
@@ -135,54 +137,54 @@ class Machine:
                 self._release()
         begun = self.groups["cp.async.bulk"].begun + self.groups["wgmma"].begun
         for text in [*(work.text for work, *_ in begun), *(box.text for box, _ in self.loads)]:
-            raise Fault(f"{text}: the kernel ends without waiting for it")
+            raise Fault(f"{text}: the kernel exits without waiting for it")
 
     def _advance(self, group: Array) -> None:
-        """Run the threads of a group until each waits or is done, those behind first."""
+        """Run the threads of a group until each waits or has exited, lowest instruction first."""
         while len(active := np.flatnonzero(group & (self.state == RUNNING))):
             lanes = self._next(self.all if len(active) == self.count else active)
-            self._stretch(lanes, int(self.pc[lanes[0]]), len(lanes) == len(active))
+            self._run_block(lanes, int(self.pc[lanes[0]]), len(lanes) == len(active))
 
     def _next(self, active: Array) -> Array:
-        """Return the threads furthest behind that can go on without the rest of their warps."""
+        """Return the threads at the lowest instruction that does not wait for their whole warps."""
         at = self.pc[active]
         least = at.min()
         if at.max() == least:
             return active
         for pc in np.unique(at):
             lanes = active[at == pc]
-            if self.code[pc][0].together:
+            if self.code[pc][0].convergent:
                 lanes = lanes[self._whole(lanes)]
             if len(lanes):
                 return lanes
         return active[at == least]
 
     def _whole(self, lanes: Array) -> Array:
-        """Return for each of some threads whether no other of its warp is missing."""
+        """Return for each of some threads whether its whole warp is among them."""
         warps = self.warp[lanes]
-        alive = np.bincount(self.warp[self.state != DONE], minlength=warps.max() + 1)
+        alive = np.bincount(self.warp[self.state != EXITED], minlength=warps.max() + 1)
         return np.bincount(warps)[warps] == alive[warps]
 
-    def _stretch(self, lanes: Array, pc: int, alone: bool) -> None:
-        """Run lanes that stand at one instruction up to where they may part or meet others.
+    def _run_block(self, lanes: Array, pc: int, alone: bool) -> None:
+        """Run lanes from one instruction to where they may diverge or join others.
 
-        Are they `alone`, they meet nobody, and part only where they disagree.
+        If all running lanes are among them (`alone`), they stop only where they diverge.
         """
         begin, leaders = pc, self.program.leaders
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
-            (function, words, parts, together), i = self.code[pc]
-            if together and pc != begin and not self._whole(lanes).all():
+            (function, words, diverges, convergent), i = self.code[pc]
+            if convergent and pc != begin and not self._whole(lanes).all():
                 break
             chosen = self._guarded(i, lanes) if i.predicate else lanes
             pc += 1
-            if parts:
+            if diverges:
                 self.pc[lanes] = pc
                 self._steps += 1
-                refuse(self._steps > ENDLESS, self.program.name, "does not end")
+                refuse(self._steps > MAX_STEPS, self.program.name, "does not end")
             if len(chosen):
                 function(self, i, chosen, *words)
-            if parts:
+            if diverges:
                 at = self.pc[lanes]
                 pc = int(at[0])
                 if not alone or (at != pc).any() or self.state[lanes].any():
@@ -201,22 +203,22 @@ class Machine:
         return chosen
 
     def _release(self) -> None:
-        """Let go on who may, at barriers that are full and phases that are complete."""
-        waiting = np.flatnonzero(self.state == WAITING)
-        key = self.block[waiting] * NAMED + self.at[waiting]
-        alive = np.bincount(self.block[self.state != DONE], minlength=int(self.block[-1]) + 1)
+        """Resume threads at barriers that are full and mbarriers whose phase is complete."""
+        waiting = np.flatnonzero(self.state == AT_BARRIER)
+        key = self.block[waiting] * BARRIERS + self.at[waiting]
+        alive = np.bincount(self.block[self.state != EXITED], minlength=int(self.block[-1]) + 1)
         need = np.where(self.need[waiting], self.need[waiting], alive[self.block[waiting]])
         there = np.bincount(key, minlength=1)[key]
-        refuse(there > need, self.program.name, "more threads at a barrier than it was given")
+        refuse(there > need, self.program.name, "more threads at a barrier than it needs")
         if len(full := waiting[there == need]):
             self._meet(full, key[there == need])
-        asleep = np.flatnonzero(self.state == ASLEEP)
+        asleep = np.flatnonzero(self.state == AT_MBARRIER)
         for place in np.unique(self.at[asleep]):
             lanes = asleep[self.at[asleep] == place]
-            self._wake(lanes[self.barriers[int(place)].passed(self.need[lanes])])
-        still = np.setdiff1d(self.block[self.state != DONE], self.block[self.state == RUNNING])
+            self._resume(lanes[self.barriers[int(place)].passed(self.need[lanes])])
+        still = np.setdiff1d(self.block[self.state != EXITED], self.block[self.state == RUNNING])
         for block in still:
-            self._unlock(int(block))
+            self._progress(int(block))
 
     def _meet(self, lanes: Array, key: Array) -> None:
         warps = np.unique(key * self.count + self.warp[lanes])
@@ -224,101 +226,111 @@ class Machine:
         refuse(len(stand) != len(warps), self.program.name, "a warp waits at different barriers")
         starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
         self.shared.meet(warps % self.count, starts)
-        self._wake(lanes)
+        self._resume(lanes)
 
-    def _wake(self, lanes: Array) -> None:
+    def _resume(self, lanes: Array) -> None:
         self.state[lanes] = RUNNING
-        self._woken += len(lanes)
+        self._resumed += len(lanes)
 
-    def _unlock(self, block: int) -> None:
-        """Do what a block cannot go on without: a copy, then a wait that ends in vain."""
-        lanes = np.flatnonzero((self.block == block) & (self.state != DONE))
-        asleep = lanes[self.state[lanes] == ASLEEP]
+    def _progress(self, block: int) -> None:
+        """Unblock a block whose threads all wait: complete a copy, else let waits return false."""
+        lanes = np.flatnonzero((self.block == block) & (self.state != EXITED))
+        asleep = lanes[self.state[lanes] == AT_MBARRIER]
         awaited = [n for n, (_, to) in enumerate(self.loads) if to.place in self.at[asleep]]
         if awaited:
             box, barrier = self.loads.pop(awaited[self.rng.integers(len(awaited))])
             box.finish(self, barrier)
             return
-        stand = self._woken, self.pc[lanes].tobytes()
-        if not len(asleep) or self._nudged.get(block) == stand:
-            raise Fault(f"{self.program.name}: all threads wait; {self._standing(lanes)}")
-        self._nudged[block] = stand
+        stand = self._resumed, self.pc[lanes].tobytes()
+        if not len(asleep) or self._retried.get(block) == stand:
+            raise Fault(
+                f"{self.program.name}: deadlock, all threads wait; {self._positions(lanes)}"
+            )
+        self._retried[block] = stand
         self.state[asleep] = RUNNING
 
-    def _standing(self, lanes: Array) -> str:
-        told = []
+    def _positions(self, lanes: Array) -> str:
+        shown = []
         for pc in np.unique(self.pc[lanes]):
             warps = np.unique(self.warp[lanes[self.pc[lanes] == pc]]) % self.shared.width
-            told.append(f"{self.code[pc - 1][1].text}: warps {warps.tolist()}")
-        return "; ".join(told)
+            shown.append(f"{self.code[pc - 1][1].text}: warps {warps.tolist()}")
+        return "; ".join(shown)
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
-        """Return an operand as numbers of a type; undefined bits are `lax`, or with -1 a fault."""
+        """Return an operand as a type; undefined bits read as `lax`, 0 or 1; with -1 they fault."""
         known = operand in self.registers
         held = self.registers[operand] if known else self._fixed(i, operand, kind)
         if held.dtype != numbers.BITS[numbers.width(kind)]:
-            raise Fault(f"{i.text}: {operand} has not {numbers.width(kind)} bits")
-        if operand in self.fragments and self.flying[self.fragments[operand], lanes].any():
-            raise Fault(f"{i.text}: {operand} has not been waited for")
+            raise Fault(f"{i.text}: {operand} is not {numbers.width(kind)} bits wide")
+        if operand in self.fragments and self.in_flight[self.fragments[operand], lanes].any():
+            raise Fault(f"{i.text}: {operand} is in use by work that has not been waited for")
         pattern = held if lanes is self.all else held[lanes]
-        if lax < 1 and (lacks := self.lacks(operand, lanes)) is not None:
-            refuse(lax < 0, i.text, f"{operand} has bits that nothing defines")
-            pattern = pattern & ~lacks
-        return numbers.seen(pattern, kind)
+        if lax < 1 and (undefined := self.undefined_bits(operand, lanes)) is not None:
+            refuse(lax < 0, i.text, f"{operand} has undefined bits")
+            pattern = pattern & ~undefined
+        return numbers.as_type(pattern, kind)
 
     def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
-        """Return the patterns of a special register or an immediate."""
+        """Return the bits of a special register or an immediate."""
         key = (operand, kind) if isinstance(operand, int) else operand
         if key not in self.fixed:
             refuse(key is operand, i.text, f"{operand} is not declared")
             self.fixed[key] = np.full(self.count, operand).astype(numbers.BITS[numbers.width(kind)])
         return self.fixed[key]
 
-    def lacks(self, operand: Any, lanes: Array) -> Array | None:
-        """Return which bits of a register nothing defines, None where that is none."""
-        if operand not in self.undefined or self.settled.get(operand) is lanes:
+    def undefined_bits(self, operand: Any, lanes: Array) -> Array | None:
+        """Return a mask of the undefined bits of a register, None if there are none."""
+        if operand not in self.undefined or self.defined_in.get(operand) is lanes:
             return None
         found = self.undefined[operand][lanes]
         if found.any():
             return found
-        self.settled[operand] = lanes
+        self.defined_in[operand] = lanes
         return None
 
-    def write(self, i: Instruction, to: Any, value: Array, lanes: Array, lacks: Any = None) -> None:
-        """Set a register, "_" for none; `lacks` are the bits of it that nothing defines."""
+    def write(
+        self, i: Instruction, to: Any, value: Array, lanes: Array, undefined: Any = None
+    ) -> None:
+        """Set a register, unless it is "_"; `undefined` is a mask of its undefined bits."""
         if to == "_":
             return
         held = self.registers.get(to)
         if held is None:
             raise Fault(f"{i.text}: {to} is not declared")
         if held.dtype.itemsize != value.dtype.itemsize:
-            raise Fault(f"{i.text}: {to} has not {8 * value.itemsize} bits")
+            raise Fault(f"{i.text}: {to} is not {8 * value.itemsize} bits wide")
         if to in self.fragments:
             row = self.fragments[to]
-            refuse(self.flying[row, lanes], i.text, f"{to} has not been waited for")
-            self.changed[row, lanes] = True
-        self.set(to, value.view(held.dtype), lanes, lacks)
+            refuse(
+                self.in_flight[row, lanes],
+                i.text,
+                f"{to} is in use by work that has not been waited for",
+            )
+            self.unfenced[row, lanes] = True
+        self.set(to, value.view(held.dtype), lanes, undefined)
 
-    def spread(self, i: Instruction, to: Any, rows: Any, lanes: Array, lacks: Any = None) -> None:
+    def spread(
+        self, i: Instruction, to: Any, rows: Any, lanes: Array, undefined: Any = None
+    ) -> None:
         """Set each of some registers to a row of values."""
         for n, (name, value) in enumerate(zip(to, rows, strict=True)):
-            self.write(i, name, value, lanes, None if lacks is None else lacks[n])
+            self.write(i, name, value, lanes, None if undefined is None else undefined[n])
 
-    def set(self, to: str, value: Array, lanes: Array, lacks: Array | None = None) -> None:
-        """Set a register; bits that it lacks stand as ones."""
+    def set(self, to: str, value: Array, lanes: Array, undefined: Array | None = None) -> None:
+        """Set a register; undefined bits are stored as ones."""
         held = self.registers[to]
-        self.registers[to] = _put(held, lanes, value if lacks is None else value | lacks)
-        if lacks is not None or self.lacks(to, lanes) is not None:
+        self.registers[to] = _put(held, lanes, value if undefined is None else value | undefined)
+        if undefined is not None or self.undefined_bits(to, lanes) is not None:
             none = np.zeros_like(held)
-            lacks = none[lanes] if lacks is None else lacks
-            mask = _put(self.undefined.pop(to, none), lanes, lacks)
-            self.settled.pop(to, None)
+            undefined = none[lanes] if undefined is None else undefined
+            mask = _put(self.undefined.pop(to, none), lanes, undefined)
+            self.defined_in.pop(to, None)
             if mask.any():
                 self.undefined[to] = mask
 
 
 def _put(array: Array, lanes: Array, value: Array) -> Array:
-    """Return an array with other values for some lanes."""
+    """Return a copy of an array with new values in some lanes."""
     if len(lanes) == len(array):
         return value
     found = array.copy()

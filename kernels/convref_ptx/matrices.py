@@ -1,7 +1,7 @@
-"""Products of matrices that a warp or four of them hold in pieces, and moves of such pieces.
+"""Matrix products of a warp or a warp group, and moves of their fragments.
 
 After the PTX manual, "Warp Level Matrix Instructions" and "Asynchronous Warpgroup Level Matrix
-Instructions". A product is rounded once where the hardware may round more often.
+Instructions". A product is rounded once; the hardware may round more often.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from . import numbers
 from .copies import Work
-from .maps import scattered
+from .maps import swizzled
 from .numbers import Array
 from .operations import WARP, addresses, operation, vector, whole_warps
 from .program import CHUNK, Instruction, refuse
@@ -21,16 +21,16 @@ from .program import CHUNK, Instruction, refuse
 if TYPE_CHECKING:
     from .machine import Machine
 
-SIZES = {"bf16": 2, "f16": 2, "tf32": 4}  # bytes of a number
+SIZES = {"bf16": 2, "f16": 2, "tf32": 4}  # bytes of an element
 DEPTH = 32  # bytes of a row of a factor
 _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
 
 
 def _numbers(words: Array, kind: str) -> Array:
-    """Return patterns as float64; of tf32 the bits that are multiplied."""
+    """Return bits as float64; for tf32 without the bits that are not multiplied."""
     if kind == "tf32":
         words, kind = words & np.uint32(0xFFFFE000), "f32"
-    return numbers.seen(words, kind).astype(np.float64)
+    return numbers.as_type(words, kind).astype(np.float64)
 
 
 def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> Array:
@@ -39,7 +39,7 @@ def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> Array:
 
 
 def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows: int) -> Array:
-    """Return the (warp, rows, depth) that registers hold: rows lie 8 apart, then depth."""
+    """Return a fragment in registers as (warp, rows, depth)."""
     words = np.ascontiguousarray(_words(m, i, names, lanes))
     each = 1 if kind == "tf32" else 2
     values = _numbers(words.view(f"u{4 // each}"), kind)
@@ -48,7 +48,7 @@ def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows
 
 
 def _sums(words: Array) -> Array:
-    """Return the (warp, 16, columns) of float32 that registers of (register, warp, 32) hold."""
+    """Return accumulators in registers (register, warp, 32) as (warp, 16, columns) of float32."""
     tiles = words.reshape(-1, 2, 2, words.shape[1], 8, 4)  # (tile, half, e, warp, g, t)
     return tiles.transpose(3, 1, 4, 0, 5, 2).reshape(words.shape[1], 16, -1).view(np.float32)
 
@@ -73,30 +73,30 @@ def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
 def _move_matrices(
     m: Machine, i: Instruction, lanes: Array, name: str, count: str, transposed: str | None
 ) -> None:
-    """Move 8x8 matrices: lane n of eight has the address of row n, the lanes hold two each."""
+    """Move 8x8 matrices: lane n of eight has the address of row n, each lane two elements."""
     names, place = i.operands if name == "ld" else i.operands[::-1]
     names, warps, number = vector(i, names, count), whole_warps(m, i, lanes), int(count)
     line = addresses(m, i, place, lanes).reshape(warps.shape)[:, : 8 * number]
     who = warps[:, : 8 * number].ravel()
 
-    def turned(part: Array) -> Array:
+    def tiles_of(part: Array) -> Array:
         tiles = part.view(np.uint16).reshape(-1, number, 8, 8)
         return np.ascontiguousarray(tiles.swapaxes(2, 3) if transposed else tiles)
 
     def held(part: Array) -> Array:  # (register, lane)
-        words = turned(part).view(np.uint32).reshape(-1, number, WARP)
+        words = tiles_of(part).view(np.uint32).reshape(-1, number, WARP)
         return words.swapaxes(0, 1).reshape(number, -1)
 
     if name == "ld":
-        found, lacks = m.shared.load(i.text, line.ravel(), CHUNK, who)
-        m.spread(i, names, held(found), lanes, None if lacks is None else held(lacks))
+        found, undefined = m.shared.load(i.text, line.ravel(), CHUNK, who)
+        m.spread(i, names, held(found), lanes, None if undefined is None else held(undefined))
     else:
         words = np.ascontiguousarray(_words(m, i, names, lanes).swapaxes(0, 1))
-        m.shared.store(i.text, line.ravel(), turned(words).reshape(-1, 8), who)
+        m.shared.store(i.text, line.ravel(), tiles_of(words).reshape(-1, 8), who)
 
 
 def fragments(code: Sequence[Instruction]) -> dict[str, int]:
-    """Return a number for each register that is a fragment of an asynchronous product."""
+    """Return an index for each register that is a fragment of an asynchronous product."""
     found = [i.operands[:2] for i in code if i.op.startswith("wgmma.mma_async")]
     names = [name for pair in found for part in pair if isinstance(part, tuple) for name in part]
     return {name: n for n, name in enumerate(dict.fromkeys(names))}
@@ -104,21 +104,20 @@ def fragments(code: Sequence[Instruction]) -> dict[str, int]:
 
 @operation(r"wgmma\.fence\.sync\.aligned")
 def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.changed[:, lanes] = False
+    m.unfenced[:, lanes] = False
 
 
 def _described(
     m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, size: int, across: bool
 ) -> Array:
-    """Return the numbers of the 16 bytes (warp, row, 2) that a matrix in shared memory consists of.
+    """Return the indices (warp, row, 2) of the 16-byte chunks of a matrix in shared memory.
 
-    `rows` are each warp's; "Asynchronous wgmma: Shared Memory Matrix Layout" and "Strides" say how
-    rows of 8, and 16 bytes of a row, lie. `across`, rows lie side by side: found are (warp,
-    row / 8, depth).
+    `rows` are those of each warp. The layout is in "Asynchronous wgmma: Shared Memory Matrix
+    Layout" and "Strides". `across`, the matrix is transposed: indices are (warp, row / 8, depth).
     """
     found = m.read(i, word, "u64", warps.ravel()).reshape(-1, WARP)
     wrong = (found != found[:, :1]) | (found >> np.uint64(49) & np.uint64(7) != 0)
-    refuse(wrong, i.text, "threads disagree, or a base offset that is not known")
+    refuse(wrong, i.text, "descriptors of a warp differ, or a base offset, which is not supported")
     start, lead, stride = (
         ((found[:, :1, None] >> np.uint64(n) & np.uint64(0x3FFF)) << np.uint64(4)).astype(np.int64)
         for n in (0, 16, 32)
@@ -132,18 +131,19 @@ def _described(
     else:
         address = x % 8 * span + x // 8 * stride + y * np.where(span == 16, lead, CHUNK)
     who = np.repeat(warps[:, 0], address[0].size)
-    place = m.shared.places(i.text, scattered(start + address, span).ravel(), CHUNK, who)
+    place = m.shared.places(i.text, swizzled(start + address, span).ravel(), CHUNK, who)
     return place.reshape(address.shape) // CHUNK
 
 
 def _factor(
     m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, kind: str, across: bool
 ) -> tuple[Callable[[Array], Array], Array]:
-    """Return what tells some warps' (warp, row, depth) of a factor, and the 16 bytes it reads."""
+    """Return a function that loads a factor (warp, row, depth), and the chunks that it reads."""
     if isinstance(word, tuple):
-        flying, m.flying = m.flying, np.zeros_like(m.flying)  # another product may read them too
+        # Another product in flight may read the same registers.
+        in_flight, m.in_flight = m.in_flight, np.zeros_like(m.in_flight)
         pieces = _piece(m, i, word, warps.ravel(), kind, 16)
-        m.flying = flying
+        m.in_flight = in_flight
         return pieces.__getitem__, np.zeros((len(warps), 0), np.int64)
     lines = _described(m, i, word, warps, rows, SIZES[kind], across)
 
@@ -157,21 +157,21 @@ def _factor(
 
 @operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
 def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, kind: str) -> None:
-    """Let each warp of four begin its 16 rows of a product, which it has to wait for."""
+    """Start an asynchronous product; each warp of four computes 16 of its rows."""
     to, left, right, scale, *signs = i.operands
     known = int(k) * SIZES[kind] == DEPTH and len(to) == int(n) // 2 and signs[:2] == [1, 1]
-    refuse(not known, i.text, "a form that is not known")
+    refuse(not known, i.text, "an unsupported form")
     warps = whole_warps(m, i, lanes)
-    held, turned = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
+    held, transposed = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
     names = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
-    refuse(m.changed[np.ix_(names, lanes)], i.text, "written since the last wgmma.fence")
+    refuse(m.unfenced[np.ix_(names, lanes)], i.text, "written since the last wgmma.fence")
     add = m.read(i, scale, "pred", lanes)
     adding = lanes if add.all() else lanes[add]
-    lacks = any(m.lacks(name, adding) is not None for name in to)
-    refuse(lacks, i.text, "a register has bits that nothing defines")
+    undefined = any(m.undefined_bits(name, adding) is not None for name in to)
+    refuse(undefined, i.text, "a register has undefined bits")
     rows, columns = m.shared.column(warps[:, 0]) % 4 * 16 + np.arange(16), np.arange(int(n))
-    a, read = _factor(m, i, left, warps, rows, kind, turned[-2])
-    b, read_too = _factor(m, i, right, warps, columns[None], kind, turned[-1])
+    a, read = _factor(m, i, left, warps, rows, kind, transposed[-2])
+    b, read_too = _factor(m, i, right, warps, columns[None], kind, transposed[-1])
 
     def move(over: Array) -> None:
         here = lanes if over.all() else warps[over].ravel()

@@ -1,4 +1,4 @@
-"""Global and shared memory of a run: every access is checked before it happens."""
+"""Global and shared memory of a run; every access is checked."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from .numbers import Array, Lacks
+from .numbers import Array, Undefined
 from .program import CHUNK, refuse
 
-BASE = 1 << 32  # address of the first buffer
-GAP = 4096  # bytes of nothing between two buffers
-NOBODY, MANY = -1, -2  # no thread; more than one
-BUSY, NEVER = 1 << 30, 1 << 30 | 1  # later than every clock: not waited for; nobody wrote there
+BASE = 1 << 32  # address of the first allocation
+GAP = 4096  # unmapped bytes between two allocations
+NO_THREAD, SEVERAL = -1, -2
+IN_FLIGHT, UNWRITTEN = 1 << 30, 1 << 30 | 1  # times later than any clock
 
 
 @dataclass(frozen=True, eq=False)
-class Buffer:
-    """An array in global memory; its bytes are written back after a run where it is writable.
+class Allocation:
+    """An array in global memory; a writable one receives the results after a run.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Buffer:
         Contiguous.
     writable : bool
     offset : int
-        Bytes from its start to where the pointer points.
+        Bytes from its first element to the pointer.
     """
 
     array: Array
@@ -36,13 +36,13 @@ class Buffer:
 
 
 class Memory:
-    """Bytes, in cells of `grain` of which subclasses keep who has touched them."""
+    """Bytes in cells of `grain` bytes; subclasses record the accesses to each cell."""
 
     def __init__(self, size: int, grain: int) -> None:
         self.bytes, self.grain = np.full(size, 0xFF, np.uint8), grain
 
     def lines(self, size: int) -> Array:
-        """Return the bytes, `size` in each line."""
+        """Return the bytes as lines of `size`."""
         return self.bytes.reshape(-1, size)
 
     def cells(self, place: Array, size: int) -> Array:
@@ -51,77 +51,78 @@ class Memory:
 
 
 class Global(Memory):
-    """The buffers of a launch, far apart.
+    """The allocations of a launch, with gaps between them.
 
-    A cell may be written by one thread only, and then read by that one only, before and after:
-    blocks run in any order.
+    Blocks run in any order, so only one thread may write a cell, and no other one may read it.
     """
 
-    thread: Array  # of each lane, among all of a launch
+    thread: Array  # of each lane, in the launch
 
-    def __init__(self, buffers: Iterable[Buffer], grain: int) -> None:
+    def __init__(self, buffers: Iterable[Allocation], grain: int) -> None:
         sizes = np.array([buffer.array.nbytes for buffer in buffers], np.int64)
         spans = -(-sizes // GAP) * GAP + GAP
         super().__init__(int(spans.sum()) + GAP, grain)
         self.starts = GAP + np.cumsum(spans) - spans
         self.buffers = dict(zip(buffers, self.starts.tolist()))
-        self.ends = np.append(self.starts + sizes, np.iinfo(np.int64).min)  # last: what lies before
+        self.ends = np.append(
+            self.starts + sizes, np.iinfo(np.int64).min
+        )  # the last one stands for addresses before the first
         self.writable = np.array([*(buffer.writable for buffer in buffers), False])
-        self.writer, self.reader = np.full((2, len(self.bytes) // grain), NOBODY)
+        self.writer, self.reader = np.full((2, len(self.bytes) // grain), NO_THREAD)
         for buffer, start in self.buffers.items():
             patterns = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
             self.bytes[start : start + len(patterns)] = patterns
 
-    def pointer(self, value: Buffer | None) -> bytes:
-        """Return the address of where a buffer points, packed; null for none."""
+    def pointer(self, value: Allocation | None) -> bytes:
+        """Return the pointer of an allocation as bytes; null for None."""
         where = 0 if value is None else BASE + self.buffers[value] + value.offset
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
-        """Copy the writable buffers into their arrays."""
+        """Copy the results to the arrays of writable allocations."""
         for buffer, start in self.buffers.items():
             if buffer.writable:
                 here = self.bytes[start : start + buffer.array.nbytes]
                 buffer.array[...] = here.view(buffer.array.dtype).reshape(buffer.array.shape)
 
     def _places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
-        """Return where accesses lie in `bytes`, and in writable buffers or not."""
+        """Return the offsets of accesses in `bytes`, and whether they may write there."""
         place = address.astype(np.int64) - BASE
         buffer = self.starts.searchsorted(place, "right") - 1
-        refuse(place % size, text, f"an address is no multiple of {size}")
-        refuse(place + size > self.ends[buffer], text, "outside of every buffer")
+        refuse(place % size, text, f"an address is not a multiple of {size}")
+        refuse(place + size > self.ends[buffer], text, "outside of every allocation")
         return place, self.writable[buffer]
 
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Lacks]:
-        """Return the bytes (access, size) that stand at addresses; all of them are defined."""
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
+        """Return the bytes (access, size) at addresses; all of them are defined."""
         place, writable = self._places(text, address, size)
         if writable.any():
             cells, who = self.cells(place, size), self.thread[lanes][:, None]
             writer, reader = self.writer[cells], self.reader[cells]
             refuse(_another(writer, who), text, "reads what another thread wrote")
-            self.reader[cells] = reader = np.where(_another(reader, who), MANY, who)
-            self.reader[cells[self.reader[cells] != reader]] = MANY
+            self.reader[cells] = reader = np.where(_another(reader, who), SEVERAL, who)
+            self.reader[cells[self.reader[cells] != reader]] = SEVERAL
         return self.lines(size)[place // size], None
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        """Write patterns, of one or several numbers each, to addresses."""
+        """Write values, of one or several elements each, to addresses."""
         value = _bytes(value)
         place, writable = self._places(text, address, size := value.shape[1])
         refuse(~writable, text, "writes to an operand")
         cells, who = self.cells(place, size), self.thread[lanes][:, None]
         other, self.writer[cells] = _another(self.writer[cells], who), who
-        refuse(other | (self.writer[cells] != who), text, "two threads write to one place")
+        refuse(other | (self.writer[cells] != who), text, "two threads write to one address")
         refuse(_another(self.reader[cells], who), text, "writes what another thread read")
         self.lines(size)[place // size] = value
 
 
 class Shared(Memory):
-    """The shared memory of some blocks; of each warp a clock that says what it has seen.
+    """The shared memory of some blocks, and a vector clock per warp that detects races.
 
-    A warp counts what it releases to others (barriers, arrivals). A row of `clock` has a column for
-    each warp of its block, up to where it has been seen, and a last one for copies of the engine.
-    Who touches what was touched later than it has seen races. Threads of a warp are taken to run
-    together.
+    A warp increments its own entry when it releases its accesses to others (barriers, arrivals). A
+    row of `clock` has an entry for each warp of the block, and a last one for the copy engine. An
+    access races with an earlier one that is later than the clock of its warp. Threads of a warp are
+    assumed to run together.
     """
 
     def __init__(self, size: int, block: Array, warp: Array, grain: int) -> None:
@@ -133,13 +134,13 @@ class Shared(Memory):
         self.clock = np.zeros((warps, self.width + 1), np.int32)
         self.tick(np.arange(warps))
         cells = blocks * self.size // grain
-        self.written, self.writer = np.full(cells, NEVER, np.int32), np.zeros(cells, np.int16)
+        self.written, self.writer = np.full(cells, UNWRITTEN, np.int32), np.zeros(cells, np.int16)
         self.read = np.zeros((self.width, cells), np.int32)
-        self.copies = 0  # of the engine, that are over
-        self.unfenced = np.zeros(cells, bool)  # written by threads, not yet shown to the engine
+        self.copies = 0  # of the copy engine, completed
+        self.unfenced = np.zeros(cells, bool)  # written by threads without a proxy fence since
 
     def tick(self, warps: Array) -> None:
-        """Let what these warps do from now on be later than what they have released."""
+        """Make the next accesses of these warps later than those that they have released."""
         self.clock[warps, warps % self.width] += 1
 
     def column(self, lanes: Array) -> Array:
@@ -147,17 +148,17 @@ class Shared(Memory):
         return (self.warp[lanes] % self.width)[:, None]
 
     def now(self, lanes: Array) -> Array:
-        """Return how far the warps of some lanes (lane, 1) have counted."""
+        """Return the own clock entries (lane, 1) of the warps of some lanes."""
         return self.clock[self.warp[lanes][:, None], self.column(lanes)]
 
     def meet(self, warps: Array, starts: Array) -> None:
-        """Let warps see each other that lie between two starts."""
+        """Synchronize the warps of each group; groups begin at `starts`."""
         all_seen = np.maximum.reduceat(self.clock[warps], starts, axis=0)
         self.clock[warps] = np.repeat(all_seen, np.diff(starts, append=len(warps)), axis=0)
         self.tick(warps)
 
     def fence(self, lanes: Array) -> None:
-        """Show the engine what threads wrote, as far as these warps have seen it."""
+        """Order the writes that these warps have seen before later asynchronous accesses."""
         cells = np.flatnonzero(self.unfenced)
         for warp in np.unique(self.warp[lanes]):
             mine = cells[cells * self.grain // self.size == warp // self.width]
@@ -165,43 +166,45 @@ class Shared(Memory):
             self.unfenced[mine[seen]] = False
 
     def places(self, text: str, address: Array, size: int, lanes: Array) -> Array:
-        """Return the places in `bytes` of accesses by lanes."""
+        """Return the offsets in `bytes` of accesses by lanes."""
         outside = (address < 0) | (address.astype(np.int64) > self.size - size)
         refuse(outside, text, "outside of shared memory")
-        refuse(address % size, text, f"an address is no multiple of {size}")
+        refuse(address % size, text, f"an address is not a multiple of {size}")
         return address.astype(np.int64) + self.block[lanes] * self.size
 
-    def look(self, text: str, cells: Array, lanes: Array, write: bool, same: Any = False) -> Lacks:
-        """Stop where cells (lane, cell) are touched that another has touched unseen.
+    def look(
+        self, text: str, cells: Array, lanes: Array, write: bool, same: Any = False
+    ) -> Undefined:
+        """Raise a Fault if an access to cells (lane, cell) races with an earlier one.
 
-        Two may write what is the `same`. Return where nobody ever wrote, None for nowhere.
+        Two warps may write the `same` value. Return a mask of unwritten cells, None for none.
         """
         view, written, fresh = self.clock[self.warp[lanes]], self.written[cells], None
         unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
         if unseen.any():
-            refuse(written == BUSY, text, "an asynchronous copy has not been waited for")
-            fresh = written == NEVER
+            refuse(written == IN_FLIGHT, text, "an asynchronous copy has not been waited for")
+            fresh = written == UNWRITTEN
             differs = unseen & ~fresh & np.logical_not(same)
             refuse(differs, text, "race, another warp wrote there since the last barrier")
         if write:
             read = self.read[:, cells]
             unseen = read > view.T[: self.width, :, None]
-            refuse(unseen & (read == BUSY), text, "race, it is still read there asynchronously")
+            refuse(unseen & (read == IN_FLIGHT), text, "race, asynchronous work still reads there")
             refuse(unseen, text, "race, another warp read there since the last barrier")
         return fresh
 
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Lacks]:
-        """Return the bytes (access, size) that stand at addresses, and what they lack."""
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
+        """Return the bytes (access, size) at addresses, and a mask of undefined ones."""
         place = self.places(text, address, size, lanes)
         cells = self.cells(place, size)
-        lacks = self.look(text, cells, lanes, False)
+        undefined = self.look(text, cells, lanes, False)
         self.read[self.column(lanes), cells] = self.now(lanes)
-        if lacks is not None:
-            lacks = np.repeat(lacks, size // cells.shape[1], 1) * np.uint8(0xFF)
-        return self.lines(size)[place // size], lacks
+        if undefined is not None:
+            undefined = np.repeat(undefined, size // cells.shape[1], 1) * np.uint8(0xFF)
+        return self.lines(size)[place // size], undefined
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        """Write patterns, of one or several numbers each, to addresses."""
+        """Write values, of one or several elements each, to addresses."""
         value = _bytes(value)
         place = self.places(text, address, size := value.shape[1], lanes)
         lines, line, cells = self.lines(size), place // size, self.cells(place, size)
@@ -210,14 +213,14 @@ class Shared(Memory):
         self.written[cells], self.writer[cells] = self.now(lanes), self.column(lanes)
         self.unfenced[cells] = True
         lines[line] = value
-        refuse(lines[line] != value, text, "race, two threads write to one place")
+        refuse(lines[line] != value, text, "race, two threads write to one address")
 
 
 def _another(owner: Array, who: Array) -> Array:
-    """Return where cells belong to somebody else."""
-    return (owner != NOBODY) & (owner != who)
+    """Return where cells have another owner."""
+    return (owner != NO_THREAD) & (owner != who)
 
 
 def _bytes(value: Array) -> Array:
-    """Return the bytes (access, byte) of patterns."""
+    """Return the bytes (access, byte) of values."""
     return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), -1)

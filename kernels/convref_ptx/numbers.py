@@ -1,4 +1,4 @@
-"""Arithmetic of one instruction on arrays of bit patterns."""
+"""Arithmetic of single instructions on arrays of bit patterns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Lacks = Array | None  # the bits that nothing defines; None for none
+Undefined = Array | None  # a mask of undefined bits; None for none
 
 TYPES = {"pred": np.dtype(bool)} | {
     f"{letter}{8 * n}": np.dtype(f"{numpys}{n}")
     for letter, numpys in zip("subf", "iuuf")
     for n in (1, 2, 4, 8)[numpys == "f" :]
 }
-BITS = {1: TYPES["pred"], **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}  # of patterns
+BITS = {1: TYPES["pred"], **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}  # of bit patterns
 
 
 @cache
@@ -28,15 +28,15 @@ def width(kind: str) -> int:
     return 1 if kind == "pred" else int(kind.lstrip("bsuf"))
 
 
-def seen(bits: Array, kind: str) -> Array:
-    """Return a pattern as numbers of a type; bf16 as float32, which holds it exactly."""
+def as_type(bits: Array, kind: str) -> Array:
+    """Return bits as a type; bf16 as float32, which represents it exactly."""
     if kind == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return bits.view(TYPES[kind])
 
 
 def rounded(value: Array, to: str) -> Array:
-    """Return the patterns of float32 rounded to 16 bits, to nearest even; NaN is canonical."""
+    """Return float32 rounded to nearest even as the bits of a 16-bit type; NaN is canonical."""
     bits = value.view(np.uint32).astype(np.uint64)
     nearest = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
     found = nearest.astype(np.uint16) if to == "bf16" else value.astype(np.float16).view(np.uint16)
@@ -50,8 +50,8 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return s, (a - (s - t)) + (b - t)
 
 
-def to_odd(s: Array, error: Array) -> Array:
-    """Return s + error rounded to odd: one more rounding is then as good as the only one."""
+def round_to_odd(s: Array, error: Array) -> Array:
+    """Return s + error rounded to odd: another rounding then gives the correctly rounded result."""
     even, far = s.view(BITS[8 * s.itemsize]) % 2 == 0, np.copysign(np.inf, error).astype(s.dtype)
     return np.where((error != 0) & even, np.nextafter(s, far), s)
 
@@ -72,25 +72,27 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def short_fma(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c of numbers of 16 bits, in float32 to odd."""
+    """Return a * b + c of 16-bit types, rounded to odd in float32."""
     wide = _sum_to_odd(a, b, c)
-    return to_odd(wide.astype(np.float32), wide - wide.astype(np.float32))
+    return round_to_odd(wide.astype(np.float32), wide - wide.astype(np.float32))
 
 
 def _sum_to_odd(a: Array, b: Array, c: Array) -> Array:
-    return to_odd(*two_sum(a.astype(np.float64) * b, c.astype(np.float64)))  # the product is exact
+    return round_to_odd(
+        *two_sum(a.astype(np.float64) * b, c.astype(np.float64))
+    )  # the product is exact
 
 
-def divided(a: Array, b: Array) -> Array:
-    """Return integer quotients cut toward zero."""
+def divide(a: Array, b: Array) -> Array:
+    """Return integer quotients truncated toward zero."""
     if (b == 0).any():
         raise ZeroDivisionError("divides by zero")
     floor = a // b
     return floor + ((floor * b != a) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-def shifted(side: str, kind: str, a: Array, count: Array) -> Array:
-    """Return a shifted to "l" or "r"; counts past the width give 0 or the sign, as in NumPy."""
+def shift(side: str, kind: str, a: Array, count: Array) -> Array:
+    """Return a shift to "l" or "r"; counts past the width give 0 or the sign, as in NumPy."""
     by = np.minimum(count, 64).astype(a.dtype)
     return a >> by if side == "r" else a << by
 
@@ -103,8 +105,8 @@ def field(a: Array, start: Array, length: Array) -> Array:
     return (wide >> low << left >> left).astype(a.dtype)
 
 
-def permuted(low: Array, high: Array, selector: Array) -> Array:
-    """Return four bytes of eight; the last bit of a choice asks for the byte's sign instead."""
+def permute(low: Array, high: Array, selector: Array) -> Array:
+    """Return four bytes of eight; bit 3 of a selector replicates the byte's sign instead."""
     both = (high.astype(np.uint64) << np.uint64(32) | low)[:, None]
     choice = selector[:, None].astype(np.uint64) >> np.arange(0, 16, 4, dtype=np.uint64)
     value = both >> choice % 8 * 8 & np.uint64(0xFF)
@@ -118,16 +120,16 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     **{name: getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")},
     "min": np.fmin,  # of a number and NaN the number
     "max": np.fmax,
-    "div": divided,
-    "rem": lambda a, b: a - divided(a, b) * b,
+    "div": divide,
+    "rem": lambda a, b: a - divide(a, b) * b,
 }
 
 ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
 RELATIONS = (*ORDERED, *(f"{name}u" for name in ORDERED), "num", "nan")
 
 
-def related(name: str, kind: str, a: Array, b: Array) -> Array:
-    """Return a relation: none of NaN but "nan", and those that end with "u"."""
+def compare(name: str, kind: str, a: Array, b: Array) -> Array:
+    """Return a comparison; with NaN only "nan" and those that end with "u" are true."""
     if a.dtype.kind != "f":
         return np.asarray(getattr(operator, name)(a, b))
     unordered = (a != a) | (b != b)

@@ -1,4 +1,4 @@
-"""What each instruction does; an opcode is known only with exactly the suffixes listed here."""
+"""The instructions; an opcode is supported only with exactly the suffixes listed here."""
 
 from __future__ import annotations
 
@@ -17,77 +17,77 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 WARP = 32
-NAMED = 16  # barriers of a block
-RUNNING, WAITING, ASLEEP, DONE = range(4)
+BARRIERS = 16  # barriers of a block
+RUNNING, AT_BARRIER, AT_MBARRIER, EXITED = range(4)
 _TABLE: list[tuple[re.Pattern[str], Callable[..., None], bool]] = []
 
 
-def operation(pattern: str, parts: bool = False) -> Callable[[Any], Any]:
-    """Register a function for opcodes; what the pattern's groups match are its arguments.
+def operation(pattern: str, diverges: bool = False) -> Callable[[Any], Any]:
+    """Register a function for opcodes; the groups of the pattern are its last arguments.
 
-    After one that `parts` threads, they are looked for anew.
+    After one that `diverges`, threads may be at different instructions.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        _TABLE.append((re.compile(pattern), function, parts))
+        _TABLE.append((re.compile(pattern), function, diverges))
         return function
 
     return register
 
 
 class Step(NamedTuple):
-    """What an opcode does, with which words of it; whether it parts threads, or needs them all."""
+    """The function of an opcode, its words, and whether it diverges or needs whole warps."""
 
     function: Callable[..., None]
     words: tuple[str, ...]
-    parts: bool
-    together: bool
+    diverges: bool
+    convergent: bool
 
 
 @cache
 def decoded(op: str) -> Step:
-    """Return what an opcode does, or refuse it."""
-    together = ".sync" in op and not op.startswith("bar")
-    for pattern, function, parts in _TABLE:
+    """Return the step of an opcode; raise a Fault if it is unknown."""
+    convergent = ".sync" in op and not op.startswith("bar")
+    for pattern, function, diverges in _TABLE:
         if match := pattern.fullmatch(op):
-            return Step(function, match.groups(), parts, together)
-    raise Fault(f"{op}: no instruction that is known")
+            return Step(function, match.groups(), diverges, convergent)
+    raise Fault(f"{op}: unknown instruction")
 
 
-@operation(r"bra(?:\.uni)?", parts=True)
+@operation(r"bra(?:\.uni)?", diverges=True)
 def _branch(m: Machine, i: Instruction, lanes: Array) -> None:
     m.pc[lanes] = m.program.labels[str(i.operands[0])]
 
 
-@operation(r"brx\.idx(?:\.uni)?", parts=True)
+@operation(r"brx\.idx(?:\.uni)?", diverges=True)
 def _branch_by(m: Machine, i: Instruction, lanes: Array) -> None:
     which, table = i.operands
     to = np.array([m.program.labels[label] for label in m.program.tables[str(table)]])
     m.pc[lanes] = to[m.read(i, which, "u32", lanes)]
 
 
-@operation(r"ret|exit", parts=True)
+@operation(r"ret|exit", diverges=True)
 def _end(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.state[lanes] = DONE
+    m.state[lanes] = EXITED
 
 
-@operation(r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", parts=True)
+@operation(r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", diverges=True)
 def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
-    """Wait at a barrier of the block for so many threads, 0 for all."""
+    """Wait at a barrier of the block for a number of threads, 0 for all."""
     which, count = (m.read(i, word, "u32", lanes) for word in (*i.operands, 0)[:2])
-    refuse((which >= NAMED) | (count % WARP != 0), i.text, "no such barrier, or no whole warps")
-    m.state[lanes], m.at[lanes], m.need[lanes] = WAITING, which, count
+    refuse((which >= BARRIERS) | (count % WARP != 0), i.text, "no such barrier, or not whole warps")
+    m.state[lanes], m.at[lanes], m.need[lanes] = AT_BARRIER, which, count
 
 
 @operation(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync")
 def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
-    """Pass: threads of a warp run together, and registers are as many as are named."""
+    """Do nothing: threads of a warp run together, and registers are not limited."""
 
 
 @operation(r"elect\.sync")
 def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
     to, members = i.operands
-    refuse(members != -1, i.text, "only whole warps are known")
+    refuse(members != -1, i.text, "only whole warps are supported")
     whole_warps(m, i, lanes)
     first = m.lane[lanes] == 0
     m.spread(i, to.split("|"), [np.zeros(len(lanes), np.uint32), first], lanes)
@@ -113,12 +113,12 @@ def _loaded(m: Machine, i: Instruction, names: Any, kind: str, lanes: Array, fou
         values = part.view(f"{letter}{narrow}").T.astype(f"{letter}{size}", "C")  # (register, lane)
         return values.view(f"u{size}")
 
-    value, lacks = (None if part is None else widened(part) for part in found)
-    m.spread(i, names, value, lanes, lacks)
+    value, undefined = (None if part is None else widened(part) for part in found)
+    m.spread(i, names, value, lanes, undefined)
 
 
 def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
-    """Return the addresses of an access, of 32 bits in shared memory where the base has."""
+    """Return the addresses of an access; the base has 32 or 64 bits."""
     base, offset = operand
     if isinstance(base, int):
         return np.full(len(lanes), base + offset, np.int64)
@@ -127,7 +127,7 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
 
 
 def vector(i: Instruction, operand: Any, count: str | None) -> Any:
-    """Return the registers of an operand, which are as many as an opcode says."""
+    """Return the registers of a vector operand; their number must be that of the opcode."""
     words = operand if isinstance(operand, tuple) else (operand,)
     refuse(len(words) != int(count or 1), i.text, f"{len(words)} registers for {count or 1}")
     return words
@@ -154,7 +154,7 @@ def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kin
 
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
-    """Return lanes as (warp, 32), or stop where threads of a warp are missing."""
+    """Return lanes as (warp, 32); raise a Fault if threads of a warp are missing."""
     if len(lanes) % WARP or (m.lane[lanes].reshape(-1, WARP) != np.arange(WARP)).any():
         raise Fault(f"{i.text}: threads of a warp are missing")
     return lanes.reshape(-1, WARP)
@@ -163,10 +163,10 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
 @operation(r"shfl\.sync\.(bfly|idx)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     to, a, b, *whole = i.operands
-    refuse(whole != [WARP - 1, -1], i.text, "only whole warps are known")
-    warps, lacks = whole_warps(m, i, lanes), m.lacks(a, lanes)
+    refuse(whole != [WARP - 1, -1], i.text, "only whole warps are supported")
+    warps, undefined = whole_warps(m, i, lanes), m.undefined_bits(a, lanes)
     by = m.read(i, b, "s32", lanes).reshape(warps.shape) % WARP
     lane = np.arange(WARP) ^ by if mode == "bfly" else by
     source = (np.arange(0, len(lanes), WARP)[:, None] + lane).ravel()
     moved = m.read(i, a, "b32", lanes, 1)[source]
-    m.write(i, to, moved, lanes, None if lacks is None else lacks[source])
+    m.write(i, to, moved, lanes, None if undefined is None else undefined[source])

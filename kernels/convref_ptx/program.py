@@ -1,4 +1,4 @@
-"""PTX text becomes instructions: operands split, labels and addresses resolved."""
+"""Parsing of PTX: instructions with their operands, labels and addresses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 
 from .numbers import width
 
-CHUNK = 16  # bytes that one instruction moves for a thread, at most
-TOLD = 120  # characters of an instruction in a message
-PARAMETERS = 1 << 30  # address of the first parameter: it fits into 32 bits
+CHUNK = 16  # most bytes that one instruction moves per thread
+SHOWN = 120  # characters of an instruction in a message
+PARAMETERS = 1 << 30  # address of the first parameter, within 32 bits
 
 
 class Fault(RuntimeError):
-    """A kernel's fault, or a refusal; the text begins with the instruction."""
+    """An error of a kernel, or an unsupported instruction; the text starts with the instruction."""
 
 
 def refuse(wrong: Any, text: str, why: str) -> None:
-    """Stop the run where anything is wrong."""
+    """Raise a Fault if any element of `wrong` is true."""
     if wrong.any() if isinstance(wrong, np.ndarray) else wrong:
         raise Fault(f"{text}: {why}")
 
 
 class Parameter(NamedTuple):
-    """A parameter of an entry: its place among all, and its bytes."""
+    """A parameter of an entry: name, offset and size in bytes."""
 
     name: str
     offset: int
@@ -36,7 +36,7 @@ class Parameter(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction; `text` is what messages show of it.
+    """One instruction; messages show `text`.
 
     Operands are registers, special registers, labels and variables as text, immediates as int,
     vectors as tuples, addresses as [base, offset] or, in a tensor map, [base, offset, coordinates].
@@ -44,20 +44,20 @@ class Instruction(NamedTuple):
 
     op: str  # with all its suffixes
     operands: tuple[Any, ...]
-    predicate: str  # the register that guards it, empty for none
+    predicate: str  # predicate register, empty for none
     negated: bool
     text: str
 
 
 @dataclass(eq=False)
 class Program:
-    """An entry of a PTX text; made by `parse`."""
+    """An entry of a PTX text, from `parse`."""
 
     name: str
     parameters: tuple[Parameter, ...]
     max_threads: int = 0
-    declared: dict[str, int] = field(default_factory=dict)  # bits of registers, or of their stem
-    registers: dict[str, int] = field(default_factory=dict)  # bits of those that the code names
+    declared: dict[str, int] = field(default_factory=dict)  # width of each register or prefix
+    registers: dict[str, int] = field(default_factory=dict)  # width of each register in the code
     addresses: dict[str, int] = field(default_factory=dict)  # of parameters and shared variables
     shared_bytes: int = 0
     code: list[Instruction] = field(default_factory=list)
@@ -66,15 +66,15 @@ class Program:
 
     @cached_property
     def leaders(self) -> frozenset[int]:
-        """Return where a branch may lead to."""
+        """Return the targets of branches."""
         named = {str(i.operands[0]) for i in self.code if i.op.startswith("bra")}
         named.update(*self.tables.values())
         return frozenset(at for label, at in self.labels.items() if label in named)
 
     def grain(self, space: str) -> int:
-        """Return the least bytes that the code writes at once to shared or global memory.
+        """Return the size of the smallest write to shared or global memory.
 
-        Whatever is written lies at multiples of its size: no write ends within such a cell.
+        Writes are aligned to their size, so none covers only a part of such a cell.
         """
         store = rf"st\.{space}(?:::cta)?(?:\.v(\d))?\.[subf](\d+)|(mbarrier)\..*{space}.*"
         found = filter(None, (re.fullmatch(store, i.op) for i in self.code))
@@ -101,7 +101,7 @@ def parse(text: str) -> Program:
     Raises
     ------
     Fault
-        If a declaration or an operand is of a form that is not known.
+        If a declaration or an operand has an unknown form.
     """
     text = re.sub(r"//[^\n]*|/\*.*?\*/|(?m:^\s*\.(?:loc|file)\b[^\n]*)", "", text, flags=re.DOTALL)
     found = _ENTRY.search(text)
@@ -121,7 +121,7 @@ def parse(text: str) -> Program:
 
 def _matched(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
     if (match := pattern.fullmatch(text)) is None:
-        raise Fault(f"{text}: no form of {what} that is known")
+        raise Fault(f"{text}: unknown form of {what}")
     return match
 
 
@@ -137,9 +137,9 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
 
 
 def _statements(text: str) -> list[str]:
-    """Return declarations, instructions and labels before the brace that closes an entry, one each.
+    """Return the declarations, instructions and labels of an entry, up to its closing brace.
 
-    What is declared in a scope of its own gets a name of its own.
+    Names declared in an inner scope are made unique.
     """
     text = re.sub(r"(?<![:\w$])([$\w]+):(?!:)", r"\1:;", text)
     text = re.sub(r"(?<=[;:{}])\s*([{}])", r"\1;", f";{text}")
@@ -152,7 +152,7 @@ def _statements(text: str) -> list[str]:
 
 
 def _renamed(scope: re.Match[str]) -> str:
-    """Return the statements of a scope, with the place of the scope behind each of its names."""
+    """Return the statements of a scope, with its position appended to each of its names."""
     body = f";{scope[1]}"
     for name in re.findall(r"\.reg\s+\.\w+\s+([\w$]+);|(?<=;)\s*([\w$]+):;", body):
         own = name[0] or name[1]
@@ -179,7 +179,7 @@ def _add(program: Program, statement: str) -> None:
         words = statement.removeprefix(".branchtargets").split(",")
         program.tables[next(reversed(program.labels))] = tuple(word.strip() for word in words)
     elif statement.startswith("."):
-        refuse(not statement.startswith(".pragma "), statement, "no directive that is known")
+        refuse(not statement.startswith(".pragma "), statement, "unknown directive")
     else:
         program.code.append(_instruction(program, statement))
 
@@ -190,12 +190,12 @@ def _instruction(program: Program, text: str) -> Instruction:
     op, _, words = rest.partition(" ")
     operands = tuple(_operand(program, word) for word in _split(words))
     predicate = _operand(program, guard[2]) if guard else ""
-    told = text if len(text) < TOLD else f"{text[:TOLD]}..."
-    return Instruction(op, operands, predicate, bool(guard and guard[1]), told)
+    shown = text if len(text) < SHOWN else f"{text[:SHOWN]}..."
+    return Instruction(op, operands, predicate, bool(guard and guard[1]), shown)
 
 
 def _split(words: str) -> list[str]:
-    """Split at commas that stand outside of brackets and braces."""
+    """Split at commas outside of brackets and braces."""
     found = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|[^,])+", words)
     return [word.strip() for word in found if word.strip()]
 
@@ -212,7 +212,7 @@ def _operand(program: Program, word: str) -> Any:
         return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word.rstrip("U"), 0)
     if word in program.addresses:
         return program.addresses[word]
-    refuse(not re.fullmatch(r"[%$\w.|]+", word), word, "no form of operand that is known")
+    refuse(not re.fullmatch(r"[%$\w.|]+", word), word, "unknown form of operand")
     for name in word.split("|"):
         stem = name if name in program.declared else name.rstrip("0123456789")
         if stem in program.declared:

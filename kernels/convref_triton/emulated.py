@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from convref_driver.manifest import pack
-from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
+from convref_ptx import Allocation, Fault, Im2colMap, TensorMap, launch, parse
 
 from .backend import TritonBackend
 from .compile import aot
@@ -47,12 +47,12 @@ def run(
     return interpreted.run(plan, operands, seed, partial(execute, late=late, arch=arch))
 
 
-def _buffer(tensor: torch.Tensor, writable: bool) -> Buffer:
+def _buffer(tensor: torch.Tensor, writable: bool) -> Allocation:
     """Return the memory of a tensor as patterns of its elements' size."""
     span = 1 + sum(s * (n - 1) for n, s in zip(tensor.shape, tensor.stride()))
     flat = tensor.as_strided((span if tensor.numel() else 0,), (1,))
     patterns = flat.view(PATTERNS[flat.element_size()]).numpy()
-    return Buffer(patterns.view(f"u{flat.element_size()}"), writable)
+    return Allocation(patterns.view(f"u{flat.element_size()}"), writable)
 
 
 def execute(

@@ -26,12 +26,12 @@ V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
     [("", "host"), ("sse2 avx", "host"), (V3, "x86-64-v3"), (V4, "x86-64-v4")],
 )
 def test_the_variant_is_the_best_that_the_cpu_can_run(flags, name):
-    assert build.chosen(frozenset(flags.split())).name == name
+    assert build.variant_of(frozenset(flags.split())).name == name
 
 
 @pytest.mark.parametrize("flag", V4.split())
 def test_a_missing_flag_rules_a_variant_out(flag):
-    assert build.chosen(frozenset(V4.split()) - {flag}).name != "x86-64-v4"
+    assert build.variant_of(frozenset(V4.split()) - {flag}).name != "x86-64-v4"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_other_sources_are_another_library(fresh, monkeypatch):
 
 
 def test_a_library_that_came_along_needs_no_compiler(monkeypatch, tmp_path):
-    ready = build.prebuilt(build.chosen(), tmp_path)
+    ready = build.prebuilt(build.variant_of(), tmp_path)
     ready.write_bytes(b"library")
     monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: ready)
     monkeypatch.setattr(build, "compiler", lambda: None)

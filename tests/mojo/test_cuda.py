@@ -34,7 +34,7 @@ ARMS = (
     cuda.interpreted_wgmma,
 )
 KERNELS = sorted(emit.texts())
-KINDS = ("gather", "correlate", "total", *pool.PLACES)
+KINDS = ("gather", "correlate", "bgrad", *pool.POINTERS)
 SMALL = {"dtypes": cuda.DTYPES, "max_elements": 900, "max_macs": 9_000}
 
 
@@ -161,13 +161,13 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     assert "wgmma serialized" not in done.stderr.lower()
     assert text.count("cp.async.cg.shared.global") == COPIES.get(name, 0)
     registers = int(re.search(r"Used (\d+) registers", done.stderr)[1])
-    blocks = 4 if "mma" in name else 8 if name.startswith(("placed", "spread")) else 12
+    blocks = 4 if "mma" in name else 8 if "pool_backward" in name else 12
     assert registers <= 65536 // (128 * blocks)
 
 
 STRUCTS = {
-    "geometry": (conv.GpuLine, conv.Place, conv.GpuFilter, conv.Geometry),
-    "pool": (pool.Slide, pool.Pool),
+    "geometry": (conv.KernelAxis, conv.KernelStrides, conv.KernelFilter, conv.Geometry),
+    "pool": (pool.PoolAxis, pool.Pool),
 }
 
 
@@ -183,7 +183,7 @@ def test_the_struct_is_that_of_the_source(file):
 
 @pytest.mark.parametrize(("arch", "name"), KERNELS)
 def test_a_kernel_takes_a_struct_of_its_size(arch, name):
-    of_pool = name.rpartition("_")[0] in pool.PLACES
+    of_pool = name.rpartition("_")[0] in pool.POINTERS
     struct = pool.Pool if of_pool else conv.Geometry
     assert parse_ptx(emit.texts()[arch, name]).parameters[-1].size == ctypes.sizeof(struct)
 
@@ -291,11 +291,11 @@ def test_a_slip_in_another_product_is_found_out(kernel, name, monkeypatch):
 
 # The kernel, what stands in its text, what a slip makes of it.
 POOL_SLIPS = {
-    "an equal wins": ("maxima", r"setp\.([gl])tu\.", r"setp.\1eu."),
-    "a NaN loses": ("maxima", r"setp\.([gl])tu\.", r"setp.\1t."),
-    "after a NaN a number wins": ("maxima", r"(0[fd])7F.(0+),", r"\g<1>000\2,"),
-    "nothing has index 0": ("maxima", r"mov\.b64 (\t%rd\d+), -1;", r"mov.b64 \1, 0;"),
-    "another index is looked for": ("placed", r"setp\.ne\.b64", "setp.eq.b64"),
+    "an equal wins": ("max_pool_fprop", r"setp\.([gl])tu\.", r"setp.\1eu."),
+    "a NaN loses": ("max_pool_fprop", r"setp\.([gl])tu\.", r"setp.\1t."),
+    "after a NaN a number wins": ("max_pool_fprop", r"(0[fd])7F.(0+),", r"\g<1>000\2,"),
+    "nothing has index 0": ("max_pool_fprop", r"mov\.b64 (\t%rd\d+), -1;", r"mov.b64 \1, 0;"),
+    "another index is looked for": ("max_pool_backward", r"setp\.ne\.b64", "setp.eq.b64"),
 }
 
 
@@ -307,30 +307,30 @@ def test_a_slip_in_a_pool_is_found_out(name, monkeypatch):
     assert set(verdicts(lines)) - {"pass"}
 
 
-@pytest.mark.parametrize("field", [name for name, _ in pool.Slide._fields_])
+@pytest.mark.parametrize("field", [name for name, _ in pool.PoolAxis._fields_])
 def test_every_field_of_an_axis_matters(field, monkeypatch):
-    right = pool.slide
+    right = pool.pool_axis
 
     def wrong(*given):
         axis = right(*given)
         setattr(axis, field, getattr(axis, field) + 1)
         return axis
 
-    monkeypatch.setattr(pool, "slide", wrong)
+    monkeypatch.setattr(pool, "pool_axis", wrong)
     assert set(verdicts(POOLS)) - {"pass"}
 
 
 def _kernel(line):
     case = parse(line)
     kind = "max" if "max" in case.call.op else "avg"
-    return pool.SERVES[kind, case.call.pass_].split()[0]
+    return pool.KERNELS[kind, case.call.pass_].split()[0]
 
 
 def verdicts(lines):
     return [examine(parse(line), cuda.interpreted).verdict for line in lines]
 
 
-@pytest.mark.parametrize("name", ["gather_f32", "correlate_mma_v8", "total_f64"])
+@pytest.mark.parametrize("name", ["gather_f32", "correlate_mma_v8", "bgrad_f64"])
 def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1
@@ -348,7 +348,7 @@ def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
 def runner(driver, monkeypatch):
     """Return where tensors of the CPU go to the stand-in for the driver."""
     torch = pytest.importorskip("torch")
-    found, loaded = cuda.Device(), cuda.loaded
+    found, loaded = cuda.CudaRunner(), cuda.loaded
     found.device, found.missing = "cpu", lambda: None
     stream = SimpleNamespace(cuda_stream=0x42)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))

@@ -71,11 +71,11 @@ def test_an_index_outside_of_the_image_is_refused(pass_, wrong):
 
 
 def verdicts(*lines):
-    pool._plan.cache_clear()
+    pool._template.cache_clear()
     try:
         return [examine(parse(line), module.backend).verdict for line in lines or LINES]
     finally:
-        pool._plan.cache_clear()
+        pool._template.cache_clear()
 
 
 WRONG_READS = {
@@ -101,12 +101,12 @@ def test_a_window_that_should_read_nothing_is_found_out(monkeypatch):
     assert "wrong" in verdicts("max_pool.fprop:n1c2_i3_f1_p2")
 
 
-def test_a_pace_of_one_is_found_out(monkeypatch):
+def test_a_dilation_of_one_is_found_out(monkeypatch):
     right = pool.Pool.from_buffer_copy
 
     def dense(struct):
         p = right(struct)
-        p.pace_z = p.pace_y = p.pace_x = 1
+        p.dilation_z = p.dilation_y = p.dilation_x = 1
         return p
 
     monkeypatch.setattr(pool.Pool, "from_buffer_copy", dense)

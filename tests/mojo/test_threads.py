@@ -1,4 +1,4 @@
-"""Threads: the same bits however many, callers side by side, a pool that survives a fork."""
+"""Threads: the same bits for any number, concurrent callers, a pool that survives a fork."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_the_bits_do_not_depend_on_the_threads(line):
     assert (backend.count, backend.always) == (None, False)
 
 
-def test_work_is_shared_whole():
+def test_each_unit_is_computed_once():
     for units in (0, 1, 2, 3, 7, 100):
         for threads in (1, 2, 3, 8):
             seen, lock = [], threading.Lock()
@@ -50,7 +50,7 @@ def test_work_is_shared_whole():
             assert sorted(seen) == list(range(units))
 
 
-def test_an_error_in_a_thread_is_the_callers():
+def test_an_error_in_a_thread_reaches_the_caller():
     def fail(low, high):
         if low:
             raise ArithmeticError("in a thread")
@@ -59,35 +59,35 @@ def test_an_error_in_a_thread_is_the_callers():
         library.spread(fail, 4, 2)
 
 
-PLACES = getattr(os, "sched_getaffinity", lambda of: ())(0)
+PROCESSORS = getattr(os, "sched_getaffinity", lambda of: ())(0)
 
 
-@pytest.mark.skipif(len(PLACES) < 2, reason="needs two processors whose threads can be placed")
-def test_the_others_keep_off_the_callers_processor():
-    others = library.Others()
-    wait(others.start([threading.get_native_id]))
+@pytest.mark.skipif(len(PROCESSORS) < 2, reason="needs two processors whose threads can be placed")
+def test_workers_do_not_run_on_the_callers_processor():
+    workers = library.Workers()
+    wait(workers.start([threading.get_native_id]))
     try:
-        for place in sorted(PLACES)[:2]:
-            os.sched_setaffinity(0, {place})  # the caller moves there
-            os.sched_setaffinity(0, PLACES)
-            (found,) = others.start([lambda: os.sched_getaffinity(0)])
-            assert found.result() == PLACES - {others._kept_off}
+        for processor in sorted(PROCESSORS)[:2]:
+            os.sched_setaffinity(0, {processor})  # the caller moves there
+            os.sched_setaffinity(0, PROCESSORS)
+            (found,) = workers.start([lambda: os.sched_getaffinity(0)])
+            assert found.result() == PROCESSORS - {workers._excluded}
     finally:
-        os.sched_setaffinity(0, PLACES)
+        os.sched_setaffinity(0, PROCESSORS)
 
 
-@pytest.mark.skipif(len(PLACES) < 2, reason="needs two processors whose threads can be placed")
+@pytest.mark.skipif(len(PROCESSORS) < 2, reason="needs two processors whose threads can be placed")
 def test_a_caller_with_one_processor_shares_it():
-    others, (place, *_) = library.Others(), sorted(PLACES)
+    workers, (processor, *_) = library.Workers(), sorted(PROCESSORS)
     try:
-        os.sched_setaffinity(0, {place})
-        (found,) = others.start([lambda: os.sched_getaffinity(0)])
-        assert found.result() == {place}
+        os.sched_setaffinity(0, {processor})
+        (found,) = workers.start([lambda: os.sched_getaffinity(0)])
+        assert found.result() == {processor}
     finally:
-        os.sched_setaffinity(0, PLACES)
+        os.sched_setaffinity(0, PROCESSORS)
 
 
-def test_callers_side_by_side_do_not_meet():
+def test_concurrent_callers_do_not_interfere():
     backend = MojoBackend()
     lines = [f"conv.backward:n1c{c}k{c + 3}_i12x9_f3_p1:mem=nhwc" for c in range(8, 24)]
     work = [(parse(line).call, operands(parse(line))) for line in lines]
@@ -136,8 +136,8 @@ def test_a_forked_child_has_threads_of_its_own():
 
 
 def test_large_scratch_memory_is_not_kept():
-    address = library.scratch(library.KEPT + 1, "test")
+    address = library.scratch(library.SCRATCH_KEPT + 1, "test")
     assert address % library.ALIGNMENT == 0
-    assert not hasattr(library._own, "test")
+    assert not hasattr(library._local, "test")
     assert library.scratch(100, "test") == library.scratch(50, "test")
     assert library.scratch(0, "test") == 0

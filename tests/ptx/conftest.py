@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convref_ptx import Buffer, Im2colMap, TensorMap, launch, parse
+from convref_ptx import Allocation, Im2colMap, TensorMap, launch, parse
 
 GOLDEN = Path(__file__).parent / "golden.json"
 CONFIRMED = json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}
@@ -55,7 +55,7 @@ def on_gpu(text, grid, threads, arguments, shared):
 
     def packed(value):
         if not isinstance(value, TensorMap):
-            return place(value) if isinstance(value, Buffer) else value or 0
+            return place(value) if isinstance(value, Allocation) else value or 0
         kind = f"u{8 * value.buffer.array.itemsize}"
         lies = value.shape, value.strides, value.box, value.swizzle
         if isinstance(value, Im2colMap):

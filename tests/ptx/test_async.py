@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from convref_ptx import Buffer, Fault, Im2colMap, TensorMap, launch, parse
+from convref_ptx import Allocation, Fault, Im2colMap, TensorMap, launch, parse
 
 RNG = np.random.default_rng(0)
 
@@ -54,7 +54,7 @@ def test_a_copy_of_a_thread(cache, size, last, execute_later):
     """The rest of a source that is too short is zeros."""
     text = of_copies(cache, size, last)
     given, found = words(64, size // 4).view(np.uint8), np.zeros((64, size), np.uint8)
-    execute_later(text, (1,), (64,), [Buffer(given), Buffer(found, writable=True)])
+    execute_later(text, (1,), (64,), [Allocation(given), Allocation(found, writable=True)])
     want = given.copy()
     for thread in range(64):
         want[thread, thread % (size + 1) :] = 0
@@ -75,7 +75,7 @@ GROUPS = """shl.b32 %r2, %r0, 4; add.s32 %r2, %r2, %r1; mul.wide.u32 %rd3, %r0, 
 def test_groups_of_copies(execute_later):
     given, found = words(3, 256), np.zeros(64, np.uint32)
     text = module(GROUPS, 2, 3072)
-    execute_later(text, (1,), (64,), [Buffer(given), Buffer(found, writable=True)])
+    execute_later(text, (1,), (64,), [Allocation(given), Allocation(found, writable=True)])
     assert (found == given[:, :64].sum(0, dtype=np.uint32)).all()
 
 
@@ -104,7 +104,7 @@ RING = """setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r1], 32;
 def test_a_ring_between_two_warps(execute_later):
     given, found = words(3, 32), np.zeros(32, np.uint32)
     text = module(RING, 2, 256)
-    execute_later(text, (1,), (64,), [Buffer(given), Buffer(found, writable=True)])
+    execute_later(text, (1,), (64,), [Allocation(given), Allocation(found, writable=True)])
     assert (found == given[0] * 9 + given[1] * 3 + given[2]).all()
 
 
@@ -123,7 +123,7 @@ MEET = """setmaxnreg.dec.sync.aligned.u32 40; shr.u32 %r2, %r0, 5; shl.b32 %r3, 
 def test_named_barriers(execute):
     given, found = words(4, 32), np.zeros((4, 32), np.uint32)
     text = module(MEET, 2, 512, ".reqntid 128 .maxnreg 64")
-    execute(text, (1,), (128,), [Buffer(given), Buffer(found, writable=True)])
+    execute(text, (1,), (128,), [Allocation(given), Allocation(found, writable=True)])
     one = np.uint32([[0], [0], [1], [1]])
     assert (found == (given[[1, 0, 3, 2]] + one) * 5 + given[[2, 3, 0, 1]]).all()
 
@@ -200,7 +200,7 @@ def of_box(text, rank, box, start, **more):
 
 def mapped(tensor, box, swizzle, writable=False, every=()):
     strides = tuple(s // 2 for s in tensor.strides)
-    return TensorMap(Buffer(tensor, writable), tensor.shape, strides, box, swizzle, every)
+    return TensorMap(Allocation(tensor, writable), tensor.shape, strides, box, swizzle, every)
 
 
 STEPS = ((), (3, 1), (2, 1, 1), (1, 3, 2, 1), (2, 1, 1, 2, 1))  # between elements of a box
@@ -213,7 +213,7 @@ def test_a_box_is_loaded(rank, every, swizzle, execute_later):
     tensor, box, start, (places, position, real) = box_of(rank, swizzle, every)
     found = np.full(int(np.prod(box)), 7, np.uint16)
     text = of_box(LOAD, rank, box, start)
-    buffers = [Buffer(found, writable=True), mapped(tensor, box, swizzle, every=every)]
+    buffers = [Allocation(found, writable=True), mapped(tensor, box, swizzle, every=every)]
     execute_later(text, (1,), (64,), buffers)
     want = np.zeros_like(found)
     for to, at, there in zip(scattered(places, box, SPANS[swizzle]), position, real):
@@ -227,7 +227,7 @@ def test_another_step_is_another_box(wrong):
     found = {}
     for every in (wrong, (3, 1)):
         result = np.zeros(int(np.prod(box)), np.uint16)
-        buffers = [Buffer(result, writable=True), mapped(tensor, box, 2, every=every)]
+        buffers = [Allocation(result, writable=True), mapped(tensor, box, 2, every=every)]
         launch(parse(of_box(LOAD, 2, box, start)), (1,), (64,), buffers)
         found[result.tobytes()] = every
     assert len(found) == 2
@@ -240,7 +240,7 @@ def test_a_box_is_stored(rank, swizzle, read, execute_later):
     tensor, box, start, (places, position, real) = box_of(rank, swizzle)
     given, want = RNG.integers(0, 1 << 16, int(np.prod(box))).astype(np.uint16), tensor.copy()
     text = of_box(STORE, rank, box, start, read=read)
-    buffers = [Buffer(given), mapped(tensor, box, swizzle, writable=True)]
+    buffers = [Allocation(given), mapped(tensor, box, swizzle, writable=True)]
     for from_, at, there in zip(scattered(places, box, SPANS[swizzle]), position, real):
         if there:
             want[at] = given[from_]
@@ -270,8 +270,8 @@ def test_matrices_of_8_by_8(n, trans, back, execute):
     body = MATRICES.format(n=n, trans=trans, back=back, regs=registers, keep=keep)
     given = RNG.integers(0, 1 << 16, (4, 8, 8)).astype(np.uint16)
     moved, held = np.zeros_like(given), np.zeros((n, 32, 2), np.uint16)
-    out = [Buffer(moved, writable=True), Buffer(held, writable=True)]
-    execute(module(body, 3, 512), (1,), (32,), [Buffer(given), *out])
+    out = [Allocation(moved, writable=True), Allocation(held, writable=True)]
+    execute(module(body, 3, 512), (1,), (32,), [Allocation(given), *out])
     want = given.copy()
     for i in range(n):
         seen = given[i].T if trans else given[i]
@@ -349,7 +349,7 @@ def test_a_product_of_one_warp(kind, execute):
     mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32
     {names[2]}, {names[0]}, {names[1]}, {names[2]}; st.global.v4.b32 [%rd9], {names[2]};"""
     found = np.zeros((32, 4), np.float32)
-    buffers = [*map(Buffer, (left, right, sums)), Buffer(found, writable=True)]
+    buffers = [*map(Allocation, (left, right, sums)), Allocation(found, writable=True)]
     execute(module(body, 4), (1,), (32,), buffers)
     want = a @ b.T + c
     for lane in range(32):
@@ -419,7 +419,7 @@ def of_product(form, scale):
         stores=" ".join(f"st.global.b32 [%rd13+{4 * i}], {x};" for i, x in enumerate(names)),
     )  # fmt: skip
     found = np.zeros((128, n // 2), np.float32)
-    buffers = [Buffer(image), Buffer(pieces), Buffer(found, writable=True)]
+    buffers = [Allocation(image), Allocation(pieces), Allocation(found, writable=True)]
     return module(body, 3, 4 * len(image)), buffers, a, b
 
 
@@ -482,7 +482,7 @@ SLIPS = {
         "product",
         "st.shared.b32 [%r3], %r5;",
         "setp.ne.u32 %p3, %r0, 7; @%p3 st.shared.b32 [%r3], %r5;",
-        "mma_async.*nobody has written",
+        "mma_async.*reads unwritten memory",
     ),
     "a product meets a writer": (
         "product",
@@ -501,7 +501,7 @@ def example(kind):
     if kind in ("load", "store"):
         tensor, box, start, _ = box_of(2, 3)
         of = of_box(LOAD if kind == "load" else STORE, 2, box, start, read="")
-        out = Buffer(np.zeros(256, np.uint16), writable=True)
+        out = Allocation(np.zeros(256, np.uint16), writable=True)
         return of, 64, [out, mapped(tensor, box, 3, writable=True)]
     text = {
         "copy": of_copies("cg", 16, "group"),
@@ -509,8 +509,8 @@ def example(kind):
         "ring": module(RING, 2, 256),
         "meet": module(MEET, 2, 512, ".reqntid 128 .maxnreg 64"),
     }[kind]
-    out = Buffer(np.zeros(768, np.uint32), writable=True)
-    return text, 128 if kind == "meet" else 64, [Buffer(words(768)), out]
+    out = Allocation(np.zeros(768, np.uint32), writable=True)
+    return text, 128 if kind == "meet" else 64, [Allocation(words(768)), out]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -576,7 +576,7 @@ def walks_over(walk, tensor, channels, swizzle):
     _, lower, upper, every, *_ = walk
     strides = tuple(step // 2 for step in tensor.strides)
     box = PIXELS, channels
-    return Im2colMap(Buffer(tensor), tensor.shape, strides, box, swizzle, every, lower, upper)
+    return Im2colMap(Allocation(tensor), tensor.shape, strides, box, swizzle, every, lower, upper)
 
 
 @pytest.mark.parametrize("swizzle", [0, 3])
@@ -591,7 +591,7 @@ def test_rows_of_pixels_are_loaded(name, swizzle, execute_later):
         of_walk(walk, channels),
         (1,),
         (64,),
-        [Buffer(found, writable=True), walks_over(walk, tensor, channels, swizzle)],
+        [Allocation(found, writable=True), walks_over(walk, tensor, channels, swizzle)],
     )
     want, box = np.zeros_like(found), (PIXELS, channels)
     places = [(row, c) for row in range(PIXELS) for c in range(channels)]
@@ -605,9 +605,9 @@ def test_rows_of_pixels_are_loaded(name, swizzle, execute_later):
 
 
 ASIDE = [
-    ({"start": (0, 1, 9, 0)}, "begin at a pixel of the bounding box"),
-    ({"start": (0, -2, 0, 0)}, "begin at a pixel of the bounding box"),
-    ({"every": (1, 2, 2, 1), "start": (0, 0, 1, 0)}, "begin at a pixel of the bounding box"),
+    ({"start": (0, 1, 9, 0)}, "start at a pixel of the bounding box"),
+    ({"start": (0, -2, 0, 0)}, "start at a pixel of the bounding box"),
+    ({"every": (1, 2, 2, 1), "start": (0, 0, 1, 0)}, "start at a pixel of the bounding box"),
     ({"offsets": (256, 0)}, "needs 2 offsets of 8 bits"),
     ({"offsets": (1,)}, "needs 2 offsets of 8 bits"),
     ({"lower": (-129, -1)}, "needs more than 8 bits"),
@@ -620,7 +620,7 @@ def test_what_is_no_walk_is_refused(slip, told):
     names = "shape", "lower", "upper", "every", "start", "offsets"
     walk = tuple((dict(zip(names, WALKS["padding"])) | slip).values())
     tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
-    arguments = [Buffer(found, writable=True), walks_over(walk, tensor, 8, 0)]
+    arguments = [Allocation(found, writable=True), walks_over(walk, tensor, 8, 0)]
     with pytest.raises(Fault, match=told):
         launch(parse(of_walk(walk, 8)), (1,), (64,), arguments)
 
@@ -628,7 +628,7 @@ def test_what_is_no_walk_is_refused(slip, told):
 def test_each_kind_of_map_has_loads_of_its_own():
     walk = WALKS["padding"]
     tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
-    pixels, out = walks_over(walk, tensor, 8, 0), Buffer(found, writable=True)
+    pixels, out = walks_over(walk, tensor, 8, 0), Allocation(found, writable=True)
     box = TensorMap(pixels.buffer, pixels.shape, pixels.strides, (1, 4, 6, 8))
     text = of_walk(walk, 8)
     for mode, wrong in ((text, box), (re.sub(r"\.im2col|, \{%rs[^}]*\}", "", text), pixels)):

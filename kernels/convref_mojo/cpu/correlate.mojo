@@ -1,60 +1,59 @@
-"""The filter gradient (C.3) as a matrix product over windows, packed a piece at a time.
+"""The filter gradient (C.3) as a matrix product over windows, with im2col rows packed in parts.
 
     dw[k, r, c] = sum over images and windows j of small[n, j, k] big[n, j * step + shift[r], c]
 
-Rows are channels of the small side, columns are tap x channel of the big side as in a row of
-windows, depth is the windows. The sums of a block stay in scratch memory until its last windows, whose tiles
-write results.
+Rows are channels of the small side, columns are tap x channel of the big side, depth is the windows.
+The sums of a block stay in scratch memory; the tiles of its last windows store the results.
 """
 
 from std.memory import stack_allocation
 
-from gather import Filter, parts
+from gather import Filter, num_blocks
 from simd import AVX512, Address, Table, at, clear, copy, lanes, load, size, store, wide
-from tile import MR, NV, UNFINISHED, Pixels, sweep
-from windows import WORDS, Source, Tap, Window, Windows, lay_rows, lay_windows, split
+from tile import MR, NV, TO_SCRATCH, Pixels, tile_of_pixels
+from windows import WINDOW_WORDS, Source, Tap, Window, Windows, pack_im2col, list_windows, split
 
-comptime PIECE = 128
+comptime WINDOWS_PACKED = 128
 """Windows that are packed at a time."""
 comptime PITCH = 16 if AVX512 else 8
-"""Distance of windows where channels of the small side are packed."""
-comptime TURN = 8
-"""Windows whose rows are packed side by side: what they read is then read from end to end."""
+"""Elements from one window to the next in the packed small side."""
+comptime WINDOWS_AT_ONCE = 8
+"""Windows of which a panel is packed before the next panel, so that the source is read in order."""
 comptime TILES = 16
-"""Tiles of rows in a block at most."""
+"""Largest number of tiles of rows in a block."""
 comptime PANELS = 8
-"""Panels of columns in a block at most."""
+"""Largest number of panels of columns in a block."""
 
 
 struct Correlate(ImplicitlyCopyable):
-    """One launch. Python fills in what comes before `scratch_bytes`, the plan the rest."""
+    """One launch. Python sets the fields before `scratch_bytes`, the plan those from there on."""
 
     var windows: Windows
     var small: Source
     var rows: Int  # channels of the small side, per group
     var dst: Filter
-    var wanted: Int  # units that there should be at least
+    var min_units: Int  # to aim for, so that all threads have work
     var sums: Int  # address of the sums of all units
 
     var scratch_bytes: Int  # of each thread
-    var sums_bytes: Int  # 0 where they are written at once
+    var sums_bytes: Int  # 0 if results are stored directly
     var units: Int
-    var slices: Int  # of the lines of windows, summed apart and added up at the end
+    var slices: Int  # of the lines of windows, each with sums of its own that are added at the end
     var tiles: Int  # tiles of rows in a block
     var row_blocks: Int
     var panels: Int  # panels of columns in a block
     var column_blocks: Int
-    var lines: Int  # of windows in a block that reads a strip, 0 where rows are packed
+    var lines: Int  # of windows in a block with a padded input, 0 for im2col
     var across: Int  # windows of such a line
 
     @always_inline
     def blocks(self) -> Int:
-        """Return how many blocks the result has."""
+        """Return the number of blocks of the result."""
         return self.windows.groups * self.row_blocks * self.column_blocks
 
 
 struct Block(ImplicitlyCopyable):
-    """A block of the result: its group, and which rows and columns of that it has."""
+    """A block of the result: its group, rows and columns."""
 
     var group: Int
     var first: Int
@@ -74,73 +73,73 @@ struct Block(ImplicitlyCopyable):
         self.columns = min(p.panels * width, p.windows.depth() - self.left)
 
 
-def plan_correlate_rows[T: DType](mut p: Correlate):
-    """Choose the blocks and say how much memory they need."""
+def plan_correlate_im2col[T: DType](mut p: Correlate):
+    """Set the block sizes and the memory that they need."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
-    var tiles = parts(p.rows, MR)
-    var panels = parts(p.windows.depth(), width)
-    p.row_blocks = parts(tiles, TILES)
-    p.column_blocks = parts(panels, PANELS)
+    var tiles = num_blocks(p.rows, MR)
+    var panels = num_blocks(p.windows.depth(), width)
+    p.row_blocks = num_blocks(tiles, TILES)
+    p.column_blocks = num_blocks(panels, PANELS)
     p.slices = 1
-    while p.blocks() < p.wanted and p.column_blocks < panels:
+    while p.blocks() < p.min_units and p.column_blocks < panels:
         p.column_blocks += 1
-    p.tiles = parts(tiles, p.row_blocks)
-    p.panels = parts(panels, p.column_blocks)
-    p.column_blocks = parts(panels, p.panels)
+    p.tiles = num_blocks(tiles, p.row_blocks)
+    p.panels = num_blocks(panels, p.column_blocks)
+    p.column_blocks = num_blocks(panels, p.panels)
     p.units = p.blocks()
     var block = p.tiles * p.panels * MR * width
     p.sums_bytes = 0
-    var numbers = p.tiles * PIECE * PITCH + p.panels * PIECE * width + block
-    p.scratch_bytes = numbers * size[A]() + PIECE * WORDS * 8 + p.tiles * MR * 8
+    var elements = p.tiles * WINDOWS_PACKED * PITCH + p.panels * WINDOWS_PACKED * width + block
+    p.scratch_bytes = elements * size[A]() + WINDOWS_PACKED * WINDOW_WORDS * 8 + p.tiles * MR * 8
     p.lines = 0
 
 
-def correlate_rows[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
+def correlate_im2col[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
     ref w = p.windows
     var a = at[A](scratch)
-    var b = a.unsafe_offset(p.tiles * PIECE * PITCH)
-    var sums = b.unsafe_offset(p.panels * PIECE * width)
+    var b = a.unsafe_offset(p.tiles * WINDOWS_PACKED * PITCH)
+    var sums = b.unsafe_offset(p.panels * WINDOWS_PACKED * width)
     var block = p.tiles * p.panels * MR * width
     var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=Int(sums.unsafe_offset(block)))
-    var distances = Table(unsafe_from_address=Int(table.unsafe_offset(PIECE)))
+    var offsets = Table(unsafe_from_address=Int(table.unsafe_offset(WINDOWS_PACKED)))
     for i in range(p.tiles * MR):
-        distances[unsafe_offset=i] = i * p.dst.result
+        offsets[unsafe_offset=i] = i * p.dst.result
     for unit in range(low, high):
         var o = Block(p, unit, width)
         var begin = 0
         var fresh = True
         while True:
-            var count = min(PIECE, w.windows() - begin)
-            lay_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
+            var count = min(WINDOWS_PACKED, w.windows() - begin)
+            list_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
             pack_small[T](p, o.group * p.rows + o.first, o.rows, table, count, a)
             pack_big[T](w, o.group, table, count, o.left, o.columns, b)
             begin += count
             var last = begin >= w.windows()
-            for panel in range(parts(o.columns, width)):
+            for panel in range(num_blocks(o.columns, width)):
                 var at_column = o.left + panel * width
                 var here = min(width, o.columns - panel * width)
                 var vectors = (here + W - 1) // W
-                var target = UNFINISHED
+                var target = TO_SCRATCH
                 if last and T == A and here == vectors * W:
-                    var start, beside = place_of(p, at_column, here)
-                    if beside:
+                    var start, contiguous = filter_offset(p, at_column, here)
+                    if contiguous:
                         start += o.group * p.dst.group + o.first * p.dst.result
                         target.data = p.dst.data + start * size[T]()
-                        target.apart = 1
-                var of_columns = b.unsafe_offset(panel * PIECE * width)
+                        target.offset_step = 1
+                var of_columns = b.unsafe_offset(panel * WINDOWS_PACKED * width)
                 var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
-                for tile in range(parts(o.rows, MR)):
+                for tile in range(num_blocks(o.rows, MR)):
                     var of_tile = of_panel.unsafe_offset(tile * MR * width)
-                    var packed = a.unsafe_offset(tile * PIECE * PITCH)
+                    var packed = a.unsafe_offset(tile * WINDOWS_PACKED * PITCH)
                     var tall = min(MR, o.rows - tile * MR)
-                    target.places = Int(distances.unsafe_offset(tile * MR))
+                    target.offsets = Int(offsets.unsafe_offset(tile * MR))
                     var pixels = Pixels(1, count, 0, PITCH, 0, vectors * W)
-                    sweep[A](packed, of_columns, of_tile, tall, vectors, pixels, fresh, target)
+                    tile_of_pixels[A](packed, of_columns, of_tile, tall, vectors, pixels, fresh, target)
                 if last and target.data == 0:
                     write[T](p, o, at_column, here, of_panel)
             fresh = False
@@ -160,21 +159,21 @@ def pack_big[
     columns: Int,
     b: Address[wide[T]],
 ):
-    """Pack what windows read: (panel, window, column)."""
+    """Pack the im2col rows of windows: (panel, window, column)."""
     comptime W = lanes[wide[T]]()
     comptime width = NV * W
-    for turn in range(0, count, TURN):
-        for panel in range(parts(columns, width)):
+    for turn in range(0, count, WINDOWS_AT_ONCE):
+        for panel in range(num_blocks(columns, width)):
             var here = min(width, columns - panel * width)
             var pitch = (here + W - 1) // W * W
-            lay_rows[T](
+            pack_im2col[T](
                 w,
                 group,
                 table.unsafe_offset(turn),
-                min(TURN, count - turn),
+                min(WINDOWS_AT_ONCE, count - turn),
                 left + panel * width,
                 here,
-                b.unsafe_offset(panel * PIECE * width + turn * pitch),
+                b.unsafe_offset(panel * WINDOWS_PACKED * width + turn * pitch),
                 pitch,
             )
 
@@ -194,8 +193,8 @@ def pack_small[
     var start = at[T](p.small.data).unsafe_offset(channel * p.small.c)
     for i in range(count):
         var here = start.unsafe_offset(table[unsafe_offset=i].place)
-        for tile in range(parts(rows, MR)):
-            var to = a.unsafe_offset((tile * PIECE + i) * PITCH)
+        for tile in range(num_blocks(rows, MR)):
+            var to = a.unsafe_offset((tile * WINDOWS_PACKED + i) * PITCH)
             var begin = here.unsafe_offset(tile * MR * p.small.c)
             if p.small.c == 1 and rows - tile * MR >= PITCH:
                 copy[T](to, begin, PITCH, 1)
@@ -212,14 +211,14 @@ def write[
     columns: Int,
     sums: Address[wide[T]],
 ):
-    """Round one panel of a block's sums, and write it to the filter gradient."""
+    """Round one panel of a block's sums and store it to the filter gradient."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
     var offsets = stack_allocation[width, Int]()
     for j in range(columns):
         offsets[unsafe_offset=j] = column(p, left + j)
-    var start, beside = place_of(p, left, columns)
+    var start, contiguous = filter_offset(p, left, columns)
     var line = (columns + W - 1) // W * W
     for i in range(o.rows):
         var tile, r = split(i, MR)
@@ -228,7 +227,7 @@ def write[
             o.group * p.dst.group + (o.first + i) * p.dst.result
         )
         var j = 0
-        if beside:
+        if contiguous:
             var begin = to.unsafe_offset(start)
             while j + W <= columns:
                 store[T, W](begin.unsafe_offset(j), from_.unsafe_offset(j).unsafe_load[width=W]())
@@ -238,18 +237,18 @@ def write[
             j += 1
 
 
-def place_of(p: Correlate, left: Int, columns: Int) -> Tuple[Int, Bool]:
-    """Return where columns from `left` on begin in a filter, and whether they lie side by side."""
+def filter_offset(p: Correlate, left: Int, columns: Int) -> Tuple[Int, Bool]:
+    """Return the offset of column `left` in a filter, and whether the columns are contiguous there."""
     var start = column(p, left)
-    var beside = True
+    var contiguous = True
     for j in range(1, columns):
-        beside = beside and column(p, left + j) == start + j
-    return start, beside
+        contiguous = contiguous and column(p, left + j) == start + j
+    return start, contiguous
 
 
 @always_inline
 def column(p: Correlate, k: Int) -> Int:
-    """Return where position `k` of a row of windows lies in a filter."""
+    """Return the offset in a filter of position `k` of an im2col row."""
     ref w = p.windows
     var tap = Tap(w, k)
     var offsets = Table(unsafe_from_address=p.dst.taps)

@@ -1,29 +1,29 @@
-"""The filter gradient of correlate.mojo, from strips: rows are runs of taps and channels, columns
-are channels of the small side, which are read where they lie if vectors of them can be.
+"""The filter gradient of correlate.mojo from a padded input: rows are runs of taps and channels,
+columns are channels of the small side, read in place if they are contiguous and whole vectors.
 
-Sums of all windows of a slice stay in memory of their own. Slices depend on the sizes alone, so that
-each result is summed in one order, whatever the threads.
+Each slice of the windows has sums of its own. Slices depend on the sizes alone, so that the order of
+each sum does not depend on the number of threads.
 """
 
 from std.memory import stack_allocation
 
-from correlate import Correlate, column, place_of
-from gather import parts
-from simd import Address, Table, at, clear, lanes, lay_pixels, size, store, transpose, wide
-from padded import DEPTH, Patch, Strip, patches, pack_strip, pieces
-from tile import MR, NV, UNFINISHED, Pixels, sweep
+from correlate import Correlate, column, filter_offset
+from gather import num_blocks
+from simd import Address, Table, at, clear, lanes, pack_pixels, size, store, transpose, wide
+from padded import DEPTH, Patch, PaddedInput, patches, pack_input, pieces
+from tile import MR, NV, TO_SCRATCH, Pixels, tile_of_pixels
 from windows import Windows, split
 
 comptime SUMS = 128 * 1024
-"""Bytes of the sums of a block of columns, if one panel has not more."""
+"""Bytes of the sums of a block of columns, unless one panel needs more."""
 comptime SLICES = 8
-"""Slices of the windows at most, and blocks of columns from which on they stay whole."""
+"""Largest number of slices; with as many blocks of columns the windows are not sliced."""
 comptime SLICE = 128
-"""Windows in a slice at least; half of what there are at least, or sums cost more to write than to make."""
+"""Fewest windows of a slice, and half of the fewest of a launch: else storing the sums dominates."""
 
 
-def plan_correlate_strips[T: DType](mut p: Correlate):
-    """Choose the blocks, if strips shall be read."""
+def plan_correlate_padded[T: DType](mut p: Correlate):
+    """Set the block sizes if the padded input is taken."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
     ref w = p.windows
@@ -32,37 +32,37 @@ def plan_correlate_strips[T: DType](mut p: Correlate):
     var lines, across = patches[A](w, width)
     if lines == 0:
         return
-    var panels = parts(p.rows, width)
+    var panels = num_blocks(p.rows, width)
     p.lines = lines
     p.across = across
     p.panels = max(1, min(panels, SUMS // (w.depth() * width * size[A]())))
-    p.column_blocks = parts(panels, p.panels)
+    p.column_blocks = num_blocks(panels, p.panels)
     p.row_blocks = 1
     p.slices = max(1, min(SLICES // p.blocks(), min(w.windows() // SLICE, lines_of(p))))
     p.units = p.slices * p.blocks()
     p.sums_bytes = p.units * p.panels * w.depth() * width * size[A]()
-    var s = Strip(w, lines, across)
-    var numbers = s.source + lines * across * width
-    p.scratch_bytes = numbers * size[A]() + w.depth() // s.run * 8
+    var s = PaddedInput(w, lines, across)
+    var elements = s.source + lines * across * width
+    p.scratch_bytes = elements * size[A]() + w.depth() // s.run * 8
 
 
 @always_inline
 def lines_of(p: Correlate) -> Int:
-    """Return how many lines of windows there are in all images."""
+    """Return the number of lines of windows in all images."""
     ref w = p.windows
     return w.images * w.count_z * w.count_y * pieces(w, p.across)
 
 
-def correlate_strips[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
+def correlate_padded[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     """Compute the sums of slices and blocks `low` to `high`."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
     ref w = p.windows
-    var s = Strip(w, p.lines, p.across)
+    var s = PaddedInput(w, p.lines, p.across)
     var a = at[A](scratch)
     var own = a.unsafe_offset(s.source)
     var starts = Table(unsafe_from_address=Int(own.unsafe_offset(p.lines * p.across * width)))
-    s.lay_starts(w, starts)
+    s.write_starts(w, starts)
     for unit in range(low, high):
         var slice, index = split(unit, p.blocks())
         var group, column_block = split(index, p.column_blocks)
@@ -72,22 +72,22 @@ def correlate_strips[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
         var fresh = True
         while line < end:
             var patch = Patch(w, line, min(p.lines, end - line), p.across)
-            pack_strip[T](w, s, patch, group, a)
+            pack_input[T](w, s, patch, group, a)
             for i in range(p.panels):
                 var panel = column_block * p.panels + i
                 if panel * width < p.rows:
                     var c = sums.unsafe_offset(i * w.depth() * width)
-                    sweep_panel[T](p, s, patch, group, panel, starts, a, own, c, fresh)
+                    multiply_panel[T](p, s, patch, group, panel, starts, a, own, c, fresh)
             line += patch.lines
             fresh = False
 
 
 @always_inline
-def sweep_panel[
+def multiply_panel[
     T: DType
 ](
     p: Correlate,
-    s: Strip,
+    s: PaddedInput,
     patch: Patch,
     group: Int,
     panel: Int,
@@ -97,7 +97,7 @@ def sweep_panel[
     c: Address[wide[T]],
     fresh: Bool,
 ):
-    """Add the products of a patch with a panel of channels of the small side."""
+    """Add the products of a patch and a panel of channels of the small side."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
@@ -116,36 +116,36 @@ def sweep_panel[
     else:
         pixels.b_line = patch.across * vectors * W
         pixels.b_step = vectors * W
-        pack_pixels[T](p, pixels, at[T](src.data).unsafe_offset(place), columns, own)
-    var tall = parts(s.run, parts(s.run, MR))
+        pack_small[T](p, pixels, at[T](src.data).unsafe_offset(place), columns, own)
+    var tall = num_blocks(s.run, num_blocks(s.run, MR))
     for run in range(w.depth() // s.run):
         for i in range(0, s.run, tall):
             var row = a.unsafe_offset(starts[unsafe_offset=run] + i)
             var here = c.unsafe_offset((run * s.run + i) * vectors * W)
-            sweep[A](row, b, here, min(tall, s.run - i), vectors, pixels, fresh, UNFINISHED)
+            tile_of_pixels[A](row, b, here, min(tall, s.run - i), vectors, pixels, fresh, TO_SCRATCH)
 
 
 @always_inline
-def pack_pixels[
+def pack_small[
     T: DType
 ](p: Correlate, pixels: Pixels, start: Address[T], columns: Int, to: Address[wide[T]]):
     """Pack channels of the small side: (line, pixel, vectors)."""
     for line in range(pixels.lines):
         var there = start.unsafe_offset(line * p.small.y)
         var here = to.unsafe_offset(line * pixels.b_line)
-        lay_pixels[T](here, pixels.b_step, there, pixels.count, p.small.x, columns, p.small.c)
+        pack_pixels[T](here, pixels.b_step, there, pixels.count, p.small.x, columns, p.small.c)
         for i in range(pixels.count):
             clear[wide[T]](here.unsafe_offset(i * pixels.b_step + columns), pixels.b_step - columns)
 
 
 def merge[T: DType](p: Correlate, low: Int, high: Int):
-    """Add up the slices of blocks `low` to `high`, and write the sums."""
+    """Add the slices of blocks `low` to `high` and store the sums."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
     ref w = p.windows
     var panel = w.depth() * width
-    var apart = p.blocks() * p.panels * panel
+    var slice_step = p.blocks() * p.panels * panel
     for index in range(low, high):
         var group, column_block = split(index, p.column_blocks)
         for i in range(p.panels):
@@ -159,34 +159,34 @@ def merge[T: DType](p: Correlate, low: Int, high: Int):
                 var here = sums.unsafe_offset(j)
                 var sum = here.unsafe_load[width=W]()
                 for slice in range(1, p.slices):
-                    sum += here.unsafe_offset(slice * apart).unsafe_load[width=W]()
+                    sum += here.unsafe_offset(slice * slice_step).unsafe_load[width=W]()
                 here.unsafe_store(sum)
             var place = group * p.dst.group + first * p.dst.result
-            write_turned[T](p, sums, line, columns, at[T](p.dst.data).unsafe_offset(place))
+            write_transposed[T](p, sums, line, columns, at[T](p.dst.data).unsafe_offset(place))
 
 
 @always_inline
-def write_turned[
+def write_transposed[
     T: DType
 ](p: Correlate, sums: Address[wide[T]], line: Int, columns: Int, to: Address[T]):
-    """Round the sums of a panel, a line of them for each tap and channel, and write them."""
+    """Round the sums of a panel, one line per tap and channel, and store their transpose."""
     comptime A = wide[T]
     comptime W = lanes[A]()
-    var turned = stack_allocation[W * W, Scalar[A], alignment=64]()
+    var transposed = stack_allocation[W * W, Scalar[A], alignment=64]()
     var offsets = stack_allocation[W, Int]()
     var depth = p.windows.depth()
     for k in range(0, depth, W):
         var count = min(W, depth - k)
         for i in range(count):
             offsets[unsafe_offset=i] = column(p, k + i)
-        var start, beside = place_of(p, k, count)
+        var start, contiguous = filter_offset(p, k, count)
         for left in range(0, columns, W):
-            var square = at[wide[A]](Int(turned))
+            var square = at[wide[A]](Int(transposed))
             transpose[A](square, W, sums.unsafe_offset(k * line + left), line, count)
             for j in range(min(W, columns - left)):
-                var row = turned.unsafe_offset(j * W)
+                var row = transposed.unsafe_offset(j * W)
                 var there = to.unsafe_offset((left + j) * p.dst.result)
-                if beside and count == W:
+                if contiguous and count == W:
                     store[T, W](there.unsafe_offset(start), row.unsafe_load[width=W]())
                     continue
                 for i in range(count):

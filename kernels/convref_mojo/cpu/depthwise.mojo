@@ -1,7 +1,7 @@
-"""Convolutions whose groups have one channel on either side: vectors hold neighbouring groups.
+"""Depthwise convolutions, with one channel per group on either side: a vector is adjacent groups.
 
-The sums are those of gather.mojo and correlate.mojo with nothing to sum over but taps, or windows: a
-matrix product would leave all but one column empty.
+The sums are those of gather.mojo and correlate.mojo over taps, or windows, alone: a matrix product
+would have a single column.
 """
 
 from std.memory import stack_allocation
@@ -11,16 +11,16 @@ from gather import Filter, Gather
 from simd import Address, Table, at, clear, lanes, load, size, store, wide
 from windows import Source, Tap, Window, Windows, split, within
 
-comptime TOGETHER = 4
-"""Neighbouring windows that share what they need of taps and weights."""
+comptime NEIGHBOURS = 4
+"""Adjacent windows that share loads of taps and weights."""
 comptime TAP = 4
-"""Words of what is noted of a tap."""
+"""64-bit words of a tap in the table."""
 comptime VECTORS = 2
-"""Vectors of channels that a filter gradient sums at once: their chains of sums overlap."""
+"""Vectors of channels that a filter gradient sums at once, as independent chains of FMAs."""
 
 
 def plan_depthwise[T: DType](mut g: Gather):
-    """Say how much memory and how many units there are: lines of windows."""
+    """Set the memory and the units, which are lines of windows."""
     comptime A = wide[T]
     ref w = g.windows
     g.panels_units = w.depth()
@@ -57,43 +57,43 @@ def depthwise[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
         var window = Window(w, line * w.count_x, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
         var j = 0
         while j < w.count_x:
-            var last = window.x + (TOGETHER - 1) * w.step_x
-            var inside = w.taps_x > 0 and j + TOGETHER <= w.count_x
+            var last = window.x + (NEIGHBOURS - 1) * w.step_x
+            var inside = w.taps_x > 0 and j + NEIGHBOURS <= w.count_x
             inside = inside and window.x + shifts[unsafe_offset=0] >= 0
             inside = inside and last + shifts[unsafe_offset=w.taps_x - 1] < w.size_x
             var found = taps_inside[T](g, window, taps)
-            var done = TOGETHER if inside and dense else 1
+            var done = NEIGHBOURS if inside and dense else 1
             if inside and dense:
-                all_channels[T, TOGETHER, 2](g, window, taps, found, dense)
+                compute_windows[T, NEIGHBOURS, 2](g, window, taps, found, dense)
             else:
-                all_channels[T, 1, 4](g, window, taps, found, dense)
+                compute_windows[T, 1, 4](g, window, taps, found, dense)
             j += done
             window.x += done * w.step_x
             window.place += done * g.dst_x
 
 
 @always_inline
-def all_channels[
+def compute_windows[
     T: DType, X: Int, V: Int
 ](g: Gather, window: Window, taps: Table, found: Int, dense: Bool):
-    """Compute all channels of X neighbouring windows, V vectors of them at a time."""
+    """Compute all channels of X adjacent windows, V vectors of them at a time."""
     comptime W = lanes[wide[T]]()
     var c = 0
     while dense and c + V * W <= g.windows.groups:
-        weigh[T, X, V, W](g, window, taps, found, c)
+        compute_sums[T, X, V, W](g, window, taps, found, c)
         c += V * W
     while dense and c + W <= g.windows.groups:
-        weigh[T, X, 1, W](g, window, taps, found, c)
+        compute_sums[T, X, 1, W](g, window, taps, found, c)
         c += W
     while c < g.windows.groups:
-        weigh[T, X, 1, 1](g, window, taps, found, c)
+        compute_sums[T, X, 1, 1](g, window, taps, found, c)
         c += 1
 
 
 @always_inline
 def taps_inside[T: DType](g: Gather, window: Window, taps: Table) -> Int:
-    """Write, for each tap that falls inside, the address that it reads, where its weights lie, and
-    how far apart channels and windows are; return how many there are."""
+    """Write, for each tap inside of the source, its address, the offset of its weights, and the strides
+    of channels and windows; return the number of taps."""
     ref w = g.windows
     var shifts = w.shifts()
     var found = 0
@@ -122,10 +122,10 @@ def taps_inside[T: DType](g: Gather, window: Window, taps: Table) -> Int:
 
 
 @always_inline
-def weigh[
+def compute_sums[
     T: DType, X: Int, V: Int, W: Int
 ](g: Gather, window: Window, taps: Table, found: Int, c: Int):
-    """Compute V times W channels of X windows from `c` on; vectors are for dense channels."""
+    """Compute V times W channels of X windows from `c` on; vectors need contiguous channels."""
     comptime A = wide[T]
     var weights = at[A](g.panels).unsafe_offset(c)
     var sums = stack_allocation[X * V, SIMD[A, W]]()
@@ -153,15 +153,15 @@ def weigh[
             store[T, W](to.unsafe_offset(x * g.dst_x + v * W), sum)
 
 
-def plan_depthwise_filter[T: DType](mut p: Correlate):
-    """Say how much memory and how many units there are: blocks of channels."""
+def plan_depthwise_wgrad[T: DType](mut p: Correlate):
+    """Set the memory and the units, which are blocks of channels."""
     comptime A = wide[T]
     comptime width = VECTORS * lanes[A]()
     p.units = (p.windows.groups + width - 1) // width
     p.scratch_bytes = p.windows.taps() * width * size[A]()
 
 
-def depthwise_filter[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
+def depthwise_wgrad[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the filter gradient."""
     comptime A = wide[T]
     comptime W = lanes[A]()
@@ -172,17 +172,17 @@ def depthwise_filter[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
         var c = unit * width
         var end = min(w.groups, c + width)
         if dense and end - c == width:
-            of_channels[T, VECTORS, W](p, at[A](scratch), c)
+            compute_channels[T, VECTORS, W](p, at[A](scratch), c)
             c += width
         while dense and c + W <= end:
-            of_channels[T, 1, W](p, at[A](scratch), c)
+            compute_channels[T, 1, W](p, at[A](scratch), c)
             c += W
         while c < end:
-            of_channels[T, 1, 1](p, at[A](scratch), c)
+            compute_channels[T, 1, 1](p, at[A](scratch), c)
             c += 1
 
 
-def of_channels[T: DType, V: Int, W: Int](p: Correlate, sums: Address[wide[T]], c: Int):
+def compute_channels[T: DType, V: Int, W: Int](p: Correlate, sums: Address[wide[T]], c: Int):
     """Compute the filter gradient of V times W channels from `c` on."""
     ref w = p.windows
     var shifts = w.shifts()
@@ -199,7 +199,7 @@ def of_channels[T: DType, V: Int, W: Int](p: Correlate, sums: Address[wide[T]], 
                 continue
             var shift = shifts[unsafe_offset=w.taps_z + w.taps_y + tap.s]
             var there = big.unsafe_offset(z * w.first.z + y * w.first.y)
-            along[T, V, W](p, sums.unsafe_offset(k * V * W), there, small, shift)
+            sum_line[T, V, W](p, sums.unsafe_offset(k * V * W), there, small, shift)
     for k in range(w.taps()):
         var offset = column(p, k)
         for j in range(V * W):
@@ -208,10 +208,10 @@ def of_channels[T: DType, V: Int, W: Int](p: Correlate, sums: Address[wide[T]], 
 
 
 @always_inline
-def along[
+def sum_line[
     T: DType, V: Int, W: Int
 ](p: Correlate, sums: Address[wide[T]], big: Address[T], small: Address[T], shift: Int):
-    """Add the products of a line of windows with what one tap of them reads."""
+    """Add the products of a line of windows and the elements that one tap of each reads."""
     comptime A = wide[T]
     ref w = p.windows
     var first = sums.unsafe_load[width=W]()

@@ -1,64 +1,55 @@
-"""The sum over windows of gather.mojo for a few results: vectors hold neighbouring windows.
+"""The sum over windows of gather.mojo for few results: a vector is adjacent windows of a line.
 
-Rows are results, columns are windows of a line, depth is the channels of one tap after the other. Where
-results are fewer than half a vector, columns of results would leave most of it empty.
+Rows are results, columns are windows of a line, depth is tap x channel. With fewer results than half a
+vector, columns of results would leave most of each vector unused.
 """
 
-from gather import Gather, parts
+from gather import Gather, num_blocks
+from gather_padded import patch_of, set_patches
 from simd import Address, Table, at, lanes, load, size, store, wide
-from padded import Patch, Strip, pack_strip, patches, pieces
-from tile import NV, UNFINISHED, Pixels, sweep
+from padded import PaddedInput, pack_input, patches
+from tile import NV, TO_SCRATCH, Pixels, tile_of_pixels
 from windows import split
 
 
 @always_inline
 def rounded(across: Int, width: Int) -> Int:
-    """Return the windows of a line with those that fill up its last vectors."""
-    return parts(across, width) * width
+    """Return the windows of a line, rounded up to whole vectors."""
+    return num_blocks(across, width) * width
 
 
-def plan_gather_planes[T: DType](mut g: Gather):
-    """Choose the blocks, if results are few enough."""
+def plan_gather_planar[T: DType](mut g: Gather):
+    """Set the block sizes if there are few enough results."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
     ref w = g.windows
-    if 2 * g.results > W or w.step_x != 1 or 2 * parts(w.count_x, W) * g.results > w.count_x:
+    if 2 * g.results > W or w.step_x != 1 or 2 * num_blocks(w.count_x, W) * g.results > w.count_x:
         return
     var lines, across = patches[A](w, 0)
     if lines == 0:
         return
-    var units = w.groups * w.images * w.count_z * pieces(w, across)
-    while lines > 1 and units * parts(w.count_y, lines) < g.wanted:
-        lines -= 1
     g.planar = 1
-    g.lines = lines
-    g.across = across
-    g.column_blocks = 1
-    g.row_blocks = w.images * w.count_z * parts(w.count_y, lines) * pieces(w, across)
-    g.units = w.groups * g.row_blocks
+    set_patches(g, lines, across)
     g.panels_units = w.groups
     g.panels_bytes = w.groups * w.depth() * width * size[A]()
-    var s = Strip(w, lines, rounded(across, width))
+    var s = PaddedInput(w, g.lines, rounded(across, width))
     g.scratch_bytes = (s.source * w.sources + g.results * width) * size[A]()
 
 
-def gather_planes[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
+def gather_planar[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
     ref w = g.windows
-    var s = Strip(w, g.lines, rounded(g.across, width))
+    var s = PaddedInput(w, g.lines, rounded(g.across, width))
     var b = at[A](scratch)
     var c = b.unsafe_offset(s.source * w.sources)
     for unit in range(low, high):
         var group, row_block = split(unit, g.row_blocks)
-        var rest, x = split(row_block, pieces(w, g.across))
-        var image, y = split(rest, parts(w.count_y, g.lines))
-        var line = (image * w.count_y + y * g.lines) * pieces(w, g.across) + x
-        var patch = Patch(w, line, g.lines, g.across)
-        pack_strip[T, planar=True](w, s, patch, group, b)
+        var patch = patch_of(g, row_block)
+        pack_input[T, planar=True](w, s, patch, group, b)
         var a = at[A](g.panels).unsafe_offset(group * w.depth() * width)
         for line in range(patch.lines):
             var place = patch.n * g.dst_n + patch.z * g.dst_z
@@ -75,7 +66,7 @@ def sum_taps[
     A: DType
 ](
     g: Gather,
-    s: Strip,
+    s: PaddedInput,
     line: Int,
     j: Int,
     a: Address[A],
@@ -96,7 +87,7 @@ def sum_taps[
             var start = plane * s.plane + (ys[unsafe_offset=r] - ys[] + line * w.step_y) * s.line + j
             for t in range(w.taps_x):
                 var column = b.unsafe_offset(start + xs[unsafe_offset=t] - xs[])
-                sweep[A](row, column, c, g.results, vectors, pixels, fresh, UNFINISHED)
+                tile_of_pixels[A](row, column, c, g.results, vectors, pixels, fresh, TO_SCRATCH)
                 row = row.unsafe_offset(w.channels * W)
                 fresh = False
 
@@ -105,7 +96,7 @@ def sum_taps[
 def write_planes[
     T: DType
 ](g: Gather, group: Int, place: Int, count: Int, pitch: Int, sums: Address[wide[T]]):
-    """Add the bias to the sums of `count` windows, round them and write them to the result."""
+    """Add the bias to the sums of `count` windows, round them and store them to the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     for i in range(g.results):

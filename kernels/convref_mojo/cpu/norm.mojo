@@ -1,11 +1,11 @@
-"""Batch norm: sums over all pixels of a channel, and what is made of each pixel with them.
+"""Batch norm: sums over the pixels of each channel, and an affine function of each pixel.
 
 With z = (x - mean) rstd of each channel:
 
-    sums      first[c] = sum of u,  second[c] = sum of u z          u is z where there is none
-    combine   out = z p[c] + u q[c] + r[c]                          terms may be absent
+    channel_sums   sum[c] = sum of u,  sum_z[c] = sum of u z        without u, u is z
+    affine         out = z p[c] + u q[c] + r[c]                     without p or u, no such term
 
-Vectors hold neighbouring channels, or pixels of a line where only those lie side by side.
+A vector is adjacent channels if they are contiguous, else adjacent pixels of a line.
 """
 
 from simd import Address, at, lanes, load, store, wide
@@ -13,7 +13,7 @@ from windows import Source, split
 
 
 struct Norm(ImplicitlyCopyable):
-    """One launch, all of it filled in by Python; vectors of channels are wide and dense."""
+    """One launch, filled in by Python; vectors of channels are contiguous, in the accumulator type."""
 
     var images: Int
     var channels: Int
@@ -25,20 +25,20 @@ struct Norm(ImplicitlyCopyable):
     var out: Source
     var mean: Int
     var rstd: Int
-    var first: Int  # of `sums` the results
-    var second: Int
-    var p: Int  # of `combine` the factors; 0 where there is no z
+    var sum: Int  # results of `channel_sums`
+    var sum_z: Int
+    var p: Int  # factors of `affine`; p is 0 without a term in z
     var q: Int
     var r: Int
 
     @always_inline
     def dense(self) -> Bool:
-        """Return whether the channels of all images lie side by side."""
+        """Return whether the channels of all arrays are contiguous."""
         return self.x.c == 1 and self.out.c == 1 and (self.u.data == 0 or self.u.c == 1)
 
     @always_inline
-    def lined(self) -> Bool:
-        """Return whether the pixels of a line lie side by side."""
+    def contiguous_lines(self) -> Bool:
+        """Return whether the pixels of a line are contiguous."""
         return self.x.x == 1 and self.out.x == 1 and (self.u.data == 0 or self.u.x == 1)
 
 
@@ -60,29 +60,29 @@ struct Line(ImplicitlyCopyable):
 
     @always_inline
     def of[T: DType](self, s: Source, c: Int) -> Address[T]:
-        """Return where the line begins in an array."""
+        """Return the address of the first pixel of the line in an array."""
         return at[T](s.data).unsafe_offset(self.n * s.n + c * s.c + self.z * s.z + self.y * s.y)
 
 
 @always_inline
 def channels_of[A: DType, W: Int, along: Bool](address: Int, c: Int) -> SIMD[A, W]:
-    """Return the numbers of W channels, or W times that of one where vectors go along lines."""
+    """Return the values of W channels, or W times that of one if vectors are pixels of a line."""
     comptime if along:
         return SIMD[A, W](at[A](address)[unsafe_offset=c])
     return at[A](address).unsafe_offset(c).unsafe_load[width=W]()
 
 
 @always_inline
-def normal[T: DType, W: Int](x: Address[T], mean: SIMD[wide[T], W], rstd: SIMD[wide[T], W]) -> SIMD[wide[T], W]:
-    """Return z of W numbers."""
+def normalized[T: DType, W: Int](x: Address[T], mean: SIMD[wide[T], W], rstd: SIMD[wide[T], W]) -> SIMD[wide[T], W]:
+    """Return z of W elements."""
     return (load[T, W](x) - mean) * rstd
 
 
 comptime CHANNELS = 16
-"""Channels in a unit of `norm_sums`."""
+"""Channels in a unit of `channel_sums`."""
 
 
-def norm_sums[T: DType](p: Norm, low: Int, high: Int):
+def channel_sums[T: DType](p: Norm, low: Int, high: Int):
     """Compute the sums of blocks `low` to `high` of channels."""
     comptime A = wide[T]
     comptime W = lanes[A]()
@@ -92,25 +92,25 @@ def norm_sums[T: DType](p: Norm, low: Int, high: Int):
         while p.dense() and c + W <= end:
             var first = SIMD[A, W](0)
             var second = SIMD[A, W](0)
-            sums_of[T, W, False](p, c, 0, p.size_x, first, second)
-            at[A](p.first).unsafe_offset(c).unsafe_store[width=W](first)
-            at[A](p.second).unsafe_offset(c).unsafe_store[width=W](second)
+            add_pixels[T, W, False](p, c, 0, p.size_x, first, second)
+            at[A](p.sum).unsafe_offset(c).unsafe_store[width=W](first)
+            at[A](p.sum_z).unsafe_offset(c).unsafe_store[width=W](second)
             c += W
         while c < end:
-            var whole = p.size_x // W * W if p.lined() else 0
+            var whole = p.size_x // W * W if p.contiguous_lines() else 0
             var first = SIMD[A, W](0)
             var second = SIMD[A, W](0)
-            sums_of[T, W, True](p, c, 0, whole, first, second)
+            add_pixels[T, W, True](p, c, 0, whole, first, second)
             var rest_first = SIMD[A, 1](0)
             var rest_second = SIMD[A, 1](0)
-            sums_of[T, 1, False](p, c, whole, p.size_x, rest_first, rest_second)
-            at[A](p.first)[unsafe_offset=c] = first.reduce_add() + rest_first[0]
-            at[A](p.second)[unsafe_offset=c] = second.reduce_add() + rest_second[0]
+            add_pixels[T, 1, False](p, c, whole, p.size_x, rest_first, rest_second)
+            at[A](p.sum)[unsafe_offset=c] = first.reduce_add() + rest_first[0]
+            at[A](p.sum_z)[unsafe_offset=c] = second.reduce_add() + rest_second[0]
             c += 1
 
 
 @always_inline
-def sums_of[
+def add_pixels[
     T: DType, W: Int, along: Bool
 ](
     p: Norm,
@@ -131,7 +131,7 @@ def sums_of[
         var source = line.of[T](p.x, c)
         var other = line.of[T](p.u, c)
         for i in range(begin, end, W if along else 1):
-            var z = normal[T, W](source.unsafe_offset(i * p.x.x), mean, rstd)
+            var z = normalized[T, W](source.unsafe_offset(i * p.x.x), mean, rstd)
             var u = z
             if p.u.data != 0:
                 u = load[T, W](other.unsafe_offset(i * p.u.x))
@@ -139,24 +139,24 @@ def sums_of[
             second = u.fma(z, second)
 
 
-def combine[T: DType](p: Norm, low: Int, high: Int):
+def affine[T: DType](p: Norm, low: Int, high: Int):
     """Compute lines `low` to `high` of the result."""
     comptime W = lanes[wide[T]]()
     for index in range(low, high):
         var line = Line(p, index)
         var c = 0
         while p.dense() and c + W <= p.channels:
-            line_of[T, W, False](p, line, c, 0, p.size_x)
+            write_pixels[T, W, False](p, line, c, 0, p.size_x)
             c += W
         while c < p.channels:
-            var whole = p.size_x // W * W if p.lined() else 0
-            line_of[T, W, True](p, line, c, 0, whole)
-            line_of[T, 1, False](p, line, c, whole, p.size_x)
+            var whole = p.size_x // W * W if p.contiguous_lines() else 0
+            write_pixels[T, W, True](p, line, c, 0, whole)
+            write_pixels[T, 1, False](p, line, c, whole, p.size_x)
             c += 1
 
 
 @always_inline
-def line_of[T: DType, W: Int, along: Bool](p: Norm, line: Line, c: Int, begin: Int, end: Int):
+def write_pixels[T: DType, W: Int, along: Bool](p: Norm, line: Line, c: Int, begin: Int, end: Int):
     """Write pixels `begin` to `end` of a line: W channels of one, or W of one channel at a time."""
     comptime A = wide[T]
     if begin == end:
@@ -170,9 +170,9 @@ def line_of[T: DType, W: Int, along: Bool](p: Norm, line: Line, c: Int, begin: I
     var constant = channels_of[A, W, along](p.r, c)
     for i in range(begin, end, W if along else 1):
         var value = constant
-        if p.p != 0:  # zero times what is not finite would be NaN
+        if p.p != 0:  # 0 * inf would be NaN
             var x = line.of[T](p.x, c).unsafe_offset(i * p.x.x)
-            value = normal[T, W](x, mean, rstd).fma(of_z, constant)
+            value = normalized[T, W](x, mean, rstd).fma(of_z, constant)
         if p.u.data != 0:
             value = load[T, W](line.of[T](p.u, c).unsafe_offset(i * p.u.x)).fma(of_u, value)
         store[T, W](line.of[T](p.out, c).unsafe_offset(i * p.out.x), value)

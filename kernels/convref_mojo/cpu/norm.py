@@ -1,16 +1,15 @@
 """Batch norm: two kernels that read images, and the vectors of channels between them.
 
-Every pass but double backward is two steps. With z = (x - mean) rstd and m pixels of a channel,
+Every pass but double backward is two steps. With z = (x - mean) rstd and m pixels per channel,
 
     P(u) = u - sum(u) / m - z sum(u z) / m
     fprop  y = w z + b          backward  dx = w rstd P(dy)        dw = sum(dy z)   db = sum(dy)
-    jvp    y_dot = w rstd P(x_dot) + w_dot z + b_dot               without P's sums where mean and
-                                                                   variance are given
+    jvp    y_dot = w rstd P(x_dot) + w_dot z + b_dot               with P(u) = u where mean and
+                                                                   variance are operands
 """
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -19,68 +18,72 @@ from convref import dtypes
 from convref.case import Call
 from convref.ops import FrozenNormProblem
 
-from ..library import function, spread
+from ..library import run
 from ..strides import Array
-from .conv import CHANNELS
-from .structures import Norm, Source, Word, source
+from .structures import VECTORS, Norm, Source, source
 
 OPS = ("batch_norm", "batch_norm_eval")
 PASSES = ("fprop", "backward", "jvp")
-VECTORS = ("mean", "rstd", "first", "second", "p", "q", "r")  # as the struct has them
+CHANNELS = 16  # of a unit, in norm.mojo and pool.mojo
 
 
 class Images:
-    """What both kernels read of a call: x, and the vectors of channels that they share.
+    """The struct of both kernels for one array x, and the vectors of channels that they share.
 
     Parameters
     ----------
-    call : Call
+    dtype : str
     x : ndarray
         Images (N, C, *space).
     threads : int
     """
 
-    def __init__(self, call: Call, x: Array, threads: int) -> None:
+    def __init__(self, dtype: str, x: Array, threads: int) -> None:
         n, channels, *space = x.shape
-        self.dtype, self.threads, self.empty = call.dtype, threads, x.size == 0
-        wide = dtypes.numpy_dtype("f64" if call.dtype == "f64" else "f32")
-        vectors = np.zeros((len(VECTORS), channels), wide)  # (7, C)
-        self.mean, self.rstd, self.first, self.second, self.p, self.q, self.r = vectors
-        self.number = wide.type
-        first, apart = vectors.ctypes.data, vectors.strides[0]
-        self._places = [first + i * apart for i in range(len(VECTORS))]
+        self.dtype, self.threads, self.empty = dtype, threads, x.size == 0
+        accumulator = dtypes.numpy_dtype("f64" if dtype == "f64" else "f32")
+        vectors = np.zeros((len(VECTORS), channels), accumulator)  # (7, C)
+        self.mean, self.rstd, self.sum, self.sum_z, self.p, self.q, self.r = vectors
+        self.number = accumulator.type
+        first, step = vectors.ctypes.data, vectors.strides[0]
+        self._addresses = [first + i * step for i in range(len(VECTORS))]
         sizes = (n, channels, *(1,) * (3 - len(space)), *space)
-        self._struct = Norm(*sizes, source(x), Source(), Source(), *self._places)
+        self._struct = Norm(*sizes, source(x), Source(), Source(), *self._addresses)
 
     def sums(self, u: Array | None) -> tuple[Array, Array]:
-        """Return, for each channel, the sum of u and that of u z; u is z where there is none.
+        """Return the sums of u and of u z of each channel; without u, of z and of its square.
 
         The next call writes to the same memory.
         """
         p = self._struct
         p.u, p.out = Source() if u is None else source(u), p.x
-        self._run("norm_sums", -(-p.channels // CHANNELS))
-        return self.first, self.second
+        self._run("channel_sums", -(-p.channels // CHANNELS))
+        return self.sum, self.sum_z
 
-    def combine(self, u: Array | None, factors: tuple[Any, Any, Any], out: Array) -> None:
+    def affine(self, u: Array | None, factors: tuple[Any, Any, Any], out: Array) -> None:
         """Write z p + u q + r, with `factors` p, q and r of each channel; p may be None."""
         p = self._struct
         p.u, p.out = Source() if u is None else source(u), source(out)
-        p.p = 0 if factors[0] is None else self._places[VECTORS.index("p")]
+        p.p = 0 if factors[0] is None else self._addresses[VECTORS.index("p")]
         for vector, factor in zip((self.p, self.q, self.r), factors):
             if factor is not None:
                 vector[...] = factor
-        self._run("combine", p.images * p.size_z * p.size_y)
+        self._run("affine", p.images * p.size_z * p.size_y)
 
     def _run(self, name: str, units: int) -> None:
-        if self.empty:
-            return
-        run, address = function(name, self.dtype), ctypes.addressof(self._struct)
-        spread(lambda low, high: run(Word(address), Word(low), Word(high)), units, self.threads)
+        if not self.empty:
+            run(name, self.dtype, self._struct, units, self.threads)
+
+
+def channel_sums(dtype: str, x: Array, threads: int) -> Array:
+    """Return the sum of each channel of x (N, C, *space) in the accumulator's dtype."""
+    images = Images(dtype, x, threads)
+    images.rstd[...] = 1
+    return images.sums(None)[0]  # with mean 0 and rstd 1, z is x
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
-    """Write the wanted results of batch norm.
+    """Write the requested results of batch norm.
 
     Parameters
     ----------
@@ -89,27 +92,29 @@ def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads:
         Operands and results by role.
     threads : int
     """
-    with np.errstate(all="ignore"):  # what is not finite is not our business here
-        images = Images(call, given["x"], threads)
-        moments = _normal(call, given, images)
+    with np.errstate(all="ignore"):  # results may be NaN or infinite
+        images = Images(call.dtype, given["x"], threads)
+        moments = _set_statistics(call, given, images)
         w, b = _vector(images, given.get("w"), 1), _vector(images, given.get("b"), 0)
         if call.pass_ == "backward":
-            _backward(call, given, outputs, images, w * images.rstd)
+            _batch_norm_backward(call, given, outputs, images, w * images.rstd)
             return
-        images.combine(None, (w, 0, b), outputs["y"])
+        images.affine(None, (w, 0, b), outputs["y"])
         if call.pass_ == "jvp":
-            _tangent(call, given, outputs, images, w * images.rstd)
+            _batch_norm_jvp(call, given, outputs, images, w * images.rstd)
         elif moments is not None:
-            _statistics(call, given, outputs, images, moments)
+            _write_statistics(call, given, outputs, images, moments)
 
 
 def _vector(images: Images, array: Array | None, missing: float) -> Any:
-    """Return a vector of channels, wide, or the number that stands for it."""
+    """Return a vector of channels in the accumulator's dtype; the number `missing` for None."""
     return images.number(missing) if array is None else array.astype(images.number)
 
 
-def _normal(call: Call, given: dict[str, Any], images: Images) -> tuple[Array, Array] | None:
-    """Find what makes z; return mean and variance where they are found here."""
+def _set_statistics(
+    call: Call, given: dict[str, Any], images: Images
+) -> tuple[Array, Array] | None:
+    """Set mean and rstd; return mean and variance where they were computed from x."""
     if "mean" in given:
         images.mean[...], images.rstd[...] = given["mean"], given["rstd"]
         return None
@@ -129,7 +134,7 @@ def _moments(call: Call, x: Array, images: Images) -> tuple[Array, Array]:
     return images.mean.copy(), images.sums(None)[1] / count
 
 
-def _statistics(
+def _write_statistics(
     call: Call,
     given: dict[str, Any],
     outputs: dict[str, Any],
@@ -143,27 +148,27 @@ def _statistics(
         outputs[role][...] = (1 - share) * given[role] + share * new
 
 
-def _projected(call: Call, first: Array, second: Array, scale: Array) -> tuple[Array | None, Any]:
-    """Return p and r of scale P(u), given the sums of u; none where z does not depend on x."""
+def _projected(call: Call, sum_u: Array, sum_uz: Array, scale: Array) -> tuple[Array | None, Any]:
+    """Return p and r of scale P(u), from the sums of u; P(u) is u where z is frozen."""
     if isinstance(call.problem, FrozenNormProblem):
         return None, 0
     count = scale.dtype.type(call.problem.count)
-    return -scale * (second / count), -scale * (first / count)
+    return -scale * (sum_uz / count), -scale * (sum_u / count)
 
 
-def _backward(
+def _batch_norm_backward(
     call: Call, given: dict[str, Any], outputs: dict[str, Any], images: Images, scale: Array
 ) -> None:
-    first, second = images.sums(given["dy"])
+    sum_u, sum_uz = images.sums(given["dy"])
     if "dx" in outputs:
-        p, r = _projected(call, first, second, scale)
-        images.combine(given["dy"], (p, scale, r), outputs["dx"])
-    for role, found in (("dw", second), ("db", first)):
+        p, r = _projected(call, sum_u, sum_uz, scale)
+        images.affine(given["dy"], (p, scale, r), outputs["dx"])
+    for role, found in (("dw", sum_uz), ("db", sum_u)):
         if role in outputs:
             outputs[role][...] = found
 
 
-def _tangent(
+def _batch_norm_jvp(
     call: Call, given: dict[str, Any], outputs: dict[str, Any], images: Images, scale: Array
 ) -> None:
     x_dot, w_dot = given.get("x_dot"), given.get("w_dot")
@@ -172,4 +177,4 @@ def _tangent(
     if x_dot is not None:
         of_z, constant = _projected(call, *images.sums(x_dot), scale)
         p, r = of_z if p is None else p if of_z is None else p + of_z, r + constant
-    images.combine(x_dot, (p, scale, r), outputs["y_dot"])
+    images.affine(x_dot, (p, scale, r), outputs["y_dot"])

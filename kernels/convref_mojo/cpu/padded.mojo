@@ -1,28 +1,28 @@
-"""Strips: what a patch of windows reads, widened, with zeros around, channels innermost.
+"""The padded input of a patch of windows: a widened copy with zeros around, channels innermost.
 
-A patch is some lines of windows. Its strip has each number once, where packed rows would repeat it
-for every tap. A window finds its row there in runs, which have the numbers of all taps of a line,
-or where those are no neighbours of one tap; windows side by side start equally far apart.
+A patch is some lines of windows. Its padded input has each element once; im2col rows repeat it for
+every tap. The row of a window consists of runs in it: all taps of a line, or a single tap if taps are
+not adjacent. The rows of adjacent windows start at a fixed distance.
 """
 
-from simd import Address, Table, at, clear, copy, lanes, lay_pixels, size, transpose, wide
+from simd import Address, Table, at, clear, copy, lanes, pack_pixels, size, transpose, wide
 from tile import MR
 from windows import Source, Windows, split, within
 
 comptime DEPTH = 72 * 64
-"""Depth of rows at most: a panel of the filter stays in the second-level cache."""
-comptime STRIP = 128 * 1024
-"""Bytes of a strip, and of what is packed with it, if one line of MR windows has not more."""
+"""Largest depth of a row, so that a panel of the filter stays in the L2 cache."""
+comptime INPUT_BYTES = 128 * 1024
+"""Bytes of a padded input and what is packed with it, unless one line of MR windows needs more."""
 
 
 @always_inline
 def reach(shifts: Table, taps: Int, count: Int, step: Int) -> Int:
-    """Return how many positions of an axis `count` windows reach over."""
+    """Return how many positions of an axis `count` windows span."""
     return (count - 1) * step + shifts[unsafe_offset=taps - 1] - shifts[] + 1
 
 
 struct Patch(ImplicitlyCopyable):
-    """Some lines of windows: the place of the first window, how many lines, and windows of each."""
+    """Some lines of windows: position of the first window, number of lines, and windows per line."""
 
     var n: Int
     var z: Int
@@ -33,7 +33,7 @@ struct Patch(ImplicitlyCopyable):
 
     @always_inline
     def __init__(out self, w: Windows, line: Int, lines: Int, across: Int):
-        """Decode the index of a line; lines have at most `across` windows."""
+        """Decode the index of a line of at most `across` windows."""
         var rest, x = split(line, pieces(w, across))
         var image, y = split(rest, w.count_y)
         var n, z = split(image, w.count_z)
@@ -47,23 +47,23 @@ struct Patch(ImplicitlyCopyable):
 
 @always_inline
 def pieces(w: Windows, across: Int) -> Int:
-    """Return into how many lines of patches a line of windows is cut."""
+    """Return into how many patches a line of windows is cut."""
     return (w.count_x + across - 1) // across
 
 
-struct Strip(ImplicitlyCopyable):
-    """How the strip of a patch lies: (source, plane, line, pixel, channel)."""
+struct PaddedInput(ImplicitlyCopyable):
+    """Memory layout of the padded input of a patch: (source, plane, line, pixel, channel)."""
 
     var lines: Int
     var pixels: Int
-    var line: Int  # numbers of a line
-    var plane: Int  # numbers of all lines
-    var source: Int  # numbers of all planes, one for each tap
-    var run: Int  # numbers of a run
+    var line: Int  # elements of a line
+    var plane: Int  # elements of all lines
+    var source: Int  # elements of all planes, one per tap
+    var run: Int  # elements of a run
 
     @always_inline
     def __init__(out self, w: Windows, lines: Int, across: Int):
-        """Make room for a patch of that many lines, and windows across."""
+        """Lay out a patch of `lines` lines of `across` windows."""
         var y = w.shifts().unsafe_offset(w.taps_z)
         var x = y.unsafe_offset(w.taps_y)
         self.lines = reach(y, w.taps_y, lines, w.step_y)
@@ -71,12 +71,12 @@ struct Strip(ImplicitlyCopyable):
         self.line = self.pixels * w.channels
         self.plane = self.lines * self.line
         self.source = self.plane * w.taps_z
-        var neighbours = reach(x, w.taps_x, 1, 1) == w.taps_x
-        self.run = w.channels * (w.taps_x if neighbours else 1)
+        var adjacent = reach(x, w.taps_x, 1, 1) == w.taps_x
+        self.run = w.channels * (w.taps_x if adjacent else 1)
 
     @always_inline
-    def lay_starts(self, w: Windows, starts: Table):
-        """Write where the runs of the first window start, in order of depth."""
+    def write_starts(self, w: Windows, starts: Table):
+        """Write the offsets of the runs of the first window, in order of depth."""
         var y = w.shifts().unsafe_offset(w.taps_z)
         var x = y.unsafe_offset(w.taps_y)
         var i = 0
@@ -88,34 +88,34 @@ struct Strip(ImplicitlyCopyable):
                     i += 1
 
 
-def patches[A: DType](w: Windows, beside: Int) -> Tuple[Int, Int]:
-    """Return lines and windows across of patches whose strips have no more than STRIP bytes, together
-    with `beside` numbers a window; no lines where strips have more numbers than rows would."""
+def patches[A: DType](w: Windows, per_window: Int) -> Tuple[Int, Int]:
+    """Return lines and windows across of patches whose padded inputs, with `per_window` more elements per
+    window, fit into INPUT_BYTES; 0 lines if the padded inputs have more elements than im2col rows."""
     if w.windows() == 0 or w.depth() == 0:
         return 0, 0
     var across = w.count_x
-    while across > MR and bytes[A](w, 1, across, beside) > STRIP:
+    while across > MR and bytes_of[A](w, 1, across, per_window) > INPUT_BYTES:
         across = (across + 2 * MR - 1) // (2 * MR) * MR
     var most = w.count_y if across == w.count_x else 1
     var lines = 1
-    while lines < most and bytes[A](w, min(2 * lines, most), across, beside) <= STRIP:
+    while lines < most and bytes_of[A](w, min(2 * lines, most), across, per_window) <= INPUT_BYTES:
         lines = min(2 * lines, most)
     var count = w.images * w.count_z * ((w.count_y + lines - 1) // lines) * pieces(w, across)
-    var numbers = count * Strip(w, lines, across).source * w.sources
-    return lines if numbers <= w.windows() * w.depth() else 0, across
+    var elements = count * PaddedInput(w, lines, across).source * w.sources
+    return lines if elements <= w.windows() * w.depth() else 0, across
 
 
 @always_inline
-def bytes[A: DType](w: Windows, lines: Int, across: Int, beside: Int) -> Int:
-    """Return the bytes of a strip and of what lies beside it."""
-    return (Strip(w, lines, across).source * w.sources + lines * across * beside) * size[A]()
+def bytes_of[A: DType](w: Windows, lines: Int, across: Int, per_window: Int) -> Int:
+    """Return the bytes of a padded input and of `per_window` elements for each window."""
+    return (PaddedInput(w, lines, across).source * w.sources + lines * across * per_window) * size[A]()
 
 
 @always_inline
-def pack_strip[
+def pack_input[
     T: DType, planar: Bool = False
-](w: Windows, s: Strip, patch: Patch, group: Int, to: Address[wide[T]]):
-    """Write the strip of a patch; if it is planar, each channel of a line lies by itself."""
+](w: Windows, s: PaddedInput, patch: Patch, group: Int, to: Address[wide[T]]):
+    """Write the padded input of a patch; `planar`, with the pixels of each channel of a line contiguous."""
     var shifts = w.shifts()
     var there = to
     for source in range(w.sources):
@@ -133,39 +133,39 @@ def pack_strip[
                     var x = patch.x * w.step_x + shifts[unsafe_offset=w.taps_z + w.taps_y]
                     var start = at[T](src.data).unsafe_offset(offset)
                     comptime if planar:
-                        lay_planes[T](w, s, src, start, x, here)
+                        pack_planes[T](w, s, src, start, x, here)
                     else:
-                        lay_line[T](w, s, src, start, x, here)
+                        pack_line[T](w, s, src, start, x, here)
                 else:
                     clear[wide[T]](here, s.line)
             there = there.unsafe_offset(s.plane)
 
 
 @always_inline
-def inside(w: Windows, s: Strip, x: Int) -> Tuple[Int, Int]:
-    """Return the first pixel of a line from `x` on that the source has, and the first that it lacks."""
+def inside(w: Windows, s: PaddedInput, x: Int) -> Tuple[Int, Int]:
+    """Return the range of the pixels of a line from `x` on that are inside of the source."""
     var left = min(max(0, -x), s.pixels)
     return left, max(left, min(s.pixels, w.size_x - x))
 
 
 @always_inline
-def lay_line[
+def pack_line[
     T: DType
-](w: Windows, s: Strip, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
-    """Write the pixels of a line from `x` on, zeros outside of it."""
+](w: Windows, s: PaddedInput, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
+    """Write the pixels of a line from `x` on, zeros outside of the source."""
     var c = w.channels
     var left, right = inside(w, s, x)
     clear[wide[T]](to, left * c)
     clear[wide[T]](to.unsafe_offset(right * c), (s.pixels - right) * c)
     var first = line.unsafe_offset((x + left) * src.x)
-    lay_pixels[T](to.unsafe_offset(left * c), c, first, right - left, src.x, c, src.c)
+    pack_pixels[T](to.unsafe_offset(left * c), c, first, right - left, src.x, c, src.c)
 
 
 @always_inline
-def lay_planes[
+def pack_planes[
     T: DType
-](w: Windows, s: Strip, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
-    """Write the pixels of a line from `x` on, channel by channel, zeros outside of it."""
+](w: Windows, s: PaddedInput, src: Source, line: Address[T], x: Int, to: Address[wide[T]]):
+    """Write the pixels of a line from `x` on, channel by channel, zeros outside of the source."""
     comptime W = lanes[wide[T]]()
     var left, right = inside(w, s, x)
     for c in range(w.channels):

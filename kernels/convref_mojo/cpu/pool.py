@@ -1,8 +1,7 @@
-"""Pools: tables of what each window reads, and the launches that compute each pass."""
+"""Pools on the CPU: a table of the positions that each window reads, and one kernel per pass."""
 
 from __future__ import annotations
 
-import ctypes
 from functools import lru_cache
 from itertools import chain
 from math import prod
@@ -14,18 +13,18 @@ from convref.case import Call
 from convref.errors import ConvrefError, message
 from convref.ops import Axis, Problem
 
-from ..library import function, scratch, spread
+from ..library import STRUCTS, run
 from ..strides import Array
-from .conv import CHANNELS, PLANS
-from .structures import Pool, Word, source, table
+from .norm import CHANNELS
+from .structures import Pool, source, table
 
-REGISTER = 64  # bytes of the widest register
+REGISTER = 64  # bytes of the widest vector register
 
 OPS = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
 
 
 def reads(axis: Any) -> list[tuple[int, int]]:
-    """Return, for each window of an axis, the first position that it reads and how many.
+    """Return the first position and the number of positions that each window of an axis reads.
 
     >>> reads(Axis(big=5, small=3, taps=3, stride=2, dilation=1, lo=1, hi=1))
     [(0, 2), (1, 3), (3, 2)]
@@ -42,50 +41,45 @@ def reads(axis: Any) -> list[tuple[int, int]]:
     return found
 
 
-@lru_cache(PLANS)
-def _plan(problem: Problem) -> tuple[Pool, Any]:
-    """Return the struct without its arrays, and the table that it points to."""
-    lacking = 3 - problem.rank
-    lines = [[(0, 1)]] * lacking + [reads(axis) for axis in problem.axes]
+@lru_cache(STRUCTS)
+def _template(problem: Problem) -> tuple[Pool, Any]:
+    """Return the struct without addresses of arrays, and the owner of the table in it."""
+    missing = 3 - problem.rank
+    axes = [[(0, 1)]] * missing + [reads(axis) for axis in problem.axes]
     divisors = getattr(problem, "counts", [(1,) * axis.small for axis in problem.axes])
-    counts = [(1,)] * lacking + list(divisors)
-    words = [(*read, n) for line, count in zip(lines, counts) for read, n in zip(line, count)]
+    counts = [(1,)] * missing + list(divisors)
+    words = [(*read, n) for axis, count in zip(axes, counts) for read, n in zip(axis, count)]
     address, memory = table(tuple(chain.from_iterable(words)))
-    sizes = (1,) * lacking + problem.shape("x")[2:]
-    paces = (1,) * lacking + tuple(getattr(axis, "dilation", 1) for axis in problem.axes)
+    sizes = (1,) * missing + problem.shape("x")[2:]
+    dilations = (1,) * missing + tuple(getattr(axis, "dilation", 1) for axis in problem.axes)
     p = Pool(images=problem.n, channels=problem.c, reads=address)
     p.divisor = getattr(problem, "divisor", 0)
-    for axis, line, size, pace in zip("zyx", lines, sizes, paces):
-        setattr(p, f"count_{axis}", len(line))
-        setattr(p, f"size_{axis}", size)
-        setattr(p, f"pace_{axis}", pace)
+    for name, axis, size, dilation in zip("zyx", axes, sizes, dilations):
+        setattr(p, f"count_{name}", len(axis))
+        setattr(p, f"size_{name}", size)
+        setattr(p, f"dilation_{name}", dilation)
     return p, memory
 
 
-def _launch(
-    name: str, call: Call, big: Array, small: Array, indices: Array | None, threads: int
+def _run(
+    kernel: str, call: Call, big: Array, small: Array, indices: Array | None, threads: int
 ) -> None:
-    """Run a kernel: "maxima", "means" and "picked" write `small`, "spread" and "placed" `big`."""
-    scatters = name in ("spread", "placed")
-    if (big if scatters else small).size == 0:
+    """Run a kernel: those of a backward pass write `big`, the others `small`."""
+    backward = kernel.endswith("backward")
+    if (big if backward else small).size == 0:
         return
-    plan, _ = _plan(call.problem)
-    p = Pool.from_buffer_copy(plan)
+    template, _ = _template(call.problem)
+    p = Pool.from_buffer_copy(template)
     p.big, p.small = source(big), source(small)
     if indices is not None:
         p.indices = source(indices)
-    blocks = -(-p.channels // CHANNELS) if scatters else p.count_z * p.count_y
-    size = REGISTER * prod(big.shape[2:]) if scatters else 0
-    compute, address = function(name, call.dtype), ctypes.addressof(p)
-
-    def work(low: int, high: int) -> None:
-        compute(Word(address), Word(scratch(size, "sums")), Word(low), Word(high))
-
-    spread(work, p.images * blocks, threads)
+    blocks = -(-p.channels // CHANNELS) if backward else p.count_z * p.count_y
+    size = REGISTER * prod(big.shape[2:]) if backward else 0
+    run(kernel, call.dtype, p, p.images * blocks, threads, size)
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
-    """Write the wanted results of a pool.
+    """Write the requested results of a pool.
 
     Parameters
     ----------
@@ -97,37 +91,35 @@ def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads:
     Raises
     ------
     ConvrefError
-        If an index names no position.
+        If an index is not a position of the image.
     """
     if "max" in call.op:
-        _maxima(call, given, outputs, threads)
+        _max_pool(call, given, outputs, threads)
     elif call.pass_ == "backward":
-        _launch("spread", call, outputs["dx"], given["dy"], None, threads)
+        _run("avg_pool_backward", call, outputs["dx"], given["dy"], None, threads)
     else:
         ((_, big), (_, small)) = *given.items(), *outputs.items()
-        _launch("means", call, big, small, None, threads)
+        _run("avg_pool_fprop", call, big, small, None, threads)
 
 
-def _maxima(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
+def _max_pool(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
     indices = given.get("indices")
     if indices is not None:
-        indices = _checked(indices, prod(call.problem.shape("x")[2:]))
+        _check_indices(indices, prod(call.problem.shape("x")[2:]))
     if call.pass_ == "backward":
-        _launch("placed", call, outputs["dx"], given["dy"], indices, threads)
+        _run("max_pool_backward", call, outputs["dx"], given["dy"], indices, threads)
     elif call.pass_ == "double_backward":
-        _launch("picked", call, given["ddx"], outputs["ddy"], indices, threads)
+        _run("max_pool_select", call, given["ddx"], outputs["ddy"], indices, threads)
     else:
         y = outputs["y"]
         indices = outputs.get("indices", np.empty(y.shape, np.int64))
-        _launch("maxima", call, given["x"], y, indices, threads)
+        _run("max_pool_fprop", call, given["x"], y, indices, threads)
         if call.pass_ == "jvp":
-            _launch("picked", call, given["x_dot"], outputs["y_dot"], indices, threads)
+            _run("max_pool_select", call, given["x_dot"], outputs["y_dot"], indices, threads)
 
 
-def _checked(indices: Array, count: int) -> Array:
-    """Return indices of which each names a position, or none with -1."""
+def _check_indices(indices: Array, count: int) -> None:
     if indices.size and (indices.min() < -1 or indices.max() >= count):
         wrong = int(indices.min() if indices.min() < -1 else indices.max())
         what = f"hold {wrong}, need a position from 0 to {count - 1}, or -1"
         raise ConvrefError(message("indices", what))
-    return indices

@@ -1,6 +1,6 @@
-"""Numbers in memory and in registers: loads widen, stores round once to nearest even.
+"""Loads, stores and copies: loads widen to the accumulator type, stores round once to nearest even.
 
-Nothing here calls a library: a cast to bfloat16 would, so its rounding is done on the bits.
+A cast to bfloat16 would call the compiler's runtime library, so the bits are rounded here.
 """
 
 from std.memory import bitcast, stack_allocation
@@ -10,14 +10,14 @@ comptime Address[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
 comptime Table = Pointer[Int, MutAnyOrigin]
 
 comptime wide[T: DType]: DType = DType.float32 if T == DType.bfloat16 else T
-"""The type in which sums of T are held."""
+"""The accumulator type of T."""
 
 comptime AVX512 = CompilationTarget.has_avx512f()
 
 
 @always_inline
 def lanes[T: DType]() -> Int:
-    """Return how many numbers of type T one register holds."""
+    """Return how many elements of type T one vector register has."""
     comptime if AVX512:
         return 512 // 8 // size[T]()
     return simd_width_of[T]()
@@ -25,7 +25,7 @@ def lanes[T: DType]() -> Int:
 
 @always_inline
 def size[T: DType]() -> Int:
-    """Return the bytes of a number in memory."""
+    """Return the bytes of an element in memory."""
     comptime if T == DType.float64:
         return 8
     comptime if T == DType.bfloat16:
@@ -35,22 +35,22 @@ def size[T: DType]() -> Int:
 
 @always_inline
 def at[T: DType](address: Int) -> Address[T]:
-    """Return an address that Python gave as a pointer."""
+    """Return an address from Python as a pointer."""
     return Address[T](unsafe_from_address=address)
 
 
 @always_inline
 def load[T: DType, W: Int](p: Address[T]) -> SIMD[wide[T], W]:
-    """Return W consecutive numbers, widened."""
+    """Load W contiguous elements, widened."""
     return p.unsafe_load[width=W]().cast[wide[T]]()
 
 
 @always_inline
 def store[T: DType, W: Int](p: Address[T], v: SIMD[wide[T], W]):
-    """Round W numbers to T, to nearest even, and write them."""
+    """Round W values to T, to nearest even, and store them."""
     comptime if T == DType.bfloat16:
         var bits = bitcast[DType.uint32, W](v)
-        # NaN stays NaN: the low half of one that stems from bfloat16 is zero.
+        # The low half of a NaN that was loaded from bfloat16 is zero, so rounding keeps it a NaN.
         var nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         p.unsafe_store[width=W](bitcast[T, W](nearest.cast[DType.uint16]()))
     else:
@@ -59,7 +59,7 @@ def store[T: DType, W: Int](p: Address[T], v: SIMD[wide[T], W]):
 
 @always_inline
 def copy[T: DType](to: Address[wide[T]], start: Address[T], count: Int, step: Int):
-    """Write `count` numbers that lie `step` apart one after the other, widened."""
+    """Copy `count` elements of stride `step` to contiguous memory, widened."""
     if step != 1:
         for i in range(count):
             to[unsafe_offset=i] = load[T, 1](start.unsafe_offset(i * step))
@@ -68,7 +68,7 @@ def copy[T: DType](to: Address[wide[T]], start: Address[T], count: Int, step: In
     if count >= W:
         for i in range(0, count - W + 1, W):
             to.unsafe_offset(i).unsafe_store[width=W](load[T, W](start.unsafe_offset(i)))
-        var last = count - W  # the rest, and some of it again
+        var last = count - W  # the last vector overlaps the one before it
         if count % W != 0:
             to.unsafe_offset(last).unsafe_store[width=W](load[T, W](start.unsafe_offset(last)))
         return
@@ -97,10 +97,10 @@ def clear[A: DType](to: Address[A], count: Int):
 def transpose[
     T: DType
 ](to: Address[wide[T]], pitch: Int, start: Address[T], step: Int, count: Int):
-    """Write `count` lines of W numbers, `step` apart, as columns of W lines; the rest is zero.
+    """Transpose `count` lines of W elements, `step` apart, into W lines; missing columns are zero.
 
-    Interleaving lines W/2 apart turns the index (line, column) by one bit; log2(W) rounds turn it
-    all the way round.
+    Interleaving the lines of both halves rotates the index (line, column) by one bit; log2(W) rounds
+    exchange line and column.
     """
     comptime A = wide[T]
     comptime W = lanes[A]()
@@ -123,7 +123,7 @@ def transpose[
 
 
 @always_inline
-def lay_pixels[
+def pack_pixels[
     T: DType
 ](
     to: Address[wide[T]],
@@ -134,8 +134,8 @@ def lay_pixels[
     channels: Int,
     channel: Int,
 ):
-    """Write `count` pixels `pitch` apart, channels side by side; `pixel` and `channel` are how far
-    apart those lie now."""
+    """Write `count` pixels `pitch` apart with contiguous channels; `pixel` and `channel` are the strides
+    of the source."""
     comptime W = lanes[wide[T]]()
     if channel == 1 and pixel == channels and pitch == channels:
         copy[T](to, start, count * channels, 1)
@@ -154,7 +154,7 @@ def lay_pixels[
 
 
 def log2(n: Int) -> Int:
-    """Return the logarithm of a power of two."""
+    """Return the binary logarithm of a power of two."""
     var found = 0
     while (1 << found) < n:
         found += 1

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from ..library import Word
 from ..strides import LAYOUTS, Array, Strides, channel, elements, spatial
-
-Word = ctypes.c_int64
 
 
 class Source(ctypes.Structure):
@@ -65,12 +64,12 @@ class Gather(ctypes.Structure):
         ("first", Filter),
         ("second", Filter),
         ("panels", Word),
-        ("wanted", Word),
+        ("min_units", Word),
         ("panels_bytes", Word),
         ("panels_units", Word),
         ("scratch_bytes", Word),
         ("units", Word),
-        ("deep", Word),
+        ("block_depth", Word),
         ("tiles", Word),
         ("row_blocks", Word),
         ("column_blocks", Word),
@@ -88,7 +87,7 @@ class Correlate(ctypes.Structure):
         ("small", Source),
         ("rows", Word),
         ("dst", Filter),
-        ("wanted", Word),
+        ("min_units", Word),
         ("sums", Word),
         ("scratch_bytes", Word),
         ("sums_bytes", Word),
@@ -103,34 +102,26 @@ class Correlate(ctypes.Structure):
     ]
 
 
-class Total(ctypes.Structure):
-    """One launch of the bias gradient."""
-
-    _fields_: list[tuple[str, Any]] = [
-        *((name, Word) for name in ("images", "channels", "size_z", "size_y", "size_x")),
-        ("src", Source),
-        ("dst", Word),
-        ("dst_c", Word),
-    ]
-
-
 class Pool(ctypes.Structure):
     """One launch of a pool."""
 
     _fields_: list[tuple[str, Any]] = [
         *((name, Word) for name in ("images", "channels")),
-        *((f"{name}_{axis}", Word) for name in ("count", "size", "pace") for axis in "zyx"),
+        *((f"{name}_{axis}", Word) for name in ("count", "size", "dilation") for axis in "zyx"),
         ("reads", Word),
         ("divisor", Word),
         *((name, Source) for name in ("big", "small", "indices")),
     ]
 
 
+VECTORS = ("mean", "rstd", "sum", "sum_z", "p", "q", "r")  # of channels, of batch norm
+
+
 class Norm(ctypes.Structure):
-    """One launch of batch norm."""
+    """One launch of batch norm, or of a sum over images and pixels."""
 
     _fields_: list[tuple[str, Any]] = [
         *((name, Word) for name in ("images", "channels", "size_z", "size_y", "size_x")),
         *((name, Source) for name in ("x", "u", "out")),
-        *((name, Word) for name in ("mean", "rstd", "first", "second", "p", "q", "r")),
+        *((name, Word) for name in VECTORS),
     ]

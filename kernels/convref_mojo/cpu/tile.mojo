@@ -3,8 +3,8 @@
     c[i, j] = (c[i, j] or 0) + sum_k a[i, k] b[k, j]
 
 All matrix products of this package, in every pass, end here. `a` is read by broadcast, `b` by whole
-vectors. Where rows are windows they lie in runs (`slide`); where they are taps and channels, and the
-depth is pixels, they lie side by side (`sweep`).
+vectors. If rows are windows, each row is a list of contiguous runs (`tile_of_runs`). If rows are taps
+and channels, and the depth is pixels, the rows of one pixel are contiguous (`tile_of_pixels`).
 """
 
 from std.memory import stack_allocation
@@ -12,35 +12,35 @@ from std.memory import stack_allocation
 from simd import AVX512, Address, Table, at, lanes
 
 comptime MR = 14 if AVX512 else 6
-"""Rows: with NV = 2, 28 of 32 registers hold sums, or 12 of 16."""
+"""Rows: with NV = 2, the accumulators take 28 of 32 vector registers, or 12 of 16."""
 comptime NV = 2
 
 
 @fieldwise_init
 struct Target(ImplicitlyCopyable):
-    """Where finished sums go: rows at some distances from an address, columns side by side."""
+    """Where finished sums are stored: an offset per row from one address, columns contiguous."""
 
-    var data: Int  # address, 0 to leave the sums in scratch memory
+    var data: Int  # address, 0 to store the sums to scratch memory
     var bias: Int  # address of the bias of the first column, 0 for none
-    var places: Int  # address of the distance of the first row, in numbers
-    var apart: Int  # words between the distances of two rows
+    var offsets: Int  # address of the offset of the first row, in elements
+    var offset_step: Int  # 64-bit words from the offset of one row to that of the next
 
 
-comptime UNFINISHED = Target(0, 0, 0, 0)
+comptime TO_SCRATCH = Target(0, 0, 0, 0)
 
 
 @fieldwise_init
 struct Runs(ImplicitlyCopyable):
-    """Rows in runs: number k of run r of row i is a[starts[r] + i * pitch + k]."""
+    """Rows in runs: element k of run r of row i is a[starts[r] + i * pitch + k]."""
 
     var starts: Int  # address
-    var length: Int  # of all runs but the last, which has what is left
+    var length: Int  # of all runs but the last, which may be shorter
     var pitch: Int
 
 
 @fieldwise_init
 struct Pixels(ImplicitlyCopyable):
-    """Lines of pixels of `a` and of `b`, and how far apart lines and pixels are."""
+    """Lines of pixels, and the strides of lines and pixels in `a` and in `b`."""
 
     var lines: Int
     var count: Int
@@ -54,8 +54,8 @@ comptime Sums[A: DType] = Pointer[SIMD[A, lanes[A]()], MutUntrackedOrigin]
 
 
 @always_inline
-def begin[A: DType, count: Int](sums: Sums[A], c: Address[A], fresh: Bool):
-    """Fetch the vectors of a tile that is not fresh."""
+def load_tile[A: DType, count: Int](sums: Sums[A], c: Address[A], fresh: Bool):
+    """Load the accumulators of a tile, or clear them where it is fresh."""
     comptime W = lanes[A]()
     comptime for i in range(count):
         var here = c.unsafe_offset(i * W)
@@ -63,10 +63,10 @@ def begin[A: DType, count: Int](sums: Sums[A], c: Address[A], fresh: Bool):
 
 
 @always_inline
-def step[
+def fma_step[
     A: DType, M: Int, V: Int
 ](sums: Sums[A], a: Address[A], pitch: Int, b: Address[A]):
-    """Add the products of M numbers, `pitch` apart, and V vectors."""
+    """Add the outer product of M elements, `pitch` apart, and V vectors."""
     comptime W = lanes[A]()
     var column = stack_allocation[V, SIMD[A, W]]()
     comptime for j in range(V):
@@ -79,10 +79,10 @@ def step[
 
 
 @always_inline
-def deliver[
+def store_tile[
     A: DType, M: Int, V: Int
 ](sums: Sums[A], c: Address[A], target: Target):
-    """Write a tile to `c`, or with its bias to `target`."""
+    """Store a tile to `c`, or with its bias to `target`."""
     comptime W = lanes[A]()
     if target.data == 0:
         comptime for i in range(M * V):
@@ -93,14 +93,14 @@ def deliver[
             var bias = at[A](target.bias).unsafe_offset(j * W).unsafe_load[width=W]()
             comptime for i in range(M):
                 sums[unsafe_offset=i * V + j] += bias
-    var places = Table(unsafe_from_address=target.places)
+    var offsets = Table(unsafe_from_address=target.offsets)
     comptime for i in range(M):
-        var to = at[A](target.data).unsafe_offset(places[unsafe_offset=i * target.apart])
+        var to = at[A](target.data).unsafe_offset(offsets[unsafe_offset=i * target.offset_step])
         comptime for j in range(V):
             to.unsafe_offset(j * W).unsafe_store[width=W](sums[unsafe_offset=i * V + j])
 
 
-def slide[
+def tile_of_runs[
     A: DType, pitch: Int = 0
 ](
     a: Address[A],
@@ -113,18 +113,18 @@ def slide[
     fresh: Bool,
     target: Target,
 ):
-    """Sum a tile whose rows lie in runs, to `target` if that is an address, else to `c`.
+    """Compute a tile whose rows are runs, and store it to `target`, or to `c` if that has no address.
 
-    A pitch that is known beforehand spares the tile a pointer for each of its rows.
+    With a pitch known at compile time the tile needs no pointer for each of its rows.
     """
     comptime for v in range(1, NV + 1):
         comptime for m in range(MR, 0, -1):
             if vectors == v and rows == m:
-                slide_tile[A, m, v, pitch](a, b, c, depth, runs, fresh, target)
+                compute_runs[A, m, v, pitch](a, b, c, depth, runs, fresh, target)
 
 
 @always_inline
-def slide_tile[
+def compute_runs[
     A: DType, M: Int, V: Int, pitch: Int
 ](
     a: Address[A],
@@ -136,21 +136,21 @@ def slide_tile[
     target: Target,
 ):
     var sums = stack_allocation[M * V, SIMD[A, lanes[A]()]]()
-    begin[A, M * V](sums, c, fresh)
+    load_tile[A, M * V](sums, c, fresh)
     var starts = Table(unsafe_from_address=runs.starts)
     var columns = b
     var left = depth
     while left > 0:
         var first = starts[]
         for k in range(first, first + min(left, runs.length)):
-            step[A, M, V](sums, a.unsafe_offset(k), pitch if pitch > 0 else runs.pitch, columns)
+            fma_step[A, M, V](sums, a.unsafe_offset(k), pitch if pitch > 0 else runs.pitch, columns)
             columns = columns.unsafe_offset(V * lanes[A]())
         starts = starts.unsafe_offset(1)
         left -= runs.length
-    deliver[A, M, V](sums, c, target)
+    store_tile[A, M, V](sums, c, target)
 
 
-def sweep[
+def tile_of_pixels[
     A: DType
 ](
     a: Address[A],
@@ -162,24 +162,24 @@ def sweep[
     fresh: Bool,
     target: Target,
 ):
-    """Sum a tile over pixels, of which each has the numbers of its rows side by side."""
+    """Compute a tile summed over pixels, each of which has the elements of all rows contiguous."""
     comptime for v in range(1, NV + 1):
         comptime for m in range(MR, 0, -1):
             if vectors == v and rows == m:
-                sweep_tile[A, m, v](a, b, c, pixels, fresh, target)
+                compute_pixels[A, m, v](a, b, c, pixels, fresh, target)
 
 
 @always_inline
-def sweep_tile[
+def compute_pixels[
     A: DType, M: Int, V: Int
 ](a: Address[A], b: Address[A], c: Address[A], p: Pixels, fresh: Bool, target: Target):
     var sums = stack_allocation[M * V, SIMD[A, lanes[A]()]]()
-    begin[A, M * V](sums, c, fresh)
+    load_tile[A, M * V](sums, c, fresh)
     for line in range(p.lines):
         var row = a.unsafe_offset(line * p.a_line)
         var columns = b.unsafe_offset(line * p.b_line)
         for _ in range(p.count):
-            step[A, M, V](sums, row, 1, columns)
+            fma_step[A, M, V](sums, row, 1, columns)
             row = row.unsafe_offset(p.a_step)
             columns = columns.unsafe_offset(p.b_step)
-    deliver[A, M, V](sums, c, target)
+    store_tile[A, M, V](sums, c, target)

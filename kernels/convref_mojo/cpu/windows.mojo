@@ -1,8 +1,8 @@
-"""Sliding windows over a source: where each window and tap reads, and rows of what they read.
+"""Sliding windows over a source: the positions that they read, and im2col rows of their elements.
 
 A window j of an axis reads, at tap r, position ``j * step + shift[r]``; positions outside the source
-read as zero. Both sums of a convolution are of this form: a gather with the stride as step, and a
-scatter, class by class of the result modulo the stride, with step 1 (see geometry.py).
+read as zero. Both sums of a convolution have this form: a gather with the stride as step, and a
+scatter as one gather of step 1 per class of the result modulo the stride (see geometry.py).
 """
 
 from simd import Address, Table, at, clear, copy, wide
@@ -20,7 +20,7 @@ struct Source(ImplicitlyCopyable):
 
 
 struct Windows(ImplicitlyCopyable):
-    """Windows over one source, or over two of the same sizes that are summed over one by one."""
+    """Windows over one source, or over two of the same sizes that are summed one after the other."""
 
     var images: Int
     var groups: Int
@@ -44,38 +44,38 @@ struct Windows(ImplicitlyCopyable):
 
     @always_inline
     def windows(self) -> Int:
-        """Return how many windows there are in all images."""
+        """Return the number of windows in all images."""
         return self.images * self.count_z * self.count_y * self.count_x
 
     @always_inline
     def taps(self) -> Int:
-        """Return the taps of one source."""
+        """Return the number of taps of one source."""
         return self.taps_z * self.taps_y * self.taps_x
 
     @always_inline
     def depth(self) -> Int:
-        """Return the length of a row: sources, taps and channels."""
+        """Return the length of an im2col row: sources x taps x channels."""
         return self.sources * self.taps() * self.channels
 
     @always_inline
     def shifts(self) -> Table:
-        """Return the table of shifts."""
+        """Return the shifts of all taps."""
         return Table(unsafe_from_address=self.shift)
 
 
 @always_inline
 def split(value: Int, by: Int) -> Tuple[Int, Int]:
-    """Return quotient and remainder of numbers that are not negative."""
+    """Return quotient and remainder of non-negative integers."""
     var quotient = Int(UInt(value) // UInt(by))
     return quotient, value - quotient * by
 
 
-comptime WORDS = 5
-"""Words of a Window, of which `place` is the first."""
+comptime WINDOW_WORDS = 5
+"""64-bit words of a Window; `place` is the first."""
 
 
 struct Window(ImplicitlyCopyable):
-    """One window: its image and where its tap of shift 0 reads, and its place on the lattice."""
+    """One window: image, position of a tap of shift 0, and offset in the array of one element each."""
 
     var place: Int
     var n: Int
@@ -85,7 +85,7 @@ struct Window(ImplicitlyCopyable):
 
     @always_inline
     def __init__(out self, w: Windows, index: Int, n: Int, z: Int, y: Int, x: Int):
-        """Decode a window's index; `n`, `z`, `y`, `x` are strides of the array it belongs to."""
+        """Decode a window's index; `n`, `z`, `y`, `x` are the strides for `place`."""
         var rest, jx = split(index, w.count_x)
         var more, jy = split(rest, w.count_y)
         var image, jz = split(more, w.count_z)
@@ -97,7 +97,7 @@ struct Window(ImplicitlyCopyable):
 
 
 @always_inline
-def lay_windows(
+def list_windows(
     table: Pointer[Window, MutAnyOrigin],
     w: Windows,
     first: Int,
@@ -107,7 +107,7 @@ def lay_windows(
     y: Int,
     x: Int,
 ):
-    """Write `count` windows from `first` on; a window is decoded only where a line begins."""
+    """Write `count` windows from `first` on; only the first of each line is decoded."""
     var left = 0
     var window = Window(w, 0, n, z, y, x)
     for i in range(count):
@@ -121,7 +121,7 @@ def lay_windows(
 
 
 struct Tap(ImplicitlyCopyable):
-    """A position in a row: which source, tap and channel."""
+    """A position in an im2col row: source, tap and channel."""
 
     var source: Int
     var t: Int
@@ -144,20 +144,20 @@ struct Tap(ImplicitlyCopyable):
 
 
 struct Run(ImplicitlyCopyable):
-    """A piece of a row that lies side by side in the source, or channels of one tap."""
+    """Part of an im2col row that is contiguous in the source, or the channels of one tap."""
 
     var source: Source
-    var start: Int  # offset of its first number from where the window's tap of shift 0 reads
+    var start: Int  # offset of its first element from the position of a tap of shift 0
     var z: Int
     var y: Int
     var x: Int  # shifts of its first tap
     var taps: Int
-    var head: Int  # numbers of the first tap; all taps but first and last have `channels`
+    var head: Int  # elements of the first tap; all taps but the first and the last have `channels`
     var length: Int
 
     @always_inline
     def __init__(out self, w: Windows, group: Int, tap: Tap, left: Int):
-        """Find the run that begins at `tap` and has at most `left` numbers."""
+        """Find the run that begins at `tap` and has at most `left` elements."""
         var shifts = w.shifts()
         var line = shifts.unsafe_offset(w.taps_z + w.taps_y)
         self.source = w.first
@@ -186,7 +186,7 @@ def within(position: Int, size: Int) -> Bool:
 
 
 @always_inline
-def lay_rows[
+def pack_im2col[
     T: DType
 ](
     w: Windows,
@@ -198,22 +198,22 @@ def lay_rows[
     to: Address[wide[T]],
     pitch: Int,
 ):
-    """Write positions `begin` to `begin + length` of the rows of `count` windows, `pitch` apart:
-    what their taps read, zeros outside the source."""
+    """Write positions `begin` to `begin + length` of the im2col rows of `count` windows, `pitch` apart;
+    zeros outside the source."""
     var done = 0
     var tap = Tap(w, begin)
     while done < length:
         var run = Run(w, group, tap, length - done)
         for i in range(count):
             var here = to.unsafe_offset(i * pitch + done)
-            piece[T](w, table[unsafe_offset=i], run, here)
+            pack_run[T](w, table[unsafe_offset=i], run, here)
         done += run.length
         tap = Tap(w, begin + done)
 
 
 @always_inline
-def piece[T: DType](w: Windows, window: Window, run: Run, to: Address[wide[T]]):
-    """Write what a run of a window's row reads."""
+def pack_run[T: DType](w: Windows, window: Window, run: Run, to: Address[wide[T]]):
+    """Write the elements of one run of one window."""
     var x = window.x + run.x
     if not (within(window.z + run.z, w.size_z) and within(window.y + run.y, w.size_y)):
         clear[wide[T]](to, run.length)
@@ -226,9 +226,9 @@ def piece[T: DType](w: Windows, window: Window, run: Run, to: Address[wide[T]]):
         return
     var done = 0
     for s in range(run.taps):
-        var numbers = run.head if s == 0 else min(w.channels, run.length - done)
+        var count = run.head if s == 0 else min(w.channels, run.length - done)
         if within(x + s, w.size_x):
-            copy[T](to.unsafe_offset(done), start.unsafe_offset(done * source.c), numbers, source.c)
+            copy[T](to.unsafe_offset(done), start.unsafe_offset(done * source.c), count, source.c)
         else:
-            clear[wide[T]](to.unsafe_offset(done), numbers)
-        done += numbers
+            clear[wide[T]](to.unsafe_offset(done), count)
+        done += count

@@ -1,6 +1,6 @@
-"""A convolution as launches of the GPU kernels: which kernel, arrays and geometry, all of it data.
+"""Convolutions on the GPU: the launches of a call, as data.
 
-Nothing here knows where they run: cuda.py gives them to the CUDA driver, or to an interpreter.
+cuda.py passes them to the CUDA driver or to the PTX interpreter.
 """
 
 from __future__ import annotations
@@ -13,63 +13,63 @@ from typing import Any, NamedTuple
 from convref.case import Call
 from convref.ops import BASE_ROLE, ConvProblem
 
-from ..geometry import Line, axes, gathered, lattices
+from ..geometry import AxisWindows, axes, gathered, lattices
 from ..strides import Strides, channel, spatial
 
 THREADS = 128
-TILE = 64  # rows and columns of mma.mojo
-VECTOR = 8  # numbers that mma.mojo loads at once
+TILE = 64  # rows and columns of a block of mma.mojo
+VECTOR = 8  # elements of a copy of mma.mojo
 Int32 = ctypes.c_int32
 
 
 def struct(name: str, *fields: Any) -> Any:
-    """Return a struct of gpu/geometry.mojo; a field is an int32, or (name, struct)."""
+    """Return a struct of the .mojo files; a field is an int32, or (name, struct)."""
     pairs = [field if isinstance(field, tuple) else (field, Int32) for field in fields]
     return type(name, (ctypes.Structure,), {"_fields_": pairs})
 
 
-GpuLine = struct("Line", "count", "size", "step", "taps", "shift", "pace")
-Place = struct("Place", *"nczyx")
-GpuFilter = struct("Filter", "group", "channel", "result", *"zyx")
+KernelAxis = struct("Axis", "count", "size", "step", "taps", "shift", "tap_step")
+KernelStrides = struct("Strides", *"nczyx")
+KernelFilter = struct("Filter", "group", "channel", "result", *"zyx")
 Geometry = struct(
     "Geometry",
     *("images", "groups", "channels", "results", "biased", "bias"),
-    *((axis, GpuLine) for axis in "zyx"),
-    *((side, Place) for side in ("big", "small")),
-    ("filter", GpuFilter),
+    *((axis, KernelAxis) for axis in "zyx"),
+    *((side, KernelStrides) for side in ("big", "small")),
+    ("filter", KernelFilter),
     "pairs",
-    ("second_big", Place),
-    ("second_filter", GpuFilter),
+    ("second_big", KernelStrides),
+    ("second_filter", KernelFilter),
 )
 
 
-class Array(NamedTuple):
-    """What a launch needs to know of an array: its role, sizes and strides in elements."""
+class ArrayLayout(NamedTuple):
+    """The role, shape and strides in elements of an array, and whether it is aligned."""
 
     role: str
     shape: tuple[int, ...]
     strides: Strides
-    aligned: bool  # whether it begins at a multiple of 16 bytes
+    aligned: bool  # its address is a multiple of 16
 
     @property
     def reach(self) -> int:
-        """Return the largest distance of two elements."""
+        """Return the largest offset between two elements."""
         return sum(abs(s) * (n - 1) for n, s in zip(self.shape, self.strides))
 
 
-Pointer = tuple[str, int]
-NULL: Pointer = "", 0
+PointerArgument = tuple[str, int]
+NULL: PointerArgument = "", 0
 
 
-class Launch(NamedTuple):
-    """One launch: a kernel, its pointers as (role, elements from its start), and its geometry.
+class GpuLaunch(NamedTuple):
+    """A kernel, its grid, its pointers as (role, offset in elements), and its struct.
 
-    The first `results` pointers are those that are written.
+    The kernel writes the first `results` pointers.
     """
 
     kernel: str
     grid: tuple[int, int]
-    pointers: tuple[Pointer, ...]
+    pointers: tuple[PointerArgument, ...]
     geometry: Any
     results: int = 1
 
@@ -82,55 +82,55 @@ class Launch(NamedTuple):
 class Sum(NamedTuple):
     """The arrays of a sum over windows (gather) or of a filter gradient (correlate).
 
-    `pairs` has what the windows slide over and the filter, of each term; absent arrays are None.
+    `pairs` has the big side and the filter of each term; absent arrays are None.
     """
 
-    pairs: tuple[tuple[Array | None, Array], ...]
-    small: Array | None
-    bias: Array | None = None
+    pairs: tuple[tuple[ArrayLayout | None, ArrayLayout], ...]
+    small: ArrayLayout | None
+    bias: ArrayLayout | None = None
 
 
-def _line(line: Line) -> Any:
-    first, second, *_ = (*line.shifts, 0, 0)
-    pace = second - first if len(line.taps) > 1 else 0
-    return GpuLine(line.count, line.size, line.step, len(line.taps), first, pace)
+def _axis(axis: AxisWindows) -> Any:
+    first, second, *_ = (*axis.shifts, 0, 0)
+    tap_step = second - first if len(axis.taps) > 1 else 0
+    return KernelAxis(axis.count, axis.size, axis.step, len(axis.taps), first, tap_step)
 
 
 def _filter(
-    problem: ConvProblem, lines: Sequence[Line], w: Array, scatter: bool
+    problem: ConvProblem, lattice: Sequence[AxisWindows], w: ArrayLayout, scatter: bool
 ) -> tuple[Any, int]:
-    """Return strides of a filter in the order in which taps are read, and where the first lies."""
+    """Return the strides of a filter in the order of its taps, and the offset of the first tap."""
     start, steps = 0, []
-    for line, axis, stride in zip(lines, axes(problem), spatial(w.strides)):
-        taps = [axis.taps - 1 - r if problem.flip else r for r in line.taps]
+    for windows, axis, stride in zip(lattice, axes(problem), spatial(w.strides)):
+        taps = [axis.taps - 1 - r if problem.flip else r for r in windows.taps]
         start += taps[0] * stride if taps else 0
         steps.append((taps[1] - taps[0]) * stride if len(taps) > 1 else 0)
     small, big, *_ = w.strides
     group = small * (problem.c if problem.transposed else problem.k) // problem.groups
     summed, results = (small, big) if scatter else (big, small)
-    return GpuFilter(group, summed, results, *steps), start
+    return KernelFilter(group, summed, results, *steps), start
 
 
-def place(array: Array | None, paces: Sequence[int] = (1, 1, 1)) -> Any:
-    """Return the strides of an array, of its axes from one multiple of a pace to the next."""
+def kernel_strides(array: ArrayLayout | None, steps: Sequence[int] = (1, 1, 1)) -> Any:
+    """Return the strides of an array of which each axis is read in steps."""
     if array is None:
-        return Place()
-    steps = (pace * stride for pace, stride in zip(paces, spatial(array.strides)))
-    return Place(array.strides[0], channel(array.strides, array.shape[1]), *steps)
+        return KernelStrides()
+    spatial_strides = (n * stride for n, stride in zip(steps, spatial(array.strides)))
+    return KernelStrides(array.strides[0], channel(array.strides, array.shape[1]), *spatial_strides)
 
 
 def _geometry(
-    problem: ConvProblem, lines: Sequence[Line], scatter: bool, arrays: Sum
+    problem: ConvProblem, lattice: Sequence[AxisWindows], scatter: bool, arrays: Sum
 ) -> tuple[Any, list[int]]:
-    """Return the struct of a launch, and where in each filter the first tap that is read lies."""
+    """Return the struct of a launch, and the offset of the first tap of each filter."""
     g = Geometry(problem.n, problem.groups, *_sides(problem, scatter), pairs=len(arrays.pairs))
-    for axis, line in zip("zyx", lines):
-        setattr(g, axis, _line(line))
-    g.small = place(arrays.small, [line.pace for line in lines])
+    for name, axis in zip("zyx", lattice):
+        setattr(g, name, _axis(axis))
+    g.small = kernel_strides(arrays.small, [axis.result_step for axis in lattice])
     starts = []
     for prefix, (big, w) in zip(("", "second_"), arrays.pairs):
-        strides, at = _filter(problem, lines, w, scatter)
-        setattr(g, f"{prefix}big", place(big))
+        strides, at = _filter(problem, lattice, w, scatter)
+        setattr(g, f"{prefix}big", kernel_strides(big))
         setattr(g, f"{prefix}filter", strides)
         starts.append(at)
     if arrays.bias is not None:
@@ -139,92 +139,96 @@ def _geometry(
 
 
 def _sides(problem: ConvProblem, scatter: bool) -> tuple[int, int]:
-    """Return the channels of a group that are summed over, and those of the result."""
+    """Return the channels per group that are summed over, and those of the result."""
     c, k = problem.c // problem.groups, problem.k // problem.groups
     return (k, c) if problem.transposed != scatter else (c, k)
 
 
 def _sum_launches(
     problem: ConvProblem, scatter: bool, dtype: str, arrays: Sum, kinds: Sequence[str]
-) -> Iterator[Launch]:
-    """Yield a launch for each lattice of windows; `small` is the result."""
+) -> Iterator[GpuLaunch]:
+    """Yield one launch per lattice of windows; `small` is the result."""
     out, bias = arrays.small, _pointer(arrays.bias)
     assert out is not None
-    for lines in lattices(problem, scatter):
-        g, starts = _geometry(problem, lines, scatter, arrays)
-        start = sum(line.start * stride for line, stride in zip(lines, spatial(out.strides)))
-        windows = problem.n * prod(line.count for line in lines)
+    for lattice in lattices(problem, scatter):
+        g, starts = _geometry(problem, lattice, scatter, arrays)
+        start = sum(
+            axis.result_start * stride for axis, stride in zip(lattice, spatial(out.strides))
+        )
+        windows = problem.n * prod(axis.count for axis in lattice)
         pairs = [(_pointer(big), _pointer(w, at)) for (big, w), at in zip(arrays.pairs, starts)]
         if dtype == "bf16" and "mma" in kinds and len(pairs) == 1:
             vectors = _vectors(arrays.pairs[0], g, starts[0])
             wide = "wgmma" in kinds and vectors == "v8f8"
             name = "gather_wgmma" if wide else f"gather_mma_{vectors}"
             grid = -(-windows // TILE), problem.groups * -(-g.results // TILE)
-            yield Launch(name, grid, (_pointer(out, start), *pairs[0], bias), g)
+            yield GpuLaunch(name, grid, (_pointer(out, start), *pairs[0], bias), g)
         else:
             first, second = (*pairs, (NULL, NULL), (NULL, NULL))[:2]
             pointers = _pointer(out, start), *first, bias, *second
             threads = windows * problem.groups * g.results
-            yield Launch(f"gather_{dtype}", (-(-threads // THREADS), 1), pointers, g)
+            yield GpuLaunch(f"gather_{dtype}", (-(-threads // THREADS), 1), pointers, g)
 
 
-def _pointer(array: Array | None, at: int = 0) -> Pointer:
+def _pointer(array: ArrayLayout | None, at: int = 0) -> PointerArgument:
     return NULL if array is None else (array.role, at)
 
 
-def _vectors(pair: tuple[Any, Array], g: Any, at: int) -> str:
-    """Return which of the widths of loads both operands admit."""
+def _vectors(pair: tuple[Any, ArrayLayout], g: Any, at: int) -> str:
+    """Return the widths of the copies of both operands, as in the name of a kernel."""
     big, f = _image_admits(pair[0], g.big, g.channels), g.filter
     w = _admits(pair[1], f.channel, (f.group, f.result, f.z, f.y, f.x, at, g.channels))
     return "v8f8" if big and w else "v8f1" if big else "v1f1"
 
 
-def _admits(array: Array, inner: int, others: Sequence[int]) -> bool:
-    """Return whether an array is read VECTOR elements at a time, of which others are multiples."""
+def _admits(array: ArrayLayout, inner: int, others: Sequence[int]) -> bool:
+    """Return whether an array can be copied VECTOR elements at a time."""
     return array.aligned and inner == 1 and all(n % VECTOR == 0 for n in others)
 
 
-def _image_admits(array: Array, s: Any, channels: int) -> bool:
+def _image_admits(array: ArrayLayout, s: Any, channels: int) -> bool:
     return _admits(array, s.c, (s.n, s.z, s.y, s.x, channels))
 
 
 def _correlate_launch(
     problem: ConvProblem, dtype: str, arrays: Sum, kinds: Sequence[str]
-) -> Launch:
-    """Return the launch of a filter gradient; without operands it is a sum over no images."""
-    lines = tuple(map(gathered, axes(problem)))
+) -> GpuLaunch:
+    """Return the launch of a filter gradient; without operands it sums over no images."""
+    lattice = tuple(map(gathered, axes(problem)))
     ((big, out),) = arrays.pairs
-    g, (at,) = _geometry(problem, lines, False, arrays)
+    g, (at,) = _geometry(problem, lattice, False, arrays)
     if arrays.small is None:
         g.images = 0
-    columns = g.channels * prod(len(line.taps) for line in lines)
+    columns = g.channels * prod(len(axis.taps) for axis in lattice)
     pointers = _pointer(out, at), _pointer(big), _pointer(arrays.small)
     if dtype == "bf16" and "mma" in kinds:
         small = arrays.small is not None and _image_admits(arrays.small, g.small, g.results)
         wide = small and _image_admits(big, g.big, g.channels)
         grid = -(-columns // TILE), problem.groups * -(-g.results // TILE)
-        return Launch(f"correlate_mma_v{VECTOR if wide else 1}", grid, pointers, g)
+        return GpuLaunch(f"correlate_mma_v{VECTOR if wide else 1}", grid, pointers, g)
     threads = problem.groups * g.results * columns
-    return Launch(f"correlate_{dtype}", (-(-threads // THREADS), 1), pointers, g)
+    return GpuLaunch(f"correlate_{dtype}", (-(-threads // THREADS), 1), pointers, g)
 
 
-def _total_launch(problem: ConvProblem, dtype: str, b: Array, dy: Array) -> Launch:
-    g = Geometry(problem.n, bias=b.strides[0], small=place(dy))
+def _bgrad_launch(problem: ConvProblem, dtype: str, b: ArrayLayout, dy: ArrayLayout) -> GpuLaunch:
+    g = Geometry(problem.n, bias=b.strides[0], small=kernel_strides(dy))
     for axis, size in zip("zyx", (1,) * (5 - len(dy.shape)) + dy.shape[2:]):
-        setattr(g, axis, GpuLine(count=size))
-    return Launch(f"total_{dtype}", (problem.k, 1), (_pointer(b), _pointer(dy)), g)
+        setattr(g, axis, KernelAxis(count=size))
+    return GpuLaunch(f"bgrad_{dtype}", (problem.k, 1), (_pointer(b), _pointer(dy)), g)
 
 
-def launches(call: Call, arrays: dict[str, Array], kinds: Sequence[str]) -> Iterator[Launch]:
-    """Yield the launches of a call whose arrays, results too, lie as `arrays` says.
+def launches(
+    call: Call, arrays: dict[str, ArrayLayout], kinds: Sequence[str]
+) -> Iterator[GpuLaunch]:
+    """Yield the launches of a call.
 
     Parameters
     ----------
     call : Call
-    arrays : dict of str to Array
-        By role.
+    arrays : dict of str to ArrayLayout
+        Operands and results by role.
     kinds : sequence of str
-        Which kernels may be taken: "direct", and before it "mma", and before that "wgmma".
+        The kernels to choose from: "direct", "mma" and "wgmma".
     """
     problem = call.conv
     for role in call.wanted:
@@ -233,7 +237,7 @@ def launches(call: Call, arrays: dict[str, Array], kinds: Sequence[str]) -> Iter
         if prod(out.shape) == 0:
             continue
         if base == "b":
-            yield _total_launch(problem, call.dtype, out, arrays[terms.added[0]])
+            yield _bgrad_launch(problem, call.dtype, out, arrays[terms.added[0]])
         elif base == "w":
             first, second = pairs[0] if pairs else (None, None)
             small, big = (second, first) if problem.transposed else (first, second)

@@ -1,4 +1,4 @@
-"""Sums by one thread each, for every number type: the kernels that take anything."""
+"""Sums by one thread per result, for every number type, size and stride."""
 
 from max.gpu import WARP_SIZE, block_dim, block_idx, thread_idx
 from max.gpu.primitives.warp import shuffle_xor
@@ -8,25 +8,25 @@ from std.memory.address_space import AddressSpace
 
 from geometry import Geometry, Window, read_at, split, tap_of, window_of
 
-comptime Numbers[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
+comptime Elements[T: DType] = Pointer[Scalar[T], MutAnyOrigin]
 comptime wide[T: DType]: DType = DType.float32 if T == DType.bfloat16 else T
-"""The type in which sums of T are held."""
+"""The accumulator type of T."""
 
 comptime THREADS = 128
 
 
 @always_inline
-def along_window[
+def add_window[
     T: DType
 ](
-    big: Numbers[T],
-    w: Numbers[T],
+    big: Elements[T],
+    w: Elements[T],
     g: Geometry,
     window: Window,
     column: Int32,
     sum: Scalar[wide[T]],
 ) -> Scalar[wide[T]]:
-    """Return `sum` and what a window's taps and channels add to it."""
+    """Return `sum` plus the products of a window's taps and channels."""
     var group, k = split(column, g.results)
     var found = sum
     for t in range(g.taps()):
@@ -34,7 +34,7 @@ def along_window[
         var read = read_at(g, window, tap)
         if read >= 0:
             var x = read + group * g.channels * g.big.c
-            var v = group * g.filter.group + k * g.filter.result + tap.place(g.filter)
+            var v = group * g.filter.group + k * g.filter.result + tap.offset(g.filter)
             for c in range(g.channels):
                 var value = big[unsafe_offset=Int(x + c * g.big.c)].cast[wide[T]]()
                 var factor = w[unsafe_offset=Int(v + c * g.filter.channel)].cast[wide[T]]()
@@ -46,12 +46,12 @@ def along_window[
 def gather[
     T: DType
 ](
-    small: Numbers[T],
-    big: Numbers[T],
-    w: Numbers[T],
-    bias: Numbers[T],
-    second_big: Numbers[T],
-    second_w: Numbers[T],
+    small: Elements[T],
+    big: Elements[T],
+    w: Elements[T],
+    bias: Elements[T],
+    second_big: Elements[T],
+    second_w: Elements[T],
     g: Geometry,
 ):
     """Write small[n, j, k] = sum over pairs, taps r, channels c of big[n, j * step + shift[r], c] w[k, c, r]."""
@@ -64,16 +64,16 @@ def gather[
     var window = window_of(g, row)
     var sum = Scalar[A](0)
     if g.pairs > 0:
-        sum = along_window[T](big, w, g, window, column, sum)
+        sum = add_window[T](big, w, g, window, column, sum)
     if g.pairs > 1:
-        sum = along_window[T](second_big, second_w, g.of_second(), window, column, sum)
+        sum = add_window[T](second_big, second_w, g.of_second(), window, column, sum)
     if g.biased != 0:
         sum += bias[unsafe_offset=Int(column * g.bias)].cast[A]()
-    small[unsafe_offset=Int(window.place(g.small) + column * g.small.c)] = sum.cast[T]()
+    small[unsafe_offset=Int(window.offset(g.small) + column * g.small.c)] = sum.cast[T]()
 
 
 @__name("convref_correlate")
-def correlate[T: DType](w: Numbers[T], big: Numbers[T], small: Numbers[T], g: Geometry):
+def correlate[T: DType](w: Elements[T], big: Elements[T], small: Elements[T], g: Geometry):
     """Write w[k, r, c] = sum over images and windows j of small[n, j, k] big[n, j * step + shift[r], c]."""
     comptime A = wide[T]
     var index = Int32(block_idx.x) * Int32(block_dim.x) + Int32(thread_idx.x)
@@ -91,14 +91,14 @@ def correlate[T: DType](w: Numbers[T], big: Numbers[T], small: Numbers[T], g: Ge
         var read = read_at(g, window, tap)
         if read >= 0:
             var value = big[unsafe_offset=Int(read + x)].cast[A]()
-            var factor = small[unsafe_offset=Int(window.place(g.small) + row * g.small.c)].cast[A]()
+            var factor = small[unsafe_offset=Int(window.offset(g.small) + row * g.small.c)].cast[A]()
             sum = value.fma(factor, sum)
-    var to = group * g.filter.group + k * g.filter.result + tap.place(g.filter)
+    var to = group * g.filter.group + k * g.filter.result + tap.offset(g.filter)
     w[unsafe_offset=Int(to + c * g.filter.channel)] = sum.cast[T]()
 
 
-@__name("convref_total")
-def total[T: DType](b: Numbers[T], small: Numbers[T], g: Geometry):
+@__name("convref_bgrad")
+def bgrad[T: DType](b: Elements[T], small: Elements[T], g: Geometry):
     """Write b[k] = sum over images and space of small[n, j, k]; a block for each k."""
     comptime A = wide[T]
     comptime WARPS = THREADS // WARP_SIZE
@@ -106,8 +106,8 @@ def total[T: DType](b: Numbers[T], small: Numbers[T], g: Geometry):
     var sum = Scalar[A](0)
     var j = Int32(thread_idx.x)
     while j < g.windows():
-        var place = window_of(g, j).place(g.small) + k * g.small.c
-        sum += small[unsafe_offset=Int(place)].cast[A]()
+        var offset = window_of(g, j).offset(g.small) + k * g.small.c
+        sum += small[unsafe_offset=Int(offset)].cast[A]()
         j += THREADS
     comptime for step in range(5):
         sum += shuffle_xor(sum, UInt32(16 >> step))

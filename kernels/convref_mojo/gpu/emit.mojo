@@ -1,11 +1,11 @@
-"""Print the PTX of every kernel, for every architecture, between lines that name them."""
+"""Print the PTX of every kernel for every architecture, each after a line with its name."""
 
 from max.gpu.host import get_gpu_target
 from std.compile import compile_info
 
 from correlate_mma import correlate_mma_v8
-from direct import correlate, gather, total
-from pool import maxima, means, picked, returned
+from direct import bgrad, correlate, gather
+from pool import avg_pool_fprop, max_pool_fprop, max_pool_select, pool_backward
 from mma import correlate_mma, gather_mma
 from wgmma import gather_wgmma
 
@@ -20,15 +20,15 @@ def show[Kind: TrivialRegisterPassable, //, kernel: Kind, arch: StaticString](*n
 
 
 def of_any_type[arch: StaticString, T: DType](suffix: StaticString):
-    """Print the kernels that there are for every number type."""
+    """Print the kernels of one number type."""
     show[gather[T], arch]("gather_", suffix)
     show[correlate[T], arch]("correlate_", suffix)
-    show[total[T], arch]("total_", suffix)
-    show[maxima[T], arch]("maxima_", suffix)
-    show[picked[T], arch]("picked_", suffix)
-    show[means[T], arch]("means_", suffix)
-    show[returned[T, True], arch]("placed_", suffix)
-    show[returned[T, False], arch]("spread_", suffix)
+    show[bgrad[T], arch]("bgrad_", suffix)
+    show[max_pool_fprop[T], arch]("max_pool_fprop_", suffix)
+    show[max_pool_select[T], arch]("max_pool_select_", suffix)
+    show[avg_pool_fprop[T], arch]("avg_pool_fprop_", suffix)
+    show[pool_backward[T, True], arch]("max_pool_backward_", suffix)
+    show[pool_backward[T, False], arch]("avg_pool_backward_", suffix)
 
 
 def emit[arch: StaticString]():

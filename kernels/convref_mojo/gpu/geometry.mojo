@@ -1,13 +1,13 @@
-"""What a launch on the GPU knows of its problem: sizes and strides, all counted in elements.
+"""The parameters of a convolution kernel: sizes and strides, all in elements.
 
-Windows slide over `big`, `small` has one place for each. Window j of an axis reads, at its r-th tap,
-position ``j * step + shift + r * pace``; positions outside of the axis read as zero. A scatter is,
-class by class, such a gather too (../geometry.py).
+Windows slide over `big`; `small` has one element for each. Window j of an axis reads, at its r-th tap,
+position ``j * step + shift + r * tap_step``; positions outside of the axis read as zero. A scatter is
+one such gather per class of its result (../geometry.py).
 """
 
 
 @fieldwise_init
-struct Line(ImplicitlyCopyable, TrivialRegisterPassable):
+struct Axis(ImplicitlyCopyable, TrivialRegisterPassable):
     """One axis."""
 
     var count: Int32  # windows
@@ -15,12 +15,12 @@ struct Line(ImplicitlyCopyable, TrivialRegisterPassable):
     var step: Int32
     var taps: Int32
     var shift: Int32
-    var pace: Int32
+    var tap_step: Int32
 
     @always_inline
     def at(self, window: Int32, tap: Int32) -> Int32:
         """Return the position that a tap reads."""
-        return window * self.step + self.shift + tap * self.pace
+        return window * self.step + self.shift + tap * self.tap_step
 
     @always_inline
     def has(self, position: Int32) -> Bool:
@@ -29,7 +29,7 @@ struct Line(ImplicitlyCopyable, TrivialRegisterPassable):
 
 
 @fieldwise_init
-struct Place(ImplicitlyCopyable, TrivialRegisterPassable):
+struct Strides(ImplicitlyCopyable, TrivialRegisterPassable):
     """Strides of an array (n, channel, z, y, x)."""
 
     var n: Int32
@@ -41,7 +41,7 @@ struct Place(ImplicitlyCopyable, TrivialRegisterPassable):
 
 @fieldwise_init
 struct Filter(ImplicitlyCopyable, TrivialRegisterPassable):
-    """Strides of a filter; z, y, x from a tap to the next that is read, perhaps backwards."""
+    """Strides of a filter; z, y, x from one tap to the next one read, perhaps negative."""
 
     var group: Int32
     var channel: Int32  # of big
@@ -61,14 +61,14 @@ struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
     var results: Int32  # of small, per group
     var biased: Int32  # whether there is a bias
     var bias: Int32  # its stride
-    var z: Line
-    var y: Line
-    var x: Line
-    var big: Place
-    var small: Place
+    var z: Axis
+    var y: Axis
+    var x: Axis
+    var big: Strides
+    var small: Strides
     var filter: Filter
-    var pairs: Int32  # of big and filter in a sum; none leaves the bias
-    var second_big: Place
+    var pairs: Int32  # of big and filter in a sum; with 0 pairs it is the bias
+    var second_big: Strides
     var second_filter: Filter
 
     @always_inline
@@ -81,25 +81,25 @@ struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def windows(self) -> Int32:
-        """Return how many windows there are in all images."""
+        """Return the number of windows in all images."""
         return self.images * self.z.count * self.y.count * self.x.count
 
     @always_inline
     def taps(self) -> Int32:
-        """Return the taps of a window."""
+        """Return the number of taps of a window."""
         return self.z.taps * self.y.taps * self.x.taps
 
 
 @always_inline
 def split(value: Int32, by: Int32) -> Tuple[Int32, Int32]:
-    """Return quotient and remainder of numbers that are not negative."""
+    """Return quotient and remainder of non-negative integers."""
     var quotient = Int32(UInt32(value) // UInt32(by))
     return quotient, value - quotient * by
 
 
 @fieldwise_init
 struct Window(ImplicitlyCopyable, TrivialRegisterPassable):
-    """A window: its image and its place on the lattice."""
+    """A window: its image and its index along each axis."""
 
     var n: Int32
     var z: Int32
@@ -107,8 +107,8 @@ struct Window(ImplicitlyCopyable, TrivialRegisterPassable):
     var x: Int32
 
     @always_inline
-    def place(self, s: Place) -> Int32:
-        """Return where it lies in an array that has one place for each window."""
+    def offset(self, s: Strides) -> Int32:
+        """Return its offset in an array with one element per window."""
         return self.n * s.n + self.z * s.z + self.y * s.y + self.x * s.x
 
 
@@ -123,15 +123,15 @@ def window_of(g: Geometry, index: Int32) -> Window:
 
 @fieldwise_init
 struct Tap(ImplicitlyCopyable, TrivialRegisterPassable):
-    """A tap of a window: its place in the filter."""
+    """A tap of a window: its index along each axis of the filter."""
 
     var z: Int32
     var y: Int32
     var x: Int32
 
     @always_inline
-    def place(self, f: Filter) -> Int32:
-        """Return where it lies in the filter."""
+    def offset(self, f: Filter) -> Int32:
+        """Return its offset in the filter."""
         return self.z * f.z + self.y * f.y + self.x * f.x
 
 
@@ -145,7 +145,7 @@ def tap_of(g: Geometry, index: Int32) -> Tap:
 
 @always_inline
 def read_at(g: Geometry, window: Window, tap: Tap) -> Int32:
-    """Return where a window's tap reads in one channel of `big`, -1 outside."""
+    """Return the offset that a window's tap reads in one channel of `big`, -1 outside."""
     var z = g.z.at(window.z, tap.z)
     var y = g.y.at(window.y, tap.y)
     var x = g.x.at(window.x, tap.x)

@@ -1,4 +1,4 @@
-"""A pool as launches of the GPU kernels of gpu/pool.mojo, one for each call."""
+"""Pools on the GPU: the one launch of a call, of a kernel of pool.mojo."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from convref.case import Call
 from convref.ops import AdaptiveAxis, Axis, Problem
 
 from ..geometry import UNIT
-from .conv import NULL, THREADS, Array, Launch, Place, place, struct
+from .conv import NULL, THREADS, ArrayLayout, GpuLaunch, KernelStrides, kernel_strides, struct
 
-_SIZES = ("count", "size", "step", "over", "reach", "low", "pace", "stop", "least", "most")
-Slide = struct("Slide", *_SIZES)
+_FIELDS = ("count", "size", "step", "divisor", "reach", "low", "dilation", "end", "least", "most")
+PoolAxis = struct("PoolAxis", *_FIELDS)
 Pool = struct(
     "Pool",
     *("images", "channels", "last", "indexed", "tangent", "divisor"),
-    *((axis, Slide) for axis in "zyx"),
-    *((name, Place) for name in ("big", "small", "indices", "big_dot", "small_dot")),
+    *((axis, PoolAxis) for axis in "zyx"),
+    *((name, KernelStrides) for name in ("big", "small", "indices", "big_dot", "small_dot")),
 )
 
-# Of each kernel, how many of its pointers are written, and what the struct calls its arrays.
-PLACES: dict[str, tuple[Any, ...]] = {
-    "maxima": (3, "small", "indices", "small_dot", "big", "big_dot"),
-    "picked": (1, "small", "big", "indices"),
-    "means": (1, "small", "big"),
-    "placed": (1, "big", "small", "indices"),
-    "spread": (1, "big", "small", "indices"),
+# By kernel: the number of results among its pointers, and the field of each pointer's strides.
+POINTERS: dict[str, tuple[Any, ...]] = {
+    "max_pool_fprop": (3, "small", "indices", "small_dot", "big", "big_dot"),
+    "max_pool_select": (1, "small", "big", "indices"),
+    "avg_pool_fprop": (1, "small", "big"),
+    "max_pool_backward": (1, "big", "small", "indices"),
+    "avg_pool_backward": (1, "big", "small", "indices"),
 }
-# The kernel of each pass, and its arrays by role, "-" for those that are not there.
-SERVES = {
-    ("max", "fprop"): "maxima y indices - x -",
-    ("max", "jvp"): "maxima y - y_dot x x_dot",
-    ("max", "backward"): "placed dx dy indices",
-    ("max", "double_backward"): "picked ddy ddx indices",
-    ("avg", "fprop"): "means y x",
-    ("avg", "jvp"): "means y_dot x_dot",
-    ("avg", "backward"): "spread dx dy -",
-    ("avg", "double_backward"): "means ddy ddx",
+# The kernel of each pass, and the roles of its pointers; "-" is a null pointer.
+KERNELS = {
+    ("max", "fprop"): "max_pool_fprop y indices - x -",
+    ("max", "jvp"): "max_pool_fprop y - y_dot x x_dot",
+    ("max", "backward"): "max_pool_backward dx dy indices",
+    ("max", "double_backward"): "max_pool_select ddy ddx indices",
+    ("avg", "fprop"): "avg_pool_fprop y x",
+    ("avg", "jvp"): "avg_pool_fprop y_dot x_dot",
+    ("avg", "backward"): "avg_pool_backward dx dy -",
+    ("avg", "double_backward"): "avg_pool_fprop ddy ddx",
 }
 
 
-def slide(axis: Axis | AdaptiveAxis, include_pad: bool) -> Any:
-    """Return an axis as the kernels have it.
+def pool_axis(axis: Axis | AdaptiveAxis, include_pad: bool) -> Any:
+    """Return the struct of an axis.
 
-    >>> found = slide(Axis(big=5, small=3, taps=3, stride=2, dilation=1, lo=1, hi=-2), False)
-    >>> found.stop, found.most
+    >>> found = pool_axis(Axis(big=5, small=3, taps=3, stride=2, dilation=1, lo=1, hi=-2), False)
+    >>> found.end, found.most
     (3, 3)
     """
     big, small = axis.big, axis.small
     if isinstance(axis, AdaptiveAxis):
-        return Slide(small, big, big, small, big, 0, 1, big, 0, big)
-    stop = big + min(0, axis.hi)
-    least, most = (-axis.lo, big + axis.hi) if include_pad else (0, stop)
+        return PoolAxis(small, big, big, small, big, 0, 1, big, 0, big)
+    end = big + min(0, axis.hi)
+    least, most = (-axis.lo, big + axis.hi) if include_pad else (0, end)
     reach = axis.taps * axis.dilation
-    return Slide(small, big, axis.stride, 1, reach, axis.lo, axis.dilation, stop, least, most)
+    return PoolAxis(small, big, axis.stride, 1, reach, axis.lo, axis.dilation, end, least, most)
 
 
 def largest(problem: Problem) -> int:
-    """Return a number that no position or product of an axis exceeds."""
+    """Return an upper bound of the positions and products of an axis."""
     return max(
         axis.big * axis.small + axis.big + axis.small
         if isinstance(axis, AdaptiveAxis)
@@ -68,30 +68,30 @@ def largest(problem: Problem) -> int:
 
 
 def taps(problem: Problem) -> int:
-    """Return a number that no divisor exceeds."""
+    """Return an upper bound of the divisors."""
     return max(prod(axis.taps for axis in problem.axes), abs(getattr(problem, "divisor", 0)))
 
 
 def _divisor(problem: Problem) -> int:
-    """Return the divisor of all windows, 0 if they differ or there is none."""
+    """Return the divisor of all windows, 0 if they differ or the pool has none."""
     counts = getattr(problem, "counts", ())
     if getattr(problem, "divisor", 0) or any(len(set(count)) > 1 for count in counts):
         return int(getattr(problem, "divisor", 0))
     return prod(count[0] for count in counts)
 
 
-def launch(call: Call, arrays: dict[str, Array]) -> Launch:
-    """Return the launch of a call whose arrays, results too, lie as `arrays` says."""
+def launch(call: Call, arrays: dict[str, ArrayLayout]) -> GpuLaunch:
+    """Return the launch of a call with these operands and results, by role."""
     problem = call.problem
     p = Pool(problem.n, problem.c, divisor=_divisor(problem))
-    for axis, line in zip("zyx", [UNIT] * (3 - problem.rank) + list(problem.axes)):
-        setattr(p, axis, slide(line, getattr(problem, "include_pad", False)))
-    kernel, *roles = SERVES["max" if "max" in call.op else "avg", call.pass_].split()
-    results, *places = PLACES[kernel]
-    for where, role in zip(places, roles):
-        setattr(p, where, place(arrays.get(role)))
+    for name, axis in zip("zyx", [UNIT] * (3 - problem.rank) + list(problem.axes)):
+        setattr(p, name, pool_axis(axis, getattr(problem, "include_pad", False)))
+    kernel, *roles = KERNELS["max" if "max" in call.op else "avg", call.pass_].split()
+    results, *fields = POINTERS[kernel]
+    for field, role in zip(fields, roles):
+        setattr(p, field, kernel_strides(arrays.get(role)))
     p.last = p.big.c == 1
     p.indexed, p.tangent = "indices" in arrays, "x_dot" in arrays
     pointers = tuple((role, 0) if role in arrays else NULL for role in roles)
     blocks = -(-prod(arrays[roles[0]].shape) // THREADS)
-    return Launch(f"{kernel}_{call.dtype}", (blocks, 1), pointers, p, results)
+    return GpuLaunch(f"{kernel}_{call.dtype}", (blocks, 1), pointers, p, results)
