@@ -31,7 +31,7 @@ class LoopsBackend(NumpyBackend):
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        wide = dtypes.numpy_dtype(oracle.holder(call))
+        wide = dtypes.numpy_dtype(oracle.accumulator(call))
         arrays = [
             None if a is None else to_numpy(a).astype(np.int64 if role in INDICES else wide)
             for role, a in zip(call.roles, operands)

@@ -158,7 +158,7 @@ def _count(
     maps = dict.fromkeys(terms.added, linear)
     for first, second in terms.products:
         maps |= {first: f, second: g}
-    kept = oracle.choosers(call)
+    kept = oracle.selectors(call)
     marked = tuple(
         a if a is None or name in kept else maps.get(name, np.zeros_like)(a)
         for name, a in zip(call.roles, operands)

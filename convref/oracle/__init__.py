@@ -9,12 +9,13 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from ..ops import INDICES, TERMS
-from . import _activation_errors, _norm_errors
+from . import _norm_errors, _softmax_errors
 from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
 from . import resize as _resize
+from . import softmax as _softmax
 from . import unfold as _unfold
 from ._resize_errors import displacement, magnitude, position_error, reached
 from ._windows import Array, Results, first_reads
@@ -31,7 +32,7 @@ from .unfold import fold, unfold
 __all__ = [
     "DISPLACEMENTS",
     "FORMULAS",
-    "choosers",
+    "accumulator",
     "conv_bgrad",
     "conv_dgrad",
     "conv_double_backward",
@@ -42,10 +43,10 @@ __all__ = [
     "evaluate",
     "first_reads",
     "fold",
-    "holder",
     "magnitudes",
     "position_error",
     "reached",
+    "selectors",
     "unfold",
 ]
 
@@ -58,6 +59,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_resize.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
+    **_softmax.FORMULAS,
 }
 
 
@@ -66,7 +68,8 @@ MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_pool.MAGNITUDES,
     **dict.fromkeys(_resize.FORMULAS, magnitude),
     **_norm_errors.MAGNITUDES,
-    **_activation_errors.MAGNITUDES,
+    **_activation.MAGNITUDES,
+    **_softmax_errors.MAGNITUDES,
 }
 
 
@@ -97,7 +100,7 @@ def evaluate(
     >>> evaluate(call, np.full((1, 1, 3), 100, "i1"), np.ones((1, 1, 2), "i1"), None)
     (array([[[-56, -56]]], dtype=int8),)
     """
-    wide = dtypes.numpy_dtype(accumulate or holder(call))
+    wide = dtypes.numpy_dtype(accumulate or accumulator(call))
     widened = (
         a if a is None or role in INDICES else a.astype(wide, copy=False)
         for role, a in zip(call.roles, operands, strict=True)
@@ -110,15 +113,15 @@ def evaluate(
     )
 
 
-def holder(call: Call) -> str:
+def accumulator(call: Call) -> str:
     """Return the type in which `call` is computed: its own where elements are only copied."""
     rows = (TERMS[call.op, call.pass_, role] for role in call.signature.results)
     copies = all(row.kind == "copy" for row in rows)
     return call.dtype if copies else dtypes.accumulator(call.dtype)
 
 
-def choosers(call: Call) -> set[str]:
-    """Return the operands of `call` that only choose elements, and enter no sum."""
+def selectors(call: Call) -> set[str]:
+    """Return the operands of `call` that only select elements, and enter no sum."""
     rows = [TERMS[call.op, call.pass_, role] for role in call.signature.results]
     added = {role for row in rows for pair in (*row.products, row.added) for role in pair}
     return {role for row in rows for role in row.by} - added
@@ -150,7 +153,7 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
     """
     wide = dtypes.accumulator(call.dtype)
     real = "f80" if wide in ("f80", "c160") else "f64"
-    kept = choosers(call)
+    kept = selectors(call)
     given: list[Array | None] = []
     for role, array in zip(call.roles, operands, strict=True):
         if array is not None and role not in INDICES:

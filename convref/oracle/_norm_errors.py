@@ -11,18 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import dtypes
 from ..case import Call
-from ..ops import FrozenNormProblem, Problem
+from ..ops import GROUPS, FrozenNormProblem, Problem
+from ._rounding import FIRST_ORDER, unit
 from ._windows import Array, Results
-from .norm import image, kept, mean_of, per_weight, plus_eps, reciprocal_root, statistics
-
-FIRST_ORDER = 0.25  # largest relative error of var + eps to which the proof extends
-
-
-def unit(call: Call) -> float:
-    """Return the unit roundoff of the type in which libraries compute the call's data."""
-    return dtypes.number(call.dtype if call.dtype in ("f64", "f80") else "f32").u
+from .norm import broadcast, image, mean_of, per_weight, plus_eps, reciprocal_root, statistics
 
 
 class _Sizes(NamedTuple):
@@ -46,8 +39,8 @@ class _Sizes(NamedTuple):
 def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
     problem, x = call.problem, image(x, call.problem)
     if isinstance(problem, FrozenNormProblem):
-        level = np.abs(kept(given[0], problem))
-        rstd = kept(reciprocal_root(plus_eps(given[1], problem)), problem)
+        level = np.abs(broadcast(given[0], problem))
+        rstd = broadcast(reciprocal_root(plus_eps(given[1], problem)), problem)
         return _Sizes((np.abs(x) + level) * rstd, rstd, level, level, call)
     mean, var = statistics(x, problem)
     level, rms = mean_of(np.abs(x), problem), np.sqrt(mean_of(x * x, problem))
@@ -71,7 +64,10 @@ def _affine(sizes: _Sizes, w: Array | None, b: Array | None) -> Array:
     return sizes.z * _size(w, problem, 1.0) + _size(b, problem, 0.0)
 
 
-def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) -> Results:
+def norm_fprop_magnitudes(
+    call: Call, x: Array, w: Array | None, b: Array | None, *old: Array
+) -> Results:
+    """Return S of y, of the statistics, and of the running ones."""
     problem = call.problem
     sizes = _sizes(call, x, *old)
     y = _affine(sizes, w, b).reshape(x.shape)
@@ -86,7 +82,10 @@ def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) 
     return y, level, rstd, rest[0] + abs(m) * level, rest[1] + abs(m) * unbiased * spread
 
 
-def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
+def norm_backward_magnitudes(
+    call: Call, dy: Array, x: Array, w: Array | None, *given: Array
+) -> Results:
+    """Return S of dx, dw and db."""
     problem = call.problem
     sizes, dy = _sizes(call, x, *given), np.abs(image(dy, problem))
     found = (
@@ -104,13 +103,16 @@ def _tangent(sizes: _Sizes, w: Array | None, dots: tuple[Array | None, ...]) -> 
     return scaled + sizes.z * _size(w_dot, problem, 0.0) + _size(b_dot, problem, 0.0)
 
 
-def _jvp(call: Call, x: Array, w: Array | None, b: Array | None, *rest: Array) -> Results:
+def norm_jvp_magnitudes(
+    call: Call, x: Array, w: Array | None, b: Array | None, *rest: Array
+) -> Results:
+    """Return S of y and y_dot."""
     sizes = _sizes(call, x, *rest[:-3])
     y_dot = _tangent(sizes, w, rest[-3:])
     return _affine(sizes, w, b).reshape(x.shape), y_dot.reshape(x.shape)
 
 
-def _curvature(sizes: _Sizes, v: Array, g: Array) -> Array:
+def _second_order(sizes: _Sizes, v: Array, g: Array) -> Array:
     """Return S of N.5: a product of up to four factors that each carry an error."""
     problem = sizes.call.problem
     if isinstance(problem, FrozenNormProblem):
@@ -121,7 +123,7 @@ def _curvature(sizes: _Sizes, v: Array, g: Array) -> Array:
     return 4 * sizes.rstd * sizes.rstd * inside
 
 
-def _double_backward(
+def norm_double_backward_magnitudes(
     call: Call,
     ddx: Array,
     ddw: Array | None,
@@ -131,10 +133,11 @@ def _double_backward(
     w: Array | None,
     *given: Array,
 ) -> Results:
+    """Return S of ddy, dx and dw."""
     problem = call.problem
     sizes = _sizes(call, x, *given)
     v, g = np.abs(image(ddx, problem)), np.abs(image(dy, problem))
-    dx = _curvature(sizes, v, g * _size(w, problem, 1.0))
+    dx = _second_order(sizes, v, g * _size(w, problem, 1.0))
     dx = dx + sizes.along(g * _size(ddw, problem, 0.0))
     found = (
         _tangent(sizes, w, (ddx, ddw, ddb)).reshape(x.shape),
@@ -145,10 +148,9 @@ def _double_backward(
 
 
 _PASSES: dict[str, Callable[..., Results]] = {
-    "fprop": _fprop,
-    "backward": _backward,
-    "jvp": _jvp,
-    "double_backward": _double_backward,
+    "fprop": norm_fprop_magnitudes,
+    "backward": norm_backward_magnitudes,
+    "jvp": norm_jvp_magnitudes,
+    "double_backward": norm_double_backward_magnitudes,
 }
-_OPS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
-MAGNITUDES = {(op, name): run for op in _OPS for name, run in _PASSES.items()}
+MAGNITUDES = {(op, name): run for op in GROUPS["norm"] for name, run in _PASSES.items()}

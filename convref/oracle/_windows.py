@@ -1,4 +1,4 @@
-"""The only index arithmetic of the oracle: padding, its adjoint, and what each filter tap reads."""
+"""The index arithmetic of the oracle: padding, its adjoint, and the positions each tap reads."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BLOCK = 512  # windows; a map of 28 x 28 goes alone, maps of 7 x 7 go ten at a t
 def pad(big: Array, axes: tuple[Axis, ...], zeros: Array | None = None) -> Array:
     """Return `big` with each spatial axis zero-padded by (lo, hi); negative entries crop.
 
-    Zeros, not absences: they take part in products, so that 0 * inf is NaN at the border. Where
-    `zeros` is given, the result lies in the front of it; its border stays zero for the next use.
+    The zeros take part in products, so that 0 * inf is NaN at the border. Where `zeros` is given,
+    the result is a view of its front; its border stays zero for the next use.
     """
     inner, outer = _overlap(axes)
     if all(axis.lo <= 0 and axis.hi <= 0 for axis in axes):
@@ -48,7 +48,7 @@ def padded_sizes(axes: tuple[Axis, ...]) -> Sizes:
 
 
 def _overlap(axes: tuple[Axis, ...]) -> tuple[Any, Any]:
-    """Return where the real positions lie in the padded array, and in the array itself."""
+    """Return the index of the real positions in the padded array, and in the array itself."""
     inner, outer = [], []
     for axis in axes:
         first, last = max(0, -axis.lo), min(axis.big, axis.big + axis.hi)
@@ -84,8 +84,8 @@ def blocks(n: int, axes: tuple[Axis, ...]) -> list[slice]:
 def flattened(windows: Array, lead: int, scratch: Array) -> Array:
     """Return `windows` with all axes after the first `lead` made one.
 
-    A copy, where one is needed, lands in the front of `scratch`: fresh memory for every tap would
-    cost more than the copy itself, since each of its pages is a fault.
+    A copy, where one is needed, is written to the front of `scratch`: fresh memory for every tap
+    would cost more than the copy itself, as each of its pages is a page fault.
     """
     copy = scratch[: windows.size].reshape(windows.shape)
     if windows.strides[lead:] != copy.strides[lead:]:
@@ -102,7 +102,7 @@ Reads = tuple[tuple[Any, Any], ...]
 def reads(axis: Window) -> Reads:
     """Return, for each tap of one axis, the windows whose tap exists and the positions it reads.
 
-    Unlike those of `taps`, these reads are of positions that exist: padding is absence here.
+    Unlike those of `taps`, these are positions of the array: padding is not read.
     """
     if isinstance(axis, AdaptiveAxis):
         return _adaptive_reads(axis)
@@ -148,7 +148,7 @@ def first_reads(axis: Window) -> Array:
     return first
 
 
-def along(axis: int, index: Any) -> Any:
+def at_axis(axis: int, index: Any) -> Any:
     """Return the index that applies `index` to `axis`, a negative number, and takes the rest."""
     return (..., index, *(slice(None),) * (-1 - axis))
 
@@ -164,20 +164,20 @@ def gather_sums(x: Array, axes: tuple[Window, ...]) -> Array:
     for axis, window in zip(range(-len(axes), 0), axes):
         sums = np.zeros(_resized(x, axis, window.small), x.dtype)
         for windows, positions in reads(window):
-            sums[along(axis, windows)] += x[along(axis, positions)]
+            sums[at_axis(axis, windows)] += x[at_axis(axis, positions)]
         x = sums
     return x
 
 
-def spread_sums(y: Array, axes: tuple[Window, ...]) -> Array:
+def scatter_sums(y: Array, axes: tuple[Window, ...]) -> Array:
     """Return, for each position, the sum over the windows that read it: `gather_sums` adjoint."""
     for axis, window in zip(range(-len(axes), 0), axes):
-        if isinstance(window, AdaptiveAxis):  # who reads whom is symmetric
+        if isinstance(window, AdaptiveAxis):  # the windows that read a position are adaptive
             y = gather_sums(np.moveaxis(y, axis, -1), (AdaptiveAxis(window.small, window.big),))
             y = np.moveaxis(y, -1, axis)
             continue
         sums = np.zeros(_resized(y, axis, window.big), y.dtype)
         for windows, positions in reads(window):
-            sums[along(axis, positions)] += y[along(axis, windows)]
+            sums[at_axis(axis, positions)] += y[at_axis(axis, windows)]
         y = sums
     return y

@@ -1,12 +1,11 @@
-"""Activations and their first two derivatives, softmax, and the loss of a classifier.
+"""Activations: functions of one element, with their first two derivatives.
 
 A function f of one element gives all four passes (A.1):
 
     y = f(x)    dx = f'(x) dy    y_dot = f'(x) x_dot    ddy = f'(x) ddx    dx2 = f''(x) ddx dy
 
-Everything is made of four functions that are no rational ones: exp, log, and the distribution and
-density of the normal law. Of Fractions these are the nearest float64, and the rest is exact.
-Where exp overflows it stands in a divisor, and what comes out is 0.
+A row of POINTWISE has f, f', f'' and what their rounding errors are relative to. Where exp
+overflows, it is in a divisor, and the result is 0.
 """
 
 from __future__ import annotations
@@ -14,71 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from ..case import Call
-from ..errors import ConvrefError, message
 from ..ops import Problem
 from ._blocks import chosen, in_blocks, zeroed
-from ._erf import erfc, gauss
+from ._elementary import constant, logistic, normal_cdf, normal_pdf
+from ._rounding import underflow
 from ._windows import Array, Results
 
-SATURATED = 40.0  # beyond, every slope here is 0 or 1 in float64, and powers of x are not needed
+SATURATED = 40.0  # beyond, every derivative here is 0 or 1 in float64: powers of x are not needed
 CUBIC = 0.044715
+Function = Callable[[Array, Problem], Array]
 
 
-def _of_fractions(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """Return a function of arrays of Fractions: of each, what `function` makes of its float."""
-    return np.vectorize(lambda v: Fraction(function(float(v))), otypes=[object])
-
-
-def exp(x: Array) -> Array:
-    """Return e to the power x."""
-    return _of_fractions(math.exp)(x) if x.dtype == object else np.exp(x)
-
-
-def log(x: Array) -> Array:
-    """Return the natural logarithm of x."""
-    return _of_fractions(math.log)(x) if x.dtype == object else np.log(x)
-
-
-def normal(x: Array) -> Array:
-    """Return the share of a normal law below x, small values too."""
-    if x.dtype == object:
-        return _of_fractions(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(x)
-    return 0.5 * erfc(-x / math.sqrt(2))
-
-
-def density(x: Array) -> Array:
-    """Return the density of a normal law at x."""
-    if x.dtype == object:
-        return _of_fractions(lambda v: math.exp(-v * v / 2) / math.sqrt(2 * math.pi))(x)
-    return gauss(x / math.sqrt(2)) / math.sqrt(2 * math.pi)
-
-
-def constant(value: float, like: Array) -> Any:
-    """Return a constant as the numbers of `like` are."""
-    return Fraction(value) if like.dtype == object else like.dtype.type(value)
-
-
-def logistic(x: Array) -> tuple[Array, Array]:
-    """Return (s, 1 - s) with s = 1 / (1 + exp(-x)), both without cancellation.
-
-    Examples
-    --------
-    >>> logistic(np.array([0., -800.]))
-    (array([0.5, 0. ]), array([0.5, 1. ]))
-    """
-    with np.errstate(over="ignore", invalid="ignore"):  # 1 / (1 + inf) is 0, as it should be
-        e = exp(-x)
-        s = 1 / (1 + e)
-        e *= s
-        return s, e if x.dtype == object else np.fmin(e, 1, out=e)  # inf * 0 is 1 here
-
-
-def _sigmoid(x: Array, problem: Problem) -> Array:
+def sigmoid(x: Array, problem: Problem) -> Array:
+    """Return s = 1 / (1 + exp(-x))."""
     if x.dtype == object:
         return logistic(x)[0]
     with np.errstate(over="ignore"):
@@ -87,48 +40,75 @@ def _sigmoid(x: Array, problem: Problem) -> Array:
         return np.divide(1, s, out=s)
 
 
-def _sigmoid_slope(x: Array, problem: Problem) -> Array:
+def sigmoid_derivative(x: Array, problem: Problem) -> Array:
+    """Return s (1 - s)."""
     s, rest = logistic(x)
     return s * rest
 
 
-def _sigmoid_bend(x: Array, problem: Problem) -> Array:
+def sigmoid_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return s (1 - s) (1 - 2 s)."""
     s, rest = logistic(x)
     return s * rest * (rest - s)
 
 
-def _tanh(x: Array, problem: Problem) -> Array:
+def sigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of sigmoid and its derivatives; 1 - s may be a subtraction."""
+    s, _ = logistic(x)
+    return s, s * (1 + s), s * (1 + s) * (1 + 2 * s)
+
+
+def tanh(x: Array, problem: Problem) -> Array:
+    """Return t = tanh(x)."""
     if x.dtype != object:
         return np.tanh(x)
     s, rest = logistic(2 * x)
     return s - rest
 
 
-def _tanh_slope(x: Array, problem: Problem) -> Array:
+def tanh_derivative(x: Array, problem: Problem) -> Array:
+    """Return 1 - t^2, as 4 s (1 - s) of 2 x."""
     s, rest = logistic(2 * x)
     return 4 * s * rest
 
 
-def _tanh_bend(x: Array, problem: Problem) -> Array:
-    return -2 * _tanh(x, problem) * _tanh_slope(x, problem)
+def tanh_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return -2 t (1 - t^2)."""
+    return -2 * tanh(x, problem) * tanh_derivative(x, problem)
 
 
-def _silu(x: Array, problem: Problem) -> Array:
-    return x * _sigmoid(x, problem)
+def tanh_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of tanh and its derivatives; 1 - t^2 may be a subtraction."""
+    t = np.abs(np.tanh(x))
+    return t, 1 + t * t, 2 * t * (1 + t * t)
 
 
-def _silu_slope(x: Array, problem: Problem) -> Array:
+def silu(x: Array, problem: Problem) -> Array:
+    """Return x s."""
+    return x * sigmoid(x, problem)
+
+
+def silu_derivative(x: Array, problem: Problem) -> Array:
+    """Return s (1 + x (1 - s))."""
     s, rest = logistic(x)
     return s * (1 + x * rest)
 
 
-def _silu_bend(x: Array, problem: Problem) -> Array:
+def silu_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return s (1 - s) (2 + x (1 - 2 s))."""
     s, rest = logistic(x)
     return s * rest * (2 + x * (rest - s))
 
 
+def silu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of silu and its derivatives."""
+    s, _ = logistic(x)
+    x = np.abs(x)
+    return x * s, s * (1 + x * (1 + s)), s * (1 + s) * (2 + x * (1 + 2 * s))
+
+
 def _within(x: Array) -> Array:
-    """Return x where slopes still change, else the end of that range; NaN stays."""
+    """Return x where derivatives still change, else the end of that range; NaN stays."""
     return np.clip(x, -SATURATED, SATURATED) if x.dtype != object else x
 
 
@@ -140,339 +120,238 @@ def _inner(x: Array) -> tuple[Array, Array, Array]:
     return root * x * (1 + square), root * (1 + 3 * square), 6 * root * cubic * x
 
 
-def _gelu(x: Array, problem: Problem) -> Array:
+def gelu(x: Array, problem: Problem) -> Array:
+    """Return x times the normal distribution function, or its tanh form."""
     if problem.approximate == "none":
-        return x * normal(x)
+        return x * normal_cdf(x)
     return x * logistic(2 * _inner(x)[0])[0]
 
 
-def _gelu_slope(x: Array, problem: Problem) -> Array:
+def gelu_derivative(x: Array, problem: Problem) -> Array:
+    """Return the distribution function plus x times the density, or s + 2 x s (1 - s) u'."""
     near = _within(x)
     if problem.approximate == "none":
-        return normal(x) + near * density(x)
+        return normal_cdf(x) + near * normal_pdf(x)
     u, u1, _ = _inner(x)
     s, rest = logistic(2 * u)
     return s + 2 * near * s * rest * u1
 
 
-def _gelu_bend(x: Array, problem: Problem) -> Array:
+def gelu_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return (2 - x^2) times the density, or the derivative of the tanh form once more."""
     near = _within(x)
     if problem.approximate == "none":
-        return density(x) * (2 - near * near)
+        return normal_pdf(x) * (2 - near * near)
     u, u1, u2 = _inner(x)
     s, rest = logistic(2 * u)
     return 2 * s * rest * (2 * u1 + near * (u2 + 2 * u1 * u1 * (rest - s)))
+
+
+def gelu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of gelu and its derivatives; arguments of exp and erf are rounded."""
+    if problem.approximate == "tanh":
+        return _gelu_tanh_magnitudes(x)
+    below, at = (1 + np.abs(2 * normal_cdf(x) - 1)) / 2, normal_pdf(x)
+    near = np.minimum(np.abs(x), SATURATED)
+    square = near * near
+    first = below + 2 * near * at * (1 + square)
+    return np.abs(x) * (below + near * at), first, at * (2 + square) * (1 + square)
+
+
+def _gelu_tanh_magnitudes(x: Array) -> tuple[Array, ...]:
+    u, u1, u2 = map(np.abs, _inner(x))
+    s, rest = logistic(2 * u)
+    t, steep = s - rest, 4 * s * rest * u
+    loss = 1 + t * t + 4 * steep  # of 1 - t^2, found by subtraction at a rounded u
+    near, half = np.minimum(np.abs(x), SATURATED), (1 + t) / 2 + steep
+    second = loss * u1 + near * (t * loss * u1 * u1 + loss * u2 / 2)
+    return np.abs(x) * half, half + near / 2 * loss * u1, second
 
 
 def _sixth(x: Array) -> Array:
     return x * Fraction(1, 6) if x.dtype == object else x / 6
 
 
-def _hardswish(x: Array, problem: Problem) -> Array:
+def hardswish(x: Array, problem: Problem) -> Array:
+    """Return x min(max(x + 3, 0), 6) / 6."""
     y = x + 3
     np.clip(y, 0, 6, out=y)
     y *= x
     return _sixth(y)
 
 
-def _hardswish_slope(x: Array, problem: Problem) -> Array:
+def hardswish_derivative(x: Array, problem: Problem) -> Array:
+    """Return (2 x + 3) / 6 inside of (-3, 3), 0 below, 1 above."""
     inside = _sixth(2 * x + 3)
     return zeroed(x <= -3, chosen(x >= 3, constant(1, x), inside))
 
 
-def _hardswish_bend(x: Array, problem: Problem) -> Array:
+def hardswish_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return 1 / 3 inside of (-3, 3), else 0."""
     third = 2 * _sixth(np.ones_like(x))
     return chosen(x != x, x, zeroed(abs(x) >= 3, third))
 
 
-def _relu(x: Array, problem: Problem) -> Array:
+def hardswish_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return f'(x) v, and 0 where the derivative is 0, even of an infinite v."""
+    derivative = hardswish_derivative(x, problem)
+    return zeroed(derivative == 0, derivative * v)
+
+
+def hardswish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of hardswish and its derivatives."""
+    inside = np.abs(x) < 3
+    first = np.where(inside, (2 * np.abs(x) + 3) / 6, np.where(x >= 3, 1.0, 0.0))
+    return np.abs(x) * np.clip(x + 3, 0, 6) / 6, first, np.where(inside, 1 / 3, 0.0)
+
+
+def relu(x: Array, problem: Problem) -> Array:
+    """Return max(x, 0)."""
     return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
 
 
-def _leaky(x: Array, problem: Problem) -> Array:
+def relu_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v where x > 0 or NaN, else 0: nothing is multiplied.
+
+    Examples
+    --------
+    >>> from convref.ops import ReluProblem
+    >>> x, problem = np.array([[[-1., 0., np.nan]]]), ReluProblem(n=1, c=1, input=(3,))
+    >>> relu_directional(x, np.full((1, 1, 3), np.inf), problem)
+    array([[[ 0.,  0., inf]]])
+    """
+    return zeroed(x <= 0, v)
+
+
+def leaky_relu(x: Array, problem: Problem) -> Array:
+    """Return x where it is positive, else slope times x."""
     scaled = x * constant(problem.slope, x)
     if 0 < problem.slope <= 1:
         return np.maximum(x, scaled, out=scaled)
     return chosen(x > 0, x, scaled)
 
 
-VALUES: dict[str, tuple[Callable[..., Array], ...]] = {
-    "sigmoid": (_sigmoid, _sigmoid_slope, _sigmoid_bend),
-    "tanh": (_tanh, _tanh_slope, _tanh_bend),
-    "silu": (_silu, _silu_slope, _silu_bend),
-    "gelu": (_gelu, _gelu_slope, _gelu_bend),
-    "hardswish": (_hardswish, _hardswish_slope, _hardswish_bend),
+def leaky_relu_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v where x > 0, else slope times v."""
+    return chosen(x > 0, v, v * constant(problem.slope, v))
+
+
+class Pointwise(NamedTuple):
+    """A function of one element.
+
+    Attributes
+    ----------
+    value, derivative, second_derivative : callable
+        f, f' and f'' of an array x and the problem. Without f'' it is zero and has no result.
+    directional : callable, optional
+        f'(x) v of x, v and the problem, where it is not the product.
+    magnitudes : callable, optional
+        S of f, f' and f'': what their rounding errors are relative to (docs/judge.md); it follows
+        the ways in which libraries compute the function. Without, S is the absolute value.
+    """
+
+    value: Function
+    derivative: Function | None = None
+    second_derivative: Function | None = None
+    directional: Callable[[Array, Array, Problem], Array] | None = None
+    magnitudes: Callable[[Array, Problem], tuple[Array, ...]] | None = None
+
+    def along(self, x: Array, v: Array, problem: Problem) -> Array:
+        """Return f'(x) v."""
+        if self.directional is not None:
+            return self.directional(x, v, problem)
+        assert self.derivative is not None
+        return self.derivative(x, problem) * v
+
+
+POINTWISE: dict[str, Pointwise] = {
+    "relu": Pointwise(relu, directional=relu_directional),
+    "leaky_relu": Pointwise(leaky_relu, directional=leaky_relu_directional),
+    "sigmoid": Pointwise(
+        sigmoid, sigmoid_derivative, sigmoid_second_derivative, magnitudes=sigmoid_magnitudes
+    ),
+    "tanh": Pointwise(tanh, tanh_derivative, tanh_second_derivative, magnitudes=tanh_magnitudes),
+    "silu": Pointwise(silu, silu_derivative, silu_second_derivative, magnitudes=silu_magnitudes),
+    "gelu": Pointwise(gelu, gelu_derivative, gelu_second_derivative, magnitudes=gelu_magnitudes),
+    "hardswish": Pointwise(
+        hardswish,
+        hardswish_derivative,
+        hardswish_second_derivative,
+        hardswish_directional,
+        hardswish_magnitudes,
+    ),
 }
-OUTPUTS = {**{op: rows[0] for op, rows in VALUES.items()}, "relu": _relu, "leaky_relu": _leaky}
 
 
-def passed(slope: Array, v: Array) -> Array:
-    """Return slope times v, and 0 where the slope is 0, even of an infinity."""
-    return zeroed(slope == 0, slope * v)
+def pointwise_fprop(call: Call, x: Array) -> Results:
+    """Return y = f(x)."""
+    row = POINTWISE[call.op]
+    if row.second_derivative is None:  # so few steps that blocks cost more than they save
+        return (row.value(x, call.problem),)
+    return (in_blocks(lambda part: row.value(part, call.problem), x),)
 
 
-def along(op: str, x: Array, v: Array, problem: Problem) -> Array:
-    """Return f'(x) v. Of the rectifiers, v itself or its share: nothing is multiplied by 1.
-
-    Examples
-    --------
-    >>> from convref.ops import ReluProblem
-    >>> x, problem = np.array([[[-1., 0., np.nan]]]), ReluProblem(n=1, c=1, input=(3,))
-    >>> along("relu", x, np.full((1, 1, 3), np.inf), problem)
-    array([[[ 0.,  0., inf]]])
-    """
-    if op == "relu":
-        return zeroed(x <= 0, v)
-    if op == "leaky_relu":
-        return chosen(x > 0, v, v * constant(problem.slope, v))
-    if op == "hardswish":
-        return passed(_hardswish_slope(x, problem), v)
-    return VALUES[op][1](x, problem) * v
+def pointwise_backward(call: Call, dy: Array, x: Array) -> Results:
+    """Return dx = f'(x) dy."""
+    row = POINTWISE[call.op]
+    return (in_blocks(lambda x, dy: row.along(x, dy, call.problem), x, dy),)
 
 
-def _value(call: Call, x: Array) -> Array:
-    if call.op in ("relu", "leaky_relu"):  # so few steps that blocks cost more than they save
-        return OUTPUTS[call.op](x, call.problem)
-    return in_blocks(lambda part: OUTPUTS[call.op](part, call.problem), x)
+def pointwise_jvp(call: Call, x: Array, x_dot: Array) -> Results:
+    """Return (y, y_dot = f'(x) x_dot)."""
+    return *pointwise_fprop(call, x), *pointwise_backward(call, x_dot, x)
 
 
-def _along(call: Call, x: Array, v: Array) -> Array:
-    return in_blocks(lambda a, b: along(call.op, a, b, call.problem), x, v)
-
-
-def _fprop(call: Call, x: Array) -> Results:
-    return (_value(call, x),)
-
-
-def _backward(call: Call, dy: Array, x: Array) -> Results:
-    return (_along(call, x, dy),)
-
-
-def _jvp(call: Call, x: Array, x_dot: Array) -> Results:
-    return _value(call, x), _along(call, x, x_dot)
-
-
-def _piecewise_double_backward(call: Call, ddx: Array, x: Array) -> Results:
-    return (_along(call, x, ddx),)
-
-
-def _double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> Results:
-    bend = VALUES[call.op][2]
-    dx = None
-    if call.mask[1]:
-        dx = in_blocks(lambda x, v, g: bend(x, call.problem) * (v * g), x, ddx, dy)
-    return _along(call, x, ddx) if call.mask[0] else None, dx
-
-
-def softmax(x: Array, dim: int) -> Array:
-    """Return exp(x) over its sum along an axis (A.2), from x less its maximum.
-
-    Examples
-    --------
-    >>> softmax(np.array([[1000., 1000.]]), 1)
-    array([[0.5, 0.5]])
-    """
-    powers = exp(x - x.max(axis=dim, keepdims=True)) if x.shape[dim] else x
-    return powers / powers.sum(axis=dim, keepdims=True)
-
-
-def log_softmax(x: Array, dim: int) -> Array:
-    """Return the logarithm of `softmax`, without ever taking that of a small number (A.3).
-
-    Examples
-    --------
-    >>> log_softmax(np.array([[0., -1000.]]), 1)
-    array([[    0., -1000.]])
-    """
-    if not x.shape[dim]:
-        return x
-    shifted = x - x.max(axis=dim, keepdims=True)
-    return shifted - log(exp(shifted).sum(axis=dim, keepdims=True))
-
-
-def shares(p: Array, v: Array, dim: int) -> Array:
-    """Return p (v - sum p v): the derivative of softmax along v, and its own adjoint."""
-    return p * (v - (p * v).sum(axis=dim, keepdims=True))
-
-
-def _softmax_fprop(call: Call, x: Array) -> Results:
-    return (softmax(x, call.problem.dim),)
-
-
-def _softmax_backward(call: Call, dy: Array, x: Array) -> Results:
-    return (shares(softmax(x, call.problem.dim), dy, call.problem.dim),)
-
-
-def _softmax_jvp(call: Call, x: Array, x_dot: Array) -> Results:
-    p = softmax(x, call.problem.dim)
-    return p, shares(p, x_dot, call.problem.dim)
-
-
-def _softmax_double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> Results:
-    """Return (ddy, dx): with <.> the mean under p, dx = p ((ddx - <ddx>)(dy - <dy>) - their <>)."""
-    dim = call.problem.dim
-    p = softmax(x, dim)
-    ddy = shares(p, ddx, dim) if call.mask[0] else None
+def pointwise_double_backward(call: Call, ddx: Array, *rest: Array) -> Results:
+    """Return (ddy = f'(x) ddx, dx = f''(x) ddx dy), the latter where f'' is not zero."""
+    second, x = POINTWISE[call.op].second_derivative, rest[-1]
+    if second is None:
+        return pointwise_backward(call, ddx, x)
+    ddy = pointwise_backward(call, ddx, x)[0] if call.mask[0] else None
     if not call.mask[1]:
         return ddy, None
-    v = ddx - (p * ddx).sum(axis=dim, keepdims=True)
-    g = dy - (p * dy).sum(axis=dim, keepdims=True)
-    return ddy, shares(p, v * g, dim)
+    return ddy, in_blocks(lambda x, v, g: second(x, call.problem) * (v * g), x, ddx, rest[0])
 
 
-def _centred(p: Array, v: Array, dim: int) -> Array:
-    """Return v - sum p v, the derivative of log_softmax along v."""
-    return v - (p * v).sum(axis=dim, keepdims=True)
+def pointwise_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result."""
+    given = dict(zip(call.roles, operands))
+    row, x, floor = POINTWISE[call.op], given["x"], underflow(call)
+
+    def of_block(order: int, x: Array, *factors: Array) -> Array:
+        if row.magnitudes is None:
+            return np.abs(
+                row.along(x, factors[0], call.problem) if order else row.value(x, call.problem)
+            )
+        s = row.magnitudes(x, call.problem)[order] + floor * (1 + np.abs(x))
+        for factor in factors:
+            s = s * np.abs(factor)
+        return s
+
+    def magnitude(order: int, factors: tuple[str, ...]) -> Array:
+        return in_blocks(partial(of_block, order), x, *(given[name] for name in factors))
+
+    rows = _FACTORS[call.pass_]
+    return tuple(
+        magnitude(*rows[role]) if role in call.wanted else None for role in call.signature.results
+    )
 
 
-def _log_fprop(call: Call, x: Array) -> Results:
-    return (log_softmax(x, call.problem.dim),)
-
-
-def _log_backward(call: Call, dy: Array, x: Array) -> Results:
-    dim = call.problem.dim
-    return (dy - softmax(x, dim) * dy.sum(axis=dim, keepdims=True),)
-
-
-def _log_jvp(call: Call, x: Array, x_dot: Array) -> Results:
-    dim = call.problem.dim
-    return log_softmax(x, dim), _centred(softmax(x, dim), x_dot, dim)
-
-
-def _log_double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> Results:
-    dim = call.problem.dim
-    p = softmax(x, dim)
-    ddy = _centred(p, ddx, dim) if call.mask[0] else None
-    if not call.mask[1]:
-        return ddy, None
-    return ddy, -dy.sum(axis=dim, keepdims=True) * shares(p, ddx, dim)
-
-
-def targets(target: Array, w: Array | None, problem: Problem, like: Array) -> tuple[Array, Array]:
-    """Return (q, share): how much each class weighs in each loss, and what a loss is divided by.
-
-    A loss is the sum of -q log_softmax over the classes (A.4). Its own class has the weight w and
-    all classes share the smoothed part; where the target is ignored, q is 0.
-
-    Examples
-    --------
-    >>> from convref.ops import CrossEntropyProblem
-    >>> problem = CrossEntropyProblem(n=2, c=3, input=(1,), ignore_index=1)
-    >>> q, total = targets(np.array([[2], [1]]), None, problem, np.ones(1))
-    >>> q[..., 0].tolist(), total.item()
-    ([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], 1.0)
-    """
-    counted = target != problem.ignore_index
-    wrong = counted & ((target < 0) | (target >= problem.c))
-    if wrong.any():
-        needs = f"a class from 0 to {problem.c - 1} or {problem.ignore_index}"
-        raise ConvrefError(message("target", f"holds {int(target[wrong][0])}, needs {needs}"))
-    one, smooth = constant(1, like), constant(problem.label_smoothing, like)
-    w = np.full(problem.c, one, like.dtype) if w is None else w
-    index = np.where(counted, target, 0)
-    own = np.where(counted, w[index], constant(0, like))
-    per_class = w.reshape(-1, *(1,) * problem.rank)
-    of_class = np.arange(problem.c).reshape(-1, *(1,) * problem.rank)
-    hit = (index[:, None] == of_class) & counted[:, None]
-    spread = smooth * (Fraction(1, problem.c) if like.dtype == object else 1 / problem.c)
-    q = np.where(hit, (one - smooth) * per_class, constant(0, like))
-    if problem.label_smoothing:
-        q = q + np.where(counted[:, None], spread * per_class, constant(0, like))
-    return q, own.sum() if problem.reduction == "mean" else one
-
-
-def _over(total: Array, divisor: Any) -> Array:
-    """Return total over divisor; without any target, 0 over 0 is NaN."""
-    if total.dtype == object and not divisor:
-        return np.full(total.shape, np.nan)
-    return total / divisor
-
-
-def losses(x: Array, q: Array, share: Any, problem: Problem) -> Array:
-    """Return the loss at every position, or all of them together over `share`."""
-    logs = log_softmax(x, 1)
-    each = -np.where(q == 0, constant(0, x), q * logs).sum(axis=1)
-    return each if problem.reduction == "none" else _over(each.sum(keepdims=True).reshape(1), share)
-
-
-def _each(dy: Array, share: Any, problem: Problem) -> Array:
-    """Return the cotangent of each position's loss."""
-    return dy[:, None] if problem.reduction == "none" else _over(dy, share)
-
-
-def _counted(target: Array, dx: Array, problem: Problem) -> Array:
-    """Return dx with 0 where the target is ignored, whatever stands there."""
-    return np.where((target == problem.ignore_index)[:, None], constant(0, dx), dx)
-
-
-def _given(call: Call, x: Array, w: Array | None, target: Array) -> tuple[Array, Any, Array, Array]:
-    """Return (q, share, p, slope): slope is that of each loss, p sum q - q (A.5)."""
-    q, share = targets(target, w, call.problem, x)
-    p = softmax(x, 1)
-    return q, share, p, p * q.sum(axis=1, keepdims=True) - q
-
-
-def _loss_fprop(call: Call, x: Array, w: Array | None, target: Array) -> Results:
-    return (losses(x, *targets(target, w, call.problem, x), call.problem),)
-
-
-def _loss_backward(call: Call, dy: Array, x: Array, w: Array | None, target: Array) -> Results:
-    _, share, _, slope = _given(call, x, w, target)
-    return (_counted(target, _each(dy, share, call.problem) * slope, call.problem),)
-
-
-def _loss_along(call: Call, slope: Array, share: Any, v: Array) -> Array:
-    each = (slope * v).sum(axis=1)
-    if call.problem.reduction == "none":
-        return each
-    return _over(each.sum(keepdims=True).reshape(1), share)
-
-
-def _loss_jvp(call: Call, x: Array, w: Array | None, target: Array, x_dot: Array) -> Results:
-    q, share, _, slope = _given(call, x, w, target)
-    return losses(x, q, share, call.problem), _loss_along(call, slope, share, x_dot)
-
-
-def _loss_double_backward(
-    call: Call, ddx: Array, dy: Array, x: Array, w: Array | None, target: Array
-) -> Results:
-    q, share, p, slope = _given(call, x, w, target)
-    ddy = _loss_along(call, slope, share, ddx) if call.mask[0] else None
-    if not call.mask[1]:
-        return ddy, None
-    total = q.sum(axis=1, keepdims=True)
-    dx = _each(dy, share, call.problem) * (total * shares(p, ddx, 1))
-    return ddy, _counted(target, dx, call.problem)
-
-
-_SMOOTH = {
-    "fprop": _fprop,
-    "backward": _backward,
-    "jvp": _jvp,
-    "double_backward": _double_backward,
+# By pass and result: which derivative of the function, and what it is multiplied by.
+_FACTORS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
+    "fprop": {"y": (0, ())},
+    "backward": {"dx": (1, ("dy",))},
+    "jvp": {"y": (0, ()), "y_dot": (1, ("x_dot",))},
+    "double_backward": {"ddy": (1, ("ddx",)), "dx": (2, ("ddx", "dy"))},
 }
-_PIECEWISE = {**_SMOOTH, "double_backward": _piecewise_double_backward}
-_OPS: dict[str, dict[str, Any]] = {
-    "relu": _PIECEWISE,
-    "leaky_relu": _PIECEWISE,
-    **dict.fromkeys(VALUES, _SMOOTH),
-    "softmax": {
-        "fprop": _softmax_fprop,
-        "backward": _softmax_backward,
-        "jvp": _softmax_jvp,
-        "double_backward": _softmax_double_backward,
-    },
-    "log_softmax": {
-        "fprop": _log_fprop,
-        "backward": _log_backward,
-        "jvp": _log_jvp,
-        "double_backward": _log_double_backward,
-    },
-    "cross_entropy": {
-        "fprop": _loss_fprop,
-        "backward": _loss_backward,
-        "jvp": _loss_jvp,
-        "double_backward": _loss_double_backward,
-    },
+_PASSES: dict[str, Callable[..., Results]] = {
+    "fprop": pointwise_fprop,
+    "backward": pointwise_backward,
+    "jvp": pointwise_jvp,
+    "double_backward": pointwise_double_backward,
 }
-FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in rows.items()}
+FORMULAS = {(op, name): run for op in POINTWISE for name, run in _PASSES.items()}
+# The rectifier copies, so nothing is rounded.
+MAGNITUDES = {
+    (op, name): pointwise_magnitudes for op in POINTWISE if op != "relu" for name in _PASSES
+}

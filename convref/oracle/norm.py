@@ -1,7 +1,7 @@
 """Normalisation: x less its mean, over its deviation, times a weight; and its derivatives.
 
-Every norm is the same formula on an image with four axes (`convref.ops.norm.Blocks`); which
-of them a mean runs over is all that differs. With M elements to a mean, all sums over those:
+Every norm is the same formula on an image with four axes (`convref.ops.norm.Blocks`); they differ
+in the axes over which a mean is taken. With M elements to a mean, all sums over those:
 
     mean   =  sum x / M          var  =  sum (x - mean)^2 / M        (N.1)
     rstd   =  1 / sqrt(var + eps)                                    (N.2)
@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ..case import Call
-from ..ops import FrozenNormProblem, Problem
+from ..ops import GROUPS, FrozenNormProblem, Problem
 from ._blocks import in_groups
+from ._passes import by_name
 from ._windows import Array, Results
 
 
@@ -31,13 +31,13 @@ def image(x: Array, problem: Problem) -> Array:
     return x.reshape(problem.blocks.image)
 
 
-def weights(w: Array | None, problem: Problem) -> Array | None:
-    """Return w so that it multiplies what `image` returns."""
+def broadcast_weight(w: Array | None, problem: Problem) -> Array | None:
+    """Return a weight with the axes of `Blocks`."""
     return None if w is None else w.reshape(problem.blocks.weight)
 
 
-def kept(statistic: Array, problem: Problem) -> Array:
-    """Return a mean or rstd so that it meets what `image` returns."""
+def broadcast(statistic: Array, problem: Problem) -> Array:
+    """Return a mean or rstd with the axes of `Blocks`."""
     axes = enumerate(problem.blocks.image)
     over = problem.blocks.statistics
     return statistic.reshape([1 if axis in over else size for axis, size in axes])
@@ -94,7 +94,7 @@ def affine(z: Array, w: Array | None, b: Array | None) -> Array:
     return z
 
 
-def projected(v: Array, z: Array, problem: Problem) -> Array:
+def project(v: Array, z: Array, problem: Problem) -> Array:
     """Return P(v) of N.4: v without its mean and without its share of z. Symmetric in v.
 
     Given statistics do not move with x: then P(v) = v.
@@ -103,7 +103,7 @@ def projected(v: Array, z: Array, problem: Problem) -> Array:
     --------
     >>> from convref.ops import GroupNormProblem
     >>> problem = GroupNormProblem(n=1, c=1, input=(2,), eps=0)
-    >>> projected(np.array([[[[5., 7.]]]]), np.array([[[[-1., 1.]]]]), problem).ravel()
+    >>> project(np.array([[[[5., 7.]]]]), np.array([[[[-1., 1.]]]]), problem).ravel()
     array([0., 0.])
     """
     if isinstance(problem, FrozenNormProblem):
@@ -115,9 +115,9 @@ def projected(v: Array, z: Array, problem: Problem) -> Array:
     return np.subtract(v, along, out=along)
 
 
-def gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+def input_gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     """Return the cotangent of x where g = w dy is that of z: rstd P(g)."""
-    return projected(g, z, problem) * rstd
+    return project(g, z, problem) * rstd
 
 
 def per_weight(v: Array, problem: Problem) -> Array:
@@ -126,7 +126,7 @@ def per_weight(v: Array, problem: Problem) -> Array:
     return sums.reshape(sums.shape[1] * sums.shape[2], *problem.shape("w")[1:])
 
 
-def curvature(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     """Return the derivative of <v, rstd P(g)> along x (N.5).
 
     With a = sum (v z) / M, b = sum (g z) / M, v' and g' without their means and
@@ -163,11 +163,13 @@ def _moments(problem: Problem, x: Array) -> tuple[Array, Array, Array]:
     return mean, var, reciprocal_root(plus_eps(var, problem))
 
 
-def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) -> Results:
-    problem = call.problem
+def norm_fprop(
+    x: Array, w: Array | None, b: Array | None, *old: Array, problem: Problem
+) -> Results:
+    """Return (y, mean, rstd), and of batch norm the running statistics, updated."""
     mean, var, rstd = _moments(problem, image(x, problem))
     z = normalised(image(x, problem), mean, rstd)
-    y = affine(z, weights(w, problem), weights(b, problem)).reshape(x.shape)
+    y = affine(z, broadcast_weight(w, problem), broadcast_weight(b, problem)).reshape(x.shape)
     mean, var, rstd = (s.reshape(problem.shape("mean")) for s in (mean, var, rstd))
     if not old:
         return y, mean, rstd
@@ -175,12 +177,13 @@ def _fprop(call: Call, x: Array, w: Array | None, b: Array | None, *old: Array) 
     return y, mean, rstd, *updated
 
 
-def _frozen_fprop(
-    call: Call, x: Array, w: Array | None, b: Array | None, mean: Array, var: Array
-) -> Results:
-    problem = call.problem
-    z, _ = _normal(problem, image(x, problem), kept(mean, problem), kept(var, problem))
-    return (affine(z, weights(w, problem), weights(b, problem)).reshape(x.shape),)
+def batch_norm_eval_fprop(
+    x: Array, w: Array | None, b: Array | None, mean: Array, var: Array, *, problem: Problem
+) -> Array:
+    """Return y, normalised by the statistics that are given."""
+    z, _ = _normal(problem, image(x, problem), broadcast(mean, problem), broadcast(var, problem))
+    y = affine(z, broadcast_weight(w, problem), broadcast_weight(b, problem))
+    return y.reshape(x.shape)
 
 
 def _normal(problem: Problem, x: Array, *given: Array) -> tuple[Array, Array]:
@@ -198,19 +201,26 @@ def _scaled(v: Array, w: Array | None) -> Array:
     return v if w is None else v * w
 
 
-def _backward(call: Call, dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
-    problem, mask = call.problem, call.mask
+def norm_backward(
+    dy: Array,
+    x: Array,
+    w: Array | None,
+    *given: Array,
+    problem: Problem,
+    mask: tuple[bool, ...],
+) -> Results:
+    """Return (dx, dw, db); `given` are the statistics that the pass has."""
 
     def of(dy: Array, x: Array, w: Array | None, *given: Array) -> Results:
         z, rstd = _normal(problem, x, *given)
         return (
-            gradient(_scaled(dy, w), z, rstd, problem) if mask[0] else None,
+            input_gradient(_scaled(dy, w), z, rstd, problem) if mask[0] else None,
             per_weight(dy * z, problem)[None] if mask[1] else None,
             per_weight(dy, problem)[None] if mask[2] else None,
         )
 
-    images = image(dy, problem), image(x, problem), weights(w, problem)
-    found = in_groups(of, *images, *(kept(s, problem) for s in given))
+    images = image(dy, problem), image(x, problem), broadcast_weight(w, problem)
+    found = in_groups(of, *images, *(broadcast(s, problem) for s in given))
     shapes = x.shape, problem.shape("w"), problem.shape("b")
     return tuple(None if f is None else f.reshape(shape) for f, shape in zip(found, shapes))
 
@@ -220,23 +230,23 @@ def _tangent(
 ) -> Array:
     """Return the derivative of y along the dots of x, w and b."""
     x_dot, w_dot, b_dot = dots
-    y_dot = gradient(image(x_dot, problem), z, rstd, problem)
-    y_dot = _scaled(y_dot, weights(w, problem))
+    y_dot = input_gradient(image(x_dot, problem), z, rstd, problem)
+    y_dot = _scaled(y_dot, broadcast_weight(w, problem))
     if w_dot is not None:
-        y_dot = y_dot + weights(w_dot, problem) * z
-    return y_dot if b_dot is None else y_dot + weights(b_dot, problem)
+        y_dot = y_dot + broadcast_weight(w_dot, problem) * z
+    return y_dot if b_dot is None else y_dot + broadcast_weight(b_dot, problem)
 
 
-def _jvp(call: Call, x: Array, w: Array | None, b: Array | None, *rest: Any) -> Results:
-    problem, given, dots = call.problem, rest[:-3], rest[-3:]
-    z, rstd = _normal(problem, image(x, problem), *(kept(s, problem) for s in given))
+def norm_jvp(x: Array, w: Array | None, b: Array | None, *rest: Any, problem: Problem) -> Results:
+    """Return (y, y_dot); `rest` are statistics that are given, then the tangents of x, w and b."""
+    given, dots = rest[:-3], rest[-3:]
+    z, rstd = _normal(problem, image(x, problem), *(broadcast(s, problem) for s in given))
     y_dot = _tangent(problem, z, rstd, w, dots)
-    y = affine(z, weights(w, problem), weights(b, problem))
+    y = affine(z, broadcast_weight(w, problem), broadcast_weight(b, problem))
     return y.reshape(x.shape), y_dot.reshape(x.shape)
 
 
-def _double_backward(
-    call: Call,
+def norm_double_backward(
     ddx: Array,
     ddw: Array | None,
     ddb: Array | None,
@@ -244,33 +254,31 @@ def _double_backward(
     x: Array,
     w: Array | None,
     *given: Array,
+    problem: Problem,
+    mask: tuple[bool, ...],
 ) -> Results:
-    problem, mask = call.problem, call.mask
-    z, rstd = _normal(problem, image(x, problem), *(kept(s, problem) for s in given))
+    """Return (ddy, dx, dw), the cotangents of (dy, x, w) through the backward pass."""
+    z, rstd = _normal(problem, image(x, problem), *(broadcast(s, problem) for s in given))
     v, g = image(ddx, problem), image(dy, problem)
     ddy = dx = dw = None
     if mask[0]:
         ddy = _tangent(problem, z, rstd, w, (ddx, ddw, ddb)).reshape(x.shape)
     if mask[1]:
-        dx = curvature(v, _scaled(g, weights(w, problem)), z, rstd, problem)
+        dx = second_derivative(v, _scaled(g, broadcast_weight(w, problem)), z, rstd, problem)
         if ddw is not None:
-            dx = dx + gradient(g * weights(ddw, problem), z, rstd, problem)
+            dx = dx + input_gradient(g * broadcast_weight(ddw, problem), z, rstd, problem)
         dx = dx.reshape(x.shape)
     if mask[2]:
-        dw = per_weight(g * gradient(v, z, rstd, problem), problem)
+        dw = per_weight(g * input_gradient(v, z, rstd, problem), problem)
     return ddy, dx, dw
 
 
-_SAVING = {
-    "fprop": _fprop,
-    "backward": _backward,
-    "jvp": _jvp,
-    "double_backward": _double_backward,
-}
-_OPS: dict[str, dict[str, Any]] = {
-    "batch_norm": _SAVING,
-    "group_norm": _SAVING,
-    "layer_norm": _SAVING,
-    "batch_norm_eval": {**_SAVING, "fprop": _frozen_fprop},
-}
-FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in rows.items()}
+batch_norm_fprop = group_norm_fprop = layer_norm_fprop = norm_fprop
+batch_norm_backward = group_norm_backward = layer_norm_backward = norm_backward
+batch_norm_jvp = group_norm_jvp = layer_norm_jvp = norm_jvp
+batch_norm_double_backward = group_norm_double_backward = norm_double_backward
+layer_norm_double_backward = norm_double_backward
+batch_norm_eval_backward = norm_backward
+batch_norm_eval_jvp = norm_jvp
+batch_norm_eval_double_backward = norm_double_backward
+FORMULAS = by_name(globals(), GROUPS["norm"], masks=True)

@@ -4,7 +4,7 @@ One axis is a matrix W with few entries, which `convref.ops.sampling` gives exac
 is resized along one axis after the other, so two axes are W_h x W_w^T:
 
     fprop     y[n,c,p]   =  sum_i W[p,i] x[n,c,i]                                  (R.1)
-    dgrad     dx[n,c,i]  =  sum_p W[p,i] dy[n,c,p]                                 (R.2)
+    backward  dx[n,c,i]  =  sum_p W[p,i] dy[n,c,p]                                 (R.2)
 
 The op is linear, so both its JVP and its double backward are R.1. A weight of 0 is no tap: what it
 would multiply is not read. All functions compute in the dtype they are given.
@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ..case import Call
 from ..ops import Problem, ResizeAxis
 from ..ops.sampling import columns, rows
-from ._windows import Array, Results, along
+from ._passes import by_name
+from ._windows import Array, at_axis
 
 Taps = tuple[tuple[Any, Any, Array | None], ...]
 Table = Callable[[ResizeAxis], tuple[tuple[tuple[int, Any], ...], ...]]
@@ -102,47 +102,35 @@ def along_axis(x: Array, number: int, axis: ResizeAxis, table: Table) -> Array:
             sums = part  # a copy keeps the sign of its zeros
             continue
         sums = np.zeros(shape, x.dtype) if sums is None else sums
-        sums[along(number, outputs)] += part
+        sums[at_axis(number, outputs)] += part
     return np.zeros(shape, x.dtype) if sums is None else sums
 
 
-def resized(x: Array, problem: Problem) -> Array:
+def resize_fprop(x: Array, problem: Problem) -> Array:
     """Return y, the image sampled where the problem says (R.1). Linear, so its own JVP.
 
     Examples
     --------
     >>> from convref.ops import ResizeProblem
     >>> problem = ResizeProblem(n=1, c=1, input=(3,), output=(2,), mode="area")
-    >>> resized(np.array([[[1., 2., 6.]]]), problem)
+    >>> resize_fprop(np.array([[[1., 2., 6.]]]), problem)
     array([[[1.5, 4. ]]])
     """
     return weighted(x, problem.axes, rows)
 
 
-def resized_adjoint(dy: Array, problem: Problem) -> Array:
-    """Return dx: each cotangent shared out with the weights it was made with (R.2).
+def resize_backward(dy: Array, problem: Problem) -> Array:
+    """Return dx: each cotangent times its weights, added to the inputs they belong to (R.2).
 
     Examples
     --------
     >>> from convref.ops import ResizeProblem
     >>> problem = ResizeProblem(n=1, c=1, input=(2,), output=(4,), coord="align_corners")
-    >>> resized_adjoint(np.array([[[3., 3., 3., 3.]]]), problem)
+    >>> resize_backward(np.array([[[3., 3., 3., 3.]]]), problem)
     array([[[6., 6.]]])
     """
     return weighted(dy, problem.axes, columns)
 
 
-def _fprop(call: Call, x: Array) -> Results:
-    return (resized(x, call.problem),)
-
-
-def _backward(call: Call, dy: Array) -> Results:
-    return (resized_adjoint(dy, call.problem),)
-
-
-FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
-    ("resize", "fprop"): _fprop,
-    ("resize", "backward"): _backward,
-    ("resize", "jvp"): _fprop,
-    ("resize", "double_backward"): _fprop,
-}
+resize_jvp = resize_double_backward = resize_fprop
+FORMULAS = by_name(globals(), ("resize",), masks=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..case import Call
 from ..ops import WindowProblem
-from ._windows import Array, Results, pad, padded_sizes, taps, unpad
+from ._passes import by_name
+from ._windows import Array, pad, padded_sizes, taps, unpad
 
 
 def unfold(x: Array, problem: WindowProblem) -> Array:
@@ -65,19 +65,6 @@ def _taps_last(cols: Array, problem: WindowProblem) -> Array:
     return np.moveaxis(cols, range(2, 2 + problem.rank), range(-problem.rank, 0))
 
 
-def _unfold(call: Call, x: Array) -> Results:
-    return (unfold(x, call.windows),)
-
-
-def _fold(call: Call, cols: Array) -> Results:
-    return (fold(cols, call.windows),)
-
-
-FORMULAS = {
-    ("unfold", "fprop"): _unfold,
-    ("unfold", "backward"): _fold,
-    ("unfold", "jvp"): _unfold,
-    ("fold", "fprop"): _fold,
-    ("fold", "backward"): _unfold,
-    ("fold", "jvp"): _fold,
-}
+unfold_fprop = unfold_jvp = fold_backward = unfold
+fold_fprop = fold_jvp = unfold_backward = fold
+FORMULAS = by_name(globals(), ("unfold", "fold"), masks=True)

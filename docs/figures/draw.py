@@ -27,7 +27,7 @@ from convref import (
 from convref.case import parse
 from convref.judge import bound, reference
 from convref.ops import AdaptiveAxis
-from convref.oracle.activation import VALUES
+from convref.oracle.activation import POINTWISE
 
 INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"
 STYLE = {
@@ -254,7 +254,7 @@ def activation_curves() -> Any:
     problem = GeluProblem(n=1, c=1, input=(x.size,))
     for order, (ax, title) in enumerate(zip(panels, ("$f$", "$f'$", "$f''$"), strict=True)):
         for op in ops:
-            ax.plot(x, VALUES[op][order](x, problem), lw=1, label=op)
+            ax.plot(x, POINTWISE[op][order](x, problem), lw=1, label=op)
         ax.set_title(title, fontsize=9)
     panels[0].set_ylim(-1.2, 3)
     panels[0].legend(fontsize=7, frameon=False)

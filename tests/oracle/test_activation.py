@@ -17,8 +17,8 @@ from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
 from convref.ops import GROUPS, SIGNATURE, passes
+from convref.oracle import FORMULAS, _elementary, evaluate, loops, magnitudes, softmax
 from convref.oracle import activation as formulas
-from convref.oracle import evaluate, loops, magnitudes
 from convref.oracle._erf import erf, erfc
 from convref.oracle.loops import activation as loops_activation
 
@@ -200,9 +200,9 @@ def test_the_normal_law_has_its_density_for_a_slope():
     a = np.linspace(-6, 6, 1201)
     step = a[1] - a[0]
     middle = (a[1:] + a[:-1]) / 2
-    d = formulas.density
+    d = _elementary.normal_pdf
     area = step / 6 * (d(a[1:]) + 4 * d(middle) + d(a[:-1]))
-    error = np.abs(np.diff(formulas.normal(a)) - area)
+    error = np.abs(np.diff(_elementary.normal_cdf(a)) - area)
     assert np.all(error <= step**5 / 2880 * 3 * d(np.zeros(1)) + 8 * 2.0**-53)
 
 
@@ -244,7 +244,7 @@ def test_both_tails_are_numbers(form):
         given = (TAILS if r == "x" else np.ones(11) for r in call.roles)
         arrays = [a.reshape(1, 1, 11) for a in given]
         with np.errstate(all="raise", under="ignore"):
-            results = formulas.FORMULAS[op, pass_](call, *arrays)
+            results = FORMULAS[op, pass_](call, *arrays)
         assert all(np.isfinite(r).all() for r in results), case
 
 
@@ -311,34 +311,40 @@ def test_a_target_outside_of_the_classes_is_refused(wrong):
         run("cross_entropy.fprop:n1c3_i1:dt=f64", [0.0] * 3, None, [wrong])
 
 
-RIGHT = {name: getattr(formulas, name) for name in ("shares", "targets", "logistic")}
-VALUES = formulas.VALUES
+RIGHT_TARGETS = softmax.targets
+POINTWISE = formulas.POINTWISE
 
 
-def spoiled(op, order, wrong):
-    rows = list(VALUES[op])
-    rows[order] = wrong
-    return {**VALUES, op: tuple(rows)}
+def replaced(op, **functions):
+    return {**POINTWISE, op: POINTWISE[op]._replace(**functions)}
 
 
 FAULTS = {
     "silu' without its second term": (
         "silu",
-        "VALUES",
-        spoiled("silu", 1, lambda x, problem: RIGHT["logistic"](x)[0]),
+        formulas,
+        "POINTWISE",
+        replaced("silu", derivative=lambda x, problem: _elementary.logistic(x)[0]),
     ),
     "tanh'' of the other sign": (
         "tanh",
-        "VALUES",
-        spoiled("tanh", 2, lambda x, problem: -VALUES["tanh"][2](x, problem)),
+        formulas,
+        "POINTWISE",
+        replaced("tanh", second_derivative=lambda x, p: -formulas.tanh_second_derivative(x, p)),
     ),
-    "softmax' as if of one element": ("softmax", "shares", lambda p, v, dim: p * (1 - p) * v),
+    "softmax' as if of one element": (
+        "softmax",
+        softmax,
+        "softmax_along",
+        lambda p, v, dim: p * (1 - p) * v,
+    ),
     "smoothing over ignored targets": (
         "cross_entropy",
+        softmax,
         "targets",
         lambda target, w, problem, like: (
-            RIGHT["targets"](target, w, problem, like)[0] + problem.label_smoothing > 0,
-            RIGHT["targets"](target, w, problem, like)[1],
+            RIGHT_TARGETS(target, w, problem, like)[0] + problem.label_smoothing > 0,
+            RIGHT_TARGETS(target, w, problem, like)[1],
         ),
     ),
 }
@@ -346,7 +352,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_formula_is_noticed(checks, monkeypatch, name):
-    op, where, wrong = FAULTS[name]
-    monkeypatch.setattr(formulas, where, wrong)
+    op, module, where, wrong = FAULTS[name]
+    monkeypatch.setattr(module, where, wrong)
     with pytest.raises(AssertionError, match=op):
         campaign(checks.loops, op, "obj", ["int"])

@@ -242,7 +242,7 @@ def test_nan_spreads_over_its_statistic_and_no_further():
         assert np.isnan(y).all(axis=2).tolist() == np.isnan(y).any(axis=2).tolist() == want
 
 
-RIGHT = {n: getattr(formulas, n) for n in ("running", "projected", "per_weight", "plus_eps")}
+RIGHT = {n: getattr(formulas, n) for n in ("running", "per_weight", "plus_eps")}
 FAULTS = {
     "biased running variance": (
         "running",
@@ -252,7 +252,7 @@ FAULTS = {
         "running",
         lambda old, new, problem, unbiased=False: RIGHT["running"](new, old, problem, unbiased),
     ),
-    "no share of z": ("projected", lambda v, z, problem: v - formulas.mean_of(v, problem)),
+    "no share of z": ("project", lambda v, z, problem: v - formulas.mean_of(v, problem)),
     "eps forgotten": ("plus_eps", lambda var, problem: var + Fraction(1, 10**9)),
     "sums mirrored": ("per_weight", lambda v, problem: RIGHT["per_weight"](v, problem)[..., ::-1]),
 }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
-from convref import dtypes
+from convref import dtypes, oracle
 from convref.case import Call, Case, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -255,7 +255,7 @@ def test_jvp_of_norms_on_dual_numbers():
     def check(case):
         x, x_dot = operands(case)
         got = evaluate(case.call, x, x_dot)
-        dual = loops_pool.norms(duals(x, x_dot), case.call.problem)
+        dual = loops_pool.lp_pool_fprop(duals(x, x_dot), case.call.problem)
         parts = [
             np.array([getattr(v, part, 0.0) for v in dual.ravel()], float).reshape(got[0].shape)
             for part in "ab"
@@ -395,27 +395,41 @@ def last_of_a_tie(new, old):
 
 
 FAULTS = {
-    "the last of a tie": ("max_pool", "ties", lambda p: maxima_by(p, last_of_a_tie)),
-    "NaN loses": ("max_pool", "nan", lambda p: maxima_by(p, lambda new, old: new > old)),
-    "axes exchanged": ("max_pool", "int", lambda p: p.setattr(formulas, "maxima", exchanged)),
+    "the last of a tie": ("max_pool", "ties", lambda p: max_pool_by(p, last_of_a_tie)),
+    "NaN loses": ("max_pool", "nan", lambda p: max_pool_by(p, lambda new, old: new > old)),
+    "axes exchanged": ("max_pool", "int", lambda p: replace_max_pool(p, exchanged)),
     "padding always counts": ("avg_pool", "int", lambda p: p.setattr(formulas, "divided", padded)),
     "a cut window as a whole": ("avg_pool", "int", lambda p: p.setattr(formulas, "divided", whole)),
-    "gradient to all": ("max_pool", "ties", lambda p: p.setattr(formulas, "placed", spread_all)),
+    "gradient to all": (
+        "max_pool",
+        "ties",
+        lambda p: p.setattr(formulas, "scatter_add", scatter_to_first),
+    ),
     "one tap short": (
         "adaptive_avg_pool",
         "int",
         lambda p: p.setattr(formulas, "gather_sums", fewer),
     ),
 }
-RIGHT = {name: getattr(formulas, name) for name in ("maxima", "divided", "placed", "gather_sums")}
+RIGHT = {
+    name: getattr(formulas, name)
+    for name in ("max_pool_fprop", "divided", "scatter_add", "gather_sums")
+}
 
 
-def maxima_by(patch, wins):
-    """Let another rule say who wins: the loops' own fold, with `wins` in it."""
+def replace_max_pool(patch, function):
+    """Replace the forward pass of max pooling in the table and in its JVP."""
+    patch.setattr(formulas, "max_pool_fprop", function)
+    formula = lambda call, x: function(x, call.problem)  # noqa: E731
+    patch.setitem(oracle.FORMULAS, ("max_pool", "fprop"), formula)
+
+
+def max_pool_by(patch, wins):
+    """Replace the comparison of max pooling by `wins`, in the fold of the loops."""
 
     def folded(x, problem):
-        y, indices = RIGHT["maxima"](x, problem)
-        for at, read, _ in loops_pool.windows(problem):
+        y, indices = RIGHT["max_pool_fprop"](x, problem)
+        for at, read in loops_pool.windows(problem):
             best = None
             for i in read:
                 best = i if best is None or wins(x[i], x[best]) else best
@@ -423,11 +437,11 @@ def maxima_by(patch, wins):
                 y[at], indices[at] = x[best], np.ravel_multi_index(best[2:], problem.input)
         return y, indices
 
-    patch.setattr(formulas, "maxima", folded)
+    replace_max_pool(patch, folded)
 
 
 def exchanged(x, problem):
-    y, indices = RIGHT["maxima"](x, problem)
+    y, indices = RIGHT["max_pool_fprop"](x, problem)
     height = problem.input[-1]
     return y, np.where(indices < 0, -1, indices // height + indices % height * height)
 
@@ -440,8 +454,8 @@ def whole(sums, problem):
     return RIGHT["divided"](sums, replace(problem, divisor=int(np.prod(problem.filter))))
 
 
-def spread_all(y, indices, sizes):
-    return RIGHT["placed"](y, np.zeros_like(indices), sizes)
+def scatter_to_first(y, indices, sizes):
+    return RIGHT["scatter_add"](y, np.zeros_like(indices), sizes)
 
 
 def fewer(x, axes):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
-from convref import dtypes
+from convref import dtypes, oracle
 from convref.case import Call, Case, Spec, parse, parse_problem
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -341,9 +341,7 @@ def wrong_scatter(dy, axes, table):
 
 @pytest.mark.parametrize("passes_", ["fprop", "backward"])
 def test_a_wrong_formula_is_noticed(checks, monkeypatch, passes_):
-    monkeypatch.setattr(
-        formulas, "resized" if passes_ == "fprop" else "resized_adjoint", wrong_formula(passes_)
-    )
+    monkeypatch.setitem(oracle.FORMULAS, ("resize", passes_), wrong_formula(passes_))
     with pytest.raises(AssertionError):
         campaign(checks.loops, ["obj"], pass_=passes_)
 
@@ -351,8 +349,8 @@ def test_a_wrong_formula_is_noticed(checks, monkeypatch, passes_):
 def wrong_formula(pass_):
     table = formulas.rows if pass_ == "fprop" else formulas.columns
 
-    def formula(array, problem):
-        return wrong_scatter(array, problem.axes, table)
+    def formula(call, array):
+        return (wrong_scatter(array, call.problem.axes, table),)
 
     return formula
 

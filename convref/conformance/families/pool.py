@@ -10,7 +10,7 @@ import numpy as np
 from ...case import Case
 from ...errors import ConvrefError
 from ...ops import FAMILY, Problem, UnpoolProblem
-from ...oracle.pool import maxima
+from ...oracle.pool import max_pool_fprop
 from .windows import Draft, Tape, all_drawn, image_sizes, output_sizes, window_sizes
 
 
@@ -80,7 +80,7 @@ def _indices(case: Case, given: dict[str, Any]) -> Any:
     problem = case.call.problem
     if not isinstance(problem, UnpoolProblem):
         with np.errstate(invalid="ignore"):  # NaN among numbers is intended
-            return maxima(given["x"], problem)[1]
+            return max_pool_fprop(given["x"], problem)[1]
     room, shape = prod(problem.output), problem.shape("indices")
     words = np.random.Generator(np.random.Philox(key=case.seed)).random((*shape[:2], room))
     return words.argsort(axis=2)[..., : prod(shape[2:])].reshape(shape)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ops import Problem
+from .._passes import by_name
 from ._zeros import Array, zeros
 
 if TYPE_CHECKING:
     from ...case import Call
 
-Triple = tuple[Any, Any, Any]  # the value of a function and of its first two derivatives
+Triple = tuple[Any, Any, Any]  # values of a function and of its first two derivatives
 
 
 def _lifted(function: Callable[[float], float], v: Any) -> Any:
@@ -42,22 +43,26 @@ def _logistic(x: Any) -> Any:
     return 1 / (1 + _exp(-x))
 
 
-def _sigmoid(x: Any, problem: Problem) -> Triple:
+def sigmoid(x: Any, problem: Problem) -> Triple:
+    """Return s = 1 / (1 + exp(-x)), and two derivatives."""
     s = _logistic(x)
     return s, s - s * s, s - 3 * s * s + 2 * s * s * s
 
 
-def _tanh(x: Any, problem: Problem) -> Triple:
+def tanh(x: Any, problem: Problem) -> Triple:
+    """Return t = tanh(x), and two derivatives."""
     t = _lifted(math.tanh, x) if isinstance(x, np.floating) else 2 * _logistic(2 * x) - 1
     return t, 1 - t * t, 2 * t * t * t - 2 * t
 
 
-def _silu(x: Any, problem: Problem) -> Triple:
-    s, s1, s2 = _sigmoid(x, problem)
+def silu(x: Any, problem: Problem) -> Triple:
+    """Return x s, and two derivatives."""
+    s, s1, s2 = sigmoid(x, problem)
     return x * s, s + x * s1, 2 * s1 + x * s2
 
 
-def _gelu(x: Any, problem: Problem) -> Triple:
+def gelu(x: Any, problem: Problem) -> Triple:
+    """Return x times the normal distribution function, or its tanh form, and two derivatives."""
     if problem.approximate == "none":
         below = _lifted(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)), x)
         at = _lifted(lambda v: math.exp(-v * v / 2) / math.sqrt(2 * math.pi), x)
@@ -65,12 +70,13 @@ def _gelu(x: Any, problem: Problem) -> Triple:
     k, cubic = _number(math.sqrt(2 / math.pi), x), _number(0.044715, x)
     u = k * (x + cubic * x * x * x)
     u1, u2 = k * (1 + 3 * cubic * x * x), 6 * k * cubic * x
-    t, t1, t2 = _tanh(u, problem)
+    t, t1, t2 = tanh(u, problem)
     first = (1 + t) / 2 + x * t1 * u1 / 2
     return x * (1 + t) / 2, first, t1 * u1 + x * (t2 * u1 * u1 + t1 * u2) / 2
 
 
-def _hardswish(x: Any, problem: Problem) -> Triple:
+def hardswish(x: Any, problem: Problem) -> Triple:
+    """Return x min(max(x + 3, 0), 6) / 6, and two derivatives."""
     nothing, one = _number(0, x), _number(1, x)
     if x != x:
         return x, x, x
@@ -81,23 +87,25 @@ def _hardswish(x: Any, problem: Problem) -> Triple:
     return x * (x + 3) / 6, (2 * x + 3) / 6, one / 3
 
 
-def _relu(x: Any, problem: Problem) -> Triple:
+def relu(x: Any, problem: Problem) -> Triple:
+    """Return max(x, 0), and two derivatives."""
     return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
 
 
-def _leaky(x: Any, problem: Problem) -> Triple:
+def leaky_relu(x: Any, problem: Problem) -> Triple:
+    """Return x, or slope times x below 0, and two derivatives."""
     slope = _number(problem.slope, x)
     return (x, _number(1, x), 0) if x > 0 else (x * slope, slope, 0)
 
 
 TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
-    "relu": _relu,
-    "leaky_relu": _leaky,
-    "sigmoid": _sigmoid,
-    "tanh": _tanh,
-    "silu": _silu,
-    "gelu": _gelu,
-    "hardswish": _hardswish,
+    "relu": relu,
+    "leaky_relu": leaky_relu,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "silu": silu,
+    "gelu": gelu,
+    "hardswish": hardswish,
 }
 
 
@@ -106,7 +114,7 @@ def _mapped(call: Call, order: int, x: Array, *factors: Array) -> Array:
     result = zeros(x.shape, x)
     for at in np.ndindex(x.shape):
         value = TRIPLES[call.op](x[at], call.problem)[order]
-        if order and value == 0:  # a flat part passes nothing on, not even an infinity
+        if order and value == 0:  # a constant part gives 0, even of an infinity
             continue
         for factor in factors:
             value = value * factor[at]
@@ -114,19 +122,23 @@ def _mapped(call: Call, order: int, x: Array, *factors: Array) -> Array:
     return result
 
 
-def _fprop(call: Call, x: Array) -> tuple[Any, ...]:
+def pointwise_fprop(call: Call, x: Array) -> tuple[Any, ...]:
+    """Return y = f(x)."""
     return (_mapped(call, 0, x),)
 
 
-def _backward(call: Call, dy: Array, x: Array) -> tuple[Any, ...]:
+def pointwise_backward(call: Call, dy: Array, x: Array) -> tuple[Any, ...]:
+    """Return dx = f'(x) dy."""
     return (_mapped(call, 1, x, dy),)
 
 
-def _jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
+def pointwise_jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
+    """Return (y, y_dot = f'(x) x_dot)."""
     return _mapped(call, 0, x), _mapped(call, 1, x, x_dot)
 
 
-def _second(call: Call, ddx: Array, *rest: Array) -> tuple[Any, ...]:
+def pointwise_double_backward(call: Call, ddx: Array, *rest: Array) -> tuple[Any, ...]:
+    """Return (ddy = f'(x) ddx, dx = f''(x) ddx dy), the latter where it has a result."""
     ddy = _mapped(call, 1, rest[-1], ddx)
     if len(rest) == 1:
         return (ddy,)
@@ -171,52 +183,82 @@ def _moved(p: Array, v: Array, dim: int, order: int) -> Array:
     return result
 
 
-def _softmax_fprop(call: Call, x: Array) -> tuple[Any, ...]:
-    return (_normalised(x, call.problem.dim)[call.op == "log_softmax"],)
+def softmax_fprop(x: Array, problem: Problem) -> Array:
+    """Return y."""
+    return _normalised(x, problem.dim)[0]
 
 
-def _softmax_jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
-    found = _normalised(x, call.problem.dim)
-    log = call.op == "log_softmax"
-    return found[log], _moved(found[0], x_dot, call.problem.dim, not log)
+def log_softmax_fprop(x: Array, problem: Problem) -> Array:
+    """Return y."""
+    return _normalised(x, problem.dim)[1]
 
 
-def _adjoint(call: Call, p: Array, g: Array) -> Array:
-    """Return the cotangent of x where g is that of the result, entry by entry of the Jacobian."""
-    result = zeros(p.shape, p)
-    for line in _lines(p.shape, call.problem.dim):
+def softmax_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
+    """Return (y, y_dot)."""
+    p, _ = _normalised(x, problem.dim)
+    return p, _moved(p, x_dot, problem.dim, 1)
+
+
+def log_softmax_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
+    """Return (y, y_dot)."""
+    p, logs = _normalised(x, problem.dim)
+    return logs, _moved(p, x_dot, problem.dim, 0)
+
+
+def softmax_backward(dy: Array, x: Array, problem: Problem) -> Array:
+    """Return dx, entry by entry of the Jacobian."""
+    p, _ = _normalised(x, problem.dim)
+    dx = zeros(x.shape, x)
+    for line in _lines(x.shape, problem.dim):
         for i in line:
             for j in line:
-                factor = p[j] if call.op == "softmax" else 1
-                result[i] += ((i == j) - p[i]) * factor * g[j]
-    return result
+                dx[i] += ((i == j) - p[i]) * p[j] * dy[j]
+    return dx
 
 
-def _softmax_backward(call: Call, dy: Array, x: Array) -> tuple[Any, ...]:
-    return (_adjoint(call, _normalised(x, call.problem.dim)[0], dy),)
-
-
-def _softmax_second(call: Call, ddx: Array, dy: Array, x: Array) -> tuple[Any, ...]:
-    """Differentiate `_adjoint` along ddx: it is symmetric in the two."""
-    dim = call.problem.dim
-    p, _ = _normalised(x, dim)
-    p_dot = _moved(p, ddx, dim, 1)
-    ddy = _moved(p, ddx, dim, int(call.op == "softmax"))
+def log_softmax_backward(dy: Array, x: Array, problem: Problem) -> Array:
+    """Return dx, entry by entry of the Jacobian."""
+    p, _ = _normalised(x, problem.dim)
     dx = zeros(x.shape, x)
+    for line in _lines(x.shape, problem.dim):
+        for i in line:
+            for j in line:
+                dx[i] += ((i == j) - p[i]) * dy[j]
+    return dx
+
+
+def softmax_double_backward(
+    ddx: Array, dy: Array, x: Array, problem: Problem
+) -> tuple[Array, Array]:
+    """Return (ddy, dx), dx by differentiating the Jacobian along ddx."""
+    dim = problem.dim
+    p, _ = _normalised(x, dim)
+    p_dot, dx = _moved(p, ddx, dim, 1), zeros(x.shape, x)
     for line in _lines(x.shape, dim):
         for i in line:
             for j in line:
-                if call.op == "softmax":
-                    change = (i == j) * p_dot[j] - p_dot[i] * p[j] - p[i] * p_dot[j]
-                else:
-                    change = -p_dot[i]
+                change = (i == j) * p_dot[j] - p_dot[i] * p[j] - p[i] * p_dot[j]
                 dx[i] += change * dy[j]
-    return tuple(r if on else None for r, on in zip((ddy, dx), call.mask))
+    return p_dot, dx
 
 
-def _counts(call: Call, w: Array | None, target: Array, x: Array) -> tuple[Array, Any]:
+def log_softmax_double_backward(
+    ddx: Array, dy: Array, x: Array, problem: Problem
+) -> tuple[Array, Array]:
+    """Return (ddy, dx), dx by differentiating the Jacobian along ddx."""
+    dim = problem.dim
+    p, _ = _normalised(x, dim)
+    p_dot, dx = _moved(p, ddx, dim, 1), zeros(x.shape, x)
+    for line in _lines(x.shape, dim):
+        for i in line:
+            for j in line:
+                dx[i] += -p_dot[i] * dy[j]
+    return _moved(p, ddx, dim, 0), dx
+
+
+def _counts(w: Array | None, target: Array, x: Array, problem: Problem) -> tuple[Array, Any]:
     """Return (q, what a loss is divided by), one position and class at a time."""
-    problem, like = call.problem, x.ravel()[0] if x.size else 0.0
+    like = x.ravel()[0] if x.size else 0.0
     q, share = zeros(x.shape, x), _number(0, like)
     smooth = _number(problem.label_smoothing, like)
     for at in np.ndindex(target.shape):
@@ -236,19 +278,19 @@ def _over(total: Any, share: Any) -> Any:
     return float("nan") if nothing else total / share
 
 
-def _collected(call: Call, each: Array, share: Any) -> Array:
+def _collected(each: Array, share: Any, problem: Problem) -> Array:
     """Return terms (N, C, ...) added up over the classes, and as the reduction says."""
-    y = zeros(call.problem.shape("y"), each)
+    y = zeros(problem.shape("y"), each)
     for at in np.ndindex(each.shape):
-        place = (at[0], *at[2:]) if call.problem.reduction == "none" else (0,)
+        place = (at[0], *at[2:]) if problem.reduction == "none" else (0,)
         y[place] = y[place] + each[at]
-    if call.problem.reduction == "mean":
+    if problem.reduction == "mean":
         y[0] = _over(y[0], share)
     return y
 
 
-def _slopes(call: Call, x: Array, q: Array) -> tuple[Array, Array, Array]:
-    """Return (slope of each loss, sum of q per position on every class, softmax)."""
+def _derivatives(x: Array, q: Array) -> tuple[Array, Array, Array]:
+    """Return (derivative of each loss, sum of q per position on every class, softmax)."""
     p, _ = _normalised(x, 1)
     totals = zeros(x.shape, x)
     for line in _lines(x.shape, 1):
@@ -258,59 +300,63 @@ def _slopes(call: Call, x: Array, q: Array) -> tuple[Array, Array, Array]:
     return totals * p - q, totals, p
 
 
-def _loss_fprop(call: Call, x: Array, w: Array | None, target: Array) -> tuple[Any, ...]:
-    q, share = _counts(call, w, target, x)
+def cross_entropy_fprop(x: Array, w: Array | None, target: Array, problem: Problem) -> Array:
+    """Return y, one class of one position at a time."""
+    q, share = _counts(w, target, x, problem)
     each, (_, logs) = zeros(x.shape, x), _normalised(x, 1)
     for at in np.ndindex(x.shape):
         if q[at]:
             each[at] = -q[at] * logs[at]
-    return (_collected(call, each, share),)
+    return _collected(each, share, problem)
 
 
-def _spread(call: Call, dy: Array, each: Array, share: Any, target: Array) -> Array:
+def _of_positions(dy: Array, each: Array, share: Any, target: Array, problem: Problem) -> Array:
     dx = zeros(each.shape, each)
     for at in np.ndindex(each.shape):
-        if target[(at[0], *at[2:])] == call.problem.ignore_index:
+        if target[(at[0], *at[2:])] == problem.ignore_index:
             continue
-        if call.problem.reduction == "none":
+        if problem.reduction == "none":
             dx[at] = dy[(at[0], *at[2:])] * each[at]
         else:
             dx[at] = _over(dy[0], share) * each[at]
     return dx
 
 
-def _loss_backward(
-    call: Call, dy: Array, x: Array, w: Array | None, target: Array
-) -> tuple[Any, ...]:
-    q, share = _counts(call, w, target, x)
-    return (_spread(call, dy, _slopes(call, x, q)[0], share, target),)
+def cross_entropy_backward(
+    dy: Array, x: Array, w: Array | None, target: Array, problem: Problem
+) -> Array:
+    """Return dx."""
+    q, share = _counts(w, target, x, problem)
+    return _of_positions(dy, _derivatives(x, q)[0], share, target, problem)
 
 
-def _loss_jvp(
-    call: Call, x: Array, w: Array | None, target: Array, x_dot: Array
-) -> tuple[Any, ...]:
-    q, share = _counts(call, w, target, x)
-    y_dot = _collected(call, _slopes(call, x, q)[0] * x_dot, share)
-    return *_loss_fprop(call, x, w, target), y_dot
+def cross_entropy_jvp(
+    x: Array, w: Array | None, target: Array, x_dot: Array, problem: Problem
+) -> tuple[Array, Array]:
+    """Return (y, y_dot)."""
+    q, share = _counts(w, target, x, problem)
+    y_dot = _collected(_derivatives(x, q)[0] * x_dot, share, problem)
+    return cross_entropy_fprop(x, w, target, problem), y_dot
 
 
-def _loss_second(
-    call: Call, ddx: Array, dy: Array, x: Array, w: Array | None, target: Array
-) -> tuple[Any, ...]:
-    q, share = _counts(call, w, target, x)
-    slope, totals, p = _slopes(call, x, q)
-    ddy = _collected(call, slope * ddx, share)
-    dx = _spread(call, dy, totals * _moved(p, ddx, 1, 1), share, target)
-    return tuple(r if on else None for r, on in zip((ddy, dx), call.mask))
+def cross_entropy_double_backward(
+    ddx: Array, dy: Array, x: Array, w: Array | None, target: Array, problem: Problem
+) -> tuple[Array, Array]:
+    """Return (ddy, dx)."""
+    q, share = _counts(w, target, x, problem)
+    derivative, totals, p = _derivatives(x, q)
+    ddy = _collected(derivative * ddx, share, problem)
+    return ddy, _of_positions(dy, totals * _moved(p, ddx, 1, 1), share, target, problem)
 
 
 _PASSES = ("fprop", "backward", "jvp", "double_backward")
-_POINTWISE = (_fprop, _backward, _jvp, _second)
-_SOFTMAX = (_softmax_fprop, _softmax_backward, _softmax_jvp, _softmax_second)
-_OPS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(TRIPLES, _POINTWISE),
-    "softmax": _SOFTMAX,
-    "log_softmax": _SOFTMAX,
-    "cross_entropy": (_loss_fprop, _loss_backward, _loss_jvp, _loss_second),
+_POINTWISE: tuple[Callable[..., tuple[Any, ...]], ...] = (
+    pointwise_fprop,
+    pointwise_backward,
+    pointwise_jvp,
+    pointwise_double_backward,
+)
+FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
+    **{(op, name): run for op in TRIPLES for name, run in zip(_PASSES, _POINTWISE)},
+    **by_name(globals(), ("softmax", "log_softmax", "cross_entropy"), masks=False),
 }
-FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in zip(_PASSES, rows)}

@@ -1,19 +1,24 @@
-"""Normalisation as loops: what shares a mean and what shares a weight are lists of indices."""
+"""Normalisation as loops: the elements of a mean, and of a weight, are lists of indices."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from fractions import Fraction
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ...ops import BatchNormProblem, FrozenNormProblem, GroupNormProblem, LayerNormProblem, Problem
+from ...ops import (
+    GROUPS,
+    BatchNormProblem,
+    FrozenNormProblem,
+    GroupNormProblem,
+    LayerNormProblem,
+    Problem,
+)
+from .._passes import by_name
 from ._zeros import Array, zeros
-
-if TYPE_CHECKING:
-    from ...case import Call
 
 Index = tuple[int, ...]
 
@@ -94,7 +99,7 @@ def outputs(z: Array, w: Array | None, b: Array | None, problem: Problem) -> Arr
     return y
 
 
-def slopes(v: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+def derivative(v: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     """Return the derivative of z along v, from that of each mean and variance."""
     z_dot = zeros(v.shape, v)
     for s, elements in members(problem).items():
@@ -109,8 +114,8 @@ def slopes(v: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     return z_dot
 
 
-def second(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
-    """Return the derivative of <v, slopes(g)> along x, by the product rule."""
+def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
+    """Return the derivative of <v, derivative(g)> along x, by the product rule."""
     dx = zeros(v.shape, v)
     if isinstance(problem, FrozenNormProblem):
         return dx
@@ -155,8 +160,8 @@ def _updated(old: Array, new: Array, problem: Problem, factor: Fraction) -> Arra
     return result
 
 
-def _fprop(call: Call, x: Array, w: Any, b: Any, *old: Array) -> tuple[Any, ...]:
-    problem = call.problem
+def norm_fprop(x: Array, w: Any, b: Any, *old: Array, problem: Problem) -> tuple[Any, ...]:
+    """Return (y, mean, rstd), and of batch norm the running statistics, updated."""
     mean, var = moments(x, problem)
     rstd = roots(var, problem)
     y = outputs(standard(x, mean, rstd, problem), w, b, problem)
@@ -164,24 +169,17 @@ def _fprop(call: Call, x: Array, w: Any, b: Any, *old: Array) -> tuple[Any, ...]
         return y, mean, rstd
     count = len(next(iter(members(problem).values()), [0, 0]))
     unbiased = Fraction(count, count - 1)
-    one = Fraction(1)
-    return (
-        y,
-        mean,
-        rstd,
-        _updated(old[0], mean, problem, one),
-        _updated(old[1], var, problem, unbiased),
-    )
+    running = _updated(old[0], mean, problem, Fraction(1))
+    return y, mean, rstd, running, _updated(old[1], var, problem, unbiased)
 
 
-def _frozen_fprop(call: Call, x: Array, w: Any, b: Any, *given: Array) -> tuple[Any, ...]:
-    z, _ = _normal(call, x, given)
-    return (outputs(z, w, b, call.problem),)
+def batch_norm_eval_fprop(x: Array, w: Any, b: Any, *given: Array, problem: Problem) -> Array:
+    """Return y, normalised by the statistics that are given."""
+    return outputs(_normal(x, given, problem)[0], w, b, problem)
 
 
-def _normal(call: Call, x: Array, given: tuple[Array, ...]) -> tuple[Array, Array]:
+def _normal(x: Array, given: tuple[Array, ...], problem: Problem) -> tuple[Array, Array]:
     """Return (z, rstd) with the statistics that the pass has."""
-    problem = call.problem
     if isinstance(problem, FrozenNormProblem):
         mean, rstd = given[0], roots(given[1], problem)
     elif given:
@@ -192,45 +190,44 @@ def _normal(call: Call, x: Array, given: tuple[Array, ...]) -> tuple[Array, Arra
     return standard(x, mean, rstd, problem), rstd
 
 
-def _backward(call: Call, dy: Array, x: Array, w: Any, *given: Array) -> tuple[Any, ...]:
-    problem = call.problem
-    z, rstd = _normal(call, x, given)
-    dx = slopes(times(dy, w, problem), z, rstd, problem)  # symmetric: its own adjoint
-    found = dx, sums(dy * z, problem), sums(dy, problem)
-    return tuple(r if on else None for r, on in zip(found, call.mask))
+def norm_backward(dy: Array, x: Array, w: Any, *given: Array, problem: Problem) -> tuple[Any, ...]:
+    """Return (dx, dw, db); the derivative of z is symmetric, so it is its own adjoint."""
+    z, rstd = _normal(x, given, problem)
+    dx = derivative(times(dy, w, problem), z, rstd, problem)
+    return dx, sums(dy * z, problem), sums(dy, problem)
 
 
 def _along(z: Array, rstd: Array, w: Any, dots: Any, problem: Problem) -> Array:
-    y_dot = times(slopes(dots[0], z, rstd, problem), w, problem)
+    y_dot = times(derivative(dots[0], z, rstd, problem), w, problem)
     if dots[1] is not None:
         y_dot = y_dot + times(z, dots[1], problem)
     return y_dot if dots[2] is None else outputs(y_dot, None, dots[2], problem)
 
 
-def _jvp(call: Call, x: Array, w: Any, b: Any, *rest: Any) -> tuple[Any, ...]:
-    z, rstd = _normal(call, x, rest[:-3])
-    return outputs(z, w, b, call.problem), _along(z, rstd, w, rest[-3:], call.problem)
+def norm_jvp(x: Array, w: Any, b: Any, *rest: Any, problem: Problem) -> tuple[Any, ...]:
+    """Return (y, y_dot); `rest` are statistics that are given, then the tangents of x, w and b."""
+    z, rstd = _normal(x, rest[:-3], problem)
+    return outputs(z, w, b, problem), _along(z, rstd, w, rest[-3:], problem)
 
 
-def _double_backward(
-    call: Call, ddx: Array, ddw: Any, ddb: Any, dy: Array, x: Array, w: Any, *given: Array
+def norm_double_backward(
+    ddx: Array, ddw: Any, ddb: Any, dy: Array, x: Array, w: Any, *given: Array, problem: Problem
 ) -> tuple[Any, ...]:
-    problem = call.problem
-    z, rstd = _normal(call, x, given)
-    dx = second(ddx, times(dy, w, problem), z, rstd, problem)
+    """Return (ddy, dx, dw)."""
+    z, rstd = _normal(x, given, problem)
+    dx = second_derivative(ddx, times(dy, w, problem), z, rstd, problem)
     if ddw is not None:
-        dx = dx + slopes(times(dy, ddw, problem), z, rstd, problem)
-    dw = sums(dy * slopes(ddx, z, rstd, problem), problem)
-    found = _along(z, rstd, w, (ddx, ddw, ddb), problem), dx, dw
-    return tuple(r if on else None for r, on in zip(found, call.mask))
+        dx = dx + derivative(times(dy, ddw, problem), z, rstd, problem)
+    dw = sums(dy * derivative(ddx, z, rstd, problem), problem)
+    return _along(z, rstd, w, (ddx, ddw, ddb), problem), dx, dw
 
 
-_PASSES = ("fprop", "backward", "jvp", "double_backward")
-_SAVING = (_fprop, _backward, _jvp, _double_backward)
-_OPS: dict[str, tuple[Any, ...]] = {
-    "batch_norm": _SAVING,
-    "group_norm": _SAVING,
-    "layer_norm": _SAVING,
-    "batch_norm_eval": (_frozen_fprop, *_SAVING[1:]),
-}
-FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in zip(_PASSES, rows)}
+batch_norm_fprop = group_norm_fprop = layer_norm_fprop = norm_fprop
+batch_norm_backward = group_norm_backward = layer_norm_backward = norm_backward
+batch_norm_jvp = group_norm_jvp = layer_norm_jvp = norm_jvp
+batch_norm_double_backward = group_norm_double_backward = norm_double_backward
+layer_norm_double_backward = norm_double_backward
+batch_norm_eval_backward = norm_backward
+batch_norm_eval_jvp = norm_jvp
+batch_norm_eval_double_backward = norm_double_backward
+FORMULAS = by_name(globals(), GROUPS["norm"], masks=False)

@@ -1,4 +1,4 @@
-"""Pooling as loops: one generator lists what each window reads, each pass walks over it."""
+"""Pooling as loops: one generator lists the positions of each window."""
 
 from __future__ import annotations
 
@@ -6,50 +6,53 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ...ops import AdaptivePoolProblem, Problem
+from ...ops import GROUPS, AdaptivePoolProblem, AvgPoolProblem, Problem
+from .._passes import by_name
 from ._zeros import Array, zeros
-
-if TYPE_CHECKING:
-    from ...case import Call
 
 Index = tuple[int, ...]
 
 
-def windows(problem: Problem) -> Iterator[tuple[Index, list[Index], int]]:
-    """Yield (index in y, indices in x that the window reads, in order, divisor of its mean)."""
+def windows(problem: Problem) -> Iterator[tuple[Index, list[Index]]]:
+    """Yield (index in y, indices in x that the window reads, in order)."""
     for n in range(problem.n):
         for c in range(problem.c):
             for p in product(*map(range, problem.output)):
-                sides = [_side(problem, axis, at) for axis, at in enumerate(p)]
-                divisor = 1
-                for _, count in sides:
-                    divisor *= count
-                positions = product(*(found for found, _ in sides))
-                read = [(n, c, *i) for i in positions]
-                yield (n, c, *p), read, getattr(problem, "divisor", 0) or divisor
+                positions = product(*(_positions(problem, axis, at) for axis, at in enumerate(p)))
+                yield (n, c, *p), [(n, c, *i) for i in positions]
 
 
-def _side(problem: Problem, axis: int, p: int) -> tuple[list[int], int]:
-    """Return the positions that window p reads along one axis, and how many its mean counts."""
+def _positions(problem: Problem, axis: int, p: int) -> list[int]:
+    """Return the positions that window p reads along one axis."""
     size = problem.input[axis]
     if isinstance(problem, AdaptivePoolProblem):
         share = Fraction(size, problem.output[axis])
-        found = list(range(floor(p * share), ceil((p + 1) * share)))
-        return found, len(found)
-    lo, hi = problem.padding[axis]
-    found, count = [], 0
-    for r in range(problem.filter[axis]):
-        i = p * problem.stride[axis] + r * problem.dilation[axis] - lo
-        real = 0 <= i < size and -lo <= i < size + hi
-        if real:
-            found.append(i)
-        if real or (getattr(problem, "include_pad", False) and -lo <= i < size + hi):
-            count += 1
-    return found, count
+        return list(range(floor(p * share), ceil((p + 1) * share)))
+    hi = problem.padding[axis][1]
+    return [i for i in _taps(problem, axis, p) if 0 <= i < size + min(hi, 0)]
+
+
+def _taps(problem: Problem, axis: int, p: int) -> list[int]:
+    """Return the positions of all taps of window p that are on the input or its padding."""
+    (lo, hi), reads = problem.padding[axis], range(problem.filter[axis])
+    end = problem.input[axis] + hi
+    found = [p * problem.stride[axis] + r * problem.dilation[axis] - lo for r in reads]
+    return [i for i in found if -lo <= i < end]
+
+
+def divisor(problem: Problem, at: Index) -> int:
+    """Return what the sum of the window at (n, c, *p) is divided by."""
+    if isinstance(problem, AvgPoolProblem) and problem.divisor:
+        return problem.divisor
+    count = 1
+    for axis, p in enumerate(at[2:]):
+        padded = isinstance(problem, AvgPoolProblem) and problem.include_pad
+        count *= len(_taps(problem, axis, p) if padded else _positions(problem, axis, p))
+    return count
 
 
 def _flat(problem: Problem, at: Index) -> int:
@@ -59,12 +62,12 @@ def _flat(problem: Problem, at: Index) -> int:
     return flat
 
 
-def maxima(x: Array, problem: Problem) -> tuple[Array, Array]:
+def max_pool_fprop(x: Array, problem: Problem) -> tuple[Array, Array]:
     """Return (y, indices): the last NaN of a window, else its first maximum."""
     empty = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     y = np.full(problem.shape("y"), empty, x.dtype)
     indices = np.full(problem.shape("y"), -1, np.int64)
-    for at, read, _ in windows(problem):
+    for at, read in windows(problem):
         best = None
         for i in read:
             if best is None or x[i] != x[i] or x[i] > x[best]:
@@ -74,16 +77,7 @@ def maxima(x: Array, problem: Problem) -> tuple[Array, Array]:
     return y, indices
 
 
-def picked(x: Array, indices: Array, problem: Problem) -> Array:
-    """Return x at each index, one by one."""
-    y = zeros(indices.shape, x)
-    for at in np.ndindex(indices.shape):
-        if indices[at] >= 0:
-            y[at] = x[at[:2]].ravel()[indices[at]]
-    return y
-
-
-def placed(dy: Array, indices: Array, problem: Problem) -> Array:
+def max_pool_backward(dy: Array, x: Array, indices: Array, problem: Problem) -> Array:
     """Return dx, one cotangent added at a time."""
     dx = zeros(problem.shape("x"), dy)
     for at in np.ndindex(indices.shape):
@@ -92,161 +86,130 @@ def placed(dy: Array, indices: Array, problem: Problem) -> Array:
     return dx
 
 
+def max_pool_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
+    """Return (y, y_dot), the tangent at each index."""
+    y, indices = max_pool_fprop(x, problem)
+    return y, max_pool_double_backward(x_dot, x, indices, problem)
+
+
+def max_pool_double_backward(ddx: Array, x: Array, indices: Array, problem: Problem) -> Array:
+    """Return ddy, one element at a time."""
+    ddy = zeros(indices.shape, ddx)
+    for at in np.ndindex(indices.shape):
+        if indices[at] >= 0:
+            ddy[at] = ddx[at[:2]].ravel()[indices[at]]
+    return ddy
+
+
+adaptive_max_pool_fprop = max_pool_fprop
+adaptive_max_pool_backward = max_pool_backward
+adaptive_max_pool_jvp = max_pool_jvp
+adaptive_max_pool_double_backward = max_pool_double_backward
+
+
 def _quotient(total: Any, divisor: int) -> Any:
     if isinstance(total, np.integer):
         return (1 if (total < 0) == (divisor < 0) else -1) * (abs(total) // abs(divisor))
     return total * Fraction(1, divisor) if isinstance(total, Fraction) else total / divisor
 
 
-def averages(x: Array, problem: Problem) -> Array:
+def avg_pool_fprop(x: Array, problem: Problem) -> Array:
     """Return y, one element added at a time."""
     y = zeros(problem.shape("y"), x)
-    for at, read, divisor in windows(problem):
+    for at, read in windows(problem):
         for i in read:
             y[at] += x[i]
         if read:
-            y[at] = _quotient(y[at], divisor)
+            y[at] = _quotient(y[at], divisor(problem, at))
     return y
 
 
-def averages_adjoint(dy: Array, problem: Problem) -> Array:
-    """Return dx, one share added at a time."""
+def avg_pool_backward(dy: Array, problem: Problem) -> Array:
+    """Return dx, one quotient added at a time."""
     dx = zeros(problem.shape("x"), dy)
-    for at, read, divisor in windows(problem):
+    for at, read in windows(problem):
         for i in read:
-            dx[i] += _quotient(dy[at], divisor)
+            dx[i] += _quotient(dy[at], divisor(problem, at))
     return dx
 
 
-def norms(x: Array, problem: Problem) -> Array:
+avg_pool_jvp = avg_pool_double_backward = avg_pool_fprop
+adaptive_avg_pool_fprop = adaptive_avg_pool_jvp = avg_pool_fprop
+adaptive_avg_pool_double_backward = avg_pool_fprop
+adaptive_avg_pool_backward = avg_pool_backward
+
+
+def lp_pool_fprop(x: Array, problem: Problem) -> Array:
     """Return y, one power added at a time."""
     y = zeros(problem.shape("y"), x)
-    for at, read, _ in windows(problem):
+    for at, read in windows(problem):
         for i in read:
             y[at] += abs(x[i]) ** problem.norm if problem.norm != 1 else abs(x[i])
         y[at] = y[at] ** (1 / problem.norm) if problem.norm != 1 else y[at]
     return y
 
 
-def _slope(x: Any, y: Any, norm: float) -> Any:
+def _derivative(x: Any, y: Any, norm: float) -> Any:
     """Return dy/dx of one element of a window."""
     sign = int(x > 0) - int(x < 0) if x == x else x
     return sign if norm == 1 or not y else sign * (abs(x) / y) ** (norm - 1)
 
 
-def norms_jvp(x: Array, x_dot: Array, problem: Problem) -> Array:
-    """Return y_dot, one slope at a time."""
-    y, y_dot = norms(x, problem), zeros(problem.shape("y"), x)
-    for at, read, _ in windows(problem):
+def lp_pool_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
+    """Return (y, y_dot), one derivative at a time."""
+    y, y_dot = lp_pool_fprop(x, problem), zeros(problem.shape("y"), x)
+    for at, read in windows(problem):
         for i in read:
-            y_dot[at] += _slope(x[i], y[at], problem.norm) * x_dot[i]
-    return y_dot
+            y_dot[at] += _derivative(x[i], y[at], problem.norm) * x_dot[i]
+    return y, y_dot
 
 
-def norms_adjoint(dy: Array, x: Array, problem: Problem) -> Array:
-    """Return dx, one slope at a time."""
-    y, dx = norms(x, problem), zeros(x.shape, dy)
-    for at, read, _ in windows(problem):
+def lp_pool_backward(dy: Array, x: Array, problem: Problem) -> Array:
+    """Return dx, one derivative at a time."""
+    y, dx = lp_pool_fprop(x, problem), zeros(x.shape, dy)
+    for at, read in windows(problem):
         for i in read:
-            dx[i] += _slope(x[i], y[at], problem.norm) * dy[at]
+            dx[i] += _derivative(x[i], y[at], problem.norm) * dy[at]
     return dx
 
 
-def norms_second(ddx: Array, dy: Array, x: Array, problem: Problem) -> Array:
-    """Return dx of double backward, from the Hessian of each window entry by entry."""
-    y, dx, p = norms(x, problem), zeros(x.shape, dy), problem.norm
-    for at, read, _ in windows(problem):
+def lp_pool_double_backward(
+    ddx: Array, dy: Array, x: Array, problem: Problem
+) -> tuple[Array, Array]:
+    """Return (ddy, dx), dx from the Hessian of each window entry by entry."""
+    y, dx, p = lp_pool_fprop(x, problem), zeros(x.shape, dy), problem.norm
+    for at, read in windows(problem):
         if not y[at] or p == 1:
             continue
         for i in read:
             for j in read:
-                entry = -_slope(x[i], y[at], p) * _slope(x[j], y[at], p)
+                entry = -_derivative(x[i], y[at], p) * _derivative(x[j], y[at], p)
                 if i == j and (x[i] or p == 2):
                     entry += (abs(x[i]) / y[at]) ** (p - 2)
                 dx[i] += dy[at] * (p - 1) / y[at] * entry * ddx[j]
-    return dx
+    return lp_pool_jvp(x, ddx, problem)[1], dx
 
 
-def _landings(indices: Array) -> dict[tuple[int, ...], Index]:
-    """Return which element of x stays at each place of y: the last that goes there."""
+def _last_writers(indices: Array) -> dict[tuple[int, ...], Index]:
+    """Return the index in x of the last element that is written to each position of y."""
     return {(*at[:2], int(indices[at])): at for at in np.ndindex(indices.shape) if indices[at] >= 0}
 
 
-def unpooled(x: Array, indices: Array, problem: Problem) -> Array:
-    """Return y, one element put down at a time."""
+def max_unpool_fprop(x: Array, indices: Array, problem: Problem) -> Array:
+    """Return y, one element written at a time."""
     y = zeros(problem.shape("y"), x)
-    for place, at in _landings(indices).items():
+    for place, at in _last_writers(indices).items():
         y[place[:2]].reshape(-1)[place[2]] = x[at]
     return y
 
 
-def unpooled_adjoint(dy: Array, indices: Array, problem: Problem) -> Array:
-    """Return dx, one element picked up at a time."""
+def max_unpool_backward(dy: Array, indices: Array, problem: Problem) -> Array:
+    """Return dx, one element read at a time."""
     dx = zeros(problem.shape("x"), dy)
-    for place, at in _landings(indices).items():
+    for place, at in _last_writers(indices).items():
         dx[at] = dy[place[:2]].reshape(-1)[place[2]]
     return dx
 
 
-def _max_fprop(call: Call, x: Array) -> tuple[Any, ...]:
-    return maxima(x, call.problem)
-
-
-def _max_backward(call: Call, dy: Array, x: Array, indices: Array) -> tuple[Any, ...]:
-    return (placed(dy, indices, call.problem),)
-
-
-def _max_jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
-    y, indices = maxima(x, call.problem)
-    return y, picked(x_dot, indices, call.problem)
-
-
-def _max_double_backward(call: Call, ddx: Array, x: Array, indices: Array) -> tuple[Any, ...]:
-    return (picked(ddx, indices, call.problem),)
-
-
-def _avg(call: Call, x: Array) -> tuple[Any, ...]:
-    return (averages(x, call.problem),)
-
-
-def _avg_backward(call: Call, dy: Array) -> tuple[Any, ...]:
-    return (averages_adjoint(dy, call.problem),)
-
-
-def _lp_fprop(call: Call, x: Array) -> tuple[Any, ...]:
-    return (norms(x, call.problem),)
-
-
-def _lp_backward(call: Call, dy: Array, x: Array) -> tuple[Any, ...]:
-    return (norms_adjoint(dy, x, call.problem),)
-
-
-def _lp_jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
-    return norms(x, call.problem), norms_jvp(x, x_dot, call.problem)
-
-
-def _lp_double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> tuple[Any, ...]:
-    ddy = norms_jvp(x, ddx, call.problem) if call.mask[0] else None
-    return ddy, norms_second(ddx, dy, x, call.problem) if call.mask[1] else None
-
-
-def _unpool(call: Call, x: Array, indices: Array) -> tuple[Any, ...]:
-    return (unpooled(x, indices, call.problem),)
-
-
-def _unpool_backward(call: Call, dy: Array, indices: Array) -> tuple[Any, ...]:
-    return (unpooled_adjoint(dy, indices, call.problem),)
-
-
-_MAX = (_max_fprop, _max_backward, _max_jvp, _max_double_backward)
-_AVG = (_avg, _avg_backward, _avg, _avg)
-_PASSES = ("fprop", "backward", "jvp", "double_backward")
-_OPS: dict[str, tuple[Any, ...]] = {
-    "max_pool": _MAX,
-    "adaptive_max_pool": _MAX,
-    "avg_pool": _AVG,
-    "adaptive_avg_pool": _AVG,
-    "lp_pool": (_lp_fprop, _lp_backward, _lp_jvp, _lp_double_backward),
-    "max_unpool": (_unpool, _unpool_backward, _unpool, _unpool),
-}
-FORMULAS = {(op, name): run for op, rows in _OPS.items() for name, run in zip(_PASSES, rows)}
+max_unpool_jvp = max_unpool_double_backward = max_unpool_fprop
+FORMULAS = by_name(globals(), GROUPS["pool"], masks=False)

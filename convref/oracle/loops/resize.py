@@ -5,15 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import product
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...ops import Problem
+from .._passes import by_name
 from ._zeros import Array, zeros
-
-if TYPE_CHECKING:
-    from ...case import Call
 
 HALF = Fraction(1, 2)
 
@@ -76,7 +74,7 @@ def _bell(problem: Problem, distance: Fraction) -> Fraction:
 
 
 def weight(problem: Problem, axis: int, p: int, i: int) -> Fraction:
-    """Return what input i counts in output p along one axis."""
+    """Return the weight of input i in output p along one axis."""
     size, out = problem.input[axis], problem.output[axis]
     if problem.mode == "area":
         first, end = floor(Fraction(p * size, out)), ceil(Fraction((p + 1) * size, out))
@@ -113,8 +111,8 @@ def _product(problem: Problem, share: Fraction, value: Any) -> Any:
     return (float(share) if isinstance(value, np.inexact) else share) * value
 
 
-def resized(x: Array, problem: Problem, adjoint: bool = False) -> Array:
-    """Return y, or dx if `adjoint`, one product added at a time."""
+def _weighted_sums(x: Array, problem: Problem, adjoint: bool = False) -> Array:
+    """Return y, or dx if `adjoint`."""
     result = zeros(problem.shape("x" if adjoint else "y"), x)
     space = [
         [[weight(problem, a, p, i) for i in range(size)] for p in range(out)]
@@ -133,17 +131,15 @@ def resized(x: Array, problem: Problem, adjoint: bool = False) -> Array:
     return result
 
 
-def _fprop(call: Call, x: Array) -> tuple[Any, ...]:
-    return (resized(x, call.problem),)
+def resize_fprop(x: Array, problem: Problem) -> Array:
+    """Return y, one product added at a time."""
+    return _weighted_sums(x, problem)
 
 
-def _backward(call: Call, dy: Array) -> tuple[Any, ...]:
-    return (resized(dy, call.problem, adjoint=True),)
+def resize_backward(dy: Array, problem: Problem) -> Array:
+    """Return dx, one product added at a time."""
+    return _weighted_sums(dy, problem, adjoint=True)
 
 
-FORMULAS = {
-    ("resize", "fprop"): _fprop,
-    ("resize", "backward"): _backward,
-    ("resize", "jvp"): _fprop,
-    ("resize", "double_backward"): _fprop,
-}
+resize_jvp = resize_double_backward = resize_fprop
+FORMULAS = by_name(globals(), ("resize",), masks=False)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...ops import WindowProblem
+from .._passes import by_name
 from ._zeros import Array, zeros
-
-if TYPE_CHECKING:
-    from ...case import Call
 
 
 def _window_terms(
@@ -50,19 +47,6 @@ def fold(cols: Array, problem: WindowProblem) -> Array:
     return x
 
 
-def _unfold(call: Call, x: Array) -> tuple[Array]:
-    return (unfold(x, call.windows),)
-
-
-def _fold(call: Call, cols: Array) -> tuple[Array]:
-    return (fold(cols, call.windows),)
-
-
-FORMULAS = {
-    ("unfold", "fprop"): _unfold,
-    ("unfold", "backward"): _fold,
-    ("unfold", "jvp"): _unfold,
-    ("fold", "fprop"): _fold,
-    ("fold", "backward"): _unfold,
-    ("fold", "jvp"): _fold,
-}
+unfold_fprop = unfold_jvp = fold_backward = unfold
+fold_fprop = fold_jvp = unfold_backward = fold
+FORMULAS = by_name(globals(), ("unfold", "fold"), masks=False)

@@ -11,6 +11,8 @@ from convref.case import Call
 from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere, right
 from convref.ops import GROUPS, Problem
 from convref.oracle import activation as formulas
+from convref.oracle import softmax
+from convref.oracle._elementary import logistic
 
 from .base import Fault, swapped
 
@@ -21,23 +23,21 @@ def _of(*ops: str, passes: tuple[str, ...] = ()) -> Callable[[Call], bool]:
     return lambda call: call.op in ops and (not passes or call.pass_ in passes)
 
 
-def computing(op: str, order: int, function: Callable[[Array, Problem], Array]) -> Wrong:
-    """Return a kernel with another function for a value (0), a slope (1) or a bend (2)."""
-    rows = list(formulas.VALUES[op])
-    rows[order] = function
-    values = {**formulas.VALUES, op: tuple(rows)}
-    return swapped(formulas, VALUES=values, OUTPUTS={**formulas.OUTPUTS, op: rows[0]})
+def computing(op: str, **changes: Callable[..., Array]) -> Wrong:
+    """Return a kernel with another value, derivative, second_derivative or directional."""
+    row = formulas.POINTWISE[op]._replace(**changes)
+    return swapped(formulas, POINTWISE={**formulas.POINTWISE, op: row})
 
 
 def _number_wins(x: Array, problem: Problem) -> Array:
     return np.fmax(x, 0)
 
 
-def _at_zero_too(op: str, x: Array, v: Array, problem: Problem) -> Array:
+def _at_zero_too(x: Array, v: Array, problem: Problem) -> Array:
     return np.where(x < 0, 0, v)
 
 
-def _exchanged(op: str, x: Array, v: Array, problem: Problem) -> Array:
+def _exchanged(x: Array, v: Array, problem: Problem) -> Array:
     return np.where(x > 0, v * problem.slope, v)
 
 
@@ -52,15 +52,15 @@ def _naive(x: Array, dim: int) -> Array:
 
 
 def _log_of_softmax(x: Array, dim: int) -> Array:
-    return np.log(formulas.softmax(x, dim))
+    return np.log(softmax.softmax(x, dim))
 
 
-def _silu_slope(x: Array, problem: Problem) -> Array:
-    return formulas.logistic(x)[0]
+def _silu_derivative(x: Array, problem: Problem) -> Array:
+    return logistic(x)[0]
 
 
-def _sigmoid_bend(x: Array, problem: Problem) -> Array:
-    s, rest = formulas.logistic(x)
+def _sigmoid_second_derivative(x: Array, problem: Problem) -> Array:
+    s, rest = logistic(x)
     return s * rest * (s - rest)
 
 
@@ -84,7 +84,7 @@ def _next_axis(problem: Problem) -> Problem:
     return _with(problem, dim=(problem.dim + 1) % (problem.rank + 2))
 
 
-_targets = formulas.targets
+_targets = softmax.targets
 
 
 def _smoothed_everywhere(
@@ -131,25 +131,21 @@ ROWS = (
         "the maximum of PTX and of C, in which the number wins over NaN",
         "relu.fprop:n1c1_i1:fill=nan",
         _of("relu", passes=("fprop", "jvp")),
-        swapped(
-            formulas,
-            _relu=_number_wins,
-            OUTPUTS={**formulas.OUTPUTS, "relu": _number_wins},
-        ),
+        computing("relu", value=_number_wins),
     ),
     ActivationFault(
         "relu_passes_at_zero",
         "the gradient passes where the input is 0",
         "relu.backward:n1c1_i2:fill=impulse:seed=43955",
         _of("relu", passes=("backward",)),
-        swapped(formulas, along=_at_zero_too),
+        computing("relu", directional=_at_zero_too),
     ),
     ActivationFault(
         "leaky_sides_exchanged",
         "the slope on the positive side",
         "leaky_relu.backward:n1c1_i1:fill=ones",
         lambda call: call.op == "leaky_relu" and call.pass_ == "backward",
-        swapped(formulas, along=_exchanged),
+        computing("leaky_relu", directional=_exchanged),
     ),
     ActivationFault(
         "gelu_by_tanh",
@@ -163,7 +159,7 @@ ROWS = (
         "s for s (1 + x (1 - s))",
         "silu.jvp:n1c1_i1:fill=ones",
         _of("silu", passes=("backward", "jvp")),
-        computing("silu", 1, _silu_slope),
+        computing("silu", derivative=_silu_derivative),
     ),
     ActivationFault(
         "sigmoid_bend_of_the_other_sign",
@@ -172,28 +168,28 @@ ROWS = (
         lambda call: (
             call.op == "sigmoid" and call.pass_ == "double_backward" and "dx" in call.wanted
         ),
-        computing("sigmoid", 2, _sigmoid_bend),
+        computing("sigmoid", second_derivative=_sigmoid_second_derivative),
     ),
     ActivationFault(
         "hardswish_without_ceiling",
         "x relu(x + 3) / 6, without the minimum with 6",
         "hardswish.fprop:n1c1_i1",
         _of("hardswish", passes=("fprop",)),
-        computing("hardswish", 0, _no_ceiling),
+        computing("hardswish", value=_no_ceiling),
     ),
     ActivationFault(
         "hardswish_corner_inside",
         "the slope of the parabola at -3 and 3 themselves",
         "hardswish.backward:n1c1_i1:seed=9642",
         _of("hardswish", passes=("backward",)),
-        swapped(formulas, _hardswish_slope=_corner_inside),
+        swapped(formulas, hardswish_derivative=_corner_inside),
     ),
     ActivationFault(
         "softmax_without_maximum",
         "exp(x) over its sum: overflow from 89 on",
         "softmax.fprop:n1c1_i3:fill=wide",
         lambda call: call.op == "softmax" and call.pass_ == "fprop" and call.dtype != "f64",
-        swapped(formulas, softmax=_single(_naive)),
+        swapped(softmax, softmax=_single(_naive)),
         single=True,
     ),
     ActivationFault(
@@ -201,7 +197,7 @@ ROWS = (
         "log(softmax(x)) in float32: infinite below -103",
         "log_softmax.fprop:n1c2_i1:fill=wide:seed=13629",
         lambda call: call.op == "log_softmax" and call.pass_ == "fprop" and call.dtype != "f64",
-        swapped(formulas, log_softmax=_single(_log_of_softmax)),
+        swapped(softmax, log_softmax=_single(_log_of_softmax)),
         single=True,
     ),
     ActivationFault(
@@ -216,21 +212,21 @@ ROWS = (
         "label smoothing counts ignored targets",
         "cross_entropy.fprop:n1c2_i2:smooth=0.5:fill=ones:seed=15958",
         lambda call: call.op == "cross_entropy" and call.problem.label_smoothing > 0,
-        swapped(formulas, targets=_smoothed_everywhere),
+        swapped(softmax, targets=_smoothed_everywhere),
     ),
     ActivationFault(
         "mean_over_all_positions",
         "the mean divides by ignored targets too",
         "cross_entropy.jvp:n1c2_i2:fill=ones:seed=14725",
         _mean_loss,
-        swapped(formulas, targets=_over_positions),
+        swapped(softmax, targets=_over_positions),
     ),
     ActivationFault(
         "mean_over_the_count",
         "a weighted mean divides by how many targets there are",
         "cross_entropy.backward:n1c2_i1:weight=1",
         lambda call: _mean_loss(call) and call.problem.weight,
-        swapped(formulas, targets=_over_counted),
+        swapped(softmax, targets=_over_counted),
     ),
     ActivationFault(
         "class_weights_forgotten",

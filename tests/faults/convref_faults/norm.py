@@ -186,7 +186,7 @@ ROWS = (
         lambda call: (
             call.op == "batch_norm_eval" and call.pass_ == "backward" and "dx" in call.wanted
         ),
-        swapped(formulas, projected=_moving),
+        swapped(formulas, project=_moving),
     ),
     NormFault(
         "gradient_without_variance",
@@ -195,7 +195,7 @@ ROWS = (
         lambda call: (
             call.op != "batch_norm_eval" and call.pass_ == "backward" and "dx" in call.wanted
         ),
-        swapped(formulas, projected=_without_z),
+        swapped(formulas, project=_without_z),
     ),
     NormFault(
         "second_derivative_one_product_short",
@@ -204,7 +204,7 @@ ROWS = (
         lambda call: (
             call.op != "batch_norm_eval" and call.pass_ == "double_backward" and "dx" in call.wanted
         ),
-        swapped(formulas, curvature=_one_product_short),
+        swapped(formulas, second_derivative=_one_product_short),
     ),
     NormFault(
         "weight_of_the_next_channel",

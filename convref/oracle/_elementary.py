@@ -1,0 +1,74 @@
+"""The functions that are not rational: exp, log, and the normal distribution.
+
+Of Fractions these are the nearest float64; all else in the formulas is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ._erf import erfc, gauss
+from ._windows import Array
+
+
+def _of_fractions(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    return np.vectorize(lambda v: Fraction(function(float(v))), otypes=[object])
+
+
+def exp(x: Array) -> Array:
+    """Return e to the power x."""
+    return _of_fractions(math.exp)(x) if x.dtype == object else np.exp(x)
+
+
+def expm1(x: Array) -> Array:
+    """Return exp(x) - 1 without cancellation."""
+    return _of_fractions(math.expm1)(x) if x.dtype == object else np.expm1(x)
+
+
+def log(x: Array) -> Array:
+    """Return the natural logarithm of x."""
+    return _of_fractions(math.log)(x) if x.dtype == object else np.log(x)
+
+
+def log1p(x: Array) -> Array:
+    """Return log(1 + x) without cancellation."""
+    return _of_fractions(math.log1p)(x) if x.dtype == object else np.log1p(x)
+
+
+def normal_cdf(x: Array) -> Array:
+    """Return the normal distribution function at x, small values too."""
+    if x.dtype == object:
+        return _of_fractions(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(x)
+    return 0.5 * erfc(-x / math.sqrt(2))
+
+
+def normal_pdf(x: Array) -> Array:
+    """Return the density of the normal distribution at x."""
+    if x.dtype == object:
+        return _of_fractions(lambda v: math.exp(-v * v / 2) / math.sqrt(2 * math.pi))(x)
+    return gauss(x / math.sqrt(2)) / math.sqrt(2 * math.pi)
+
+
+def constant(value: float, like: Array) -> Any:
+    """Return a constant in the number type of `like`."""
+    return Fraction(value) if like.dtype == object else like.dtype.type(value)
+
+
+def logistic(x: Array) -> tuple[Array, Array]:
+    """Return (s, 1 - s) with s = 1 / (1 + exp(-x)), both without cancellation.
+
+    Examples
+    --------
+    >>> logistic(np.array([0., -800.]))
+    (array([0.5, 0. ]), array([0.5, 1. ]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # 1 / (1 + inf) is 0, as it should be
+        e = exp(-x)
+        s = 1 / (1 + e)
+        e *= s
+        return s, e if x.dtype == object else np.fmin(e, 1, out=e)  # inf * 0 is 1 here

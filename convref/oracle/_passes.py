@@ -1,0 +1,44 @@
+"""The functions of passes, found by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..case import Call
+from ..ops import OPS
+
+Results = tuple[Any, ...]
+Formula = Callable[..., Results]
+
+
+def by_name(functions: Mapping[str, Any], ops: Iterable[str], *, masks: bool) -> dict[Any, Formula]:
+    """Return, for each pass of each op, the function ``<op>_<pass>`` as one of a call.
+
+    Such a function takes the operands and `problem`, and returns its one result or a tuple.
+
+    Parameters
+    ----------
+    functions : mapping
+        The namespace of a module.
+    ops : iterable of str
+    masks : bool
+        Whether functions of maskable passes take `mask`; else they compute all results.
+    """
+    return {
+        (op, name): _of_call(functions[f"{op}_{name}"], masks and pass_.maskable)
+        for op in ops
+        for name, pass_ in OPS[op].passes.items()
+    }
+
+
+def _of_call(function: Callable[..., Any], masks: bool) -> Formula:
+    def formula(call: Call, *operands: Any) -> Results:
+        mask = {"mask": call.mask} if masks else {}
+        found = function(*operands, problem=call.problem, **mask)
+        results = found if isinstance(found, tuple) else (found,)
+        return (
+            tuple(r if on else None for r, on in zip(results, call.mask)) if call.mask else results
+        )
+
+    return formula

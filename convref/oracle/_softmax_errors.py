@@ -1,0 +1,117 @@
+"""S of every result of softmax and the loss: what its rounding errors are relative to.
+
+docs/judge.md derives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..case import Call
+from ._elementary import constant
+from ._rounding import FIRST_ORDER, underflow, unit
+from ._windows import Array, Results
+from .softmax import softmax, targets
+
+
+def _values(x: Array, dim: int) -> tuple[Array, Array]:
+    """Return S of softmax and of its logarithm."""
+    if not x.shape[dim]:
+        return x, x
+    far = np.abs(x - x.max(axis=dim, keepdims=True))
+    p = softmax(x, dim)
+    p_far = np.where(p > 0, p * (1 + far), 0.0)
+    total = p_far.sum(axis=dim, keepdims=True)
+    logs = np.log(np.exp(-far).sum(axis=dim, keepdims=True))
+    log = far + np.abs(logs) + total
+    return np.where(p > 0, p * (1 + far + total), 0.0), np.where(np.isinf(far), np.inf, log)
+
+
+def _plus_mean(p: Array, v: Array, dim: int) -> Array:
+    """Return S of v - sum p v."""
+    return v + (p * v).sum(axis=dim, keepdims=True)
+
+
+def softmax_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result."""
+    given, dim = dict(zip(call.roles, operands)), call.problem.dim
+    s, _ = _values(given["x"], dim)
+    s = s + underflow(call)
+    v, g = (np.abs(given.get(first, given.get(other, s))) for first, other in _FACTORS)
+    found = {
+        "y": s,
+        "dx": 2 * s * _plus_mean(s, g, dim),
+        "y_dot": 2 * s * _plus_mean(s, v, dim),
+        "ddy": 2 * s * _plus_mean(s, v, dim),
+    }
+    if call.pass_ == "double_backward":
+        found["dx"] = 4 * s * _plus_mean(s, _plus_mean(s, v, dim) * _plus_mean(s, g, dim), dim)
+    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+
+
+_FACTORS = (("ddx", "x_dot"), ("dy", ""))  # what stands for v and for g of a pass
+
+
+def log_softmax_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result."""
+    given, dim = dict(zip(call.roles, operands)), call.problem.dim
+    _, log = _values(given["x"], dim)
+    p = softmax(given["x"], dim)
+    s = np.where(p > 0, p * (1 + log), 0.0) + underflow(call)
+    v, g = (np.abs(given.get(first, given.get(other, s))) for first, other in _FACTORS)
+    total = g.sum(axis=dim, keepdims=True)
+    moved = _plus_mean(s, v, dim)
+    found = {"y": log, "dx": g + s * total, "y_dot": moved, "ddy": moved}
+    if call.pass_ == "double_backward":
+        found["dx"] = 2 * total * s * moved
+    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+
+
+def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result; of weights of both signs the divisor may cancel."""
+    given, problem = dict(zip(call.roles, operands)), call.problem
+    x, w = given["x"], given["w"]
+    signed, share = targets(given["target"], w, problem, x)
+    _, own = targets(given["target"], None if w is None else np.abs(w), problem, x)
+    q = np.abs(signed)
+    condition = own / np.abs(share)  # of weights of both signs the sum may cancel
+    if not problem.products("y") * unit(call) * condition <= FIRST_ORDER:
+        condition = constant(np.inf, x)
+    _, log = _values(x, 1)
+    p = softmax(x, 1)
+    s = np.where(p > 0, p * (1 + log), 0.0) + underflow(call)
+    total = q.sum(axis=1, keepdims=True)
+    slope = 2 * (s * total + q)
+
+    def collected(each: Array) -> Array:
+        if problem.reduction == "none":
+            return each.sum(axis=1)
+        return (each.sum() * (1 + condition) / np.abs(share)).reshape(1)
+
+    def spread(each: Array) -> Array:
+        dy = np.abs(given["dy"])
+        if problem.reduction == "none":
+            return dy[:, None] * each
+        return dy * (1 + condition) / np.abs(share) * each
+
+    v = np.abs(given.get("ddx", given.get("x_dot", s)))
+    sizes: dict[str, Callable[[], Array]] = {
+        "y": lambda: collected(np.where(q > 0, q * log, 0.0)),
+        "y_dot": lambda: collected(slope * v),
+        "ddy": lambda: collected(slope * v),
+        "dx": lambda: spread(slope),
+    }
+    if call.pass_ == "double_backward":
+        sizes["dx"] = lambda: spread(4 * total * s * _plus_mean(s, v, 1))
+    return tuple(sizes[r]() if r in call.wanted else None for r in call.signature.results)
+
+
+_OPS: dict[str, Callable[..., Results]] = {
+    "softmax": softmax_magnitudes,
+    "log_softmax": log_softmax_magnitudes,
+    "cross_entropy": cross_entropy_magnitudes,
+}
+_PASSES = ("fprop", "backward", "jvp", "double_backward")
+MAGNITUDES = {(op, name): run for op, run in _OPS.items() for name in _PASSES}

@@ -1,0 +1,224 @@
+"""Softmax along an axis, its logarithm, and the cross entropy of a classifier."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConvrefError, message
+from ..ops import Problem
+from ._elementary import constant, exp, log
+from ._passes import by_name
+from ._windows import Array, Results
+
+
+def softmax(x: Array, dim: int) -> Array:
+    """Return exp(x) over its sum along an axis (A.2), from x less its maximum.
+
+    Examples
+    --------
+    >>> softmax(np.array([[1000., 1000.]]), 1)
+    array([[0.5, 0.5]])
+    """
+    powers = exp(x - x.max(axis=dim, keepdims=True)) if x.shape[dim] else x
+    return powers / powers.sum(axis=dim, keepdims=True)
+
+
+def log_softmax(x: Array, dim: int) -> Array:
+    """Return the logarithm of `softmax`, without ever taking that of a small number (A.3).
+
+    Examples
+    --------
+    >>> log_softmax(np.array([[0., -1000.]]), 1)
+    array([[    0., -1000.]])
+    """
+    if not x.shape[dim]:
+        return x
+    shifted = x - x.max(axis=dim, keepdims=True)
+    return shifted - log(exp(shifted).sum(axis=dim, keepdims=True))
+
+
+def softmax_along(p: Array, v: Array, dim: int) -> Array:
+    """Return p (v - sum p v): the derivative of softmax along v, and its own adjoint."""
+    return p * (v - (p * v).sum(axis=dim, keepdims=True))
+
+
+def softmax_fprop(x: Array, *, problem: Problem) -> Array:
+    """Return y, the softmax of x along ``problem.dim``."""
+    return softmax(x, problem.dim)
+
+
+def softmax_backward(dy: Array, x: Array, *, problem: Problem) -> Array:
+    """Return dx = p (dy - sum p dy)."""
+    return softmax_along(softmax(x, problem.dim), dy, problem.dim)
+
+
+def softmax_jvp(x: Array, x_dot: Array, *, problem: Problem) -> Results:
+    """Return (y, y_dot = p (x_dot - sum p x_dot))."""
+    p = softmax(x, problem.dim)
+    return p, softmax_along(p, x_dot, problem.dim)
+
+
+def softmax_double_backward(
+    ddx: Array, dy: Array, x: Array, *, problem: Problem, mask: tuple[bool, ...]
+) -> Results:
+    """Return (ddy, dx): with <.> the mean under p, dx = p ((ddx - <ddx>)(dy - <dy>) - their <>)."""
+    dim = problem.dim
+    p = softmax(x, dim)
+    ddy = softmax_along(p, ddx, dim) if mask[0] else None
+    if not mask[1]:
+        return ddy, None
+    return ddy, softmax_along(
+        p, log_softmax_along(p, ddx, dim) * log_softmax_along(p, dy, dim), dim
+    )
+
+
+def log_softmax_along(p: Array, v: Array, dim: int) -> Array:
+    """Return v - sum p v, the derivative of log_softmax along v."""
+    return v - (p * v).sum(axis=dim, keepdims=True)
+
+
+def log_softmax_fprop(x: Array, *, problem: Problem) -> Array:
+    """Return y, the logarithm of the softmax of x along ``problem.dim``."""
+    return log_softmax(x, problem.dim)
+
+
+def log_softmax_backward(dy: Array, x: Array, *, problem: Problem) -> Array:
+    """Return dx = dy - p sum dy."""
+    return dy - softmax(x, problem.dim) * dy.sum(axis=problem.dim, keepdims=True)
+
+
+def log_softmax_jvp(x: Array, x_dot: Array, *, problem: Problem) -> Results:
+    """Return (y, y_dot = x_dot - sum p x_dot)."""
+    dim = problem.dim
+    return log_softmax(x, dim), log_softmax_along(softmax(x, dim), x_dot, dim)
+
+
+def log_softmax_double_backward(
+    ddx: Array, dy: Array, x: Array, *, problem: Problem, mask: tuple[bool, ...]
+) -> Results:
+    """Return (ddy = ddx - <ddx>, dx = -sum dy p (ddx - <ddx>))."""
+    dim = problem.dim
+    p = softmax(x, dim)
+    ddy = log_softmax_along(p, ddx, dim) if mask[0] else None
+    if not mask[1]:
+        return ddy, None
+    return ddy, -dy.sum(axis=dim, keepdims=True) * softmax_along(p, ddx, dim)
+
+
+def targets(target: Array, w: Array | None, problem: Problem, like: Array) -> tuple[Array, Array]:
+    """Return (q, total): the weight of each class in each loss, and the divisor of their sum.
+
+    A loss is the sum of -q log_softmax over the classes (A.4). The target's class has its weight w,
+    the smoothed part is that of all classes; where the target is ignored, q is 0.
+
+    Examples
+    --------
+    >>> from convref.ops import CrossEntropyProblem
+    >>> problem = CrossEntropyProblem(n=2, c=3, input=(1,), ignore_index=1)
+    >>> q, total = targets(np.array([[2], [1]]), None, problem, np.ones(1))
+    >>> q[..., 0].tolist(), total.item()
+    ([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], 1.0)
+    """
+    counted = target != problem.ignore_index
+    wrong = counted & ((target < 0) | (target >= problem.c))
+    if wrong.any():
+        needs = f"a class from 0 to {problem.c - 1} or {problem.ignore_index}"
+        raise ConvrefError(message("target", f"holds {int(target[wrong][0])}, needs {needs}"))
+    one, smooth = constant(1, like), constant(problem.label_smoothing, like)
+    w = np.full(problem.c, one, like.dtype) if w is None else w
+    index = np.where(counted, target, 0)
+    own = np.where(counted, w[index], constant(0, like))
+    per_class = w.reshape(-1, *(1,) * problem.rank)
+    of_class = np.arange(problem.c).reshape(-1, *(1,) * problem.rank)
+    hit = (index[:, None] == of_class) & counted[:, None]
+    spread = smooth * (Fraction(1, problem.c) if like.dtype == object else 1 / problem.c)
+    q = np.where(hit, (one - smooth) * per_class, constant(0, like))
+    if problem.label_smoothing:
+        q = q + np.where(counted[:, None], spread * per_class, constant(0, like))
+    return q, own.sum() if problem.reduction == "mean" else one
+
+
+def losses(x: Array, q: Array, total: Any, problem: Problem) -> Array:
+    """Return the loss at every position, or the sum of all over `total`."""
+    logs = log_softmax(x, 1)
+    each = -np.where(q == 0, constant(0, x), q * logs).sum(axis=1)
+    return _reduced(each, total, problem)
+
+
+def _reduced(each: Array, total: Any, problem: Problem) -> Array:
+    """Return terms of the positions as they are, or their sum over `total`."""
+    if problem.reduction == "none":
+        return each
+    return _divided(each.sum(keepdims=True).reshape(1), total)
+
+
+def _divided(sums: Array, total: Any) -> Array:
+    """Return sums over total; without any target, 0 over 0 is NaN."""
+    if sums.dtype == object and not total:
+        return np.full(sums.shape, np.nan)
+    return sums / total
+
+
+def _of_positions(dy: Array, total: Any, problem: Problem) -> Array:
+    """Return the cotangent of each position's loss."""
+    return dy[:, None] if problem.reduction == "none" else _divided(dy, total)
+
+
+def _counted(target: Array, dx: Array, problem: Problem) -> Array:
+    """Return dx with 0 where the target is ignored, even of an infinity."""
+    return np.where((target == problem.ignore_index)[:, None], constant(0, dx), dx)
+
+
+def _derivative(p: Array, q: Array) -> Array:
+    """Return the derivative of each loss with respect to x: p sum q - q (A.5)."""
+    return p * q.sum(axis=1, keepdims=True) - q
+
+
+def cross_entropy_fprop(x: Array, w: Array | None, target: Array, *, problem: Problem) -> Array:
+    """Return y, the loss of each position, their sum or their mean (A.4)."""
+    return losses(x, *targets(target, w, problem, x), problem)
+
+
+def cross_entropy_backward(
+    dy: Array, x: Array, w: Array | None, target: Array, *, problem: Problem
+) -> Array:
+    """Return dx, the derivative of each loss times the cotangent of its position (A.5)."""
+    q, total = targets(target, w, problem, x)
+    dx = _of_positions(dy, total, problem) * _derivative(softmax(x, 1), q)
+    return _counted(target, dx, problem)
+
+
+def cross_entropy_jvp(
+    x: Array, w: Array | None, target: Array, x_dot: Array, *, problem: Problem
+) -> Results:
+    """Return (y, y_dot), the derivative of each loss times x_dot, reduced as y is."""
+    q, total = targets(target, w, problem, x)
+    each = (_derivative(softmax(x, 1), q) * x_dot).sum(axis=1)
+    return losses(x, q, total, problem), _reduced(each, total, problem)
+
+
+def cross_entropy_double_backward(
+    ddx: Array,
+    dy: Array,
+    x: Array,
+    w: Array | None,
+    target: Array,
+    *,
+    problem: Problem,
+    mask: tuple[bool, ...],
+) -> Results:
+    """Return (ddy, dx): the JVP along ddx, and sum q times that of softmax along ddx."""
+    q, total = targets(target, w, problem, x)
+    p, ddy = softmax(x, 1), None
+    if mask[0]:
+        ddy = _reduced((_derivative(p, q) * ddx).sum(axis=1), total, problem)
+    if not mask[1]:
+        return ddy, None
+    second = q.sum(axis=1, keepdims=True) * softmax_along(p, ddx, 1)
+    return ddy, _counted(target, _of_positions(dy, total, problem) * second, problem)
+
+
+FORMULAS = by_name(globals(), ("softmax", "log_softmax", "cross_entropy"), masks=True)
