@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import views
-from .definition import Fields, Image, define, functions
+from .definition import Fields, Image, define
+from .passes import functions
 
 
 @define(view=views.elements, layouts=False, layer="ReLU")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import activation, conv, norm, pool, resize, unfold
+from . import activation, adaptive, aten, conv, norm, pool, resize, unfold
 
-FAMILIES = (conv, unfold, pool, resize, norm, activation)
+FAMILIES = (conv, aten, unfold, pool, adaptive, resize, norm, activation)
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.FUNCTIONS.items()
 }
-DEFINITIONS = (*pool.DEFINITIONS, *resize.DEFINITIONS, *norm.DEFINITIONS, *activation.DEFINITIONS)
+DEFINITIONS = tuple(
+    definition for family in FAMILIES for definition in getattr(family, "DEFINITIONS", ())
+)

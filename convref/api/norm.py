@@ -13,8 +13,9 @@ from ..errors import ConvrefError, message
 from ..ops import integer
 from . import views
 from .arguments import flag, pair_of
-from .definition import Fields, Image, define, functions
+from .definition import Fields, Image, define
 from .generate import names
+from .passes import functions
 from .trace import needed
 
 _PRIMALS = ("input", "weight", "bias")

@@ -9,7 +9,8 @@ from ..errors import ConvrefError, message, shorten
 from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
 from ..ops.resize import real
 from .arguments import flag
-from .definition import Fields, Image, define, functions
+from .definition import Fields, Image, define
+from .passes import functions
 
 # PyTorch's name -> the mode of a problem, and the ranks that PyTorch has under this name.
 MODES: dict[str, tuple[str, tuple[int, ...]]] = {

@@ -10,10 +10,10 @@ from ..arrays import facts
 from ..case import Call, Spec, spec_of
 from ..errors import ConvrefError, message
 from ..ops import Sizes, WindowProblem, integers, items
+from .arguments import windows
 from .generate import names
 from .prepare import Arrangement, Prepared
 from .run import compute
-from .windows import windows
 
 
 def _prepared(op: str, array: Any, problem: WindowProblem) -> Prepared:

@@ -23,6 +23,7 @@ from convref.judge import judge
 
 PARTS = {
     "cudnn.conv": torch.backends.cudnn.conv,
+    "cudnn.rnn": torch.backends.cudnn.rnn,
     "cuda.matmul": torch.backends.cuda.matmul,
     "mkldnn.conv": torch.backends.mkldnn.conv,
     "mkldnn.matmul": torch.backends.mkldnn.matmul,
@@ -54,9 +55,11 @@ def reset() -> None:
 
 @pytest.fixture(autouse=True)
 def default_flags() -> Iterator[None]:
+    legacy = torch.backends.cudnn.allow_tf32
     reset()
     yield
     reset()
+    torch.backends.cudnn.allow_tf32 = legacy  # of convolutions and RNNs: they differ otherwise
 
 
 @pytest.fixture
@@ -96,6 +99,24 @@ def test_flags_are_set_and_put_back(
     assert {during[0][name] for name in PARTS} == {math}
     assert during[0]["onednn"] == (computes.onednn and before["onednn"])
     assert during[0]["grad"] is False
+
+
+@pytest.mark.parametrize("math", ["ieee", "tf32"])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_legacy_flag_can_be_read_in_and_after_a_call(
+    legacy: bool, math: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.export reads it, and raises where those of convolutions and RNNs contradict it."""
+    torch.backends.cudnn.allow_tf32 = legacy
+    seen, fprop = [], module._PASSES["fprop"]
+
+    def spy(*arguments: Any) -> Any:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return fprop(*arguments)
+
+    monkeypatch.setitem(module._PASSES, "fprop", spy)
+    backend.run(parse(f"{CALL}:math={math}").call, X, W, None)
+    assert (seen, torch.backends.cudnn.allow_tf32) == ([math == "tf32"], legacy)
 
 
 def test_flags_are_put_back_after_an_exception(during: list[dict[str, Any]]) -> None:

@@ -234,12 +234,22 @@ def _flags(math: str, onednn: bool) -> Iterator[None]:
         yield from _set_flags(math, onednn)
 
 
+def _legacy_flag() -> bool | None:
+    """Return cuDNN's one flag of older programs, None where the new ones contradict it already."""
+    try:
+        found: bool = torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:
+        return None
+    return found
+
+
 def _set_flags(math: str, onednn: bool) -> Iterator[None]:
     backends = torch.backends
     wanted: list[tuple[Any, str, Any]] = [
         (part, "fp32_precision", MATH[math])
         for part in (
             backends.cudnn.conv,
+            backends.cudnn.rnn,  # torch reads one flag for both, and raises where they differ
             backends.cuda.matmul,
             backends.mkldnn.conv,
             backends.mkldnn.matmul,
@@ -248,10 +258,13 @@ def _set_flags(math: str, onednn: bool) -> Iterator[None]:
     if torch.cuda.is_available():
         wanted.append((backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False))
         wanted.append((backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False))
+    legacy = _legacy_flag()
     before = [(part, name, getattr(part, name)) for part, name, _ in wanted]
     was_on = torch._C._get_mkldnn_enabled()
     nnpack = torch._C._get_nnpack_enabled()
     try:
+        if legacy is not None:
+            torch._C._set_cudnn_allow_tf32(MATH[math] == "tf32")
         for part, name, value in wanted:
             setattr(part, name, value)
         torch._C._set_mkldnn_enabled(onednn and was_on)
@@ -260,6 +273,8 @@ def _set_flags(math: str, onednn: bool) -> Iterator[None]:
     finally:
         torch._C._set_mkldnn_enabled(was_on)
         torch._C._set_nnpack_enabled(nnpack)
+        if legacy is not None:
+            torch._C._set_cudnn_allow_tf32(legacy)
         for part, name, value in before:
             if name == "fp32_precision":
                 part.fp32_precision = "none"  # a value that was inherited stays so

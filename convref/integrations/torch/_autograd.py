@@ -18,7 +18,8 @@ from torch.autograd import forward_ad
 from ...case import argument
 from ...errors import UnsupportedError, message
 from ...ops import INDICES, STATISTICS
-from ._kernels import How, Tensors, compute
+from ._batches import batched
+from ._kernels import PassConfig, Tensors, compute
 from ._table import ROWS, Pass
 
 _PRIMALS = ("x", "w", "b")
@@ -42,50 +43,50 @@ _TRANSFORMS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
 _is_transformed = torch._C._are_functorch_transforms_active
 
 
-def invoke(how: How, *operands: Tensor | None) -> Tensors:
+def invoke(config: PassConfig, *operands: Tensor | None) -> Tensors:
     """Return the results of a pass by role, None where masked off, recorded where they must be."""
     if torch.compiler.is_compiling():
-        return _through_dispatcher(how, operands)
+        return _through_dispatcher(config, operands)
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        operands = cast(how.row, operands)
+        operands = cast(config.row, operands)
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):  # a backend's ops are not cast
-            return _invoked(how, operands)
-    return _invoked(how, operands)
+            return _invoked(config, operands)
+    return _invoked(config, operands)
 
 
-def _invoked(how: How, operands: Tensors) -> Tensors:
+def _invoked(config: PassConfig, operands: Tensors) -> Tensors:
     if _is_within_transform():
-        return _through_dispatcher(how, operands)
+        return _through_dispatcher(config, operands)
     if torch._C._functorch.peek_interpreter_stack() is not None or is_recorded(operands):
-        return recorded(how, operands)
-    return below(how, operands)
+        return recorded(config, operands)
+    return below(config, operands)
 
 
-def recorded(how: How, operands: Tensors) -> Tensors:
+def recorded(config: PassConfig, operands: Tensors) -> Tensors:
     """Return the results of a pass, with what is needed to differentiate them."""
-    function = FUNCTIONS[how.row.pass_]
+    function = FUNCTIONS[config.row.pass_]
     if _is_within_transform():  # one level records; the dispatcher takes the call to the next
         with enable_single_level_autograd_function():
-            found = super(torch.autograd.Function, function).apply(how, *operands)
+            found = super(torch.autograd.Function, function).apply(config, *operands)
     else:
-        found = function.apply(how, *operands)
-    named = dict(zip(how.wanted, found if isinstance(found, tuple) else (found,)))
-    return tuple(named.get(role) for role in how.row.signature.results)
+        found = function.apply(config, *operands)
+    named = dict(zip(config.wanted, found if isinstance(found, tuple) else (found,)))
+    return tuple(named.get(role) for role in config.row.signature.results)
 
 
-def below(how: How, operands: Tensors) -> Tensors:
-    """Return the results of a pass, recorded by nobody."""
+def below(config: PassConfig, operands: Tensors) -> Tensors:
+    """Return the results of a pass without recording it for derivatives."""
     if _is_within_transform():  # the next level records for itself
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return _below_autograd(how, operands)
-    if _is_plain(how.row.pass_, operands):
-        return compute(how, operands)
-    return _below_autograd(how, operands)
+            return _below_autograd(config, operands)
+    if is_plain(config.row.pass_, operands):
+        return compute(config, operands)
+    return _below_autograd(config, operands)
 
 
-def _below_autograd(how: How, operands: Tensors) -> Tensors:
+def _below_autograd(config: PassConfig, operands: Tensors) -> Tensors:
     with torch._C._AutoDispatchBelowAutograd():
-        return _through_dispatcher(how, operands)
+        return _through_dispatcher(config, operands)
 
 
 def rule_of(op: str, device: str) -> str | None:
@@ -95,7 +96,7 @@ def rule_of(op: str, device: str) -> str | None:
 
 
 def cast(row: Pass, operands: Tensors) -> Tensors:
-    """Return the operands as autocast, where it is on for their device, wants them."""
+    """Return the operands in the dtypes that autocast, where it is enabled, requires."""
     device = next(t.device.type for t in operands if t is not None)
     rule = rule_of(row.op, device) if row.pass_ == "fprop" else None
     if rule is None:
@@ -106,7 +107,7 @@ def cast(row: Pass, operands: Tensors) -> Tensors:
 
 
 def is_recorded(operands: Tensors) -> bool:
-    """Return whether reverse or forward mode has to know of these operands."""
+    """Return whether reverse or forward mode follows one of these operands."""
     if _is_within_transform():  # what has a tangent, not even `forward_ad` can tell here
         return True
     if torch.is_grad_enabled():
@@ -118,13 +119,13 @@ def is_recorded(operands: Tensors) -> bool:
 
 def _is_within_transform() -> bool:
     """Return whether the dispatcher is at work on a custom op at one level of torch.func."""
-    if not _is_transformed():  # nearly always, and each call asks
+    if not _is_transformed():  # nearly always, and on the path of every call
         return False
     return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS))
 
 
-def _is_plain(pass_: str, operands: Tensors) -> bool:
-    """Return whether nobody between here and the kernel wants to see the call."""
+def is_plain(pass_: str, operands: Tensors) -> bool:
+    """Return whether no tensor subclass, mode or batching intercepts the call before the kernel."""
     for tensor in operands:
         if tensor is not None and (
             type(tensor) not in _PLAIN
@@ -135,37 +136,41 @@ def _is_plain(pass_: str, operands: Tensors) -> bool:
     return not torch._C._len_torch_dispatch_stack()
 
 
-def _through_dispatcher(how: How, operands: Tensors) -> Tensors:
-    found = getattr(torch.ops.convref, how.row.name)(*operands, *how.arguments)
+def _through_dispatcher(config: PassConfig, operands: Tensors) -> Tensors:
+    found = getattr(torch.ops.convref, config.row.name)(*operands, *config.arguments)
     if isinstance(found, Tensor):
         return (found,)
-    return tuple(r if on else None for r, on in zip(found, how.mask or (True,) * len(found)))
+    return tuple(r if on else None for r, on in zip(found, config.mask or (True,) * len(found)))
 
 
-def _step(how: How, pass_: str, mask: tuple[bool, ...] = (), input: Any = ()) -> How:
-    """Return how another pass of the same op is told."""
-    return How(ROWS[how.row.op, pass_], how.attributes, mask, tuple(input), how.backend)
+def _step(
+    config: PassConfig, pass_: str, mask: tuple[bool, ...] = (), input: Any = ()
+) -> PassConfig:
+    """Return the configuration of another pass of the same op."""
+    return PassConfig(
+        ROWS[config.row.op, pass_], config.attributes, mask, tuple(input), config.backend
+    )
 
 
 def _run(
-    how: How, pass_: str, given: dict[str, Any], wanted: tuple[str, ...] = ()
+    config: PassConfig, pass_: str, given: dict[str, Any], wanted: tuple[str, ...] = ()
 ) -> dict[str, Tensor | None]:
     """Return the results of another pass by role; `given` may hold more than it takes."""
-    row = ROWS[how.row.op, pass_]
+    row = ROWS[config.row.op, pass_]
     if any(r in _KEPT and given.get(r) is None for r in row.signature.operands):
-        given = {**given, **_kept(how, given)}
+        given = {**given, **_kept(config, given)}
     mask = tuple(r in wanted for r in row.signature.results) if row.signature.maskable else ()
     found = invoke(
-        _step(how, pass_, mask, given.get("input", ())),
+        _step(config, pass_, mask, given.get("input", ())),
         *(given.get(role) for role in row.signature.operands),
     )
     return dict(zip(row.signature.results, found))
 
 
-def _kept(how: How, given: dict[str, Any]) -> dict[str, Tensor | None]:
-    """Return what the forward pass would have kept for a derivative that did not see it."""
+def _kept(config: PassConfig, given: dict[str, Any]) -> dict[str, Tensor | None]:
+    """Return what the forward pass keeps for its derivatives, computed again."""
     running = {role: given["x"].new_zeros(given["x"].shape[1]) for role in ("rmean", "rvar")}
-    found = _run(how, "fprop", {**running, **given})
+    found = _run(config, "fprop", {**running, **given})
     return {role: found[role] for role in _KEPT if role in found}
 
 
@@ -185,17 +190,17 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     """What all passes share: operands are kept, and a batch of calls is one call or a loop."""
 
     @staticmethod
-    def forward(how: How, *operands: Tensor | None) -> Any:
+    def forward(config: PassConfig, *operands: Tensor | None) -> Any:
         found = tuple(
-            r for r in below(how, operands) if r is not None
+            r for r in below(config, operands) if r is not None
         )  # no gaps: autograd has none
         return found[0] if len(found) == 1 else found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        how, *operands = inputs
-        roles = how.row.signature.operands
-        ctx.how = how
+        config, *operands = inputs
+        roles = config.row.signature.operands
+        ctx.config = config
         ctx.set_materialize_grads(False)
         ctx.save_for_forward(*operands)
         ctx.save_for_backward(*operands)
@@ -203,30 +208,30 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.shapes = [t.shape for t in outputs]
         constant = (*INDICES, *STATISTICS)
-        ctx.mark_non_differentiable(*(t for r, t in zip(how.wanted, outputs) if r in constant))
+        ctx.mark_non_differentiable(*(t for r, t in zip(config.wanted, outputs) if r in constant))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], how: How, *operands: Tensor | None) -> Any:
-        from ._batches import batched  # which calls `invoke` in turn
-
-        found = batched(how, operands, in_dims[1:], info.batch_size)
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], config: PassConfig, *operands: Tensor | None
+    ) -> Any:
+        found = batched(invoke, config, operands, in_dims[1:], info.batch_size)
         found = tuple(r for r in found if r is not None)
         return (found, (0,) * len(found)) if len(found) > 1 else (found[0], 0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
+        where = f"{ctx.config.row.op}.{ctx.how.row.pass_}"
         what = "its gradient is a third derivative, or hvp's (needs vhp): not there"
         raise UnsupportedError(message(where, what))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        where = f"{ctx.how.row.op}.{ctx.how.row.pass_}"
+        where = f"{ctx.config.row.op}.{ctx.how.row.pass_}"
         what = "its tangent is not there, needs forward mode over reverse (jacfwd of jacrev)"
         raise UnsupportedError(message(where, what))
 
 
-# Function.apply asks for the signature at every call, and finding it out costs more than the call
+# Function.apply reads the signature at every call; computing it costs more than the call itself
 _Recorded.forward.__signature__ = signature(_Recorded.forward)  # type: ignore[attr-defined]
 
 
@@ -240,7 +245,7 @@ def _needed(ctx: Any) -> list[str]:
 
 
 def _in_order(ctx: Any, found: dict[str, Tensor | None]) -> tuple[Any, ...]:
-    """Return the gradients as autograd wants them: one for each argument."""
+    """Return the gradients in the order of autograd: one for each argument."""
     return (None, *(found.get(role) for role in ctx.roles))
 
 
@@ -250,12 +255,12 @@ class _Fprop(_Recorded):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         _Recorded.setup_context(ctx, inputs, output)
-        how, *operands = inputs
+        config, *operands = inputs
         outputs = output if isinstance(output, tuple) else (output,)
-        known = dict(zip(ctx.roles, operands)) | dict(zip(how.row.signature.results, outputs))
-        backward = ROWS[how.row.op, "backward"].signature
+        known = dict(zip(ctx.roles, operands)) | dict(zip(config.row.signature.results, outputs))
+        backward = ROWS[config.row.op, "backward"].signature
         ctx.kept = [role for role in backward.operands if role in known]
-        tangent = ROWS[how.row.op, "jvp"].signature.operands
+        tangent = ROWS[config.row.op, "jvp"].signature.operands
         ctx.save_for_forward(  # what no derivative reads is not held until the graph goes
             *(t if role in tangent else None for role, t in zip(ctx.roles, operands))
         )
@@ -265,28 +270,32 @@ class _Fprop(_Recorded):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         needed = _needed(ctx)
-        _refuse(ctx.how.row, [r for r in needed if r not in _differentiated(ctx.how)], "gradient")
+        _refuse(
+            ctx.config.row, [r for r in needed if r not in _differentiated(ctx.config)], "gradient"
+        )
         if grads[0] is None:
             return (None,) * (1 + len(ctx.roles))
         given: dict[str, Any] = dict(zip(ctx.kept, ctx.saved_tensors))
         given |= {"dy": grads[0], "input": ctx.input}
-        found = _run(ctx.how, "backward", given, tuple(f"d{r}" for r in needed))
+        found = _run(ctx.config, "backward", given, tuple(f"d{r}" for r in needed))
         return _in_order(ctx, {r: found.get(f"d{r}") for r in needed})
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
         given: dict[str, Any] = _given(ctx, forward=True)
         moved = {r: t for r, t in zip(ctx.roles, tangents) if t is not None}
-        _refuse(ctx.how.row, [r for r in moved if r not in _differentiated(ctx.how)], "tangent")
+        _refuse(
+            ctx.config.row, [r for r in moved if r not in _differentiated(ctx.config)], "tangent"
+        )
         given |= {f"{r}_dot": t for r, t in moved.items()} | {"input": ctx.input}
-        y_dot = _run(ctx.how, "jvp", given)["y_dot"]
-        results = ctx.how.row.signature.results
+        y_dot = _run(ctx.config, "jvp", given)["y_dot"]
+        results = ctx.config.row.signature.results
         return y_dot if len(results) == 1 else (y_dot, *(None,) * (len(results) - 1))
 
 
-def _differentiated(how: How) -> list[str]:
+def _differentiated(config: PassConfig) -> list[str]:
     """Return the operands of fprop that have a gradient."""
-    results = ROWS[how.row.op, "backward"].signature.results
+    results = ROWS[config.row.op, "backward"].signature.results
     return [role.removeprefix("d") for role in results]
 
 
@@ -295,41 +304,41 @@ class _Backward(_Recorded):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        how, given = ctx.how, dict[str, Any](_given(ctx))
-        outer = {f"d{r}": g for r, g in zip(how.wanted, grads) if g is not None}
+        config, given = ctx.config, dict[str, Any](_given(ctx))
+        outer = {f"d{r}": g for r, g in zip(config.wanted, grads) if g is not None}
         if not outer:
             return (None,) * (1 + len(ctx.roles))
-        second = ROWS[how.row.op, "double_backward"].signature
+        second = ROWS[config.row.op, "double_backward"].signature
         results = {"dy": "ddy", "x": "dx", "w": "dw"}
         needed = {r: results[r] for r in _needed(ctx) if results.get(r) in second.results}
-        found = _run(how, "double_backward", {**given, **outer}, tuple(needed.values()))
+        found = _run(config, "double_backward", {**given, **outer}, tuple(needed.values()))
         return _in_order(ctx, {role: found.get(result) for role, result in needed.items()})
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
-        how, given = ctx.how, dict[str, Any](_given(ctx, forward=True))
-        given["input"] = how.input
+        config, given = ctx.config, dict[str, Any](_given(ctx, forward=True))
+        given["input"] = config.input
         moved = dict(zip(ctx.roles, tangents))
         linear, curved = {}, {}
         if moved.get("dy") is not None:
-            linear = _run(how, "backward", {**given, "dy": moved["dy"]}, how.wanted)
+            linear = _run(config, "backward", {**given, "dy": moved["dy"]}, config.wanted)
         outer = {f"dd{r}": moved.get(r) for r in ("x", "w") if moved.get(r) is not None}
-        second = ROWS[how.row.op, "double_backward"].signature
+        second = ROWS[config.row.op, "double_backward"].signature
         if outer and "dx" in second.results:
-            rows = tuple(r for r in how.wanted if r in second.results)
-            curved = _run(how, "double_backward", {**given, **outer}, rows)
+            rows = tuple(r for r in config.wanted if r in second.results)
+            curved = _run(config, "double_backward", {**given, **outer}, rows)
         template = next(t for t in tangents if t is not None)
-        sums = [_added(linear.get(r), curved.get(r)) for r in how.wanted]
+        sums = [_added(linear.get(r), curved.get(r)) for r in config.wanted]
         found = tuple(template.new_zeros(n) if t is None else t for t, n in zip(sums, ctx.shapes))
         return found if len(found) > 1 else found[0]
 
 
 class _Jvp(_Recorded):
-    """y_dot: linear in the tangents, and in x and w as double_backward says."""
+    """y_dot: linear in the tangents; its gradients in x and w are double_backward's."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        how, given, needed = ctx.how, dict[str, Any](_given(ctx)), _needed(ctx)
+        config, given, needed = ctx.config, dict[str, Any](_given(ctx)), _needed(ctx)
         dots = {r: f"d{r.removesuffix('_dot')}" for r in needed if r.endswith("_dot")}
         rows = {r: f"d{r}" for r in needed if r in _PRIMALS}
         if given.get("x_dot") is not None:
@@ -339,14 +348,14 @@ class _Jvp(_Recorded):
         below: dict[str, Any] = {}
         dy = grads[-1]
         if dy is not None and dots:
-            linear = _run(how, "backward", {**given, "dy": dy}, tuple(dots.values()))
-        second = ROWS[how.row.op, "double_backward"].signature.results
+            linear = _run(config, "backward", {**given, "dy": dy}, tuple(dots.values()))
+        second = ROWS[config.row.op, "double_backward"].signature.results
         if dy is not None and (wanted := tuple(r for r in rows.values() if r in second)):
             outer = {f"dd{r}": given.get(f"{r}_dot") for r in _PRIMALS}
             operands = {**given, **outer, "dy": dy}
-            curved = _run(how, "double_backward", operands, wanted)
+            curved = _run(config, "double_backward", operands, wanted)
         if len(grads) > 1 and grads[0] is not None and rows:
-            below = _run(how, "backward", {**given, "dy": grads[0]}, tuple(rows.values()))
+            below = _run(config, "backward", {**given, "dy": grads[0]}, tuple(rows.values()))
         found = {role: linear[result] for role, result in dots.items() if linear}
         found |= {role: _added(curved.get(r), below.get(r)) for role, r in rows.items()}
         return _in_order(ctx, found)

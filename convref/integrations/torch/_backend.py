@@ -1,4 +1,4 @@
-"""Which backend computes: per call, else as `use_backend` says, else "auto"."""
+"""Which backend computes: per call, else that of `use_backend`, else "auto"."""
 
 from __future__ import annotations
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ._autograd import invoke
-from ._kernels import How, Tensors
+from ._kernels import PassConfig, Tensors
+
+Invoke = Callable[..., Tensors]
 
 
-def batched(how: How, operands: Tensors, in_dims: tuple[int | None, ...], size: int) -> Tensors:
+def batched(
+    invoke: Invoke,
+    config: PassConfig,
+    operands: Tensors,
+    in_dims: tuple[int | None, ...],
+    size: int,
+) -> Tensors:
     """Return the results of `size` calls by role, stacked along axis 0.
 
     Parameters
     ----------
-    how : How
+    invoke : callable
+        ``invoke(config, *operands)`` computes one call.
+    config : PassConfig
     operands : tuple of tensors
         By role.
     in_dims : tuple of int or None
@@ -26,27 +36,31 @@ def batched(how: How, operands: Tensors, in_dims: tuple[int | None, ...], size: 
     leading = tuple(
         t if t is None or dim is None else t.movedim(dim, 0) for t, dim in zip(operands, in_dims)
     )
-    roles = how.row.signature.operands
+    roles = config.row.signature.operands
     moved = [role for role, dim in zip(roles, in_dims) if dim is not None]
-    alone = size > 0 and all(map(how.row.has_batch, (*how.wanted, *moved)))
-    return (_folded if alone else _looped)(how, leading, in_dims, size)
+    alone = size > 0 and all(map(config.row.has_batch, (*config.wanted, *moved)))
+    return (_folded if alone else _looped)(invoke, config, leading, in_dims, size)
 
 
-def _folded(how: How, leading: Tensors, in_dims: tuple[Any, ...], size: int) -> Tensors:
+def _folded(
+    invoke: Invoke, config: PassConfig, leading: Tensors, in_dims: tuple[Any, ...], size: int
+) -> Tensors:
     flat = []
-    for role, tensor, dim in zip(how.row.signature.operands, leading, in_dims):
-        if tensor is not None and how.row.has_batch(role):
+    for role, tensor, dim in zip(config.row.signature.operands, leading, in_dims):
+        if tensor is not None and config.row.has_batch(role):
             wide = tensor if dim is not None else tensor.expand(size, *tensor.shape)
             tensor = wide.flatten(0, 1)
         flat.append(tensor)
-    found = invoke(how, *flat)
+    found = invoke(config, *flat)
     return tuple(None if r is None else r.unflatten(0, (size, r.shape[0] // size)) for r in found)
 
 
-def _looped(how: How, leading: Tensors, in_dims: tuple[Any, ...], size: int) -> Tensors:
+def _looped(
+    invoke: Invoke, config: PassConfig, leading: Tensors, in_dims: tuple[Any, ...], size: int
+) -> Tensors:
     def one(i: int) -> Tensors:
         pairs = zip(leading, in_dims)
-        return invoke(how, *(t if t is None or dim is None else t[i] for t, dim in pairs))
+        return invoke(config, *(t if t is None or dim is None else t[i] for t, dim in pairs))
 
     if not size:  # one call of zeros has the shapes
         leading = tuple(

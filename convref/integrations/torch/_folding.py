@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ... import dispatch
 from ...errors import MissingExtraError
-from ._autograd import _is_plain, is_recorded
+from ._autograd import is_plain, is_recorded
 from ._backend import chosen
-from ._kernels import How, call_of, formats
+from ._kernels import PassConfig, call_of, formats
 from ._table import ROWS
 
 MAX_PLANS = 1024
@@ -94,14 +94,14 @@ def in_one_kernel(
         torch.is_autocast_enabled(x.device.type)
         or torch._C._functorch.peek_interpreter_stack() is not None
         or is_recorded(operands)
-        or not _is_plain("fprop", operands)
+        or not is_plain("fprop", operands)
     ):
         return None
-    how = How(ROWS["conv", "fprop"], attributes, (), (), chosen(backend))
+    config = PassConfig(ROWS["conv", "fprop"], attributes, (), (), chosen(backend))
     layouts = [(t.shape, t.stride(), t.dtype, t.device) for t in operands]
-    key = (attributes, how.backend, activation, *layouts)
+    key = (attributes, config.backend, activation, *layouts)
     if key not in _plans:
-        _plans[key] = _planned(how, activation, operands)
+        _plans[key] = _planned(config, activation, operands)
         if len(_plans) > MAX_PLANS:
             _plans.popitem(last=False)
     kernel, layout = _plans[key]
@@ -109,8 +109,8 @@ def in_one_kernel(
 
 
 def _planned(
-    how: How, activation: str, operands: tuple[Tensor, ...]
+    config: PassConfig, activation: str, operands: tuple[Tensor, ...]
 ) -> tuple[_Kernel | None, torch.memory_format]:
-    call = call_of(how, operands)
-    fused = getattr(dispatch.plan(call, how.backend, "torch").backend, "fused", None)
-    return fused(call, activation) if fused else None, formats(how.row, operands)[0]
+    call = call_of(config, operands)
+    fused = getattr(dispatch.plan(call, config.backend, "torch").backend, "fused", None)
+    return fused(call, activation) if fused else None, formats(config.row, operands)[0]

@@ -24,8 +24,8 @@ _plans: OrderedDict[Any, _Planned] = OrderedDict()
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-class How:
-    """What a pass of an op is told beside its operands.
+class PassConfig:
+    """The configuration of a pass of an op: all that is not an operand.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class How:
         return tuple(r for r, on in zip(results, self.mask) if on) if self.mask else results
 
     @classmethod
-    def of(cls, row: Pass, arguments: tuple[Any, ...]) -> How:
+    def of(cls, row: Pass, arguments: tuple[Any, ...]) -> PassConfig:
         """Return it from what stands behind the operands in the custom op."""
         *rest, backend = (tuple(a) if isinstance(a, list) else a for a in arguments)
         mask = rest.pop() if row.signature.maskable else ()
@@ -82,65 +82,65 @@ class How:
 
 
 class _Planned:
-    """A call with its backend, the tangents it lacks, and how its results lie in memory."""
+    """A call with its backend, the tangents it lacks, and the memory formats of its results."""
 
     __slots__ = ("formats", "missing", "run")
 
-    def __init__(self, how: How, operands: Tensors) -> None:
-        call = call_of(how, operands)
+    def __init__(self, config: PassConfig, operands: Tensors) -> None:
+        call = call_of(config, operands)
         if call.specs[0].device == "meta":
-            self.run: Any = partial(_without_data, how)
+            self.run: Any = partial(_without_data, config)
         else:
-            self.run = dispatch.plan(call, how.backend, "torch").bound()
+            self.run = dispatch.plan(call, config.backend, "torch").bound()
         given = zip(call.roles, operands)
         self.missing = tuple(
             (i, call.problem.shape(role))
             for i, (role, tensor) in enumerate(given)
             if tensor is None and call.is_present(role)
         )
-        self.formats = formats(how.row, operands)
+        self.formats = formats(config.row, operands)
 
 
-def compute(how: How, operands: Tensors) -> Tensors:
+def compute(config: PassConfig, operands: Tensors) -> Tensors:
     """Return the results of a pass, None where masked off: nothing is recorded."""
     key = (
-        how.row,
-        how.attributes,
-        how.mask,
-        how.input,
-        how.backend,
+        config.row,
+        config.attributes,
+        config.mask,
+        config.input,
+        config.backend,
         *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in operands],
     )
     planned = _plans.get(key)
     if planned is None:
-        planned = _plans[key] = _Planned(how, operands)
+        planned = _plans[key] = _Planned(config, operands)
         if len(_plans) > MAX_PLANS:
             _plans.popitem(last=False)
     if planned.missing:
         operands = _completed(planned, operands)
     found = planned.run(*operands)
     if len(found) == 1:
-        return (_laid(found[0], planned.formats[0]),)
+        return (_with_format(found[0], planned.formats[0]),)
     return tuple(
         [
-            None if result is None else _laid(result, layout)
+            None if result is None else _with_format(result, layout)
             for result, layout in zip(found, planned.formats)
         ]
     )
 
 
-def _without_data(how: How, *operands: Tensor | None) -> Tensors:
-    return empty(how, operands)
+def _without_data(config: PassConfig, *operands: Tensor | None) -> Tensors:
+    return empty(config, operands)
 
 
-def _laid(result: Tensor, layout: torch.memory_format) -> Tensor:
-    """Return a result that lies as it should, and is no view: autograd lets nobody write to one."""
+def _with_format(result: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return a result in a memory format and not as a view: autograd forbids writes to one."""
     found = result.contiguous(memory_format=layout)
     return found.data if found._is_view() else found
 
 
 def _completed(planned: _Planned, operands: Tensors) -> Tensors:
-    """Return the operands with zeros for tangents that a formula wants and nobody gave."""
+    """Return the operands with zeros for required tangents that are absent."""
     template = next(t for t in operands if t is not None and t.is_floating_point())
     listed = list(operands)
     for i, shape in planned.missing:
@@ -148,23 +148,23 @@ def _completed(planned: _Planned, operands: Tensors) -> Tensors:
     return tuple(listed)
 
 
-def call_of(how: How, operands: Tensors) -> Call:
+def call_of(config: PassConfig, operands: Tensors) -> Call:
     """Return the checked Call of a pass on these operands."""
-    row = how.row
+    row = config.row
     where = f"{row.op}.{row.pass_}"
     found = {
         role: facts(where, argument(role), tensor)
         for role, tensor in zip(row.signature.operands, operands, strict=True)
         if tensor is not None
     }
-    fields = row.fields(how.attributes)
+    fields = row.fields(config.attributes)
     math = fields.pop("math", "ieee")
     shapes = base_shapes(found)
     x = shapes["x"] if "x" in shapes else shapes["y"]
     if not 3 <= len(x) <= 5:
         raise ConvrefError(message(where, f"input has {len(x)} axes, needs 3 to 5"))
-    x = (*x[:2], *(how.input or x[2:]))
-    given = {"mask": how.mask, "math": math, "zero_tangents": True}
+    x = (*x[:2], *(config.input or x[2:]))
+    given = {"mask": config.mask, "math": math, "zero_tangents": True}
     return case.call_of(row.op, row.pass_, found, fields, x, **given)
 
 
@@ -192,18 +192,18 @@ def _format(tensor: Tensor) -> torch.memory_format:
     return last
 
 
-def empty(how: How, operands: Tensors) -> Tensors:
+def empty(config: PassConfig, operands: Tensors) -> Tensors:
     """Return tensors with the shapes and dtypes of the results, for tensors without data."""
-    row = how.row
+    row = config.row
     given = {r: t for r, t in zip(row.signature.operands, operands) if t is not None}
     if all(type(size) is int for t in given.values() for size in t.shape):
-        call_of(how, operands)  # a size that is still open is checked when the call is made
-    fields = row.fields(how.attributes)
-    sizes = row.sizes({role: t.shape for role, t in given.items()}, fields, how.input)
+        call_of(config, operands)  # a size that is still open is checked when the call is made
+    fields = row.fields(config.attributes)
+    sizes = row.sizes({role: t.shape for role, t in given.items()}, fields, config.input)
     lead = next(t for t in given.values() if t.is_floating_point() or len(given) == 1)
     statistic = torch.float32 if lead.dtype in (torch.float16, torch.bfloat16) else lead.dtype
     dtypes = dict.fromkeys(INDICES, torch.int64) | dict.fromkeys(STATISTICS, statistic)
-    wanted = how.mask or (True,) * len(row.signature.results)
+    wanted = config.mask or (True,) * len(row.signature.results)
     return tuple(
         torch.empty(
             sizes[BASE_ROLE[role]],

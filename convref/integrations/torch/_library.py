@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ._autograd import cast, is_recorded, recorded
+from ._autograd import cast, invoke, is_recorded, recorded
 from ._batches import batched
-from ._kernels import How, Tensors, compute, empty
+from ._kernels import PassConfig, Tensors, compute, empty
 from ._table import ROWS, Pass
 
 NAMESPACE = "convref"
@@ -22,13 +22,13 @@ _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _library = torch.library.Library(NAMESPACE, "DEF")
 
 
-def _split(row: Pass, arguments: tuple[Any, ...]) -> tuple[Tensors, How]:
+def _split(row: Pass, arguments: tuple[Any, ...]) -> tuple[Tensors, PassConfig]:
     count = len(row.signature.operands)
-    return arguments[:count], How.of(row, arguments[count:])
+    return arguments[:count], PassConfig.of(row, arguments[count:])
 
 
 def _filled(found: Tensors, template: Tensors) -> Any:
-    """Return results as a schema wants them: an empty tensor for each that is masked off."""
+    """Return results as a schema requires: an empty tensor for each that is masked off."""
     if len(found) == 1:
         return found[0]
     like = next(t for t in template if t is not None)
@@ -37,27 +37,27 @@ def _filled(found: Tensors, template: Tensors) -> Any:
 
 def _kernel(row: Pass) -> Callable[..., Any]:
     def kernel(*arguments: Any) -> Any:
-        operands, how = _split(row, arguments)
+        operands, config = _split(row, arguments)
         # a backend may take derivatives by autograd, which is switched off behind the dispatcher
         with torch._C._SetExcludeDispatchKeyGuard(_AUTOGRAD, False):
-            return _filled(compute(how, operands), operands)
+            return _filled(compute(config, operands), operands)
 
     return kernel
 
 
 def _fake(row: Pass) -> Callable[..., Any]:
     def fake(*arguments: Any) -> Any:
-        operands, how = _split(row, arguments)
-        return _filled(empty(how, operands), operands)
+        operands, config = _split(row, arguments)
+        return _filled(empty(config, operands), operands)
 
     return fake
 
 
 def _autograd(row: Pass, op: Any) -> Callable[..., Any]:
     def autograd(*arguments: Any) -> Any:
-        operands, how = _split(row, arguments)
+        operands, config = _split(row, arguments)
         if is_recorded(operands):
-            return _filled(recorded(how, operands), operands)
+            return _filled(recorded(config, operands), operands)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*arguments)
 
@@ -66,8 +66,8 @@ def _autograd(row: Pass, op: Any) -> Callable[..., Any]:
 
 def _vmap(row: Pass) -> Callable[..., Any]:
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> Any:
-        operands, how = _split(row, arguments)
-        found = batched(how, operands, in_dims[: len(operands)], info.batch_size)
+        operands, config = _split(row, arguments)
+        found = batched(invoke, config, operands, in_dims[: len(operands)], info.batch_size)
         dims = tuple(None if r is None else 0 for r in found)
         return _filled(found, operands), dims if len(dims) > 1 else dims[0]
 

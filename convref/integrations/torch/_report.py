@@ -1,4 +1,4 @@
-"""Tables that a person reads: with rich where it is installed, else plain."""
+"""Tables as text: with rich where it is installed, else plain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch has to know of each pass: its schema, and the sizes of its results.
+"""What PyTorch requires of each pass: its schema, and the sizes of its results.
 
 All of it is read off the tables of `convref.ops`, so that an op with a row there is an op here.
 Sizes are plain arithmetic: in a compiled graph they are symbols.
@@ -76,14 +76,14 @@ class Pass:
 
     @cached_property
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        """Return name and type of what must be said beside the tensors."""
-        told = (*_BY_OPERANDS, "filter") if self.op == "conv" else _BY_OPERANDS
-        found = [(f.name, str(f.type)) for f in fields(self.family) if f.name not in told]
+        """Return name and type of each attribute that the tensors do not determine."""
+        known = (*_BY_OPERANDS, "filter") if self.op == "conv" else _BY_OPERANDS
+        found = [(f.name, str(f.type)) for f in fields(self.family) if f.name not in known]
         return (*found, ("math", "str")) if self.op == "conv" else tuple(found)
 
     @cached_property
     def needs_input(self) -> bool:
-        """Return whether no operand has the sizes of the input, so that they are said."""
+        """Return whether no operand has the sizes of the input, so that they are an attribute."""
         return not any(BASE_ROLE[role] == "x" for role in self.signature.operands)
 
     @cached_property

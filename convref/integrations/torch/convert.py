@@ -93,8 +93,8 @@ def convert(model: Any, backend: str | None = None) -> Report:
         module.__class__ = LAYERS.get(type(module), type(module))
         module.backend = backend
 
-    how = "computed by convref" if backend is None else f"computed by convref on {backend}"
-    return _each("converted", model, swap, why_left, how)
+    text = "computed by convref" if backend is None else f"computed by convref on {backend}"
+    return _each("converted", model, swap, why_left, text)
 
 
 def revert(model: Any) -> Report:
@@ -137,7 +137,7 @@ def _each(
     model: Any,
     swap: Callable[[Any], None],
     why: Callable[[Any], str | None],
-    how: str,
+    text: str,
 ) -> Report:
     changed, left = [], []
     for name, module in list(model.named_modules()):
@@ -145,7 +145,7 @@ def _each(
         layer = type(module).__name__
         if reason is None:
             swap(module)
-            changed.append(Row(name, layer, how))
+            changed.append(Row(name, layer, text))
         elif is_layer(module):
             left.append(Row(name, layer, reason))
     return Report(title, tuple(changed), tuple(left))

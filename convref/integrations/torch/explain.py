@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ... import dispatch
 from ...errors import ConvrefError, UnsupportedError
 from ._blocks import OWN, epilogue_of
-from ._kernels import How, call_of
+from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
 from ._report import show, table
 from ._table import BY_NAME
@@ -64,7 +64,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
     """Print, and return, what computes each layer of `model` for such inputs, and why.
 
     The model runs on tensors without data: nothing is computed, no statistics move, no memory is
-    taken. A `forward` that looks at values cannot be explained so.
+    taken. A `forward` that reads values cannot be explained.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
         if namespace == NAMESPACE:
             row = BY_NAME[op]
             count = len(row.signature.operands)
-            self.rows.append(_chosen(name, module, How.of(row, args[count:]), args[:count]))
+            self.rows.append(_chosen(name, module, PassConfig.of(row, args[count:]), args[:count]))
         elif op.strip("_").startswith(_OF_A_CNN) and not is_layer(module):
             why = "called in a forward: convert(model) swaps layers only"
             self.rows.append(Row(name, type(module).__name__, "", f"torch: {op}", why))
@@ -166,14 +166,14 @@ _OF_A_CNN = (
 )
 
 
-def _chosen(name: str, module: Any, how: How, operands: Any) -> Row:
+def _chosen(name: str, module: Any, config: PassConfig, operands: Any) -> Row:
     kind = type(module).__name__
     try:
-        call = call_of(how, tuple(operands))
+        call = call_of(config, tuple(operands))
     except ConvrefError as error:
-        return Row(name, kind, how.row.name, "none", str(error))
+        return Row(name, kind, config.row.name, "none", str(error))
     try:
-        made = dispatch.choose(call, how.backend, "torch")
+        made = dispatch.choose(call, config.backend, "torch")
     except UnsupportedError as error:
         return Row(name, kind, str(call), "none", str(error))
     place = next(i for i, c in enumerate(made.candidates) if c.chosen)

@@ -35,7 +35,7 @@ from ...ops import RANKS, STATISTICS
 from . import _library
 from ._autograd import invoke, rule_of
 from ._backend import chosen
-from ._kernels import How
+from ._kernels import PassConfig
 from ._table import ROWS
 
 assert _library  # importing it defines the ops
@@ -58,7 +58,6 @@ class _Op:
         self.view = views.lines if lines else definition.view
         form = self.row.signature
         self.widens = any(role in STATISTICS for role in (*form.operands, *form.results))
-        self.copies = form.operands == ("x",)
 
     def seen(self, shapes: Any, *settings: Any) -> tuple[views.View | None, tuple[Any, ...]]:
         """Return how the operands are viewed, and the attributes of the op."""
@@ -86,7 +85,7 @@ class _Op:
                 None if t is None else t.reshape(view.enter(role, t.shape))
                 for role, t in zip(roles.operands, operands)
             ]
-        found = invoke(How(self.row, attributes, (), (), chosen(backend)), *operands)
+        found = invoke(PassConfig(self.row, attributes, (), (), chosen(backend)), *operands)
         if view is None:
             return [*found]
         return [

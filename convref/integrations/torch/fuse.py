@@ -109,7 +109,7 @@ def _graphs(module: Any, path: str, opaque: dict[Any, str]) -> Iterator[tuple[st
     try:
         yield path, _Tracer(opaque).trace(module)
         return
-    except Exception as error:  # whatever a stranger's forward does with what is no tensor
+    except Exception as error:  # a third-party forward may raise anything on a proxy
         why = f"does not trace: {shorten(str(error).splitlines()[0])}"
     for name, child in module.named_children():
         if not isinstance(child, ConvBNAct) and next(child.children(), None) is not None:
@@ -152,7 +152,7 @@ def _is(model: Any, name: str, kinds: tuple[Any, ...]) -> bool:
 
 
 def _why_kept(module: Any, names: Counter[int]) -> str:
-    """Return why a module cannot give way to another that computes the same, if it cannot."""
+    """Return why a module cannot be replaced by another that computes the same, if it cannot."""
     if names[id(module)] > 1:
         return "it has several names in the model"
     if any(getattr(module, hooks) for hooks in _HOOKS):

@@ -15,7 +15,7 @@ from ...arrays import to_numpy
 from ...case import Call
 from ...judge import Reference, Verdict, judge, reference
 from . import _library
-from ._kernels import How, Tensors, call_of
+from ._kernels import PassConfig, Tensors, call_of
 from ._table import BY_NAME
 
 Arrays = tuple[np.ndarray[Any, Any] | None, ...]
@@ -46,7 +46,7 @@ class Seen:
         return reference(self.call, self.operands)
 
     def verdict(self, results: Arrays | None = None, backend: str | None = None) -> Verdict:
-        """Return the judge's verdict on these results, or on those of somebody else.
+        """Return the judge's verdict on these results, or on those of another implementation.
 
         Parameters
         ----------
@@ -89,19 +89,19 @@ class Calls(TorchDispatchMode):  # type: ignore[misc]
 def _seen(op: Any, arguments: tuple[Any, ...], found: Any) -> Seen:
     row = BY_NAME[op._schema.name.partition("::")[2]]
     count = len(row.signature.operands)
-    operands, how = arguments[:count], How.of(row, arguments[count:])
-    call = call_of(how, operands)
+    operands, config = arguments[:count], PassConfig.of(row, arguments[count:])
+    call = call_of(config, operands)
     results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
     by_role = zip(call.signature.results, results)
     wanted = tuple(r if role in call.wanted else None for role, r in by_role)
-    plan = dispatch.plan(call, how.backend, "torch")
+    plan = dispatch.plan(call, config.backend, "torch")
     given = [
         np.zeros(call.problem.shape(role), dtypes.numpy_dtype(call.dtype_of(role)))
-        if array is None and call.is_present(role)  # a tangent that nobody gave
+        if array is None and call.is_present(role)  # an absent tangent
         else array
         for role, array in zip(call.roles, _arrays(operands))
     ]
-    name = plan.backend.name if how.backend == "auto" else how.backend
+    name = plan.backend.name if config.backend == "auto" else config.backend
     return Seen(call, name, tuple(given), _arrays(wanted))
 
 

@@ -1,4 +1,4 @@
-"""How tensors that lie on several devices (DTensor) are computed with: each device its share.
+"""Sharding rules of the ops for tensors on several devices (DTensor).
 
 A result is a sum over some of the indices n (images), c (channels in) and k (channels out). What is
 cut along one of them: every tensor that has it, along that axis. An operand without it is needed
@@ -48,7 +48,7 @@ def register_shardings() -> None:
     Nothing is registered before this is called. Convolutions (of one group) are cut by images, by
     channels out, and without a bias by channels in, which leaves partial sums; pools, resizing,
     activations and batch norm of evaluation by images and by channels; batch norm in training by
-    channels; group norm, layer norm and softmax by images. What lies otherwise is moved first.
+    channels; group norm, layer norm and softmax by images. Other placements are changed first.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def _axes(row: Pass, arguments: tuple[Any, ...]) -> dict[str, str]:
 
 
 def _cut(row: Pass, arguments: tuple[Any, ...], letter: str) -> Placements:
-    """Return where everything lies when the call is cut along one index; "" is not at all."""
+    """Return the placements when the call is cut along one index; "" is not at all."""
     axes, operands = _axes(row, arguments), row.signature.operands
 
     def placed(role: str, otherwise: Any) -> Any:

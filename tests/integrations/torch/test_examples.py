@@ -18,7 +18,7 @@ pytest.importorskip("rich", reason="rich is not installed")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from convref.integrations.torch import convert, nn, revert, use_backend  # noqa: E402
-from convref.integrations.torch._kernels import How, call_of  # noqa: E402
+from convref.integrations.torch._kernels import PassConfig, call_of  # noqa: E402
 from convref.integrations.torch._table import ROWS  # noqa: E402
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
@@ -59,7 +59,7 @@ class Problems(TorchDispatchMode):
             row = self.rows[op._schema.name.partition("::")[2]]
             count = len(row.signature.operands)
             if row.op in COUNTED:
-                call = call_of(How.of(row, args[count:]), args[:count])
+                call = call_of(PassConfig.of(row, args[count:]), args[:count])
                 self.found[plain(call.problem)] += 1
         return op(*args, **(kwargs or {}))
 

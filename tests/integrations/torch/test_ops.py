@@ -18,7 +18,7 @@ from convref.conformance.strategies import cases  # noqa: E402
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
 from convref.integrations.torch import functional  # noqa: E402
 from convref.integrations.torch._autograd import invoke  # noqa: E402
-from convref.integrations.torch._kernels import How, call_of, compute, empty  # noqa: E402
+from convref.integrations.torch._kernels import PassConfig, call_of, compute, empty  # noqa: E402
 from convref.integrations.torch._table import ROWS  # noqa: E402
 
 # torch scripts its own rules of forward mode
@@ -50,28 +50,28 @@ def told(case, backend=BACKEND):
     tensors = tuple(None if a is None else to_torch(a.copy()) for a in operands(case))
     problem = call.problem
     input = problem.input if row.needs_input else ()
-    return How(
+    return PassConfig(
         row, row.attributes_of({**vars(problem), "math": call.math}), call.mask, input, backend
     ), tensors
 
 
 def is_finite(case):
     """Return whether results have differences: not the maximum of nothing, nor its mean."""
-    how, tensors = told(case)
-    return all(r is None or bool(r.isfinite().all()) for r in compute(how, tensors))
+    config, tensors = told(case)
+    return all(r is None or bool(r.isfinite().all()) for r in compute(config, tensors))
 
 
-def differentiable(how, tensors):
+def differentiable(config, tensors):
     """Return the function of the operands that have a gradient, and these."""
-    results = ROWS[how.row.op, "backward"].signature.results
-    roles = how.row.signature.operands
+    results = ROWS[config.row.op, "backward"].signature.results
+    roles = config.row.signature.operands
     moved = [i for i, r in enumerate(roles) if f"d{r}" in results and tensors[i] is not None]
 
     def function(*values):
         given = list(tensors)
         for i, value in zip(moved, values):
             given[i] = value
-        return invoke(how, *given)[0]
+        return invoke(config, *given)[0]
 
     return function, tuple(tensors[i].clone().requires_grad_() for i in moved)
 
@@ -84,13 +84,13 @@ def _shown(problem):
 @pytest.mark.parametrize("op", OPS)
 def test_an_op_is_the_call_of_its_case_and_knows_its_sizes(op):
     def check(case):
-        how, tensors = told(case)
-        found, wanted = call_of(how, tensors).problem, case.call.problem
+        config, tensors = told(case)
+        found, wanted = call_of(config, tensors).problem, case.call.problem
         assert _shown(found) == _shown(wanted)
         with torch._subclasses.FakeTensorMode() as mode:
             fakes = [None if t is None else mode.from_tensor(t) for t in tensors]
-            guessed = empty(how, tuple(fakes))
-        for guess, result in zip(guessed, compute(how, tensors), strict=True):
+            guessed = empty(config, tuple(fakes))
+        for guess, result in zip(guessed, compute(config, tensors), strict=True):
             assert (guess is None) == (result is None)
             if result is not None:
                 assert (guess.shape, guess.dtype, guess.stride()) == (
@@ -102,9 +102,9 @@ def test_an_op_is_the_call_of_its_case_and_knows_its_sizes(op):
     campaign(check, op, None, max_elements=2_000, max_macs=20_000, memory=True, empty=True)
 
 
-def _refusal(how, tensors, make):
+def _refusal(config, tensors, make):
     try:
-        make(how, tensors)
+        make(config, tensors)
     except ConvrefError as error:
         return str(error).replace(":dev=meta", "")
     return None
@@ -116,12 +116,12 @@ def test_what_does_not_fit_is_refused_without_data_too(op):
     told_both = []
 
     def check(case):
-        how, _ = told(case)
+        config, _ = told(case)
         for what, wrong in invalid_inputs(case.call, operands(case)):
             tensors = tuple(None if a is None else to_torch(a) for a in wrong)
             if "is None" not in what:
                 without = tuple(None if t is None else t.to("meta") for t in tensors)
-                both = _refusal(how, tensors, compute), _refusal(how, without, empty)
+                both = _refusal(config, tensors, compute), _refusal(config, without, empty)
                 assert both[0] == both[1], what
                 told_both.append(both[0])
 
@@ -161,9 +161,9 @@ def test_second_derivatives(op):
 @pytest.mark.parametrize("op", OPS)
 def test_opcheck(op):
     def check(case):
-        how, tensors = told(case)
-        name = getattr(torch.ops.convref, how.row.name)
-        torch.library.opcheck(name.default, (*tensors, *how.arguments))
+        config, tensors = told(case)
+        name = getattr(torch.ops.convref, config.row.name)
+        torch.library.opcheck(name.default, (*tensors, *config.arguments))
 
     campaign(check, op, None, only=is_finite)
 
@@ -173,7 +173,7 @@ def test_vmap_is_a_loop(op):
     """With any of the operands batched, along any axis: bit for bit what a loop gives."""
 
     def check(case):
-        how, tensors = told(case, "loops")  # which add in one order, whatever the batch
+        config, tensors = told(case, "loops")  # which add in one order, whatever the batch
         place = case.seed % 3
         moved = [i for i, t in enumerate(tensors) if t is not None and (i + case.seed) % 4]
         if not moved:
@@ -185,7 +185,7 @@ def test_vmap_is_a_loop(op):
             given = list(tensors)
             for i, value in zip(moved, values):
                 given[i] = value
-            return tuple(r for r in invoke(how, *given) if r is not None)
+            return tuple(r for r in invoke(config, *given) if r is not None)
 
         found = torch.func.vmap(function, in_dims=tuple(dims))(*stacks)
         each = [function(*(t.select(dim, i) for t, dim in zip(stacks, dims))) for i in range(2)]
@@ -225,9 +225,9 @@ def test_modes_of_torch_func_agree(op):
 @pytest.mark.parametrize("op", DERIVED)
 def test_both_results_of_a_jvp_have_gradients(op):
     def check(case):
-        how, tensors = told(case)
+        config, tensors = told(case)
         results = ROWS[op, "backward"].signature.results
-        roles = how.row.signature.operands
+        roles = config.row.signature.operands
         moved = [
             i
             for i, role in enumerate(roles)
@@ -238,7 +238,7 @@ def test_both_results_of_a_jvp_have_gradients(op):
             given = list(tensors)
             for i, value in zip(moved, values):
                 given[i] = value
-            return invoke(how, *given)
+            return invoke(config, *given)
 
         assert torch.autograd.gradcheck(
             function, tuple(tensors[i].clone().requires_grad_() for i in moved)
@@ -259,10 +259,10 @@ def assert_near(one, other):
 
 def test_what_has_no_derivative_says_so():
     x, ones = torch.randn(2, 3, 4, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
-    how = How(ROWS["batch_norm_eval", "fprop"], (1e-5,), backend=BACKEND)
+    config = PassConfig(ROWS["batch_norm_eval", "fprop"], (1e-5,), backend=BACKEND)
 
     def by_variance(variance):
-        return invoke(how, x, ones, ones, ones, variance)[0]
+        return invoke(config, x, ones, ones, ones, variance)[0]
 
     with pytest.raises(UnsupportedError, match="running_var has no tangent"):
         torch.func.jvp(by_variance, (ones,), (ones,))
@@ -308,9 +308,9 @@ def test_ways_to_a_second_derivative(call, way, compiled):
 
 
 def test_a_third_derivative_is_refused():
-    how = How(ROWS["silu", "fprop"], (), backend=BACKEND)
+    config = PassConfig(ROWS["silu", "fprop"], (), backend=BACKEND)
     x = torch.randn(1, 1, 3, dtype=torch.float64, requires_grad=True)
-    (y,) = invoke(how, x)
+    (y,) = invoke(config, x)
     (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
     with pytest.raises(UnsupportedError, match="third derivative"):
@@ -321,8 +321,8 @@ def test_a_graph_holds_nothing_that_no_derivative_reads():
     x = torch.ones(1, 1, 4, dtype=torch.float64, requires_grad=True)
     middle = x * 2
     held = weakref.ref(middle)
-    how = How(ROWS["avg_pool", "fprop"], ((2,), (2,), (0, 0), (1,), False, True, 0))
-    (y,) = invoke(how, middle)
+    config = PassConfig(ROWS["avg_pool", "fprop"], ((2,), (2,), (0, 0), (1,), False, True, 0))
+    (y,) = invoke(config, middle)
     del middle
     gc.collect()
     assert held() is None

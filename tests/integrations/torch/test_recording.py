@@ -15,7 +15,7 @@ from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.integrations.torch import functional as F  # noqa: E402
 from convref.integrations.torch._autograd import invoke  # noqa: E402
-from convref.integrations.torch._kernels import How  # noqa: E402
+from convref.integrations.torch._kernels import PassConfig  # noqa: E402
 from convref.integrations.torch._table import ROWS  # noqa: E402
 from convref.integrations.torch.recording import Calls  # noqa: E402
 
@@ -30,11 +30,11 @@ def test_every_pass_of_every_op_is_seen_and_right(case):
     row, problem = ROWS[call.op, call.pass_], call.problem
     tensors = [None if a is None else to_torch(a.copy()) for a in operands(case)]
     input = problem.input if row.needs_input else ()
-    how = How(
+    config = PassConfig(
         row, row.attributes_of({**vars(problem), "math": call.math}), call.mask, input, "numpy"
     )
     with Calls() as calls:
-        invoke(how, *tensors)
+        invoke(config, *tensors)
     (seen,) = calls.seen
     assert (seen.call.op, seen.call.pass_, seen.backend) == (call.op, call.pass_, "numpy")
     assert seen.verdict()

@@ -1,0 +1,193 @@
+"""The public function of one pass and one rank of a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any
+
+from ..arrays import facts
+from ..case import argument
+from ..ops import BASE_ROLE, SIGNATURE
+from .arguments import flag, pair_of
+from .definition import ROLE, Definition
+from .generate import BACKEND, KEYWORD, LAYOUT, POSITIONAL, docstring, function, names
+from .run import compute
+from .trace import needed
+
+_EVERY = {"indices": "return_indices", "mean": "return_statistics"}  # the flag that returns them
+_ANY, _TUPLE = "Any", "tuple[Any, ...]"
+
+
+def functions(*definitions: Definition) -> dict[str, Callable[..., Any]]:
+    """Return the public functions of definitions, by name."""
+    return names(
+        Pass(definition, rank, pass_).function()
+        for definition in definitions
+        for rank in definition.ranks or (0,)
+        for pass_ in definition.passes
+    )
+
+
+class Pass:
+    """One public function of a definition: its parameters, its docstring, what it computes."""
+
+    def __init__(self, definition: Definition, rank: int, pass_: str) -> None:
+        self.definition, self.rank, self.pass_ = definition, rank, pass_
+        self.op = definition.op
+        self.where = f"{self.op}.{pass_}"
+        self.form, forward = SIGNATURE[self.op, pass_], SIGNATURE[self.op, "fprop"]
+        self.primals = [r for r in forward.operands if f"{r}_dot" in self.form.operands]
+        self.linear = pass_ == "jvp" and "x" not in self.form.operands
+        own = set(forward.results) - set(forward.operands)
+        self.kept = [i for i, role in enumerate(self.form.operands) if role in own]
+        self.flag = next((_EVERY[r] for r in forward.results if r in _EVERY), "")
+        self.shape_only = pass_ == "backward" and "x" not in self.form.operands
+
+    def function(self) -> Callable[..., Any]:
+        """Return the public function."""
+        stem = f"{self.definition.name}{self.rank}d" if self.rank else self.definition.name
+        name = stem if self.pass_ == "fprop" else f"{stem}_{self.pass_}"
+        bodies: dict[str, Callable[..., Any]] = {"fprop": self.forward, "jvp": self.jvp}
+        several = self.pass_ == "jvp" or (self.pass_ != "fprop" and len(self.form.results) > 1)
+        return function(
+            name,
+            self.parameters(),
+            self.call(),
+            bodies.get(self.pass_, self.backward),
+            doc=docstring(self.text(), name, self.rank),
+            returns=_TUPLE if several else _ANY,
+            module=self.definition.build.__globals__,
+        )
+
+    def parameters(self) -> list[Parameter]:
+        """Return the parameters in order."""
+        input, *others = self.definition.parameters
+        cotangents = [argument(r) for r in self.form.operands if r[:2] == "dd" or r == "dy"]
+        lead = ["primals", "tangents"] if self.pass_ == "jvp" else cotangents
+        if self.shape_only or ("x" in self.form.operands and self.pass_ != "jvp"):
+            lead = [*lead, input.name]
+        none: dict[str, Any] = {"default": None, "annotation": _ANY}
+        stored = [argument(self.form.operands[place]) for place in self.kept]
+        kept = [Parameter(name, POSITIONAL, **none) for name in stored]
+        listed: list[Parameter] = []
+        for p in others:
+            role = ROLE.get(p.name, "")
+            if role == "b" and self.pass_ != "fprop":
+                listed, kept = [*listed, *kept], []
+            elif not role:
+                listed.append(p)
+            elif role in self.form.operands and (self.pass_ != "jvp" or role not in self.primals):
+                listed.append(p.replace(annotation=_ANY))
+        if self.pass_ == "fprop" and self.flag:
+            kept = [Parameter(self.flag, POSITIONAL, default=False, annotation="bool")]
+        positional = [*(p for p in listed if p.kind is POSITIONAL), *kept]
+        if self.form.maskable:
+            bits = (True,) * len(self.form.results)
+            positional.append(Parameter("output_mask", POSITIONAL, default=bits, annotation=_ANY))
+        keyword = [p for p in listed if p.kind is KEYWORD]
+        layout = [LAYOUT] if self.definition.layouts else []
+        first = [Parameter(name, POSITIONAL, annotation=_ANY) for name in lead]
+        return [*first, *positional, *keyword, *layout, BACKEND]
+
+    def call(self) -> str:
+        """Return the arguments of `forward`, `jvp` or `backward`, as text."""
+        taken = {p.name for p in self.parameters()}
+        arrays = [
+            argument(r) if argument(r) in taken else "None"
+            for r in self.form.operands
+            if self.pass_ != "jvp" or not (r in self.primals or r.endswith("_dot"))
+        ]
+        settings = "".join(f"{name}, " for name in self.definition.settings)
+        layout = "layout" if self.definition.layouts else "None"
+        text = f"({''.join(f'{a}, ' for a in arrays)}), ({settings}), {layout}, backend"
+        text = f"primals, tangents, {text}" if self.pass_ == "jvp" else text
+        text += f", {self.flag}" if self.pass_ == "fprop" and self.flag else ""
+        text += ", output_mask" if self.form.maskable else ""
+        return text + (", input=input" if self.shape_only else "")
+
+    def forward(
+        self, arrays: Any, settings: Any, layout: Any, backend: Any, every: Any = False
+    ) -> Any:
+        """Return y, or with `every` all results."""
+        found = self._compute("fprop", arrays, settings, layout, backend)
+        if every is False:
+            return found[0]
+        return found if flag(self.where, self.flag, every) else found[0]
+
+    def backward(
+        self,
+        arrays: Any,
+        settings: Any,
+        layout: Any,
+        backend: Any,
+        mask: Any = (),
+        input: Any = None,
+    ) -> Any:
+        """Return the results of a backward or double backward pass."""
+        x = facts(self.where, "input", input).shape if self.shape_only else None
+        for place in self.kept:
+            if arrays[place] is None:
+                arrays = self._completed(arrays, settings, layout, backend)
+        found = self._compute(self.pass_, arrays, settings, layout, backend, mask, x)
+        return found if len(found) > 1 else found[0]
+
+    def jvp(
+        self, primals: Any, tangents: Any, others: Any, settings: Any, layout: Any, backend: Any
+    ) -> Any:
+        """Return y and y_dot; of a linear op the tangent alone is enough for y_dot."""
+        roles = self.primals
+        pair = pair_of(self.where, primals, tangents, tuple(map(argument, roles)))
+        values, dots = pair[: len(roles)], pair[len(roles) :]
+        if self.linear:
+            y = self._compute("fprop", (*values, *others), settings, layout, backend)
+            return *y, *self._compute("jvp", (*dots, *others), settings, layout, backend)
+        return self._compute("jvp", (*values, *others, *dots), settings, layout, backend)
+
+    def _compute(
+        self,
+        pass_: str,
+        arrays: Any,
+        settings: Any,
+        layout: Any,
+        backend: Any,
+        mask: Any = (),
+        x: Any = None,
+    ) -> tuple[Any, ...]:
+        given = (pass_, self.rank, layout, settings, mask, x)
+        return compute(self.definition.prepare, arrays, given, backend)
+
+    def _completed(self, arrays: Any, settings: Any, layout: Any, backend: Any) -> tuple[Any, ...]:
+        """Return the operands with what the forward pass kept, computed again."""
+        named = dict(zip(self.form.operands, arrays))
+        forward = SIGNATURE[self.op, "fprop"]
+        again = tuple(named[r] if r == "x" else None for r in forward.operands)
+        found = self._compute("fprop", again, settings, layout, needed(backend))
+        kept = {self.form.operands[place] for place in self.kept}
+        return tuple(
+            {**named, **{r: a for r, a in zip(forward.results, found) if r in kept}}.values()
+        )
+
+    def text(self) -> str:
+        """Return the docstring for rank 2, or for any rank."""
+        found = self.definition.texts.get(self.pass_, "").strip()
+        if found.startswith(">>>"):
+            found = f"Examples\n--------\n{found}"
+        if not found or found.startswith("Examples"):
+            found = f"{self._summary()}\n\n{found}".strip()
+        return found + "\n"
+
+    def _summary(self) -> str:
+        stem = f"{self.definition.name}2d" if self.rank else self.definition.name
+        if self.pass_ == "jvp":
+            absent = " with None for absent ones" if len(self.primals) > 1 else ""
+            roles = ", ".join(map(argument, self.primals)) + "," * (len(self.primals) == 1)
+            return f"Return (output, output tangent) of `{stem}` for tuples ({roles}){absent}."
+        if self.pass_ == "backward":
+            if not self.form.maskable:
+                return f"Return grad_input of `{stem}`."
+            grads = ", ".join(f"grad_{argument(BASE_ROLE[r])}" for r in self.form.results)
+            return f"Return ({grads}) of `{stem}`, None where masked off."
+        of = [argument("dy"), *(argument(r[1:]) for r in self.form.results[1:])]
+        listed = " and ".join(filter(None, (", ".join(of[:-1]), of[-1])))
+        return f"Return the gradient{'s' * (len(of) > 1)} of {listed} through `{stem}_backward`."
