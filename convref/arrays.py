@@ -39,7 +39,7 @@ def kind_of(array: Any) -> str:
 
 
 def facts(where: str, name: str, array: Any) -> Facts:
-    """Return the facts of the argument `name`, or raise if it is no array that convref knows."""
+    """Return the facts of the argument `name`, or raise if it is no array of a supported library."""
     kind = kind_of(array)
     if kind == "numpy":
         code = _numpy_code(where, name, array)
@@ -103,7 +103,7 @@ def torch_dtype(code: str) -> Any:
 
 
 def to_numpy(array: Any) -> Array:
-    """Return `array` as a NumPy array that shares its memory where it lies on the CPU."""
+    """Return `array` as a NumPy array that shares its memory if that is on the CPU."""
     if isinstance(array, np.ndarray):
         return array
     if str(array.dtype) == "torch.bfloat16":

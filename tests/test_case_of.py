@@ -184,7 +184,7 @@ def visible(array: Any) -> tuple[int, ...]:
 
 @given(case=st.data())
 @pytest.mark.parametrize("op", FAMILY)
-def test_a_call_is_said_and_comes_back(op: str, case: st.DataObject) -> None:
+def test_call_and_its_line_round_trip(op: str, case: st.DataObject) -> None:
     drawn = sayable(case.draw(cases([op], max_elements=300, max_macs=3_000)))
     arrays = operands(drawn)
     name, given_arrays, arguments = said(drawn, arrays)

@@ -291,7 +291,7 @@ def test_values_that_no_call_has_are_refused() -> None:
         convref.assert_correct(np.zeros((1, 1, 4), "f4"), "max_unpool1d", (x, at, 2))
 
 
-def test_a_view_is_said_as_it_lies() -> None:
+def test_line_has_the_view_of_the_operand() -> None:
     x = data(2, 9, 8, 8)
     lines = {
         "x.step2w": x[..., ::2],

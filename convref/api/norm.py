@@ -340,7 +340,7 @@ def batch_norm_double_backward(
 
 
 def _channels(where: str, input: Any, layout: Any) -> int:
-    """Return C, which stands second, or last where `layout` says so."""
+    """Return C, which stands second, or last where `layout` ends in it."""
     shape = facts(where, "input", input).shape
     if len(shape) < 2:
         raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))

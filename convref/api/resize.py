@@ -189,7 +189,7 @@ def resize(
     coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias
         As in ONNX; "tf_half_pixel_for_nn" is not here.
     roi : sequence of (start, stop), optional
-        For "tf_crop_and_resize", one pair per spatial axis; what lies beyond the image is 0.
+        For "tf_crop_and_resize", one pair per spatial axis; positions beyond the image give 0.
     layout, backend
         As in `max_pool2d`.
 

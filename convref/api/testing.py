@@ -57,7 +57,7 @@ def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
 
 
 def _case(traced: Traced) -> Case:
-    """Return the case of a call, with the steps in which its operands lie."""
+    """Return the case of a call, with the steps of its operands."""
     call = traced.prepared.call
     specs = tuple(
         spec if array is None else _stepped(call, role, spec, array)
@@ -67,14 +67,14 @@ def _case(traced: Traced) -> Case:
 
 
 def _stepped(call: Call, role: str, spec: Spec, array: Any) -> Spec:
-    """Return how an operand lies, steps too: what is no view of a denser buffer has none."""
+    """Return the Spec of an operand with its steps; only a view of a denser buffer has some."""
     found, letters = facts("case_of", role, array), axis_letters(call.problem, role)
-    lies = dict(zip(letters, zip(found.shape, found.strides)))
+    layout = dict(zip(letters, zip(found.shape, found.strides)))
     dense, steps = 1, list[tuple[str, int]]()
     if 0 in found.shape:
         return spec
     for letter in reversed(spec.order or letters):
-        size, stride = lies[letter]
+        size, stride = layout[letter]
         if size < 2 or letter in spec.expand:
             continue
         step, rest = divmod(stride, dense)

@@ -1,4 +1,4 @@
-"""A problem or case in other people's words: benchdnn, MIOpenDriver, plain PyTorch, plain JAX.
+"""A problem or case for other programs: benchdnn, MIOpenDriver, plain PyTorch, plain JAX.
 
 The programs are what goes into a bug report: they need no convref and print the result.
 """

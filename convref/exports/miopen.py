@@ -32,7 +32,7 @@ def _layout(call: Call, *roles: str) -> str:
     role = next((r for r in roles if r in call.roles), "")
     order = call.spec(role).order if role else ""
     if order not in ("", channels_last(axis_letters(call.problem, role))):
-        raise UnsupportedError(message("MIOpenDriver", f"{role} lies as {order}", call))
+        raise UnsupportedError(message("MIOpenDriver", f"{role} is stored as {order}", call))
     spatial = "DHW" if call.problem.rank == 3 else "HW"
     return f"N{spatial}C" if order else f"NC{spatial}"
 

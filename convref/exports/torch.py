@@ -152,7 +152,7 @@ def laid_out(values, strides, offset=0):
 
 
 def _strides(shape: Sizes, letters: str, spec: Spec) -> Sizes:
-    """Return the strides, in elements, of an array that lies in memory as `spec` says."""
+    """Return the strides, in elements, of an array with the memory layout of `spec`."""
     steps, sizes = dict(spec.step), dict(zip(letters, shape, strict=True))
     strides, running = {}, 1
     for letter in reversed(spec.order or letters):
@@ -162,7 +162,7 @@ def _strides(shape: Sizes, letters: str, spec: Spec) -> Sizes:
 
 
 def _data(snippet: Snippet) -> list[str]:
-    """Return the lines that make each operand, where it lies as the case says."""
+    """Return the lines that make each operand, in the memory layout of the case."""
     call, lines = snippet.call, []
     dtype = f"dtype=torch.{NAMES[call.dtype]}"
     device = "" if call.specs[0].device == "cpu" else f', device="{call.specs[0].device}"'

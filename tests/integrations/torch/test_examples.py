@@ -197,7 +197,7 @@ def test_the_compiled_network_computes_the_same(example):
 
 
 @pytest.mark.parametrize("mode", ["conv", "pool", "norm", "silu"])
-def test_what_is_made_of_half_the_channels_lies_channels_last(mode):
+def test_result_of_half_the_channels_is_channels_last(mode):
     whole = torch.randn(2, 8, 5, 5).contiguous(memory_format=torch.channels_last)
     layers = {
         "conv": nn.Conv2d(4, 6, 3, padding=1),

@@ -315,7 +315,7 @@ ERRORS = (
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), ERRORS, ids=[text for *_, text in ERRORS])
-def test_a_wrong_call_is_told_what_is_wrong(call, kind, text):
+def test_message_names_what_is_wrong(call, kind, text):
     if "silu" in text:
         pytest.importorskip("triton", reason="triton is not installed")
     with pytest.raises(kind, match=text):

@@ -309,7 +309,7 @@ def test_max_unpool(rank):
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_a_transposed_convolution_is_told_its_output_size(rank):
+def test_transposed_convolution_takes_output_size(rank):
     layers = twins(f"ConvTranspose{rank}d", (2, 3, 3, 2, 1), {}, "numpy")
     x = integers([1, 2, *(3,) * rank], 1)
     theirs, ours = (layer(x, output_size=[6] * rank) for layer in layers)
