@@ -39,7 +39,7 @@ def kind_of(array: Any) -> str:
 
 
 def facts(where: str, name: str, array: Any) -> Facts:
-    """Return the facts of the argument `name`, or raise if it is no array of a supported library."""
+    """Return the facts of the argument `name`, or raise if its library is unsupported."""
     kind = kind_of(array)
     if kind == "numpy":
         code = _numpy_code(where, name, array)
