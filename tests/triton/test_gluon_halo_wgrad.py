@@ -24,7 +24,7 @@ from test_gluon_numbers import FEW, holds, run
 
 from convref_triton.common.geometry import geometry
 from convref_triton.hopper import gluon, gluon_halo_wgrad, gluon_wgrad
-from convref_triton.plan import archs
+from convref_triton.plan import archs, cost
 
 pytestmark = pytest.mark.skipif(
     not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
@@ -50,7 +50,7 @@ def test_tile_after_tile(monkeypatch, number):
 def test_every_row_goes_round_its_ring_and_cuts_its_boxes_into_parts(monkeypatch, pick):
     """The second of two parts has seven boxes, of which one is not there."""
     monkeypatch.setattr(archs, "SMS", 1)
-    monkeypatch.setattr(gluon_halo_wgrad, "split", lambda task, tile: (2, 0.0))
+    monkeypatch.setattr(cost, "cut", lambda task, whole: (2, whole))
     case = parse("conv.wgrad:n100c72k72_i8_f2_p1,0:dt=bf16:mem=nhwc:fill=int")
     holds(case, pick, seed=pick, late=bool(pick), kernels=ONE)
 

@@ -32,7 +32,7 @@ from convref_triton import emulated
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import tma
 from convref_triton.hopper import gluon, gluon_fprop, gluon_wgrad
-from convref_triton.plan import archs
+from convref_triton.plan import archs, cost
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.kernels import serving
 from convref_triton.plan.task import UNFUSED, Fusion, Task
@@ -184,7 +184,7 @@ def test_cotangents_of_filters_are_right(case, pick, sms, late):
 
 def test_bits_repeat_whatever_runs_first(monkeypatch):
     """Three parts of five boxes: the last one has a box that is not there."""
-    monkeypatch.setattr(gluon_wgrad, "split", lambda task, tile: (3, 0.0))
+    monkeypatch.setattr(cost, "cut", lambda task, whole: (3, whole))
     case = parse("conv.wgrad:n20c64k64_i4x4_f1x3_p0x1:dt=bf16:mem=nhwc:fill=normal")
     holds(case, 3)
     arrays = arrays_of(case)
