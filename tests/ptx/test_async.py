@@ -1,7 +1,8 @@
 """What happens asynchronously, alone: copies, barriers in shared memory, boxes, products.
 
 What is expected is what the PTX manual says, written once more here; each runs at the earliest and
-at the latest moment, and on a GPU, which confirms it. Then slips in the same texts: all are found.
+at the latest moment, and on a GPU, which confirms it. Then faults are
+seeded into the same texts: all are found.
 """
 
 import re
@@ -439,52 +440,61 @@ def test_the_assembler_takes_them_all(assemble):
     assert "error" not in assemble()
 
 
-# What a slip of the hand makes of a text, and how it shows: (kind, right, wrong, what is told).
-AWAITED, UNFENCED, STUCK = "not been waited for", "without a fence.proxy.async", "all threads wait"
-SLIPS = {
+# Faults seeded into the texts: (kind, text, replacement, message).
+AWAITED, UNFENCED, DEADLOCK = (
+    "not been waited for",
+    "without a fence.proxy.async",
+    "all threads wait",
+)
+FAULTS = {
     "a group too many is left": ("groups", "wait_group 1", "wait_group 2", AWAITED),
     "the last group is left": ("groups", "wait_group 0", "wait_group 1", AWAITED),
-    "nobody commits": ("copy", "cp.async.commit_group;", "", AWAITED),
+    "no commit": ("copy", "cp.async.commit_group;", "", AWAITED),
     "a barrier is missing": ("copy", "bar.sync 0;", "", "race"),
-    "a copy meets a reader": (
+    "a copy during a read": (
         "groups",
         "ld.shared.b32 %r5, [%r4];",
         "ld.shared.b32 %r5, [%r4]; cp.async.cg.shared.global [%r2], [%rd4], 16;",
         "race",
     ),
-    "a ring without its turn": ("ring", "[%r1+8], %r7;", "[%r1+8], 1;", f"race|{STUCK}"),
-    "nobody waits for a turn": ("ring", "@!done bra.uni again; }\n    ld.sh", "}\n ld.sh", "race"),
-    "the other phase": ("ring", "$READ: {", "$READ: xor.b32 %r5, %r5, 1; {", f"race|{STUCK}"),
-    "an arrival is missing": ("ring", "[%r1], 32;", "[%r1], 33;", STUCK),
+    "a constant parity": ("ring", "[%r1+8], %r7;", "[%r1+8], 1;", f"race|{DEADLOCK}"),
+    "no wait for a turn": ("ring", "@!done bra.uni again; }\n    ld.sh", "}\n ld.sh", "race"),
+    "the other phase": ("ring", "$READ: {", "$READ: xor.b32 %r5, %r5, 1; {", f"race|{DEADLOCK}"),
+    "an arrival is missing": ("ring", "[%r1], 32;", "[%r1], 33;", DEADLOCK),
     "an arrival too many": ("ring", "[%r1], 32;", "[%r1], 31;", "more arrivals"),
-    "nobody makes a barrier": ("ring", "@%p1 mbarrier.init.shared.b64", "// ", "no mbarrier"),
-    "it is made unseen": ("ring", "bar.sync 0;", "", "race|no mbarrier"),
-    "warps of another pair": ("meet", "sync 2, 64", "sync 1, 64", "more threads|race"),
-    "a warp is missing": ("meet", "bar.sync 1, 64", "bar.sync 1, 96", STUCK),
-    "bytes too few": ("load", "_, [%r1+512], 512", "_, [%r1+512], 256", STUCK),
-    "bytes too many": ("load", "_, [%r1+512], 512", "_, [%r1+512], 528", STUCK),
+    "no mbarrier.init": ("ring", "@%p1 mbarrier.init.shared.b64", "// ", "no mbarrier"),
+    "init is not synchronized": ("ring", "bar.sync 0;", "", "race|no mbarrier"),
+    "another barrier": ("meet", "sync 2, 64", "sync 1, 64", "more threads|race"),
+    "a warp is missing": ("meet", "bar.sync 1, 64", "bar.sync 1, 96", DEADLOCK),
+    "bytes too few": ("load", "_, [%r1+512], 512", "_, [%r1+512], 256", DEADLOCK),
+    "bytes too many": ("load", "_, [%r1+512], 512", "_, [%r1+512], 528", DEADLOCK),
     "no wait for a box": ("load", "@!done bra.uni again;", "", f"{AWAITED}|race"),
-    "a box leaves unfenced": ("store", "fence.proxy.async.shared::cta;", "", UNFENCED),
-    "a box leaves too early": ("store", "bar.sync 0;", "", f"race|{UNFENCED}"),
-    "nobody waits for it": ("store", "cp.async.bulk.wait_group 0;", "", "ends without"),
-    "factors are unfenced": ("product", "fence.proxy.async;", "", UNFENCED),
-    "sums are unfenced": ("product", "wgmma.fence.sync.aligned;", "", "the last wgmma.fence"),
-    "no wait for sums": ("product", "wgmma.wait_group.sync.aligned 0;", "", AWAITED),
+    "a store without a proxy fence": ("store", "fence.proxy.async.shared::cta;", "", UNFENCED),
+    "a store before the barrier": ("store", "bar.sync 0;", "", f"race|{UNFENCED}"),
+    "no wait for a store": ("store", "cp.async.bulk.wait_group 0;", "", "exits without"),
+    "factors without a proxy fence": ("product", "fence.proxy.async;", "", UNFENCED),
+    "accumulators without a fence": (
+        "product",
+        "wgmma.fence.sync.aligned;",
+        "",
+        "the last wgmma.fence",
+    ),
+    "no wait for a product": ("product", "wgmma.wait_group.sync.aligned 0;", "", AWAITED),
     "a wait too short": ("product", "aligned 0;", "aligned 1;", AWAITED),
-    "nobody commits sums": ("product", "wgmma.commit_group.sync.aligned;", "", AWAITED),
-    "nobody wrote a part of a box": (
+    "no commit of a product": ("product", "wgmma.commit_group.sync.aligned;", "", AWAITED),
+    "a part of a box is not written": (
         "store",
         "st.shared.b32 [%r4], %r5;",
         "setp.ne.u32 %p3, %r0, 7; @%p3 st.shared.b32 [%r4], %r5;",
-        "bulk_group .*nobody has written",
+        "bulk_group .*reads unwritten memory",
     ),
-    "nobody wrote a part of a factor": (
+    "a part of a factor is not written": (
         "product",
         "st.shared.b32 [%r3], %r5;",
         "setp.ne.u32 %p3, %r0, 7; @%p3 st.shared.b32 [%r3], %r5;",
         "mma_async.*reads unwritten memory",
     ),
-    "a product meets a writer": (
+    "a write during a product": (
         "product",
         "wgmma.commit_group.sync.aligned;",
         "wgmma.commit_group.sync.aligned; st.shared.b32 [%r1], %r0;",
@@ -514,24 +524,24 @@ def example(kind):
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("name", SLIPS)
-def test_a_slip_is_found_out(name, late):
-    kind, right, wrong, told = SLIPS[name]
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_seeded_fault_is_found(name, late):
+    kind, right, wrong, reason = FAULTS[name]
     text, threads, arguments = example(kind)
-    assert right in text, "the slip names what is no more"
+    assert right in text, "the fault names text that no longer exists"
 
     def run(text):
         for seed in range(4):
             launch(parse(text), (1,), (threads,), arguments, seed, late)
 
     run(text)
-    with pytest.raises(Fault, match=told):
+    with pytest.raises(Fault, match=reason):
         run(text.replace(right, wrong, 1))
 
 
 # (sizes, lower, upper, every, first pixel, offsets): rows that begin within a line, strides that
 # leave a rest, corners inside and outside of the tensor, offsets over its edges, images beyond it.
-WALKS = {
+IM2COL = {
     "1d": ((3, 9, 16), (-1,), (0,), (1, 2, 1), (0, 1, 0), (1,)),
     "padding": ((2, 5, 6, 24), (-1, -1), (-1, -1), (1, 1, 1, 1), (0, 1, 2, 0), (2, 0)),
     "strides": ((2, 7, 8, 24), (-2, -1), (0, 1), (1, 3, 2, 1), (0, 1, 3, 8), (1, 2)),
@@ -580,9 +590,9 @@ def walks_over(walk, tensor, channels, swizzle):
 
 
 @pytest.mark.parametrize("swizzle", [0, 3])
-@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("name", IM2COL)
 def test_rows_of_pixels_are_loaded(name, swizzle, execute_later):
-    walk = WALKS[name]
+    walk = IM2COL[name]
     shape, *_, start, _ = walk
     channels = SPANS[swizzle] // 2
     tensor = RNG.integers(0, 1 << 16, shape).astype(np.uint16)
@@ -604,7 +614,7 @@ def test_rows_of_pixels_are_loaded(name, swizzle, execute_later):
     assert 0 < np.count_nonzero(want) < want.size
 
 
-ASIDE = [
+REFUSED = [
     ({"start": (0, 1, 9, 0)}, "start at a pixel of the bounding box"),
     ({"start": (0, -2, 0, 0)}, "start at a pixel of the bounding box"),
     ({"every": (1, 2, 2, 1), "start": (0, 0, 1, 0)}, "start at a pixel of the bounding box"),
@@ -615,18 +625,18 @@ ASIDE = [
 ]
 
 
-@pytest.mark.parametrize(("slip", "told"), ASIDE)
-def test_what_is_no_walk_is_refused(slip, told):
+@pytest.mark.parametrize(("slip", "reason"), REFUSED)
+def test_an_invalid_im2col_copy_is_refused(slip, reason):
     names = "shape", "lower", "upper", "every", "start", "offsets"
-    walk = tuple((dict(zip(names, WALKS["padding"])) | slip).values())
+    walk = tuple((dict(zip(names, IM2COL["padding"])) | slip).values())
     tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
     arguments = [Allocation(found, writable=True), walks_over(walk, tensor, 8, 0)]
-    with pytest.raises(Fault, match=told):
+    with pytest.raises(Fault, match=reason):
         launch(parse(of_walk(walk, 8)), (1,), (64,), arguments)
 
 
 def test_each_kind_of_map_has_loads_of_its_own():
-    walk = WALKS["padding"]
+    walk = IM2COL["padding"]
     tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
     pixels, out = walks_over(walk, tensor, 8, 0), Allocation(found, writable=True)
     box = TensorMap(pixels.buffer, pixels.shape, pixels.strides, (1, 4, 6, 8))

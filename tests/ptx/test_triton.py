@@ -79,8 +79,8 @@ def test_its_ptx_is_right_at_either_moment(case):
     case = parse(line)
     made, tensors = planned(kernel, pick, case)
     for late in (False, True):
-        told = verdict(case, made, tensors, late)
-        assert (told.kind, told.reason) == ("pass", "")
+        found = verdict(case, made, tensors, late)
+        assert (found.kind, found.reason) == ("pass", "")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_its_ptx_is_right_at_either_moment(case):
         "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=ones",  # bytes of four warps
     ],
 )
-def test_the_court_hears_the_ptx_of_any_kernel(line):
+def test_the_court_runs_the_ptx_of_any_kernel(line):
     found = examine(parse(line), emulated.backend)
     assert (found.verdict, found.reason) == ("pass", "")
 
@@ -111,7 +111,7 @@ def test_the_court_hears_the_ptx_of_any_kernel(line):
         "resize.fprop:n2c8_i4x5_o8x8:mode=nearest:dt=bf16:mem=nhwc:fill=inf",  # in pairs
     ],
 )
-def test_the_court_hears_the_ptx_for_an_older_card(line, monkeypatch):
+def test_the_court_runs_the_ptx_for_an_older_card(line, monkeypatch):
     monkeypatch.setattr(emulated, "run", partial(emulated.run, arch="sm_80"))
     found = examine(parse(line), emulated.backend)
     assert (found.verdict, found.reason) == ("pass", "")
@@ -122,13 +122,13 @@ def more(by):
 
 
 # (case, what stands in its PTX, what a slip makes of it, how it shows).
-SLIPS = {
+FAULTS = {
     "copies are used too early": (0, r"(cp\.async\.wait_group\s+)([1-9])", more(2), "waited for"),
     "copies do not wait for products": (0, r"(wgmma\.wait_group\S+\s+)(1)", more(3), "still read"),
     "half of the bytes": (6, r"(expect_tx\S+ _, \[%r\d+\], )(\d+)", more(-64), "all threads wait"),
-    "nobody waits for boxes": (8, r"@!complete bra\.uni waitLoop;", "", "waited for|race"),
+    "no wait for boxes": (8, r"@!complete bra\.uni waitLoop;", "", "waited for|race"),
     "boxes lie in another order": (6, r"(\b)(46116862933052948\d\d)", more(1 << 62), "wrong"),
-    "places are not given back": (
+    "slots are not released": (
         9,
         r"@%p\d+ mbarrier\.arrive\.shared[^;]*;",
         "",
@@ -141,7 +141,7 @@ SLIPS = {
 
 @pytest.fixture
 def slip(monkeypatch):
-    """Return what puts a slip into every PTX text that has a place for it; one has to."""
+    """Return a function that seeds a fault into each PTX text with a pattern; one must have it."""
     counts = []
 
     def begin(pattern, wrong):
@@ -153,12 +153,12 @@ def slip(monkeypatch):
         monkeypatch.setattr(emulated, "parse", slipped)
 
     yield begin
-    assert any(counts), "the slip names what is no more"
+    assert any(counts), "the fault names text that no longer exists"
 
 
-@pytest.mark.parametrize("name", SLIPS)
-def test_a_slip_is_found_out(name, slip):
-    which, pattern, wrong, how = SLIPS[name]
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_seeded_fault_is_found(name, slip):
+    which, pattern, wrong, how = FAULTS[name]
     kernel, pick, line = CASES[which]
     case = parse(line)
     made, tensors = planned(kernel, pick, case)
@@ -173,25 +173,25 @@ def test_a_slip_is_found_out(name, slip):
     assert any(re.search(how, told) for told in shown), shown
 
 
-# (line, what stands in its PTX, what a slip makes of it, the verdict and its reason).
-HEARD = {
+# (line, pattern in its PTX, replacement, verdict and reason).
+EMULATED_FAULTS = {
     "a pair is exchanged": (
         "max_pool.jvp:n2c7_i5_f2:dt=bf16:mem=x.nwc:fill=nan",
         r"(setp\.nan\.bf16x2\s+)(%p\d+)\|(%p\d+)",
         r"\1\3|\2",
         "wrong",
     ),
-    "the half that nothing defines": (
+    "an undefined half is used": (
         "conv.double_backward:n1c1k1_i1x6_f1x4_s3:tan=w:fill=subnormal",
         r"(?s)(mov\.b32\s+(%r\d+), {%rs\d+, %rs\d+};.*?)(cvt\.u16\.u32\s+%rs\d+, \2;)",
         r"\1 add.u32 \2, \2, 0; \3",
-        "bits that nothing defines",
+        "undefined bits",
     ),
     "bytes are not written": (
         "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=normal",
         r"st\.shared\.b8[^;]*;",
         "",
-        "bits that nothing defines",
+        "undefined bits",
     ),
     "bytes are read too early": (
         "adaptive_max_pool.jvp:n2c3_i2_o1:mem=x_dot.nwc:fill=ones",
@@ -202,9 +202,9 @@ HEARD = {
 }
 
 
-@pytest.mark.parametrize("name", HEARD)
-def test_the_court_hears_of_a_slip(name, slip):
-    line, pattern, wrong, how = HEARD[name]
+@pytest.mark.parametrize("name", EMULATED_FAULTS)
+def test_the_court_finds_a_seeded_fault(name, slip):
+    line, pattern, wrong, how = EMULATED_FAULTS[name]
     slip(pattern, wrong)
     found = examine(parse(line), emulated.backend)
     assert re.search(how, f"{found.verdict} {found.reason}"), found
