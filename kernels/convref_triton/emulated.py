@@ -1,6 +1,6 @@
-"""A KernelPlan on CPU tensors: its launches by the PTX that a GPU would be given, read by NumPy.
+"""A KernelPlan on CPU tensors: NumPy interprets the PTX that a GPU would execute.
 
-`convref check convref_triton.emulated:backend` holds what the compiler made to the reference.
+`convref check convref_triton.emulated:backend` judges the compiler's output.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(
     seed : int
         Of the order in which warps and programs run.
     late : bool
-        Whether what is asynchronous happens as late as it may.
+        Whether asynchronous operations complete as late as possible.
     arch : str
         What the kernels are compiled for.
     """
@@ -68,14 +68,20 @@ def execute(
     compiled = aot.compile(specialise(step), arch)
     buffers = {role: _buffer(tensor, role in writable) for role, tensor in tensors.items()}
     manifest = gpu.manifest(compiled)
-    told = iter(compiled.metadata["tensordesc_meta"] or ())
+    maps = iter(compiled.metadata["tensordesc_meta"] or ())
     arguments: list[Any] = []
     for kind, value in zip(manifest.parameters, gpu.arguments(compiled, step)):
         if isinstance(value, Descriptor):
-            box = next(told)  # a box that is wider than its lines is read in several
-            lies = value.shape, value.strides, tuple(box["block_size"]), box["swizzle"], value.every
+            box = next(maps)  # a box that is wider than a swizzle line is read in several
+            geometry = (
+                value.shape,
+                value.strides,
+                tuple(box["block_size"]),
+                box["swizzle"],
+                value.every,
+            )
             made = Im2colMap if value.corners else TensorMap
-            arguments.append(made(buffers[value.slot.role], *lies, *value.corners))
+            arguments.append(made(buffers[value.slot.role], *geometry, *value.corners))
         elif isinstance(value, Slot):
             arguments.append(buffers[value.role])
         else:
@@ -86,7 +92,7 @@ def execute(
 
 
 class Emulated(TritonBackend):
-    """The backend `triton`, whose launches run from their PTX, at either moment."""
+    """The backend `triton` on interpreted PTX, with asynchronous operations early and late."""
 
     def interpret(
         self, made: KernelPlan, tensors: dict[str, torch.Tensor]
@@ -96,7 +102,7 @@ class Emulated(TritonBackend):
         Raises
         ------
         convref_ptx.Fault
-            If a kernel does something forbidden, or the moment changes a result.
+            If a kernel does something undefined, or the two runs differ.
         """
         early, found = (run(made, tensors, late=late) for late in (False, True))
         for name, tensor in found.items():

@@ -85,9 +85,9 @@ def test_every_architecture(arch, text, needle, magic):
 
 def test_memory_has_it_the_second_time(empty_cache):
     first = aot.compile(specialise(PRODUCT), "sm_90")
-    assert aot.known(specialise(PRODUCT), "sm_90")
+    assert aot.is_cached(specialise(PRODUCT), "sm_90")
     assert aot.compile(specialise(PRODUCT), "sm_90") is first
-    assert not aot.known(specialise(PRODUCT), "sm_86")
+    assert not aot.is_cached(specialise(PRODUCT), "sm_86")
 
 
 def test_another_shape_of_the_class_compiles_nothing():
@@ -170,7 +170,7 @@ def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache, jobs):
     assert results[4] is results[1] is aot.compile(fine, "sm_90")
 
 
-def test_a_worker_may_die_while_others_are_still_handed_in(empty_cache, monkeypatch):
+def test_a_worker_may_die_while_others_are_submitted(empty_cache, monkeypatch):
     """A broken pool takes nothing more; what it was not given is tried alone, like what it lost."""
 
     class Patient(aot.ProcessPoolExecutor):

@@ -1,7 +1,7 @@
-"""Ahead-of-time compilation: a specialisation becomes the code of an architecture, without a GPU.
+"""Ahead-of-time compilation of specialisations for an architecture, without a GPU.
 
-What is compiled stays in memory for the life of the process; Triton's own cache on disk serves the
-next one. The compiler writes to file descriptors behind Python's back, so they are caught here.
+Results are cached in memory, and by Triton on disk. The compiler's C++ writes to file descriptors
+directly, so that its output is captured there.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from convref.errors import ConvrefError, message, shorten
 from ..hopper.precompiled import Precompiled
 from .specialise import Specialisation
 
-ARCHS = ("sm_90", "sm_80", "gfx942")  # what the kernels are held to; others compile too
-# Triton 3.10 will round a product before it is added, unless told; 3.9 warns of that.
+ARCHS = ("sm_90", "sm_80", "gfx942")  # that the kernels are tested for; others compile too
+# Triton 3.10 disables fusion by default; 3.9 warns of that.
 OPTIONS = {"enable_fp_fusion": True}
 
 
 class CompileError(RuntimeError):
-    """The compiler refused a kernel; `log` is all that it said."""
+    """The compiler refused a kernel; `log` is its whole output."""
 
     def __init__(self, text: str, log: str = "") -> None:
         super().__init__(text, log)
@@ -51,7 +51,7 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Compiled:
-    """The code of a kernel for an architecture.
+    """A kernel compiled for an architecture.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ class Compiled:
     name : str
         The kernel's symbol in the binary.
     asm : mapping of str to str or bytes
-        Every stage by its ending: ttir, ttgir, llir, ptx, cubin; for AMD amdgcn, hsaco.
+        Every stage by its suffix: ttir, ttgir, llir, ptx, cubin; for AMD amdgcn, hsaco.
     metadata : mapping of str to Any
-        What the compiler says: shared, num_warps, global_scratch_size ...
+        The compiler's: shared, num_warps, global_scratch_size ...
     seconds : float
-        What it took.
+        Compile time.
     from_disk : bool
-        Whether Triton's cache on disk had it, so that `seconds` says little.
+        Whether it came from Triton's cache on disk, so that `seconds` is not compile time.
     """
 
     specialisation: Specialisation
@@ -100,7 +100,7 @@ def target(arch: str) -> GPUTarget:
 
 
 _cache: dict[tuple[Any, ...], Compiled] = {}
-_lock = threading.Lock()  # descriptors 1 and 2 are one for all threads
+_lock = threading.Lock()  # threads share file descriptors 1 and 2
 
 
 def compile(specialisation: Specialisation, arch: str) -> Compiled:
@@ -121,7 +121,7 @@ def compile(specialisation: Specialisation, arch: str) -> Compiled:
     return _cache[key]
 
 
-def known(specialisation: Specialisation, arch: str) -> bool:
+def is_cached(specialisation: Specialisation, arch: str) -> bool:
     """Return whether `compile` would find it in memory."""
     return (specialisation.key, arch) in _cache
 
@@ -139,24 +139,24 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     hits: list[bool] = []
     options = {**OPTIONS, **specialisation.options}
     start = time.perf_counter()
-    with triton.knobs.compilation.scope(), _caught() as said:
-        triton.knobs.compilation.listener = lambda **told: hits.append(told["cache_hit"])
+    with triton.knobs.compilation.scope(), _caught() as printed:
+        triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
         try:
             made = triton.compile(source, target=goal, options=options)
-        except Exception as error:  # whatever a pass, the assembler or the front end raises
+        except Exception as error:  # of a pass, the assembler or the front end
             refused = error
         else:
             refused = None
     if refused is not None:
-        raise _refusal(f"{kernel.__name__} for {arch}", refused, said.getvalue()) from refused
-    print(said.getvalue(), end="", file=sys.stderr)
+        raise _refusal(f"{kernel.__name__} for {arch}", refused, printed.getvalue()) from refused
+    print(printed.getvalue(), end="", file=sys.stderr)
     seconds = time.perf_counter() - start
     metadata = made.metadata._asdict()
     return Compiled(specialisation, arch, made.name, dict(made.asm), metadata, seconds, any(hits))
 
 
 def _assemble(specialisation: Specialisation, kernel: Precompiled, arch: str) -> Compiled:
-    """Return the code of a kernel that was compiled elsewhere."""
+    """Return a precompiled kernel, assembled."""
     start = time.perf_counter()
     try:
         asm = {"ptx": kernel.ptx, "cubin": kernel.cubin(arch)}
@@ -167,7 +167,7 @@ def _assemble(specialisation: Specialisation, kernel: Precompiled, arch: str) ->
 
 
 def _language(kernel: Any) -> type[ASTSource]:
-    """Return what reads a kernel's source: Triton's front end or Gluon's."""
+    """Return the front end of a kernel's source: Triton's or Gluon's."""
     if not kernel.is_gluon():
         return ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource
@@ -178,22 +178,22 @@ def _language(kernel: Any) -> type[ASTSource]:
 @contextlib.contextmanager
 def _caught() -> Iterator[io.StringIO]:
     """Collect what is written to stdout and stderr, by C++ too."""
-    said = io.StringIO()
+    text = io.StringIO()
     with tempfile.TemporaryFile() as file, contextlib.redirect_stdout(io.StringIO()) as printed:
         sys.stderr.flush()
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
-            yield said
+            yield text
         finally:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
             file.seek(0)
-            said.write(printed.getvalue() + file.read().decode(errors="replace"))
+            text.write(printed.getvalue() + file.read().decode(errors="replace"))
 
 
-# What in a compiler's output says what is wrong, most telling first.
+# Patterns of error messages in a compiler's output, most specific first.
 COMPLAINTS = (
     r"\berror\s*: (?!Internal|Failures have been)(.+)",
     r"(Assertion .+)",
@@ -203,11 +203,11 @@ COMPLAINTS = (
 
 
 def _refusal(where: str, error: Exception, log: str) -> CompileError:
-    """Return the few lines out of a compiler's text, which may run to megabytes of IR."""
+    """Return an error with the relevant lines of the output, which may be megabytes of IR."""
     text = f"{log}\n{error}".strip()
-    told = [found[1].strip() for found in (re.search(p, text) for p in COMPLAINTS) if found]
-    told = told or [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
-    what = "; ".join(told) or type(error).__name__
+    lines = [found[1].strip() for found in (re.search(p, text) for p in COMPLAINTS) if found]
+    lines = lines or [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+    what = "; ".join(lines) or type(error).__name__
     return CompileError(message(where, shorten(what, 400)), text)
 
 
@@ -226,17 +226,17 @@ def compile_all(
     """
     wanted = list(specialisations)
     target(arch)
-    missing = {s.key: s for s in wanted if not known(s, arch)}
+    missing = {s.key: s for s in wanted if not is_cached(s, arch)}
     results: dict[Any, Compiled | CompileError] = {
-        s.key: _cache[s.key, arch] for s in wanted if known(s, arch)
+        s.key: _cache[s.key, arch] for s in wanted if is_cached(s, arch)
     }
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(missing), 1))
-    # Pools live in threads: an interrupt meets this one, and the lifeline is cut before it waits.
+    # Pools are in threads: an interrupt is raised here, which closes the lifeline first.
     with ThreadPoolExecutor(jobs) as threads, _lifeline() as life:
         every = threads.submit(_in_workers, list(missing.values()), arch, jobs, life)
         fresh = dict(zip(missing, every.result()))
         died = [key for key, result in fresh.items() if result is None]
-        # One may have taken the others with it: each alone.
+        # One crash fails all tasks of its pool: retry each alone.
         alone = threads.map(lambda key: _in_workers([missing[key]], arch, 1, life)[0], died)
         fresh |= zip(died, alone)
     for key, result in fresh.items():
@@ -255,28 +255,28 @@ def _in_workers(
     """Return a result for each, None where the worker process died."""
     if not specialisations:
         return []
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _live_on, (life,)) as pool:
-        futures = [_handed_in(pool, specialisation, arch) for specialisation in specialisations]
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _follow, (life,)) as pool:
+        futures = [_submit(pool, specialisation, arch) for specialisation in specialisations]
         return [_outcome(future) for future in futures]
 
 
 @contextlib.contextmanager
 def _lifeline() -> Iterator[Connection]:
-    """Give what workers hold on to: they end with this block, or with this process."""
+    """Yield a pipe whose end of file ends the workers, with this block or this process."""
     theirs, ours = get_context("spawn").Pipe(duplex=False)
     with theirs, ours:
         yield theirs
 
 
-def _live_on(life: Connection) -> None:
-    """Let this process, and the assembler that it runs, end with the lifeline alone."""
-    os.setpgrp()  # an interrupt at the terminal is for the one who waits
-    # A pool that lost one worker ends the others, which must not leave their assemblers behind.
+def _follow(life: Connection) -> None:
+    """Make this process, and the assembler that it runs, end with the lifeline."""
+    os.setpgrp()  # an interrupt at the terminal goes to the parent only
+    # A pool that lost a worker terminates the others; their assemblers must end, too.
     signal.signal(signal.SIGTERM, _end)
-    threading.Thread(target=_hang_on, args=(life,), daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=(life,), daemon=True).start()
 
 
-def _hang_on(life: Connection) -> None:
+def _wait_for_end(life: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         life.recv_bytes()
     _end()
@@ -286,10 +286,10 @@ def _end(*_: object) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _handed_in(
+def _submit(
     pool: ProcessPoolExecutor, specialisation: Specialisation, arch: str
 ) -> Future[Compiled | CompileError] | None:
-    """Return what a worker will find, None where one died while others were still handed in."""
+    """Return the future of a worker's result, None if the pool broke while tasks were submitted."""
     try:
         return pool.submit(_try, specialisation, arch)
     except BrokenProcessPool:

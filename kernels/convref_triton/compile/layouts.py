@@ -1,4 +1,4 @@
-"""How the threads of a warp share out a tensor, read from Triton's last own stage (ttgir)."""
+"""Which elements of a tensor the threads of a warp access, read from Triton's ttgir."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Access(NamedTuple):
     shape : tuple of int
     dtype : str
     axis : int
-        The axis along which neighbouring threads lie, which should be memory's fastest.
+        The axis of neighbouring threads, which should be contiguous in memory.
     vector : int
-        Bytes of a thread along it, one after the other; a mask may still cut its loads shorter.
+        Contiguous bytes of a thread along it; a mask may make its loads narrower.
     row : int
-        Bytes of a warp along it.
+        Contiguous bytes of a warp along it.
     """
 
     op: str
@@ -42,12 +42,12 @@ class Access(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Return whether the compiler knew that memory is contiguous along the axis."""
+        """Return whether the compiler proved that memory is contiguous along the axis."""
         return self.vector > BYTES[self.dtype]
 
     @property
     def coalesced(self) -> bool:
-        """Return whether a warp moves whole rows, or 64 bytes and more of each."""
+        """Return whether a warp accesses whole rows, or at least 64 bytes of each."""
         whole = self.shape[self.axis] * BYTES[self.dtype]
         return self.proven and self.row >= min(64, whole)
 
@@ -66,7 +66,7 @@ ALIAS = re.compile(r"^(#\w+) = (#\S+<.*>)\s*$", re.M)
 
 
 def accesses(ttgir: str) -> tuple[Access, ...]:
-    """Return the accesses of a module, each kind once; those of unknown layouts are left out."""
+    """Return the accesses of a module, each kind once, without those of unknown layouts."""
     aliases = dict(ALIAS.findall(ttgir))
     found: dict[Access, None] = {}
     for op, sizes, dtype, rest in ACCESS.findall(ttgir):

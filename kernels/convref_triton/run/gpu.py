@@ -1,7 +1,7 @@
 """A KernelPlan on a device: compiled and loaded once, then launched for little host time.
 
-What a repeated call costs is an allocation a buffer, an address a tensor and one call of the driver
-a launch; Triton's own launcher, which specialises and formats its arguments each time, is not used.
+A repeated call costs an allocation per buffer, an address per tensor and a driver call per launch.
+Triton's own launcher, which specialises and formats its arguments each time, is not used.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ PARAMETERS = {
 }
 # Of a descriptor that is no tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
 FLAGS = (False,) * len(fields(TensorDescriptor)[4:])
-FILTER = "w"  # the operand that stays what it is over many calls
+FILTER = "w"  # the operand that is usually the same over many calls
 KEPT = 4096  # plans, and tensor maps of an argument
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """What running a plan asks of a device; known by its identity.
+    """What running a plan requires of a device; compared by identity.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Device:
     capturing : callable
         Whether the current stream records a graph, during which nothing can be loaded.
     sms : int
-        Its multiprocessors; 0 where nobody counts them.
+        Its multiprocessors; 0 if unknown.
     """
 
     place: torch.device
@@ -143,7 +143,7 @@ class Ready:
     Attributes
     ----------
     plan : KernelPlan
-        Kept, so that no other plan can have its identity.
+        Referenced, so that no other plan can have its identity.
     roles : tuple of str
         The operands that a call takes, in order.
     """
@@ -206,9 +206,9 @@ class Ready:
         return made[: self._count]
 
     def _packed(self, operands: Sequence[torch.Tensor], stream: int) -> list[torch.Tensor]:
-        """Return the buffers, those that filters are packed into from the cache.
+        """Return the buffers, taking packed filters from the cache.
 
-        A graph records no such copy: it replays with filters that have changed since.
+        Not used under capture: a replay must pack the current filters.
         """
         place, first = self._device.place, len(operands)
         sources = {target - first: operands[source] for source, target in self._packs}
@@ -280,7 +280,7 @@ class _Loaded:
         self._boxes = [e["block_size"] for e in compiled.metadata["tensordesc_meta"] or ()]
 
     def bound(self, position: Mapping[str, int]) -> Step:
-        """Return what launches it, given all tensors' addresses in order of `position`."""
+        """Return a function that launches it, given addresses in the order of `position`."""
         values = [value if _is_number(value) else VARIES for value in self._values]
         hidden = [VARIES if name else 0 for name in self._hidden]
         prepared = self._kernel.prepare(self._launch.grid, values, hidden)
@@ -302,7 +302,7 @@ class _Loaded:
     def _map(
         self, value: Descriptor, position: Mapping[str, int]
     ) -> Callable[[Sequence[int]], bytes]:
-        """Return what gives the tensor map at an address; those seen before are kept."""
+        """Return a function from addresses to the tensor map, with a cache."""
         descriptors = [v for v in self._values if isinstance(v, Descriptor)]
         order = next(i for i, v in enumerate(descriptors) if v is value)
         box, swizzle = self._boxes[order], self._swizzles[order]
@@ -345,24 +345,27 @@ def _kernel(specialisation: Specialisation, device: Device) -> tuple[aot.Compile
 
 
 def manifest(compiled: aot.Compiled) -> Manifest:
-    """Return how a kernel that Triton compiled for NVIDIA is launched, by any launcher."""
-    told = compiled.metadata
+    """Return what any launcher needs to launch a kernel that Triton compiled for NVIDIA."""
+    metadata = compiled.metadata
     scratch = tuple(
-        Scratch(told.get(f"{kind}_scratch_size", 0) or 0, told.get(f"{kind}_scratch_align", 1) or 1)
+        Scratch(
+            metadata.get(f"{kind}_scratch_size", 0) or 0,
+            metadata.get(f"{kind}_scratch_align", 1) or 1,
+        )
         for kind in ("global", "profile")
     )
     return Manifest(
         compiled.name,
         tuple(kind for kinds in _kinds(compiled) for kind in kinds),
-        (WARP * told["num_warps"], 1, 1),
-        told["shared"],
-        (told.get("num_ctas", 1), 1, 1),
+        (WARP * metadata["num_warps"], 1, 1),
+        metadata["shared"],
+        (metadata.get("num_ctas", 1), 1, 1),
         scratch,
     )
 
 
 def _kinds(compiled: aot.Compiled) -> list[tuple[str, ...]]:
-    """Return the machine's parameters for each parameter of the kernel; constants have none."""
+    """Return the binary's parameters for each parameter of the kernel; constants have none."""
     has_maps = bool(compiled.metadata["tensordesc_meta"])
     kinds = flatten(tuple(compiled.specialisation.signature.values()))
     return [_expanded(kind, has_maps) for kind in kinds]
@@ -375,9 +378,9 @@ def _expanded(kind: str, has_maps: bool) -> tuple[str, ...]:
         return ("ptr",)
     if not kind.startswith("tensordesc"):
         return (PARAMETERS[kind],)
-    # As Triton takes a descriptor apart: a map, or the tensor and how it is padded; its geometry.
-    told = re.search(r"input_rank=(\d+)", kind)  # where it is not that of the box
-    rank = int(told[1]) if told else kind.partition("]")[0].count(",") + 1
+    # As in Triton's launcher: a tensor map, or the tensor and its padding; then the geometry.
+    found = re.search(r"input_rank=(\d+)", kind)  # if it is not that of the box
+    rank = int(found[1]) if found else kind.partition("]")[0].count(",") + 1
     head = ("tensormap",) if has_maps else ("ptr", *("i64",) * (2 * rank), *("bool",) * len(FLAGS))
     return (*head, *("i32",) * rank, *("i64",) * rank)
 

@@ -1,4 +1,4 @@
-"""A KernelPlan on CPU tensors: its launches interpreted, strictly, its buffers poisoned."""
+"""A KernelPlan on CPU tensors, in the strict interpreter and with poisoned buffers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def poisoned(made: Buffer) -> torch.Tensor:
-    """Return a new tensor full of NaN or the least integer, so that what nobody writes shows."""
+    """Return a new tensor full of NaN or the least integer, so that unwritten elements show."""
     tensor = torch.empty_strided(made.shape, made.strides, dtype=TYPES[made.dtype][0])
     floats = tensor.is_floating_point()
     return tensor.fill_(torch.nan if floats else torch.iinfo(tensor.dtype).min)

@@ -1,11 +1,11 @@
-"""Filters in the order that a kernel reads best, kept between calls: what packs them once.
+"""A cache of filters that were packed into the memory order that a kernel reads best.
 
-A packed copy is known by the very tensor that it was made of, by where that one's memory lies, by
-its version, which PyTorch counts up with every write in place, and by the stream that made it, so
-that no other stream meets it half done. It goes when its tensor goes.
+The key of a packed copy is the tensor object it was made from, its address, its version, which
+PyTorch increments with every write in place, and the stream that made the copy, so that no other
+stream reads an incomplete one. The copy is freed with its tensor.
 
-What PyTorch does not count it cannot tell: writes through `tensor.data` or by somebody's kernel.
-Nothing is kept, therefore, until `keep` is called by whoever knows that there are none.
+PyTorch does not count writes through `tensor.data` or by third-party kernels. The cache is
+therefore empty until the caller enables it with `keep`, in a program without such writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[int, Hashable]
 
 
 class Entry(NamedTuple):
-    """A packed copy, and what it was made of."""
+    """A packed copy, and the tensor that it was made from."""
 
     source: weakref.ref[torch.Tensor]
     address: int
@@ -32,22 +32,21 @@ class Entry(NamedTuple):
     packed: torch.Tensor
 
     def is_of(self, source: torch.Tensor) -> bool:
-        """Return whether the copy is what `source` would be packed into now."""
+        """Return whether the copy is valid for `source`."""
         same = self.source() is source and self.version == source._version
         return same and self.address == source.data_ptr()
 
 
 class Cache:
-    """Packed copies, those that were used last, of at most `limit` bytes in total.
+    """The most recently used packed copies, at most `limit` bytes in total.
 
-    Threads may share one. A copy that nobody holds any more is memory of the caching allocator of
-    the stream that it was made on.
+    Threads may share it. Dropped copies return to the caching allocator of their stream.
     """
 
     def __init__(self, limit: int = 0) -> None:
         self.limit, self.bytes = limit, 0
         self._entries: OrderedDict[Key, Entry] = OrderedDict()
-        self._lock = threading.RLock()  # a tensor may die, and say so, in any allocation
+        self._lock = threading.RLock()  # any allocation may free a tensor and call back
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -55,13 +54,13 @@ class Cache:
     def get(
         self, source: torch.Tensor, form: Hashable, pack: Callable[[], torch.Tensor]
     ) -> torch.Tensor:
-        """Return `source` packed into `form`, by `pack` unless an equal one is kept.
+        """Return `source` packed into `form`, by `pack` unless a valid copy is cached.
 
         Parameters
         ----------
         source : torch.Tensor
         form : hashable
-            What the copy depends on besides the values, the stream included.
+            What the copy depends on other than the values, including the stream.
         pack : callable
             Returns a new copy.
         """
@@ -84,7 +83,7 @@ class Cache:
         return packed
 
     def trim(self) -> None:
-        """Drop what was used longest ago until the rest is within the limit."""
+        """Drop the least recently used copies until the rest is within the limit."""
         with self._lock:
             while self.bytes > self.limit and self._entries:
                 self._drop(next(iter(self._entries)))
@@ -105,7 +104,7 @@ filters = Cache()
 
 
 def keep(limit: int) -> None:
-    """Keep packed filters between calls, of at most `limit` bytes on all devices; 0 keeps none.
+    """Keep packed filters between calls, at most `limit` bytes on all devices; 0 keeps none.
 
     Parameters
     ----------
