@@ -62,7 +62,7 @@ def hostile_module(tmp_path, monkeypatch):
     return "off_by_one:off"
 
 
-def test_a_backend_without_an_entry_point_may_wish_for_small_chunks(tmp_path, monkeypatch):
+def test_a_backend_without_an_entry_point_sets_its_chunk_size(tmp_path, monkeypatch):
     text = (
         "from convref.backends.loops import LoopsBackend\nslow = LoopsBackend()\nslow.chunk = 8\n"
     )
@@ -118,7 +118,7 @@ def test_run_judges_one_line():
     assert "pass" in output
 
 
-def test_run_says_what_is_wrong(hostile_module):
+def test_run_prints_the_reason_of_a_failure(hostile_module):
     status, output = run("run", "conv.fprop:n1c1k1_i3_f1_s3", "--backend", hostile_module)
     assert status == 1
     assert "exactly" in output
@@ -226,7 +226,7 @@ def test_main_turns_a_refusal_into_exit_status_3():
     assert errors.startswith("convref: inspect: numpy: it has no code to show")
 
 
-def test_what_is_refused_is_not_called_right(tmp_path, monkeypatch):
+def test_unsupported_cases_do_not_count_as_right(tmp_path, monkeypatch):
     text = (
         "from convref.backends.loops import LoopsBackend\n"
         "class Picky(LoopsBackend):\n"
@@ -253,7 +253,7 @@ def test_a_module_in_the_current_folder_is_found(tmp_path):
     assert (done.returncode, "pass" in done.stdout) == (0, True), done.stderr
 
 
-def test_a_check_that_judged_nothing_is_no_success():
+def test_a_check_that_judged_nothing_fails():
     status, output = run("check", "loops", "--seconds", "1e-9")
     assert status == 1
     assert "nothing was judged" in output
@@ -268,7 +268,7 @@ def test_time_counts_from_the_first_worker_that_is_ready(tmp_path, monkeypatch):
     assert (status, "20 examples" in output) == (0, True), output
 
 
-def test_a_terminal_of_ascii_gets_question_marks(tmp_path):
+def test_a_terminal_without_unicode_prints_question_marks(tmp_path):
     text = (
         "from convref.backends.loops import LoopsBackend\n"
         "class Greek(LoopsBackend):\n"

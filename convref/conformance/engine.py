@@ -19,7 +19,7 @@ from ..backends import PLAIN, Arm
 from ..case import parse
 from ..errors import ConvrefError, message, missing_extra, shorten
 from .examine import WITH_THREADS, Finding
-from .worker import BATCH, Report, Task, WriteAhead, main
+from .worker import BATCH, Report, Task, WriteAhead, count_key, main
 
 try:
     import psutil
@@ -341,24 +341,14 @@ class Engine:
             elif note:  # the line is valid: the reason has to name the operands
                 reason, tier = f"{note}: {reason}", "form"
             findings = [Finding(line, verdict, tier, reason, arm=task.arm.name)]
-            if task.retest and (bug := self._known(line, task)) is not None:
+            facts = self.fingerprints.get(task.arm.name, self.fingerprint)
+            if task.retest and (bug := task.known_bug(parse(line), facts)) is not None:
                 verdict, tier, findings = "known", bug, []
-            cell: tuple[str, ...] = (*_cell(line), verdict, tier)
-            report = Report(index, index, Counter([cell]), findings)
+            counts = Counter([count_key(parse(line), verdict, tier)])
+            report = Report(index, index, counts, findings)
             worker.task = replace(task, skip=task.skip | {index})
             receive(task, report)
         worker.start()
-
-    def _known(self, line: str, task: Task) -> str | None:
-        """Return the id of the known bug whose region contains the case, or None."""
-        facts = self.fingerprints.get(task.arm.name, self.fingerprint)
-        case = parse(line)
-        return next((region.id for region in task.known if region.contains(case, facts)), None)
-
-
-def _cell(line: str) -> tuple[str, str, str]:
-    call = parse(line).call
-    return call.op, call.pass_, call.dtype
 
 
 def preload(names: Sequence[str]) -> None:

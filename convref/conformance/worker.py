@@ -74,6 +74,14 @@ class Task:
     batched: bool = True
     laws: bool = False
 
+    def cases(self) -> list[Case]:
+        """Return all cases of the chunk, or of the lines."""
+        return chunk_cases(self.axes, self.chunk) if self.axes else list(map(parse, self.lines))
+
+    def known_bug(self, case: Case, facts: dict[str, str]) -> str | None:
+        """Return the id of the known bug whose region contains the case, or None."""
+        return next((region.id for region in self.known if region.contains(case, facts)), None)
+
 
 @dataclass
 class Report:
@@ -162,7 +170,7 @@ def _raw(backend: Backend) -> Backend:
 
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:
-    cases = list(map(parse, task.lines)) if task.axes is None else _cases(task)
+    cases = task.cases()
     report, sent = Report(task.start, task.start), time.monotonic()
     ahead: dict[int, tuple[Any, ...]] = {}
     for index in range(task.start, len(cases)):
@@ -179,7 +187,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
             except Exception as error:  # ours: the backend's own are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
-            report.counts[(*_cell(case), finding.verdict, finding.tier)] += 1
+            report.counts[count_key(case, finding.verdict, finding.tier)] += 1
             if finding.verdict not in ("pass", *PASSED_OVER):
                 report.findings.append(replace(finding, arm=task.arm.name))
         report.stop = index + 1
@@ -211,13 +219,14 @@ def _run_batch(
     if task.axes is None or task.laws or not task.batched or not hasattr(backend, "run_many"):
         return {}
     stop = start - start % backend.batch + backend.batch
+    facts = backend.fingerprint()
     chosen = {
         i: case
         for i, case in list(enumerate(cases))[start:stop]
         if i % REPEAT_EVERY  # those are examined alone
         and i % MUTATE_EVERY != MUTATE_EVERY - 1
         and i not in task.skip
-        and not _known_region(case, backend, task)
+        and not task.known_bug(case, facts)
         and backend.supports(case.call) is None
     }
     wal.write(start, str(cases[start]), BATCH)
@@ -241,9 +250,10 @@ def _from_batch(
 
 def _by_laws(case: Case, backend: Backend, task: Task) -> Finding:
     """Check the laws; an exit that a backend asks for counts as a crash."""
+    facts = backend.fingerprint()
 
     def excluded(other: Case) -> str | None:
-        return _known_region(other, backend, task) if not task.retest else None
+        return None if task.retest else task.known_bug(other, facts)
 
     try:
         return examine_laws(case, backend, excluded)
@@ -251,14 +261,9 @@ def _by_laws(case: Case, backend: Backend, task: Task) -> Finding:
         return Finding(str(case), "crash", reason=shorten(f"raised {error!r}"))
 
 
-def _known_region(case: Case, backend: Backend, task: Task) -> str | None:
-    facts = backend.fingerprint() if task.known else {}
-    return next((region.id for region in task.known if region.contains(case, facts)), None)
-
-
 def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
     """Return the finding of a case in a known region, or None where there is none."""
-    bug = _known_region(case, backend, task)
+    bug = task.known_bug(case, backend.fingerprint() if task.known else {})
     if bug is None:
         return None
     if not task.retest:
@@ -267,13 +272,9 @@ def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
     return Finding(str(case), "pass" if found.verdict == "pass" else "known", bug)
 
 
-def _cases(task: Task) -> list[Case]:
-    assert task.axes is not None
-    return chunk_cases(task.axes, task.chunk)
-
-
-def _cell(case: Case) -> tuple[str, str, str]:
-    return case.call.op, case.call.pass_, case.call.dtype
+def count_key(case: Case, verdict: str, tier: str) -> tuple[str, ...]:
+    """Return what examples are counted by."""
+    return case.call.op, case.call.pass_, case.call.dtype, verdict, tier
 
 
 def _silent(what: str) -> None:

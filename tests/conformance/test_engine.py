@@ -71,14 +71,14 @@ def test_an_operand_that_a_second_run_restores_was_changed(hostile):
     assert (found.verdict, found.reason) == ("changed-input", "x or its surroundings changed")
 
 
-def test_results_that_are_returned_twice_are_written_to_after_they_were_given(hostile):
+def test_results_in_memory_that_a_second_run_overwrites_are_reported(hostile):
     with Engine(f"{hostile}:keeper") as engine:
         (found,) = run_lines(engine, [GOOD])
     assert found.verdict == "wrote-outside"
     assert found.reason == "y of a second run is stored in the memory of the first's"
 
 
-def test_what_hangs_when_the_time_is_over_is_found(hostile):
+def test_a_hang_at_the_end_of_the_time_is_found(hostile):
     settings = Settings(f"{hostile}:spin", Axes(), 0.5, jobs=1, limits=Limits(2.0), shrinks=False)
     outcome = campaign.run(settings)
     assert [f.verdict for f in outcome.tally.findings] == ["hang"]
@@ -99,7 +99,7 @@ def test_many_crashes_on_two_workers_lose_nothing(hostile):
     assert sorted(f.line for f in findings) == sorted(line for line in lines if "_s3_" in line)
 
 
-def test_a_backend_that_does_not_load_is_one_sentence():
+def test_a_backend_that_does_not_load_raises_one_sentence():
     with (
         Engine("no_such_module:thing") as engine,
         pytest.raises(ConvrefError, match="no_such_module"),
@@ -192,7 +192,7 @@ REPORT = {"event": "report", "chunk": 0, "counts": [], "findings": [], "done": T
         {"findings": {"line": BAD}},
     ],
 )
-def test_a_log_of_strange_reports_is_refused_in_a_sentence(hostile, tmp_path, change):
+def test_a_log_of_malformed_reports_is_refused(hostile, tmp_path, change):
     settings = _settings(hostile, "right", tmp_path)
     events = ({"event": "start", **campaign._identity(settings)}, {**REPORT, **change})
     settings.log.write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -307,7 +307,7 @@ def test_a_wrong_form_of_every_arm_is_reported_without_one(hostile):
     assert (failure.arm, failure.seen) == ("plain", 2)
 
 
-def test_what_there_is_no_time_to_shrink_is_reported_as_it_was_found(hostile, monkeypatch):
+def test_findings_without_time_to_shrink_are_reported_unshrunk(hostile, monkeypatch):
     monkeypatch.setattr("convref.conformance.causes.TOTAL_SECONDS", -1.0)
     with Engine(f"{hostile}:strided") as engine:
         engine.start()
@@ -343,7 +343,7 @@ def test_threads_that_change_a_result_are_nondeterministic(hostile):
     assert "with 3 threads" in found.reason
 
 
-def test_a_death_in_several_threads_says_so(hostile):
+def test_a_crash_with_several_threads_names_them(hostile):
     with Engine(f"{hostile}:threaded_crash") as engine:
         (found,) = run_lines(engine, [GOOD])
         (failure,) = root_causes(engine, [found])

@@ -69,7 +69,7 @@ def counts(done):
 F32 = "--convref-dtypes=f32"
 
 
-def test_a_right_backend_passes_and_what_it_lacks_is_skipped(adopter, tmp_path):
+def test_a_correct_backend_passes_and_unsupported_cells_are_skipped(adopter, tmp_path):
     done = adopter("mine", "--convref-dtypes=f32,bf16")
     assert done.returncode == 0, done.stdout
     assert counts(done) == {"passed": 4, "skipped": 4}
@@ -80,7 +80,7 @@ def test_a_right_backend_passes_and_what_it_lacks_is_skipped(adopter, tmp_path):
     assert found["cells"]["conv.fprop-bf16"]["unsupported"]
 
 
-def test_a_wrong_one_fails_where_it_is_wrong_with_a_shrunk_line(adopter, tmp_path):
+def test_a_wrong_backend_fails_with_a_shrunk_line(adopter, tmp_path):
     done = adopter("wrong", F32)
     assert done.returncode == 1
     assert counts(done) == {"passed": 3, "failed": 1}
@@ -89,7 +89,7 @@ def test_a_wrong_one_fails_where_it_is_wrong_with_a_shrunk_line(adopter, tmp_pat
     assert len(cell["failures"]) == cell["verdicts"]["wrong"] > 1
 
 
-def test_a_crash_ends_one_case_and_no_test_else(adopter, tmp_path):
+def test_a_crash_fails_one_case_only(adopter, tmp_path):
     done = adopter("dies", F32, "--convref-seed=1", "--convref-examples=16")
     assert done.returncode == 1, done.stdout
     assert "exit status 7" in done.stdout
@@ -108,7 +108,7 @@ def test_a_crash_ends_one_case_and_no_test_else(adopter, tmp_path):
         ({"xfails": "pass = fprop, any.s >= 3"}, {"passed": 3, "failed": 1}),
     ],
 )
-def test_what_is_listed_is_skipped_or_expected_and_nothing_else(adopter, files, expected):
+def test_listed_entries_alone_are_skipped_or_expected_to_fail(adopter, files, expected):
     assert counts(adopter("wrong", F32, **files)) == expected
 
 
@@ -120,7 +120,7 @@ def test_known_bugs_are_passed_over(adopter, tmp_path, name):
     assert cell["verdicts"]["known"] > 1
 
 
-def test_what_nothing_met_is_said(adopter):
+def test_unused_entries_are_listed_at_the_end(adopter):
     fixed = "conv.fprop-f32"
     entries = f"conv.grop-f32\n{fixed}\npass = fprop, any.d >= 900\nconv.fprop:n1c1k1_i900_f1"
     done = adopter("mine", F32, xfails=entries, skips="conv.jvp-f32")
@@ -139,7 +139,7 @@ def test_what_nothing_met_is_said(adopter):
         ("absent", {}, "does not load"),
     ],
 )
-def test_wrong_use_ends_at_once_with_one_sentence(adopter, backend, files, said):
+def test_wrong_use_ends_the_session_with_one_sentence(adopter, backend, files, said):
     done = adopter(backend, F32, **files)
     assert done.returncode not in (0, 1)
     assert said in done.stdout + done.stderr
@@ -152,7 +152,7 @@ def test_wrong_use_ends_at_once_with_one_sentence(adopter, backend, files, said)
         ("--convref-dtypes=float32", "dtype is 'float32', needs one of bf16"),
     ],
 )
-def test_a_misspelt_name_is_no_empty_suite(adopter, option, said):
+def test_a_misspelt_name_is_an_error(adopter, option, said):
     done = adopter("mine", option)
     assert done.returncode not in (0, 1)
     assert said in done.stdout + done.stderr

@@ -106,11 +106,11 @@ def test_a_bias_of_another_length():
         "group_norm.fprop:n1c2_i3:weight=0:bias=0",
     ],
 )
-def test_nothing_where_nothing_contradicts(line):
+def test_a_call_without_products_has_no_invalid_inputs(line):
     assert names(line) == []
 
 
-def test_what_no_result_needs_may_be_anything():
+def test_operands_that_no_result_reads_are_left_alone():
     assert {what.partition(" ")[0] for what in names("conv.wgrad:n1c1k1_i2_f1")} == {"dy", "x"}
 
 
@@ -170,13 +170,13 @@ def test_to_raise_is_right(wary):
     assert all(trial(parse(f"{BACKWARD}:seed={seed}"), wary.careful) is None for seed in range(3))
 
 
-def test_backends_behind_dispatch_have_no_trial():
+def test_backends_checked_by_dispatch_get_no_invalid_input():
     assert all(
         trial(parse(f"{BACKWARD}:seed=1"), load(name)) is None for name in ("numpy", "loops")
     )
 
 
-def test_a_worker_runs_a_trial_in_every_sixty_four_and_notes_it_first(wary, tmp_path):
+def test_a_worker_tries_an_invalid_input_every_64_cases_and_records_it_first(wary, tmp_path):
     wal, seen = WriteAhead(str(tmp_path / "ahead")), []
 
     class Watched(wary.Careful):
@@ -192,7 +192,7 @@ def test_a_worker_runs_a_trial_in_every_sixty_four_and_notes_it_first(wary, tmp_
     assert wal.read() == (2 * REJECT_EVERY - 1, str(case))
 
 
-def test_given_lines_are_not_tried(wary, tmp_path):
+def test_given_lines_get_no_invalid_input(wary, tmp_path):
     wal = WriteAhead(str(tmp_path / "ahead"))
     case = parse(BACKWARD + ":seed=1")
     at = REJECT_EVERY // 2
@@ -200,7 +200,7 @@ def test_given_lines_are_not_tried(wary, tmp_path):
     assert worker._guarded(case, wary.careless, at, wal, False).verdict == "accepts-invalid"
 
 
-def test_an_exit_in_a_trial_says_what_was_wrong(wary, tmp_path):
+def test_an_exit_on_invalid_input_names_the_input(wary, tmp_path):
     wal = WriteAhead(str(tmp_path / "ahead"))
     found = worker._guarded(parse(BACKWARD), wary.exits, REJECT_EVERY // 2, wal, False)
     assert (found.verdict, found.reason) == ("crash", "dy has smaller n: raised SystemExit(3)")
@@ -212,7 +212,7 @@ def campaign_of(name):
     return campaign.run(settings).tally
 
 
-def test_a_campaign_finds_the_careless_and_not_the_careful(wary):
+def test_a_campaign_finds_the_backend_that_checks_nothing(wary):
     tally = campaign_of("careless")
     assert tally.count("accepts-invalid") >= 2
     assert all(f.verdict in ("accepts-invalid", "vacuous") for f in tally.findings)
@@ -220,7 +220,7 @@ def test_a_campaign_finds_the_careless_and_not_the_careful(wary):
     assert campaign_of("careful").count("pass") > 3 * REJECT_EVERY
 
 
-def test_a_campaign_outlives_a_backend_that_dies_of_it(wary):
+def test_a_campaign_continues_after_a_crash_on_invalid_input(wary):
     tally = campaign_of("fatal")
     assert tally.count("crash") >= 2
     assert tally.examples == 4 * REJECT_EVERY

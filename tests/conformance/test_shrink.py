@@ -36,13 +36,13 @@ def test_shrinks_to_the_smallest_case(name, bad, smallest):
 
 
 @given(strategies.cases(), st.integers(0, 10**6))
-def test_neighbours_are_smaller_and_the_walk_ends(case, seed):
+def test_candidates_are_smaller_and_parse_back(case, seed):
     for neighbour in candidates(case):
         assert weight(neighbour) < weight(case)
         assert parse(str(neighbour)) == neighbour
 
 
-def test_knock_out_names_what_matters():
+def test_needs_lists_the_fields_that_matter():
     start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:dt=bf16:fill=normal:seed=5")
     found = shrink(
         start,
