@@ -17,12 +17,15 @@ def relu(input: Image) -> Fields:
     --------
     >>> relu(np.array([-1., 2.]))
     array([0., 2.])
-
-    backward
-    ========
-    Return grad_input of `relu`: grad_output times 1 where the input is positive or NaN, else 0.
     """
     return {}
+
+
+relu.derivatives(
+    backward="""
+        Return grad_input of `relu`: grad_output times 1 where the input is positive or NaN, else 0.
+    """,
+)
 
 
 @define(view=views.elements, layouts=False, layer="LeakyReLU")
@@ -33,12 +36,15 @@ def leaky_relu(input: Image, negative_slope: float = 0.01) -> Fields:
     --------
     >>> leaky_relu(np.array([-1., 2.]), 0.5)
     array([-0.5,  2. ])
-
-    backward
-    ========
-    Return grad_input of `leaky_relu`; at 0 the slope is the negative side's.
     """
     return {"slope": negative_slope}
+
+
+leaky_relu.derivatives(
+    backward="""
+        Return grad_input of `leaky_relu`; at 0 the slope is the negative side's.
+    """,
+)
 
 
 @define(view=views.elements, layouts=False, layer="SiLU")
@@ -49,12 +55,15 @@ def silu(input: Image) -> Fields:
     --------
     >>> silu(np.array([0.]))
     array([0.])
-
-    backward
-    ========
-    Return grad_input of `silu`: grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).
     """
     return {}
+
+
+silu.derivatives(
+    backward="""
+        Return grad_input of `silu`: grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).
+    """,
+)
 
 
 @define(view=views.elements, layouts=False, layer="GELU")
@@ -84,13 +93,16 @@ def hardswish(input: Image) -> Fields:
     --------
     >>> hardswish(np.array([-4., 0., 4.]))
     array([-0.,  0.,  4.])
-
-    backward
-    ========
-    Return grad_input of `hardswish`: grad_output times (2 x + 3) / 6 between the corners, 0 at -3
-    and 1 at 3.
     """
     return {}
+
+
+hardswish.derivatives(
+    backward="""
+        Return grad_input of `hardswish`: grad_output times (2 x + 3) / 6 between the corners,
+        0 at -3 and 1 at 3.
+    """,
+)
 
 
 @define(view=views.elements, layouts=False, layer="Sigmoid")
@@ -101,12 +113,15 @@ def sigmoid(input: Image) -> Fields:
     --------
     >>> sigmoid(np.array([0., -1000.]))
     array([0.5, 0. ])
-
-    backward
-    ========
-    Return grad_input of `sigmoid`: grad_output times s (1 - s).
     """
     return {}
+
+
+sigmoid.derivatives(
+    backward="""
+        Return grad_input of `sigmoid`: grad_output times s (1 - s).
+    """,
+)
 
 
 @define(view=views.elements, layouts=False, layer="Tanh")
@@ -117,12 +132,15 @@ def tanh(input: Image) -> Fields:
     --------
     >>> tanh(np.array([0., 1000.]))
     array([0., 1.])
-
-    backward
-    ========
-    Return grad_input of `tanh`: grad_output times 1 - tanh(x)^2.
     """
     return {}
+
+
+tanh.derivatives(
+    backward="""
+        Return grad_input of `tanh`: grad_output times 1 - tanh(x)^2.
+    """,
+)
 
 
 @define(view=views.along, layouts=False, layer="Softmax")
@@ -191,21 +209,24 @@ def cross_entropy(
     --------
     >>> cross_entropy(np.array([[0., 0.], [5., 1.]]), np.array([1, -100]))
     array(0.69314718)
-
-    backward
-    ========
-    Return grad_input of `cross_entropy`; 0 where the target is ignored.
-
-    Examples
-    --------
-    >>> cross_entropy_backward(np.array(1.), np.array([[0., 0.]]), np.array([1]))
-    array([[ 0.5, -0.5]])
     """
     return {
         "ignore_index": ignore_index,
         "reduction": reduction,
         "label_smoothing": label_smoothing,
     }
+
+
+cross_entropy.derivatives(
+    backward="""
+        Return grad_input of `cross_entropy`; 0 where the target is ignored.
+
+        Examples
+        --------
+        >>> cross_entropy_backward(np.array(1.), np.array([[0., 0.]]), np.array([1]))
+        array([[ 0.5, -0.5]])
+    """,
+)
 
 
 DEFINITIONS = (

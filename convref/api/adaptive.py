@@ -44,33 +44,34 @@ def adaptive_max_pool(input: Image, output_size: Any) -> Fields:
     --------
     >>> adaptive_max_pool1d(np.array([[[1., 5., 2., 3., 4.]]]), 2)
     array([[[5., 4.]]])
-
-    backward
-    ========
-    Return grad_input of `adaptive_max_pool2d`: each cotangent goes to its maximum.
-
-    `indices` are those of the forward pass; without them they are found again. An index of -1
-    passes nothing on. Other arguments as in `adaptive_max_pool2d`.
-
-    Examples
-    --------
-    >>> x = np.array([[[1., 5., 2.]]])
-    >>> adaptive_max_pool1d_backward(np.array([[[1., 10.]]]), x, 2)
-    array([[[ 0., 11.,  0.]]])
-
-    jvp
-    ===
-    >>> x = np.array([[[1., 5., 2., 3.]]])
-    >>> adaptive_max_pool1d_jvp((x,), (10 * x,), 2)
-    (array([[[5., 3.]]]), array([[[50., 30.]]]))
-
-    double_backward
-    ===============
-    >>> x = np.array([[[1., 5., 2., 3.]]])
-    >>> adaptive_max_pool1d_double_backward(10 * x, x, 2)
-    array([[[50., 30.]]])
     """
     return _output(input, output_size)
+
+
+adaptive_max_pool.derivatives(
+    backward="""
+        Return grad_input of `adaptive_max_pool2d`: each cotangent goes to its maximum.
+
+        `indices` are those of the forward pass; without them they are found again. An index of -1
+        passes nothing on. Other arguments as in `adaptive_max_pool2d`.
+
+        Examples
+        --------
+        >>> x = np.array([[[1., 5., 2.]]])
+        >>> adaptive_max_pool1d_backward(np.array([[[1., 10.]]]), x, 2)
+        array([[[ 0., 11.,  0.]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[1., 5., 2., 3.]]])
+        >>> adaptive_max_pool1d_jvp((x,), (10 * x,), 2)
+        (array([[[5., 3.]]]), array([[[50., 30.]]]))
+    """,
+    double_backward="""
+        >>> x = np.array([[[1., 5., 2., 3.]]])
+        >>> adaptive_max_pool1d_double_backward(10 * x, x, 2)
+        array([[[50., 30.]]])
+    """,
+)
 
 
 @define(RANKS, layer="AdaptiveAvgPool")
@@ -90,30 +91,31 @@ def adaptive_avg_pool(input: Image, output_size: Any) -> Fields:
     --------
     >>> adaptive_avg_pool1d(np.array([[[1., 5., 2., 3., 4.]]]), 2)
     array([[[2.66666667, 3.        ]]])
-
-    backward
-    ========
-    Return grad_input of `adaptive_avg_pool2d`: each cotangent spread over its window.
-
-    Of `input` only the shape is needed. Other arguments as in `adaptive_avg_pool2d`.
-
-    Examples
-    --------
-    >>> adaptive_avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 3)), 2)
-    array([[[0.5, 1. , 0.5]]])
-
-    jvp
-    ===
-    >>> x = np.array([[[1., 5., 2., 3.]]])
-    >>> adaptive_avg_pool1d_jvp((x,), (10 * x,), 2)
-    (array([[[3. , 2.5]]]), array([[[30., 25.]]]))
-
-    double_backward
-    ===============
-    >>> adaptive_avg_pool1d_double_backward(np.array([[[1., 5., 2., 3.]]]), 2)
-    array([[[3. , 2.5]]])
     """
     return _output(input, output_size)
+
+
+adaptive_avg_pool.derivatives(
+    backward="""
+        Return grad_input of `adaptive_avg_pool2d`: each cotangent spread over its window.
+
+        Of `input` only the shape is needed. Other arguments as in `adaptive_avg_pool2d`.
+
+        Examples
+        --------
+        >>> adaptive_avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 3)), 2)
+        array([[[0.5, 1. , 0.5]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[1., 5., 2., 3.]]])
+        >>> adaptive_avg_pool1d_jvp((x,), (10 * x,), 2)
+        (array([[[3. , 2.5]]]), array([[[30., 25.]]]))
+    """,
+    double_backward="""
+        >>> adaptive_avg_pool1d_double_backward(np.array([[[1., 5., 2., 3.]]]), 2)
+        array([[[3. , 2.5]]])
+    """,
+)
 
 
 def global_max_pool(input: Any, *, backend: str = "auto") -> Any:

@@ -11,7 +11,7 @@ from ..ops import RANKS, Sizes, integer, integers, items
 from . import views
 from .arguments import axes_of, flag, padding_of, per_axis
 from .definition import Definition, Fields, Image
-from .generate import ranked
+from .generate import examples, ranked
 from .prepare import Axes
 
 
@@ -95,6 +95,20 @@ def _check_bias_sizes(where: str, bias_sizes: Any, k: int) -> None:
         raise ConvrefError(message(where, f"bias_sizes is {shorten(got)}, needs ({k},)"))
 
 
+@examples(
+    """
+    >>> conv1d(np.arange(4.).reshape(1, 1, 4), np.ones((1, 1, 2)))
+    array([[[1., 3., 5.]]])
+
+    >>> image, weight = np.arange(9.).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
+    >>> conv2d(image, weight)
+    array([[[[ 8., 12.],
+             [20., 24.]]]])
+
+    >>> conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))
+    array([[[[[8.]]]]])
+    """
+)
 def _convNd(
     rank: int,
     input: Any,
@@ -146,35 +160,29 @@ def _convNd(
     (N, K, P, Q) array
         Same kind, dtype and device as `input`.
 
-    Raises
-    ------
-    ConvrefError
-        If an argument is wrong; the text names it, what it is and what it needs.
-    UnsupportedError
-        If the named backend cannot do this call; with its reason.
-
     Notes
     -----
     Formulas C.1 to C.3 and every edge rule: docs/conv.md. Argument names and order are those of
     ``torch.nn.functional.conv2d``.
-
-    Examples
-    --------
-    >>> conv1d(np.arange(4.).reshape(1, 1, 4), np.ones((1, 1, 2)))
-    array([[[1., 3., 5.]]])
-
-    >>> image, weight = np.arange(9.).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
-    >>> conv2d(image, weight)
-    array([[[[ 8., 12.],
-             [20., 24.]]]])
-
-    >>> conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))
-    array([[[[[8.]]]]])
     """
     settings = stride, padding, dilation, groups, False, 0, weight_layout, math, flip, None
     return CONV.compute("fprop", (input, weight, bias), settings, layout, backend, rank=rank)[0]
 
 
+@examples(
+    """
+    >>> conv_transpose1d(np.ones((1, 1, 2)), np.array([[[1., 10.]]]), stride=2)
+    array([[[ 1., 10.,  1., 10.]]])
+
+    >>> conv_transpose2d(np.ones((1, 1, 1, 1)), np.ones((1, 1, 2, 2)), output_padding=1, stride=2)
+    array([[[[1., 1., 0.],
+             [1., 1., 0.],
+             [0., 0., 0.]]]])
+
+    >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 2)), padding=(0, 0, -1))
+    array([[[[[0., 1., 1., 0.]]]]])
+    """
+)
 def _conv_transposeNd(
     rank: int,
     input: Any,
@@ -210,32 +218,28 @@ def _conv_transposeNd(
     (N, K, P, Q) array
         Along an axis of D elements and a filter of T,
         (D - 1) * stride + (T - 1) * dilation + 1 + output_padding - lo - hi.
-
-    Raises
-    ------
-    ConvrefError
-        If an argument is wrong; the text names it, what it is and what it needs.
-    UnsupportedError
-        If the named backend cannot do this call; with its reason.
-
-    Examples
-    --------
-    >>> conv_transpose1d(np.ones((1, 1, 2)), np.array([[[1., 10.]]]), stride=2)
-    array([[[ 1., 10.,  1., 10.]]])
-
-    >>> conv_transpose2d(np.ones((1, 1, 1, 1)), np.ones((1, 1, 2, 2)), output_padding=1, stride=2)
-    array([[[[1., 1., 0.],
-             [1., 1., 0.],
-             [0., 0., 0.]]]])
-
-    >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 2)), padding=(0, 0, -1))
-    array([[[[[0., 1., 1., 0.]]]]])
     """
     geometry = stride, padding, dilation, groups, True, output_padding
     settings = *geometry, weight_layout, math, flip, None
     return CONV.compute("fprop", (input, weight, bias), settings, layout, backend, rank=rank)[0]
 
 
+@examples(
+    """
+    >>> conv1d_backward(np.ones((1, 1, 2)), np.arange(3.).reshape(1, 1, 3), np.ones((1, 1, 2)))
+    (array([[[1., 2., 1.]]]), array([[[1., 3.]]]), array([2.]))
+
+    >>> dy, x, w = np.ones((1, 1, 2, 2)), np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))
+    >>> dx, dw, db = conv2d_backward(dy, x, w, output_mask=(False, True, True))
+    >>> dx, dw, db
+    (None, array([[[[4., 4.],
+             [4., 4.]]]]), array([4.]))
+
+    >>> one = np.ones((1, 1, 1, 1, 1))
+    >>> [float(g.sum()) for g in conv3d_backward(one, 2 * one, 3 * one)]
+    [3.0, 2.0, 1.0]
+    """
+)
 def _convNd_backward(
     rank: int,
     grad_output: Any,
@@ -283,28 +287,6 @@ def _convNd_backward(
     -------
     tuple of 3 (array or None)
         Shapes of `input`, `weight` and (K,).
-
-    Raises
-    ------
-    ConvrefError
-        If an argument is wrong; the text names it, what it is and what it needs.
-    UnsupportedError
-        If the named backend cannot do this call; with its reason.
-
-    Examples
-    --------
-    >>> conv1d_backward(np.ones((1, 1, 2)), np.arange(3.).reshape(1, 1, 3), np.ones((1, 1, 2)))
-    (array([[[1., 2., 1.]]]), array([[[1., 3.]]]), array([2.]))
-
-    >>> dy, x, w = np.ones((1, 1, 2, 2)), np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))
-    >>> dx, dw, db = conv2d_backward(dy, x, w, output_mask=(False, True, True))
-    >>> dx, dw, db
-    (None, array([[[[4., 4.],
-             [4., 4.]]]]), array([4.]))
-
-    >>> one = np.ones((1, 1, 1, 1, 1))
-    >>> [float(g.sum()) for g in conv3d_backward(one, 2 * one, 3 * one)]
-    [3.0, 2.0, 1.0]
     """
     geometry = stride, padding, dilation, groups, transposed, output_padding
     settings, mask = (*geometry, weight_layout, math, flip, bias_sizes), output_mask
@@ -312,6 +294,21 @@ def _convNd_backward(
     return CONV.compute("backward", arrays, settings, layout, backend, mask=mask, rank=rank)
 
 
+@examples(
+    """
+    >>> x, w = np.ones((1, 1, 2)), np.ones((1, 1, 1))
+    >>> conv1d_jvp((x, w), (None, 5 * w))
+    (array([[[1., 1.]]]), array([[[5., 5.]]]))
+
+    >>> x, w = np.full((1, 1, 1, 1), 2.), np.full((1, 1, 1, 1), 3.)
+    >>> conv2d_jvp((x, w), (w, None))
+    (array([[[[6.]]]]), array([[[[9.]]]]))
+
+    >>> one = np.ones((1, 1, 1, 1, 1))
+    >>> [float(y.sum()) for y in conv3d_jvp((one, 2 * one), (one, one))]
+    [2.0, 3.0]
+    """
+)
 def _convNd_jvp(
     rank: int,
     primals: Any,
@@ -347,27 +344,6 @@ def _convNd_jvp(
     -------
     tuple of 2 arrays
         Each (N, K, P, Q).
-
-    Raises
-    ------
-    ConvrefError
-        If an argument is wrong; the text names it, what it is and what it needs.
-    UnsupportedError
-        If the named backend cannot do this call; with its reason.
-
-    Examples
-    --------
-    >>> x, w = np.ones((1, 1, 2)), np.ones((1, 1, 1))
-    >>> conv1d_jvp((x, w), (None, 5 * w))
-    (array([[[1., 1.]]]), array([[[5., 5.]]]))
-
-    >>> x, w = np.full((1, 1, 1, 1), 2.), np.full((1, 1, 1, 1), 3.)
-    >>> conv2d_jvp((x, w), (w, None))
-    (array([[[[6.]]]]), array([[[[9.]]]]))
-
-    >>> one = np.ones((1, 1, 1, 1, 1))
-    >>> [float(y.sum()) for y in conv3d_jvp((one, 2 * one), (one, one))]
-    [2.0, 3.0]
     """
     triples = []
     for name, given in (("primals", primals), ("tangents", tangents)):

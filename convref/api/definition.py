@@ -2,17 +2,16 @@
 
 A definition is a function with the arguments of the public one, in PyTorch's order and with its
 defaults. It returns the fields of the op's Problem. Of an array it is given the shape; of `input`
-an `Image`. Its docstring is that of the forward function, with one part for each derivative::
+an `Image`. Its docstring is that of the forward function; those of the derivatives follow it::
 
     @define(RANKS)
     def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        '''Return the maximum of each window of `input`.
+        '''Return the maximum of each window of `input`.'''
+        return sliding(input, kernel_size, stride, padding, dilation, ceil_mode)
 
-        backward
-        ========
-        Return grad_input of `max_pool2d`: each cotangent goes to its maximum.
-        '''
-        return pooling(input, kernel_size, stride, padding, dilation, ceil_mode)
+    max_pool.derivatives(
+        backward="Return grad_input of `max_pool2d`: each cotangent goes to its maximum.",
+    )
 
 The parameters of a derivative follow: cotangents or (primals, tangents) first, then what the
 forward function takes and this pass needs, then what the forward pass kept (`indices`, or `mean`
@@ -21,9 +20,8 @@ and `rstd`), an `output_mask`, and by keyword `layout` and `backend`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from inspect import getdoc, signature
+from inspect import cleandoc, getdoc, signature
 from typing import Any, NamedTuple
 
 from ..arrays import facts
@@ -108,12 +106,15 @@ class Definition:
         ]
         self.taken = [p.name for p in self.parameters[1:] if p.kind is POSITIONAL]
         self.keywords = [p.name for p in self.parameters if p.kind is KEYWORD]
-        head, *parts = re.split(r"^(\w+)\n=+\n", getdoc(fields) or "", flags=re.MULTILINE)
-        self.texts = {"fprop": head, **dict(zip(parts[::2], parts[1::2]))}
+        self.texts = {"fprop": getdoc(fields) or ""}
         self.prepare = self._prepare  # one object: part of the key of a plan
 
     def __repr__(self) -> str:
         return f"<definition of {self.name}>"
+
+    def derivatives(self, **texts: str) -> None:
+        """Keep the docstrings of derivatives; their summaries may be left out."""
+        self.texts |= {name: cleandoc(text) for name, text in texts.items()}
 
     def fields(self, image: Image, shapes: dict[str, Any], given: dict[str, Any]) -> Fields:
         """Return the fields of the Problem, from the shapes of arrays by base role."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from inspect import Parameter, getdoc, signature
+from inspect import Parameter, cleandoc, getdoc, signature
 from itertools import groupby
 from typing import Any
 
@@ -93,17 +93,42 @@ _SIZES = {"H, W": RANKS, "P, Q": OUTPUT_AXES, "R, S": FILTER_AXES}
 _LAYOUTS = {"NCHW": "NC{}", "NHWC": "N{}C", "OIHW": "OI{}", "HWIO": "{}IO", "HWOI": "{}OI"}
 
 
+def examples(text: str) -> Callable[[Any], Any]:
+    """Return the decorator that adds examples to a docstring."""
+
+    def decorate(template: Any) -> Any:
+        prose = cleandoc(template.__doc__ or "")
+        template.__doc__ = f"{prose}\n\nExamples\n--------\n{cleandoc(text)}\n"
+        return template
+
+    return decorate
+
+
+_RAISES = """\
+Raises
+------
+ConvrefError
+    If an argument is wrong; the text names it, what it is and what it needs.
+UnsupportedError
+    If the named backend cannot do this call; with its reason.
+
+"""
+
+
 def docstring(text: str, name: str, rank: int) -> str:
     """Return the docstring of the function `name` from that of rank 2.
 
     Of the examples, it keeps those that call the function, or all if none does.
     """
-    prose, heading, examples = text.partition("Examples\n--------\n")
+    prose, heading, shown = text.partition("Examples\n--------\n")
+    if "Returns\n-------\n" in prose:
+        start, notes, end = f"{prose.rstrip()}\n\n".partition("Notes\n-----\n")
+        prose = f"{start}{_RAISES}{notes}{end}"
     if rank not in (0, 2):
         for words, others in _words(rank):
             prose = prose.replace(words, others)
         prose = re.sub(r"(?<![A-Z0-9])2d\b", f"{rank}d", prose)
-    blocks = examples.strip("\n").split("\n\n") if examples else []
+    blocks = shown.strip("\n").split("\n\n") if shown else []
     own = [block for block in blocks if f"{name}(" in block]
     body = "\n\n".join(own or blocks)
     return f"{prose}{heading}{body}\n" if body else f"{prose.rstrip()}\n"

@@ -43,26 +43,27 @@ def group_norm(
     --------
     >>> group_norm(np.array([[1., 3., 10., 30.]]), 2, eps=0.)
     array([[-1.,  1., -1.,  1.]])
-
-    backward
-    ========
-    >>> x = np.array([[1., 3.]])
-    >>> group_norm_backward(np.array([[1., 3.]]), x, 1, eps=0.)[1]
-    array([-1.,  3.])
-
-    jvp
-    ===
-    >>> x = np.array([[1., 3.]])
-    >>> group_norm_jvp((x, None, None), (x, None, None), 1, eps=0.)[1]
-    array([[0., 0.]])
-
-    double_backward
-    ===============
-    >>> x = np.array([[1., 3.]])
-    >>> group_norm_double_backward(x, None, None, x, x, 1, eps=0.)[0]
-    array([[0., 0.]])
     """
     return {"groups": num_groups, "eps": eps}
+
+
+group_norm.derivatives(
+    backward="""
+        >>> x = np.array([[1., 3.]])
+        >>> group_norm_backward(np.array([[1., 3.]]), x, 1, eps=0.)[1]
+        array([-1.,  3.])
+    """,
+    jvp="""
+        >>> x = np.array([[1., 3.]])
+        >>> group_norm_jvp((x, None, None), (x, None, None), 1, eps=0.)[1]
+        array([[0., 0.]])
+    """,
+    double_backward="""
+        >>> x = np.array([[1., 3.]])
+        >>> group_norm_double_backward(x, None, None, x, x, 1, eps=0.)[0]
+        array([[0., 0.]])
+    """,
+)
 
 
 @define(view=views.rows, layouts=False, layer="LayerNorm")
@@ -89,26 +90,27 @@ def layer_norm(
     >>> layer_norm(np.array([[1., 3.], [10., 30.]]), 2, eps=0.)
     array([[-1.,  1.],
            [-1.,  1.]])
-
-    backward
-    ========
-    >>> x = np.array([[1., 3.]])
-    >>> layer_norm_backward(np.array([[1., 3.]]), x, 2, eps=0.)[1]
-    array([-1.,  3.])
-
-    jvp
-    ===
-    >>> x = np.array([[1., 3.]])
-    >>> layer_norm_jvp((x, None, None), (x, None, None), 2, eps=0.)[1]
-    array([[0., 0.]])
-
-    double_backward
-    ===============
-    >>> x = np.array([[1., 3.]])
-    >>> layer_norm_double_backward(x, None, None, x, x, 2, eps=0.)[0]
-    array([[0., 0.]])
     """
     return {"eps": eps}
+
+
+layer_norm.derivatives(
+    backward="""
+        >>> x = np.array([[1., 3.]])
+        >>> layer_norm_backward(np.array([[1., 3.]]), x, 2, eps=0.)[1]
+        array([-1.,  3.])
+    """,
+    jvp="""
+        >>> x = np.array([[1., 3.]])
+        >>> layer_norm_jvp((x, None, None), (x, None, None), 2, eps=0.)[1]
+        array([[0., 0.]])
+    """,
+    double_backward="""
+        >>> x = np.array([[1., 3.]])
+        >>> layer_norm_double_backward(x, None, None, x, x, 2, eps=0.)[0]
+        array([[0., 0.]])
+    """,
+)
 
 
 @define(op="batch_norm", view=views.channels)

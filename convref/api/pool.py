@@ -56,13 +56,6 @@ def max_pool(
     -------
     (N, C, *output) array, or a tuple of it and the indices
 
-    Raises
-    ------
-    ConvrefError
-        If an argument is wrong; the text names it, what it is and what it needs.
-    UnsupportedError
-        If the named backend cannot do this call; with its reason.
-
     Notes
     -----
     Formulas P.2 and P.3 and every edge rule: docs/pool.md.
@@ -71,33 +64,34 @@ def max_pool(
     --------
     >>> max_pool2d(np.array([[[[1., 5.], [5., 2.]]]]), 2, return_indices=True)
     (array([[[[5.]]]]), array([[[[1]]]]))
-
-    backward
-    ========
-    Return grad_input of `max_pool2d`: each cotangent goes to its maximum.
-
-    `indices` are those of the forward pass; without them they are found again. An index of -1
-    passes nothing on. Other arguments as in `max_pool2d`.
-
-    Examples
-    --------
-    >>> x = np.array([[[3., 7., 7., 1.]]])
-    >>> max_pool1d_backward(np.array([[[1., 10.]]]), x, 3, 1)
-    array([[[ 0., 11.,  0.,  0.]]])
-
-    jvp
-    ===
-    >>> x = np.array([[[3., 7., 7., 1.]]])
-    >>> max_pool1d_jvp((x,), (10 * x,), 2)
-    (array([[[7., 7.]]]), array([[[70., 70.]]]))
-
-    double_backward
-    ===============
-    >>> x = np.array([[[3., 7., 7., 1.]]])
-    >>> max_pool1d_double_backward(10 * x, x, 2)
-    array([[[70., 70.]]])
     """
     return _sliding(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+max_pool.derivatives(
+    backward="""
+        Return grad_input of `max_pool2d`: each cotangent goes to its maximum.
+
+        `indices` are those of the forward pass; without them they are found again. An index of -1
+        passes nothing on. Other arguments as in `max_pool2d`.
+
+        Examples
+        --------
+        >>> x = np.array([[[3., 7., 7., 1.]]])
+        >>> max_pool1d_backward(np.array([[[1., 10.]]]), x, 3, 1)
+        array([[[ 0., 11.,  0.,  0.]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[3., 7., 7., 1.]]])
+        >>> max_pool1d_jvp((x,), (10 * x,), 2)
+        (array([[[7., 7.]]]), array([[[70., 70.]]]))
+    """,
+    double_backward="""
+        >>> x = np.array([[[3., 7., 7., 1.]]])
+        >>> max_pool1d_double_backward(10 * x, x, 2)
+        array([[[70., 70.]]])
+    """,
+)
 
 
 @define(RANKS, layer="MaxUnpool")
@@ -131,33 +125,6 @@ def max_unpool(
     --------
     >>> max_unpool1d(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
     array([[[0., 7., 9., 0.]]])
-
-    backward
-    ========
-    Return grad_input of `max_unpool2d`: the cotangent at each index, 0 for what was overwritten.
-
-    Of `input` only the shape is needed. Other arguments as in `max_unpool2d`.
-
-    Examples
-    --------
-    >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
-    >>> max_unpool1d_backward(np.array([[[1., 2., 3., 4.]]]), x, at, 2)
-    array([[[2., 3.]]])
-
-    jvp
-    ===
-    >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
-    >>> max_unpool1d_jvp((x,), (10 * x,), at, 2)
-    (array([[[0., 7., 9., 0.]]]), array([[[ 0., 70., 90.,  0.]]]))
-
-    double_backward
-    ===============
-    Return the gradient of grad_output through `max_unpool2d_backward`: the forward pass again.
-
-    Examples
-    --------
-    >>> max_unpool1d_double_backward(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
-    array([[[0., 7., 9., 0.]]])
     """
     where, rank = input.where, len(input.space)
     kernel = integers(where, "kernel_size", kernel_size, rank)
@@ -174,6 +141,34 @@ def max_unpool(
             what = f"output_size {axis} is {size}, needs {expected - step + 1} to "
             raise ConvrefError(message(where, f"{what}{expected + step - 1}"))
     return {"output": output}
+
+
+max_unpool.derivatives(
+    backward="""
+        Return grad_input of `max_unpool2d`: the cotangent at each index, 0 if overwritten.
+
+        Of `input` only the shape is needed. Other arguments as in `max_unpool2d`.
+
+        Examples
+        --------
+        >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
+        >>> max_unpool1d_backward(np.array([[[1., 2., 3., 4.]]]), x, at, 2)
+        array([[[2., 3.]]])
+    """,
+    jvp="""
+        >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
+        >>> max_unpool1d_jvp((x,), (10 * x,), at, 2)
+        (array([[[0., 7., 9., 0.]]]), array([[[ 0., 70., 90.,  0.]]]))
+    """,
+    double_backward="""
+        Return the gradient of grad_output through `max_unpool2d_backward`: the forward pass again.
+
+        Examples
+        --------
+        >>> max_unpool1d_double_backward(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
+        array([[[0., 7., 9., 0.]]])
+    """,
+)
 
 
 @define(RANKS, layer="AvgPool")
@@ -211,28 +206,6 @@ def avg_pool(
     --------
     >>> avg_pool2d(np.array([[[[1., 5.], [4., 2.]]]]), 2)
     array([[[[3.]]]])
-
-    backward
-    ========
-    Return grad_input of `avg_pool2d`: each cotangent spread over its window.
-
-    Of `input` only the shape is needed. Other arguments as in `avg_pool2d`.
-
-    Examples
-    --------
-    >>> avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 4)), 2)
-    array([[[0.5, 0.5, 0.5, 0.5]]])
-
-    jvp
-    ===
-    >>> x = np.array([[[3., 7., 7., 1.]]])
-    >>> avg_pool1d_jvp((x,), (10 * x,), 2)
-    (array([[[5., 4.]]]), array([[[50., 40.]]]))
-
-    double_backward
-    ===============
-    >>> avg_pool1d_double_backward(np.array([[[3., 7., 7., 1.]]]), 2)
-    array([[[5., 4.]]])
     """
     where = input.where
     if divisor_override is not None and not integer(where, "divisor_override", divisor_override):
@@ -242,6 +215,29 @@ def avg_pool(
         "divisor": divisor_override or 0,
         **_sliding(input, kernel_size, stride, padding, dilation, ceil_mode),
     }
+
+
+avg_pool.derivatives(
+    backward="""
+        Return grad_input of `avg_pool2d`: each cotangent spread over its window.
+
+        Of `input` only the shape is needed. Other arguments as in `avg_pool2d`.
+
+        Examples
+        --------
+        >>> avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 4)), 2)
+        array([[[0.5, 0.5, 0.5, 0.5]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[3., 7., 7., 1.]]])
+        >>> avg_pool1d_jvp((x,), (10 * x,), 2)
+        (array([[[5., 4.]]]), array([[[50., 40.]]]))
+    """,
+    double_backward="""
+        >>> avg_pool1d_double_backward(np.array([[[3., 7., 7., 1.]]]), 2)
+        array([[[5., 4.]]])
+    """,
+)
 
 
 @define(RANKS, layer="LPPool")
@@ -279,31 +275,32 @@ def lp_pool(
     --------
     >>> lp_pool1d(np.array([[[3., -4., 0.]]]), 2, 2, 1)
     array([[[5., 4.]]])
-
-    backward
-    ========
-    Return grad_input of `lp_pool2d`; 0 for a window whose norm is 0.
-
-    Examples
-    --------
-    >>> lp_pool1d_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]), 2, 2)
-    array([[[ 6., -8.]]])
-
-    jvp
-    ===
-    >>> lp_pool1d_jvp((np.array([[[3., -4.]]]),), (np.array([[[5., 0.]]]),), 2, 2)
-    (array([[[5.]]]), array([[[3.]]]))
-
-    double_backward
-    ===============
-    >>> x, one = np.array([[[3., 4.]]]), np.ones((1, 1, 1))
-    >>> lp_pool1d_double_backward(x, one, x, 2, 2)
-    (array([[[5.]]]), array([[[0., 0.]]]))
     """
     return {
         "norm": norm_type,
         **_sliding(input, kernel_size, stride, padding, dilation, ceil_mode),
     }
+
+
+lp_pool.derivatives(
+    backward="""
+        Return grad_input of `lp_pool2d`; 0 for a window whose norm is 0.
+
+        Examples
+        --------
+        >>> lp_pool1d_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]), 2, 2)
+        array([[[ 6., -8.]]])
+    """,
+    jvp="""
+        >>> lp_pool1d_jvp((np.array([[[3., -4.]]]),), (np.array([[[5., 0.]]]),), 2, 2)
+        (array([[[5.]]]), array([[[3.]]]))
+    """,
+    double_backward="""
+        >>> x, one = np.array([[[3., 4.]]]), np.ones((1, 1, 1))
+        >>> lp_pool1d_double_backward(x, one, x, 2, 2)
+        (array([[[5.]]]), array([[[0., 0.]]]))
+    """,
+)
 
 
 DEFINITIONS = (max_pool, max_unpool, avg_pool, lp_pool)

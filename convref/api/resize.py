@@ -67,6 +67,21 @@ def _kind(where: str, mode: Any, rank: int) -> str:
     return kind
 
 
+def _of_smooth_modes(
+    where: str, mode: str, kind: str, align_corners: Any, antialias: Any
+) -> tuple[bool, bool]:
+    """Return the flags that only linear and cubic modes have."""
+    smooth = kind in ("linear", "cubic")
+    if align_corners is not None and not smooth:
+        raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
+    aligned = align_corners is not None and flag(where, "align_corners", align_corners)
+    antialias = flag(where, "antialias", antialias)
+    if antialias and not smooth:
+        text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
+        raise ConvrefError(message(where, text))
+    return aligned, antialias
+
+
 @define(op="resize", layer="Upsample")
 def interpolate(
     input: Image,
@@ -103,49 +118,15 @@ def interpolate(
     -------
     (N, C, *output) array
 
-    Raises
-    ------
-    ConvrefError
-        If the arguments contradict each other.
-
     Examples
     --------
     >>> interpolate(np.array([[[0., 8.]]]), scale_factor=2, mode="linear")
     array([[[0., 2., 6., 8.]]])
     >>> interpolate(np.array([[[0., 8.]]]), size=3, mode="linear", align_corners=True)
     array([[[0., 4., 8.]]])
-
-    backward
-    ========
-    Return grad_input of `interpolate`: each cotangent shared out by the weights of its output.
-
-    Of `input` only the shape is needed. Other arguments as in `interpolate`.
-
-    Examples
-    --------
-    >>> interpolate_backward(np.ones((1, 1, 4)), np.ones((1, 1, 2)), scale_factor=2)
-    array([[[2., 2.]]])
-
-    jvp
-    ===
-    >>> x = np.array([[[0., 8.]]])
-    >>> interpolate_jvp((x,), (10 * x,), 3, mode="linear")
-    (array([[[0., 4., 8.]]]), array([[[ 0., 40., 80.]]]))
-
-    double_backward
-    ===============
-    >>> interpolate_double_backward(np.array([[[0., 8.]]]), 3, mode="linear")
-    array([[[0., 4., 8.]]])
     """
     where, kind = input.where, _kind(input.where, mode, len(input.space))
-    smooth = kind in ("linear", "cubic")
-    if align_corners is not None and not smooth:
-        raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
-    aligned = align_corners is not None and flag(where, "align_corners", align_corners)
-    antialias = flag(where, "antialias", antialias)
-    if antialias and not smooth:
-        text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
-        raise ConvrefError(message(where, text))
+    aligned, antialias = _of_smooth_modes(where, mode, kind, align_corners, antialias)
     again = recompute_scale_factor is not None
     again = again and flag(where, "recompute_scale_factor", recompute_scale_factor)
     if again and size is not None:
@@ -161,6 +142,29 @@ def interpolate(
         "a": PILLOW_A if antialias and kind == "cubic" else -0.75,
         "scale": () if again or aligned or kind == "area" else scale,
     }
+
+
+interpolate.derivatives(
+    backward="""
+        Return grad_input of `interpolate`: each cotangent shared out by the weights of its output.
+
+        Of `input` only the shape is needed. Other arguments as in `interpolate`.
+
+        Examples
+        --------
+        >>> interpolate_backward(np.ones((1, 1, 4)), np.ones((1, 1, 2)), scale_factor=2)
+        array([[[2., 2.]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[0., 8.]]])
+        >>> interpolate_jvp((x,), (10 * x,), 3, mode="linear")
+        (array([[[0., 4., 8.]]]), array([[[ 0., 40., 80.]]]))
+    """,
+    double_backward="""
+        >>> interpolate_double_backward(np.array([[[0., 8.]]]), 3, mode="linear")
+        array([[[0., 4., 8.]]])
+    """,
+)
 
 
 @define(only=("fprop", "backward"))
@@ -201,15 +205,6 @@ def resize(
     --------
     >>> resize(np.array([[[1., 2., 3., 4.]]]), 2, nearest_mode="ceil")
     array([[[2., 4.]]])
-
-    backward
-    ========
-    Return grad_input of `resize`; of `input` only the shape is needed.
-
-    Examples
-    --------
-    >>> resize_backward(np.array([[[5., 7.]]]), np.ones((1, 1, 4)), 2, nearest_mode="ceil")
-    array([[[0., 5., 0., 7.]]])
     """
     where, space = input.where, input.space
     if mode not in ("nearest", "linear", "cubic"):
@@ -232,6 +227,18 @@ def resize(
         cropped = zip(space, scale, regions, strict=True)
         output = tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in cropped)
     return {**fields, "output": _checked(where, output)}
+
+
+resize.derivatives(
+    backward="""
+        Return grad_input of `resize`; of `input` only the shape is needed.
+
+        Examples
+        --------
+        >>> resize_backward(np.array([[[5., 7.]]]), np.ones((1, 1, 4)), 2, nearest_mode="ceil")
+        array([[[0., 5., 0., 7.]]])
+    """,
+)
 
 
 DEFINITIONS = (interpolate, resize)
