@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convref import dtypes
-from convref.arrays import like, to_numpy
+from convref.arrays import facts, like, to_numpy
 from convref.backends import PLAIN, Arm
-from convref.case import Call
-from convref.errors import ConvrefError, UnsupportedError, message
+from convref.case import Call, argument, check_operand
+from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
 
@@ -179,18 +179,18 @@ def checked(call: Call, role: str, operand: Any) -> Array | None:
 
 
 def _checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Array | None:
-    array = None if operand is None else to_numpy(operand)
-    if array is None and need is None:
+    if operand is None and need is None:
         return None
-    if array is not None and need is not None and array.shape == need.shape:
-        if array.dtype == need.dtype and array.flags.aligned:  # strides are multiples of the size
-            return array
-        if dtypes.code_of(array.dtype) == dtypes.code_of(need.dtype):
-            return array.astype(need.dtype, order="C")
-    got = None if array is None else (array.shape, dtypes.code_of(array.dtype))
-    wanted = None if need is None else (need.shape, dtypes.code_of(need.dtype))
+    array = None if operand is None else to_numpy(operand)
+    fits = array is not None and need is not None and array.shape == need.shape
+    if fits and array.dtype == need.dtype and array.flags.aligned:  # strides are whole elements
+        return array
     where = f"{call.op}.{call.pass_}"
-    raise ConvrefError(message(where, f"{role} is {got}, needs {wanted}", call))
+    fact = None if array is None else facts(where, argument(role), array)
+    check_operand(call, role, fact)
+    assert array is not None
+    assert need is not None
+    return array.astype(need.dtype, order="C")
 
 
 def result(call: Call, role: str, given: dict[str, Array]) -> Array:

@@ -143,7 +143,11 @@ def _remembered(op: _Op, shapes: Any, settings: Any) -> Any:
 def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> Callable[..., Any]:
     """Return torch.nn.functional's function of this name, as the function of `convref` has it."""
     like = FUNCTIONS[name]
-    listed = [p for p in signature(like).parameters.values() if p.name not in _API_ONLY]
+    listed = [
+        p.replace(annotation=_tensor(p)) if p.name in definition.roles else p
+        for p in signature(like).parameters.values()
+        if p.name not in _API_ONLY
+    ]
     positional = [p for p in listed if p.kind is POSITIONAL]
     theirs = getattr(torch.nn.functional, name)
     more = [p for p in (_INPLACE, _DTYPE) if _has(theirs, p.name)]
@@ -168,6 +172,10 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
         returns="Any" if extra[:1] == ["return_indices"] else "Tensor",
         module=globals(),
     )
+
+
+def _tensor(parameter: Parameter) -> str:
+    return "Tensor" if parameter.default is parameter.empty else "Tensor | None"
 
 
 def _has(function: Any, name: str) -> bool:
