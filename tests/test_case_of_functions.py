@@ -18,7 +18,7 @@ import torch
 
 import convref
 from convref import ConvrefError, api
-from convref.commands import app
+from convref.cli.commands import app
 from convref.conformance.engine import Engine, Limits
 from convref.conformance.operands import operands
 from convref.conformance.worker import Report, Task

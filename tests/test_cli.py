@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from convref import ConvrefError, dispatch
-from convref.commands import app
+from convref.cli.commands import app
 
 LINE = "conv.backward:n1c2k2_i5x5_f3x3_p1"
 

@@ -24,7 +24,7 @@ packages = {name.partition(".")[0] for name in set(sys.modules) - known}
 json.dump([[seconds, numpy_seconds], sorted(packages)], sys.stdout)
 """
 OPTIONAL = ("torch", "triton", "jax", "onnx", "ml_dtypes", "hypothesis", "pytest", "rich", "typer")
-AT_ONCE = ("convref.cli", "convref.commands", "convref.conformance", "convref.integrations")
+AT_ONCE = ("convref.cli", "convref.conformance", "convref.integrations")
 
 
 def probe(code=PROBE, **env):

@@ -20,7 +20,7 @@ SOURCES = (".", "kernels", "bench")  # the folders that hold top-level packages
 # A module imports from its own row and the rows below. The longest matching name decides the row.
 ORDER = (
     ("convref_bench",),
-    ("convref.cli", "convref.commands", "convref.__main__"),
+    ("convref.cli", "convref.__main__"),
     ("convref.integrations", "convref.conformance", "convref.exports"),
     ("convref",),  # convref/__init__.py
     ("convref.api",),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from convref.case import parse
-from convref.commands import app
+from convref.cli.commands import app
 from convref_triton.common.geometry import operands
 from convref_triton.compile import aot, inspection, layouts, sass
 from convref_triton.compile.inspection import inspect, shared

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
-from .errors import ConvrefError, ExitStatus, MissingExtraError, UnsupportedError, missing_extra
+from ..errors import ConvrefError, ExitStatus, MissingExtraError, UnsupportedError, missing_extra
 
 
 def main() -> None:
@@ -34,7 +34,3 @@ def main() -> None:
 def _end(sentence: str, status: int) -> NoReturn:
     print(f"convref: {sentence}", file=sys.stderr)
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

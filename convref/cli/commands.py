@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import __version__, dispatch, knownbugs
-from .case import Case, format_problem, parse
-from .dtypes import CODES
-from .errors import ConvrefError, ExitStatus, UnsupportedError, message
-from .ops import ops_of
+from .. import __version__, dispatch, knownbugs
+from ..case import Case, format_problem, parse
+from ..dtypes import CODES
+from ..errors import ConvrefError, ExitStatus, UnsupportedError, message
+from ..ops import ops_of
 
 if TYPE_CHECKING:
-    from .conformance.campaign import Outcome, Settings
+    from ..conformance.campaign import Outcome, Settings
 
 app = typer.Typer(
     add_completion=False,
@@ -104,8 +104,8 @@ def check(
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
     """Compare backends with the oracle on generated cases; each failure is one line."""
-    from .conformance import campaign, generate
-    from .conformance.engine import Limits, preload
+    from ..conformance import campaign, generate
+    from ..conformance.engine import Limits, preload
 
     _above_zero("check", seconds=seconds, limit=limit, memory=memory)
     ops, passes, dtypes, fills = map(_words, (op, pass_, dtype, fill))
@@ -141,7 +141,7 @@ def check(
 
 def _campaign(settings: Settings, html: Path | None) -> bool:
     """Run one campaign in the terminal; return whether it found nothing wrong."""
-    from .conformance.report import terminal
+    from ..conformance.report import terminal
 
     if html is not None:
         _write(lambda: html.mkdir(parents=True, exist_ok=True), html)
@@ -154,8 +154,8 @@ def _campaign(settings: Settings, html: Path | None) -> bool:
 
 
 def _write_page(outcome: Outcome, folder: Path) -> None:
-    from .conformance import report
-    from .conformance.report import page
+    from ..conformance import report
+    from ..conformance.report import page
 
     name = outcome.settings.backend
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
@@ -175,8 +175,8 @@ def report_merge(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="One log of all.")] = None,
 ) -> None:
     """Add up the logs of a campaign's shards: the table, every failure once, and one log."""
-    from .conformance import report
-    from .conformance.report import terminal
+    from ..conformance import report
+    from ..conformance.report import terminal
 
     total = report.merge(logs)
     console.print(f"[bold]{escape(total.backend)}[/]: {sum(total.counts.values()):,} examples")
@@ -201,8 +201,8 @@ def report_html(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
 ) -> None:
     """Write one page of one or more logs of a campaign; runs nothing that a log names."""
-    from .conformance import report
-    from .conformance.report import page
+    from ..conformance import report
+    from ..conformance.report import page
 
     total = report.merge(logs)
     _write(lambda: page.write(total, out), out)
@@ -215,7 +215,7 @@ MAX_REPLAY = 16 << 20  # bytes
 def _lines(path: Path) -> tuple[str, ...]:
     """Return the case lines of a file, without blank lines and # comments, or those of a log."""
     if path.is_file() and _begins(path) == b"{":
-        from .conformance import report
+        from ..conformance import report
 
         kept = report.merge([path]).lines()
     else:
@@ -245,7 +245,7 @@ def _text(path: Path) -> str:
 
 def _chunk(name: str, examples: int | None) -> int:
     """Return the examples of a chunk: a backend may wish for fewer."""
-    from .conformance.generate import CHUNK
+    from ..conformance.generate import CHUNK
 
     wish = getattr(dispatch.load(name), "chunk", CHUNK)
     return min(wish, examples or wish)
@@ -286,8 +286,8 @@ def run(
     if snippet:
         typer.echo(_program(case, snippet, threads))
         return
-    from .conformance.causes import run_line
-    from .conformance.engine import Engine, Limits
+    from ..conformance.causes import run_line
+    from ..conformance.engine import Engine, Limits
 
     with Engine(backend, limits=Limits(limit)) as engine:
         found = run_line(engine, str(case), laws)
@@ -306,7 +306,7 @@ def run(
 
 def _program(case: Case, library: str, threads: int) -> str:
     """Return a program of torch or jax that computes a case without convref."""
-    from . import exports
+    from .. import exports
 
     if library == "torch":
         return exports.to_torch(case, threads=threads)
