@@ -155,7 +155,7 @@ class Region:
     note: str
 
     def contains(self, item: Call | Case, facts: Facts | None = None) -> bool:
-        """Return whether a call or case lies in the region.
+        """Return whether a call or case is in the region.
 
         Parameters
         ----------

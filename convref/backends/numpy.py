@@ -20,7 +20,7 @@ class NumpyBackend:
     checked_by_dispatch = True
 
     def supports(self, call: Call) -> str | None:
-        """Return None unless an operand lies on another device."""
+        """Return None unless an operand is on another device."""
         devices = {spec.device for spec in call.specs}
         return None if devices == {"cpu"} else f"operands are on {'/'.join(sorted(devices))}"
 

@@ -1,4 +1,4 @@
-"""How one operand lies in memory."""
+"""The memory layout of one operand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def role_dtype(role: str, dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Spec:
-    """How one operand lies in memory.
+    """The memory layout of one operand.
 
     Parameters
     ----------

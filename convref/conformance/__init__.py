@@ -1,1 +1,1 @@
-"""The court: cases by the thousand, their data, and the laws that results are held to."""
+"""The court: generated cases, their data, and the laws that results must satisfy."""

@@ -20,10 +20,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Distance:
-    """How far each element lies from the reference, and how far it may.
+    """The error of each element, and its limit.
 
-    `moved` is the part of the limit that comes of positions; `fine` is what the bound explains,
-    of the elements that are `judged`.
+    `moved` is the part of the limit due to the positions of a resize; `fine` marks the elements of
+    `judged` whose error the bound explains.
     """
 
     model: Numerics
@@ -36,7 +36,7 @@ class Distance:
 
 
 def measured(it: Exhibit, numerics: Numerics) -> Distance:
-    """Return how far the result lies from the reference, and what the bound explains of it."""
+    """Return the errors of the result, their limits and which of them the bound explains."""
     model, among = numerics.held_to(it.call.dtype), judged(it)
     with np.errstate(all="ignore"):
         moved = _moved(it.ref, model)
@@ -48,7 +48,7 @@ def measured(it: Exhibit, numerics: Numerics) -> Distance:
 
 
 def verdict(it: Exhibit, found: Distance, numerics: Numerics) -> Verdict:
-    """Return whether the bound explains every error; what nobody declared is only suspect."""
+    """Return whether the bound explains every error; an undeclared model makes it only suspect."""
     if found.fine.all():
         return Verdict("pass", "proven", it.role, outputs=it.got.size, worst=found.worst)
     kind = "suspect" if numerics.model == "undeclared" else "wrong"

@@ -38,7 +38,7 @@ class ResizeProblem(Problem):
     antialias : bool
         Stretch the kernel where the image shrinks.
     exclude : bool
-        Leave out what lies beyond the image, and scale the other weights up to 1.
+        Leave out positions beyond the image, and scale the other weights to a sum of 1.
     a : float
         Parameter of the cubic kernel.
     scale : tuple of float

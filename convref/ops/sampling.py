@@ -77,7 +77,7 @@ class ResizeAxis(NamedTuple):
         return int(np.floor(centre * np.float32(step)))
 
     def reads(self, p: int) -> list[tuple[int, Fraction]]:
-        """Return (position, weight) of what the kernel covers, as it lies, beyond the image too."""
+        """Return (position, weight) of what the kernel covers, positions beyond the image included."""
         x, stretch = self.position(p), self.stretch
         first, last = ceil(x - self.radius * stretch), floor(x + self.radius * stretch)
         if self.exclude:
@@ -87,7 +87,7 @@ class ResizeAxis(NamedTuple):
         return [(j, weight / total) for j, weight in found] if total else []
 
     def row(self, p: int) -> Row:
-        """Return what output p reads: what lies beyond the image is read at its edge."""
+        """Return what output p reads: positions beyond the image are read at its edge."""
         if self.mode == "area":
             start, stop = AdaptiveAxis(self.size, self.out).bounds(p)
             return tuple((i, Fraction(1, stop - start)) for i in range(start, stop))

@@ -18,7 +18,7 @@ from convref.dtypes import numpy_dtype
 from convref.oracle import first_reads
 
 CORE = openvino.Core()
-# Where the processor has bfloat16, the plugin computes float32 in it unless it is told not to.
+# Where the processor has bfloat16, the plugin computes float32 in it unless an option forbids it.
 OPTIONS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
 NORMS = ("batch_norm_eval", "group_norm", "layer_norm")
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")

@@ -1,4 +1,4 @@
-"""tinygrad in the court, as somebody outside of convref would bring it there.
+"""tinygrad as a third-party backend for the court.
 
     cd docs/examples && convref check tinygrad_backend:backend --seconds 300
 

@@ -130,7 +130,7 @@ def bgrad() -> Any:
 
 
 def walk() -> Any:
-    """Show what a walker reads in a row, and the output rows that the row is added to."""
+    """Show what a row loop reads in a row, and the output rows that the row is added to."""
     fig, ax = plt.subplots(figsize=(6.0, 2.5))
     for row in range(5):
         now = row == 3
@@ -141,7 +141,7 @@ def walk() -> Any:
         label = f"$y_{row}$ is stored" if row == 0 else ""
         label = f"$y_{row}$ += $w_{{{3 - row}}}$ x" if held else label
         ax.text(8, -row, label, va="center", fontsize=8)
-    ax.text(3, 0.75, "a walker goes down; this row is loaded once", ha="center", fontsize=8)
+    ax.text(3, 0.75, "the loop goes down; this row is loaded once", ha="center", fontsize=8)
     plain(ax)
     return fig
 

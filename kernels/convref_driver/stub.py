@@ -1,4 +1,4 @@
-"""A stand-in for libcuda: built by a C compiler, it writes down what it is asked."""
+"""A stand-in for libcuda, built by a C compiler, which logs the calls it receives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build(folder: Path) -> Path:
     try:
         import triton
     except ImportError:
-        raise UnsupportedError(message("stub", "needs triton, whose cuda.h it takes")) from None
+        raise UnsupportedError(message("stub", "needs triton for its cuda.h")) from None
     if compiler is None:
         raise UnsupportedError(message("stub", "needs gcc or clang"))
     headers = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
@@ -39,7 +39,7 @@ def build(folder: Path) -> Path:
 
 
 class Stub(Driver):
-    """The driver of a stand-in, with what was asked of it."""
+    """The driver of a stand-in, with access to its log."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -47,23 +47,23 @@ class Stub(Driver):
         self._stub.stub_log.restype = ctypes.c_char_p
 
     def log(self) -> list[str]:
-        """Return what was asked since the last time, a line a call."""
+        """Return the calls since the previous `log()`, one per line."""
         lines: list[str] = self._stub.stub_log().decode().splitlines()
         self._stub.stub_clear()
         return lines
 
     def fail(self, name: str, code: int, after: int = 0) -> None:
-        """Let the call of `name` that follows `after` others fail once with `code`."""
+        """Make one call of `name`, after `after` successful ones, fail with `code`."""
         self._stub.stub_fail(name.encode(), code, after)
 
     def layout(self, sizes: Sequence[int]) -> None:
-        """Say how many bytes of each parameter a launch writes down."""
+        """Set how many bytes of each parameter a launch logs."""
         self._stub.stub_layout(len(sizes), (ctypes.c_int * len(sizes))(*sizes))
 
     def static_shared(self, size: int) -> None:
-        """Say how many bytes of shared memory a kernel has beside what its launch asks for."""
+        """Set how many bytes of static shared memory a kernel has, beside the dynamic ones."""
         self._stub.stub_static_shared(size)
 
     def quiet(self) -> None:
-        """Only count from here on: launches cost next to nothing."""
+        """Count calls from now on without logging them, so that launches are cheap."""
         self._stub.stub_quiet(1)

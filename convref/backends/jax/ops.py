@@ -195,7 +195,7 @@ _PASSES: dict[str, Callable[[Call, Given], Given]] = {
 
 
 def _windows(call: Call) -> dict[str, Any]:
-    """Return the arguments of `lax.reduce_window`; what ceil_mode adds lies at the high end."""
+    """Return the arguments of `lax.reduce_window`; what ceil_mode adds is at the high end."""
     problem: Any = call.problem
     edges = []
     for axis in problem.axes:

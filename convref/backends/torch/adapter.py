@@ -131,7 +131,7 @@ class TorchBackend:
         if run is None:
             return partial(self.run, call)
         if call.op != "conv" or (call.dtype != "f32" and call.specs[0].device == "cpu"):
-            return run  # no flag has a say
+            return run  # the flags do not affect these
         math, onednn = call.math, self.onednn
         usual = _usual(call)
 

@@ -50,7 +50,7 @@ def supports(call: Call, rules: bool) -> str | None:
 
 
 def _ignores_scale(problem: Problem) -> bool:
-    """Return whether some of ATen's kernels do without the scale that is given."""
+    """Return whether some of ATen's kernels ignore the given scale."""
     kinds = (1, 2) if problem.mode == "nearest" else (1,)
     rows = zip(problem.scale, problem.input, problem.output)
     return any(out / size in kinds and scale != out / size for scale, size, out in rows)
@@ -100,14 +100,14 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
 def stages(call: Call) -> int:
     """Return how often 16-bit values are rounded before the last rounding, at most.
 
-    In a scatter, each product and each addition is; a mean, and its axes, are.
+    A scatter rounds each product and each addition; so does a mean, along each axis.
     """
     scattered = call.pass_ == "backward" or call.problem.mode == "area"
     return call.problem.products("dx") + 1 if scattered else 0
 
 
 def weights(call: Call) -> float:
-    """Return the unit roundoff of the type in which ATen keeps weights: that of the data."""
+    """Return the unit roundoff of the weights, which ATen stores in the type of the data."""
     return dtypes.number(call.dtype).u if call.dtype in ("f16", "bf16") else 0.0
 
 
@@ -120,7 +120,7 @@ def _forward(problem: Any, x: Tensor) -> Tensor:
 
 
 def kernel(problem: Any) -> tuple[str, tuple[Any, ...]]:
-    """Return the name of ATen's kernel, and what it is told beside the sizes."""
+    """Return the name of ATen's kernel and its arguments after the sizes."""
     scales = problem.scale or (None,) * problem.rank
     if problem.mode == "nearest":
         return _NEAREST[problem.coord].format(problem.rank), scales

@@ -14,7 +14,7 @@ import triton.language as tl
 def divisor(size: int) -> tuple[int, int]:
     """Return (magic, shift) with which `quotient` divides by `size` what is below 2**31.
 
-    With L = ceil(log2(size)), magic = ceil(2**(31 + L) / size) lies in [2**31, 2**32) and
+    With L = ceil(log2(size)), magic = ceil(2**(31 + L) / size) is in [2**31, 2**32) and
     n // size = n * magic >> (31 + L). It is handed over as the int32 of the same bits.
 
     >>> divisor(1), divisor(7)
