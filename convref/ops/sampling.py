@@ -77,7 +77,7 @@ class ResizeAxis(NamedTuple):
         return int(np.floor(centre * np.float32(step)))
 
     def reads(self, p: int) -> list[tuple[int, Fraction]]:
-        """Return (position, weight) of what the kernel covers, positions beyond the image included."""
+        """Return (position, weight) of what the kernel covers, also beyond the image."""
         x, stretch = self.position(p), self.stretch
         first, last = ceil(x - self.radius * stretch), floor(x + self.radius * stretch)
         if self.exclude:
