@@ -303,7 +303,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("cast", KINDS.values(), ids=KINDS)
-def test_what_goes_in_comes_out(cast: Any) -> None:
+def test_results_have_the_kind_of_the_operands(cast: Any) -> None:
     x, w, b, dy = (cast(data(*s)) for s in ((2, 4, 5, 6), (6, 4, 3, 3), (6,), (2, 6, 3, 4)))
     results = [
         convref.conv2d(x, w, b),
@@ -541,7 +541,7 @@ def test_case_of_sees_memory() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_assert_correct_knows_right_from_wrong(name: str) -> None:
+def test_assert_correct_passes_right_and_raises_on_wrong_results(name: str) -> None:
     operands = CASES[name]
     got = convref.run(convref.case_of(name, *operands).call, *operands)
     convref.assert_correct(got, name, operands, accuracy="rn64")

@@ -61,7 +61,7 @@ def test_a_cumulative_mean_is_that_of_the_module() -> None:
     near(var, module.running_var)
 
 
-def test_the_others_are_torchs() -> None:
+def test_group_instance_and_layer_norm_are_those_of_torch() -> None:
     near(convref.group_norm(X, 2, W, B, 0.01), F.group_norm(*tensors(X), 2, *tensors(W, B), 0.01))
     near(convref.instance_norm(X, W, B), F.instance_norm(*tensors(X), None, None, *tensors(W, B)))
     for shape in ((5,), (3, 5), (4, 3, 5), X.shape):

@@ -30,7 +30,7 @@ def test_facts_are_the_same_for_both_kinds(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_the_way_there_and_back_shares_memory(code: str) -> None:
+def test_round_trip_to_numpy_and_torch_shares_memory(code: str) -> None:
     there = tensor(code)[:, 1:, ::2]
     here = arrays.to_numpy(there)
     back = arrays.to_torch(here)
@@ -104,7 +104,7 @@ def test_like_returns_the_template_s_kind(template: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_array(array: Any, text: str) -> None:
+def test_unsupported_arrays_are_refused(array: Any, text: str) -> None:
     with pytest.raises(ConvrefError) as caught:
         arrays.facts("here", "a", array)
     assert str(caught.value).startswith(f"here: {text}")

@@ -220,7 +220,7 @@ def verdicts(report: Report) -> Counter[str]:
     return found
 
 
-def test_a_line_is_taken_by_the_command_that_the_message_is_for() -> None:
+def test_the_line_of_a_message_is_valid_for_run() -> None:
     x = data(2, 3, 7, 8)
     y = convref.max_pool2d(x, 3, 2, ceil_mode=True)
     with pytest.raises(AssertionError) as caught:

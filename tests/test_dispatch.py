@@ -259,7 +259,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["twice", "convref_stranger.twice:backend"])
-def test_a_stranger_s_package_is_found(name: str, site: Path) -> None:
+def test_a_third_party_package_is_found(name: str, site: Path) -> None:
     program = f"""
         import numpy as np, convref
         x, call = np.ones((1, 1, 3)), convref.parse("conv.fprop:n1c1k1_i3_f3:bias=0:dt=f64").call

@@ -20,7 +20,7 @@ EXAMPLES = 1700 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fill", FILLS)
-def test_no_correct_result_is_convicted(dtype, fill):
+def test_correct_results_pass(dtype, fill):
     """ATen's own loops, oneDNN off: 12 cells of 1,700 examples are 20,400 in the nightly run."""
     module = pytest.importorskip("convref.backends.torch.adapter", exc_type=ImportError)
     backend = module.without_onednn.raw
@@ -82,7 +82,7 @@ def test_one_dropped_nonzero_product_is_caught_in_16_bits(dtype):
         assert judge(case.call, (x, w, None), wrong, Numerics()).kind == "wrong"
 
 
-def test_a_float32_accumulation_in_16_bits_is_convicted_on_exact_data():
+def test_accumulation_in_bf16_fails_on_exact_data():
     """Summing in bf16 itself loses integers above 256; the declared model does not cover it."""
     case = parse("conv.fprop:n1c300k1_i1_f1:dt=bf16:bias=0:fill=ones")
     x, w, _ = operands(case)
@@ -175,7 +175,7 @@ def test_undeclared_arithmetic_is_held_to_the_type_of_the_data(dtype, lower):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (3, 1, 0, 2)])
-def test_a_sum_that_overflows_on_the_way_convicts_no_order(order):
+def test_overflow_of_partial_sums_passes_in_any_order(order):
     """The reference itself is NaN where two partial sums of float64 are infinities."""
     case = parse("conv.fprop:n1c2k1_i2_f2:dt=f64:bias=0")
     x = np.array([1e308, 1e308, -1e308, -1e308])[list(order)].reshape(1, 2, 2)

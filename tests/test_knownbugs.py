@@ -79,7 +79,7 @@ def test_switches_of_a_pool():
     assert contains("div = 3, size = 5", line + ":div=3")
 
 
-def test_words_of_some_families():
+def test_terms_with_fields_of_single_families():
     assert contains("near = floor, xo = 0", "resize.fprop:n1c1_i4_o2:mode=nearest:near=floor")
     assert contains("near = float32, xo = 1, red =", "resize.fprop:n1c1_i4_o2:xo=1")
     assert contains("red = sum", "cross_entropy.fprop:n1c2_i1:red=sum")

@@ -155,7 +155,7 @@ def test_the_low_end_is_the_least_that_each_range_admits():
     assert ends.constraints("high", []) == []
 
 
-def test_what_is_held_is_at_neither_end():
+def test_a_held_version_overrides_both_ends():
     ends = load("ends")
     assert ends.constraints("high", ["torch==2.13.0"]) == ["torch==2.13.0"]
     low = ends.constraints("low", ["torch==2.13.0"])

@@ -134,14 +134,14 @@ def test_each_pass_is_right(op, right):
         "layer_norm.double_backward:n2c3_i4:weight=0:dt=f64:mask=101",
     ],
 )
-def test_masks_tangents_and_what_no_operand_says(line):
+def test_derivatives_with_masks_and_absent_tangents(line):
     call = parse(line).call
     given = operands(parse(line))
     verdict = judge(call, given, Library().run(call, *given), Numerics("rn64"))
     assert verdict, verdict.reason
 
 
-def test_only_what_the_mask_wants_is_asked_for():
+def test_only_masked_in_derivatives_are_requested():
     asked = []
 
     def recorded(function, at, cotangents):

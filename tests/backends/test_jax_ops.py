@@ -93,7 +93,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("line", "reason"), REFUSED.items())
-def test_what_is_not_the_same_has_a_reason(line, reason):
+def test_calls_that_differ_from_jax_have_a_reason(line, reason):
     assert reason in (quick.supports(parse(line).call) or "")
 
 

@@ -45,7 +45,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("line", "reason"), REFUSED.items())
-def test_what_it_cannot_do_has_a_reason(line, reason):
+def test_unsupported_calls_have_a_reason(line, reason):
     assert reason in (backend.supports(parse(line).call) or "")
 
 

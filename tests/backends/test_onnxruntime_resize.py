@@ -54,5 +54,5 @@ def test_an_axis_that_keeps_its_size_is_copied_whatever_is_asked_for(line):
         ),
     ],
 )
-def test_what_it_has_not_is_refused_with_the_reason(line, reason):
+def test_unsupported_resizes_have_a_reason(line, reason):
     assert reason in module.backend.supports(parse(line).call)

@@ -60,7 +60,7 @@ def test_it_is_right(op, pass_):
         "batch_norm.fprop:n2c2_i3:dt=bf16",  # ATen wants parameters in float32
     ],
 )
-def test_what_no_kernel_does_has_no_row(line):
+def test_calls_without_an_aten_kernel_are_not_direct(line):
     assert direct(parse(line).call) is None
 
 

@@ -242,7 +242,7 @@ def expected_strides(array, spec, letters):
     return tuple(strides[axis] for axis in letters)
 
 
-def test_what_no_index_reaches_is_poison():
+def test_unreachable_elements_are_poisoned():
     array = np.arange(6.0, dtype=np.float32).reshape(1, 2, 3)
     view = lay_out(array, Spec("f32", "nwc", (("w", 2),), offset=3), "ncw")
     same(view, array)
@@ -255,7 +255,7 @@ def test_what_no_index_reaches_is_poison():
     assert poison("i8") == 127
 
 
-def test_bfloat16_needs_no_care():
+def test_bfloat16_operands_have_their_layout():
     case = parse("conv.fprop:n1c2k2_i4_f2:dt=bf16:mem=x.nwc.step2c.off1,w.expando")
     x, w, b = operands(case)
     assert {a.dtype.name for a in (x, w, b)} == {"bfloat16"}

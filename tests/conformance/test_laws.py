@@ -56,7 +56,7 @@ def findings(backend, cases, laws=tuple(LAWS), known=()):
 @pytest.mark.parametrize(
     ("name", "count"), [("numpy", 120), ("convref.backends.torch:without_onednn", 120)]
 )
-def test_correct_backends_obey(law, name, count):
+def test_correct_backends_satisfy_the_laws(law, name, count):
     if "torch" in name:
         pytest.importorskip("torch", reason="torch is not installed")
     held, _, failed = findings(load(name), small(count), [law], shipped())
@@ -70,14 +70,14 @@ def test_most_problems_have_a_transposed_twin():
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_nested_loops_obey(law):
+def test_nested_loops_satisfy_the_laws(law):
     held, _, failed = findings(load("loops"), small(90, largest=40), [law])
     assert failed == []
     assert held[law] >= 3
 
 
 @pytest.mark.parametrize("dtypes", [("f16", "bf16"), ("c64", "c128"), ("i32", "i8"), ("obj",)])
-def test_every_kind_of_number_obeys(dtypes):
+def test_every_dtype_satisfies_the_laws(dtypes):
     held, _, failed = findings(load("numpy"), small(40, dtypes, 80))
     assert failed == []
     assert all(held[law] >= 2 for law in LAWS)

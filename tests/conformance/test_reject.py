@@ -156,7 +156,7 @@ def test_each_variant_is_wrong_in_one_operand_and_dispatch_refuses_it(case):
             run(case.call, *wrong, backend="numpy")
 
 
-def test_to_return_is_accepts_invalid(wary):
+def test_returning_on_invalid_input_is_accepts_invalid(wary):
     finding = trial(parse(BACKWARD + ":seed=1"), wary.careless)
     assert finding.verdict == "accepts-invalid"
     assert finding.role == "dy"
@@ -166,7 +166,7 @@ def test_to_return_is_accepts_invalid(wary):
     assert "returned a tuple, needs an error" in finding.reason
 
 
-def test_to_raise_is_right(wary):
+def test_raising_on_invalid_input_passes(wary):
     assert all(trial(parse(f"{BACKWARD}:seed={seed}"), wary.careful) is None for seed in range(3))
 
 

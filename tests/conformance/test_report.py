@@ -286,7 +286,7 @@ def test_the_picture_shows_the_first_wrong_element():
 
 
 @pytest.mark.usefixtures("wrong")
-def test_a_crash_has_no_picture_and_ends_nothing():
+def test_a_crashing_backend_has_no_picture_and_does_not_end_the_report():
     assert error_picture(LINE, "wrongback:dies") == ("", "")
 
 

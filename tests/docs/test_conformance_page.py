@@ -66,7 +66,7 @@ def test_the_backend_on_the_page_is_found_by_name_and_right(installed):
     assert "mykernels 0.1" in done.stdout
 
 
-def test_a_slip_in_it_is_found(installed):
+def test_the_court_finds_an_ignored_dilation(installed):
     target, environment = installed
     source = (target / "mykernels.py").read_text()
     (target / "slip.py").write_text(source.replace("s * p.dilation[0]", "s"))

@@ -176,7 +176,7 @@ def test_every_region_is_on_the_page_of_its_library(library):
 
 
 @pytest.mark.parametrize("library", HEADINGS)
-def test_an_example_is_no_part_of_what_convref_needs(library):
+def test_examples_import_only_their_library_beside_convref(library):
     """It compiles, and imports what is found, but for the library itself."""
     source = (EXAMPLES / f"{library}_backend.py").read_text("utf-8")
     compile(source, library, "exec")

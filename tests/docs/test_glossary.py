@@ -11,14 +11,14 @@ ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", TEXT, re.MULTILINE)
 WORDS = [row for row in ROWS if row[0] not in ("word", "---")]
 
 
-def test_each_word_is_there_once():
+def test_glossary_words_are_unique():
     words = [word for word, *_ in WORDS]
     assert len(words) >= 40
     assert len(set(words)) == len(words)
 
 
 @pytest.mark.parametrize(("word", "meaning", "place"), WORDS, ids=[row[0] for row in WORDS])
-def test_it_is_defined_there(word, meaning, place):
+def test_glossary_places_define_the_word(word, meaning, place):
     assert meaning.endswith(".")
     if link := re.fullmatch(r"\[[^]]+\]\((.+)\)", place):
         assert (ROOT / "docs" / link[1]).exists()

@@ -192,7 +192,7 @@ def test_activations_that_are_right_stay_within_their_bound(op, dtype):
         ("hardswish", -2.99, lambda x: x * np.clip(x + 3, 0, 6) / 6 + F(1e-7)),
     ],
 )
-def test_an_activation_that_is_off_by_more_is_convicted_at_zero_and_in_the_tails(op, x, wrong):
+def test_an_activation_outside_its_bound_fails_at_zero_and_in_the_tails(op, x, wrong):
     x = np.array([x], F)
     assert verdict(f"{op}.fprop:n1c1_i1", (x,), (FORMS[op][0](x),))
     assert not verdict(f"{op}.fprop:n1c1_i1", (x,), (wrong(x),))

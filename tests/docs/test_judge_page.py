@@ -308,7 +308,7 @@ def test_overflow_needs_the_right_sign():
 # Tier 3.
 
 
-def test_likely_bound_passes_random_data_and_convicts_what_a_wider_bound_lets_pass():
+def test_likely_bound_passes_random_data_and_fails_what_a_wider_bound_passes():
     rng = np.random.default_rng(8)
     n, suspects = 4608, 0
     for _ in range(20):

@@ -264,7 +264,7 @@ def test_scratch_memory(driver):
     assert driver.log()[-1].split()[-1] == "8@4000000000000000"
 
 
-def test_ptx_is_ended_by_a_zero_and_its_assembler_is_heard(driver):
+def test_ptx_is_zero_terminated_and_errors_include_the_jit_log(driver):
     load(PTX + b"\0\0", manifest(), driver=driver)
     assert "cuModuleLoadDataEx .version 8.7" in driver.log()
     driver.fail("cuModuleLoadDataEx", 218)
@@ -290,7 +290,7 @@ def test_ptx_is_ended_by_a_zero_and_its_assembler_is_heard(driver):
         ("cuInit", 0, 1, "cuda driver: cuInit: invalid argument (CUDA_ERROR_INVALID_VALUE, 1)"),
     ],
 )
-def test_what_fails_is_named(driver, name, after, code, text):
+def test_the_failing_driver_call_is_named(driver, name, after, code, text):
     driver.fail(name, code, after)
     with pytest.raises(CudaError) as raised:
         load(CUBIN, manifest(shared=300000), driver=driver).launch((1, 1, 1), [])

@@ -68,7 +68,7 @@ def test_a_library_is_built_once_and_then_found(fresh, monkeypatch):
     assert build.source_hash() in first.name
 
 
-def test_those_who_ask_at_once_wait_for_one_build(fresh, monkeypatch):
+def test_concurrent_callers_share_one_build(fresh, monkeypatch):
     fake(monkeypatch, fresh, 'sleep 0.2; echo library > "$OUT"')
     paths = []
     askers = [threading.Thread(target=lambda: paths.append(build.library())) for _ in range(6)]
@@ -135,7 +135,7 @@ def test_other_sources_are_another_library(fresh, monkeypatch):
     assert len(set(hashes)) == 3
 
 
-def test_a_library_that_came_along_needs_no_compiler(monkeypatch, tmp_path):
+def test_a_shipped_library_needs_no_compiler(monkeypatch, tmp_path):
     ready = build.prebuilt(build.variant_of(), tmp_path)
     ready.write_bytes(b"library")
     monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: ready)

@@ -141,7 +141,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("line", "reason"), REFUSED.items())
-def test_what_it_cannot_do_has_a_reason(line, reason):
+def test_unsupported_calls_have_a_reason(line, reason):
     call = parse(line).call
     assert reason in backend.supports(call)
     with pytest.raises(UnsupportedError, match=reason):

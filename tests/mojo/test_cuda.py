@@ -237,7 +237,7 @@ def slipped(monkeypatch, kernels, pattern, text):
 
 
 @pytest.mark.parametrize("name", SLIPS)
-def test_a_slip_is_found_out(name, monkeypatch):
+def test_edited_ptx_fails(name, monkeypatch):
     pattern, text, how = SLIPS[name]
     slipped(monkeypatch, "gather_mma", pattern, text)
     assert how in shown(cuda.interpreted, LINES[:3])
@@ -283,7 +283,7 @@ WIDE_LINES = {
 @pytest.mark.parametrize(
     ("kernel", "name"), [(kernel, name) for kernel in OTHER_SLIPS for name in OTHER_SLIPS[kernel]]
 )
-def test_a_slip_in_another_product_is_found_out(kernel, name, monkeypatch):
+def test_an_edited_wgmma_kernel_fails(kernel, name, monkeypatch):
     pattern, text, how = OTHER_SLIPS[kernel][name]
     slipped(monkeypatch, kernel, pattern, text)
     assert how in shown(cuda.interpreted_wgmma, WIDE_LINES[kernel])
@@ -300,7 +300,7 @@ POOL_SLIPS = {
 
 
 @pytest.mark.parametrize("name", POOL_SLIPS)
-def test_a_slip_in_a_pool_is_found_out(name, monkeypatch):
+def test_an_edited_pool_kernel_fails(name, monkeypatch):
     kernel, pattern, text = POOL_SLIPS[name]
     slipped(monkeypatch, kernel, pattern, text)
     lines = [line for line in POOLS if _kernel(line) == kernel]
@@ -408,7 +408,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("line", "reason"), REFUSED.items())
-def test_what_it_cannot_do_has_a_reason(line, reason):
+def test_unsupported_calls_have_a_reason(line, reason):
     call = parse(line).call
     assert re.search(reason, cuda.interpreted.supports(call))
     with pytest.raises(UnsupportedError, match=reason):
@@ -446,7 +446,7 @@ def test_without_ptx_and_compiler_the_reason_names_the_command(monkeypatch, tmp_
         emit.missing.cache_clear()
 
 
-def test_what_came_along_needs_no_compiler(monkeypatch, tmp_path, capsys):
+def test_the_shipped_library_needs_no_compiler(monkeypatch, tmp_path, capsys):
     assert emit.library().stat().st_size < 60_000
     ready = emit.prebuilt(tmp_path)
     ready.write_bytes(emit.library().read_bytes())

@@ -86,7 +86,7 @@ def strided(windows):
 
 
 @pytest.mark.parametrize("fault", [later, reversed_taps, narrow, long, strided])
-def test_a_wrong_lattice_is_found_out(fault, monkeypatch):
+def test_a_wrong_lattice_fails(fault, monkeypatch):
     right = conv.lattices
 
     def wrong(problem, scatter):
@@ -96,7 +96,7 @@ def test_a_wrong_lattice_is_found_out(fault, monkeypatch):
     assert "wrong" in verdicts()
 
 
-def test_a_filter_that_is_not_flipped_is_found_out(monkeypatch):
+def test_an_unflipped_filter_fails(monkeypatch):
     right = conv._filter
 
     def wrong(problem, *rest, **more):
@@ -189,7 +189,7 @@ sys.exit(not all(examine(parse(line), backend).verdict == "pass" for line in sys
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="ten seconds each, nightly profile"
 )
 @pytest.mark.parametrize(("file", "right", "wrong"), SLIPS, ids=[s[1][:30] for s in SLIPS])
-def test_a_slip_in_a_kernel_is_found_out(file, right, wrong, tmp_path, monkeypatch):
+def test_an_edited_kernel_fails(file, right, wrong, tmp_path, monkeypatch):
     found = build.compiler()
     if found is None:
         pytest.skip("a library came along, but no compiler to build a wrong one")

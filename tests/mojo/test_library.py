@@ -40,7 +40,7 @@ def dynamic(path):
             yield tag, data[texts + value : end].decode()
 
 
-def test_it_needs_nothing_but_the_c_library():
+def test_the_library_links_only_the_c_library():
     found = list(dynamic(build.library()))
     assert {text for tag, text in found if tag == NEEDED} <= ALLOWED
     assert [text for tag, text in found if tag in (RUNPATH, RPATH) and text] == []

@@ -55,7 +55,7 @@ def test_nothing_but_the_results_is_changed():
     assert all(a.tobytes() == b.tobytes() for a, b in zip(given_, before))
 
 
-def test_what_it_cannot_do_has_a_reason():
+def test_unsupported_calls_have_a_reason():
     call = parse("batch_norm.double_backward:n2c2_i3").call
     assert module.backend.supports(call) == "no batch_norm.double_backward kernel"
     call = parse("layer_norm.fprop:n2c2_i3").call
@@ -82,7 +82,7 @@ FAULTS = (
 
 
 @pytest.mark.parametrize(("where", "name", "wrong"), FAULTS)
-def test_a_wrong_step_is_found_out(where, name, wrong, monkeypatch):
+def test_a_wrong_step_fails(where, name, wrong, monkeypatch):
     assert verdicts() == {"pass"}
     monkeypatch.setattr(where, name, wrong(getattr(where, name)))
     assert "wrong" in verdicts()

@@ -91,17 +91,17 @@ def misread(monkeypatch, change):
 
 
 @pytest.mark.parametrize("fault", WRONG_READS)
-def test_wrong_windows_are_found_out(fault, monkeypatch):
+def test_wrong_windows_fail(fault, monkeypatch):
     misread(monkeypatch, WRONG_READS[fault])
     assert "wrong" in verdicts()
 
 
-def test_a_window_that_should_read_nothing_is_found_out(monkeypatch):
+def test_reading_in_an_empty_window_fails(monkeypatch):
     misread(monkeypatch, lambda first, count: (first, count or 1))
     assert "wrong" in verdicts("max_pool.fprop:n1c2_i3_f1_p2")
 
 
-def test_a_dilation_of_one_is_found_out(monkeypatch):
+def test_ignored_dilation_fails(monkeypatch):
     right = pool.Pool.from_buffer_copy
 
     def dense(struct):

@@ -288,7 +288,7 @@ WINNERS = [  # what a window holds, what it gives, where that stands
 
 @pytest.mark.parametrize(("window", "value", "index"), WINNERS, ids=str)
 @pytest.mark.parametrize("op", ["max_pool", "adaptive_max_pool"])
-def test_who_wins_a_window(op, window, value, index):
+def test_max_pool_ties_and_nan(op, window, value, index):
     shape = {"max_pool": "f3", "adaptive_max_pool": "o1"}[op]
     y, indices = run(f"{op}.fprop:n1c1_i3_{shape}:dt=f64", [[window]])
     assert_array_equal(y, [[[value]]])

@@ -214,7 +214,7 @@ def test_fault_is_rejected(name, checks, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "check"), sorted({(kind, check) for _, kind, check in FAULTS.values()})
 )
-def test_the_right_oracle_passes_the_same_campaigns(kind, check, checks):
+def test_the_oracle_passes_the_same_campaigns(kind, check, checks):
     campaign(getattr(checks, check), *kind)
 
 

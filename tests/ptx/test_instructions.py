@@ -155,7 +155,7 @@ def test_high_products_and_sums_of_products(kind, run):
         assert int(m) == (product + int(z)) % 2**bits
 
 
-def test_what_a_guard_keeps_from_all_may_be_moved(run):
+def test_a_register_written_by_no_thread_may_be_moved(run):
     a = patterns(32)
     body = """setp.ne.u32 %p1, x0, x0; @%p1 mov.b32 %r20, 7; mov.b32 %r21, %r20;
     selp.b32 y, %r21, x0, %p1;"""
@@ -253,7 +253,7 @@ def test_relations_of_numbers_of_16_bits_and_of_pairs(name, kind, run):
         assert (one == 1, int(two)) == (want[0], want[0] + 2 * want[1])
 
 
-def test_a_pair_in_half_is_not_known():
+def test_half_of_a_predicate_pair_must_be_declared():
     with pytest.raises(Fault, match="not declared"):
         run("setp.lt.s32 %p1|%p2, x0, 1; mov.b32 y, x0;", [patterns(32)], 32)
 
@@ -689,13 +689,13 @@ TAKEN = (
 
 
 @pytest.mark.parametrize("taken", TAKEN)
-def test_what_nothing_defines_is_taken_for_nothing(taken):
+def test_use_of_undefined_bits_is_a_fault(taken):
     body = f"mov.b64 %a8, s; {taken} mov.b16 y, x0;"
     with pytest.raises(Fault, match="undefined bits"):
         run(HALF + body, [patterns(16)], 16, shared=SHARED)
 
 
-def test_what_is_defined_later_is_as_good_as_any(run):
+def test_a_register_defined_later_is_defined(run):
     body = "mov.b16 %rs15, x0; mul.lo.u16 %rs14, %rs15, 3; add.u16 y, %rs14, 1;"
     a = patterns(16)
     assert run(HALF + body, [a], 16).tolist() == [(3 * int(x) + 1) & 65535 for x in a]
@@ -717,7 +717,7 @@ PARTLY = (
         "@!%p1 mov.b32 %r20, 7; mul.lo.u32 y, %r20, 1;",
     ],
 )
-def test_what_some_threads_have_written_they_may_use(partly, body, run):
+def test_registers_may_be_read_by_the_threads_that_wrote_them(partly, body, run):
     a = patterns(32)
     assert run(partly + body, [a], 32).tolist() == [*a[:40].tolist(), *[7] * (COUNT - 40)]
 
@@ -750,7 +750,7 @@ def test_branches_part_threads_and_join_them(run):
     assert run(body, [mixed], 32).tolist() == want
 
 
-def test_who_is_ahead_waits_for_the_rest_of_a_warp(run):
+def test_shuffle_waits_for_the_rest_of_the_warp(run):
     """Even lanes are back at the shuffle before odd ones, which stand behind it, are."""
     body = """mov.b32 y, x0; mov.b32 %r20, 0; and.b32 %r21, %r30, 1; setp.eq.u32 %p1, %r21, 0;
     $LOOP: shfl.sync.bfly.b32 %r22, y, 1, 31, -1; mad.lo.u32 y, %r22, 3, y;
@@ -823,7 +823,7 @@ STORED = {
 
 
 @given(st.sampled_from(sorted(LOADED)), st.sampled_from(sorted(STORED)), st.data())
-def test_what_nobody_wrote_to_shared_memory_is_followed(form, size, data):
+def test_unwritten_shared_memory_is_tracked_by_byte(form, size, data):
     """Of eight bytes those may be used that were written, however they are loaded and moved."""
     written = data.draw(st.sets(st.sampled_from(range(0, 8, size))))
     used = data.draw(st.sets(st.sampled_from(range(8))))
@@ -845,7 +845,7 @@ def test_what_nobody_wrote_to_shared_memory_is_followed(form, size, data):
 
 
 @pytest.mark.parametrize(("kind", "holds"), [("u8", False), ("s8", True)])
-def test_the_sign_of_what_nobody_wrote_is_undefined(kind, holds):
+def test_sign_extension_of_unwritten_memory_is_undefined(kind, holds):
     body = f"mov.b32 %r20, s; ld.shared.{kind} %r21, [%r20]; and.b32 %r21, %r21, -256; "
     if holds:
         with pytest.raises(Fault, match=r"^st.global.* undefined bits"):
@@ -856,7 +856,7 @@ def test_the_sign_of_what_nobody_wrote_is_undefined(kind, holds):
 
 
 @pytest.mark.parametrize("writer", [0, 1])
-def test_what_another_block_wrote_nobody_wrote_here(writer):
+def test_shared_memory_of_another_block_is_undefined(writer):
     body = f"""mov.u32 %r20, %ctaid.x; setp.eq.u32 %p1, %r20, {writer}; mov.b32 %r21, s;
     @%p1 st.shared.b32 [%r21], 7; bar.sync 0; mov.b32 y, 7; @%p1 ld.shared.b32 y, [%r21];
     mad.lo.u32 %r22, %r20, {COUNT}, %r30; cvt.u64.u32 %i1, %r22;"""
@@ -1027,7 +1027,7 @@ def test_every_byte_belongs_to_one_thread(name, order):
         execute(40)
 
 
-def test_what_two_threads_have_read_neither_may_write():
+def test_write_to_memory_that_another_thread_read_is_a_fault():
     body = f"""ld.param.b64 %a5, [f_1]; ld.global.b32 y, [%a5]; setp.eq.u32 %p1, %r30, {COUNT - 1};
     @%p1 st.global.b32 [%a5], x0;"""
     text = kernel(body, [32], 32)

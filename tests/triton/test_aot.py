@@ -83,7 +83,7 @@ def test_every_architecture(arch, text, needle, magic):
     assert compiled.seconds > 0
 
 
-def test_memory_has_it_the_second_time(empty_cache):
+def test_second_compilation_is_cached_in_memory(empty_cache):
     first = aot.compile(specialise(PRODUCT), "sm_90")
     assert aot.is_cached(specialise(PRODUCT), "sm_90")
     assert aot.compile(specialise(PRODUCT), "sm_90") is first

@@ -47,7 +47,7 @@ def test_the_stages_of_every_row_fit(row, arch, width):
 
 
 @given(st.sampled_from(ARCHS), st.sampled_from((2, 4, 8, 16)))
-def test_what_takes_every_call_has_a_row_everywhere(arch, width):
+def test_gather_and_wgrad_have_tiles_for_every_arch_and_dtype(arch, width):
     for module in (gather, wgrad):
         for numbers in archs.PRODUCTS:
             assert module.TILES.fitting(numbers, arch, width)

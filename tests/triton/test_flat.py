@@ -104,7 +104,7 @@ def test_a_stem_is_copied_into_vectors_and_whole_vectors_are_not():
         ("conv.dgrad:n1c8k8_i8x8_f3x3_s2:dt=bf16", "dx", "classes of pixels meet different"),
     ],
 )
-def test_what_it_leaves_to_others(line, role, reason):
+def test_refusals(line, role, reason):
     assert flat.SPEC.refusal(task(line, role)).startswith(reason)
 
 

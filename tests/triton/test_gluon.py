@@ -253,7 +253,7 @@ def test_a_measured_row_takes_one(card):  # noqa: F811
         (f"{LINES['dgrad by 8'].replace('p1', 's5_p1')}:dev=cuda", "sm_90", "more than 16 classes"),
     ],
 )
-def test_where_none_is_offered(line, arch, reason):
+def test_gluon_fprop_is_not_offered(line, arch, reason):
     call = parse(line).call
     assert raced(call, arch) == []
     assert f"no gluon_fprop: {reason}" in plan(call, operands(call), arch=arch).reason
@@ -270,7 +270,7 @@ def test_a_tuner_on_a_card_is_offered_them(device, monkeypatch):
     assert not {c.kernel for c in backend.configurations(parse(LINE).call)} & set(NAMES)
 
 
-def test_one_is_inspected_when_it_is_asked_for():
+def test_inspect_by_kernel_and_tile():
     call = parse(LINE).call
     (shown,) = backend.inspect(call, "sm_90", "gluon_fprop 128x128")
     assert "wgmma m64n128k16 from SS" in shown.facts["products"]

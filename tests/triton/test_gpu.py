@@ -133,7 +133,7 @@ def test_plans_of_a_class_share_a_kernel(device):
     assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
 
 
-def test_a_misaligned_tensor_never_meets_an_aligned_binary(device):
+def test_a_misaligned_tensor_is_refused_by_an_aligned_binary(device):
     a, b = matrices()
     view = torch.ones(64 * 32 + 1)[1:].view(64, 32)
     with pytest.raises(ConvrefError, match="triton: a does not begin at a multiple of 16 bytes"):

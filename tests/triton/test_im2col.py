@@ -234,7 +234,7 @@ def test_what_is_not_aligned_is_copied():
     assert [copy.source for copy in copies] == ["x", "w", "b"]
 
 
-def test_what_is_read_by_none_reaches_none():
+def test_unread_elements_do_not_reach_the_result():
     """Pixels between strides, channels of another group, and images beyond the last."""
     case = parse("conv.fprop:n2c128k128g2_i5x7_f1x1_s2:bias=0:dt=bf16:mem=nhwc:fill=int")
     x, w, b = (None if a is None else a.copy() for a in arrays_of(case))
@@ -264,7 +264,7 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("name", SLIPS)
-def test_a_slip_is_found_out(monkeypatch, name):
+def test_edited_ptx_fails(monkeypatch, name):
     pattern, instead, told = SLIPS[name]
     slipped = {}
     for key, kernel in im2col.kernels().items():
@@ -290,7 +290,7 @@ def test_a_slip_is_found_out(monkeypatch, name):
         ("conv.fprop:n1c64k64_i9x9x40_f1x1x2_d1x1x32:dt=bf16:dev=cuda", "padding and filter"),
     ],
 )
-def test_where_it_is_not_offered(line, reason):
+def test_im2col_is_not_offered(line, reason):
     call = parse(line).call
     assert "im2col" not in {choice.kernel for choice in offered(call, operands(call))}
     assert f"no im2col: {reason}" in plan(call, operands(call)).reason
@@ -342,7 +342,7 @@ def test_it_is_launched_through_the_driver(device):
         assert pixels.endswith("box 64 128 every 1 3 2 1 0 3 2 0")
 
 
-def test_it_is_inspected_when_it_is_asked_for():
+def test_inspect_im2col_by_kernel_and_tile():
     call = parse(LINES[1]).call
     (shown,) = (s for s in backend.inspect(call, "sm_90", "im2col 128x128") if "im2col" in s.title)
     assert "wgmma m64n128k16 from SS" in shown.facts["products"]

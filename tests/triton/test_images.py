@@ -84,7 +84,7 @@ def test_a_call_is_launched_on_its_tensors(line, device):
         assert found.dtype == TYPES[call.dtype_of(role)][0]
 
 
-def test_everything_is_compiled_beforehand():
+def test_compile_all_counts_binaries():
     calls = [parse(line).call for line in list(LINES)[:4:3]]
     assert backend.compile_all("sm_90", 1, calls) == "4 binaries, 0 refused"
     every = [choice for call in calls for choice in offered(call, operands(call))]

@@ -305,7 +305,7 @@ def test_what_the_command_cannot_show(arguments, text):
 @pytest.mark.skipif(
     not triton.__version__.startswith("3.6."), reason="another Triton's products need not wait"
 )
-def test_why_products_wait_is_told_in_ptxas_own_words():
+def test_serialised_products_show_the_warning_of_ptxas():
     """Triton asks for one product in flight; ptxas finds the sums touched in between."""
     line = "conv.fprop:n8c128k128_i28x28_f1x1:bias=0:dt=bf16:mem=nhwc"
     call = parse(line).call

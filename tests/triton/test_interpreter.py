@@ -506,7 +506,7 @@ def told(work):
 
 @settings(max_examples=10 * settings.default.max_examples)
 @given(TENSORS, TENSORS | PLAIN, st.tuples(*[st.booleans()] * 4), st.sampled_from(SCALARS[:-1]))
-def test_what_is_cut_short_comes_out_as_triton_has_it(lhs, rhs, flags, goal):
+def test_fast_paths_have_the_outcomes_of_triton(lhs, rhs, flags, goal):
     _, functions = interpreter()
     semantic, cut = functions.semantic, fast_paths()
 

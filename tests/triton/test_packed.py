@@ -62,7 +62,7 @@ def right(found, w):
     return torch.equal(found[:, : w.shape[1]], w)
 
 
-def test_nothing_is_kept_unless_somebody_asks(device, made):
+def test_the_cache_is_disabled_by_default(device, made):
     w = filter_like(0)
     first, second = (call_with(made, device, w) for _ in range(2))
     assert first is not second
@@ -172,7 +172,7 @@ def test_an_identity_that_is_taken_over_is_another_filter(cache):
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["use", "use", "add", "new", "data"]),
        st.sampled_from("ab")), max_size=30))  # fmt: skip
-def test_no_sequence_of_changes_meets_an_older_version(steps):
+def test_no_sequence_of_changes_returns_a_stale_copy(steps):
     cache, tensors = packed.Cache(5 * 16), [torch.full((4,), float(i)) for i in range(4)]
     for count, (i, what, form) in enumerate(steps):
         if what == "use":

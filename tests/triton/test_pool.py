@@ -77,7 +77,7 @@ def test_64_bit_offsets(case):
         assert verdict(case)
 
 
-def test_a_lane_champion_wins_in_either_order():
+def test_lane_reduction_keeps_the_first_maximum_and_nan():
     """The lanes of a whole image meet as a tree: ties and NaN between lanes, at every distance."""
     nan = torch.nan
     for values, winner in (((3, 7, nan, 7, nan, 7, 1), 4), ((3, 7, 1, 7, 6, 7), 1), ((1, 7, 7), 1)):

@@ -80,7 +80,7 @@ COORDS = st.sampled_from(resize.EXACT)
 
 
 @given(st.integers(1, 90), st.integers(1, 90), COORDS, st.booleans())
-def test_the_host_knows_who_reads_a_position(size, out, coord, nearest):
+def test_readers_cover_every_output_that_reads_a_position(size, out, coord, nearest):
     """No output that reads a position may lie outside of the few that are asked."""
     mode = "nearest" if nearest else "linear"
     assume(not nearest or coord in ("half_pixel", "asymmetric"))

@@ -140,7 +140,7 @@ SMALL = "conv.fprop:n1c512k512_i7x7_f3x3_p1:dt=bf16:mem=nhwc"
         (SMALL, None),
     ],
 )
-def test_what_it_leaves_whole(line, reason):
+def test_split_refuses(line, reason):
     call = parse(line).call
     task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
     found = split.SPEC.refusal(task)

@@ -160,7 +160,7 @@ def test_a_program_may_overwrite_what_it_read():
 
 
 @pytest.mark.parametrize("order", ["grid", "reversed"])
-def test_what_several_read_nobody_may_write(order):
+def test_write_to_memory_read_by_several_programs_is_an_error(order):
     with pytest.raises(StrictError, match=r"cross-program-read: y\[0\] is"):
         run(toys.all_read_last_writes, (3,), {"y": result(1)}, order=order)
     run(toys.all_read_last_writes, (1,), {"y": result(1)}, order=order)

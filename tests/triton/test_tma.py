@@ -122,7 +122,7 @@ def test_infinities_stay_where_they_are_read():
         ("conv.fprop:n1c144k128g2_i8x8_f3x3:dt=bf16", "sm_90", "rows of 72 channels"),
     ],
 )
-def test_what_it_leaves_to_others(line, arch, reason):
+def test_refusals(line, arch, reason):
     assert tma.SPEC.refusal(task(line, arch)).startswith(reason)
 
 
@@ -172,7 +172,7 @@ def test_weights_that_lie_right_are_not_copied():
     assert copy.source == "w"
 
 
-def test_it_is_chosen_where_there_are_tensor_maps():
+def test_tma_is_chosen_on_sm_90_only():
     call = parse("conv.fprop:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call
     taken = {arch: plan(call, layouts(call), arch=arch) for arch in ("sm_90", "sm_80")}
     kernels = {arch: made.steps[-1].kernel.fn.__name__ for arch, made in taken.items()}

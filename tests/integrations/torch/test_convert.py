@@ -170,7 +170,7 @@ LEFT = (
 
 @pytest.mark.parametrize(("make", "why"), LEFT, ids=[why[:24] for _, why in LEFT])
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-def test_what_is_left_has_a_reason(make, why):
+def test_unconverted_layers_have_a_reason(make, why):
     layer = make()
     kind = type(layer)
     report = convert(T.Sequential(layer))

@@ -317,7 +317,7 @@ def test_a_third_derivative_is_refused():
         second.sum().backward()
 
 
-def test_a_graph_holds_nothing_that_no_derivative_reads():
+def test_a_graph_keeps_only_operands_that_derivatives_read():
     x = torch.ones(1, 1, 4, dtype=torch.float64, requires_grad=True)
     middle = x * 2
     held = weakref.ref(middle)
