@@ -54,7 +54,7 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
 def _forward(call: Call, given: dict[str, Tensor | None]) -> Callable[[Tensor], Tensor]:
     if call.op == "cross_entropy":
         return lambda x: _loss(call.problem, x, given)
-    return partial(_CALLS[call.op], call.problem)
+    return partial(FUNCTIONS[call.op], call.problem)
 
 
 def _loss(problem: Problem, x: Tensor, given: dict[str, Tensor | None]) -> Tensor:
@@ -75,7 +75,7 @@ def _plain(function: Callable[..., Any]) -> Callable[[Problem, Tensor], Tensor]:
     return lambda problem, x: function(x)
 
 
-_CALLS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
+FUNCTIONS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
     "relu": _plain(F.relu),
     "leaky_relu": lambda problem, x: F.leaky_relu(x, problem.slope),
     "silu": _plain(F.silu),
@@ -86,4 +86,4 @@ _CALLS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
     "softmax": lambda problem, x: F.softmax(x, problem.dim),
     "log_softmax": lambda problem, x: F.log_softmax(x, problem.dim),
 }
-OPS = (*_CALLS, "cross_entropy")
+OPS = (*FUNCTIONS, "cross_entropy")

@@ -102,7 +102,7 @@ def _planes(call: Call) -> int:
 
 def _max_pool(call: Call) -> Run:
     problem, op = call.problem, call.op
-    pool = _torch_pool._with_indices
+    pool = _torch_pool.with_indices
     return lambda x: pool(op, problem, x)
 
 
@@ -130,7 +130,7 @@ def _avg_pool_backward(call: Call) -> Run:
 
 
 def _input(call: Call) -> list[int]:
-    """Return the shape of an input that a kernel wants to see but does not read."""
+    """Return the shape of an input that a kernel takes but does not read."""
     n, c, *space = call.problem.shape("x")
     return [n, c, *_planar(call, space)[0]]
 
@@ -142,7 +142,7 @@ def _adaptive_avg_pool_backward(call: Call) -> Run:
 
 
 def _resize(call: Call) -> Run:
-    problem, forward = call.problem, _torch_resize._forward
+    problem, forward = call.problem, _torch_resize.forward
     return lambda x: (forward(problem, x),)
 
 
@@ -289,7 +289,7 @@ def _is_mixed(call: Call) -> bool:
 
 
 def _pointwise(call: Call) -> Run:
-    problem, forward = call.problem, _torch_activation._CALLS[call.op]
+    problem, forward = call.problem, _torch_activation.FUNCTIONS[call.op]
     return lambda x: (forward(problem, x),)
 
 
@@ -321,7 +321,7 @@ _SLOPES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
 
 
 def _pool(call: Call) -> Run:
-    problem, forward = call.problem, _torch_pool._CALLS[call.op]
+    problem, forward = call.problem, _torch_pool.FUNCTIONS[call.op]
     return lambda x: (forward(problem, x),)
 
 

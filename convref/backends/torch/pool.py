@@ -82,7 +82,7 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
     if rules:  # derivatives of unpooling refuse views, forward mode refuses expanded ones
         tensors = tuple(t.contiguous() for t in tensors)
     if call.pass_ == "fprop" and "indices" in call.signature.results:
-        return _with_indices(call.op, call.problem, tensors[0])
+        return with_indices(call.op, call.problem, tensors[0])
     return derive(call, _forward(call, rules, dict(zip(call.roles, tensors))), *tensors)
 
 
@@ -113,12 +113,12 @@ def _empty(call: Call, *tensors: Tensor) -> Results:
 def _forward(call: Call, rules: bool, given: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
     problem = call.problem
     if "indices" in call.signature.results or call.op in ("max_pool", "adaptive_max_pool"):
-        return lambda x: _with_indices(call.op, problem, x)[0]
+        return lambda x: with_indices(call.op, problem, x)[0]
     if call.op == "max_unpool":
         return lambda x: _unpool(problem, x, given["indices"])
     if call.op == "lp_pool" and rules:
         return lambda x: _norm(problem, x)
-    return lambda x: _CALLS[call.op](problem, x)
+    return lambda x: FUNCTIONS[call.op](problem, x)
 
 
 def _named(stem: str, rank: int) -> Any:
@@ -129,7 +129,8 @@ def _windows(problem: Problem) -> tuple[Any, ...]:
     return problem.filter, problem.stride, tuple(lo for lo, _ in problem.padding)
 
 
-def _with_indices(op: str, problem: Problem, x: Tensor) -> tuple[Tensor, Tensor]:
+def with_indices(op: str, problem: Problem, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return y and its indices of a max pool, as torch computes them."""
     if op == "adaptive_max_pool":
         found = _named(op, problem.rank)(x, problem.output, return_indices=True)
     else:
@@ -179,9 +180,9 @@ def _unpool(problem: Problem, x: Tensor, indices: Tensor) -> Tensor:
     return flat.squeeze(-1)
 
 
-_CALLS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
+FUNCTIONS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
     "avg_pool": _avg,
     "adaptive_avg_pool": _adaptive_avg,
     "lp_pool": _lp,
 }
-OPS = ("max_pool", "adaptive_max_pool", "max_unpool", *_CALLS)
+OPS = ("max_pool", "adaptive_max_pool", "max_unpool", *FUNCTIONS)

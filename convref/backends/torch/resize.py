@@ -94,7 +94,7 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
         return (tensors[0].new_zeros(problem.shape(call.wanted[0])),)
     if rules:
         tensors = tuple(t.contiguous() for t in tensors)
-    return derive(call, lambda x: _forward(problem, x), *tensors)
+    return derive(call, lambda x: forward(problem, x), *tensors)
 
 
 def stages(call: Call) -> int:
@@ -111,7 +111,8 @@ def weights(call: Call) -> float:
     return dtypes.number(call.dtype).u if call.dtype in ("f16", "bf16") else 0.0
 
 
-def _forward(problem: Any, x: Tensor) -> Tensor:
+def forward(problem: Any, x: Tensor) -> Tensor:
+    """Return the resized image, as torch computes it."""
     if problem.mode == "area":
         pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
         return pooled
