@@ -1,4 +1,4 @@
-"""Kernels: a binary and its manifest become something to launch."""
+"""Kernels: load a binary with its manifest, and launch it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .library import driver as machines_driver
 from .manifest import Manifest, format_of, pack
 from .tensormap import ALIGN
 
-VARIES = object()  # an argument that is given at each launch of a Prepared
+VARIES = object()  # stands for an argument that is passed at each launch of a Prepared
 
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6  # CUjit_option
 # CUfunction_attribute
 STATIC_SHARED, LOCAL_BYTES, REGISTERS = 1, 3, 4
 MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 8, 14
 CLUSTER_DIMENSION, CLUSTER_SCHEDULING, SPREAD = 4, 5, 1  # CUlaunchAttributeID, its policy
-UNASKED_SHARED = 48 << 10  # bytes a kernel may have without asking, static ones among them
+DEFAULT_SHARED = 48 << 10  # bytes of static and dynamic shared memory without the attribute
 PORTABLE_CLUSTER = 8  # blocks
 LIMITS = (2**31 - 1, 65535, 65535)
 WORD = 8  # bytes of the largest number
@@ -56,17 +56,17 @@ def load(image: bytes, manifest: Manifest, device: int = 0, driver: Driver | Non
     image : bytes
     manifest : Manifest
     device : int
-        Where its operands will be. Its primary context is taken where this thread's is none of
-        it; then and in launches the thread gets its own context back.
+        The device of its operands. The thread's context is used if it belongs to this device, else
+        the device's primary context; the thread's own context is restored afterwards.
     driver : Driver, optional
-        By default the machine's.
+        By default that of libcuda.
 
     Raises
     ------
     UnsupportedError
         If there is no CUDA driver.
     CudaError
-        If the driver refuses it; for PTX with what its assembler says.
+        If the driver refuses it; for PTX with the assembler's log.
     """
     driver = driver or machines_driver()
     context = driver.context(device)
@@ -86,8 +86,8 @@ def _load_module(driver: Driver, image: bytes, name: str) -> c_void_p:
         return module
     log = ctypes.create_string_buffer(1 << 14)
     options = (c_int * 2)(ERROR_LOG, ERROR_LOG_BYTES)
-    values = (c_void_p * 2)(ctypes.addressof(log), len(log))  # a number travels as a pointer
-    text = c_char_p(image)  # with a terminating zero
+    values = (c_void_p * 2)(ctypes.addressof(log), len(log))  # an integer is passed as a pointer
+    text = c_char_p(image)  # null-terminated
     try:
         driver.call("cuModuleLoadDataEx", ctypes.byref(module), text, 2, options, values, why=name)
     except CudaError as error:
@@ -103,9 +103,9 @@ class Kernel:
     ----------
     manifest : Manifest
     registers : int
-        Of a thread.
+        Registers of a thread.
     local_bytes : int
-        Memory of a thread outside its registers: what was spilled, and arrays.
+        Local memory of a thread: spilled registers and arrays.
     """
 
     def __init__(self, driver: Driver, context: int, module: c_void_p, manifest: Manifest) -> None:
@@ -115,9 +115,9 @@ class Kernel:
         name = manifest.name
         driver.call("cuModuleGetFunction", ctypes.byref(found), module, name.encode(), why=name)
         self.function = found
-        # Asking also loads the code now, where the driver would wait for the first launch.
+        # Reading an attribute loads the code now instead of at the first launch.
         self.registers, self.local_bytes = map(self._attribute, (REGISTERS, LOCAL_BYTES))
-        if manifest.shared and manifest.shared + self._attribute(STATIC_SHARED) > UNASKED_SHARED:
+        if manifest.shared and manifest.shared + self._attribute(STATIC_SHARED) > DEFAULT_SHARED:
             self._set(MAX_DYNAMIC_SHARED, manifest.shared, f"{manifest.shared} B of shared memory")
         x, y, z = manifest.cluster
         if x * y * z > PORTABLE_CLUSTER:
@@ -129,8 +129,8 @@ class Kernel:
         self.driver.call("cuFuncGetAttribute", *arguments, why=self.manifest.name)
         return value.value
 
-    def _set(self, which: int, value: int, wish: str) -> None:
-        why = f"{self.manifest.name}: {wish}"
+    def _set(self, which: int, value: int, request: str) -> None:
+        why = f"{self.manifest.name}: {request}"
         self.driver.call("cuFuncSetAttribute", self.function, which, value, why=why)
 
     def launch(
@@ -145,24 +145,24 @@ class Kernel:
         Parameters
         ----------
         grid : sequence of int
-            Blocks along x, y, z; none are launched where one is 0.
+            Blocks along x, y, z; with a 0 among them nothing is launched.
         arguments : sequence
             One per parameter: addresses as ints, tensor maps as bytes, numbers.
         stream : int
             A CUstream; 0 is the legacy default stream.
         scratch : sequence of int
-            Addresses for the manifest's hidden pointers; may be left out where all want 0 bytes.
+            Addresses for the manifest's hidden pointers; optional if all of them need 0 bytes.
         """
         self.prepare(grid, arguments, scratch)(stream)
 
     def prepare(
         self, grid: Sequence[int], arguments: Sequence[Any], scratch: Sequence[Any] = ()
     ) -> Prepared:
-        """Return a launch of which all is fixed but the arguments that are `VARIES`."""
+        """Return a launch with all arguments fixed except those that are `VARIES`."""
         return Prepared(self, grid, arguments, scratch)
 
     def unload(self) -> None:
-        """Give the module back; the kernel and what was prepared from it are of no use after."""
+        """Unload the module; the kernel and its prepared launches cannot be used afterwards."""
         with self.driver.inside(self._context):
             self.driver.call("cuModuleUnload", self._module, why=self.manifest.name)
 
@@ -173,7 +173,7 @@ class Kernel:
         self.unload()
 
     def retry(self, code: int, frame: _Frame) -> None:
-        """Launch again where the thread is in another context or none; else raise."""
+        """Launch again if the thread has another context or none; else raise."""
         if self.driver.current() != self._context:
             with self.driver.inside(self._context):
                 code = self.driver.launch(frame.config, self.function, frame.pointers, None)
@@ -184,13 +184,13 @@ class Kernel:
 class Prepared:
     """A launch that is repeated: called with the stream and the arguments that vary, in order.
 
-    A call writes those into a block of memory and makes one call of the driver. Each thread that
-    is inside a call has a block of its own.
+    A call writes the arguments to a frame and makes one driver call. Concurrent calls have a frame
+    each.
 
     Attributes
     ----------
     varying : tuple of int
-        Which arguments a call takes, by position: tensor maps first, then addresses.
+        Positions of the arguments that a call takes: tensor maps first, then addresses.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Prepared:
             return
         try:
             frame = self._free.pop()
-        except IndexError:  # every frame there is serves another thread
+        except IndexError:  # other threads use all frames
             frame = self._frame()
         try:
             if varying:
@@ -303,9 +303,9 @@ def _varying(kinds: Sequence[str], values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _layout(kinds: Sequence[str], varying: Sequence[int]) -> tuple[list[int], int, str]:
-    """Return (place of each argument, bytes of all, format of those that vary).
+    """Return the offset of each argument, the size of all, and the format of the varying ones.
 
-    Those that vary come first and close together, so that one call of `struct` writes them.
+    Varying arguments come first and are contiguous, so that one call of `struct` writes them.
     """
     fixed = sorted(set(range(len(kinds))) - set(varying), key=lambda i: kinds[i] != "tensormap")
     places, top = [0] * len(kinds), 0

@@ -1,4 +1,4 @@
-"""libcuda itself: found when first asked for, its functions typed, its errors named."""
+"""libcuda: loaded at first use, with typed functions and errors with names."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ class Driver:
         self._primary: dict[int, int] = {}
 
     def call(self, name: str, *arguments: Any, why: str = "") -> None:
-        """Call a function and raise CudaError unless it succeeds; `why` leads the message."""
+        """Call a function and raise CudaError unless it succeeds; the message starts with `why`."""
         code = self._functions[name](*arguments)
         if code:
             raise self.error(name, code, why)
 
     def error(self, name: str, code: int, why: str = "") -> CudaError:
-        """Return the error of a CUresult, with the driver's own name and words for it."""
+        """Return the error of a CUresult, with the driver's name and description."""
         told = ", ".join(filter(None, (self._text("cuGetErrorName", code), str(code))))
-        words = self._text("cuGetErrorString", code) or "an error that the driver has no words for"
+        words = self._text("cuGetErrorString", code) or "an error without a description"
         return CudaError(message(why or "cuda driver", f"{name}: {words} ({told})"), code)
 
     def _text(self, function: str, code: int) -> str:
@@ -97,7 +97,7 @@ class Driver:
         return (found.value or b"").decode(errors="replace")
 
     def current(self) -> int:
-        """Return this thread's context, 0 where it has none."""
+        """Return this thread's context, 0 if it has none."""
         found = c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(found))
         return found.value or 0
@@ -119,9 +119,9 @@ class Driver:
 
     @contextmanager
     def inside(self, context: int) -> Iterator[None]:
-        """Make a context current in this thread; afterwards the one that was there is again.
+        """Make a context current in this thread, and restore the previous one afterwards.
 
-        A thread that had none keeps device 0's primary one, which CUDA's runtime would make too.
+        A thread without a context keeps the primary one of device 0, as with the CUDA runtime.
         """
         before = self.current()
         if before == context:

@@ -1,4 +1,4 @@
-"""What a binary does not say of itself: parameters, threads, shared memory, hidden arguments."""
+"""How to launch a binary: parameters, threads, shared memory, hidden arguments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def format_of(kind: str) -> str | None:
 
 
 class Scratch(NamedTuple):
-    """Memory that a kernel wants in a pointer behind its last parameter: 0 bytes, a null."""
+    """Memory for a hidden pointer after the last parameter; with 0 bytes it is null."""
 
     bytes_per_block: int
     align: int = 1
@@ -107,13 +107,13 @@ class Manifest:
 
 
 def pack(name: str, kind: str, value: Any) -> bytes:
-    """Return the bytes of an argument; `name` leads the message when it does not fit."""
+    """Return the bytes of an argument; errors start with `name`."""
     code = f"<{format_of(kind)}"
     if isinstance(value, bytes) and len(value) != struct.calcsize(code):
-        what = f"{len(value)} bytes are no {kind}"
+        what = f"{len(value)} bytes, needs a {kind}"
         raise ConvrefError(message(name, what))
     try:
         return struct.pack(code, value)
     except (struct.error, OverflowError) as error:
-        what = f"{shorten(repr(value), 40)} is no {kind}: {error}"
+        what = f"{shorten(repr(value), 40)} is not a {kind}: {error}"
         raise ConvrefError(message(name, what)) from None

@@ -1,5 +1,5 @@
-/* A libcuda that does nothing but write down what it is asked: for tests of the loader, and to
-   measure what a launch costs the host where there is no device. Not for computing. */
+/* A stub of libcuda that logs every call: for tests of the loader, and to measure the host time of
+   a launch without a device. It computes nothing. */
 
 #include "cuda.h"
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static int static_shared;
 static CUcontext owner[MODULES]; /* of each module, by its number */
 static __thread CUcontext current;
 
-/* ------------------------------------------------------------------ what a test asks for */
+/* ------------------------------------------------------------------ controls for tests */
 
 const char *stub_log(void) { return text ? text : ""; }
 void stub_clear(void) { used = 0; if (text) text[0] = 0; }
@@ -62,7 +62,7 @@ static void say_bytes(const void *data, int size) {
   for (int i = 0; i < size; i++) say("%02x", bytes[i]);
 }
 
-/* A module is known by twice its number, its function by one more. */
+/* The handle of a module is twice its number; that of its function is one more. */
 static CUresult opened(CUmodule *module) {
   if (!current) return CUDA_ERROR_INVALID_CONTEXT;
   owner[++modules % MODULES] = current;

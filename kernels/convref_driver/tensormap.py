@@ -1,4 +1,4 @@
-"""Tensor maps: how the bulk copy engine of sm_90 sees a tensor, in boxes with zeros around."""
+"""Tensor maps for the bulk copy engine of sm_90; positions outside of the tensor read as zero."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def encode(
     swizzle : int
         0 none, 1, 2, 3 for spans of 32, 64, 128 bytes: what the kernel was compiled for.
     every : sequence of int, optional
-        How far apart the elements of a box are along each axis, at most 8; the last one is 1.
+        Element strides of a box along each axis, at most 8; the last one is 1.
     device : int
-        Where the tensor is.
+        The device of the tensor.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def encode_im2col(
     upper: Sequence[int],
     device: int = 0,
 ) -> bytes:
-    """Return the 128 bytes of a tensor map (n, spatial axes, channels) that walks over pixels.
+    """Return the 128 bytes of a tensor map (n, spatial axes, channels) in im2col mode.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def encode_im2col(
     box : sequence of 2 int
         Pixels and channels of a copy, at most 256 of either.
     lower, upper : sequence of int
-        Of each spatial axis: where pixels begin, and how far beyond the tensor they end.
+        Of each spatial axis: the corners of the bounding box of the pixels, relative to the tensor.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def encode_im2col(
 
 
 def _reversed(kind: Any, values: Sequence[int]) -> Any:
-    """Return what the driver counts innermost first."""
+    """Return a C array in the driver's order, innermost axis first."""
     return (kind * len(values))(*reversed(values))
 
 
@@ -130,7 +130,7 @@ def _tensor(
         needs = f"needs equal lengths, a last stride of 1 and one of {', '.join(TYPES)}"
         raise ConvrefError(message("tensor map", f"{what}, {needs}"))
     code, size = TYPES[dtype]
-    steps = [0, *(size * stride for stride in strides[:-1])]  # the innermost one is left out
+    steps = [0, *(size * stride for stride in strides[:-1])]  # the driver takes no innermost stride
     return (
         code, len(shape), pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _tensor(
 def _encoded(
     driver: Driver, device: int, kind: str, what: str, swizzle: int, *geometry: Any
 ) -> bytes:
-    """Return the map that the driver makes of a geometry, which it may refuse without a context."""
+    """Return the map that the driver encodes; some drivers need a context for it."""
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
     place = ctypes.addressof(storage) + start

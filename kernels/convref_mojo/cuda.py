@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from convref import dtypes
+from convref.arrays import facts
 from convref.backends import PLAIN, Arm
-from convref.case import Call
+from convref.case import Call, check_operand
 from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
@@ -241,11 +242,7 @@ class CudaRunner:
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
         """Return the operand, checked; kernels take any strides."""
-        got = tuple(operand.shape), str(operand.dtype).removeprefix("torch.")
-        need = call.problem.shape(role), _torch_name(call.dtype_of(role))
-        if got != need:
-            where = f"{call.op}.{call.pass_}"
-            raise UnsupportedError(message(where, f"{role} is {got}, needs {need}", call))
+        check_operand(call, role, facts(f"{call.op}.{call.pass_}", role, operand))
         return operand.detach()
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
