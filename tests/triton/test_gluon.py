@@ -113,7 +113,7 @@ def test_every_row_is_in_the_strong_form(name):
         assert len(found.steps) == ring.GROUPS
         size = f"{choice.tile.bm}x{choice.tile.bn}"
         over = max(OVER.get((where, size), 0) for where in (choice.kernel, name))
-        of = launch.constants.get("SHARED", 1)  # steps of a loop
+        of = launch.constants["CONFIG"].shared  # steps of a loop
         assert max(found.steps) <= (MARK + over) * of, choice
 
 

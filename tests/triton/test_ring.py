@@ -18,7 +18,7 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 from convref_triton.hopper import ring
 
 STAGE, FULL, EMPTY = ring.stage_of.fn, ring.full_phase.fn, ring.empty_phase.fn
-ORDER, TURN_STEP = ring.order_phase.fn, ring.turn_step
+ORDER = ring.order_phase.fn
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def producer(blocks, stages):
 
 def consumer(number, steps, stages, readers, ordered):
     """Yield the steps of a warp group, as `ring.accumulate` on turns of `steps` blocks each."""
-    step = TURN_STEP(readers)
+    step = ring.GROUPS // readers
     for turn in range(number % step, len(steps), step):
         first, before = sum(steps[:turn]), None
         if readers == 1 and ordered:

@@ -71,7 +71,8 @@ def expectation(specimen: Specimen) -> Expectation:
 
 
 def _constant(specimen: Specimen, name: str, default: Any = None) -> Any:
-    return specimen.launch.constants.get(name, default)
+    constants = specimen.launch.constants
+    return constants.get(name, getattr(constants.get("CONFIG"), name.lower(), default))
 
 
 def _rows(specimen: Specimen) -> int:

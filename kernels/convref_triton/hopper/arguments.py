@@ -1,7 +1,4 @@
-"""Named groups of kernel arguments, as the partitions of warp-specialised kernels receive them.
-
-Fields in capitals are compile-time constants. Triton turns constants into tensors where a tuple is
-assigned to a variable, so tuples that have constants are only passed on and read.
+"""Named groups of kernel arguments: what partitions receive, and what is compiled in.
 
 Kernels take numbers one by one: of a tuple's items Triton specialises those that are 1 or multiples
 of 16, whatever `do_not_specialize` says, so that each shape would be compiled anew.
@@ -9,103 +6,84 @@ of 16, whatever `do_not_specialize` says, so that each shape would be compiled a
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import NamedTuple
 
-from triton.experimental.gluon import language as gl
+from ..common.geometry import Four, Three
+
+Axes = namedtuple("Axes", "d h w")
+# Boxes along each spatial axis, and the divisors of these counts.
+BoxGrid = namedtuple("BoxGrid", "o p q o_magic o_shift p_magic p_shift q_magic q_shift")
+# Tensor maps of x and w, and those of a second product or None.
+Operands = namedtuple("Operands", "x w x_2 w_2")
+# The result and the operands of the epilogue, which may be None.
+Output = namedtuple("Output", "y bias scale shift residual")
+# Of the result: in vectors, g that of a group of channels; c in elements.
+Strides = namedtuple("Strides", "n g d h w c")
+# The matrix of filters: its first column, the first row and column of a group, columns of a tap.
+Filter = namedtuple("Filter", "first group_row group_column tap")
+# The result of a wgrad: its first element and its strides, z that of a split.
+FilterStrides = namedtuple("FilterStrides", "first g k t r s c z")
+# mbarriers of a ring. `empty` has one more than there are stages, which no thread waits for:
+# consumers arrive there while they have no stage to release. `order` has one per warp group.
+Barriers = namedtuple("Barriers", "full empty order")
 
 
-class Axes(NamedTuple):
-    """A value for each spatial axis."""
+class Config(NamedTuple):
+    """What is compiled into a kernel; each one reads only some of the fields with defaults.
 
-    d: gl.tensor
-    h: gl.tensor
-    w: gl.tensor
-
-
-class BoxGrid(NamedTuple):
-    """How many boxes of pixels there are along each spatial axis, and the divisors of that."""
-
-    o: gl.tensor
-    p: gl.tensor
-    q: gl.tensor
-    o_magic: gl.tensor
-    o_shift: gl.tensor
-    p_magic: gl.tensor
-    p_shift: gl.tensor
-    q_magic: gl.tensor
-    q_shift: gl.tensor
-
-
-class Operands(NamedTuple):
-    """The tensor maps of x and w, and of a second product or None."""
-
-    x: gl.tensor
-    w: gl.tensor
-    x_2: gl.tensor
-    w_2: gl.tensor
-
-
-class Output(NamedTuple):
-    """The result, and what the epilogue adds or multiplies, each may be None."""
-
-    y: gl.tensor
-    bias: gl.tensor
-    scale: gl.tensor
-    shift: gl.tensor
-    residual: gl.tensor
-
-
-class Strides(NamedTuple):
-    """Strides of the result in vectors, of a group of channels too; of channels in elements."""
-
-    n: gl.tensor
-    g: gl.tensor
-    d: gl.tensor
-    h: gl.tensor
-    w: gl.tensor
-    c: gl.tensor
-
-
-class Filter(NamedTuple):
-    """Where the matrix of filters begins, for each group more, and its columns between two taps."""
-
-    first: gl.tensor
-    group_row: gl.tensor
-    group_column: gl.tensor
-    tap: gl.tuple
-
-
-class FilterStrides(NamedTuple):
-    """Where the result of a wgrad begins and its strides, z between splits."""
-
-    first: gl.tensor
-    g: gl.tensor
-    k: gl.tensor
-    t: gl.tensor
-    r: gl.tensor
-    s: gl.tensor
-    c: gl.tensor
-    z: gl.tensor
-
-
-class Barriers(NamedTuple):
-    """The mbarriers of a ring.
-
-    `empty` has one more than there are stages, which no thread waits for: consumers arrive there
-    while they have no stage to release. `order` has one per warp group, for groups that alternate.
+    Parameters
+    ----------
+    bm, bn, bk, band, stages : int
+        As `Tile` has them.
+    readers, turns : int
+        Warp groups that share a tile, and how many tiles of a program apart those of a group are.
+    rank : int
+        Spatial axes of the tensor maps.
+    stride, move : tuple of 3 int
+        Distance between what neighbouring pixels read, and neighbouring taps.
+    box : tuple of 4 int
+        Pixels of a tile along (n, o, p, q).
+    wide, unit : bool
+        Whether offsets take 64 bits, and whether channels of the result are contiguous.
+    vec : tuple of 2 int
+        What strides of the result and its channels are counted in, in elements.
+    pairs, activation
+        Products that are summed, and what follows.
+    classes, step : tuple of 3 int
+        Parity classes of a strided adjoint, and distance between the taps of a class.
+    parities : int
+        All parity classes.
+    taps : tuple of 3 int
+        Of a wgrad, without those that share a block.
+    shared, apart, halo, blocks : int
+        Taps that share a block, lines between two of them, lines of a block and blocks of x.
+    order : tuple of 4 int
+        Axes of (n, d, h, w) as blocks have them, the shared one first.
     """
 
-    full: gl.shared_memory_descriptor
-    empty: gl.shared_memory_descriptor
-    order: gl.shared_memory_descriptor
-
-
-class Blocking(NamedTuple):
-    """The tile sizes of a kernel, its stages, and how many warp groups share a tile."""
-
-    BM: gl.constexpr
-    BN: gl.constexpr
-    BK: gl.constexpr
-    BAND: gl.constexpr
-    STAGES: gl.constexpr
-    READERS: gl.constexpr
+    bm: int
+    bn: int
+    bk: int
+    band: int
+    stages: int
+    readers: int
+    turns: int
+    rank: int
+    stride: Three = (1, 1, 1)
+    move: Three = (1, 1, 1)
+    box: Four = (1, 1, 1, 1)
+    wide: bool = False
+    unit: bool = False
+    vec: tuple[int, int] = (1, 1)
+    pairs: int = 1
+    activation: str = ""
+    classes: Three = (1, 1, 1)
+    step: Three = (1, 1, 1)
+    parities: int = 1
+    taps: Three = (1, 1, 1)
+    shared: int = 1
+    apart: int = 1
+    halo: int = 1
+    blocks: int = 1
+    order: Four = (0, 1, 2, 3)

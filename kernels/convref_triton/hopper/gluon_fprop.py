@@ -12,6 +12,7 @@ of all classes are of one launch, those with the most taps first.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -33,17 +34,8 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from . import ring
-from .arguments import (
-    Axes,
-    Barriers,
-    Blocking,
-    BoxGrid,
-    Filter,
-    Operands,
-    Output,
-    Strides,
-)
-from .ring import EPILOGUE_N, accumulate, split_columns, turn_step
+from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
+from .ring import EPILOGUE_N, accumulate, split_columns
 
 RUNTIME = [name for name in tma.RUNTIME if name != "w_tap"]
 RUNTIME += ["groups", "taps_d", "taps_h", "taps_w", "w_d", "w_h", "w_w"]
@@ -51,44 +43,14 @@ MOST_APART = 8  # pixels of a box, along an axis
 MOST_CLASSES = 16  # of pixels of an adjoint
 
 
-class Tiling(NamedTuple):
-    """The tiles of the result: boxes of pixels of each parity class by columns of channels."""
-
-    tiles: gl.tensor  # of all groups and classes
-    boxes: gl.tensor  # of one group and class
-    columns: gl.tensor
-    grid: BoxGrid
-    lo: Axes
-    taps: Axes
-    sizes: gl.tuple  # (N, O, P, Q)
-    RANK: gl.constexpr
-    MOVE: gl.constexpr
-    CLASSES: gl.constexpr
-    STEP: gl.constexpr
-    BOX: gl.constexpr
-    BAND: gl.constexpr
-
-
-class ParityClass(NamedTuple):
-    """Pixels of a strided adjoint that meet the same taps; without a stride, all pixels."""
-
-    at: gl.tuple  # the first pixel (d, h, w)
-    sizes: gl.tuple  # (N, O, P, Q) of the class
-    first_tap: gl.tuple
-    taps: gl.tuple
-    read: gl.tuple  # where the first tap reads for the first pixel
-
-
-class TilePlace(NamedTuple):
-    """A column of a group's channels, and the first pixel of a box of a parity class."""
-
-    group: gl.tensor
-    column: gl.tensor
-    n: gl.tensor
-    o: gl.tensor
-    p: gl.tensor
-    q: gl.tensor
-    parity: ParityClass
+# The tiles of all groups and classes, the boxes of one of those, and columns of channels; what
+# places them: boxes along each axis, padding, taps, and pixels (N, O, P, Q).
+Tiling = namedtuple("Tiling", "tiles boxes columns grid lo taps sizes")
+# Pixels of a strided adjoint that meet the same taps, else all: the first (d, h, w), how many
+# (N, O, P, Q), their first tap, their taps, and what the first tap reads for the first pixel.
+ParityClass = namedtuple("ParityClass", "at sizes first_tap taps read")
+# A column of a group's channels, and the first pixel of a box of a parity class.
+TilePlace = namedtuple("TilePlace", "group column n o p q parity")
 
 
 class Fprop(NamedTuple):
@@ -105,48 +67,37 @@ class Fprop(NamedTuple):
     operands: Operands
     filter: Filter
     C: gl.tensor
-    blocking: Blocking
-    STRIDE: gl.constexpr
-    PAIRS: gl.constexpr
-    WIDE: gl.constexpr
-    UNIT: gl.constexpr
-    VEC: gl.constexpr
-    ACTIVATION: gl.constexpr
-
-
-@gluon.constexpr_function
-def many(classes):
-    """Return how many parity classes there are."""
-    return classes[0] * classes[1] * classes[2]
 
 
 @gluon.jit
-def locate(tile, tiling):
+def locate(tile, tiling, CONFIG: gl.constexpr):
     """Return the TilePlace of a tile."""
-    COUNT: gl.constexpr = many(tiling.CLASSES)
+    BOX: gl.constexpr = CONFIG.box
+    MOVE: gl.constexpr = CONFIG.move
+    CLASSES: gl.constexpr = CONFIG.classes
+    STEP: gl.constexpr = CONFIG.step
     e, within = 0, tile
-    if COUNT > 1:
-        e = tile // (tiling.tiles // COUNT)
-        within = tile - e * (tiling.tiles // COUNT)
-    group, box, column = ring.locate(within, tiling.boxes, tiling.columns, tiling.BAND)
-    n, o, p, q = corner(box, *tiling.grid, tiling.RANK, tiling.BOX)
+    if CONFIG.parities > 1:
+        e = tile // (tiling.tiles // CONFIG.parities)
+        within = tile - e * (tiling.tiles // CONFIG.parities)
+    group, box, column = ring.locate(within, tiling.boxes, tiling.columns, CONFIG.band)
+    n, o, p, q = corner(box, *tiling.grid, CONFIG.rank, BOX)
     lo, taps, sizes = tiling.lo, tiling.taps, tiling.sizes
-    if COUNT == 1:
+    if CONFIG.parities == 1:
         parity = ParityClass((0, 0, 0), sizes, (0, 0, 0), taps, (-lo.d, -lo.h, -lo.w))
     else:
-        at, pixels, first, met, read = class_of(
-            e, lo, taps, sizes, tiling.MOVE, tiling.CLASSES, tiling.STEP
-        )
+        at, pixels, first, met, read = class_of(e, lo, taps, sizes, MOVE, CLASSES, STEP)
         # Boxes cover the largest class. Beyond the last pixel of a smaller one, no tap is met.
         inside = (o < pixels[1]) & (p < pixels[2]) & (q < pixels[3])
-        parity = ParityClass(at, pixels, first, (tl.where(inside, met[0], 0), met[1], met[2]), read)
+        met = tl.where(inside, met[0], 0), met[1], met[2]
+        parity = ParityClass(at, pixels, first, met, read)
     return TilePlace(group, column, n, o, p, q, parity)
 
 
 @gluon.jit
-def steps_of(tile, tiling, depth):
+def steps_of(tile, tiling, depth, CONFIG: gl.constexpr):
     """Return how many blocks a tile has, where a tap has `depth` of them."""
-    taps = locate(tile, tiling).parity.taps
+    taps = locate(tile, tiling, CONFIG).parity.taps
     return depth * taps[0] * taps[1] * taps[2]
 
 
@@ -164,19 +115,21 @@ def load_box(x, n, d, h, v, c, full, block, RANK: gl.constexpr):
 
 
 @gluon.jit
-def load_tile(args, x, w, count, n, d, h, v, channel, row, column, taps, steps):
+def load_tile(
+    args, x, w, count, n, d, h, v, channel, row, column, taps, steps, CONFIG: gl.constexpr
+):
     """Copy the blocks of a tile's taps and channels; return the count of the next one."""
     BYTES: gl.constexpr = x.block_type.nbytes + w.block_type.nbytes
-    MOVE: gl.constexpr = args.tiling.MOVE
+    MOVE: gl.constexpr = CONFIG.move
     for t in range(taps[0]):
         for r in range(taps[1]):
             for s in range(taps[2]):
                 tap = column + t * steps[0] + r * steps[1] + s * steps[2]
-                for c in range(0, args.C, args.blocking.BK):
-                    stage, full = ring.acquire(args.barriers, count, BYTES, args.blocking.STAGES)
+                for c in range(0, args.C, CONFIG.bk):
+                    stage, full = ring.acquire(args.barriers, count, BYTES, CONFIG.stages)
                     load_box(
                         x, n, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2], channel + c,
-                        full, args.xs.index(stage), args.tiling.RANK,
+                        full, args.xs.index(stage), CONFIG.rank,
                     )  # fmt: skip
                     maps.async_copy_global_to_shared(w, [row, tap + c], full, args.ws.index(stage))
                     count += 1
@@ -184,24 +137,25 @@ def load_tile(args, x, w, count, n, d, h, v, channel, row, column, taps, steps):
 
 
 @gluon.jit
-def load(args):
+def load(args, CONFIG: gl.constexpr):
     """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
-    STRIDE: gl.constexpr = args.STRIDE
-    STEP: gl.constexpr = args.tiling.STEP
+    STRIDE: gl.constexpr = CONFIG.stride
+    STEP: gl.constexpr = CONFIG.step
+    PAIRS: gl.constexpr = CONFIG.pairs
     tap = args.filter.tap
     steps = tap.d * STEP[0], tap.h * STEP[1], tap.w * STEP[2]
     count = 0
     for tile in range(gl.program_id(0), args.tiling.tiles, gl.num_programs(0)):
-        at = locate(tile, args.tiling)
+        at = locate(tile, args.tiling, CONFIG)
         first, read = at.parity.first_tap, at.parity.read
         d, h, v = at.o * STRIDE[0] + read[0], at.p * STRIDE[1] + read[1], at.q * STRIDE[2] + read[2]
-        row = at.group * args.filter.group_row + at.column * args.blocking.BN
+        row = at.group * args.filter.group_row + at.column * CONFIG.bn
         column = args.filter.first + at.group * args.filter.group_column
         column += first[0] * tap.d + first[1] * tap.h + first[2] * tap.w
-        for pair in gl.static_range(args.PAIRS):
+        for pair in gl.static_range(PAIRS):
             count = load_tile(
                 args, args.operands[2 * pair], args.operands[2 * pair + 1], count, at.n, d, h, v,
-                at.group * args.C, row, column, at.parity.taps, steps,
+                at.group * args.C, row, column, at.parity.taps, steps, CONFIG,
             )  # fmt: skip
 
 
@@ -216,9 +170,10 @@ def epilogue_layout(rows, activation):
 @gluon.jit
 def store(
     acc, output, to_y, pixels, real, group, column, y_c, K,
-    LAYOUT: gl.constexpr, BN: gl.constexpr, ACTIVATION: gl.constexpr,
+    LAYOUT: gl.constexpr, BN: gl.constexpr, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Apply the epilogue to an accumulator and store it at `to_y` + pixels, where they exist."""
+    ACTIVATION: gl.constexpr = CONFIG.activation
     COLUMNS: gl.constexpr = LAYOUT.size_per_thread[1] * LAYOUT.threads_per_warp[1]
     parts = split_columns(acc, BN // COLUMNS)
     for part in gl.static_range(BN // COLUMNS):
@@ -234,48 +189,46 @@ def store(
 
 
 @gluon.jit
-def multiply(args, CONSUMER: gl.constexpr):
+def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Compute the tiles of a warp group, or its rows of all tiles."""
-    VEC: gl.constexpr = args.VEC
-    CLASSES: gl.constexpr = args.tiling.CLASSES
-    READERS: gl.constexpr = args.blocking.READERS
-    BN: gl.constexpr = args.blocking.BN
-    ROWS: gl.constexpr = args.blocking.BM // READERS
-    TURNS: gl.constexpr = turn_step(READERS)
-    LAYOUT: gl.constexpr = epilogue_layout(ROWS, args.ACTIVATION)
+    BOX: gl.constexpr = CONFIG.box
+    CLASSES: gl.constexpr = CONFIG.classes
+    ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
+    TURNS: gl.constexpr = CONFIG.turns
+    ACTIVATION: gl.constexpr = CONFIG.activation
+    LAYOUT: gl.constexpr = epilogue_layout(ROWS, ACTIVATION)
     # Strides are multiplied by their vector here: captures of a partition lose divisibility hints.
-    image_y, group_y = args.strides.n.to(gl.int64) * VEC[0], args.strides.g.to(gl.int64) * VEC[0]
-    y_n, y_d, y_h, y_w = strides(
-        args.strides.n, args.strides.d, args.strides.h, args.strides.w, VEC[0], args.WIDE
-    )
-    y_c, K = unit(args.strides.c, args.UNIT, 1, args.WIDE), args.K * VEC[1]
+    vector, tiling, depth, y = CONFIG.vec[0], args.tiling, args.depth, args.strides
+    image_y, group_y = y.n.to(gl.int64) * vector, y.g.to(gl.int64) * vector
+    y_n, y_d, y_h, y_w = strides(y.n, y.d, y.h, y.w, CONFIG.vec[0], CONFIG.wide)
+    y_c, K = unit(y.c, CONFIG.unit, 1, CONFIG.wide), args.K * CONFIG.vec[1]
     program, programs = gl.program_id(0), gl.num_programs(0)
     block = 0
-    if many(CLASSES) > 1 and CONSUMER % TURNS > 0:
-        block = steps_of(program, args.tiling, args.depth)
-    for turn in range(CONSUMER % TURNS, tl.cdiv(args.tiling.tiles - program, programs), TURNS):
+    if CONFIG.parities > 1 and CONSUMER % TURNS > 0:
+        block = steps_of(program, tiling, depth, CONFIG)
+    for turn in range(CONSUMER % TURNS, tl.cdiv(tiling.tiles - program, programs), TURNS):
         tile = program + turn * programs
-        steps = steps_of(tile, args.tiling, args.depth)
-        if many(CLASSES) == 1:
+        steps = steps_of(tile, tiling, depth, CONFIG)
+        if CONFIG.parities == 1:
             block = turn * steps
         acc = accumulate(
-            args.xs, args.ws, args.barriers, args.blocking, turn, block, steps, CONSUMER, False
+            args.xs, args.ws, args.barriers, turn, block, steps, CONFIG, CONSUMER, False
         )
-        if many(CLASSES) > 1:
+        if CONFIG.parities > 1:
             block += steps
             if TURNS > 1:  # the other group's tile
-                block += steps_of(tile + programs, args.tiling, args.depth)
-        at = locate(tile, args.tiling)
-        i = CONSUMER % READERS * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))  # (ROWS,)
+                block += steps_of(tile + programs, tiling, depth, CONFIG)
+        at = locate(tile, tiling, CONFIG)
+        i = CONSUMER % CONFIG.readers * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
         pixels, real = in_image(
             i, at.n, at.o, at.p, at.q, *at.parity.sizes,
-            y_n, y_d * CLASSES[0], y_h * CLASSES[1], y_w * CLASSES[2], args.tiling.BOX,
+            y_n, y_d * CLASSES[0], y_h * CLASSES[1], y_w * CLASSES[2], BOX,
         )  # fmt: skip
         d, h, w = at.parity.at
         to_y = at.n * image_y + at.group * group_y + (d * y_d + h * y_h + w * y_w)
         store(
             acc, args.output, to_y, pixels, real, at.group, at.column, y_c, K,
-            LAYOUT, BN, args.ACTIVATION,
+            LAYOUT, CONFIG.bn, CONFIG,
         )  # fmt: skip
 
 
@@ -285,47 +238,31 @@ def gluon_fprop(
     N, O, P, Q, C, K, lo_d, lo_h, lo_w, w_first, w_row, w_column,
     boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     y_n, y_g, y_d, y_h, y_w, y_c, groups, taps_d, taps_h, taps_w, w_d, w_h, w_w,
-    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, CLASSES: gl.constexpr,
-    STEP: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr,
-    UNIT: gl.constexpr, VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    BAND: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
-    ACTIVATION: gl.constexpr,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute every num_programs-th tile of y, (BM pixels, BN channels), from one or two pairs."""
+    STAGES: gl.constexpr = CONFIG.stages
     xs = gl.allocate_shared_memory(x.dtype, [STAGES] + x.block_type.shape, x.layout)
     ws = gl.allocate_shared_memory(w.dtype, [STAGES] + w.block_type.shape, w.layout)
-    barriers = ring.allocate_barriers(STAGES, READERS)
-    columns = tl.cdiv(K * VEC[1], BN)
-    tiles = boxes * columns * groups * many(CLASSES)
+    barriers = ring.allocate_barriers(STAGES, CONFIG.readers)
+    columns = tl.cdiv(K * CONFIG.vec[1], CONFIG.bn)
+    tiles = boxes * columns * groups * CONFIG.parities
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
-    ring.run_partitions(
-        multiply,
-        load,
-        Fprop(
-            output=Output(y, bias, scale, shift, residual),
-            xs=xs,
-            ws=ws,
-            barriers=barriers,
-            tiling=Tiling(
-                tiles, boxes, columns, grid, Axes(lo_d, lo_h, lo_w), Axes(taps_d, taps_h, taps_w),
-                (N, O, P, Q), RANK, MOVE, CLASSES, STEP, BOX, BAND,
-            ),
-            depth=PAIRS * tl.cdiv(C, BK),
-            strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
-            K=K,
-            operands=Operands(x, w, x_2, w_2),
-            filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
-            C=C,
-            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
-            STRIDE=STRIDE,
-            PAIRS=PAIRS,
-            WIDE=WIDE,
-            UNIT=UNIT,
-            VEC=VEC,
-            ACTIVATION=ACTIVATION,
-        ),
-        REGISTERS,
-    )  # fmt: skip
+    lo, taps = Axes(lo_d, lo_h, lo_w), Axes(taps_d, taps_h, taps_w)
+    args = Fprop(
+        output=Output(y, bias, scale, shift, residual),
+        xs=xs,
+        ws=ws,
+        barriers=barriers,
+        tiling=Tiling(tiles, boxes, columns, grid, lo, taps, (N, O, P, Q)),
+        depth=CONFIG.pairs * tl.cdiv(C, CONFIG.bk),
+        strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
+        K=K,
+        operands=Operands(x, w, x_2, w_2),
+        filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
+        C=C,
+    )
+    ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)
 
 
@@ -376,12 +313,13 @@ def gluon_fprop_launch(
     arguments |= dict(zip(RUNTIME[len(tma.RUNTIME) - 1 :], more))
     if classes != ONES:
         arguments |= zip(("O", "P", "Q", "lo_d", "lo_h", "lo_w"), (*geometry.big, *geometry.lo))
-    del constants["TAPS"]
     return Launch(
         gluon_fprop,
         (min(count, task.programs), 1, 1),
         arguments,
-        constants | {"STRIDE": stride, "CLASSES": classes, "STEP": step} | ring.constants(tile),
+        ring.configured(
+            constants, tile, stride=stride, classes=classes, step=step, parities=prod(classes)
+        ),
         tile.warps,
         tile.stages,
     )

@@ -38,10 +38,10 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from . import ring
-from .arguments import Axes, Barriers, Blocking, BoxGrid, Filter, Operands, Output, Strides
+from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
 from .gluon_fprop import MOST_APART, epilogue_layout, load_box, store
 from .halo import FARTHEST, SCRATCH, Sharing, sharings
-from .ring import EPILOGUE_N, split_columns, turn_step
+from .ring import EPILOGUE_N, split_columns
 
 PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
 REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
@@ -54,8 +54,8 @@ class Halo(NamedTuple):
     """What both partitions of the kernel receive. Axis n is the one whose taps share blocks."""
 
     output: Output
-    xs: gl.shared_memory_descriptor  # (BLOCKS * HALO lines, pixels of a line, BK)
-    ws: gl.shared_memory_descriptor  # (STAGES * SHARED, BN, BK)
+    xs: gl.shared_memory_descriptor  # (blocks * halo, pixels of a line, bk)
+    ws: gl.shared_memory_descriptor  # (stages * shared, bn, bk)
     x_barriers: Barriers
     w_barriers: Barriers
     tiles: gl.tensor
@@ -71,74 +71,62 @@ class Halo(NamedTuple):
     taps: Axes
     filter: Filter
     C: gl.tensor
-    halo: gl.tensor  # HALO as a number, for a loop that must not be unrolled
-    blocking: Blocking
-    RANK: gl.constexpr
-    STRIDE: gl.constexpr
-    MOVE: gl.constexpr
-    SHARED: gl.constexpr  # taps along axis n
-    APART: gl.constexpr  # lines between two of them
-    HALO: gl.constexpr  # lines of a block
-    PAIRS: gl.constexpr
-    BOX: gl.constexpr
-    WIDE: gl.constexpr
-    UNIT: gl.constexpr
-    VEC: gl.constexpr
-    BLOCKS: gl.constexpr  # stages of x
-    ACTIVATION: gl.constexpr
+    halo: gl.tensor  # lines of a block as a number, for a loop that must not be unrolled
 
 
 @gluon.jit
-def load(args):
+def load(args, CONFIG: gl.constexpr):
     """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
-    STRIDE: gl.constexpr = args.STRIDE
+    STRIDE: gl.constexpr = CONFIG.stride
+    BOX: gl.constexpr = CONFIG.box
+    PAIRS: gl.constexpr = CONFIG.pairs
     lo, matrix = args.lo, args.filter
     count = 0
     for tile in range(gl.program_id(0), args.tiles, gl.num_programs(0)):
-        group, box, column = ring.locate(tile, args.boxes, args.columns, args.blocking.BAND)
-        n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
+        group, box, column = ring.locate(tile, args.boxes, args.columns, CONFIG.band)
+        n, o, p, q = corner(box, *args.grid, CONFIG.rank, BOX)
         at = n - lo[0], o * STRIDE[0] - lo[1], p * STRIDE[1] - lo[2], q * STRIDE[2] - lo[3]
-        row = group * matrix.group_row + column * args.blocking.BN
+        row = group * matrix.group_row + column * CONFIG.bn
         first = matrix.first + group * matrix.group_column
-        for pair in gl.static_range(args.PAIRS):
+        for pair in gl.static_range(PAIRS):
             count = load_tile(
                 args, args.operands[2 * pair], args.operands[2 * pair + 1], count, at,
-                group * args.C, row, first,
+                group * args.C, row, first, CONFIG,
             )  # fmt: skip
 
 
 @gluon.jit
-def load_tile(args, x, w, count, at, channel, row, column):
+def load_tile(args, x, w, count, at, channel, row, column, CONFIG: gl.constexpr):
     """Copy the blocks of a tile's taps and channels; return the count of the next one."""
-    MOVE: gl.constexpr = args.MOVE
+    MOVE: gl.constexpr = CONFIG.move
     LINES: gl.constexpr = x.block_type.shape[0]  # of a copy
-    BYTES: gl.constexpr = x.block_type.nbytes * (args.HALO // LINES)
+    BYTES: gl.constexpr = x.block_type.nbytes * (CONFIG.halo // LINES)
     n, d, h, v = at
     steps = args.filter.tap
     for t in range(args.taps.d):
         for r in range(args.taps.h):
             for s in range(args.taps.w):
                 tap = column + t * steps[1] + r * steps[2] + s * steps[3]
-                for c in range(0, args.C, args.blocking.BK):
-                    stage, full = ring.acquire(args.x_barriers, count, BYTES, args.BLOCKS)
+                for c in range(0, args.C, CONFIG.bk):
+                    stage, full = ring.acquire(args.x_barriers, count, BYTES, CONFIG.blocks)
                     for line in range(0, args.halo, LINES):  # unrolling would take registers
-                        lines = args.xs.index(stage * args.HALO + line)
+                        lines = args.xs.index(stage * CONFIG.halo + line)
                         load_box(
                             x, n + line, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2],
                             channel + c, full,
-                            lines._reinterpret(x.dtype, x.block_type.shape, x.layout), args.RANK,
+                            lines._reinterpret(x.dtype, x.block_type.shape, x.layout), CONFIG.rank,
                         )  # fmt: skip
-                    load_filters(args, w, count, row, tap, c)
+                    load_filters(args, w, count, row, tap, c, CONFIG)
                     count += 1
     return count
 
 
 @gluon.jit
-def load_filters(args, w, count, row, tap, c):
+def load_filters(args, w, count, row, tap, c, CONFIG: gl.constexpr):
     """Copy the block of filters of each tap that shares a block of x."""
-    STAGES: gl.constexpr = args.blocking.STAGES
-    for u in range(args.SHARED):
-        stage = ring.stage_of(count, STAGES) * args.SHARED + u
+    STAGES: gl.constexpr = CONFIG.stages
+    for u in range(CONFIG.shared):
+        stage = ring.stage_of(count, STAGES) * CONFIG.shared + u
         mbarrier.wait(args.w_barriers.empty.index(stage), ring.empty_phase(count, STAGES))
         full = args.w_barriers.full.index(stage)
         mbarrier.expect(full, w.block_type.nbytes)
@@ -147,7 +135,7 @@ def load_filters(args, w, count, row, tap, c):
 
 
 @gluon.jit
-def accumulate(args, turn, CONSUMER: gl.constexpr):
+def accumulate(args, turn, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Return a group's rows of the accumulator of a tile, as `ring.accumulate` does.
 
     Rows are pixels, or channels where those are fewer: wgmma with more columns reads shared memory
@@ -155,35 +143,37 @@ def accumulate(args, turn, CONSUMER: gl.constexpr):
     """
     blocks, xs, ws = args.blocks, args.xs, args.ws
     x_barriers, w_barriers = args.x_barriers, args.w_barriers
-    BM: gl.constexpr = args.blocking.BM
-    BN: gl.constexpr = args.blocking.BN
-    READERS: gl.constexpr = args.blocking.READERS
-    STAGES: gl.constexpr = args.blocking.STAGES
-    SHARED: gl.constexpr = args.SHARED
+    BM: gl.constexpr = CONFIG.bm
+    BN: gl.constexpr = CONFIG.bn
+    BK: gl.constexpr = CONFIG.bk
+    READERS: gl.constexpr = CONFIG.readers
+    STAGES: gl.constexpr = CONFIG.stages
+    BLOCKS: gl.constexpr = CONFIG.blocks
+    SHARED: gl.constexpr = CONFIG.shared
     SWAPPED: gl.constexpr = BM > BN
     ROWS: gl.constexpr = (BN if SWAPPED else BM) // READERS
     COLUMNS: gl.constexpr = BM if SWAPPED else BN
     FIRST: gl.constexpr = CONSUMER % READERS * ROWS
-    LINE: gl.constexpr = 0 if SWAPPED else FIRST // (BM // args.BOX[0])
+    LINE: gl.constexpr = 0 if SWAPPED else FIRST // (BM // CONFIG.box[0])
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     if READERS == 1:
         mbarrier.wait(x_barriers.order.index(CONSUMER), ring.order_phase(turn, CONSUMER))
     acc = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
-    x_release = x_barriers.empty.index(args.BLOCKS)
+    x_release = x_barriers.empty.index(BLOCKS)
     w_release = w_barriers.empty.index(STAGES * SHARED)
     block = turn * blocks
     end = block + blocks
     while block != end:
-        x_stage = ring.stage_of(block, args.BLOCKS)
+        x_stage = ring.stage_of(block, BLOCKS)
         w_stage = ring.stage_of(block, STAGES) * SHARED
         x_empty = x_barriers.empty.index(x_stage)
-        mbarrier.wait(x_barriers.full.index(x_stage), ring.full_phase(block, args.BLOCKS))
+        mbarrier.wait(x_barriers.full.index(x_stage), ring.full_phase(block, BLOCKS))
         for u in gl.static_range(SHARED):
             w_empty = w_barriers.empty.index(w_stage + u)
             mbarrier.wait(w_barriers.full.index(w_stage + u), ring.full_phase(block, STAGES))
             b = ws.index(w_stage + u)
-            a = xs.index(x_stage * args.HALO + (u * args.APART + LINE))
-            a = a._reinterpret(a.dtype, [BM if SWAPPED else ROWS, args.blocking.BK], a.layout)
+            a = xs.index(x_stage * CONFIG.halo + (u * CONFIG.apart + LINE))
+            a = a._reinterpret(a.dtype, [BM if SWAPPED else ROWS, BK], a.layout)
             if SWAPPED:
                 acc = warpgroup_mma(b.slice(FIRST, ROWS), a.permute((1, 0)), acc, is_async=True)
             else:
@@ -204,31 +194,32 @@ def accumulate(args, turn, CONSUMER: gl.constexpr):
 
 
 @gluon.jit
-def multiply(args, CONSUMER: gl.constexpr):
+def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Compute the tiles of a warp group, or its rows of all tiles."""
-    VEC: gl.constexpr = args.VEC
-    BM: gl.constexpr = args.blocking.BM
-    BN: gl.constexpr = args.blocking.BN
-    READERS: gl.constexpr = args.blocking.READERS
+    BOX: gl.constexpr = CONFIG.box
+    BM: gl.constexpr = CONFIG.bm
+    BN: gl.constexpr = CONFIG.bn
+    READERS: gl.constexpr = CONFIG.readers
+    ACTIVATION: gl.constexpr = CONFIG.activation
     SWAPPED: gl.constexpr = BM > BN
     ROWS: gl.constexpr = EPILOGUE_N if SWAPPED else BM // READERS  # pixels stored at a time
     FIRST: gl.constexpr = 0 if SWAPPED else CONSUMER % READERS * ROWS
     WIDTH: gl.constexpr = BN // READERS if SWAPPED else BN
-    TURNS: gl.constexpr = turn_step(READERS)
-    LAYOUT: gl.constexpr = epilogue_layout(EPILOGUE_N if SWAPPED else BM, args.ACTIVATION)
-    y = args.strides
-    far_n, far_d = y.n.to(gl.int64) * VEC[0], y.d.to(gl.int64) * VEC[0]
-    far_h, far_w = y.h.to(gl.int64) * VEC[0], y.w.to(gl.int64) * VEC[0]
-    far_g = y.g.to(gl.int64) * VEC[0]
+    TURNS: gl.constexpr = CONFIG.turns
+    LAYOUT: gl.constexpr = epilogue_layout(EPILOGUE_N if SWAPPED else BM, ACTIVATION)
+    y, vector = args.strides, CONFIG.vec[0]
+    far_n, far_d = y.n.to(gl.int64) * vector, y.d.to(gl.int64) * vector
+    far_h, far_w = y.h.to(gl.int64) * vector, y.w.to(gl.int64) * vector
+    far_g = y.g.to(gl.int64) * vector
     N, O, P, Q = args.sizes
-    y_n, y_d, y_h, y_w = strides(y.n, y.d, y.h, y.w, VEC[0], args.WIDE)
-    y_c, K = unit(y.c, args.UNIT, 1, args.WIDE), args.K * VEC[1]
+    y_n, y_d, y_h, y_w = strides(y.n, y.d, y.h, y.w, CONFIG.vec[0], CONFIG.wide)
+    y_c, K = unit(y.c, CONFIG.unit, 1, CONFIG.wide), args.K * CONFIG.vec[1]
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(CONSUMER % TURNS, tl.cdiv(args.tiles - program, programs), TURNS):
         tile = program + turn * programs
-        acc = accumulate(args, turn, CONSUMER)
-        group, box, column = ring.locate(tile, args.boxes, args.columns, args.blocking.BAND)
-        n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
+        acc = accumulate(args, turn, CONFIG, CONSUMER)
+        group, box, column = ring.locate(tile, args.boxes, args.columns, CONFIG.band)
+        n, o, p, q = corner(box, *args.grid, CONFIG.rank, BOX)
         to_y = n * far_n + o * far_d + p * far_h + q * far_w + group * far_g
         if SWAPPED:
             column = column * READERS + CONSUMER % READERS
@@ -236,12 +227,12 @@ def multiply(args, CONSUMER: gl.constexpr):
         for part in gl.static_range(BM // ROWS if SWAPPED else 1):
             i = FIRST + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))  # (ROWS,)
             pixels, real = in_image(  # relative to the box
-                i, 0, 0, 0, 0, N - n, O - o, P - p, Q - q, y_n, y_d, y_h, y_w, args.BOX
+                i, 0, 0, 0, 0, N - n, O - o, P - p, Q - q, y_n, y_d, y_h, y_w, BOX
             )
             rows = parts[part].permute((1, 0)) if SWAPPED else acc
             store(
                 rows, args.output, to_y, pixels, real, group, column, y_c, K,
-                LAYOUT, WIDTH, args.ACTIVATION,
+                LAYOUT, WIDTH, CONFIG,
             )  # fmt: skip
 
 
@@ -252,64 +243,45 @@ def gluon_halo(
     N, O, P, Q, C, K, lo_n, lo_d, lo_h, lo_w,
     w_first, w_row, w_column, w_n, w_d, w_h, w_w, taps_d, taps_h, taps_w, halo, groups,
     y_n, y_g, y_d, y_h, y_w, y_c,
-    RANK: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr, SHARED: gl.constexpr,
-    APART: gl.constexpr, PAIRS: gl.constexpr, BOX: gl.constexpr, WIDE: gl.constexpr,
-    UNIT: gl.constexpr, VEC: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    BAND: gl.constexpr, BLOCKS: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr,
-    REGISTERS: gl.constexpr, ACTIVATION: gl.constexpr,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
-    """Compute every num_programs-th tile of y; the SHARED taps along axis n share blocks."""
-    HALO: gl.constexpr = BOX[0] + (SHARED - 1) * APART
-    LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    xs = gl.allocate_shared_memory(x.dtype, [BLOCKS * HALO, BM // BOX[0], BK], LINES)
-    ws = gl.allocate_shared_memory(w.dtype, [STAGES * SHARED] + w.block_type.shape, w.layout)
-    x_barriers = ring.allocate_barriers(BLOCKS, READERS)
-    w_barriers = ring.allocate_barriers(STAGES * SHARED, READERS)
-    columns = tl.cdiv(K * VEC[1], BN)
-    ring.run_partitions(
-        multiply,
-        load,
-        Halo(
-            output=Output(y, bias, scale, shift, residual),
-            xs=xs,
-            ws=ws,
-            x_barriers=x_barriers,
-            w_barriers=w_barriers,
-            tiles=boxes * columns * groups,
-            boxes=boxes,
-            columns=columns,
-            grid=BoxGrid(
-                boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift
-            ),
-            blocks=PAIRS * taps_d * taps_h * taps_w * tl.cdiv(C, BK),
-            sizes=(N, O, P, Q),
-            strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
-            K=K,
-            operands=Operands(x, w, x_2, w_2),
-            lo=(lo_n, lo_d, lo_h, lo_w),
-            taps=Axes(taps_d, taps_h, taps_w),
-            filter=Filter(w_first, w_row, w_column, (w_n, w_d, w_h, w_w)),
-            C=C,
-            halo=halo,
-            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
-            RANK=RANK,
-            STRIDE=STRIDE,
-            MOVE=MOVE,
-            SHARED=SHARED,
-            APART=APART,
-            HALO=HALO,
-            PAIRS=PAIRS,
-            BOX=BOX,
-            WIDE=WIDE,
-            UNIT=UNIT,
-            VEC=VEC,
-            BLOCKS=BLOCKS,
-            ACTIVATION=ACTIVATION,
-        ),
-        REGISTERS,
+    """Compute every num_programs-th tile of y; the shared taps along axis n share blocks of x."""
+    BM: gl.constexpr = CONFIG.bm
+    BK: gl.constexpr = CONFIG.bk
+    BLOCKS: gl.constexpr = CONFIG.blocks
+    STAGES: gl.constexpr = CONFIG.stages * CONFIG.shared
+    LINES: gl.constexpr = BLOCKS * CONFIG.halo
+    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    xs = gl.allocate_shared_memory(x.dtype, [LINES, BM // CONFIG.box[0], BK], LAYOUT)
+    ws = gl.allocate_shared_memory(w.dtype, [STAGES] + w.block_type.shape, w.layout)
+    x_barriers = ring.allocate_barriers(BLOCKS, CONFIG.readers)
+    w_barriers = ring.allocate_barriers(STAGES, CONFIG.readers)
+    columns = tl.cdiv(K * CONFIG.vec[1], CONFIG.bn)
+    grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
+    args = Halo(
+        output=Output(y, bias, scale, shift, residual),
+        xs=xs,
+        ws=ws,
+        x_barriers=x_barriers,
+        w_barriers=w_barriers,
+        tiles=boxes * columns * groups,
+        boxes=boxes,
+        columns=columns,
+        grid=grid,
+        blocks=CONFIG.pairs * taps_d * taps_h * taps_w * tl.cdiv(C, BK),
+        sizes=(N, O, P, Q),
+        strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
+        K=K,
+        operands=Operands(x, w, x_2, w_2),
+        lo=(lo_n, lo_d, lo_h, lo_w),
+        taps=Axes(taps_d, taps_h, taps_w),
+        filter=Filter(w_first, w_row, w_column, (w_n, w_d, w_h, w_w)),
+        C=C,
+        halo=halo,
     )
+    ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(x_barriers, BLOCKS)
-    ring.invalidate(w_barriers, STAGES * SHARED)
+    ring.invalidate(w_barriers, STAGES)
 
 
 class Room(NamedTuple):
@@ -406,7 +378,7 @@ def gluon_halo_launch(
         gluon_halo,
         (min(count, task.programs), 1, 1),
         arguments,
-        ring.constants(tile) | constants | {"BLOCKS": room.blocks, "STAGES": room.stages},
+        ring.configured(constants, tile, blocks=room.blocks, stages=room.stages),
         tile.warps,
         tile.stages,
     )
@@ -442,6 +414,7 @@ def given(
         "MOVE": shared.turned((0, *moved))[1:],
         "SHARED": shared.taps,
         "APART": shared.apart,
+        "HALO": shared.halo,
         "BOX": shared.box,
         "WIDE": span >= LIMIT,
         "UNIT": y.steps[1] == 1,

@@ -31,7 +31,7 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
 from . import gluon_wgrad, ring
-from .arguments import Axes, Blocking, BoxGrid, FilterStrides
+from .arguments import Axes, BoxGrid, FilterStrides
 from .gluon_fprop import load_box
 from .gluon_wgrad import (
     DEPTH,
@@ -55,34 +55,35 @@ MOST_SHARED = 5  # taps, for whose sums a thread has registers
 
 
 @gluon.jit
-def load(args):
+def load(args, CONFIG: gl.constexpr):
     """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     a, b, lo, steps = args.a, args.b, args.lo, args.items.steps
-    STRIDE: gl.constexpr = args.STRIDE
-    MOVE: gl.constexpr = args.MOVE
-    ORDER: gl.constexpr = args.ORDER
+    STRIDE: gl.constexpr = CONFIG.stride
+    MOVE: gl.constexpr = CONFIG.move
+    BOX: gl.constexpr = CONFIG.box
+    ORDER: gl.constexpr = CONFIG.order
     LINES: gl.constexpr = b.block_type.shape[0]  # of a copy
-    PARTS: gl.constexpr = args.blocking.BN // COLUMNS
-    BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes * (args.HALO // LINES * PARTS)
+    PARTS: gl.constexpr = CONFIG.bn // COLUMNS
+    BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes * (CONFIG.halo // LINES * PARTS)
     count = 0
     for item in range(gl.program_id(0), args.items.count, gl.num_programs(0)):
-        tile = locate(args, item, args.C)
+        tile = locate(args, item, args.C, CONFIG)
         d, h, v = tile.t * MOVE[0] - lo.d, tile.r * MOVE[1] - lo.h, tile.s * MOVE[2] - lo.w
         for box in range(tile.split * steps, (tile.split + 1) * steps):
-            n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
+            n, o, p, q = corner(box, *args.grid, CONFIG.rank, BOX)
             at, to = (n, o, p, q), (n, o * STRIDE[0] + d, p * STRIDE[1] + h, q * STRIDE[2] + v)
-            stage, full = ring.acquire(args.barriers, count, BYTES, args.blocking.STAGES)
+            stage, full = ring.acquire(args.barriers, count, BYTES, CONFIG.stages)
             load_box(
                 a, at[ORDER[0]], at[ORDER[1]], at[ORDER[2]], at[ORDER[3]],
-                tile.group * args.K + tile.k, full, args.left.index(stage), args.RANK,
+                tile.group * args.K + tile.k, full, args.left.index(stage), CONFIG.rank,
             )  # fmt: skip
             for part in gl.static_range(PARTS):
                 for line in range(0, args.halo, LINES):  # unrolling would take registers
-                    lines = args.right.index((stage * PARTS + part) * args.HALO + line)
+                    lines = args.right.index((stage * PARTS + part) * CONFIG.halo + line)
                     load_box(
                         b, to[ORDER[0]] + line, to[ORDER[1]], to[ORDER[2]], to[ORDER[3]],
                         tile.group * args.C + tile.c + part * COLUMNS, full,
-                        lines._reinterpret(b.dtype, b.block_type.shape, b.layout), args.RANK,
+                        lines._reinterpret(b.dtype, b.block_type.shape, b.layout), CONFIG.rank,
                     )  # fmt: skip
             count += 1
 
@@ -111,18 +112,18 @@ def multiply_taps(
 
 
 @gluon.jit
-def accumulate(args, turn, CONSUMER: gl.constexpr):
+def accumulate(args, turn, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Return a group's accumulators of a tile: 64 channels of a by 64 of b for each tap."""
     barriers, steps = args.barriers, args.items.steps
-    BM: gl.constexpr = args.blocking.BM
-    BK: gl.constexpr = args.blocking.BK
-    STAGES: gl.constexpr = args.blocking.STAGES
-    PARTS: gl.constexpr = args.blocking.BN // COLUMNS
+    BM: gl.constexpr = CONFIG.bm
+    BK: gl.constexpr = CONFIG.bk
+    STAGES: gl.constexpr = CONFIG.stages
+    PARTS: gl.constexpr = CONFIG.bn // COLUMNS
     FIRST: gl.constexpr = CONSUMER * ROWS if BM > ROWS else 0
     PART: gl.constexpr = CONSUMER if PARTS > 1 else 0
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 2)
-    accs = zeros(args.SHARED, LAYOUT)
+    accs = zeros(CONFIG.shared, LAYOUT)
     block = turn * steps
     end = block + steps
     while block != end:
@@ -130,8 +131,8 @@ def accumulate(args, turn, CONSUMER: gl.constexpr):
         mbarrier.wait(barriers.full.index(stage), ring.full_phase(block, STAGES))
         rows = args.left.index(stage).reshape((BK, BM)).permute((1, 0)).slice(FIRST, ROWS)
         a = rows.load(OPERAND)
-        first = (stage * PARTS + PART) * args.HALO
-        accs = multiply_taps(accs, a, args.right, first, args.SHARED, args.APART, BK)
+        first = (stage * PARTS + PART) * CONFIG.halo
+        accs = multiply_taps(accs, a, args.right, first, CONFIG.shared, CONFIG.apart, BK)
         accs = warpgroup_mma_wait(0, deps=accs)
         mbarrier.arrive(barriers.empty.index(stage))
         block += 1
@@ -139,24 +140,24 @@ def accumulate(args, turn, CONSUMER: gl.constexpr):
 
 
 @gluon.jit
-def multiply(args, CONSUMER: gl.constexpr):
+def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Compute a warp group's part of all tiles."""
-    VEC: gl.constexpr = args.VEC
+    SHARED: gl.constexpr = CONFIG.shared
     LAYOUT: gl.constexpr = store_layout(args.dw.dtype.element_ty)
-    K: gl.constexpr = CONSUMER * ROWS if args.blocking.BM > ROWS else 0
-    C: gl.constexpr = CONSUMER * COLUMNS if args.blocking.BN > COLUMNS else 0
-    w, channels = in_elements(args)
+    K: gl.constexpr = CONSUMER * ROWS if CONFIG.bm > ROWS else 0
+    C: gl.constexpr = CONSUMER * COLUMNS if CONFIG.bn > COLUMNS else 0
+    w, channels = in_elements(args, CONFIG)
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(tl.cdiv(args.items.count - program, programs)):
         item = program + turn * programs
-        accs = accumulate(args, turn, CONSUMER)
-        at = locate(args, item, channels)
+        accs = accumulate(args, turn, CONFIG, CONSUMER)
+        at = locate(args, item, channels, CONFIG)
         row = at.k + K + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
         column = at.c + C + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
         inside = (row < args.K)[:, None] & (column < channels)[None, :]
         to_w = tile_offset(at, w)
-        for u in gl.static_range(args.SHARED):
-            to_u = to_w + u * (args.shared_tap.to(gl.int64) * VEC[0])
+        for u in gl.static_range(SHARED):
+            to_u = to_w + u * (args.shared_tap.to(gl.int64) * CONFIG.vec[0])
             store(accs[u], args.dw, to_u, row, column, inside, w)
 
 
@@ -166,56 +167,35 @@ def gluon_halo_wgrad(
     K, C, items, tiles, steps, groups, lo_d, lo_h, lo_w, halo,
     boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     w_0, w_g, w_k, w_t, w_r, w_s, w_u, w_c, w_z,
-    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
-    SHARED: gl.constexpr, APART: gl.constexpr, ORDER: gl.constexpr, BOX: gl.constexpr,
-    WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr, REGISTERS: gl.constexpr,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
-    """Compute every num_programs-th tile: BM channels of a, BN of b, SHARED taps, one split."""
-    FIRST: gl.constexpr = BOX[ORDER[0]]
-    HALO: gl.constexpr = FIRST + (SHARED - 1) * APART
-    LINES: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    COUNT: gl.constexpr = STAGES * (BN // COLUMNS) * HALO
-    right = gl.allocate_shared_memory(b.dtype, [COUNT, BK // FIRST, COLUMNS], LINES)
+    """Compute every num_programs-th tile: BM channels of a, BN of b, the shared taps, one split."""
+    STAGES: gl.constexpr = CONFIG.stages
+    FIRST: gl.constexpr = CONFIG.box[CONFIG.order[0]]
+    LINES: gl.constexpr = STAGES * (CONFIG.bn // COLUMNS) * CONFIG.halo
+    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    right = gl.allocate_shared_memory(b.dtype, [LINES, CONFIG.bk // FIRST, COLUMNS], LAYOUT)
     left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
     barriers = ring.allocate_barriers(STAGES, 2)
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
-    ring.run_partitions(
-        multiply,
-        load,
-        Wgrad(
-            dw=w,
-            left=left,
-            right=right,
-            barriers=barriers,
-            items=Items(items, tiles, groups, steps),
-            strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
-            shared_tap=w_u,
-            K=K,
-            vectors=C,
-            a=a,
-            b=b,
-            grid=grid,
-            lo=Axes(lo_d, lo_h, lo_w),
-            halo=halo,
-            C=C * VEC[1],
-            blocking=Blocking(BM, BN, BK, BAND, STAGES, 2),
-            RANK=RANK,
-            TAPS=TAPS,
-            STRIDE=STRIDE,
-            MOVE=MOVE,
-            BOX=BOX,
-            WIDE=WIDE,
-            UNIT=UNIT,
-            VEC=VEC,
-            SHARED=SHARED,
-            APART=APART,
-            HALO=HALO,
-            ORDER=ORDER,
-        ),
-        REGISTERS,
+    args = Wgrad(
+        dw=w,
+        left=left,
+        right=right,
+        barriers=barriers,
+        items=Items(items, tiles, groups, steps),
+        strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
+        shared_tap=w_u,
+        K=K,
+        vectors=C,
+        a=a,
+        b=b,
+        grid=grid,
+        lo=Axes(lo_d, lo_h, lo_w),
+        halo=halo,
+        C=C * CONFIG.vec[1],
     )
+    ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)
 
 
@@ -303,20 +283,22 @@ def gluon_halo_wgrad_launch(
     numbers, constants = gluon_wgrad.given(task, w, tile, splits, apart(geometry, shared), boxes)
     numbers |= {"halo": shared.halo, "w_u": numbers[f"w_{'trs'[axis - 1]}"]}
     block = (tile.bm * DEPTH + tile.bn * shared.pixels) * 2  # bytes
-    constants |= {
-        "RANK": geometry.rank,
-        "SHARED": shared.taps,
-        "APART": shared.apart,
-        "ORDER": shared.order,
-        "BOX": shared.natural,
-        "STAGES": min(tile.stages, (archs.shared(task.arch) - SCRATCH) // block),
-    }
-    del constants["READERS"]
+    config = ring.configured(
+        constants,
+        tile,
+        rank=geometry.rank,
+        shared=shared.taps,
+        apart=shared.apart,
+        halo=shared.halo,
+        order=shared.order,
+        box=shared.natural,
+        stages=min(tile.stages, (archs.shared(task.arch) - SCRATCH) // block),
+    )
     return Launch(
         gluon_halo_wgrad,
         (min(numbers["items"], task.programs), 1, 1),
         {**arguments, "w": slot(w), **numbers},
-        constants,
+        config,
         tile.warps,
         tile.stages,
     )

@@ -18,8 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from ..common.index import pixel
 from . import ring
-from .arguments import Axes, Barriers, Blocking, Filter
-from .ring import EPILOGUE_N, accumulate, split_columns, turn_step
+from .arguments import Axes, Barriers, Filter
+from .ring import EPILOGUE_N, accumulate, split_columns
 
 VECTOR = gl.constexpr(8)  # channels, the unit of the result's K
 
@@ -49,8 +49,6 @@ class Im2col(NamedTuple):
     dilation: Axes
     filter: Filter
     C: gl.tensor
-    blocking: Blocking
-    RANK: gl.constexpr
 
 
 @gluon.jit
@@ -64,7 +62,7 @@ def load_rows(x, n, d, h, v, c, t, r, s, full, block, RANK: gl.constexpr):
 
 
 @gluon.jit
-def load(args):
+def load(args, CONFIG: gl.constexpr):
     """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     x, w, stride, lo, dilation, matrix = (
         args.x, args.w, args.stride, args.lo, args.dilation, args.filter
@@ -72,35 +70,32 @@ def load(args):
     BYTES: gl.constexpr = x.block_type.nbytes + w.block_type.nbytes
     count = 0
     for tile in range(gl.program_id(0), args.tiles, gl.num_programs(0)):
-        group, row, column = ring.locate(tile, args.rows, args.columns, args.blocking.BAND)
-        n, o, p, q = pixel(row * args.blocking.BM, *args.pixels, args.RANK)
+        group, row, column = ring.locate(tile, args.rows, args.columns, CONFIG.band)
+        n, o, p, q = pixel(row * CONFIG.bm, *args.pixels, CONFIG.rank)
         d, h, v = o * stride.d - lo.d, p * stride.h - lo.h, q * stride.w - lo.w
-        w_row = group * matrix.group_row + column * args.blocking.BN
+        w_row = group * matrix.group_row + column * CONFIG.bn
         first = matrix.first + group * matrix.group_column
         for t in range(args.taps.d):
             for r in range(args.taps.h):
                 for s in range(args.taps.w):
                     tap = first + t * matrix.tap.d + r * matrix.tap.h + s * matrix.tap.w
-                    for c in range(0, args.C, args.blocking.BK):
-                        stage, full = ring.acquire(
-                            args.barriers, count, BYTES, args.blocking.STAGES
-                        )
+                    for c in range(0, args.C, CONFIG.bk):
+                        stage, full = ring.acquire(args.barriers, count, BYTES, CONFIG.stages)
                         load_rows(
                             x, n, d, h, v, group * args.C + c, t * dilation.d, r * dilation.h,
-                            s * dilation.w, full, args.xs.index(stage), args.RANK,
+                            s * dilation.w, full, args.xs.index(stage), CONFIG.rank,
                         )  # fmt: skip
                         maps.async_load(w, [w_row, tap + c], full, args.ws.index(stage))
                         count += 1
 
 
 @gluon.jit
-def multiply(args, CONSUMER: gl.constexpr):
+def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Compute the tiles of a warp group, or its rows of all tiles."""
     K = args.K * VECTOR
-    READERS: gl.constexpr = args.blocking.READERS
-    ROWS: gl.constexpr = args.blocking.BM // READERS
-    PARTS: gl.constexpr = args.blocking.BN // EPILOGUE_N
-    TURNS: gl.constexpr = turn_step(READERS)
+    ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
+    PARTS: gl.constexpr = CONFIG.bn // EPILOGUE_N
+    TURNS: gl.constexpr = CONFIG.turns
     LAYOUT: gl.constexpr = gl.BlockedLayout(
         [1, 8], [256 // EPILOGUE_N, EPILOGUE_N // 8], [4, 1], [1, 0]
     )
@@ -108,16 +103,16 @@ def multiply(args, CONSUMER: gl.constexpr):
     for turn in range(CONSUMER % TURNS, tl.cdiv(args.tiles - program, programs), TURNS):
         tile = program + turn * programs
         acc = accumulate(
-            args.xs, args.ws, args.barriers, args.blocking, turn, turn * args.steps, args.steps,
-            CONSUMER, False,
+            args.xs, args.ws, args.barriers, turn, turn * args.steps, args.steps,
+            CONFIG, CONSUMER, False,
         )  # fmt: skip
-        group, row, column = ring.locate(tile, args.rows, args.columns, args.blocking.BAND)
-        first = row * args.blocking.BM + CONSUMER % READERS * ROWS
+        group, row, column = ring.locate(tile, args.rows, args.columns, CONFIG.band)
+        first = row * CONFIG.bm + CONSUMER % CONFIG.readers * ROWS
         i = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))  # (ROWS,)
         to_y = args.y + first.to(gl.int64) * (K * args.groups) + group * K
         parts = split_columns(acc, PARTS)
         for part in gl.static_range(PARTS):
-            outs = column * args.blocking.BN + part * EPILOGUE_N
+            outs = column * CONFIG.bn + part * EPILOGUE_N
             outs += gl.arange(0, EPILOGUE_N, gl.SliceLayout(0, LAYOUT))
             known = outs < K
             inside = (i < args.M - first)[:, None] & known[None, :]
@@ -134,43 +129,37 @@ def gluon_im2col(
     M, O, P, Q, C, K, groups, biased, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     stride_d, stride_h, stride_w, lo_d, lo_h, lo_w, taps_d, taps_h, taps_w,
     dilation_d, dilation_h, dilation_w, w_first, w_row, w_column, w_d, w_h, w_w,
-    RANK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute every num_programs-th tile of y, (BM pixels, BN channels); `biased`: with a bias."""
+    STAGES: gl.constexpr = CONFIG.stages
     xs = gl.allocate_shared_memory(x.dtype, [STAGES] + x.block_type.shape, x.layout)
     ws = gl.allocate_shared_memory(w.dtype, [STAGES] + w.block_type.shape, w.layout)
-    barriers = ring.allocate_barriers(STAGES, READERS)
-    rows, columns = tl.cdiv(M, BM), tl.cdiv(K * VECTOR, BN)
-    ring.run_partitions(
-        multiply,
-        load,
-        Im2col(
-            y=y,
-            bias=bias,
-            xs=xs,
-            ws=ws,
-            barriers=barriers,
-            tiles=rows * columns * groups,
-            rows=rows,
-            columns=columns,
-            steps=taps_d * taps_h * taps_w * tl.cdiv(C, BK),
-            M=M,
-            K=K,
-            groups=groups,
-            biased=biased,
-            x=x,
-            w=w,
-            pixels=(O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift),
-            stride=Axes(stride_d, stride_h, stride_w),
-            lo=Axes(lo_d, lo_h, lo_w),
-            taps=Axes(taps_d, taps_h, taps_w),
-            dilation=Axes(dilation_d, dilation_h, dilation_w),
-            filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
-            C=C,
-            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
-            RANK=RANK,
-        ),
-        REGISTERS,
+    barriers = ring.allocate_barriers(STAGES, CONFIG.readers)
+    rows, columns = tl.cdiv(M, CONFIG.bm), tl.cdiv(K * VECTOR, CONFIG.bn)
+    args = Im2col(
+        y=y,
+        bias=bias,
+        xs=xs,
+        ws=ws,
+        barriers=barriers,
+        tiles=rows * columns * groups,
+        rows=rows,
+        columns=columns,
+        steps=taps_d * taps_h * taps_w * tl.cdiv(C, CONFIG.bk),
+        M=M,
+        K=K,
+        groups=groups,
+        biased=biased,
+        x=x,
+        w=w,
+        pixels=(O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift),
+        stride=Axes(stride_d, stride_h, stride_w),
+        lo=Axes(lo_d, lo_h, lo_w),
+        taps=Axes(taps_d, taps_h, taps_w),
+        dilation=Axes(dilation_d, dilation_h, dilation_w),
+        filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
+        C=C,
     )
+    ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)

@@ -13,6 +13,7 @@ last are zero on both sides, as are pixels where both sides have the same.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -35,9 +36,9 @@ from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile
 from . import ring
-from .arguments import Axes, Barriers, Blocking, BoxGrid, FilterStrides
+from .arguments import Axes, Barriers, BoxGrid, FilterStrides
 from .gluon_fprop import MOST_APART, TILES, load_box
-from .ring import EPILOGUE_N, accumulate, split_columns, turn_step
+from .ring import EPILOGUE_N, accumulate, split_columns
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -45,29 +46,14 @@ DEPTH = 64  # pixels of a block
 RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_c w_z".split()
 
 
-class Items(NamedTuple):
-    """The tiles of all groups and splits; a split sums over `steps` boxes of pixels."""
-
-    count: gl.tensor
-    tiles: gl.tensor  # of one group and split
-    groups: gl.tensor
-    steps: gl.tensor
-
-
-class TilePlace(NamedTuple):
-    """A tile of a split: its group and tap, its first row and column."""
-
-    split: gl.tensor
-    group: gl.tensor
-    t: gl.tensor
-    r: gl.tensor
-    s: gl.tensor
-    k: gl.tensor
-    c: gl.tensor
+# Tiles of all groups and splits, tiles of one of those, groups, boxes of a split.
+Items = namedtuple("Items", "count tiles groups steps")
+# A tile of a split: its group and tap, its first row and column.
+TilePlace = namedtuple("TilePlace", "split group t r s k c")
 
 
 class Wgrad(NamedTuple):
-    """What both partitions receive; the last fields are of `gluon_halo_wgrad` alone."""
+    """What both partitions receive; two fields are of `gluon_halo_wgrad` alone."""
 
     dw: gl.tensor
     left: gl.shared_memory_descriptor
@@ -82,60 +68,48 @@ class Wgrad(NamedTuple):
     b: gl.tensor
     grid: BoxGrid
     lo: Axes
-    halo: gl.tensor  # HALO as a number, for a loop that must not be unrolled
+    halo: gl.tensor  # lines of a block as a number, for a loop that must not be unrolled
     C: gl.tensor
-    blocking: Blocking
-    RANK: gl.constexpr
-    TAPS: gl.constexpr
-    STRIDE: gl.constexpr
-    MOVE: gl.constexpr
-    BOX: gl.constexpr
-    WIDE: gl.constexpr
-    UNIT: gl.constexpr
-    VEC: gl.constexpr
-    SHARED: gl.constexpr = None  # taps that share a block of b
-    APART: gl.constexpr = None  # lines between two of them
-    HALO: gl.constexpr = None  # lines of a block
-    ORDER: gl.constexpr = None  # axes of a block, outermost first
 
 
 @gluon.jit
-def locate(args, item, C):
+def locate(args, item, C, CONFIG: gl.constexpr):
     """Return the TilePlace of an item."""
-    TAPS: gl.constexpr = args.TAPS
-    BN: gl.constexpr = args.blocking.BN
+    TAPS: gl.constexpr = CONFIG.taps
+    BN: gl.constexpr = CONFIG.bn
     rest = item // args.items.tiles
     split, group = rest // args.items.groups, rest % args.items.groups
     columns = tl.cdiv(C, BN)  # of a tap
     row, column = tile_of(
-        item - rest * args.items.tiles, tl.cdiv(args.K, args.blocking.BM),
-        columns * (TAPS[0] * TAPS[1] * TAPS[2]), args.blocking.BAND,
+        item - rest * args.items.tiles, tl.cdiv(args.K, CONFIG.bm),
+        columns * (TAPS[0] * TAPS[1] * TAPS[2]), CONFIG.band,
     )  # fmt: skip
     tap = column // columns
     t, r, s = tap // (TAPS[1] * TAPS[2]), tap // TAPS[2] % TAPS[1], tap % TAPS[2]
-    k, c = row * args.blocking.BM, (column - tap * columns) * BN
+    k, c = row * CONFIG.bm, (column - tap * columns) * BN
     return TilePlace(split, group, t, r, s, k, c)
 
 
 @gluon.jit
-def load(args):
+def load(args, CONFIG: gl.constexpr):
     """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     a, b, lo, steps = args.a, args.b, args.lo, args.items.steps
-    STRIDE: gl.constexpr = args.STRIDE
-    MOVE: gl.constexpr = args.MOVE
+    STRIDE: gl.constexpr = CONFIG.stride
+    MOVE: gl.constexpr = CONFIG.move
+    BOX: gl.constexpr = CONFIG.box
     BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes
     count = 0
     for item in range(gl.program_id(0), args.items.count, gl.num_programs(0)):
-        at = locate(args, item, args.C)
+        at = locate(args, item, args.C, CONFIG)
         d, h, v = at.t * MOVE[0] - lo.d, at.r * MOVE[1] - lo.h, at.s * MOVE[2] - lo.w
         for box in range(at.split * steps, (at.split + 1) * steps):
-            n, o, p, q = corner(box, *args.grid, args.RANK, args.BOX)
-            stage, full = ring.acquire(args.barriers, count, BYTES, args.blocking.STAGES)
+            n, o, p, q = corner(box, *args.grid, CONFIG.rank, BOX)
+            stage, full = ring.acquire(args.barriers, count, BYTES, CONFIG.stages)
             k = at.group * args.K + at.k
-            load_box(a, n, o, p, q, k, full, args.left.index(stage), args.RANK)
+            load_box(a, n, o, p, q, k, full, args.left.index(stage), CONFIG.rank)
             load_box(
                 b, n, o * STRIDE[0] + d, p * STRIDE[1] + h, q * STRIDE[2] + v,
-                at.group * args.C + at.c, full, args.right.index(stage), args.RANK,
+                at.group * args.C + at.c, full, args.right.index(stage), CONFIG.rank,
             )  # fmt: skip
             count += 1
 
@@ -148,16 +122,15 @@ def store_layout(dtype):
 
 
 @gluon.jit
-def in_elements(args):
+def in_elements(args, CONFIG: gl.constexpr):
     """Return the strides of dw, which the host counts in vectors, and C.
 
     They are multiplied here, because captures of a partition have no divisibility hints.
     """
-    VEC: gl.constexpr = args.VEC
-    w = args.strides
-    k, t, r, s = strides(w.k, w.t, w.r, w.s, VEC[0], args.WIDE)
-    first, g, z = w.first * VEC[0], w.g * VEC[0], w.z.to(gl.int64) * VEC[0]
-    c, C = unit(w.c, args.UNIT, 1, args.WIDE), args.vectors * VEC[1]
+    w, vector = args.strides, CONFIG.vec[0]
+    k, t, r, s = strides(w.k, w.t, w.r, w.s, CONFIG.vec[0], CONFIG.wide)
+    first, g, z = w.first * vector, w.g * vector, w.z.to(gl.int64) * vector
+    c, C = unit(w.c, CONFIG.unit, 1, CONFIG.wide), args.vectors * CONFIG.vec[1]
     return FilterStrides(first, g, k, t, r, s, c, z), C
 
 
@@ -182,24 +155,24 @@ def store(acc, dw, to_w, row, column, inside, w):
 
 
 @gluon.jit
-def multiply(args, CONSUMER: gl.constexpr):
+def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Compute the tiles of a warp group, or its rows of all tiles."""
-    READERS: gl.constexpr = args.blocking.READERS
-    ROWS: gl.constexpr = args.blocking.BM // READERS
-    PARTS: gl.constexpr = args.blocking.BN // EPILOGUE_N
-    TURNS: gl.constexpr = turn_step(READERS)
+    ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
+    PARTS: gl.constexpr = CONFIG.bn // EPILOGUE_N
+    TURNS: gl.constexpr = CONFIG.turns
     LAYOUT: gl.constexpr = store_layout(args.dw.dtype.element_ty)
-    w, C = in_elements(args)
+    w, C = in_elements(args, CONFIG)
     steps = args.items.steps
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(CONSUMER % TURNS, tl.cdiv(args.items.count - program, programs), TURNS):
         item = program + turn * programs
         acc = accumulate(
-            args.left, args.right, args.barriers, args.blocking, turn, turn * steps, steps,
-            CONSUMER, True,
-        )  # fmt: skip
-        at = locate(args, item, C)
-        row = at.k + CONSUMER % READERS * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+            args.left, args.right, args.barriers, turn, turn * steps, steps, CONFIG, CONSUMER, True
+        )
+        at = locate(args, item, C, CONFIG)
+        row = (
+            at.k + CONSUMER % CONFIG.readers * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        )
         to_w = tile_offset(at, w)
         parts = split_columns(acc, PARTS)
         for part in gl.static_range(PARTS):
@@ -214,47 +187,32 @@ def gluon_wgrad(
     K, C, items, tiles, steps, groups, lo_d, lo_h, lo_w,
     boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z,
-    RANK: gl.constexpr, TAPS: gl.constexpr, STRIDE: gl.constexpr, MOVE: gl.constexpr,
-    BOX: gl.constexpr, WIDE: gl.constexpr, UNIT: gl.constexpr, VEC: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BAND: gl.constexpr,
-    STAGES: gl.constexpr, READERS: gl.constexpr, REGISTERS: gl.constexpr,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute every num_programs-th tile: BM channels of a, BN of b, one tap and split."""
+    STAGES: gl.constexpr = CONFIG.stages
     right = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_type.shape, b.layout)
     left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
-    barriers = ring.allocate_barriers(STAGES, READERS)
+    barriers = ring.allocate_barriers(STAGES, CONFIG.readers)
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
-    ring.run_partitions(
-        multiply,
-        load,
-        Wgrad(
-            dw=w,
-            left=left,
-            right=right,
-            barriers=barriers,
-            items=Items(items, tiles, groups, steps),
-            strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
-            shared_tap=None,
-            K=K,
-            vectors=C,
-            a=a,
-            b=b,
-            grid=grid,
-            lo=Axes(lo_d, lo_h, lo_w),
-            halo=None,
-            C=C * VEC[1],
-            blocking=Blocking(BM, BN, BK, BAND, STAGES, READERS),
-            RANK=RANK,
-            TAPS=TAPS,
-            STRIDE=STRIDE,
-            MOVE=MOVE,
-            BOX=BOX,
-            WIDE=WIDE,
-            UNIT=UNIT,
-            VEC=VEC,
-        ),
-        REGISTERS,
+    args = Wgrad(
+        dw=w,
+        left=left,
+        right=right,
+        barriers=barriers,
+        items=Items(items, tiles, groups, steps),
+        strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
+        shared_tap=None,
+        K=K,
+        vectors=C,
+        a=a,
+        b=b,
+        grid=grid,
+        lo=Axes(lo_d, lo_h, lo_w),
+        halo=None,
+        C=C * CONFIG.vec[1],
     )
+    ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)
 
 
@@ -375,7 +333,7 @@ def gluon_wgrad_launch(
         (min(numbers["items"], task.programs), 1, 1),
         {"a": Descriptor(slot(a), *a_map), "b": Descriptor(slot(b), *b_map), "w": slot(w)}
         | numbers,
-        constants | {"RANK": rank, "BOX": box},
+        ring.configured(constants, tile, rank=rank, box=box),
         tile.warps,
         tile.stages,
     )
@@ -403,7 +361,7 @@ def given(
         "UNIT": w_c == 1,
         "VEC": vec,
     }
-    return dict(zip(RUNTIME, numbers)), constants | ring.constants(tile)
+    return dict(zip(RUNTIME, numbers)), constants
 
 
 SPEC = KernelSpec(

@@ -28,7 +28,7 @@ METADATA += [f"{kind}_scratch_{n}" for kind in ("global", "profile") for n in ("
 def compile_kernel(dtype: str, rank: int, tile: Tile) -> Precompiled:
     """Return the kernel of a dtype and a tile for tensor maps with `rank` spatial axes."""
     kernel, element = gluon_im2col.gluon_im2col, TRITON_TYPES[dtype]
-    constants = {"RANK": rank, **ring.constants(tile)}
+    constants = ring.configured({}, tile, rank=rank)
     signature = {p.name: "constexpr" if p.is_constexpr else "i32" for p in kernel.params}
     signature |= {"y": f"*{element}", "bias": f"*{element}"}
     for name, block in (("x", (tile.bm, tile.bk)), ("w", (tile.bn, tile.bk))):

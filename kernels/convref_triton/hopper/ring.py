@@ -11,6 +11,7 @@ the tiles of a program (ping-pong): one stores its tile while the other multipli
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -28,12 +29,12 @@ from ..common.geometry import ITEMSIZE
 from ..common.index import tile_of
 from ..plan.task import Task
 from ..plan.tile import Tile
-from .arguments import Barriers
+from .arguments import Barriers, Config
 
 GROUPS = 2  # warp groups that multiply, the consumers
 WARPS = 4  # of a warp group
 MAX_ACCUMULATOR = 128 * 128  # elements per warp group: 128 registers of a thread
-REGISTERS = (232, 40)  # of a thread of a consumer, of the producer warp
+REGISTERS = gl.constexpr((232, 40))  # of a thread of a consumer, of the producer warp
 EPILOGUE_N = gl.constexpr(64)  # columns of the accumulator that a group stores at a time
 
 
@@ -55,23 +56,18 @@ def readers(rows: int, columns: int) -> int:
     return 1 if rows * columns <= MAX_ACCUMULATOR else GROUPS
 
 
-def constants(tile: Tile) -> dict[str, Any]:
-    """Return the constants of a kernel that depend on the tile alone."""
-    return {
-        "BM": tile.bm,
-        "BN": tile.bn,
-        "BK": tile.bk,
-        "BAND": tile.band,
-        "STAGES": tile.stages,
-        "READERS": readers(tile.bm, tile.bn),
-        "REGISTERS": REGISTERS,
-    }
+def blocking(tile: Tile) -> dict[str, int]:
+    """Return the fields of a Config that depend on the tile alone."""
+    sizes = {name: getattr(tile, name) for name in ("bm", "bn", "bk", "band", "stages")}
+    share = readers(tile.bm, tile.bn)
+    return sizes | {"readers": share, "turns": GROUPS // share}
 
 
-@gluon.constexpr_function
-def turn_step(readers):
-    """Return the distance between the tiles of one group, in tiles of its program."""
-    return GROUPS // readers
+def configured(constants: Mapping[str, Any], tile: Tile, **more: Any) -> dict[str, Any]:
+    """Return the constants of a launch, those in capitals as the fields of its Config."""
+    fields = {name.lower(): value for name, value in constants.items() if name.isupper()}
+    missing = {name: None for name in constants if not name.isupper()}
+    return missing | {"CONFIG": Config(**blocking(tile) | fields | more)}
 
 
 @triton.jit
@@ -139,25 +135,25 @@ def acquire(barriers, count, BYTES: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def consumer(multiply, args, CONSUMER: gl.constexpr):
+def consumer(multiply, args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     """Call `multiply`; a partition itself cannot be an argument."""
-    multiply(args, CONSUMER)
+    multiply(args, CONFIG, CONSUMER)
 
 
 @gluon.jit
-def producer(load, args):
+def producer(load, args, CONFIG: gl.constexpr):
     """Call `load`."""
-    load(args)
+    load(args, CONFIG)
 
 
 @gluon.jit
-def run_partitions(multiply, load, args, REGISTERS: gl.constexpr):
+def run_partitions(multiply, load, args, CONFIG: gl.constexpr):
     """Run `multiply` on two warp groups and `load` on one more warp."""
     gl.warp_specialize(
         [
-            (consumer, (multiply, args, gl.constexpr(0))),
-            (consumer, (multiply, args, gl.constexpr(1))),
-            (producer, (load, args)),
+            (consumer, (multiply, args, CONFIG, gl.constexpr(0))),
+            (consumer, (multiply, args, CONFIG, gl.constexpr(1))),
+            (producer, (load, args, CONFIG)),
         ],
         [4, 1],
         REGISTERS,
@@ -183,8 +179,8 @@ def as_matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, MN_MAJOR: gl.const
 
 @gluon.jit
 def accumulate(
-    left, right, barriers, blocking, turn, block, steps,
-    CONSUMER: gl.constexpr, MN_MAJOR: gl.constexpr,
+    left, right, barriers, turn, block, steps,
+    CONFIG: gl.constexpr, CONSUMER: gl.constexpr, MN_MAJOR: gl.constexpr,
 ):  # fmt: skip
     """Return a group's rows of left right^T summed over `steps` blocks from `block` on.
 
@@ -192,28 +188,28 @@ def accumulate(
     alternate start only when the other one has read all its blocks: a parity tells apart only
     consecutive phases of a barrier, so a group must not wait for one that lies further ahead.
     """
-    READERS: gl.constexpr = blocking.READERS
-    STAGES: gl.constexpr = blocking.STAGES
-    ROWS: gl.constexpr = blocking.BM // READERS
-    FIRST: gl.constexpr = CONSUMER % READERS * ROWS
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, blocking.BN, 16])
-    if READERS == 1:
+    STAGES: gl.constexpr = CONFIG.stages
+    BN: gl.constexpr = CONFIG.bn
+    ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
+    FIRST: gl.constexpr = CONSUMER % CONFIG.readers * ROWS
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    if CONFIG.readers == 1:
         mbarrier.wait(barriers.order.index(CONSUMER), order_phase(turn, CONSUMER))
-    acc = gl.zeros((ROWS, blocking.BN), gl.float32, LAYOUT)
+    acc = gl.zeros((ROWS, BN), gl.float32, LAYOUT)
     release = barriers.empty.index(STAGES)  # the first step has no stage to release
     end = block + steps
     while block != end:
         stage = stage_of(block, STAGES)
         empty = barriers.empty.index(stage)  # beside `full`, with which it shares its address
         mbarrier.wait(barriers.full.index(stage), full_phase(block, STAGES))
-        b = as_matrix(right.index(stage), blocking.BN, blocking.BK, MN_MAJOR).permute((1, 0))
-        a = as_matrix(left.index(stage), blocking.BM, blocking.BK, MN_MAJOR).slice(FIRST, ROWS)
+        b = as_matrix(right.index(stage), BN, CONFIG.bk, MN_MAJOR).permute((1, 0))
+        a = as_matrix(left.index(stage), CONFIG.bm, CONFIG.bk, MN_MAJOR).slice(FIRST, ROWS)
         acc = warpgroup_mma(a, b, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=[acc])
         mbarrier.arrive(release)
         release = empty
         block += 1
-    if READERS == 1:
+    if CONFIG.readers == 1:
         mbarrier.arrive(barriers.order.index(1 - CONSUMER))
     acc = warpgroup_mma_wait(0, deps=[acc])
     mbarrier.arrive(release)
