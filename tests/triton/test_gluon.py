@@ -72,18 +72,18 @@ EACH = ("fprop by 16", "wgrad by 16")  # on every tile; one for others
 
 def rows(name):
     """Return the call of a line, and choices: all that a few lines have, else one a kernel."""
-    call = on_card(LINES[name])
-    found = [[c for c in raced(call) if c.kernel == kernel] for kernel in NAMES]
+    call = on_gpu(LINES[name])
+    found = [[c for c in gluon_choices(call) if c.kernel == kernel] for kernel in NAMES]
     some = [rows if name in EACH else rows[len(name) % len(rows) :][:1] for rows in found if rows]
     return call, [choice for rows in some for choice in rows]
 
 
-def on_card(line):
+def on_gpu(line):
     """Return the call of a line whose operands lie on a GPU."""
     return parse(f"{line}:dev=cuda").call
 
 
-def raced(call, arch="sm_90"):
+def gluon_choices(call, arch="sm_90"):
     """Return the choices for a call that are written in Gluon."""
     return [c for c in offered(call, operands(call), arch) if c.kernel in NAMES]
 
@@ -95,7 +95,7 @@ def launch_of(call, choice):
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_every_row_is_in_the_strong_form(name):
+def test_every_tile_uses_wgmma_without_spills(name):
     call, found = rows(name)
     assert found
     for choice in found:
@@ -118,13 +118,13 @@ def test_every_row_is_in_the_strong_form(name):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS[1:])
-def test_nothing_spills_whatever_follows_the_sums(activation):
-    call = on_card(LINES["fprop by 16"].replace(":bias=0", ""))
+def test_epilogues_do_not_spill(activation):
+    call = on_gpu(LINES["fprop by 16"].replace(":bias=0", ""))
     y = call.problem.shape("y")
     known = operands(call) | {"z": layout_of("z", y, "nkpq", Spec("bf16", "npqk"))}
     known |= {name: Tensor(name, y[1:2], (1,), "bf16") for name in ("scale", "shift")}
     fusion = Fusion("scale", "shift", "z", activation)
-    for choice in raced(call)[1:3]:  # a group of each has 128 rows of 128 sums
+    for choice in gluon_choices(call)[1:3]:  # a group of each has 128 rows of 128 sums
         made = plan(call, known, choice, fusion=fusion)
         launch = next(s for s in made.steps if isinstance(s, Launch))
         found = inspection.inspect(aot.compile(specialise(launch), "sm_90"))
@@ -132,15 +132,15 @@ def test_nothing_spills_whatever_follows_the_sums(activation):
         assert set(found.stores) == {"STG 16"}
 
 
-def test_odd_channels_of_the_result_spill_nothing_either():
-    call = on_card("conv.fprop:n2c64k65_i30_f3:dt=f16:mem=nhwc")
-    choice = raced(call)[0]
+def test_odd_result_channels_do_not_spill():
+    call = on_gpu("conv.fprop:n2c64k65_i30_f3:dt=f16:mem=nhwc")
+    choice = gluon_choices(call)[0]
     found = inspection.inspect(aot.compile(specialise(launch_of(call, choice)), "sm_90"))
     assert (found.operands, found.spills) == ("SS", 0)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_launch_is_specialised_as_triton_does_it(name):
+def test_specialisation_matches_triton(name):
     call, found = rows(name)
     for choice in found:
         launch = launch_of(call, choice)
@@ -185,7 +185,7 @@ def encoded(box):
 @pytest.mark.parametrize(
     "name", ["fprop by 8", "dgrad by 16", "1x1", "strided", "3d", "wgrad strided"]
 )
-def test_it_is_launched_through_the_driver(device, name):
+def test_launch_through_the_driver(device, name):
     call, found = rows(name)
     for choice in found:
         made = plan(call, operands(call), choice)
@@ -208,7 +208,7 @@ LINE = LINES["fprop by 16"]
 
 
 @pytest.mark.parametrize("name", ["fprop by 16", "dgrad strided", "wgrad by 16"])
-def test_a_program_stays_on_each_multiprocessor(name, device, monkeypatch):
+def test_grid_has_one_program_per_multiprocessor(name, device, monkeypatch):
     call, found = rows(name)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
@@ -223,18 +223,18 @@ def test_a_program_stays_on_each_multiprocessor(name, device, monkeypatch):
     assert max(grids[2**20]) > 7
 
 
-def test_the_heuristic_never_takes_one_and_says_why():
+def test_heuristic_never_chooses_one_and_gives_the_reason():
     for line in LINES.values():
-        call = on_card(line)
+        call = on_gpu(line)
         made = plan(call, operands(call))
         kernels = {s.kernel.__name__ for s in made.steps if isinstance(s, Launch)}
         assert not kernels & set(NAMES)
         assert UNMEASURED in made.reason
 
 
-def test_a_measured_row_takes_one(card):  # noqa: F811
-    call = on_card(LINE)
-    choice = raced(call)[0]
+def test_measured_row_chooses_one(card):  # noqa: F811
+    call = on_gpu(LINE)
+    choice = gluon_choices(call)[0]
     name = card(records(choice, 1.0, 2.0, line=str(call)))
     assert plan(call, operands(call), card=name).reason == f"y: {choice} (measured)"
 
@@ -250,23 +250,29 @@ def test_a_measured_row_takes_one(card):  # noqa: F811
             "sm_90",
             "boxes hold pixels that are at",
         ),
-        (f"{LINES['dgrad by 8'].replace('p1', 's5_p1')}:dev=cuda", "sm_90", "more than 16 classes"),
+        (
+            f"{LINES['dgrad by 8'].replace('p1', 's5_p1')}:dev=cuda",
+            "sm_90",
+            "more than 16 parity classes",
+        ),
     ],
 )
 def test_gluon_fprop_is_not_offered(line, arch, reason):
     call = parse(line).call
-    assert raced(call, arch) == []
+    assert gluon_choices(call, arch) == []
     assert f"no gluon_fprop: {reason}" in plan(call, operands(call), arch=arch).reason
 
 
-def test_a_tuner_on_a_card_is_offered_them(device, monkeypatch):
+def test_tuner_on_a_gpu_is_offered_them(device, monkeypatch):
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     for line in (LINE, LINES["dgrad by 8"], LINES["wgrad 1x1"]):
-        kernels = [choice.kernel for choice in backend.configurations(on_card(line))]
+        kernels = [choice.kernel for choice in backend.configurations(on_gpu(line))]
         assert set(kernels) & set(NAMES)
-        raced = {*NAMES, "im2col"}
-        assert all(c.unproven == (c.kernel in raced) for c in backend.configurations(on_card(line)))
+        gluon_choices = {*NAMES, "im2col"}
+        assert all(
+            c.unproven == (c.kernel in gluon_choices) for c in backend.configurations(on_gpu(line))
+        )
     assert not {c.kernel for c in backend.configurations(parse(LINE).call)} & set(NAMES)
 
 
@@ -279,7 +285,7 @@ def test_inspect_by_kernel_and_tile():
         backend.inspect(call, "sm_90", "glue")
 
 
-def test_another_triton_has_none_of_them():
+def test_other_triton_versions_have_none_of_them():
     """The package is whole without Gluon, whatever has become of that."""
     code = """
 import sys, triton

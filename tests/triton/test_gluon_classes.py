@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import triton
-from test_gluon_numbers import holds
+from test_gluon_numbers import check_case
 
 from convref_triton.common import index
 from convref_triton.common.geometry import operands
@@ -59,7 +59,7 @@ MATHS = SimpleNamespace(
 @given(
     st.integers(1, 9), st.integers(1, 5), st.integers(1, 6), st.integers(1, 6), st.integers(-9, 9)
 )
-def test_each_pixel_and_tap_is_of_one_class(size, taps, stride, dilation, lo):
+def test_each_pixel_and_tap_has_one_parity_class(size, taps, stride, dilation, lo):
     common = gcd(stride, dilation)
     step, move = stride // common, -dilation // common
     counts, seen = [], []
@@ -86,7 +86,7 @@ def launches(call, choice):
     return [s for s in steps if isinstance(s, Launch) and s.kernel.__name__ == choice.kernel]
 
 
-def test_there_is_one_launch():
+def test_all_parity_classes_are_in_one_launch():
     call = parse("conv.dgrad:n8c256k128_i28x27_f3x3_s2x3_p1:dt=bf16:mem=nhwc:dev=cuda").call
     found = [c for c in offered(call, operands(call), "sm_90") if c.kernel == "gluon_fprop"]
     assert len(found) == len(gluon_fprop.TILES.fitting("bf16", "sm_90"))
@@ -108,11 +108,11 @@ LINES = (  # all taps in one class, few, none; a class without pixels; pixels th
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_tile_after_tile(monkeypatch, number):
+def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 3)
-    holds(parse(LINES[number]), number, late=number % 2 > 0)
+    check_case(parse(LINES[number]), number, late=number % 2 > 0)
 
 
 def test_64_bit_offsets(monkeypatch):
     monkeypatch.setattr(tma, "LIMIT", 1)
-    holds(parse(LINES[1]), 2)
+    check_case(parse(LINES[1]), 2)

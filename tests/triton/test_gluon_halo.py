@@ -20,7 +20,7 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 import test_epilogue
 import triton
 from forced import facts
-from test_gluon_numbers import FEW, holds, planned, run, strided
+from test_gluon_numbers import FEW, check_case, planned, run, strided
 
 from convref_triton import emulated
 from convref_triton.common.geometry import Tensor, geometry, operands
@@ -55,21 +55,21 @@ def task(line, arch="sm_90"):
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_tile_after_tile(monkeypatch, number):
+def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 2)
-    holds(parse(LINES[number]), number, late=number % 3 > 0, kernels=ONE)
+    check_case(parse(LINES[number]), number, late=number % 3 > 0, kernels=ONE)
 
 
 @pytest.mark.parametrize("pick", range(len(gluon_halo.TILES.rows["f16 bf16"])))
-def test_every_row_goes_round_its_rings(monkeypatch, pick):
+def test_every_tile_wraps_around_its_rings(monkeypatch, pick):
     monkeypatch.setattr(archs, "SMS", 1)
     line = "conv.fprop:n1c136k136_i22x5_f3x1_p1x0:dt=bf16:mem=nhwc:fill=int"
-    holds(parse(line), pick, seed=pick, late=bool(pick % 2), kernels=ONE)
+    check_case(parse(line), pick, seed=pick, late=bool(pick % 2), kernels=ONE)
 
 
 def test_64_bit_offsets(monkeypatch):
     monkeypatch.setattr(gluon_halo, "LIMIT", 1)
-    holds(parse(LINES[0]), 3, kernels=ONE)
+    check_case(parse(LINES[0]), 3, kernels=ONE)
 
 
 @st.composite
@@ -100,11 +100,11 @@ def shared(draw):
 
 @FEW
 @given(shared(), st.integers(0, 99), st.integers(1, 3), st.booleans())
-def test_what_is_admitted_is_right(case, pick, sms, late):
+def test_admitted_problems_are_correct(case, pick, sms, late):
     assume(all(map(prod, (case.call.problem.shape(role) for role in case.call.wanted))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archs, "SMS", sms)
-        holds(case, pick, pick, late, ONE)
+        check_case(case, pick, pick, late, ONE)
 
 
 @given(
@@ -112,7 +112,7 @@ def test_what_is_admitted_is_right(case, pick, sms, late):
     st.lists(st.integers(1, 70), min_size=1, max_size=3),
     st.data(),
 )
-def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
+def test_boxes_fit_shared_memory_and_tensor_maps(n, pixels, data):
     taps = [data.draw(st.integers(2, 5)) for _ in pixels]
     apart = [data.draw(st.integers(1, 9)) for _ in pixels]
     sizes = [p + (t - 1) * d for p, t, d in zip(pixels, taps, apart)]
@@ -123,11 +123,11 @@ def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
         if tile not in gluon_halo.SPEC.tiles(made):
             assert max(taps) > 3 or min(apart) > 1  # too far apart, or too much to store
             continue
-        found, room = gluon_halo.cut(made, tile)
+        found, room = halo.cut(made, tile)
         line_pixels = prod(found.box[1:])
         assert prod(found.box) == tile.bm
         assert found.apart < found.box[0]  # or nothing would be shared
-        assert line_pixels % halo.LEAST_LINE == 0
+        assert line_pixels % halo.MIN_LINE == 0
         assert max(found.halo, *found.box[1:]) <= 256
         x = room.blocks * found.halo * line_pixels * tile.bk * 2
         w = room.stages * found.taps * tile.bn * tile.bk * 2
@@ -144,14 +144,14 @@ def test_boxes_are_what_blocks_and_maps_have_room_for(n, pixels, data):
         ("conv.fprop:n32c256k256_i14x14_f3x3_p1:dt=bf16:mem=nhwc", (16, 1, 4, 2)),
     ],
 )
-def test_boxes_waste_little_and_share_much(line, box):
+def test_chosen_boxes(line, box):
     made = task(line)
     (tile,) = (
         tile
         for tile in gluon_halo.TILES.fitting("bf16", "sm_90")
         if (tile.bm, tile.bn) == (128, 128)
     )
-    assert gluon_halo.cut(made, tile)[0].box == box
+    assert halo.cut(made, tile)[0].box == box
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_boxes_waste_little_and_share_much(line, box):
         ("conv.fprop:n1c64k64_i9x9_f3x3", "f32 is not a 16-bit dtype"),
     ],
 )
-def test_what_shares_nothing_is_refused(line, reason):
+def test_refusals(line, reason):
     assert reason in gluon_halo.SPEC.refusal(task(line))
 
 
-def test_silu_and_all_that_may_follow_the_sums(monkeypatch):
+def test_silu_with_the_full_epilogue(monkeypatch):
     monkeypatch.setattr(archs, "SMS", 1)
     case = parse("conv.fprop:n2c72k80_i6x5_f3x2_p1:dt=bf16:mem=nhwc:fill=normal:seed=5")
     extra = test_epilogue.drawn(case, test_epilogue.PARTS, 7)
@@ -181,7 +181,7 @@ def test_silu_and_all_that_may_follow_the_sums(monkeypatch):
     test_epilogue.held(case, got, *test_epilogue.expected(case, extra, "silu"))
 
 
-def test_infinities_stay_where_they_are_read():
+def test_infinities_do_not_spread():
     """Another group's channels, and lines of a block that only other taps read."""
     case = parse("conv.fprop:n2c128k128g2_i9x5_f3x1:bias=0:dt=bf16:mem=nhwc:fill=int")
     x, w, b = arrays_of(case)
@@ -195,7 +195,7 @@ def test_infinities_stay_where_they_are_read():
     assert not np.isfinite(y[:, 64:]).any()
 
 
-def test_the_plan_names_it():
+def test_plan_reason_names_it():
     call = parse(f"{LINES[0]}:dev=cuda").call
     known = operands(call)
     (choice,) = (c for c in offered(call, known) if c.kernel == "gluon_halo" and c.tile.bn == 256)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+import gluon_checks
 import pytest
-import raced
+from gluon_checks import on_a_gpu, one_check
 from hypothesis import strategies as st
-from raced import on_a_card, one_check
 
 KERNELS = ["gluon_halo", "gluon_halo_wgrad"]
 
@@ -17,7 +17,7 @@ def lines():
     from test_gluon_halo import LINES
     from test_gluon_halo_wgrad import LINES as COTANGENTS
 
-    raced.lines((*LINES, *COTANGENTS))
+    gluon_checks.lines((*LINES, *COTANGENTS))
 
 
 def generated():
@@ -25,19 +25,19 @@ def generated():
     import test_gluon_halo
     import test_gluon_halo_wgrad
 
-    raced.generated(st.one_of(test_gluon_halo.shared(), test_gluon_halo_wgrad.shared()))
+    gluon_checks.generated(st.one_of(test_gluon_halo.shared(), test_gluon_halo_wgrad.shared()))
 
 
-CHECKS = {check.__name__: check for check in (lines, generated, raced.large)}
+CHECKS = {check.__name__: check for check in (lines, generated, gluon_checks.large)}
 
 
 @pytest.mark.gpu
-@on_a_card
+@on_a_gpu
 @pytest.mark.parametrize("name", CHECKS)
 def test_on_a_gpu(name):
     one_check(__file__, name)
 
 
 if __name__ == "__main__":
-    raced.NAMES[:] = KERNELS
+    gluon_checks.NAMES[:] = KERNELS
     CHECKS[sys.argv[1]]()

@@ -20,7 +20,7 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 import torch
 import triton
 from test_gluon_halo import task
-from test_gluon_numbers import FEW, holds, run
+from test_gluon_numbers import FEW, check_case, run
 
 from convref_triton.common.geometry import geometry
 from convref_triton.hopper import gluon, gluon_halo_wgrad, gluon_wgrad
@@ -41,33 +41,33 @@ LINES = (
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_tile_after_tile(monkeypatch, number):
+def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 2)
-    holds(parse(LINES[number]), number // 2, late=number % 3 > 0, kernels=ONE)
+    check_case(parse(LINES[number]), number // 2, late=number % 3 > 0, kernels=ONE)
 
 
 @pytest.mark.parametrize("pick", range(2))
-def test_every_row_goes_round_its_ring_and_cuts_its_boxes_into_parts(monkeypatch, pick):
+def test_every_tile_wraps_around_its_ring_with_two_splits(monkeypatch, pick):
     """The second of two parts has seven boxes, of which one is not there."""
     monkeypatch.setattr(archs, "SMS", 1)
     monkeypatch.setattr(cost, "cut", lambda task, whole: (2, whole))
     case = parse("conv.wgrad:n100c72k72_i8_f2_p1,0:dt=bf16:mem=nhwc:fill=int")
-    holds(case, pick, seed=pick, late=bool(pick), kernels=ONE)
+    check_case(case, pick, seed=pick, late=bool(pick), kernels=ONE)
 
 
 def test_64_bit_offsets(monkeypatch):
     monkeypatch.setattr(gluon_wgrad, "LIMIT", 1)
-    holds(parse(LINES[0]), kernels=ONE)
+    check_case(parse(LINES[0]), kernels=ONE)
 
 
-def test_bits_repeat_whatever_runs_first():
+def test_bits_repeat_in_any_schedule():
     case = parse(LINES[3].replace("fill=int", "fill=normal"))
-    holds(case, 1, kernels=ONE)
+    check_case(case, 1, kernels=ONE)
     found = [run(case.call, arrays_of(case), 1, seed, bool(seed), ONE)[0]["dw"] for seed in (0, 1)]
     assert torch.equal(*found)
 
 
-def test_infinities_stay_where_they_are_read():
+def test_infinities_do_not_spread():
     """A halo's line that one tap reads, and pixels of images that there are not."""
     case = parse("conv.wgrad:n9c64k64_i10x1_f3x1:dt=bf16:mem=nhwc:fill=int")
     dy, x = arrays_of(case)[:2]
@@ -120,13 +120,13 @@ def shared(draw):
 
 @FEW
 @given(shared(), st.integers(0, 99), st.integers(1, 3), st.booleans())
-def test_what_is_admitted_is_right(case, pick, sms, late):
+def test_admitted_problems_are_correct(case, pick, sms, late):
     found = gluon_halo_wgrad.sharing(geometry(case.call.conv))
     assert found is not None
     assert prod(found.box) == gluon_halo_wgrad.DEPTH
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archs, "SMS", sms)
-        holds(case, pick, pick, late, ONE)
+        check_case(case, pick, pick, late, ONE)
 
 
 @pytest.mark.parametrize(
@@ -140,5 +140,5 @@ def test_what_is_admitted_is_right(case, pick, sms, late):
         ("conv.wgrad:n64c64k64_i8x80_f3x3_s1x9_p1:dt=bf16", "at most 8 apart"),
     ],
 )
-def test_what_shares_nothing_is_refused(line, reason):
+def test_refusals(line, reason):
     assert reason in gluon_halo_wgrad.SPEC.refusal(task(line))

@@ -46,8 +46,8 @@ FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 def planned(call, known, pick, fusion=UNFUSED, kernels=BOTH):
     """Return the plan for each result of a call that one of the kernels admits, and those."""
-    on_card = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-    builder, admitted = Builder(on_card, known), []
+    on_gpu = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
+    builder, admitted = Builder(on_gpu, known), []
     for role in call.wanted:
         task = Task(builder, geometry(call.conv), role, fusion)
         for kernel in serving(task.kind, measured_only=True):
@@ -65,7 +65,7 @@ def run(call, arrays, pick=0, seed=0, late=False, kernels=BOTH):
     return emulated.run(plan, tensors, seed, late), admitted
 
 
-def holds(case, pick=0, seed=0, late=False, kernels=BOTH):
+def check_case(case, pick=0, seed=0, late=False, kernels=BOTH):
     """Judge a case by what one of the kernels makes of its one result."""
     arrays = arrays_of(case)
     found, admitted = run(case.call, arrays, pick, seed, late, kernels)
@@ -105,16 +105,16 @@ def test_activations_and_parts_of_an_epilogue(monkeypatch, activation):
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_tile_after_tile(monkeypatch, number):
+def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 2)
-    holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
+    check_case(parse(LINES[number]), number // 2, late=number % 3 > 0)
 
 
 @pytest.mark.parametrize("number", [0, 7, 10])
 def test_64_bit_offsets(monkeypatch, number):
     for module in (tma, gluon_wgrad):
         monkeypatch.setattr(module, "LIMIT", 1)
-    holds(parse(LINES[number]), 3)
+    check_case(parse(LINES[number]), 3)
 
 
 @st.composite
@@ -132,11 +132,11 @@ def strided(draw):
 
 @FEW
 @given(strided(), st.integers(0, 99), st.integers(1, 3), st.booleans())
-def test_what_is_admitted_is_right(case, pick, sms, late):
+def test_admitted_problems_are_correct(case, pick, sms, late):
     assume(all(map(prod, (case.call.problem.shape(role) for role in case.call.wanted))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archs, "SMS", sms)
-        holds(case, pick, pick, late)
+        check_case(case, pick, pick, late)
 
 
 @st.composite
@@ -175,18 +175,18 @@ def filters(draw):
 
 @FEW
 @given(filters(), st.integers(0, 99), st.integers(1, 3), st.booleans())
-def test_cotangents_of_filters_are_right(case, pick, sms, late):
+def test_wgrad_is_correct(case, pick, sms, late):
     assert gluon_wgrad.boxes_of(geometry(case.call.conv)) is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archs, "SMS", sms)
-        holds(case, pick, pick, late)
+        check_case(case, pick, pick, late)
 
 
-def test_bits_repeat_whatever_runs_first(monkeypatch):
+def test_bits_repeat_in_any_schedule(monkeypatch):
     """Three parts of five boxes: the last one has a box that is not there."""
     monkeypatch.setattr(cost, "cut", lambda task, whole: (3, whole))
     case = parse("conv.wgrad:n20c64k64_i4x4_f1x3_p0x1:dt=bf16:mem=nhwc:fill=normal")
-    holds(case, 3)
+    check_case(case, 3)
     arrays = arrays_of(case)
     found = [run(case.call, arrays, 3, seed, late)[0] for seed, late in ((0, False), (1, True))]
     assert found[0]["dw.parts"].shape[0] == 3
@@ -194,7 +194,7 @@ def test_bits_repeat_whatever_runs_first(monkeypatch):
         assert torch.equal(*(results[name] for results in found))
 
 
-def test_infinities_stay_where_they_are_read():
+def test_infinities_do_not_spread():
     """Another group's channels, and pixels of b beyond the last of a."""
     case = parse("conv.fprop:n2c128k128g2_i3x5_f1x3:bias=0:dt=bf16:mem=nhwc:fill=int")
     x, w, b = arrays_of(case)
@@ -216,7 +216,7 @@ def test_infinities_stay_where_they_are_read():
     assert np.isfinite(found["dw"].float().numpy()[~met]).all()
 
 
-def test_what_follows_the_sums():
+def test_residual():
     case = parse("conv.fprop:n2c8k72_i9x9_f1x1:dt=bf16:mem=nhwc:fill=int")
     tensors, known = facts(case.call, arrays_of(case))
     z = torch.randint(-9, 10, (2, 72, 9, 9)).bfloat16().to(memory_format=torch.channels_last)
@@ -228,7 +228,7 @@ def test_what_follows_the_sums():
     assert torch.equal(found, sums.bfloat16())
 
 
-def test_there_are_tiles_that_groups_share_and_tiles_that_they_take_in_turn():
+def test_tiles_are_cooperative_and_ping_pong():
     assert {
         gluon_fprop.ring.readers(tile.bm, tile.bn)
         for tile in gluon_fprop.TILES.fitting("bf16", "sm_90")

@@ -61,21 +61,21 @@ def test_the_file_is_small_and_compiled_from_the_present_source():
     assert not changed, "run `python -m convref_triton.hopper.precompile`"
 
 
-def test_the_source_is_there_where_gluon_is_another():
+def test_kernel_parameters_match_the_compiled_signature():
     pytest.importorskip("triton.experimental.gluon", reason="a Triton without Gluon")
     kernel = importlib.import_module("convref_triton.hopper.gluon_im2col").gluon_im2col
     for made in FILE.kernels:
         assert list(made.signature) == [p.name for p in kernel.params if not p.is_constexpr]
 
 
-def test_nothing_of_the_machine_that_compiled_is_in_it():
+def test_ptx_has_no_paths_or_comments():
     for kernel in FILE.kernels:
         assert not any(mark in kernel.ptx for mark in ("//", "/*", ".loc", ".file", "home", "tmp"))
         assert kernel.ptx.startswith(".version 8.6\n.target sm_90a\n")
 
 
 @pytest.mark.skipif(triton.__version__ != FILE.triton, reason=f"needs Triton {FILE.triton}")
-def test_this_triton_makes_the_same(monkeypatch):
+def test_this_triton_compiles_the_same_ptx(monkeypatch):
     precompile = importlib.import_module("convref_triton.hopper.precompile")
     for name, value in precompile.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -89,7 +89,7 @@ def compiled(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_kernel_is_in_the_strong_form(kernel):
+def test_every_kernel_uses_wgmma_without_spills(kernel):
     made = compiled(kernel)
     found = inspection.inspect(made)
     assert (found.operands, found.spills) == ("SS", 0)
@@ -108,24 +108,24 @@ def test_every_kernel_is_in_the_strong_form(kernel):
     assert max(map(len, steps)) <= MARKS[bm, bn]
 
 
-def test_one_travels_to_a_worker_process():
+def test_precompiled_kernels_pickle():
     kernel = FILE.kernels[0]
     assert pickle.loads(pickle.dumps(kernel)).ptx == kernel.ptx
 
 
-def test_what_the_assembler_refuses():
+def test_message_of_the_assembler():
     kernel = replace(FILE.kernels[0], ptx=FILE.kernels[0].ptx.replace("sm_90a", "sm_90"))
     with pytest.raises(aot.CompileError, match="gluon_im2col for sm_90: "):
         compiled(kernel)
 
 
-def test_a_launch_has_the_arguments_that_were_compiled():
+def test_launch_with_other_arguments_is_refused():
     launch = Launch(FILE.kernels[0], (1, 1, 1), {"x": 1, "z": 1}, {})
     with pytest.raises(ConvrefError, match=r"^gluon_im2col: .*z: parameters of the launch or"):
         specialise(launch)
 
 
-def on_card(call):
+def on_gpu(call):
     """Return the call with its operands on a GPU."""
     return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
 
@@ -133,11 +133,11 @@ def on_card(call):
 def run(call, arrays, pick=0, seed=0, late=False):
     """Return (results by role, roles that were admitted)."""
     tensors, known = facts(call, arrays)
-    made, admitted = planned(on_card(call), known, im2col, pick)
+    made, admitted = planned(on_gpu(call), known, im2col, pick)
     return emulated.run(made, tensors, seed, late), admitted
 
 
-def holds(case, pick=0, seed=0, late=False):
+def check_case(case, pick=0, seed=0, late=False):
     """Judge a case by what its one result is."""
     arrays = arrays_of(case)
     found, admitted = run(case.call, arrays, pick, seed, late)
@@ -145,8 +145,8 @@ def holds(case, pick=0, seed=0, late=False):
     assert judged(case, arrays, found)
 
 
-def test_there_are_as_many_programs_as_multiprocessors():
-    call = on_card(parse("conv.fprop:n8c64k256_i56x56_f3x3_p1:dt=bf16:mem=nhwc").call)
+def test_grid_has_one_program_per_multiprocessor():
+    call = on_gpu(parse("conv.fprop:n8c64k256_i56x56_f3x3_p1:dt=bf16:mem=nhwc").call)
     known = operands(call)
     choice = next(one for one in offered(call, known) if one.kernel == "im2col")
     grids = [plan(call, known, choice, sms=sms).steps[-1].grid[0] for sms in (7, 0, 2**20)]
@@ -174,9 +174,9 @@ LINES = (
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_tile_after_tile(monkeypatch, number):
+def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 2)
-    holds(parse(LINES[number]), number // 2, late=number % 3 > 0)
+    check_case(parse(LINES[number]), number // 2, late=number % 3 > 0)
 
 
 @st.composite
@@ -221,14 +221,14 @@ def cases(draw):
 
 @FEW
 @given(cases(), st.integers(0, 99), st.integers(1, 3), st.booleans())
-def test_what_is_admitted_is_right(case, pick, sms, late):
+def test_admitted_problems_are_correct(case, pick, sms, late):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archs, "SMS", sms)
-        holds(case, pick, pick, late)
+        check_case(case, pick, pick, late)
 
 
-def test_what_is_not_aligned_is_copied():
-    (call,) = (on_card(parse(line).call) for line in LINES if "b.off1" in line)
+def test_unaligned_operands_are_copied():
+    (call,) = (on_gpu(parse(line).call) for line in LINES if "b.off1" in line)
     (choice, *_) = (c for c in offered(call, operands(call)) if c.kernel == "im2col")
     copies = (s for s in plan(call, operands(call), choice).steps if isinstance(s, Copy))
     assert [copy.source for copy in copies] == ["x", "w", "b"]
@@ -245,7 +245,7 @@ def test_unread_elements_do_not_reach_the_result():
         assert not np.isfinite(y[:, 64:]).any()
 
 
-def test_bits_repeat_whatever_runs_first(monkeypatch):
+def test_bits_repeat_in_any_schedule(monkeypatch):
     monkeypatch.setattr(archs, "SMS", 2)
     case = parse("conv.fprop:n3c72k136_i9x11_f3x2_s2_p1:dt=bf16:mem=nhwc:fill=normal")
     arrays = arrays_of(case)
@@ -256,16 +256,16 @@ def test_bits_repeat_whatever_runs_first(monkeypatch):
 
 
 # What a wrong kernel would be: in its PTX, and what is said of it, unless the sums are others.
-SLIPS = {
+FAULTS = {
     "nobody waits for rows": (r"@!complete bra\.uni waitLoop;", "", "race|waited|parity"),
     "no tap is aside": (r"cvt\.u16\.u32\s+(%rs\d+), %r\d+;", r"mov.b16 \1, 0;", None),
     "taps turned": (r"(im2col\.mbarrier.*\{)(%rs\d+), (%rs\d+)\}", r"\1\3, \2}", None),
 }
 
 
-@pytest.mark.parametrize("name", SLIPS)
+@pytest.mark.parametrize("name", FAULTS)
 def test_edited_ptx_fails(monkeypatch, name):
-    pattern, instead, told = SLIPS[name]
+    pattern, instead, told = FAULTS[name]
     slipped = {}
     for key, kernel in im2col.kernels().items():
         text, count = re.subn(pattern, instead, kernel.ptx)
@@ -273,7 +273,7 @@ def test_edited_ptx_fails(monkeypatch, name):
         slipped[key] = replace(kernel, ptx=text)
     monkeypatch.setattr(im2col, "kernels", lambda: slipped)
     with pytest.raises(Fault if told else AssertionError, match=told):
-        holds(parse(LINES[0]), late=True)
+        check_case(parse(LINES[0]), late=True)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_im2col_is_not_offered(line, reason):
     assert f"no im2col: {reason}" in plan(call, operands(call)).reason
 
 
-def test_a_sum_of_two_products_is_left_to_others():
+def test_two_products_are_refused():
     call = parse("conv.jvp:n2c64k64_i9x9_f3x3_p1:dt=bf16:dev=cuda").call
     builder = Builder(call, operands(call))
     y, y_dot = (Task(builder, geometry(call.conv), role) for role in ("y", "y_dot"))
@@ -307,16 +307,16 @@ def test_a_sum_of_two_products_is_left_to_others():
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
-def test_no_other_card_takes_it(arch):
-    call = on_card(parse(LINES[1]).call)
+def test_other_architectures_are_refused(arch):
+    call = on_gpu(parse(LINES[1]).call)
     assert f"no im2col: {arch} has no wgmma" in plan(call, operands(call), arch=arch).reason
 
 
-def test_the_heuristic_never_takes_it_and_a_tuner_is_offered_it(device, monkeypatch):
+def test_only_the_tuner_is_offered_it(device, monkeypatch):
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     for line in LINES:
-        call = on_card(parse(line).call)
+        call = on_gpu(parse(line).call)
         made = plan(call, operands(call))
         assert "gluon_im2col" not in {
             s.kernel.__name__ for s in made.steps if isinstance(s, Launch)
@@ -327,8 +327,8 @@ def test_the_heuristic_never_takes_it_and_a_tuner_is_offered_it(device, monkeypa
         assert all(c.unproven and c.source for c in mine)
 
 
-def test_it_is_launched_through_the_driver(device):
-    call = on_card(parse("conv.fprop:n4c72k136_i9x11_f3x2_s2x3_p1,0x2,1:dt=bf16:mem=nhwc").call)
+def test_launch_through_the_driver(device):
+    call = on_gpu(parse("conv.fprop:n4c72k136_i9x11_f3x2_s2x3_p1,0x2,1:dt=bf16:mem=nhwc").call)
     for choice in (c for c in offered(call, operands(call)) if c.kernel == "im2col"):
         ready = gpu.prepare(plan(call, operands(call), choice), device)
         ordered = [operands(call)[role] for role in ready.roles]

@@ -53,7 +53,7 @@ def wide_cases(draw):
 
 @FEW
 @given(wide_cases(), st.integers(0, 2**16))
-def test_what_it_admits_is_right(case, pick):
+def test_admitted_problems_are_correct(case, pick):
     told, admitted = verdict(case, tma, pick)
     assert told
     assert admitted == [role for role in case.call.wanted if prod(case.call.problem.shape(role))]
@@ -71,7 +71,7 @@ LINES = (
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_row_of_the_table(line):
+def test_every_tile(line):
     case = parse(line)
     for pick in range(len(tma.SPEC.tiles(task(line)))):
         told, admitted = verdict(case, tma, pick)
@@ -90,7 +90,7 @@ def test_64_bit_offsets(monkeypatch, line):
     assert verdict(parse(line), tma)[0]
 
 
-def test_infinities_stay_where_they_are_read():
+def test_infinities_do_not_spread():
     """The last channel of a tap, the first of the next, another group, pixels beyond the box."""
     case = parse("conv.fprop:n2c128k128g2_i3x5_f1x3:bias=0:dt=bf16:mem=nhwc:fill=int")
     x, w, b = operands(case)
@@ -138,7 +138,7 @@ def test_refusals(line, arch, reason):
         ((4 * 5 * 64, 5 * 4, 5, 1), True, False),
     ],
 )
-def test_what_a_map_describes(strides, aligned, fits):
+def test_is_mapped(strides, aligned, fits):
     assert tma.is_mapped(Tensor("x", (3, 64, 4, 5), strides, "bf16", aligned)) == fits
 
 
@@ -152,7 +152,7 @@ def test_boxes_cover_all_pixels_of_the_rank(pixels, size, rank):
     assert all(n * edge >= p for n, edge, p in zip(tma.in_boxes(pixels, box), box, pixels))
 
 
-def test_few_shapes_have_a_binary_of_their_own():
+def test_few_box_shapes_are_compiled():
     keys = set()
     for n, c, k, d, h in product((1, 8, 64), (64, 192), (64, 128), (7, 28), (9, 40, 56)):
         call = parse(f"conv.fprop:n{n}c{c}k{k}_i{d}x{h}_f3x3_p1:dt=bf16:mem=nhwc").call
@@ -161,7 +161,7 @@ def test_few_shapes_have_a_binary_of_their_own():
     assert len(keys) <= len(tma.EDGES[2])
 
 
-def test_weights_that_lie_right_are_not_copied():
+def test_packed_weights_are_not_copied():
     call = parse("conv.fprop:n8c128k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call
     (launch,) = planned(call, layouts(call), tma)[0].steps
     assert isinstance(launch, Launch)

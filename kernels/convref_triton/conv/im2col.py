@@ -1,4 +1,4 @@
-"""The gathered product whose rows of pixels the copy engine collects: `gluon_im2col`, carried.
+"""The gathered product in TMA im2col mode: the launches of `hopper.gluon_im2col`.
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
@@ -7,7 +7,7 @@ and images; each tap reads at its own distance from the first. The adjoint of st
 product with the filter turned round. As in `tma`, what is outside of x is zero, channels beyond the
 last are zeros in w too, and rows beyond the last pixel are not stored.
 
-`carry` makes the file of kernels.
+`hopper.precompile` makes the file of kernels.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TILES = (Tile(128, 256, 64, 4, 4), Tile(128, 128, 64, 4, 4))  # rows are pixels
 RANKS = (2, 3)  # spatial axes of maps; one is two of which the first has one line
 DTYPES = ("bf16", "f16")
 BITS = {2: 8, 3: 5}  # of an offset, and of a corner with its sign, by the spatial axes of a map
-MOST_APART = 8  # pixels, along an axis
+MAX_STRIDE = 8  # along an axis, the limit of tensor maps
 VECTOR = 8  # channels that a result's are counted in
 PIXELS = "M O P Q C K groups biased o_magic o_shift p_magic p_shift q_magic q_shift"
 TAPS = [f"{name}_{axis}" for name in ("stride", "lo", "taps", "dilation") for axis in "dhw"]
@@ -69,8 +69,8 @@ def im2col_refusal(task: Task) -> str | None:
         return reason
     if len(task.pairs) > 1 or task.fusion != UNFUSED:
         return "one product, and nothing after it but a bias"
-    if (scatter and stride != (1, 1, 1)) or max(stride) > MOST_APART:
-        return f"an adjoint of stride 1, or pixels that are at most {MOST_APART} apart"
+    if (scatter and stride != (1, 1, 1)) or max(stride) > MAX_STRIDE:
+        return f"an adjoint of stride 1, or pixels that are at most {MAX_STRIDE} apart"
     if task.channels[1] % VECTOR:
         return f"{task.channels[1]} result channels are no vectors"
     return _too_far(task) or (None if im2col_tiles(task) else "no compiled kernel")

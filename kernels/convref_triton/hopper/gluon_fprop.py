@@ -1,13 +1,13 @@
-"""The product of `tma` by warps of two kinds: one loads, two groups multiply, tile after tile.
+"""The product of `tma`, warp specialised: one warp copies, two warp groups run wgmma.
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
-Rows are a box of pixels and columns output channels, both read from shared memory where tensor maps
-put them. A program stays on its multiprocessor and takes every so-manieth tile; what it loads runs
-ahead of what it multiplies, across tiles. What `tma` says of padding and strangers holds here too.
+Rows are a box of pixels and columns output channels; wgmma reads both from shared memory, where TMA
+puts them. There is a program for each multiprocessor, which takes every num_programs-th tile, and
+copies run ahead of products across tiles. Padding and ragged channels are as in `tma`.
 
-The adjoint of a stride is the same product for each class of pixels that meet the same taps. Tiles
-of all classes are of one launch, those with the most taps first.
+The adjoint of a stride is the same product for each parity class of pixels, which meet the same
+taps. One launch has the tiles of all classes, those with the most taps first.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .ring import EPILOGUE_N, accumulate, split_columns
 
 RUNTIME = [name for name in tma.RUNTIME if name != "w_tap"]
 RUNTIME += ["groups", "taps_d", "taps_h", "taps_w", "w_d", "w_h", "w_w"]
-MOST_APART = 8  # pixels of a box, along an axis
-MOST_CLASSES = 16  # of pixels of an adjoint
+MAX_STRIDE = 8  # along an axis, the limit of tensor maps
+MAX_CLASSES = 16  # parity classes of an adjoint
 
 
 # The tiles of all groups and classes, the boxes of one of those, and columns of channels; what
@@ -266,8 +266,8 @@ def gluon_fprop(
     ring.invalidate(barriers, STAGES)
 
 
-# Warp groups multiply what one warp loads, as far ahead as shared memory allows: rows are pixels of
-# a forward product and channels of a filter's, columns channels.
+# Of `gluon_wgrad` too: rows are pixels here and channels there, columns channels. There are as many
+# stages as shared memory allows.
 TILES = TileTable(
     {
         "f16 bf16": (
@@ -281,14 +281,14 @@ TILES = TileTable(
 
 
 def gluon_fprop_refusal(task: Task) -> str | None:
-    """Return why warps of two kinds do not compute a task, None if they do."""
+    """Return why the kernel does not compute a task, None if it does."""
     if reason := ring.refusal(task) or tma.box_refusal(task):
         return reason
     stride = task.geometry.stride
-    if task.kind == "scatter" and prod(stride) > MOST_CLASSES:
-        return f"more than {MOST_CLASSES} classes of pixels"
-    if task.kind == "gather" and max(stride) > MOST_APART:
-        return f"boxes hold pixels that are at most {MOST_APART} apart"
+    if task.kind == "scatter" and prod(stride) > MAX_CLASSES:
+        return f"more than {MAX_CLASSES} parity classes"
+    if task.kind == "gather" and max(stride) > MAX_STRIDE:
+        return f"boxes hold pixels that are at most {MAX_STRIDE} apart"
     return None
 
 
@@ -301,10 +301,10 @@ def gluon_fprop_launch(
     if task.scatters:
         classes, step, stride = geometry.stride, geometry.step, ONES
         move = (d // g for d, g in zip(geometry.dilation, geometry.common))
-        most = (-(-size // every) for size, every in zip(geometry.big, classes))
-        read = replace(geometry, big=tuple(most), dilation=tuple(move))
-    one = replace(task, geometry=read)
-    arguments, constants = tma.given(one, pairs, y, tile.bm, tile.bn, tile.bk, epilogue)
+        largest = (-(-size // every) for size, every in zip(geometry.big, classes))
+        read = replace(geometry, big=tuple(largest), dilation=tuple(move))
+    one_class = replace(task, geometry=read)
+    arguments, constants = tma.given(one_class, pairs, y, tile.bm, tile.bn, tile.bk, epilogue)
     w, columns = pairs[0][1], -(-task.channels[1] // tile.bn)
     count = arguments["boxes"] * prod(classes) * columns * geometry.groups
     _, r, s = (1,) * (5 - len(w.shape)) + w.shape[2:]

@@ -1,16 +1,15 @@
-"""The product of `gluon_fprop` whose taps along one axis read one block: a box with its halo.
+"""The product of `gluon_fprop` where taps along one axis share a block of x: a box with its halo.
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
-Where the stride along an axis is 1, its taps read the same pixels but for a few at either end. A
-block of x is the box that the first tap reads and as many lines more as the last tap is further;
-lines along that axis lie one behind the other in shared memory, so that each tap multiplies what
-begins so many lines behind. What every tap would load again is loaded once. `halo` cuts the boxes.
+Along an axis of stride 1, neighbouring taps read the same pixels except at the edges. A block of x
+is the box that the first tap reads, extended to what the last tap reads. Lines along that axis are
+consecutive in shared memory, so a tap's operand begins some lines further on, and every pixel is
+copied once instead of once per tap. `halo` chooses the axis and the boxes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from ..common.windows import strides, unit
 from ..conv import tma
 from ..conv.gather import gather_steps
 from ..conv.tma import corner, in_image
-from ..plan import archs, cost, lines
+from ..plan import cost, lines
 from ..plan.builder import vector
 from ..plan.cost import Work
 from ..plan.launch import Launch
@@ -39,15 +38,13 @@ from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
 from . import ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
-from .gluon_fprop import MOST_APART, epilogue_layout, load_box, store
-from .halo import FARTHEST, SCRATCH, Sharing, sharings
+from .gluon_fprop import MAX_STRIDE, epilogue_layout, load_box, store
+from .halo import Sharing, cut, cuts
 from .ring import EPILOGUE_N, split_columns
 
 PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
 REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
 RUNTIME = f"{tma.BOXES} {PLACES} {REST}".split()
-MOST_BLOCKS = 4  # of x that there is room for
-TURNED = 18 * 1024  # bytes, for what a group turns before it stores it
 
 
 class Halo(NamedTuple):
@@ -284,21 +281,6 @@ def gluon_halo(
     ring.invalidate(w_barriers, STAGES)
 
 
-class Room(NamedTuple):
-    """How many blocks there is room for.
-
-    Parameters
-    ----------
-    blocks : int
-        Of x.
-    stages : int
-        Of w, for each tap.
-    """
-
-    blocks: int
-    stages: int
-
-
 TILES = TileTable(  # taps share blocks of x; stages are those that w has of every tap, at most
     {
         "f16 bf16": (
@@ -319,42 +301,16 @@ def gluon_halo_refusal(task: Task) -> str | None:
     stride = task.geometry.stride
     if task.scatters and stride != (1, 1, 1):
         return "an adjoint of stride 1"
-    if max(stride) > MOST_APART:
-        return f"boxes hold pixels that are at most {MOST_APART} apart"
-    return (
-        None
-        if gluon_halo_tiles(task)
-        else "no axis of stride 1 whose taps are closer than a box is long"
-    )
+    if max(stride) > MAX_STRIDE:
+        return f"boxes hold pixels that are at most {MAX_STRIDE} apart"
+    if not gluon_halo_tiles(task):
+        return "no axis of stride 1 whose taps are closer than a box is long"
+    return None
 
 
 def gluon_halo_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task."""
-    return tuple(tile for tile in TILES.of(task) if any(_cuts(task, tile)))
-
-
-def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:
-    """Return the boxes of which a result needs the least products and bytes."""
-    return min(_cuts(task, tile), key=lambda found: found[0].cost(task.written))
-
-
-def _cuts(task: Task, tile: Tile) -> Iterator[tuple[Sharing, Room]]:
-    for shared in sharings(task.geometry, tile.bm):
-        shares = shared.box[0] % ring.readers(tile.bm, tile.bn) == 0
-        room = _room(shared, tile, archs.shared(task.arch))
-        if shares and room and shared.halo <= FARTHEST:
-            yield shared, room
-
-
-def _room(shared: Sharing, tile: Tile, most: int) -> Room | None:
-    """Return the most stages that leave room for two blocks of x; None if there are none."""
-    free = most - SCRATCH - (TURNED if tile.bm > tile.bn else 0)
-    line = tile.bk * 2  # bytes of a row of channels
-    for stages in (n for n in (4, 2, 1) if n <= tile.stages):
-        blocks = (free - stages * shared.taps * tile.bn * line) // (shared.pixels * line)
-        if blocks > 1:
-            return Room(min(blocks, MOST_BLOCKS), stages)
-    return None
+    return tuple(tile for tile in TILES.of(task) if any(cuts(task, tile)))
 
 
 def gluon_halo_work(task: Task, tile: Tile) -> Work:
@@ -387,31 +343,31 @@ def gluon_halo_launch(
 def given(
     task: Task, pairs: Pairs, y: Tensor, tile: Tile, shared: Sharing, epilogue: Epilogue
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (arguments, constants) of the kernel; pixels have the axes of `shared`, in order."""
+    """Return (arguments, constants) of the kernel, with axes in the order of `shared`."""
     geometry, scatter, (x, w) = task.geometry, task.scatters, pairs[0]
     read, moved = geometry.big, geometry.dilation
     if scatter:
         read, moved = geometry.small, tuple(-d for d in geometry.dilation)
-    stride = shared.turned((1, *geometry.stride))[1:]
+    stride = shared.ordered((1, *geometry.stride))[1:]
     x_map = tma.mapped(
-        shared.turned((geometry.n, *read)), shared.turned((x.steps[0], *x.steps[2:])), x.shape[1],
+        shared.ordered((geometry.n, *read)), shared.ordered((x.steps[0], *x.steps[2:])), x.shape[1],
         (shared.copied, *shared.box[1:], tile.bk), geometry.rank, stride,
     )  # fmt: skip
     tap, w_map = tma.filters_of(w, scatter, (tile.bn, tile.bk))
     arguments, constants = tma.tensors_of(pairs, x_map, w_map, y, epilogue)
     steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
     vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
-    edges = zip(shared.box, shared.turned((steps[0], *steps[2:])))
+    edges = zip(shared.box, shared.ordered((steps[0], *steps[2:])))
     span = sum((edge - 1) * abs(step) for edge, step in edges) + task.channels[1] * abs(y.steps[1])
     numbers = *_boxes_of(task, shared), *_taps_of(task, tap, shared)
     image, group, *pixel = (step // vec[0] for step in steps)
-    first, *rest = shared.turned((image, *pixel))
+    first, *rest = shared.ordered((image, *pixel))
     arguments |= dict(zip(RUNTIME, (*numbers, first, group, *rest, y.steps[1])))
     arguments["K"] //= vec[1]
     constants |= {
         "RANK": geometry.rank,
         "STRIDE": (1, 1, 1) if scatter else stride,
-        "MOVE": shared.turned((0, *moved))[1:],
+        "MOVE": shared.ordered((0, *moved))[1:],
         "SHARED": shared.taps,
         "APART": shared.apart,
         "HALO": shared.halo,
@@ -424,27 +380,27 @@ def given(
 
 
 def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
-    """Return what boxes there are, how to divide by it, and the pixels that there are."""
+    """Return the counts of boxes, their divisors, and the sizes of the result."""
     boxes = shared.boxes(task.written)
     magic = (number for count in boxes[1:] for number in divisor(count))
-    return prod(boxes), *boxes[1:], *magic, *shared.turned(task.written), *task.channels
+    return prod(boxes), *boxes[1:], *magic, *shared.ordered(task.written), *task.channels
 
 
 def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
-    """Return where taps lie in x and in w, in which they are `tap` channels apart, and groups."""
+    """Return the offsets of taps in x and in w, where they are `tap` channels apart, and groups."""
     geometry, (c, k), scatter = task.geometry, task.channels, task.scatters
     axis, taps, (_, r, s) = shared.order[0], (1, *geometry.filter), geometry.filter
     los, steps, first = [0, *geometry.lo], [0, tap * r * s, tap * s, tap], 0
     if geometry.flip:
         first, steps = (geometry.taps - 1) * tap, [-step for step in steps]
-    if scatter:  # of the shared axis, the last tap reads what lies first
+    if scatter:  # along the shared axis, the last tap reads the first line
         los = [-lo for lo in los]
         los[axis] += (shared.taps - 1) * shared.apart
         first += (shared.taps - 1) * steps[axis]
         steps[axis] = -steps[axis]
     w_group = (0, c) if scatter else (k, 0)
     return (
-        *shared.turned(los), first, *w_group, *shared.turned(steps), *shared.turned(taps)[1:],
+        *shared.ordered(los), first, *w_group, *shared.ordered(steps), *shared.ordered(taps)[1:],
         shared.halo, geometry.groups,
     )  # fmt: skip
 

@@ -2,10 +2,10 @@
 
 dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p * stride + r * dilation - lo]
 
-A block is a box of a's pixels and, of b, that box with its halo, as in `gluon_halo`; a tile has the
-sums of each tap that shares it. Both warp groups multiply every block: they have 64 channels of a
-each, or 64 of b, whichever the tile has more of. What is of a is read into registers once for all
-taps, because shared memory is not read as fast as products of 64 columns want both sides.
+A block is a box of a's pixels and, of b, that box with its halo, as in `gluon_halo`; a tile has an
+accumulator per shared tap. Both warp groups multiply every block: each has 64 channels of a, or 64
+of b, whichever the tile has more of. The operand from a is loaded into registers once for all taps,
+because products of 64 columns need more bandwidth than shared memory has for both operands.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift
 RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_u w_c w_z".split()
 ROWS = gl.constexpr(64)  # channels of a that a warp group multiplies
 COLUMNS = gl.constexpr(64)  # channels of b of one copy
-MOST_SHARED = 5  # taps, for whose sums a thread has registers
+MAX_SHARED = 5  # taps: a thread has registers for so many accumulators
 
 
 @gluon.jit
@@ -225,9 +225,9 @@ def gluon_halo_wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
 
 
 def sharing(geometry: Geometry) -> Sharing | None:
-    """Return the boxes that end with the pixels and load least; None if none do.
+    """Return the boxes that end with the pixels and load least.
 
-    Nor do they where more than half of what boxes hold would be waste.
+    None if there are none, or if more than half of their pixels would be waste.
     """
     pixels = geometry.pixels
     found = (one for one in sharings(geometry, DEPTH) if _fits(one, pixels))
@@ -242,9 +242,9 @@ def apart(geometry: Geometry, shared: Sharing) -> Three:
 
 
 def _fits(shared: Sharing, pixels: Four) -> bool:
-    """Return whether a thread has registers for all taps' sums, and boxes end with the pixels."""
-    ends = zip(pixels[1:], shared.natural[1:])  # images that there are not are zero
-    return shared.taps <= MOST_SHARED and not any(size % edge for size, edge in ends)
+    """Return whether accumulators fit into registers, and boxes end with the pixels."""
+    ends = zip(pixels[1:], shared.natural[1:])  # images beyond the last are zero
+    return shared.taps <= MAX_SHARED and not any(size % edge for size, edge in ends)
 
 
 def add_gluon_halo_wgrad(task: Task, tile: Tile) -> None:
@@ -259,7 +259,7 @@ def gluon_halo_wgrad_launch(
     """Return the launch that computes w from a and b, as `gluon_wgrad_launch`."""
     geometry, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
-    axis, stride = shared.order[0], shared.turned((1, *geometry.stride))[1:]
+    axis, stride = shared.order[0], shared.ordered((1, *geometry.stride))[1:]
     maps = {
         "a": (geometry.pixels, a, (*shared.box, tile.bm), (1, 1, 1)),
         "b": (
@@ -273,7 +273,7 @@ def gluon_halo_wgrad_launch(
         name: Descriptor(
             slot(t),
             *mapped(
-                shared.turned(sizes), shared.turned((t.steps[0], *t.steps[2:])), t.shape[1], box,
+                shared.ordered(sizes), shared.ordered((t.steps[0], *t.steps[2:])), t.shape[1], box,
                 geometry.rank, every,
             ),
         )

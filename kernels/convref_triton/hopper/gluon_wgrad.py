@@ -1,14 +1,14 @@
-"""The correlation of `wgrad` by warps of two kinds: one loads, two groups multiply.
+"""The correlation of `wgrad`, warp specialised: one warp copies, two warp groups run wgmma.
 
 dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p * stride + r * dilation - lo]
 
 Rows are channels of the small side a, columns channels of the big side b for one tap, and a block
-is a box of pixels of both: b's box is a's, moved by the tap. Both lie in shared memory with their
-channels side by side, from where the products read them across. Each part of the boxes has sums of
-its own in a workspace, which `reduce` adds in a fixed order.
+is a box of pixels of both: b's box is a's, moved by the tap. In shared memory channels are
+contiguous, so both operands are read MN-major. Each split of the boxes has its partial sums in a
+workspace, which `reduce` adds in a fixed order.
 
-A box may not reach beyond a's pixels, where a zero would meet what b has there; images beyond the
-last are zero on both sides, as are pixels where both sides have the same.
+Boxes end with a's pixels: beyond them, zeros of a would meet values of b, which may be infinite.
+Images beyond the last are zero on both sides, as are pixels where both sides have the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..plan.task import Task
 from ..plan.tile import Tile
 from . import ring
 from .arguments import Axes, Barriers, BoxGrid, FilterStrides
-from .gluon_fprop import MOST_APART, TILES, load_box
+from .gluon_fprop import MAX_STRIDE, TILES, load_box
 from .ring import EPILOGUE_N, accumulate, split_columns
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w"
@@ -217,7 +217,7 @@ def gluon_wgrad(
 
 
 def gluon_wgrad_refusal(task: Task) -> str | None:
-    """Return why warps of two kinds do not compute a task, None if they do."""
+    """Return why the kernel does not compute a task, None if it does."""
     shape = task.geometry
     if reason := side_refusal(task):
         return reason
@@ -234,8 +234,8 @@ def side_refusal(task: Task) -> str | None:
     channels = shape.small_channels, shape.big_channels
     if reason := ring.refusal(task):
         return reason
-    if max(shape.stride) > MOST_APART:
-        return f"boxes hold pixels that are at most {MOST_APART} apart"
+    if max(shape.stride) > MAX_STRIDE:
+        return f"boxes hold pixels that are at most {MAX_STRIDE} apart"
     if min(channels) < EPILOGUE_N.value or any(c * shape.groups % tma.VECTOR for c in channels):
         return f"{channels} channels do not fill a tile, or rows of them do not start at 16 bytes"
     return None
@@ -250,7 +250,7 @@ def gluon_wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
 
 
 def count(task: Task, tile: Tile, taps: Three) -> int:
-    """Return how many tiles a group's result has, each of one of so many taps."""
+    """Return how many tiles the result of a group has, each of one of `taps`."""
     rows, columns = task.geometry.small_channels, task.geometry.big_channels
     return -(-rows // tile.bm) * prod(taps) * -(-columns // tile.bn)
 
@@ -258,8 +258,8 @@ def count(task: Task, tile: Tile, taps: Three) -> int:
 def boxes_of(geometry: Geometry) -> tuple[int, Four, Four] | None:
     """Return (rank, pixels, box): boxes that end with the pixels and waste the fewest images.
 
-    None if more than half of what they hold would be waste. Where each pixel meets one other, all
-    are one axis, which both sides have the same end of.
+    None if more than half of their pixels would be waste. The pixels of a pointwise product are one
+    axis, which ends at the same pixel on both sides.
     """
     pixels = geometry.pixels
     if geometry.pointwise:
@@ -285,9 +285,9 @@ def add_gluon_wgrad(task: Task, tile: Tile) -> None:
 def add_sides(
     task: Task, tile: Tile, splits: int, launch: Callable[..., Launch], nested: bool = True
 ) -> None:
-    """Add what computes a task in so many parts with a kernel of boxes, whose `launch` is given.
+    """Add what computes a task in `splits` parts with the kernel that `launch` launches.
 
-    Sides are copied where no tensor map describes them, or where they are said not to nest.
+    Sides are copied where no tensor map describes them, or where they are not `nested`.
     """
     sides = [tensor for tensor, _ in wgrad.sides(task)]
     if not nested or not all(map(is_mapped, sides)):
@@ -310,13 +310,13 @@ def gluon_wgrad_launch(
     ----------
     task : Task
     a, b : Tensor
-        Mapped; where each pixel meets one other, `merge` makes one axis of their pixels.
+        As tensor maps need them; those of a pointwise product are `merge`d to one axis.
     w : Tensor
-        Dense; with splits the first of as many that follow one another.
+        Dense; the first of `splits` consecutive ones.
     tile : Tile
         Rows are channels of a, columns of b.
     splits : int
-        As `gluon_wgrad_parts` has it.
+        As `gluon_wgrad_parts` returns it.
     """
     geometry = task.geometry
     rank, pixels, box = boxes_of(geometry)
@@ -342,7 +342,7 @@ def gluon_wgrad_launch(
 def given(
     task: Task, w: Tensor, tile: Tile, splits: int, taps: Three, boxes: Four
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return (numbers, constants) of a kernel whose tiles are of so many taps and boxes."""
+    """Return (numbers, constants) of a kernel whose tiles sum over `boxes` for one of `taps`."""
     geometry = task.geometry
     k, c = geometry.small_channels, geometry.big_channels
     tiles = count(task, tile, taps)

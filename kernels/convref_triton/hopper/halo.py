@@ -1,7 +1,7 @@
 """Boxes of pixels with a halo: blocks that the taps along one axis share.
 
-The shared axis is the outermost one of a box, images among the others: a line has 8 pixels or more,
-after which the pattern repeats in which tensor maps scatter rows over the banks.
+The shared axis is the outermost one of a box. The others, images among them, make lines of 8 pixels
+or more, because the 128-byte swizzle of shared memory repeats every 8 rows.
 """
 
 from __future__ import annotations
@@ -13,24 +13,30 @@ from typing import NamedTuple
 
 from ..common.geometry import Four, Geometry
 from ..conv.tma import in_boxes
+from ..plan import archs
+from ..plan.task import Task
+from ..plan.tile import Tile
+from . import ring
 
-LEAST_LINE = 8  # pixels
+MIN_LINE = 8  # pixels
 EDGES = (1, 2, 4, 8, 16, 32)  # of boxes, along axes other than the shared one
-FARTHEST = 256  # pixels, that a map's box reaches over
-SCRATCH = 18 * 1024  # bytes, at most, for what a group stores and for barriers
+MAX_SPAN = 256  # pixels, from the first to the last of a box
+SCRATCH = 18 * 1024  # bytes, at most, for epilogue and barriers
+TRANSPOSE = 18 * 1024  # bytes, for an accumulator that is transposed before it is stored
+MAX_BLOCKS = 4  # of x
 
 
 class Sharing(NamedTuple):
-    """Which axis is shared, and the boxes that are cut along it.
+    """Boxes of pixels and the axis along which their taps share blocks.
 
     Parameters
     ----------
     order : tuple of 4 int
-        Axes of (n, d, h, w): the shared one, those that the rank lacks, the others.
+        Axes of (n, d, h, w): the shared one, those beyond the rank, the others.
     box : tuple of 4 int
         Pixels along each of them.
     taps, apart : int
-        Of the shared axis, and how many lines lie between two.
+        Of the shared axis, and their distance in lines.
     """
 
     order: Four
@@ -38,8 +44,8 @@ class Sharing(NamedTuple):
     taps: int
     apart: int
 
-    def turned(self, values: Sequence[int]) -> Four:
-        """Return what stands for (n, d, h, w) in the order of the axes."""
+    def ordered(self, values: Sequence[int]) -> Four:
+        """Return values of (n, d, h, w) in the order of the axes."""
         n, d, h, w = (values[axis] for axis in self.order)
         return n, d, h, w
 
@@ -56,7 +62,7 @@ class Sharing(NamedTuple):
 
     @property
     def copied(self) -> int:
-        """Return the lines of a copy: blocks of maps have sizes that are powers of two."""
+        """Return the lines of a copy: boxes of tensor maps have powers of two of them."""
         return self.halo & -self.halo
 
     @property
@@ -66,15 +72,15 @@ class Sharing(NamedTuple):
 
     def boxes(self, pixels: Sequence[int]) -> Four:
         """Return how many boxes cover pixels (n, d, h, w), in the order of the axes."""
-        return in_boxes(self.turned(pixels), self.box)
+        return in_boxes(self.ordered(pixels), self.box)
 
     def cost(self, pixels: Sequence[int]) -> int:
-        """Return what all boxes multiply and load, in rows of channels."""
+        """Return the products and loads of all boxes, in rows of channels."""
         return prod(self.boxes(pixels)) * (prod(self.box) * self.taps + self.pixels)
 
 
 def sharings(geometry: Geometry, size: int) -> Iterator[Sharing]:
-    """Yield the boxes of `size` pixels of which an axis has taps that can share blocks."""
+    """Yield the boxes of `size` pixels along an axis whose taps can share blocks."""
     stride, used = (1, *geometry.stride), (0, *range(4 - geometry.rank, 4))
     for axis in used[1:]:
         taps, apart = geometry.filter[axis - 1], geometry.dilation[axis - 1]
@@ -85,5 +91,45 @@ def sharings(geometry: Geometry, size: int) -> Iterator[Sharing]:
         for edges in product(EDGES, repeat=len(others)):
             first, rest = divmod(size, prod(edges))
             far = max((edge - 1) * stride[one] for edge, one in zip(edges, others))
-            if rest == 0 and first > apart and prod(edges) >= LEAST_LINE and far < FARTHEST:
+            if rest == 0 and first > apart and prod(edges) >= MIN_LINE and far < MAX_SPAN:
                 yield Sharing(order, (first, *(1,) * (3 - len(others)), *edges), taps, apart)
+
+
+class Room(NamedTuple):
+    """How many blocks fit into shared memory.
+
+    Parameters
+    ----------
+    blocks : int
+        Of x.
+    stages : int
+        Of w, for each tap.
+    """
+
+    blocks: int
+    stages: int
+
+
+def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:
+    """Return the boxes with which a result takes the fewest products and loads."""
+    return min(cuts(task, tile), key=lambda found: found[0].cost(task.written))
+
+
+def cuts(task: Task, tile: Tile) -> Iterator[tuple[Sharing, Room]]:
+    """Yield the boxes of a tile of `gluon_halo` that fit into shared memory."""
+    for shared in sharings(task.geometry, tile.bm):
+        shares = shared.box[0] % ring.readers(tile.bm, tile.bn) == 0
+        room = _room(shared, tile, archs.shared(task.arch))
+        if shares and room and shared.halo <= MAX_SPAN:
+            yield shared, room
+
+
+def _room(shared: Sharing, tile: Tile, most: int) -> Room | None:
+    """Return the most stages that leave room for two blocks of x; None if there are none."""
+    free = most - SCRATCH - (TRANSPOSE if tile.bm > tile.bn else 0)
+    line = tile.bk * 2  # bytes of a row of channels
+    for stages in (n for n in (4, 2, 1) if n <= tile.stages):
+        blocks = (free - stages * shared.taps * tile.bn * line) // (shared.pixels * line)
+        if blocks > 1:
+            return Room(min(blocks, MAX_BLOCKS), stages)
+    return None

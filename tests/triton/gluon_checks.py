@@ -36,7 +36,7 @@ LIMIT_S = 90
 NAMES: list[str] = []  # of the kernels that are checked
 
 
-def why_not():
+def unavailable():
     """Return why the kernels do not run here, empty if they do."""
     if not gluon.KERNELS:
         return "the kernels are for another Gluon"
@@ -46,17 +46,17 @@ def why_not():
     return "" if major == 9 else f"sm_{major}{minor} has no wgmma"
 
 
-def on_card(call):
+def on_gpu(call):
     """Return the call with its operands on the card."""
     return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
 
 
-def raced(call):
+def gluon_choices(call):
     """Return the choices for a call on the card that are checked."""
     return [choice for choice in offered(call, layouts(call)) if choice.kernel in NAMES]
 
 
-def moved(array):
+def to_gpu(array):
     """Return an array on the card, with the strides that it has."""
     if array is None:
         return None
@@ -72,17 +72,17 @@ def computed(call, given, choice=None):
 
 def compiled(calls):
     """Compile all that calls may be run with, side by side."""
-    made = [plan(call, layouts(call), choice) for call in calls for choice in raced(call)]
+    made = [plan(call, layouts(call), choice) for call in calls for choice in gluon_choices(call)]
     wanted = {s.key: s for each in made for s in gpu.specialisations(each)}
     refused = [r for r in aot.compile_all(wanted.values(), "sm_90") if isinstance(r, Exception)]
     assert not refused
 
 
-def right(case, choices=None):
+def check_case(case, choices=None):
     """Hold every choice for a case to the oracle."""
-    call, arrays = on_card(case.call), arrays_of(case)
-    for choice in choices or raced(call):
-        results = computed(call, [moved(array) for array in arrays], choice)
+    call, arrays = on_gpu(case.call), arrays_of(case)
+    for choice in choices or gluon_choices(call):
+        results = computed(call, [to_gpu(array) for array in arrays], choice)
         template = next(array for array in arrays if array is not None)
         near = tuple(None if r is None else like(r.cpu(), template) for r in results)
         told = judge(case.call, arrays, near, backend.numerics(call))
@@ -94,10 +94,10 @@ def lines(found):
     fills = ("int", "normal", "inf", "nan")
     text = (line.replace("fill=int", f"fill={fills[n % 4]}") for n, line in enumerate(found))
     cases = [parse(line) for line in text]
-    compiled([on_card(case.call) for case in cases])
+    compiled([on_gpu(case.call) for case in cases])
     for case in cases:
-        assert raced(on_card(case.call)), case
-        right(case)
+        assert gluon_choices(on_gpu(case.call)), case
+        check_case(case)
 
 
 def generated(cases):
@@ -106,9 +106,9 @@ def generated(cases):
     @settings(max_examples=12, derandomize=True, database=None, deadline=None)
     @given(cases, st.integers(0, 99))
     def check(case, pick):
-        call = on_card(case.call)
-        found = raced(call) if all(prod(call.problem.shape(r)) for r in call.wanted) else []
-        right(case, [found[pick % len(found)]] if found else [])
+        call = on_gpu(case.call)
+        found = gluon_choices(call) if all(prod(call.problem.shape(r)) for r in call.wanted) else []
+        check_case(case, [found[pick % len(found)]] if found else [])
 
     check()
 
@@ -150,7 +150,7 @@ def exact():
     for call in calls:
         given = drawn(call)
         (wanted,) = (r for r in computed(call, given) if r is not None)
-        for choice in raced(call):
+        for choice in gluon_choices(call):
             results = [computed(call, given, choice) for _ in range(10)]
             torch.cuda.synchronize()
             for found in results:
@@ -165,7 +165,7 @@ def repeated():
     for call in calls:
         given = [None if g is None else torch.randn_like(g) for g in drawn(call)]
         torch.cuda.synchronize()
-        for choice in raced(call):
+        for choice in gluon_choices(call):
             results = []
             for n in range(20):
                 with torch.cuda.stream(streams[n % 2]):
@@ -179,7 +179,7 @@ def graphs():
     calls = [parse(line).call for line in LARGE]
     compiled(calls)
     for call in calls:
-        for choice in raced(call):
+        for choice in gluon_choices(call):
             given = drawn(call)
             computed(call, given, choice)
             graph = torch.cuda.CUDAGraph()
@@ -197,7 +197,7 @@ def graphs():
 
 def large():
     """Do all of this in one process, which compiles once."""
-    assert any(raced(parse(line).call) for line in LARGE)
+    assert any(gluon_choices(parse(line).call) for line in LARGE)
     exact()
     repeated()
     graphs()
@@ -220,4 +220,4 @@ def one_check(file, name):
     assert status == 0, said[-2000:]
 
 
-on_a_card = pytest.mark.skipif(why_not() != "", reason=why_not() or "it runs here")
+on_a_gpu = pytest.mark.skipif(unavailable() != "", reason=unavailable() or "it runs here")
