@@ -398,8 +398,6 @@ SPEC = KernelSpec(
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(
         products=1,
-        loop={
-            "sm_90": (100,),
-        },
+        loop={"sm_90": (100,)},
     ),
 )

@@ -250,18 +250,12 @@ def gluon_fprop(
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     lo, taps = Axes(lo_d, lo_h, lo_w), Axes(taps_d, taps_h, taps_w)
     args = Fprop(
-        output=Output(y, bias, scale, shift, residual),
-        xs=xs,
-        ws=ws,
-        barriers=barriers,
+        output=Output(y, bias, scale, shift, residual), xs=xs, ws=ws, barriers=barriers,
         tiling=Tiling(tiles, boxes, columns, grid, lo, taps, (N, O, P, Q)),
-        depth=CONFIG.pairs * tl.cdiv(C, CONFIG.bk),
-        strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
-        K=K,
-        operands=Operands(x, w, x_2, w_2),
-        filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
-        C=C,
-    )
+        depth=CONFIG.pairs * tl.cdiv(C, CONFIG.bk), strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
+        K=K, operands=Operands(x, w, x_2, w_2),
+        filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)), C=C,
+    )  # fmt: skip
     ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)
 
@@ -341,8 +335,6 @@ SPEC = KernelSpec(
         products=1,
         staged=False,
         registers=168,
-        loop={
-            "sm_90": (58,),
-        },
+        loop={"sm_90": (58,)},
     ),
 )

@@ -256,26 +256,14 @@ def gluon_halo(
     columns = tl.cdiv(K * CONFIG.vec[1], CONFIG.bn)
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     args = Halo(
-        output=Output(y, bias, scale, shift, residual),
-        xs=xs,
-        ws=ws,
-        x_barriers=x_barriers,
-        w_barriers=w_barriers,
-        tiles=boxes * columns * groups,
-        boxes=boxes,
-        columns=columns,
-        grid=grid,
-        blocks=CONFIG.pairs * taps_d * taps_h * taps_w * tl.cdiv(C, BK),
-        sizes=(N, O, P, Q),
-        strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c),
-        K=K,
-        operands=Operands(x, w, x_2, w_2),
-        lo=(lo_n, lo_d, lo_h, lo_w),
+        output=Output(y, bias, scale, shift, residual), xs=xs, ws=ws, x_barriers=x_barriers,
+        w_barriers=w_barriers, tiles=boxes * columns * groups, boxes=boxes, columns=columns,
+        grid=grid, blocks=CONFIG.pairs * taps_d * taps_h * taps_w * tl.cdiv(C, BK),
+        sizes=(N, O, P, Q), strides=Strides(y_n, y_g, y_d, y_h, y_w, y_c), K=K,
+        operands=Operands(x, w, x_2, w_2), lo=(lo_n, lo_d, lo_h, lo_w),
         taps=Axes(taps_d, taps_h, taps_w),
-        filter=Filter(w_first, w_row, w_column, (w_n, w_d, w_h, w_w)),
-        C=C,
-        halo=halo,
-    )
+        filter=Filter(w_first, w_row, w_column, (w_n, w_d, w_h, w_w)), C=C, halo=halo,
+    )  # fmt: skip
     ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(x_barriers, BLOCKS)
     ring.invalidate(w_barriers, STAGES)
@@ -419,8 +407,6 @@ SPEC = KernelSpec(
         products=1,
         staged=False,
         registers=168,
-        loop={
-            "sm_90": (160,),
-        },
+        loop={"sm_90": (160,)},
     ),
 )

@@ -138,28 +138,13 @@ def gluon_im2col(
     barriers = ring.allocate_barriers(STAGES, CONFIG.readers)
     rows, columns = tl.cdiv(M, CONFIG.bm), tl.cdiv(K * VECTOR, CONFIG.bn)
     args = Im2col(
-        y=y,
-        bias=bias,
-        xs=xs,
-        ws=ws,
-        barriers=barriers,
-        tiles=rows * columns * groups,
-        rows=rows,
-        columns=columns,
-        steps=taps_d * taps_h * taps_w * tl.cdiv(C, CONFIG.bk),
-        M=M,
-        K=K,
-        groups=groups,
-        biased=biased,
-        x=x,
-        w=w,
+        y=y, bias=bias, xs=xs, ws=ws, barriers=barriers, tiles=rows * columns * groups, rows=rows,
+        columns=columns, steps=taps_d * taps_h * taps_w * tl.cdiv(C, CONFIG.bk), M=M, K=K,
+        groups=groups, biased=biased, x=x, w=w,
         pixels=(O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift),
-        stride=Axes(stride_d, stride_h, stride_w),
-        lo=Axes(lo_d, lo_h, lo_w),
-        taps=Axes(taps_d, taps_h, taps_w),
-        dilation=Axes(dilation_d, dilation_h, dilation_w),
-        filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)),
-        C=C,
-    )
+        stride=Axes(stride_d, stride_h, stride_w), lo=Axes(lo_d, lo_h, lo_w),
+        taps=Axes(taps_d, taps_h, taps_w), dilation=Axes(dilation_d, dilation_h, dilation_w),
+        filter=Filter(w_first, w_row, w_column, Axes(w_d, w_h, w_w)), C=C,
+    )  # fmt: skip
     ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)

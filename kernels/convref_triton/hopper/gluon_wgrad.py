@@ -196,22 +196,10 @@ def gluon_wgrad(
     barriers = ring.allocate_barriers(STAGES, CONFIG.readers)
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     args = Wgrad(
-        dw=w,
-        left=left,
-        right=right,
-        barriers=barriers,
-        items=Items(items, tiles, groups, steps),
-        strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z),
-        shared_tap=None,
-        K=K,
-        vectors=C,
-        a=a,
-        b=b,
-        grid=grid,
-        lo=Axes(lo_d, lo_h, lo_w),
-        halo=None,
-        C=C * CONFIG.vec[1],
-    )
+        dw=w, left=left, right=right, barriers=barriers, items=Items(items, tiles, groups, steps),
+        strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z), shared_tap=None, K=K,
+        vectors=C, a=a, b=b, grid=grid, lo=Axes(lo_d, lo_h, lo_w), halo=None, C=C * CONFIG.vec[1],
+    )  # fmt: skip
     ring.run_partitions(multiply, load, args, CONFIG)
     ring.invalidate(barriers, STAGES)
 
@@ -378,8 +366,6 @@ SPEC = KernelSpec(
         products=1,
         staged=False,
         registers=168,
-        loop={
-            "sm_90": (57,),
-        },
+        loop={"sm_90": (57,)},
     ),
 )
