@@ -1,7 +1,7 @@
-"""What a public function would compute: its calls, and where their results go, without computing.
+"""The calls that a public function would make, and where their results go, without computing.
 
-A `Trace` stands where a function takes the name of a backend. The function checks its arguments
-and shapes its results as ever; only the numbers are missing.
+A `Trace` is passed in place of the name of a backend. The function checks its arguments and shapes
+its results as usual; only the values are missing.
 """
 
 from __future__ import annotations

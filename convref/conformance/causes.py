@@ -25,7 +25,7 @@ RETRIED = 50  # findings of an arm that are run again without it
 
 @dataclass(frozen=True)
 class Failure:
-    """One bug: a shrunk case, what it shows, how many findings it stands for, how to repeat it."""
+    """One bug: a shrunk case, its verdict, the number of its findings, how to repeat it."""
 
     line: str
     verdict: str

@@ -223,7 +223,7 @@ def _dilation(on: Trial) -> Iterator[str]:
 
 
 def _memory(on: Trial) -> Iterator[str]:
-    """Check that memory order changes no value: channels last, and once more as the case asks."""
+    """Check that memory order changes no value: channels last, and the memory order of the case."""
     asked = dict(zip(on.case.call.roles, on.case.call.specs))
     for pass_ in ("fprop", "backward"):
         call = on.call(pass_, bias=True)

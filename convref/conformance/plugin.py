@@ -40,29 +40,29 @@ SHRINK_SECONDS = 10.0
 
 @dataclass
 class Exceptions:
-    """The entries of a skip or xfail file, and which of them were met."""
+    """The entries of a skip or xfail file, and which of them were used."""
 
     path: str = ""
     entries: dict[str, knownbugs.Region | None] = field(default_factory=dict)
-    met: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     def name(self, name: str) -> bool:
         """Return whether a test id is listed."""
         found = name in self.entries
-        self.met |= {name} if found else set()
+        self.used |= {name} if found else set()
         return found
 
     def case(self, case: Case) -> bool:
         """Return whether a case is listed: its line, or a region that contains it."""
         for text, region in self.entries.items():
             if text == str(case) or (region is not None and region.contains(case)):
-                self.met.add(text)
+                self.used.add(text)
                 return True
         return False
 
-    def unmet(self) -> list[str]:
-        """Return the entries that nothing met."""
-        return [text for text in self.entries if text not in self.met]
+    def unused(self) -> list[str]:
+        """Return the entries that matched no test and no finding."""
+        return [text for text in self.entries if text not in self.used]
 
 
 def read_exceptions(path: str) -> Exceptions:
@@ -295,11 +295,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Warn of entries of the skip and xfail files that no test and no finding met."""
+    """Warn of entries of the skip and xfail files that matched no test and no finding."""
     court = config.stash[_COURT]
     if court.engine is None:  # pytest-xdist runs the tests elsewhere
         return
     for listed in (court.skips, court.xfails):
-        for entry in listed.unmet():
-            text = f"warning: {listed.path}: nothing met {entry!r}"
+        for entry in listed.unused():
+            text = f"warning: {listed.path}: unused entry {entry!r}"
             terminalreporter.write_line(text, yellow=True)

@@ -24,11 +24,11 @@ Operands = tuple[Array | None, ...]
 Named = tuple[str, Operands]
 
 # Axes whose extent another operand fixes too, by base role; o is K, i is C or C/G. The cotangent
-# of the output meets x in N, w in K, and both in space.
+# of the output shares N with x, K with w, and the spatial axes with both.
 _FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
 # What an adapter may have to add to a result itself, and would broadcast: no fault of the library.
 _ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
-# Ops whose one operand meets sizes that the call alone names: adapters hand those on.
+# Ops with one operand, whose sizes only the call determines: adapters pass those on.
 _CHECKED = {("resize", "backward"): {"dy"}}
 # Ops whose operands share extents by name. A backend that recomputes the statistics ignores them.
 _SHARING = (*GROUPS["norm"], *GROUPS["activation"])
@@ -77,9 +77,9 @@ def _with(call: Call, given: Operands, role: str, array: Array | None) -> Operan
 
 
 def _of_shared(call: Call, given: Operands, seed: int) -> list[Named]:
-    """Return the variants of a norm or an activation: an extent that another operand has too.
+    """Return the variants of a norm or an activation: a wrong extent of a shared axis.
 
-    A target may besides name no class; on a CUDA device that ends the process by design.
+    A target may also be outside of the classes; on a CUDA device that ends the process by design.
     """
     found: list[Named] = []
     for role, letters in _shared_letters(call).items():
@@ -94,7 +94,7 @@ def _of_shared(call: Call, given: Operands, seed: int) -> list[Named]:
 
 
 def _shared_letters(call: Call) -> dict[str, str]:
-    """Return, by role, the axes that a wanted result meets in another operand as well."""
+    """Return, by role, the axes that a requested result shares with another operand."""
     found: dict[str, str] = {}
     left_out = (*_UNREAD, *_ADDED_OUTSIDE)
     for result in call.wanted:

@@ -249,7 +249,7 @@ def _from_batch(
 
 
 def _by_laws(case: Case, backend: Backend, task: Task) -> Finding:
-    """Check the laws; an exit that a backend asks for counts as a crash."""
+    """Check the laws; a backend that exits the process counts as a crash."""
     facts = backend.fingerprint()
 
     def excluded(other: Case) -> str | None:
@@ -282,7 +282,7 @@ def _silent(what: str) -> None:
 
 
 def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: bool) -> Finding:
-    """Examine a case; an exit that a backend asks for counts as a crash."""
+    """Examine a case; a backend that exits the process counts as a crash."""
     repeat = given or index % REPEAT_EVERY == 0
     mutate = not given and index % MUTATE_EVERY == MUTATE_EVERY - 1
     note = ""

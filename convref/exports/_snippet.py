@@ -88,7 +88,7 @@ def refuse(framework: str, call: Call, names: dict[str, str]) -> None:
     elif call.math == "tf32x3":
         reason = f"{framework} has no tf32x3"
     elif call.signature.maskable and not call.wanted:
-        reason = "the mask asks for nothing"
+        reason = "the mask requests no result"
     if reason is not None:
         raise UnsupportedError(message(f"snippet in {framework}", reason, call))
 

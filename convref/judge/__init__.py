@@ -68,7 +68,7 @@ def judge(
     ref : Reference, optional
         What `reference` returned for the same call and operands.
     only : sequence of str, optional
-        The roles of the results that are judged; by default all that the mask wants.
+        The roles of the results that are judged; by default all that the mask selects.
 
     Returns
     -------

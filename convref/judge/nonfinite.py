@@ -1,4 +1,4 @@
-"""Non-finite values: which outputs must be NaN or infinite, and where NaN may stand besides."""
+"""Non-finite values: which outputs must be NaN or infinite, and where NaN is allowed besides."""
 
 from __future__ import annotations
 

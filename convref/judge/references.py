@@ -32,7 +32,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One result that a backend returned, beside what the reference knows of it."""
+    """One result that a backend returned, with its reference."""
 
     ref: Reference
     role: str

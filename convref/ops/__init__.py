@@ -1,6 +1,6 @@
-"""The mathematics of a call: sizes and geometry, validated once, and all that follows from them.
+"""The sizes and geometry of a call, validated once, and everything computed from them.
 
-A Problem knows no dtype, memory order or device; those belong to `convref.case.Call`.
+A Problem has no dtype, memory order or device; those belong to `convref.case.Call`.
 Capital letters in comments and docs: N batch, C input channels, K output channels, G groups,
 D H W input, T R S filter, O P Q output.
 """

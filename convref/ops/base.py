@@ -69,7 +69,7 @@ class Problem:
     c: int
     input: Sizes
 
-    if TYPE_CHECKING:  # who reads a field of a family knows which family it has
+    if TYPE_CHECKING:  # fields of a subclass; the caller has checked the op
 
         def __getattr__(self, name: str) -> Any: ...
 

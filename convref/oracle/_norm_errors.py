@@ -55,7 +55,7 @@ def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
 
 
 def _size(w: Array | None, problem: Problem, absent: float) -> Array:
-    """Return |w| as it meets an image, or a number that stands for it."""
+    """Return |w| in the shape of the blocks, or `absent` if there is no weight."""
     return np.array(absent) if w is None else np.abs(w.reshape(problem.blocks.weight))
 
 

@@ -85,7 +85,9 @@ def weight_errors(axis: ResizeAxis, p: int, u: float, kept: float = 0.0) -> Erro
     for j, e in found.items():
         i = min(max(j, 0), axis.size - 1)
         errors[i] = errors.get(i, 0.0) + e
-    if axis.mode == "linear" and x < 0:  # who clamps x, not what it reads, reads 0 and 1
+    if (
+        axis.mode == "linear" and x < 0
+    ):  # a library that clamps x instead of the indices reads 0 and 1
         errors.setdefault(min(1, axis.size - 1), 0.0)
     return tuple(errors.items())
 

@@ -51,7 +51,7 @@ def softmax_magnitudes(call: Call, *operands: Array) -> Results:
     return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
 
 
-_FACTORS = (("ddx", "x_dot"), ("dy", ""))  # what stands for v and for g of a pass
+_FACTORS = (("ddx", "x_dot"), ("dy", ""))  # the operands that are v and g of a pass
 
 
 def log_softmax_magnitudes(call: Call, *operands: Array) -> Results:

@@ -114,7 +114,7 @@ def _flat(array: Array) -> Array:
 
 
 def _oriented(w: Array, problem: ConvProblem) -> Array:
-    """Return the filter as cross-correlation wants it (flipped if the problem says so)."""
+    """Return the filter as cross-correlation takes it: flipped if `flip` is set."""
     return np.flip(w, tuple(range(2, w.ndim))) if problem.flip else w
 
 

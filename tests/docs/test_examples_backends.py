@@ -100,7 +100,9 @@ LINES = {
 @pytest.fixture(params=HEADINGS)
 def library(request):
     """Return the name of a library that is installed."""
-    pytest.importorskip(request.param, reason=f"{request.param} is nobody's dependency here")
+    pytest.importorskip(
+        request.param, reason=f"{request.param} is not installed, and no dependency of convref"
+    )
     return request.param
 
 

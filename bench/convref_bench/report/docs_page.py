@@ -208,7 +208,7 @@ def _estimate(card: Card) -> Lines:
         return []
 
 
-# The tables of a card in this order; the words stand in the list of what is not measured.
+# The tables of a card in this order; the keys are the rows of the list of what is not measured.
 PARTS: dict[str, Callable[[Card], Lines]] = {
     "kernels held to the oracle on a card": _correctness,
     "our kernels against cuDNN, by network": _networks,

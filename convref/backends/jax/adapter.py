@@ -123,7 +123,7 @@ class JaxBackend:
 
     @cached_property
     def _accepted(self) -> dict[str, int | bool]:
-        """The options that this XLA knows."""
+        """The options that this version of XLA accepts."""
         found = {}
         for name, value in self.options.items():
             with contextlib.suppress(Exception):  # its kind changes between releases

@@ -43,7 +43,7 @@ from . import (
 )
 from .direct import direct
 
-# Ops other than convolution, each with the module that knows how torch computes it.
+# Ops other than convolution, each with the module that computes it with torch.
 FAMILIES: dict[str, Any] = {
     op: module
     for module in (_torch_pool, _torch_resize, _torch_norm, _torch_activation)
@@ -64,7 +64,7 @@ class TorchBackend:
     ----------
     name : str
     rules : bool
-        Whether convref's edge rules stand before ATen.
+        Whether convref's edge rules are applied before ATen is called.
     onednn : bool
         Whether oneDNN and NNPACK may compute on the CPU; else ATen's own loops do.
     arms : tuple of Arm
@@ -210,7 +210,7 @@ def _stages(call: Call) -> int:
 
 
 def _usual(call: Call) -> Callable[[], bool]:
-    """Return whether the process's flags already are what the call wants: cheap to ask."""
+    """Return a cheap test of whether the process's flags already are those of the call."""
     read = torch._C._get_fp32_precision_getter
     wanted = MATH[call.math]
     if call.specs[0].device == "cpu":
@@ -328,7 +328,7 @@ class _Geometry:
         return stride, self.padding, dilation, self.transposed, self.extra, problem.groups
 
     def filter(self, w: Tensor) -> Tensor:
-        """Return the filter as cross-correlation wants it; its own inverse."""
+        """Return the filter as cross-correlation takes it; its own inverse."""
         return torch.flip(w, self.flips) if self.flips else w
 
     def wide(self, big: Tensor) -> Tensor:

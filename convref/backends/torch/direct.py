@@ -284,7 +284,7 @@ def _layer_norm_backward(call: Call) -> Run | None:
 
 
 def _is_mixed(call: Call) -> bool:
-    """Return whether ATen wants parameters in another type than the data have."""
+    """Return whether ATen requires parameters in another type than the data."""
     return call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
 
 

@@ -58,7 +58,7 @@ class PassConfig:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Return what stands behind the operands in the custom op."""
+        """Return the arguments after the operands of the custom op."""
         given: tuple[Any, ...] = self.attributes
         if self.row.needs_input:
             given = (*given, self.input)
@@ -74,7 +74,7 @@ class PassConfig:
 
     @classmethod
     def of(cls, row: Pass, arguments: tuple[Any, ...]) -> PassConfig:
-        """Return it from what stands behind the operands in the custom op."""
+        """Return the configuration from the arguments after the operands of the custom op."""
         *rest, backend = (tuple(a) if isinstance(a, list) else a for a in arguments)
         mask = rest.pop() if row.signature.maskable else ()
         input = rest.pop() if row.needs_input else ()

@@ -89,7 +89,7 @@ def pool_backward_kernel(
     others, reach = (d_magic, d_shift, h_magic, h_shift, w_magic, w_shift), (taps_d, taps_h, taps_w)
     written, first, stop = real, (), ()
     for a in tl.static_range(3):
-        if ADAPTIVE:  # who reads whom is symmetric
+        if ADAPTIVE:  # the windows of a position are the interval that exchanged axes give
             p = first_read(place[a], other[a], 0, magic[2 * a], magic[2 * a + 1], 1, True)
             q = last_read(place[a], own[a], other[a], 0, magic[2 * a], magic[2 * a + 1], True)
             first, stop = first + (p,), stop + (q,)

@@ -5,8 +5,8 @@ dx[n, c, i] = sum over the outputs p that may read i of W[p, i] dy[n, c, p]
 
 Position x_p of output p is a fraction of integers where the sizes alone give it, so that floor and
 the rest that is the weight are exact; where a scale is given it is found in float32. Nearest
-positions are one product in float32, rounded down, as ATen has it. The adjoint asks the same
-function of each output that may read a position, whether it does and with what weight.
+positions are one product in float32, rounded down, as in ATen. The adjoint evaluates the same
+function for each output that may read a position, to find whether it does and with what weight.
 """
 
 from __future__ import annotations
