@@ -82,34 +82,14 @@ def adaptive_avg_pool1d_jvp(
     primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
-def adaptive_avg_pool2d(
-    input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool2d_backward(
-    grad_output: Any, input: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool2d_double_backward(
-    grad_grad_input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool2d_jvp(
-    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def adaptive_avg_pool3d(
-    input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool3d_backward(
-    grad_output: Any, input: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool3d_double_backward(
-    grad_grad_input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool3d_jvp(
-    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+adaptive_avg_pool2d = adaptive_avg_pool1d
+adaptive_avg_pool2d_backward = adaptive_avg_pool1d_backward
+adaptive_avg_pool2d_double_backward = adaptive_avg_pool1d_double_backward
+adaptive_avg_pool2d_jvp = adaptive_avg_pool1d_jvp
+adaptive_avg_pool3d = adaptive_avg_pool1d
+adaptive_avg_pool3d_backward = adaptive_avg_pool1d_backward
+adaptive_avg_pool3d_double_backward = adaptive_avg_pool1d_double_backward
+adaptive_avg_pool3d_jvp = adaptive_avg_pool1d_jvp
 def adaptive_max_pool1d(
     input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
     backend: str = "auto"
@@ -126,38 +106,14 @@ def adaptive_max_pool1d_jvp(
     primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
-def adaptive_max_pool2d(
-    input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def adaptive_max_pool2d_backward(
-    grad_output: Any, input: Any, output_size: Any, indices: Any = None, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_max_pool2d_double_backward(
-    grad_grad_input: Any, input: Any, output_size: Any, indices: Any = None, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_max_pool2d_jvp(
-    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def adaptive_max_pool3d(
-    input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def adaptive_max_pool3d_backward(
-    grad_output: Any, input: Any, output_size: Any, indices: Any = None, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_max_pool3d_double_backward(
-    grad_grad_input: Any, input: Any, output_size: Any, indices: Any = None, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_max_pool3d_jvp(
-    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+adaptive_max_pool2d = adaptive_max_pool1d
+adaptive_max_pool2d_backward = adaptive_max_pool1d_backward
+adaptive_max_pool2d_double_backward = adaptive_max_pool1d_double_backward
+adaptive_max_pool2d_jvp = adaptive_max_pool1d_jvp
+adaptive_max_pool3d = adaptive_max_pool1d
+adaptive_max_pool3d_backward = adaptive_max_pool1d_backward
+adaptive_max_pool3d_double_backward = adaptive_max_pool1d_double_backward
+adaptive_max_pool3d_jvp = adaptive_max_pool1d_jvp
 def avg_pool1d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
@@ -178,46 +134,14 @@ def avg_pool1d_jvp(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
     dilation: Any = 1, layout: str | None = None, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
-def avg_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def avg_pool2d_backward(
-    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def avg_pool2d_double_backward(
-    grad_grad_input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def avg_pool2d_jvp(
-    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def avg_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def avg_pool3d_backward(
-    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def avg_pool3d_double_backward(
-    grad_grad_input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def avg_pool3d_jvp(
-    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+avg_pool2d = avg_pool1d
+avg_pool2d_backward = avg_pool1d_backward
+avg_pool2d_double_backward = avg_pool1d_double_backward
+avg_pool2d_jvp = avg_pool1d_jvp
+avg_pool3d = avg_pool1d
+avg_pool3d_backward = avg_pool1d_backward
+avg_pool3d_double_backward = avg_pool1d_double_backward
+avg_pool3d_jvp = avg_pool1d_jvp
 def batch_norm(
     input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
     training: bool = False, momentum: float | None = 0.1, eps: float = 1e-05, *,
@@ -464,44 +388,14 @@ def lp_pool1d_jvp(
     ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
-def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
-    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def lp_pool2d_backward(
-    grad_output: Any, input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
-    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def lp_pool2d_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, norm_type: float, kernel_size: Any,
-    stride: Any = None, ceil_mode: bool = False, output_mask: Any = (True, True), *,
-    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def lp_pool2d_jvp(
-    primals: Any, tangents: Any, norm_type: float, kernel_size: Any, stride: Any = None,
-    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def lp_pool3d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
-    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def lp_pool3d_backward(
-    grad_output: Any, input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
-    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def lp_pool3d_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, norm_type: float, kernel_size: Any,
-    stride: Any = None, ceil_mode: bool = False, output_mask: Any = (True, True), *,
-    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def lp_pool3d_jvp(
-    primals: Any, tangents: Any, norm_type: float, kernel_size: Any, stride: Any = None,
-    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+lp_pool2d = lp_pool1d
+lp_pool2d_backward = lp_pool1d_backward
+lp_pool2d_double_backward = lp_pool1d_double_backward
+lp_pool2d_jvp = lp_pool1d_jvp
+lp_pool3d = lp_pool1d
+lp_pool3d_backward = lp_pool1d_backward
+lp_pool3d_double_backward = lp_pool1d_double_backward
+lp_pool3d_jvp = lp_pool1d_jvp
 def max_pool1d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
@@ -521,44 +415,14 @@ def max_pool1d_jvp(
     primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
     dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
-def max_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def max_pool2d_backward(
-    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def max_pool2d_double_backward(
-    grad_grad_input: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def max_pool2d_jvp(
-    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def max_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def max_pool3d_backward(
-    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def max_pool3d_double_backward(
-    grad_grad_input: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
-def max_pool3d_jvp(
-    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+max_pool2d = max_pool1d
+max_pool2d_backward = max_pool1d_backward
+max_pool2d_double_backward = max_pool1d_double_backward
+max_pool2d_jvp = max_pool1d_jvp
+max_pool3d = max_pool1d
+max_pool3d_backward = max_pool1d_backward
+max_pool3d_double_backward = max_pool1d_double_backward
+max_pool3d_jvp = max_pool1d_jvp
 def max_unpool1d(
     input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
     output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
@@ -575,38 +439,14 @@ def max_unpool1d_jvp(
     primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
     padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
-def max_unpool2d(
-    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def max_unpool2d_backward(
-    grad_output: Any, input: Any, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def max_unpool2d_double_backward(
-    grad_grad_input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def max_unpool2d_jvp(
-    primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def max_unpool3d(
-    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def max_unpool3d_backward(
-    grad_output: Any, input: Any, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def max_unpool3d_double_backward(
-    grad_grad_input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def max_unpool3d_jvp(
-    primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+max_unpool2d = max_unpool1d
+max_unpool2d_backward = max_unpool1d_backward
+max_unpool2d_double_backward = max_unpool1d_double_backward
+max_unpool2d_jvp = max_unpool1d_jvp
+max_unpool3d = max_unpool1d
+max_unpool3d_backward = max_unpool1d_backward
+max_unpool3d_double_backward = max_unpool1d_double_backward
+max_unpool3d_jvp = max_unpool1d_jvp
 def relu(input: Any, *, backend: str = "auto") -> Any: ...
 def relu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
 def relu_double_backward(grad_grad_input: Any, input: Any, *, backend: str = "auto") -> Any: ...

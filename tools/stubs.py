@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -65,6 +66,11 @@ def stub(name: str) -> str:
     written = MODULES[name]
     listed = [n for n in sorted(public) if f" {n}\n" not in written and f"def {n}(" not in written]
     lines = [line_of(n, getattr(module, n)) for n in listed]
+    first: dict[tuple[str, str], str] = {}  # of what differs by rank alone, one is written out
+    for place, (n, line) in enumerate(zip(listed, lines)):
+        key = re.sub(r"[123]d", "Nd", n), line.replace(n, "")
+        if first.setdefault(key, n) != n:
+            lines[place] = f"{n} = {first[key]}\n"
     ordered = sorted(public, key=lambda n: (not n.isupper(), n[0].islower(), n))
     names = textwrap.fill(", ".join(f'"{n}"' for n in ordered), 96)
     everything = "\n    ".join(names.splitlines())

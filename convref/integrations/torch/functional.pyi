@@ -26,36 +26,20 @@ __all__ = [
 def adaptive_avg_pool1d(
     input: Tensor, output_size: Any, *, backend: str | None = None
 ) -> Tensor: ...
-def adaptive_avg_pool2d(
-    input: Tensor, output_size: Any, *, backend: str | None = None
-) -> Tensor: ...
-def adaptive_avg_pool3d(
-    input: Tensor, output_size: Any, *, backend: str | None = None
-) -> Tensor: ...
+adaptive_avg_pool2d = adaptive_avg_pool1d
+adaptive_avg_pool3d = adaptive_avg_pool1d
 def adaptive_max_pool1d(
     input: Tensor, output_size: Any, return_indices: bool = False, *, backend: str | None = None
 ) -> Any: ...
-def adaptive_max_pool2d(
-    input: Tensor, output_size: Any, return_indices: bool = False, *, backend: str | None = None
-) -> Any: ...
-def adaptive_max_pool3d(
-    input: Tensor, output_size: Any, return_indices: bool = False, *, backend: str | None = None
-) -> Any: ...
+adaptive_max_pool2d = adaptive_max_pool1d
+adaptive_max_pool3d = adaptive_max_pool1d
 def avg_pool1d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
     backend: str | None = None
 ) -> Tensor: ...
-def avg_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
-    backend: str | None = None
-) -> Tensor: ...
-def avg_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
-    backend: str | None = None
-) -> Tensor: ...
+avg_pool2d = avg_pool1d
+avg_pool3d = avg_pool1d
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
@@ -66,31 +50,15 @@ def conv1d(
     dilation: Any = 1, groups: int = 1, *, math: str = "ieee", flip: bool = False,
     backend: str | None = None
 ) -> Tensor: ...
-def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, math: str = "ieee", flip: bool = False,
-    backend: str | None = None
-) -> Tensor: ...
-def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, math: str = "ieee", flip: bool = False,
-    backend: str | None = None
-) -> Tensor: ...
+conv2d = conv1d
+conv3d = conv1d
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, math: str = "ieee",
     flip: bool = False, backend: str | None = None
 ) -> Tensor: ...
-def conv_transpose2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, math: str = "ieee",
-    flip: bool = False, backend: str | None = None
-) -> Tensor: ...
-def conv_transpose3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, math: str = "ieee",
-    flip: bool = False, backend: str | None = None
-) -> Tensor: ...
+conv_transpose2d = conv_transpose1d
+conv_transpose3d = conv_transpose1d
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str | None = None
@@ -121,38 +89,20 @@ def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False,
     *, padding: Any = 0, dilation: Any = 1, backend: str | None = None
 ) -> Tensor: ...
-def lp_pool2d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False,
-    *, padding: Any = 0, dilation: Any = 1, backend: str | None = None
-) -> Tensor: ...
-def lp_pool3d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False,
-    *, padding: Any = 0, dilation: Any = 1, backend: str | None = None
-) -> Tensor: ...
+lp_pool2d = lp_pool1d
+lp_pool3d = lp_pool1d
 def max_pool1d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False, return_indices: bool = False, *, backend: str | None = None
 ) -> Any: ...
-def max_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, backend: str | None = None
-) -> Any: ...
-def max_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, backend: str | None = None
-) -> Any: ...
+max_pool2d = max_pool1d
+max_pool3d = max_pool1d
 def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     output_size: Any = None, *, backend: str | None = None
 ) -> Tensor: ...
-def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, backend: str | None = None
-) -> Tensor: ...
-def max_unpool3d(
-    input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, backend: str | None = None
-) -> Tensor: ...
+max_unpool2d = max_unpool1d
+max_unpool3d = max_unpool1d
 def relu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def sigmoid(input: Tensor, *, backend: str | None = None) -> Tensor: ...
 def silu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
