@@ -35,7 +35,7 @@ def integer(where: str, name: str, value: Any) -> int:
 
 def items(value: Any) -> list[Any] | None:
     """Return the entries of a sequence, or None for what is one value: a number, text, no axes."""
-    if isinstance(value, (int, str, bytes, dict, set, frozenset)):  # a set has no order
+    if isinstance(value, (int, float, str, bytes, dict, set, frozenset)):  # a set has no order
         return None
     try:
         return list(value)

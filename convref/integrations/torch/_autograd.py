@@ -220,13 +220,13 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        where = f"{ctx.config.row.op}.{ctx.how.row.pass_}"
+        where = f"{ctx.config.row.op}.{ctx.config.row.pass_}"
         what = "its gradient is a third derivative, or hvp's (needs vhp): not there"
         raise UnsupportedError(message(where, what))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        where = f"{ctx.config.row.op}.{ctx.how.row.pass_}"
+        where = f"{ctx.config.row.op}.{ctx.config.row.pass_}"
         what = "its tangent is not there, needs forward mode over reverse (jacfwd of jacrev)"
         raise UnsupportedError(message(where, what))
 
