@@ -23,6 +23,8 @@ from ..ops import ops_of
 
 if TYPE_CHECKING:
     from ..conformance.campaign import Outcome, Settings
+    from ..conformance.generate import Axes
+    from ..knownbugs import Region
 
 app = typer.Typer(
     add_completion=False,
@@ -104,16 +106,11 @@ def check(
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
     """Compare backends with the oracle on generated cases; each failure is one line."""
-    from ..conformance import campaign, generate
-    from ..conformance.engine import Limits, preload
+    from ..conformance import campaign
+    from ..conformance.engine import Limits
 
     _above_zero("check", seconds=seconds, limit=limit, memory=memory)
-    ops, passes, dtypes, fills = map(_words, (op, pass_, dtype, fill))
-    if laws and set(ops_of(ops)) - {"conv"}:
-        raise ConvrefError(message("check", f"--op is {','.join(ops)}, --laws needs conv alone"))
-    passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
-    axes = generate.Axes(seed, ops_of(ops), passes, dtypes, fills, arms=_words(arm), laws=laws)
-    generate.strategy(axes)  # refuses a wrong name before anything starts
+    axes = _axes(seed, laws, *map(_words, (op, pass_, dtype, fill, arm)))
     more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
     settings = campaign.Settings(
         "",
@@ -128,29 +125,46 @@ def check(
         shrink,
         retest=retest_known,
     )
-    chosen = backends or _installed()
-    preload(chosen)
-    good = True
-    for name in chosen:
-        regions = knownbugs.of(name, more) if known or retest_known else ()
-        size = _chunk(name, examples)
-        asked = replace(settings, backend=name, axes=replace(axes, size=size), known=regions)
-        good = _campaign(asked, html) and good
+    regions = more if known or retest_known else None
+    good = _campaigns(settings, backends or _installed(), regions, html)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
 
 
-def _campaign(settings: Settings, html: Path | None) -> bool:
-    """Run one campaign in the terminal; return whether it found nothing wrong."""
+def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
+    """Return what to draw from; a wrong name is refused before anything starts."""
+    from ..conformance import generate
+
+    ops, passes, dtypes, fills, arms = chosen
+    if laws and set(ops_of(ops)) - {"conv"}:
+        raise ConvrefError(message("check", f"--op is {','.join(ops)}, --laws needs conv alone"))
+    passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
+    axes = generate.Axes(seed, ops_of(ops), passes, dtypes, fills, arms=arms, laws=laws)
+    generate.strategy(axes)
+    return axes
+
+
+def _campaigns(
+    settings: Settings, names: list[str], more: tuple[Region, ...] | None, html: Path | None
+) -> bool:
+    """Run a campaign of each backend in the terminal; return whether none found a failure."""
+    from ..conformance.engine import preload
     from ..conformance.report import terminal
 
     if html is not None:
         _write(lambda: html.mkdir(parents=True, exist_ok=True), html)
-    outcome = terminal.run(settings, console)
-    if html is not None:
-        _write_page(outcome, html)
-    if outcome.stopped:
-        raise typer.Exit(ExitStatus.INTERRUPTED)
-    return outcome.good
+    preload(names)
+    good = True
+    for name in names:
+        regions = () if more is None else knownbugs.of(name, more)
+        axes = replace(settings.axes, size=_chunk(name, settings.examples))
+        asked = replace(settings, backend=name, axes=axes, known=regions)
+        outcome = terminal.run(asked, console)
+        good = good and outcome.good
+        if html is not None:
+            _write_page(outcome, html)
+        if outcome.stopped:
+            raise typer.Exit(ExitStatus.INTERRUPTED)
+    return good
 
 
 def _write_page(outcome: Outcome, folder: Path) -> None:
