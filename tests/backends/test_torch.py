@@ -16,7 +16,7 @@ import torch
 import convref
 from convref import UnsupportedError, parse
 from convref.backends.numpy import backend as oracle
-from convref.backends.torch import adapter as module
+from convref.backends.torch import conv
 from convref.backends.torch.adapter import TorchBackend, backend, without_onednn
 from convref.conformance import fills, strategies
 from convref.judge import judge
@@ -66,13 +66,13 @@ def default_flags() -> Iterator[None]:
 def during(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return the list to which each forward pass adds the flags it ran under."""
     seen: list[dict[str, Any]] = []
-    fprop = module._PASSES["fprop"]
+    fprop = conv.PASSES["fprop"]
 
     def spy(*arguments: Any) -> Any:
         seen.append(flags())
         return fprop(*arguments)
 
-    monkeypatch.setitem(module._PASSES, "fprop", spy)
+    monkeypatch.setitem(conv.PASSES, "fprop", spy)
     return seen
 
 
@@ -108,13 +108,13 @@ def test_legacy_flag_can_be_read_in_and_after_a_call(
 ) -> None:
     """torch.export reads it, and raises where those of convolutions and RNNs contradict it."""
     torch.backends.cudnn.allow_tf32 = legacy
-    seen, fprop = [], module._PASSES["fprop"]
+    seen, fprop = [], conv.PASSES["fprop"]
 
     def spy(*arguments: Any) -> Any:
         seen.append(torch.backends.cudnn.allow_tf32)
         return fprop(*arguments)
 
-    monkeypatch.setitem(module._PASSES, "fprop", spy)
+    monkeypatch.setitem(conv.PASSES, "fprop", spy)
     backend.run(parse(f"{CALL}:math={math}").call, X, W, None)
     assert (seen, torch.backends.cudnn.allow_tf32) == ([math == "tf32"], legacy)
 
@@ -151,7 +151,7 @@ def test_threads_do_not_mix_their_flags(monkeypatch: pytest.MonkeyPatch) -> None
         together.release()
         return operands[:1]
 
-    monkeypatch.setitem(module._PASSES, "fprop", fprop)
+    monkeypatch.setitem(conv.PASSES, "fprop", fprop)
 
     def work(which: int) -> None:
         call = parse(f"{CALL}:math={maths[which % 2]}").call
