@@ -1,4 +1,4 @@
-"""The public resizes: PyTorch's names and order, ONNX's rules, and what wrong calls are told."""
+"""The public resizes: PyTorch's names and order, ONNX's rules, and the messages of wrong calls."""
 
 from __future__ import annotations
 
@@ -173,5 +173,5 @@ def test_a_named_backend_refuses_what_it_cannot(keywords: dict[str, Any], text: 
     x = X[:, :, :2, :2]
     with pytest.raises(UnsupportedError, match=text):
         convref.interpolate(x, **keywords, backend="torch")
-    got = convref.interpolate(torch.from_numpy(x), **keywords)  # somebody else computes it
+    got = convref.interpolate(torch.from_numpy(x), **keywords)  # another backend computes it
     assert_array_equal(got.numpy(), convref.interpolate(x, **keywords))

@@ -190,13 +190,13 @@ def test_call_and_its_line_round_trip(op: str, case: st.DataObject) -> None:
     name, given_arrays, arguments = said(drawn, arrays)
     found = convref.case_of(name, *given_arrays, **arguments)
     assert convref.parse(str(found)) == found
-    problem, lies = drawn.call.problem, found.call.specs
-    if op == "layer_norm":  # which has no images, only rows, and may copy what lies otherwise
+    problem, layouts = drawn.call.problem, found.call.specs
+    if op == "layer_norm":  # which has no images, only rows, and may copy other layouts
         problem = replace(problem, c=problem.c * prod(problem.input), input=(1,))
     else:
         again = [None if a is None else (a.shape, a.dtype, visible(a)) for a in operands(found)]
         assert again == [None if a is None else (a.shape, a.dtype, visible(a)) for a in arrays]
-    assert found.call == replace(drawn.call, problem=problem, specs=lies)
+    assert found.call == replace(drawn.call, problem=problem, specs=layouts)
 
 
 def results_of(call: Call, arrays: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The one door: choices and their reasons, refusals, absent frameworks, strangers' backends."""
+"""Dispatch: choices and their reasons, refusals, absent frameworks, third-party backends."""
 
 import subprocess
 import sys
@@ -181,7 +181,7 @@ except ImportError as error:
     ]
 
 
-def test_absent_torch_is_no_reason_to_fail_for_auto() -> None:
+def test_auto_works_without_torch() -> None:
     """`auto` goes on to the next candidate and says what is missing."""
     done = python(
         BLOCK
@@ -211,7 +211,7 @@ def test_a_broken_module_is_no_traceback(tmp_path: Path) -> None:
 
 
 STRANGER = '''
-"""A stranger's backend: it doubles what NumPy computes, so that its work is seen."""
+"""A third-party backend that doubles what NumPy computes, so that its results are recognised."""
 
 from convref.backends.numpy import NumpyBackend
 
@@ -246,7 +246,7 @@ WHEEL = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder into which pip installed a stranger's wheel; nothing is downloaded."""
+    """Return a folder into which pip installed a third-party wheel; nothing is downloaded."""
     wheel = tmp_path_factory.mktemp("wheel") / "convref_stranger-0.1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in WHEEL.items():

@@ -18,7 +18,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 LINE = re.compile(
     rf"""(?<![\w.-])(?:{"|".join(FAMILY)})(?:\.[a-z_]+)?:n[0-9][^\s"'`|]*[^\s"'`|.,;:)]"""
 )
-MALFORMED = "conv.fprop:n1c1k1_i5_f3_z9"  # stands on the page to show the error
+MALFORMED = "conv.fprop:n1c1k1_i5_f3_z9"  # a line of the page that shows the error
 
 
 def lines_of(page):

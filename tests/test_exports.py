@@ -275,7 +275,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize("line", PROBLEMS)
-def test_descriptors_go_there_and_back(line):
+def test_descriptors_round_trip(line):
     problem = parse_problem(f"conv:{line}")
     assert exports.from_benchdnn(exports.to_benchdnn(problem)) == problem
 

@@ -1,4 +1,4 @@
-"""The judge convicts no correct result, and lets no wrong one pass where data are exact."""
+"""The judge passes every correct result and fails every wrong one on exact data."""
 
 import os
 from dataclasses import replace
@@ -212,7 +212,7 @@ def test_a_result_of_the_wrong_form_is_wrong(name, spoil, text):
     assert text in verdict.reason
 
 
-KINDS = [  # line, where an inf stands, result element, what it must or may be
+KINDS = [  # line, position of an inf, result element, what it must or may be
     ("conv.fprop:n1c1k1_i3_f3_p1:bias=0", ("w", 0), (0, 0, 1), {"inf"}),
     ("conv.fprop:n1c1k1_i3_f3_p1:bias=0", ("w", 0), (0, 0, 0), {"finite", "nan"}),
     ("conv.dgrad:n1c1k1_i4_f2_s2", ("w", 1), (0, 0, 1), {"inf"}),

@@ -175,7 +175,7 @@ def test_the_court_sees_more_than_users():
     assert regions("numpy") == ()
 
 
-# One or more cases of each region; a segmentation fault depends on what lies in memory.
+# One or more cases of each region; a segmentation fault depends on the contents of memory.
 EXAMPLES = {
     "torch-c0-shape": ("conv.fprop:n1c0k1_i3_f1",),
     "torch-c0-transposed": ("conv.bgrad:n1c0k1_i3_f1:t=1",),
@@ -344,7 +344,7 @@ def test_each_region_is_still_a_bug(region, verdicts):
     assert set(seen) <= {"pass", "wrong", "rejects-valid", "crash", "hang", "nondeterministic"}
 
 
-def test_auto_passes_a_known_bug_over_and_says_so():
+def test_auto_skips_a_known_bug_with_a_reason():
     pytest.importorskip("torch", reason="needs torch")
     line = "conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi"
     plan = dispatch.plan(parse(line).call, "auto", "torch")

@@ -53,7 +53,7 @@ def test_wheel_holds_the_packages_and_nothing_else(built):
 
 
 def test_wheel_holds_every_file_of_its_packages(built):
-    """Sources of Mojo, suites, templates, known bugs, py.typed: whatever git knows of them."""
+    """Sources of Mojo, suites, templates, known bugs, py.typed: all that git tracks."""
     names = set(zipfile.ZipFile(built[0]).namelist())
     folders = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     for folder in folders["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
@@ -109,7 +109,7 @@ def test_dist_info_stands_in_for_an_installation(tmp_path):
 
 
 def test_dist_info_is_found_before_anything_is_installed(tmp_path):
-    """A bare interpreter with the folder on its path sees the group, as `make gpu` relies on."""
+    """A bare interpreter with the folder on its path finds the group, as `make gpu` requires."""
     folder = tmp_path / "gpu"
     load("dist_info").write(folder)
     code = (
@@ -129,7 +129,7 @@ def test_the_installed_version_is_the_one_in_the_sources():
 
 
 def test_constraints_pin_every_direct_requirement():
-    """triton is pinned in the Makefile: each build of torch wants its own."""
+    """triton is pinned in the Makefile: each build of torch requires its own."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     pinned = {name.lower().replace("_", "-") for name in pins}

@@ -185,7 +185,7 @@ MEMORY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("memory", MEMORY.values(), ids=MEMORY)
-def test_memory_changes_no_number(memory: Any, backend: str) -> None:
+def test_results_are_independent_of_strides(memory: Any, backend: str) -> None:
     dy, x, w = memory(data(2, 6, 3, 4), data(2, 4, 5, 6), data(6, 4, 3, 3))
     _, _, rest = arguments({})
     want = torch.ops.aten.convolution_backward(dy, x, w, [6], *rest, [T, T, T])

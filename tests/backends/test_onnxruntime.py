@@ -74,7 +74,7 @@ def test_unoptimized_graphs_compute_the_same():
     assert examine(parse(LINES[1]), plain).verdict == "pass"
 
 
-def test_it_is_found_by_name():
+def test_the_backend_is_found_by_name():
     assert load("onnxruntime") is backend
     assert set(backend.fingerprint()) == {"onnxruntime", "onnx", "device"}
 

@@ -32,7 +32,7 @@ def is_served(case):
 
 
 @pytest.mark.parametrize(("op", "pass_"), _ROWS)
-def test_it_is_right(op, pass_):
+def test_direct_kernels_are_right(op, pass_):
     drawn = cases([op], [pass_], dtypes=FLOATS, fills=["int", "normal", "ties"], max_elements=400)
 
     @settings(max_examples=EXAMPLES)
@@ -57,7 +57,7 @@ def test_it_is_right(op, pass_):
         "conv.backward:n0c2k2_i5_f3",
         "max_pool.backward:n1c0_i5_f3",
         "max_pool.jvp:n1c1_i5_f3",
-        "batch_norm.fprop:n2c2_i3:dt=bf16",  # ATen wants parameters in float32
+        "batch_norm.fprop:n2c2_i3:dt=bf16",  # ATen requires parameters in float32
     ],
 )
 def test_calls_without_an_aten_kernel_are_not_direct(line):

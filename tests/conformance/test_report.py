@@ -242,7 +242,7 @@ def test_an_outcome_gives_the_same_page_as_its_log():
     ("verdict", "word"),
     [("pass", "all right"), ("unsupported", "nothing judged"), ("crash", "failures")],
 )
-def test_a_page_says_right_only_of_what_was_judged(verdict, word):
+def test_a_page_reports_right_only_if_judged(verdict, word):
     found = report.summary(outcome(verdict))
     assert f">{word}</span>" in pages.html(replace(found, failures=[]))
 

@@ -165,12 +165,12 @@ def test_filters_are_kept(case):
 
 
 @given(cases(["max_pool", "silu"], dtypes=["u8", "c64", "f32"], max_elements=200))
-def test_an_op_has_only_the_dtypes_that_it_has(case):
+def test_drawn_dtypes_are_supported_by_the_op(case):
     assert case.call.problem.refuses(case.call.dtype) is None
     assert case.call.dtype != "c64"
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_axes_are_refused():
     with pytest.raises(ConvrefError, match="pass is 'sideways', needs one of fprop, backward"):
         calls(passes=["sideways"])
     with pytest.raises(ConvrefError, match="needs some of backward, double_backward, fprop, jvp"):

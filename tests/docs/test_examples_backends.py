@@ -139,7 +139,7 @@ def test_an_adapter_passes_what_the_library_computes(library, tmp_path):
 
 
 @pytest.mark.nightly
-def test_its_known_bugs_are_still_there(library, tmp_path):
+def test_known_bugs_of_the_page_still_occur(library, tmp_path):
     lines = re.findall(r"`([a-z_]+\.[a-z_]+:n[^`]+)`", section(library))
     status, output = check(library, lines, tmp_path, "--retest-known")
     assert status == 0, output

@@ -93,7 +93,7 @@ def test_norms_that_are_right_stay_within_their_bound(dtype, apply, moments):
             assert found, f"{shift} {size}: {found.reason}"
 
 
-def test_a_one_pass_variance_leaves_the_bound_where_the_mean_is_large():
+def test_a_one_pass_variance_exceeds_the_bound_at_a_large_mean():
     assert layer("f32", two_passes, plain, 3000.0, 32)
     assert not layer("f32", one_pass, plain, 3000.0, 32)
 

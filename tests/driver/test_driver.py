@@ -78,7 +78,7 @@ def test_a_cubin_is_loaded_launched_and_unloaded(driver):
 @pytest.mark.parametrize("before", [None, 0, 1])
 @pytest.mark.parametrize("device", [0, 1])
 def test_all_is_done_on_the_device_and_the_thread_keeps_its_context(driver, before, device):
-    """The stand-in knows a module in its own context alone, and makes no map outside all."""
+    """The stand-in accepts a module only in its own context, and encodes no map without one."""
 
     def work():
         if before is not None:
@@ -335,9 +335,9 @@ def test_tensor_maps_in_a_thread_that_has_no_context(driver, device):
     """Some drivers refuse it with error 201, as the stand-in does."""
 
     def work():
-        lies = driver, "f32", 0x10, (8, 8, 8), (64, 8, 1)
-        tiled = encode(*lies, (1, 8, 8), device=device)
-        column = encode_im2col(*lies, (64, 8), 0, (), (0,), (0,), device)
+        layout = driver, "f32", 0x10, (8, 8, 8), (64, 8, 1)
+        tiled = encode(*layout, (1, 8, 8), device=device)
+        column = encode_im2col(*layout, (64, 8), 0, (), (0,), (0,), device)
         return len(tiled), len(column), driver.current()
 
     assert in_a_new_thread(work) == (128, 128, 0 if device else 0xC0)

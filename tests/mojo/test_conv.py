@@ -148,7 +148,7 @@ def test_unsupported_calls_have_a_reason(line, reason):
         backend.run(call, *(None,) * len(call.roles))
 
 
-def test_it_is_found_by_name():
+def test_the_backend_is_found_by_name():
     assert load("mojo") is backend
     assert set(backend.fingerprint()) == {"isa", "sources", "compiler", "threads"}
 

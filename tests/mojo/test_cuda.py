@@ -289,7 +289,7 @@ def test_an_edited_wgmma_kernel_fails(kernel, name, monkeypatch):
     assert how in shown(cuda.interpreted_wgmma, WIDE_LINES[kernel])
 
 
-# The kernel, what stands in its text, what a slip makes of it.
+# The kernel, a pattern in its PTX, the faulty text.
 POOL_SLIPS = {
     "an equal wins": ("max_pool_fprop", r"setp\.([gl])tu\.", r"setp.\1eu."),
     "a NaN loses": ("max_pool_fprop", r"setp\.([gl])tu\.", r"setp.\1t."),

@@ -107,7 +107,7 @@ def test_an_unflipped_filter_fails(monkeypatch):
     assert "wrong" in verdicts()
 
 
-# (file, what stands there, what a slip of the hand makes of it)
+# (file, its text, the faulty text)
 SLIPS = (
     ("windows.mojo", "x + run.taps <= w.size_x", "x + run.taps <= w.size_x + 1"),
     ("windows.mojo", "within(window.y + run.y, w.size_y)", "True"),
@@ -165,7 +165,7 @@ SLIPS = (
     ("pool.mojo", "(z * p.size_y + y) * p.size_x + x\n", "(z * p.size_y + y) * p.size_y + x\n"),
     ("pool.mojo", "clear[wide[T]](sums, p.size_z", "clear[wide[T]](sums, 0 * p.size_z"),
 )
-HARMLESS = {  # only lanes and rows that nobody reads depend on these
+HARMLESS = {  # only unused lanes and rows depend on these
     "clear[wide[T]](there.unsafe_offset(columns), line - columns)",
     "rows - tile * MR >= PITCH",
 }

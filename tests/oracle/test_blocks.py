@@ -32,7 +32,7 @@ def numbers(code, values):
 
 @pytest.mark.parametrize("code", KINDS)
 @given(rows=st.lists(st.tuples(st.booleans(), *[st.sampled_from(EDGES)] * 2), max_size=9))
-def test_choices_are_those_of_where(code, rows):
+def test_chosen_equals_numpy_where(code, rows):
     if code == "obj":
         rows = [(w, abs(a) < 2, abs(b) < 2) for w, a, b in rows]  # NaN is no object's equal
     where = np.array([w for w, _, _ in rows], bool)

@@ -170,7 +170,7 @@ def test_integers_wider_result():
 
 
 @given(cases(passes=["fprop", "backward"], dtypes=["f32", "i32"], fills=["int"], memory=True))
-def test_memory_changes_nothing(checks, case):
+def test_results_are_independent_of_strides_and_operands_unchanged(checks, case):
     arrays = operands(case)
     plain = [None if a is None else np.ascontiguousarray(a) for a in arrays]
     before = [None if a is None else a.copy() for a in arrays]

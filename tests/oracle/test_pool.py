@@ -118,7 +118,7 @@ def test_torch_within_both_bounds(op):
 
 
 def test_torch_on_integers():
-    """Integers wrap, means are cut toward zero, the least integer stands for nothing."""
+    """Integers wrap, means are cut toward zero, an empty maximum is the least integer."""
     pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch.adapter import backend
 
@@ -273,7 +273,7 @@ def run(line, *arrays):
 
 
 NAN, INF = float("nan"), float("inf")
-WINNERS = [  # what a window holds, what it gives, where that stands
+WINNERS = [  # the values of a window, its maximum, the index
     ([3, 7, 7], 7, 1),
     ([7, 3, 7], 7, 0),
     ([NAN, 9, 1], NAN, 0),
@@ -298,7 +298,7 @@ def test_max_pool_ties_and_nan(op, window, value, index):
 
 def test_the_order_of_ties_is_row_major_in_two_axes():
     x = np.zeros((1, 1, 3, 3))
-    x[0, 0, 1, 2] = x[0, 0, 2, 0] = 1  # the later row stands further left
+    x[0, 0, 1, 2] = x[0, 0, 2, 0] = 1  # the later row has the smaller column
     _, indices = run("max_pool.fprop:n1c1_i3x3_f3x3:dt=f64", x)
     assert indices.item() == 5
     x[0, 0, 1, 2] = x[0, 0, 2, 0] = NAN

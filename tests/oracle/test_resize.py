@@ -127,7 +127,7 @@ def test_torch_within_both_bounds():
 
 
 def test_nearest_is_torchs_to_the_bit_where_float32_rounds_across_an_integer():
-    """82 elements from 2: number 41 lies on input 1, which float32 misses and exact rules do not.
+    """82 elements from 2: number 41 is at input 1, which float32 misses and exact rules do not.
 
     Some of ATen's kernels of rank 1 round on other ways, forward only; these are of images.
     """
@@ -239,7 +239,7 @@ def test_weights_of_an_output_sum_to_1():
 
 
 def test_a_weight_of_0_reads_nothing():
-    """Output 1 of 3 lies on input 1 of 3: the NaN beside it is not its business."""
+    """Output 1 of 3 is at input 1 of 3, and ignores the NaN beside it."""
     (y,) = run("resize.fprop:n1c1_i3_o3:dt=f64", [1, 2, np.nan])
     assert_array_equal(y, [[[1, 2, np.nan]]])
     (y,) = run("resize.fprop:n1c1_i2_o4:dt=f64", [np.inf, 0])

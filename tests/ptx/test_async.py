@@ -142,7 +142,7 @@ BOXES = {1: ((40,), (0,)), 2: ((5, 40), (-2, 8)), 3: ((3, 4, 72), (1, 2, -4)),
 
 
 def box_of(rank, swizzle, every=()):
-    """Return (tensor, box, start, lines): a box of 16 bits, partly outside, and what lies where."""
+    """Return (tensor, box, start, lines): a box of 16 bits, partly outside, and its expected contents."""
     every = every or (1,) * rank
     shape, start = BOXES[rank]
     tensor = RNG.integers(0, 1 << 16, shape).astype(np.uint16)
@@ -154,7 +154,7 @@ def box_of(rank, swizzle, every=()):
 
 
 def scattered(places, box, span):
-    """Return where in shared memory each element of a box lies, counted in elements."""
+    """Return the position in shared memory of each element of a box, in elements."""
     found = []
     for n, place in enumerate(places):
         row, column = divmod(n, box[-1])
@@ -555,7 +555,7 @@ PIXELS = 24
 
 
 def walked(shape, lower, upper, every, start, offsets):
-    """Return where each pixel of a copy lies, whether there is one or not."""
+    """Return the position of each pixel of a copy, inside the tensor or not."""
     axes, at, found = range(1, len(shape) - 1), [*start[:-1]], []
     for _ in range(PIXELS):
         found.append((at[0], *(at[axis] + offsets[axis - 1] for axis in axes)))

@@ -291,7 +291,7 @@ def finite(*arrays):
     return [all(np.isfinite(a.view(f"f{a.itemsize}")[i]) for a in arrays) for i in range(COUNT)]
 
 
-# By kind: patterns whose product lies half way between two numbers, and one that float32 loses.
+# By kind: patterns whose product is half way between two numbers, and one that float32 loses.
 TIES = {"bf16": (0x3FC0, 0x3F81, 0x0100), "f16": (0x3E00, 0x3C01, 0x0001)}
 FLOATING = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
@@ -656,7 +656,7 @@ LOWER = {
 
 
 @pytest.mark.parametrize("body", LOWER)
-def test_a_half_that_nothing_defines_is_packed_and_left(body, run):
+def test_an_undefined_half_may_be_packed(body, run):
     a = patterns(16)
     got = run(HALF + body, [a], 16)
     assert got.tolist() == [LOWER[body](int(x), n) for n, x in enumerate(a)]
@@ -1036,7 +1036,7 @@ def test_write_to_memory_that_another_thread_read_is_a_fault():
         launch(parse(text), (1,), (COUNT,), [Allocation(patterns(32)), found])
 
 
-def test_arguments_and_threads_are_those_of_the_entry():
+def test_arguments_and_threads_must_fit_the_entry():
     text = ".visible .entry f(.param .u64 f_0, .param .b32 f_1) .maxntid 32 { ret; }"
     buffer = Allocation(np.zeros(1))
     launch(parse(text), (1,), (32,), [buffer, b"1234"])

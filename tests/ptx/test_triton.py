@@ -121,7 +121,7 @@ def more(by):
     return lambda match: f"{match[1]}{int(match[2]) + by}"
 
 
-# (case, what stands in its PTX, what a slip makes of it, how it shows).
+# (case, a pattern in its PTX, the faulty text, the symptom).
 FAULTS = {
     "copies are used too early": (0, r"(cp\.async\.wait_group\s+)([1-9])", more(2), "waited for"),
     "copies do not wait for products": (0, r"(wgmma\.wait_group\S+\s+)(1)", more(3), "still read"),

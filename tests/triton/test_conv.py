@@ -68,7 +68,7 @@ def test_a_tile_that_spans_2_31_elements_needs_64_bits(monkeypatch, limit):
     monkeypatch.setattr(gather, "LIMIT", limit)
     case = parse("conv.fprop:n2c8k16_i2x2_f1x1:dt=bf16")
     near, w, b = map(to_torch, operands(case))
-    far = torch.empty(2**31 + 64, dtype=torch.bfloat16)  # pages that nobody touches cost nothing
+    far = torch.empty(2**31 + 64, dtype=torch.bfloat16)  # untouched pages take no memory
     x = far.as_strided((2, 8, 2, 2), (2**31, 1, 16, 8)).copy_(near)
     tensors = {"x": x, "w": w, "b": b}
     facts = {r: Tensor(r, tuple(t.shape), t.stride(), "bf16") for r, t in tensors.items()}

@@ -30,7 +30,7 @@ HALF = settings(max_examples=settings.default.max_examples // 2)  # each is two 
 
 @HALF
 @given(CASES, st.integers(0, 2**16))
-def test_what_it_admits_is_right(case, pick):
+def test_admitted_tasks_are_right(case, pick):
     assume(backend.supports(case.call) is None)
     told, admitted = verdict(case, dual, pick)
     assert told

@@ -32,7 +32,7 @@ def task(line, role="y"):
 
 
 @given(CASES, st.integers(0, 2**16))
-def test_what_it_admits_is_right(case, pick):
+def test_admitted_tasks_are_right(case, pick):
     assume(backend.supports(case.call) is None)
     assert verdict_if_admitted(case, flat, pick)
 

@@ -233,7 +233,7 @@ def test_kernels_and_tensor_maps_belong_to_the_device_of_the_operands(device):
 
 
 def test_scratch_memory_is_a_buffer_of_the_call(device, monkeypatch):
-    """A kernel that wants 256 bytes a block gets them in its hidden pointer, and nobody sees it."""
+    """A kernel with 256 bytes of scratch per block receives them in its hidden pointer."""
     made = aot.compile(specialise(PRODUCT), "sm_90")
     wants = replace(made, metadata={**made.metadata, "global_scratch_size": 256})
     monkeypatch.setattr(aot, "compile", lambda specialisation, arch: wants)

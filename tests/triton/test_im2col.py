@@ -255,9 +255,9 @@ def test_bits_repeat_in_any_schedule(monkeypatch):
     assert torch.equal(*found)
 
 
-# What a wrong kernel would be: in its PTX, and what is said of it, unless the sums are others.
+# A fault: a pattern in the PTX, its replacement, the message, or none if the sums differ.
 FAULTS = {
-    "nobody waits for rows": (r"@!complete bra\.uni waitLoop;", "", "race|waited|parity"),
+    "no wait for rows": (r"@!complete bra\.uni waitLoop;", "", "race|waited|parity"),
     "no tap is aside": (r"cvt\.u16\.u32\s+(%rs\d+), %r\d+;", r"mov.b16 \1, 0;", None),
     "taps turned": (r"(im2col\.mbarrier.*\{)(%rs\d+), (%rs\d+)\}", r"\1\3, \2}", None),
 }

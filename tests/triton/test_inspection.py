@@ -169,7 +169,7 @@ def code(*rows):
     ]
 
 
-def test_a_branch_backwards_is_no_loop_unless_it_comes_back():
+def test_a_backward_branch_is_a_loop_only_if_it_returns():
     """Out-of-line code at the end returns to the middle of what ran before it."""
     straight = code(
         ("ISETP", None, True), ("BRA", 4, True), ("FFMA", None, True), ("EXIT", None, False),

@@ -103,7 +103,7 @@ def fresh(program, **environment):
     return done.stdout
 
 
-def test_language_is_whole_again():
+def test_the_triton_language_is_restored():
     program = """
 import torch, triton.language as tl, triton.language.semantic
 owners = (tl, tl.core, tl.math, tl.standard, tl.random, tl.tensor, tl.dtype, tl.tensor_descriptor)
@@ -412,7 +412,7 @@ def _smallest(a, b):
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_nan_as_ptx_has_it(function, want, dtype):
+def test_minimum_and_maximum_treat_nan_as_ptx(function, want, dtype):
     x, z = tensor_of([NAN, 2, NAN, NAN], dtype), tensor_of([0, -1, 3, NAN], dtype)
     if function is _minimum:
         x, z = tensor_of([NAN, 2, -5, NAN], dtype), tensor_of([0, -1, NAN, NAN], dtype)

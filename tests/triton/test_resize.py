@@ -60,7 +60,7 @@ def test_positions_of_all_kinds(line):
 
 
 def test_a_weight_of_zero_reads_nothing():
-    """Where an output lies on a position, infinity beside it must not become NaN."""
+    """If an output is exactly at a position, infinity beside it must not become NaN."""
     for pass_ in ("fprop", "backward"):
         call = parse(f"resize.{pass_}:n1c2_i3x4_o5x7:coord=align_corners").call
         infinite = torch.full(call.problem.shape(call.roles[0]), torch.inf)

@@ -198,7 +198,7 @@ def test_sizes_of_elements_may_differ_within_a_storage():
     x, y = storage[:N].view(torch.int16)[:N], storage[N:]
     tried(toys.copy, x, y, aligned=False)
     storage = torch.zeros(2 * N, dtype=torch.float64)
-    x, y = storage.view(torch.int16)[40 : 40 + N], storage[2 : 2 + N]  # x[4:8] lies in y[9]
+    x, y = storage.view(torch.int16)[40 : 40 + N], storage[2 : 2 + N]  # x[4:8] is inside y[9]
     refused("cross-program-read", "another", toys.copy, x, y, aligned=False)
 
 

@@ -34,7 +34,7 @@ from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Launch
 from convref_triton.run import interpreted
 
-# A kernel, where its limit is, a line whose tile spans three images, and what lies apart.
+# A kernel, its limit, a line whose tile spans three images, and the operand with wide strides.
 FAR = (
     (gather, gather, "conv.fprop:n3c8k16_i2x2_f1x1:dt=bf16:mem=nhwc", "x"),
     (split, gather, "conv.fprop:n3c640k8_i2x2_f1x1:dt=f32:mem=nhwc", "x"),
@@ -98,7 +98,7 @@ def test_a_far_image_needs_64_bits_and_gets_them(monkeypatch, kernel, limits, li
 
 
 def test_images_far_apart_do_not_make_every_offset_wide():
-    """A tile in one image counts from there, whatever lies between the images."""
+    """Offsets of a tile in one image start at that image, whatever the stride between images."""
     for line, kernel in (
         ("conv.bgrad:n64c1k64_i300x300_f1x1:dt=bf16", bgrad),
         ("conv.fprop:n64c64k64_i300x300_f3x3_p1:dt=bf16:mem=nhwc", gather),

@@ -33,7 +33,7 @@ CHECKS = (
 
 @pytest.fixture(scope="module", params=(2, 4))
 def said(request, tmp_path_factory):
-    """Return what each of the processes said of each check, and its output."""
+    """Return the report of each process on each check, and its output."""
     size, folder = request.param, tmp_path_factory.mktemp("ranks")
     threads = {**os.environ, "OMP_NUM_THREADS": "1"}
     logs = [(folder / f"{rank}.log").open("w") for rank in range(size)]
@@ -56,7 +56,7 @@ def said(request, tmp_path_factory):
             log.close()
     files = [folder / f"{rank}.json" for rank in range(size)]
     found = [json.loads(file.read_text()) if file.exists() else {} for file in files]
-    # A process that torch's threads end badly after the last check has said all that it had to.
+    # A process whose torch threads crash at exit, after the last check, has reported everything.
     return [(each, Path(log.name).read_text()) for each, log in zip(found, logs)]
 
 

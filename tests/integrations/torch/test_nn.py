@@ -423,7 +423,7 @@ def test_a_block_is_one_kernel_where_the_backend_has_it(kind, activation):
     assert block(x).requires_grad
     with torch.no_grad(), Calls() as calls:
         block(x)
-    assert asked == [activation]  # neither where it is recorded nor where somebody looks on
+    assert asked == [activation]  # not while autograd or `Calls` records
     assert [one.call.op for one in calls.seen] == ["conv", activation]
     assert calls.seen[1].verdict((to_numpy(y),), "triton")  # of sums that are exact
 

@@ -82,7 +82,7 @@ def _shown(problem):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_an_op_is_the_call_of_its_case_and_knows_its_sizes(op):
+def test_a_custom_op_equals_the_call_of_its_case(op):
     def check(case):
         config, tensors = told(case)
         found, wanted = call_of(config, tensors).problem, case.call.problem
@@ -112,7 +112,7 @@ def _refusal(config, tensors, make):
 
 @pytest.mark.parametrize("op", ["conv", "batch_norm", "layer_norm", "silu", "softmax"])
 def test_what_does_not_fit_is_refused_without_data_too(op):
-    """A traced call, and one on the device "meta", hears what the same call with data would."""
+    """A traced call, and one on the device "meta", raises the same errors as the call with data."""
     told_both = []
 
     def check(case):
