@@ -142,7 +142,7 @@ BOXES = {1: ((40,), (0,)), 2: ((5, 40), (-2, 8)), 3: ((3, 4, 72), (1, 2, -4)),
 
 
 def box_of(rank, swizzle, every=()):
-    """Return (tensor, box, start, lines): a box of 16 bits, partly outside, and its expected contents."""
+    """Return (tensor, box, start, lines): a 16-bit box, partly outside, and its contents."""
     every = every or (1,) * rank
     shape, start = BOXES[rank]
     tensor = RNG.integers(0, 1 << 16, shape).astype(np.uint16)
