@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any
 
 from ...case import Call
 from ...errors import missing_extra
-from ...ops import Problem
+from ...ops import FAMILY, GROUPS, SIGNATURE, Problem
 from .autograd import Results, derive
 
 try:
@@ -71,19 +70,17 @@ def _loss(problem: Problem, x: Tensor, given: dict[str, Tensor | None]) -> Tenso
     return y.reshape(problem.shape("y"))
 
 
-def _plain(function: Callable[..., Any]) -> Callable[[Problem, Tensor], Tensor]:
-    return lambda problem, x: function(x)
+def _by_name(op: str) -> Callable[[Problem, Tensor], Tensor]:
+    """Return the function of torch.nn.functional of that name; its arguments are the fields."""
+    function = getattr(F, op)
+    names = [field.name for field in FAMILY[op].KEYS.values()]
+    return lambda problem, x: function(x, **{name: getattr(problem, name) for name in names})
 
 
 FUNCTIONS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
-    "relu": _plain(F.relu),
-    "leaky_relu": lambda problem, x: F.leaky_relu(x, problem.slope),
-    "silu": _plain(F.silu),
-    "gelu": lambda problem, x: F.gelu(x, approximate=problem.approximate),
-    "hardswish": _plain(F.hardswish),
-    "sigmoid": _plain(F.sigmoid),
-    "tanh": _plain(F.tanh),
-    "softmax": lambda problem, x: F.softmax(x, problem.dim),
-    "log_softmax": lambda problem, x: F.log_softmax(x, problem.dim),
+    op: _by_name(op)
+    for op in GROUPS["activation"]
+    if hasattr(F, op) and SIGNATURE[op, "fprop"].operands == ("x",)
 }
+FUNCTIONS["leaky_relu"] = lambda problem, x: F.leaky_relu(x, problem.slope)
 OPS = (*FUNCTIONS, "cross_entropy")

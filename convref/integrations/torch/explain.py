@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ... import dispatch
 from ...errors import ConvrefError, UnsupportedError
+from ...ops import GROUPS
 from ._blocks import OWN, epilogue_of
 from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
@@ -161,8 +162,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
 _OF_A_CNN = (
     *("convolution", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"),
     *("max_unpool", "native_batch_norm", "native_group_norm", "native_layer_norm", "upsample"),
-    *("relu", "leaky_relu", "silu", "gelu", "hardswish", "sigmoid", "tanh"),
-    *("softmax", "log_softmax"),
+    *GROUPS["activation"],
 )
 
 

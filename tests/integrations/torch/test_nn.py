@@ -189,6 +189,8 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
     **dict.fromkeys(("Sigmoid", "Tanh"), pointwise(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), along(0)),
 }
+# Layers of one element without a row draw their shape alone.
+ARGUMENTS = {kind.__name__: pointwise(0) for kind in nn.ACTIVATIONS.values()} | ARGUMENTS
 # What small integers make exact, whoever computes: here the oracle. The rest has a proven bound.
 EXACT = ("Conv", "MaxPool", "AdaptiveMaxPool", "ReLU", "LeakyReLU", "UpsamplingNearest")
 
