@@ -47,25 +47,26 @@ __all__ = [
     "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
     "global_avg_pool_backward", "global_lp_pool", "global_max_pool", "global_max_pool_backward",
     "group_norm", "group_norm_backward", "group_norm_double_backward", "group_norm_jvp",
-    "hardswish", "hardswish_backward", "hardswish_double_backward", "hardswish_jvp",
-    "instance_norm", "interpolate", "interpolate_backward", "interpolate_double_backward",
-    "interpolate_jvp", "judge", "layer_norm", "layer_norm_backward", "layer_norm_double_backward",
-    "layer_norm_jvp", "leaky_relu", "leaky_relu_backward", "leaky_relu_double_backward",
-    "leaky_relu_jvp", "log_softmax", "log_softmax_backward", "log_softmax_double_backward",
-    "log_softmax_jvp", "lp_pool1d", "lp_pool1d_backward", "lp_pool1d_double_backward",
-    "lp_pool1d_jvp", "lp_pool2d", "lp_pool2d_backward", "lp_pool2d_double_backward",
-    "lp_pool2d_jvp", "lp_pool3d", "lp_pool3d_backward", "lp_pool3d_double_backward",
-    "lp_pool3d_jvp", "max_pool1d", "max_pool1d_backward", "max_pool1d_double_backward",
-    "max_pool1d_jvp", "max_pool2d", "max_pool2d_backward", "max_pool2d_double_backward",
-    "max_pool2d_jvp", "max_pool3d", "max_pool3d_backward", "max_pool3d_double_backward",
-    "max_pool3d_jvp", "max_unpool1d", "max_unpool1d_backward", "max_unpool1d_double_backward",
-    "max_unpool1d_jvp", "max_unpool2d", "max_unpool2d_backward", "max_unpool2d_double_backward",
-    "max_unpool2d_jvp", "max_unpool3d", "max_unpool3d_backward", "max_unpool3d_double_backward",
-    "max_unpool3d_jvp", "parse", "parse_problem", "plan", "relu", "relu_backward",
-    "relu_double_backward", "relu_jvp", "resize", "resize_backward", "run", "sigmoid",
-    "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
-    "silu_double_backward", "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward",
-    "softmax_jvp", "tanh", "tanh_backward", "tanh_double_backward", "tanh_jvp", "unfold"
+    "hardswish", "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
+    "hardtanh_backward", "hardtanh_double_backward", "hardtanh_jvp", "instance_norm", "interpolate",
+    "interpolate_backward", "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm",
+    "layer_norm_backward", "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu",
+    "leaky_relu_backward", "leaky_relu_double_backward", "leaky_relu_jvp", "log_softmax",
+    "log_softmax_backward", "log_softmax_double_backward", "log_softmax_jvp", "lp_pool1d",
+    "lp_pool1d_backward", "lp_pool1d_double_backward", "lp_pool1d_jvp", "lp_pool2d",
+    "lp_pool2d_backward", "lp_pool2d_double_backward", "lp_pool2d_jvp", "lp_pool3d",
+    "lp_pool3d_backward", "lp_pool3d_double_backward", "lp_pool3d_jvp", "max_pool1d",
+    "max_pool1d_backward", "max_pool1d_double_backward", "max_pool1d_jvp", "max_pool2d",
+    "max_pool2d_backward", "max_pool2d_double_backward", "max_pool2d_jvp", "max_pool3d",
+    "max_pool3d_backward", "max_pool3d_double_backward", "max_pool3d_jvp", "max_unpool1d",
+    "max_unpool1d_backward", "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d",
+    "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
+    "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "parse",
+    "parse_problem", "plan", "relu", "relu_backward", "relu_double_backward", "relu_jvp", "resize",
+    "resize_backward", "run", "sigmoid", "sigmoid_backward", "sigmoid_double_backward",
+    "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward", "silu_jvp", "softmax",
+    "softmax_backward", "softmax_double_backward", "softmax_jvp", "tanh", "tanh_backward",
+    "tanh_double_backward", "tanh_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -307,6 +308,21 @@ def hardswish_double_backward(
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def hardswish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def hardtanh(
+    input: Any, min_val: float = -1.0, max_val: float = 1.0, *, backend: str = "auto"
+) -> Any: ...
+def hardtanh_backward(
+    grad_output: Any, input: Any, min_val: float = -1.0, max_val: float = 1.0, *,
+    backend: str = "auto"
+) -> Any: ...
+def hardtanh_double_backward(
+    grad_grad_input: Any, input: Any, min_val: float = -1.0, max_val: float = 1.0, *,
+    backend: str = "auto"
+) -> Any: ...
+def hardtanh_jvp(
+    primals: Any, tangents: Any, min_val: float = -1.0, max_val: float = 1.0, *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def instance_norm(
     input: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *,
     layout: str | None = None, backend: str = "auto"

@@ -105,6 +105,25 @@ hardswish.derivatives(
 )
 
 
+@define(view=views.elements, layouts=False, layer="Hardtanh")
+def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> Fields:
+    """Return each element, held between `min_val` and `max_val`; NaN stays.
+
+    Examples
+    --------
+    >>> hardtanh(np.array([-4., 0.5, 4.]))
+    array([-1. ,  0.5,  1. ])
+    """
+    return {"min_val": min_val, "max_val": max_val}
+
+
+hardtanh.derivatives(
+    backward="""
+        Return grad_input of `hardtanh`: grad_output between the bounds, 0 at the bounds and beyond.
+    """,
+)
+
+
 @define(view=views.elements, layouts=False, layer="Sigmoid")
 def sigmoid(input: Image) -> Fields:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
@@ -230,7 +249,8 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, silu, gelu, hardswish, sigmoid, tanh),
+    *(relu, leaky_relu, hardtanh, hardswish, silu, gelu),
+    *(sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )
 FUNCTIONS = functions(*DEFINITIONS)

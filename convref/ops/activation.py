@@ -108,6 +108,37 @@ class GeluProblem(ActivationProblem):
         _one_of(where, "approximate", self.approximate, ("none", "tanh"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class HardtanhProblem(ActivationProblem):
+    """x, held between two bounds.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    min_val, max_val : float
+        The bounds, the lower one first.
+
+    Examples
+    --------
+    >>> HardtanhProblem(n=1, c=2, input=(3,), max_val=6).max_val
+    6.0
+    """
+
+    name: ClassVar[str] = "hardtanh"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "min": Field("min_val", "float", draws=(-1.0, -1.0, 0.0, -2.5)),
+        "max": Field("max_val", "float", draws=(1.0, 1.0, 6.0, 2.0)),
+    }
+
+    min_val: float = -1.0
+    max_val: float = 1.0
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("min_val", real(where, "min_val", self.min_val))
+        self._put("max_val", real(where, "max_val", self.max_val, self.min_val))
+
+
 def _one_of(where: str, name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
@@ -248,6 +279,7 @@ OPS = {
     "silu": OpSpec(ActivationProblem, SMOOTH),
     "gelu": OpSpec(GeluProblem, SMOOTH),
     "hardswish": OpSpec(ActivationProblem, SMOOTH),
+    "hardtanh": OpSpec(HardtanhProblem, piecewise("formula", signed=True)),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),
     "tanh": OpSpec(ActivationProblem, SMOOTH),
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),

@@ -205,6 +205,18 @@ def hardswish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return np.abs(x) * np.clip(x + 3, 0, 6) / 6, first, np.where(inside, 1 / 3, 0.0)
 
 
+def hardtanh(x: Array, problem: Problem) -> Array:
+    """Return min(max(x, min_val), max_val)."""
+    low, high = constant(problem.min_val, x), constant(problem.max_val, x)
+    return np.minimum(np.maximum(x, low), high)
+
+
+def hardtanh_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v between the bounds, else 0: at the bounds and where x is NaN too."""
+    low, high = constant(problem.min_val, x), constant(problem.max_val, x)
+    return zeroed(~((x > low) & (x < high)), v)
+
+
 def relu(x: Array, problem: Problem) -> Array:
     """Return max(x, 0)."""
     return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
@@ -267,6 +279,7 @@ class Pointwise(NamedTuple):
 POINTWISE: dict[str, Pointwise] = {
     "relu": Pointwise(relu, directional=relu_directional),
     "leaky_relu": Pointwise(leaky_relu, directional=leaky_relu_directional),
+    "hardtanh": Pointwise(hardtanh, directional=hardtanh_directional),
     "sigmoid": Pointwise(
         sigmoid, sigmoid_derivative, sigmoid_second_derivative, magnitudes=sigmoid_magnitudes
     ),

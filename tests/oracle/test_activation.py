@@ -152,6 +152,8 @@ def differentiable(case):
         return False
     x = dict(zip(case.call.roles, operands(case)))["x"]
     corners = {"hardswish": (-3, 3)}.get(case.call.op, (0,) if "relu" in case.call.op else ())
+    if case.call.op == "hardtanh":
+        corners = (problem.min_val, problem.max_val)
     return not any(v in corners for v in x.ravel())
 
 
@@ -268,6 +270,8 @@ def test_nan_propagates_and_corners_have_the_slope_of_torch():
     assert dx == [0, 0, 0, 0, 7, 7]
     (dx,) = run("leaky_relu.backward:n1c1_i3:slope=0.5:dt=f64", [8.0] * 3, [-1.0, 0.0, 1.0])
     assert dx == [4, 4, 8]
+    (dx,) = run("hardtanh.backward:n1c1_i4:max=6:dt=f64", [5.0] * 4, [-1.0, 0.0, 6.0, NAN])
+    assert dx == [0, 5, 0, 0]
     (dx,) = run("hardswish.backward:n1c1_i4:dt=f64", [6.0] * 4, [-3.0, 0.0, 3.0, NAN])
     assert_array_equal(dx, [0, 3, 6, NAN])
 

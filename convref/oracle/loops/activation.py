@@ -87,6 +87,14 @@ def hardswish(x: Any, problem: Problem) -> Triple:
     return x * (x + 3) / 6, (2 * x + 3) / 6, one / 3
 
 
+def hardtanh(x: Any, problem: Problem) -> Triple:
+    """Return min(max(x, min_val), max_val), and two derivatives."""
+    low, high = _number(problem.min_val, x), _number(problem.max_val, x)
+    if low < x < high:
+        return x, 1, 0
+    return low if x <= low else high if x >= high else x, 0, 0
+
+
 def relu(x: Any, problem: Problem) -> Triple:
     """Return max(x, 0), and two derivatives."""
     return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
@@ -101,6 +109,7 @@ def leaky_relu(x: Any, problem: Problem) -> Triple:
 TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "relu": relu,
     "leaky_relu": leaky_relu,
+    "hardtanh": hardtanh,
     "sigmoid": sigmoid,
     "tanh": tanh,
     "silu": silu,
