@@ -124,6 +124,25 @@ hardtanh.derivatives(
 )
 
 
+@define(view=views.elements, layouts=False, layer="Hardsigmoid")
+def hardsigmoid(input: Image) -> Fields:
+    """Return min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
+
+    Examples
+    --------
+    >>> hardsigmoid(np.array([-4., 0., 4.]))
+    array([0. , 0.5, 1. ])
+    """
+    return {}
+
+
+hardsigmoid.derivatives(
+    backward="""
+        Return grad_input of `hardsigmoid`: grad_output / 6 inside of (-3, 3), else 0.
+    """,
+)
+
+
 @define(view=views.elements, layouts=False, layer="Sigmoid")
 def sigmoid(input: Image) -> Fields:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
@@ -249,7 +268,7 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, hardtanh, hardswish, silu, gelu),
+    *(relu, leaky_relu, hardtanh, hardsigmoid, hardswish, silu, gelu),
     *(sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )

@@ -280,6 +280,7 @@ OPS = {
     "gelu": OpSpec(GeluProblem, SMOOTH),
     "hardswish": OpSpec(ActivationProblem, SMOOTH),
     "hardtanh": OpSpec(HardtanhProblem, piecewise("formula", signed=True)),
+    "hardsigmoid": OpSpec(ActivationProblem, piecewise("formula", signed=True)),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),
     "tanh": OpSpec(ActivationProblem, SMOOTH),
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),

@@ -217,6 +217,25 @@ def hardtanh_directional(x: Array, v: Array, problem: Problem) -> Array:
     return zeroed(~((x > low) & (x < high)), v)
 
 
+def hardsigmoid(x: Array, problem: Problem) -> Array:
+    """Return min(max(x + 3, 0), 6) / 6."""
+    y = x + 3
+    return _sixth(np.clip(y, 0, 6, out=y))
+
+
+def hardsigmoid_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v / 6 inside of (-3, 3), else 0, also where x is NaN."""
+    return chosen((x > -3) & (x < 3), _sixth(v), np.zeros_like(v))
+
+
+def hardsigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of hardsigmoid and its derivative."""
+    inside = np.abs(x) < 3
+    return np.where(inside, (np.abs(x) + 3) / 6, hardsigmoid(x, problem)), np.where(
+        inside, 1 / 6, 0.0
+    )
+
+
 def relu(x: Array, problem: Problem) -> Array:
     """Return max(x, 0)."""
     return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
@@ -280,6 +299,9 @@ POINTWISE: dict[str, Pointwise] = {
     "relu": Pointwise(relu, directional=relu_directional),
     "leaky_relu": Pointwise(leaky_relu, directional=leaky_relu_directional),
     "hardtanh": Pointwise(hardtanh, directional=hardtanh_directional),
+    "hardsigmoid": Pointwise(
+        hardsigmoid, directional=hardsigmoid_directional, magnitudes=hardsigmoid_magnitudes
+    ),
     "sigmoid": Pointwise(
         sigmoid, sigmoid_derivative, sigmoid_second_derivative, magnitudes=sigmoid_magnitudes
     ),

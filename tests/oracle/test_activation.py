@@ -97,7 +97,8 @@ def test_torch_within_both_bounds(op):
             verdict = judge(case.call, given, backend.run(case.call, *given), Numerics("rn64"))
             assert verdict, f"{case}: {verdict.reason}"
             seen[case.call.pass_] += 1
-    assert min(seen[pass_] for pass_ in passes(op)) >= 15, seen
+    computed = [pass_ for pass_ in passes(op) if op != "hardsigmoid" or pass_ == "fprop"]
+    assert min(seen[pass_] for pass_ in computed) >= 15, seen
 
 
 def sibling(call, pass_):
@@ -151,7 +152,9 @@ def differentiable(case):
     if getattr(problem, "approximate", "") == "none":
         return False
     x = dict(zip(case.call.roles, operands(case)))["x"]
-    corners = {"hardswish": (-3, 3)}.get(case.call.op, (0,) if "relu" in case.call.op else ())
+    corners = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}.get(
+        case.call.op, (0,) if "relu" in case.call.op else ()
+    )
     if case.call.op == "hardtanh":
         corners = (problem.min_val, problem.max_val)
     return not any(v in corners for v in x.ravel())
@@ -272,6 +275,8 @@ def test_nan_propagates_and_corners_have_the_slope_of_torch():
     assert dx == [4, 4, 8]
     (dx,) = run("hardtanh.backward:n1c1_i4:max=6:dt=f64", [5.0] * 4, [-1.0, 0.0, 6.0, NAN])
     assert dx == [0, 5, 0, 0]
+    (dx,) = run("hardsigmoid.backward:n1c1_i4:dt=f64", [6.0] * 4, [-3.0, 0.0, 3.0, NAN])
+    assert dx == [0, 1, 0, 0]
     (dx,) = run("hardswish.backward:n1c1_i4:dt=f64", [6.0] * 4, [-3.0, 0.0, 3.0, NAN])
     assert_array_equal(dx, [0, 3, 6, NAN])
 

@@ -27,6 +27,10 @@ def supports(call: Call, rules: bool) -> str | None:
     known = (*_REAL, *_INTEGERS) if (call.op, call.pass_) == ("relu", "fprop") else _REAL
     if call.dtype not in known:
         return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
+    if call.op == "hardsigmoid" and call.pass_ == "double_backward":
+        return "ATen does not differentiate hardsigmoid_backward"
+    if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
+        return "ATen's hardsigmoid_backward has 1 / 6 in float32"
     if call.op == "cross_entropy" and not prod(call.problem.shape("x")):
         return "ATen is not asked for the loss of nothing"
     return None

@@ -17,10 +17,10 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "cross_entropy", "gelu", "group_norm", "hardswish", "hardtanh",
-    "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d", "lp_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-    "relu", "sigmoid", "silu", "softmax", "tanh"
+    "conv_transpose3d", "cross_entropy", "gelu", "group_norm", "hardsigmoid", "hardswish",
+    "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
+    "max_unpool3d", "relu", "sigmoid", "silu", "softmax", "tanh"
 ]
 
 def adaptive_avg_pool1d(
@@ -68,6 +68,7 @@ def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-05, *, backend: str | None = None
 ) -> Tensor: ...
+def hardsigmoid(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def hardswish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, *,

@@ -95,6 +95,16 @@ def hardtanh(x: Any, problem: Problem) -> Triple:
     return low if x <= low else high if x >= high else x, 0, 0
 
 
+def hardsigmoid(x: Any, problem: Problem) -> Triple:
+    """Return min(max(x + 3, 0), 6) / 6, and two derivatives."""
+    nothing, one = _number(0, x), _number(1, x)
+    if x != x:
+        return x, nothing, nothing
+    if x <= -3:
+        return nothing, nothing, nothing
+    return (one, nothing, nothing) if x >= 3 else ((x + 3) / 6, one / 6, nothing)
+
+
 def relu(x: Any, problem: Problem) -> Triple:
     """Return max(x, 0), and two derivatives."""
     return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
@@ -110,6 +120,7 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "relu": relu,
     "leaky_relu": leaky_relu,
     "hardtanh": hardtanh,
+    "hardsigmoid": hardsigmoid,
     "sigmoid": sigmoid,
     "tanh": tanh,
     "silu": silu,
