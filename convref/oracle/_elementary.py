@@ -26,18 +26,13 @@ def exp(x: Array) -> Array:
 
 
 def expm1(x: Array) -> Array:
-    """Return exp(x) - 1 without cancellation."""
-    return _of_fractions(math.expm1)(x) if x.dtype == object else np.expm1(x)
+    """Return exp(x) - 1; of floats without cancellation."""
+    return exp(x) - 1 if x.dtype == object else np.expm1(x)
 
 
 def log(x: Array) -> Array:
     """Return the natural logarithm of x."""
     return _of_fractions(math.log)(x) if x.dtype == object else np.log(x)
-
-
-def log1p(x: Array) -> Array:
-    """Return log(1 + x) without cancellation."""
-    return _of_fractions(math.log1p)(x) if x.dtype == object else np.log1p(x)
 
 
 def normal_cdf(x: Array) -> Array:
