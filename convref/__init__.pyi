@@ -43,12 +43,13 @@ __all__ = [
     "conv2d_backward", "conv2d_jvp", "conv3d", "conv3d_backward", "conv3d_jvp", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "convolution", "convolution_backward",
     "convolution_double_backward", "cross_entropy", "cross_entropy_backward",
-    "cross_entropy_double_backward", "cross_entropy_jvp", "explain", "fold", "gelu",
-    "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
-    "global_avg_pool_backward", "global_lp_pool", "global_max_pool", "global_max_pool_backward",
-    "group_norm", "group_norm_backward", "group_norm_double_backward", "group_norm_jvp",
-    "hardsigmoid", "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp",
-    "hardswish", "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
+    "cross_entropy_double_backward", "cross_entropy_jvp", "elu", "elu_backward",
+    "elu_double_backward", "elu_jvp", "explain", "fold", "gelu", "gelu_backward",
+    "gelu_double_backward", "gelu_jvp", "global_avg_pool", "global_avg_pool_backward",
+    "global_lp_pool", "global_max_pool", "global_max_pool_backward", "group_norm",
+    "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardsigmoid",
+    "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp", "hardswish",
+    "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
     "hardtanh_backward", "hardtanh_double_backward", "hardtanh_jvp", "instance_norm", "interpolate",
     "interpolate_backward", "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm",
     "layer_norm_backward", "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu",
@@ -263,6 +264,17 @@ def cross_entropy_double_backward(
 def cross_entropy_jvp(
     primals: Any, tangents: Any, target: Any, weight: Any = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def elu(input: Any, alpha: float = 1.0, *, backend: str = "auto") -> Any: ...
+def elu_backward(
+    grad_output: Any, input: Any, alpha: float = 1.0, *, backend: str = "auto"
+) -> Any: ...
+def elu_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, alpha: float = 1.0,
+    output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def elu_jvp(
+    primals: Any, tangents: Any, alpha: float = 1.0, *, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def fold(
     input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,

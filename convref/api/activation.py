@@ -143,6 +143,25 @@ hardsigmoid.derivatives(
 )
 
 
+@define(view=views.elements, layouts=False, layer="ELU")
+def elu(input: Image, alpha: float = 1.0) -> Fields:
+    """Return each element where it is positive, else `alpha` (exp(x) - 1).
+
+    Examples
+    --------
+    >>> elu(np.array([-1000., 2.]))
+    array([-1.,  2.])
+    """
+    return {"alpha": alpha}
+
+
+elu.derivatives(
+    backward="""
+        Return grad_input of `elu`; at 0 the derivative is `alpha`, and the second one 0.
+    """,
+)
+
+
 @define(view=views.elements, layouts=False, layer="Sigmoid")
 def sigmoid(input: Image) -> Fields:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
@@ -268,7 +287,7 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, hardtanh, hardsigmoid, hardswish, silu, gelu),
+    *(relu, leaky_relu, elu, hardtanh, hardsigmoid, hardswish, silu, gelu),
     *(sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )

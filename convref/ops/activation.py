@@ -139,6 +139,34 @@ class HardtanhProblem(ActivationProblem):
         self._put("max_val", real(where, "max_val", self.max_val, self.min_val))
 
 
+@dataclass(frozen=True, kw_only=True)
+class EluProblem(ActivationProblem):
+    """x where it is positive, alpha (exp(x) - 1) elsewhere.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    alpha : float
+        The limit is -alpha.
+
+    Examples
+    --------
+    >>> EluProblem(n=1, c=2, input=(3,), alpha=0.5).alpha
+    0.5
+    """
+
+    name: ClassVar[str] = "elu"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "alpha": Field("alpha", "float", draws=(1.0, 1.0, 0.5, 2.0, 0.0, -1.0))
+    }
+
+    alpha: float = 1.0
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("alpha", real(where, "alpha", self.alpha))
+
+
 def _one_of(where: str, name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
@@ -281,6 +309,7 @@ OPS = {
     "hardswish": OpSpec(ActivationProblem, SMOOTH),
     "hardtanh": OpSpec(HardtanhProblem, piecewise("formula", signed=True)),
     "hardsigmoid": OpSpec(ActivationProblem, piecewise("formula", signed=True)),
+    "elu": OpSpec(EluProblem, SMOOTH),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),
     "tanh": OpSpec(ActivationProblem, SMOOTH),
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),

@@ -21,7 +21,7 @@ import numpy as np
 from ..case import Call
 from ..ops import Problem
 from ._blocks import chosen, in_blocks, zeroed
-from ._elementary import constant, logistic, normal_cdf, normal_pdf
+from ._elementary import constant, exp, expm1, logistic, normal_cdf, normal_pdf
 from ._rounding import underflow
 from ._windows import Array, Results
 
@@ -236,6 +236,35 @@ def hardsigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     )
 
 
+def elu(x: Array, problem: Problem) -> Array:
+    """Return x where it is positive or NaN, else alpha (exp(x) - 1)."""
+    return chosen(x <= 0, constant(problem.alpha, x) * expm1(_not_above(x)), x)
+
+
+def elu_derivative(x: Array, problem: Problem) -> Array:
+    """Return alpha exp(x) where x is not positive, else 1; NaN stays."""
+    one = constant(1, x)
+    return chosen(x > 0, one, constant(problem.alpha, x) * exp(_not_above(x)))
+
+
+def elu_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return alpha exp(x) where x is negative, else 0; NaN stays."""
+    return zeroed(x >= 0, constant(problem.alpha, x) * exp(_not_above(x)))
+
+
+def _not_above(x: Array) -> Array:
+    """Return min(x, 0), so that exp does not overflow; NaN stays."""
+    return np.minimum(x, constant(0, x))
+
+
+def elu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of elu and its derivatives; the argument of exp is rounded, perhaps less 1."""
+    alpha, below = abs(problem.alpha), np.exp(_not_above(x))
+    steep = alpha * below * (1 + np.abs(np.minimum(x, 0.0)))
+    y = np.where(x > 0, np.abs(x), steep + np.abs(elu(x, problem)))
+    return y, np.where(x > 0, 1.0, steep), np.where(x >= 0, 0.0, steep)
+
+
 def relu(x: Array, problem: Problem) -> Array:
     """Return max(x, 0)."""
     return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
@@ -302,6 +331,7 @@ POINTWISE: dict[str, Pointwise] = {
     "hardsigmoid": Pointwise(
         hardsigmoid, directional=hardsigmoid_directional, magnitudes=hardsigmoid_magnitudes
     ),
+    "elu": Pointwise(elu, elu_derivative, elu_second_derivative, magnitudes=elu_magnitudes),
     "sigmoid": Pointwise(
         sigmoid, sigmoid_derivative, sigmoid_second_derivative, magnitudes=sigmoid_magnitudes
     ),

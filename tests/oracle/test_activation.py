@@ -72,7 +72,7 @@ def test_loops_within_the_bounds_of_both(op):
 
 
 # Of a slope of 0, and of the weight of a class without targets, the loops have rules of their own.
-@pytest.mark.parametrize("op", sorted({*OPS} - {"leaky_relu", "cross_entropy"}))
+@pytest.mark.parametrize("op", sorted({*OPS} - {"leaky_relu", "elu", "cross_entropy"}))
 def test_the_judge_passes_loops_at_infinities_and_nan(op):
     def check(case):
         given = operands(case)
@@ -152,9 +152,8 @@ def differentiable(case):
     if getattr(problem, "approximate", "") == "none":
         return False
     x = dict(zip(case.call.roles, operands(case)))["x"]
-    corners = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}.get(
-        case.call.op, (0,) if "relu" in case.call.op else ()
-    )
+    fixed = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}
+    corners = fixed.get(case.call.op, (0,) if case.call.op in ("relu", "leaky_relu", "elu") else ())
     if case.call.op == "hardtanh":
         corners = (problem.min_val, problem.max_val)
     return not any(v in corners for v in x.ravel())
@@ -277,6 +276,10 @@ def test_nan_propagates_and_corners_have_the_slope_of_torch():
     assert dx == [0, 5, 0, 0]
     (dx,) = run("hardsigmoid.backward:n1c1_i4:dt=f64", [6.0] * 4, [-3.0, 0.0, 3.0, NAN])
     assert dx == [0, 1, 0, 0]
+    (dx,) = run("elu.backward:n1c1_i4:alpha=0.5:dt=f64", [4.0] * 4, [-INF, 0.0, 1.0, NAN])
+    assert_array_equal(dx, [0, 2, 4, NAN])
+    _, dx = run("elu.double_backward:n1c1_i2:dt=f64", [4.0] * 2, [1.0] * 2, [0.0, 1.0])
+    assert dx == [0, 0]
     (dx,) = run("hardswish.backward:n1c1_i4:dt=f64", [6.0] * 4, [-3.0, 0.0, 3.0, NAN])
     assert_array_equal(dx, [0, 3, 6, NAN])
 

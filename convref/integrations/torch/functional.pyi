@@ -17,7 +17,7 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "cross_entropy", "gelu", "group_norm", "hardsigmoid", "hardswish",
+    "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardsigmoid", "hardswish",
     "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d",
     "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
     "max_unpool3d", "relu", "sigmoid", "silu", "softmax", "tanh"
@@ -62,6 +62,9 @@ conv_transpose3d = conv_transpose1d
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str | None = None
+) -> Tensor: ...
+def elu(
+    input: Tensor, alpha: float = 1.0, inplace: bool = False, *, backend: str | None = None
 ) -> Tensor: ...
 def gelu(input: Tensor, approximate: str = "none", *, backend: str | None = None) -> Tensor: ...
 def group_norm(

@@ -105,6 +105,16 @@ def hardsigmoid(x: Any, problem: Problem) -> Triple:
     return (one, nothing, nothing) if x >= 3 else ((x + 3) / 6, one / 6, nothing)
 
 
+def elu(x: Any, problem: Problem) -> Triple:
+    """Return x, or alpha (exp(x) - 1) where x is not positive, and two derivatives."""
+    alpha = _number(problem.alpha, x)
+    if x > 0:
+        return x, _number(1, x), 0
+    e = _exp(x)
+    less_1 = _lifted(math.expm1, x) if isinstance(x, np.floating) else e - 1
+    return alpha * less_1, alpha * e, 0 if x >= 0 else alpha * e
+
+
 def relu(x: Any, problem: Problem) -> Triple:
     """Return max(x, 0), and two derivatives."""
     return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
@@ -121,6 +131,7 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "leaky_relu": leaky_relu,
     "hardtanh": hardtanh,
     "hardsigmoid": hardsigmoid,
+    "elu": elu,
     "sigmoid": sigmoid,
     "tanh": tanh,
     "silu": silu,
