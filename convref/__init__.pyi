@@ -67,8 +67,9 @@ __all__ = [
     "parse_problem", "plan", "relu", "relu_backward", "relu_double_backward", "relu_jvp", "resize",
     "resize_backward", "run", "sigmoid", "sigmoid_backward", "sigmoid_double_backward",
     "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward", "silu_jvp", "softmax",
-    "softmax_backward", "softmax_double_backward", "softmax_jvp", "tanh", "tanh_backward",
-    "tanh_double_backward", "tanh_jvp", "unfold"
+    "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
+    "softplus_double_backward", "softplus_jvp", "tanh", "tanh_backward", "tanh_double_backward",
+    "tanh_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -520,6 +521,21 @@ def softmax_double_backward(
 ) -> tuple[Any, ...]: ...
 def softmax_jvp(
     primals: Any, tangents: Any, dim: int, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def softplus(
+    input: Any, beta: float = 1.0, threshold: float = 20.0, *, backend: str = "auto"
+) -> Any: ...
+def softplus_backward(
+    grad_output: Any, input: Any, beta: float = 1.0, threshold: float = 20.0, *,
+    backend: str = "auto"
+) -> Any: ...
+def softplus_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, beta: float = 1.0, threshold: float = 20.0,
+    output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def softplus_jvp(
+    primals: Any, tangents: Any, beta: float = 1.0, threshold: float = 20.0, *,
+    backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def tanh(input: Any, *, backend: str = "auto") -> Any: ...
 def tanh_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...

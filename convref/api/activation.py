@@ -162,6 +162,26 @@ elu.derivatives(
 )
 
 
+@define(view=views.elements, layouts=False, layer="Softplus")
+def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> Fields:
+    """Return log(1 + exp(beta x)) / beta of each element, x where beta x is above `threshold`.
+
+    Examples
+    --------
+    >>> softplus(np.array([-1000., 21.]))
+    array([ 0., 21.])
+    """
+    return {"beta": beta, "threshold": threshold}
+
+
+softplus.derivatives(
+    backward="""
+        Return grad_input of `softplus`: grad_output times 1 / (1 + exp(-beta x)), or 1 above the
+        threshold.
+    """,
+)
+
+
 @define(view=views.elements, layouts=False, layer="Sigmoid")
 def sigmoid(input: Image) -> Fields:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
@@ -288,7 +308,7 @@ cross_entropy.derivatives(
 
 DEFINITIONS = (
     *(relu, leaky_relu, elu, hardtanh, hardsigmoid, hardswish, silu, gelu),
-    *(sigmoid, tanh),
+    *(softplus, sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )
 FUNCTIONS = functions(*DEFINITIONS)

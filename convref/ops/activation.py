@@ -167,6 +167,41 @@ class EluProblem(ActivationProblem):
         self._put("alpha", real(where, "alpha", self.alpha))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SoftplusProblem(ActivationProblem):
+    """log(1 + exp(beta x)) / beta, and x itself where beta x is above a threshold.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    beta : float
+        Not 0.
+    threshold : float
+        beta x beyond it is taken for the function's value, as PyTorch does.
+
+    Examples
+    --------
+    >>> SoftplusProblem(n=1, c=2, input=(3,), beta=2).threshold
+    20.0
+    """
+
+    name: ClassVar[str] = "softplus"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "beta": Field("beta", "float", draws=(1.0, 1.0, 2.0, 0.5)),
+        "threshold": Field("threshold", "float", draws=(20.0, 20.0, 2.0)),
+    }
+
+    beta: float = 1.0
+    threshold: float = 20.0
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("beta", real(where, "beta", self.beta))
+        if not self.beta:
+            raise ConvrefError(message(where, "beta is 0.0, needs another number"))
+        self._put("threshold", real(where, "threshold", self.threshold))
+
+
 def _one_of(where: str, name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
@@ -310,6 +345,7 @@ OPS = {
     "hardtanh": OpSpec(HardtanhProblem, piecewise("formula", signed=True)),
     "hardsigmoid": OpSpec(ActivationProblem, piecewise("formula", signed=True)),
     "elu": OpSpec(EluProblem, SMOOTH),
+    "softplus": OpSpec(SoftplusProblem, SMOOTH),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),
     "tanh": OpSpec(ActivationProblem, SMOOTH),
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),

@@ -21,7 +21,7 @@ import numpy as np
 from ..case import Call
 from ..ops import Problem
 from ._blocks import chosen, in_blocks, zeroed
-from ._elementary import constant, exp, expm1, logistic, normal_cdf, normal_pdf
+from ._elementary import constant, exp, expm1, log, logistic, normal_cdf, normal_pdf
 from ._rounding import underflow
 from ._windows import Array, Results
 
@@ -265,6 +265,39 @@ def elu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return y, np.where(x > 0, 1.0, steep), np.where(x >= 0, 0.0, steep)
 
 
+def softplus(x: Array, problem: Problem) -> Array:
+    """Return log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
+    beta = constant(problem.beta, x)
+    z = beta * x
+    if x.dtype == object:  # the form whose derivative is rational in exp(-z)
+        y = (z + log(1 + exp(-z))) / beta
+    else:
+        y = (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / beta
+    return chosen(z > constant(problem.threshold, x), x, y)
+
+
+def softplus_derivative(x: Array, problem: Problem) -> Array:
+    """Return s(beta x), or 1 where beta x is above the threshold."""
+    z = constant(problem.beta, x) * x
+    return chosen(z > constant(problem.threshold, x), constant(1, x), logistic(z)[0])
+
+
+def softplus_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return beta s (1 - s) of beta x, or 0 where beta x is not below the threshold."""
+    beta = constant(problem.beta, x)
+    s, rest = logistic(beta * x)
+    return zeroed(beta * x >= constant(problem.threshold, x), beta * s * rest)
+
+
+def softplus_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of softplus and its derivatives; the argument of exp is rounded."""
+    z, beta = problem.beta * x, abs(problem.beta)
+    s, rest = logistic(z)
+    steep = s * (1 + np.abs(z) * rest)
+    y = np.abs(softplus(x, problem)) + s * np.abs(z) / beta
+    return y, steep, beta * s * (1 + s) * (1 + np.abs(z) * (1 + s))
+
+
 def relu(x: Array, problem: Problem) -> Array:
     """Return max(x, 0)."""
     return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
@@ -332,6 +365,9 @@ POINTWISE: dict[str, Pointwise] = {
         hardsigmoid, directional=hardsigmoid_directional, magnitudes=hardsigmoid_magnitudes
     ),
     "elu": Pointwise(elu, elu_derivative, elu_second_derivative, magnitudes=elu_magnitudes),
+    "softplus": Pointwise(
+        softplus, softplus_derivative, softplus_second_derivative, magnitudes=softplus_magnitudes
+    ),
     "sigmoid": Pointwise(
         sigmoid, sigmoid_derivative, sigmoid_second_derivative, magnitudes=sigmoid_magnitudes
     ),

@@ -154,6 +154,8 @@ def differentiable(case):
     x = dict(zip(case.call.roles, operands(case)))["x"]
     fixed = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}
     corners = fixed.get(case.call.op, (0,) if case.call.op in ("relu", "leaky_relu", "elu") else ())
+    if case.call.op == "softplus":
+        corners = (problem.threshold / problem.beta,)
     if case.call.op == "hardtanh":
         corners = (problem.min_val, problem.max_val)
     return not any(v in corners for v in x.ravel())
@@ -287,6 +289,15 @@ def test_nan_propagates_and_corners_have_the_slope_of_torch():
 @pytest.mark.parametrize("op", [op for op in OPS if op != "cross_entropy"])
 def test_every_output_of_nan_is_nan(op):
     assert_array_equal(run(f"{op}.fprop:n1c1_i1:dt=f64", [NAN]), [[NAN]])
+
+
+def test_softplus_at_its_threshold():
+    line, x = "softplus.{}:n1c1_i2:beta=2:threshold=4:dt=f64", [2.0, 2.5]
+    (y,) = run(line.format("fprop"), x)
+    assert y == [pytest.approx(math.log1p(math.exp(4)) / 2, rel=2.0**-50), 2.5]
+    (dx,) = run(line.format("backward"), [1.0] * 2, x)
+    assert dx == [pytest.approx(1 / (1 + math.exp(-4)), rel=2.0**-50), 1]
+    assert run(line.format("double_backward"), [1.0] * 2, [1.0] * 2, x)[1] == [0, 0]
 
 
 def test_softmax_is_invariant_under_a_shift():

@@ -115,6 +115,20 @@ def elu(x: Any, problem: Problem) -> Triple:
     return alpha * less_1, alpha * e, 0 if x >= 0 else alpha * e
 
 
+def softplus(x: Any, problem: Problem) -> Triple:
+    """Return log(1 + exp(beta x)) / beta, x above the threshold, and two derivatives."""
+    beta, threshold = _number(problem.beta, x), _number(problem.threshold, x)
+    z = beta * x
+    if z > threshold:
+        return x, _number(1, x), 0
+    if isinstance(x, np.floating):
+        y = _lifted(math.log1p, _exp(z)) if z < 0 else z + _lifted(math.log1p, _exp(-z))
+    else:
+        y = z + _lifted(math.log, 1 + _exp(-z))
+    s = _logistic(z)
+    return y / beta, s, 0 if z >= threshold else beta * (s - s * s)
+
+
 def relu(x: Any, problem: Problem) -> Triple:
     """Return max(x, 0), and two derivatives."""
     return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
@@ -132,6 +146,7 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "hardtanh": hardtanh,
     "hardsigmoid": hardsigmoid,
     "elu": elu,
+    "softplus": softplus,
     "sigmoid": sigmoid,
     "tanh": tanh,
     "silu": silu,
