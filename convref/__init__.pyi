@@ -63,11 +63,12 @@ __all__ = [
     "max_pool3d_backward", "max_pool3d_double_backward", "max_pool3d_jvp", "max_unpool1d",
     "max_unpool1d_backward", "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d",
     "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
-    "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "parse",
-    "parse_problem", "plan", "relu", "relu_backward", "relu_double_backward", "relu_jvp", "resize",
-    "resize_backward", "run", "sigmoid", "sigmoid_backward", "sigmoid_double_backward",
-    "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward", "silu_jvp", "softmax",
-    "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
+    "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish",
+    "mish_backward", "mish_double_backward", "mish_jvp", "parse", "parse_problem", "plan", "relu",
+    "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward", "run",
+    "sigmoid", "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu",
+    "silu_backward", "silu_double_backward", "silu_jvp", "softmax", "softmax_backward",
+    "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
     "softplus_double_backward", "softplus_jvp", "tanh", "tanh_backward", "tanh_double_backward",
     "tanh_jvp", "unfold"
 ]
@@ -483,6 +484,13 @@ max_unpool3d = max_unpool1d
 max_unpool3d_backward = max_unpool1d_backward
 max_unpool3d_double_backward = max_unpool1d_double_backward
 max_unpool3d_jvp = max_unpool1d_jvp
+def mish(input: Any, *, backend: str = "auto") -> Any: ...
+def mish_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def mish_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def mish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
 def relu(input: Any, *, backend: str = "auto") -> Any: ...
 def relu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
 def relu_double_backward(grad_grad_input: Any, input: Any, *, backend: str = "auto") -> Any: ...

@@ -182,6 +182,26 @@ softplus.derivatives(
 )
 
 
+@define(view=views.elements, layouts=False, layer="Mish")
+def mish(input: Image) -> Fields:
+    """Return x tanh(log(1 + exp(x))) of each element, for arrays of any shape.
+
+    Examples
+    --------
+    >>> mish(np.array([-1000., 0., 1000.]))
+    array([  -0.,    0., 1000.])
+    """
+    return {}
+
+
+mish.derivatives(
+    backward="""
+        Return grad_input of `mish`: grad_output times t + x (1 - t^2) s, with t the tanh and
+        s = 1 / (1 + exp(-x)).
+    """,
+)
+
+
 @define(view=views.elements, layouts=False, layer="Sigmoid")
 def sigmoid(input: Image) -> Fields:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
@@ -307,7 +327,7 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, elu, hardtanh, hardsigmoid, hardswish, silu, gelu),
+    *(relu, leaky_relu, elu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
     *(softplus, sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )

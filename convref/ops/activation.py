@@ -346,6 +346,7 @@ OPS = {
     "hardsigmoid": OpSpec(ActivationProblem, piecewise("formula", signed=True)),
     "elu": OpSpec(EluProblem, SMOOTH),
     "softplus": OpSpec(SoftplusProblem, SMOOTH),
+    "mish": OpSpec(ActivationProblem, SMOOTH),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),
     "tanh": OpSpec(ActivationProblem, SMOOTH),
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),

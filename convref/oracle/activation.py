@@ -298,6 +298,44 @@ def softplus_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return y, steep, beta * s * (1 + s) * (1 + np.abs(z) * (1 + s))
 
 
+def _mish_parts(x: Array) -> tuple[Array, Array, Array]:
+    """Return (t, t', t'') of t = tanh(log(1 + exp(x))), a rational function of q = exp(-|x|)."""
+    q, positive = exp(-abs(x)), x > 0
+    high, low = 1 + 2 * q * (1 + q), 2 + q * (2 + q)  # the denominator over exp(x)^2, and as it is
+    bottom = chosen(positive, high, low)
+    t = chosen(positive, 1 + 2 * q, q * (q + 2)) / bottom
+    first = 4 * chosen(positive, q * q, q) * (1 + q) / (bottom * bottom)
+    inner = chosen(positive, ((2 * q + 2) * q - 3) * q - 2, ((-2 * q - 3) * q + 2) * q + 2)
+    return t, first, 4 * chosen(positive, q * q, q) * inner / (bottom * bottom * bottom)
+
+
+def mish(x: Array, problem: Problem) -> Array:
+    """Return x t with t = tanh(log(1 + exp(x)))."""
+    return x * _mish_parts(x)[0]
+
+
+def mish_derivative(x: Array, problem: Problem) -> Array:
+    """Return t + x t'."""
+    t, first, _ = _mish_parts(x)
+    return t + x * first
+
+
+def mish_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return 2 t' + x t''."""
+    _, first, second = _mish_parts(x)
+    return 2 * first + x * second
+
+
+def mish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of mish and its derivatives; 1 - t^2 may be a subtraction at a rounded argument."""
+    t, first, _ = _mish_parts(x)
+    s, _ = logistic(x)
+    near = np.minimum(np.abs(x), 1000.0)  # exp is 0 before
+    value = t + near * first
+    slope = s * (1 + t * t) * (1 + near)
+    return np.abs(x) * value, value + near * slope, 4 * (1 + near) * (1 + near) * slope
+
+
 def relu(x: Array, problem: Problem) -> Array:
     """Return max(x, 0)."""
     return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
@@ -368,6 +406,7 @@ POINTWISE: dict[str, Pointwise] = {
     "softplus": Pointwise(
         softplus, softplus_derivative, softplus_second_derivative, magnitudes=softplus_magnitudes
     ),
+    "mish": Pointwise(mish, mish_derivative, mish_second_derivative, magnitudes=mish_magnitudes),
     "sigmoid": Pointwise(
         sigmoid, sigmoid_derivative, sigmoid_second_derivative, magnitudes=sigmoid_magnitudes
     ),

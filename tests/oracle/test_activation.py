@@ -90,7 +90,8 @@ def test_torch_within_both_bounds(op):
     from convref.backends.torch.adapter import backend
 
     seen: Counter[str] = Counter()
-    axes = Axes(7, (op,), dtypes=("f64",), fills=("int", "normal", "wide"), size=3 * EXAMPLES)
+    fills = ("int", "normal") if op == "mish" else ("int", "normal", "wide")  # ATen overflows
+    axes = Axes(7, (op,), dtypes=("f64",), fills=fills, size=3 * EXAMPLES)
     for case in chunk_cases(axes, 0):
         if backend.supports(case.call) is None:
             given = operands(case)
@@ -298,6 +299,13 @@ def test_softplus_at_its_threshold():
     (dx,) = run(line.format("backward"), [1.0] * 2, x)
     assert dx == [pytest.approx(1 / (1 + math.exp(-4)), rel=2.0**-50), 1]
     assert run(line.format("double_backward"), [1.0] * 2, [1.0] * 2, x)[1] == [0, 0]
+
+
+def test_mish_is_x_tanh_of_softplus():
+    x = [-30.0, -1.0, 0.0, 2.0, 30.0]
+    (y,) = run("mish.fprop:n1c1_i5:dt=f64", x)
+    for got, v in zip(y, x, strict=True):
+        assert got == pytest.approx(v * math.tanh(math.log1p(math.exp(v))), rel=2.0**-48)
 
 
 def test_softmax_is_invariant_under_a_shift():

@@ -129,6 +129,23 @@ def softplus(x: Any, problem: Problem) -> Triple:
     return y / beta, s, 0 if z >= threshold else beta * (s - s * s)
 
 
+def mish(x: Any, problem: Problem) -> Triple:
+    """Return x t with t = tanh(log(1 + exp(x))), and two derivatives."""
+    if x > 0:
+        q = _exp(-x)
+        bottom = 1 + 2 * q + 2 * q * q
+        t, s, rest = (1 + 2 * q) / bottom, 1 / (1 + q), q / (1 + q)
+        steep = 4 * q * q * (1 + q) * (1 + q) / bottom / bottom  # 1 - t^2
+    else:
+        e = _exp(x)
+        n = e * e + 2 * e
+        t, s, rest = n / (n + 2), e / (1 + e), 1 / (1 + e)
+        steep = 4 * (n + 1) / (n + 2) / (n + 2)
+    first = steep * s
+    second = steep * s * rest - 2 * t * first * s
+    return x * t, t + x * first, 2 * first + x * second
+
+
 def relu(x: Any, problem: Problem) -> Triple:
     """Return max(x, 0), and two derivatives."""
     return _number(0, x) if x <= 0 else x, 0 if x <= 0 else 1, 0
@@ -147,6 +164,7 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "hardsigmoid": hardsigmoid,
     "elu": elu,
     "softplus": softplus,
+    "mish": mish,
     "sigmoid": sigmoid,
     "tanh": tanh,
     "silu": silu,
