@@ -24,6 +24,7 @@ TORCH: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "silu": (F.silu, ()),
     "gelu": (F.gelu, ()),
     "hardswish": (F.hardswish, ()),
+    "hardsigmoid": (lambda x: F.relu6(x + 3) / 6, ()),  # ATen's own takes 1 / 6 in float32
     "sigmoid": (torch.sigmoid, ()),
     "tanh": (torch.tanh, ()),
     "softmax": (F.softmax, (-1,)),
