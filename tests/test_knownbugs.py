@@ -214,6 +214,7 @@ EXAMPLES = {
         "gelu.jvp:n1c1_i32:dt=bf16:fill=inf",
     ),
     "torch-hardswish-jvp-nan": ("hardswish.jvp:n1c1_i1:fill=nan",),
+    "torch-mish-second": ("mish.double_backward:n2c6_i7x10:mask=01:fill=wide:seed=60646",),
     "torch-f16-second-order": (
         "silu.double_backward:n1c2_i6:dt=f16:mask=10:fill=wide:seed=19895",
         "cross_entropy.jvp:n1c2_i4:weight=1:dt=f16:fill=wide:seed=14804",
