@@ -65,8 +65,9 @@ def _computing(name: str, compute: Callable[..., Any]) -> Any:
     own = {p for kind in base.__mro__[:-1] for p in signature(kind.__init__).parameters}
     sources = dict.fromkeys((*own, *_PARAMETERS, "backend"), "self.")
     sources |= dict.fromkeys((p.name for p in parameters), "")
-    taken = [p for p in signature(compute).parameters if p in sources]
-    call = ", ".join(f"{p}={sources[p]}{p}" for p in taken)
+    _, *taken = (p for p in signature(compute).parameters if p in sources or p == "input")
+    given = [parameters[1].name, *(f"{p}={sources[p]}{p}" for p in taken)]  # RMSNorm's is x
+    call = ", ".join(given)
     doc = f"Return torch.nn.{name}'s output, computed by convref."
     forward = function(
         "forward", parameters, call, compute, doc=doc, returns="Any", module=globals()
