@@ -15,7 +15,8 @@ from .generate import BACKEND, KEYWORD, LAYOUT, POSITIONAL, docstring, function,
 from .run import compute
 from .trace import needed
 
-_EVERY = {"indices": "return_indices", "mean": "return_statistics"}  # the flag that returns them
+# The flag that returns what a forward pass keeps.
+_EVERY = {"indices": "return_indices", **dict.fromkeys(("mean", "rstd"), "return_statistics")}
 _ANY, _TUPLE = "Any", "tuple[Any, ...]"
 
 
