@@ -124,11 +124,13 @@ SETTINGS: dict[str, Settings] = {
     "group_norm": group_norm,
     "layer_norm": layer_norm,
     "leaky_relu": lambda problem, _: {"negative_slope": problem.slope},
-    "gelu": lambda problem, _: {"approximate": problem.approximate},
-    "softmax": lambda problem, _: {"dim": problem.dim},
-    "log_softmax": lambda problem, _: {"dim": problem.dim},
     "cross_entropy": cross_entropy,
 }
+
+
+def fields(problem: Any, pass_: str) -> dict[str, Any]:
+    """Return the arguments of an op whose arguments have the names of the fields of its problem."""
+    return {field.name: getattr(problem, field.name) for field in problem.KEYS.values()}
 
 
 def sayable(case: Case) -> Case:
@@ -158,7 +160,7 @@ def said(case: Case, arrays: tuple[Any, ...]) -> tuple[str, tuple[Any, ...], dic
     """Return the name, operands and arguments that ask for the call of a case."""
     call, problem = case.call, case.call.problem
     name = f"{call.op}.{call.pass_}"
-    arguments = SETTINGS.get(call.op, lambda *_: {})(problem, call.pass_)
+    arguments = SETTINGS.get(call.op, fields)(problem, call.pass_)
     if call.op == "resize" and problem.mode == "area":
         name = f"interpolate.{call.pass_}"
         arguments = {"size": problem.output, "mode": "area", **shaped(problem, call.pass_)}
