@@ -135,7 +135,7 @@ SMALL = "conv.fprop:n1c512k512_i7x7_f3x3_p1:dt=bf16:mem=nhwc"
     [
         ("conv.fprop:n32c512k512_i28x28_f3x3_p1:dt=bf16:mem=nhwc", "tiles fill the card"),
         ("conv.fprop:n1c16k64_i7x7_f3x3_p1:dt=bf16:mem=nhwc", "a short reduction"),
-        ("conv.fprop:n1c1024k64_i7x7_f1x1:dt=bf16:mem=nhwc", "parts would cost more"),
+        ("conv.fprop:n8c1024k64_i7x7_f1x1:dt=bf16:mem=nhwc", "parts would cost more"),
         ("conv.fprop:n1c1066k64_i7x7_f3x3_p1:dt=bf16:mem=nhwc", "(1066, 64) channels share no"),
         (SMALL, None),
     ],

@@ -158,7 +158,7 @@ LEFT = (
     (lambda: OwnConv(1, 1, 1), "a subclass of Conv2d, which may compute something else"),
     (lambda: T.LazyConv2d(1, 1), "lazy: it has no sizes before its first input"),
     (lambda: T.SyncBatchNorm(1), "convref has no such layer"),
-    (lambda: T.ELU(), "convref has no such layer"),
+    (lambda: T.SELU(), "convref has no such layer"),
     (lambda: T.Softmax(), "dim is None: PyTorch guesses one"),
     (lambda: T.LPPool2d(1, 2), "PyTorch sums powers of signed values, convref of absolute ones"),
     (lambda: T.LPPool1d(2, 2, ceil_mode=True), "PyTorch fills windows that are cut"),
