@@ -53,7 +53,7 @@ def test_convref_finds_the_bench_by_its_entry_point(tmp_path):
     subprocess.run([sys.executable, ROOT / "tools" / "dist_info.py", tmp_path], check=True)
 
     def convref(*words):
-        command = [sys.executable, "-m", "convref.cli", *words]
+        command = [sys.executable, "-m", "convref", *words]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
     assert "resnet50: 23 shapes, 53 layers of conv" in convref("bench", "suites")
