@@ -194,13 +194,22 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
+def _is_kept(entry: Path) -> bool:
+    """Return whether an entry is more than caches, which a folder keeps after its modules moved."""
+    files = (entry,) if entry.is_file() else entry.rglob("*")
+    return any(path.is_file() and "__pycache__" not in path.parts for path in files)
+
+
 def long_folders(root: Path) -> Iterator[str]:
-    """Yield folders with more than MAX_ENTRIES files and folders directly under them."""
+    """Yield folders with more than MAX_ENTRIES entries directly under them.
+
+    A stub is part of its module.
+    """
     tops = [root / base for base in ("convref", "kernels", "bench", "tools")]
     for folder in (f for top in tops for f in (top, *top.rglob("*")) if f.is_dir()):
         name = folder.relative_to(root).as_posix()
-        entries = {entry.with_suffix(entry.suffix.removesuffix("i")) for entry in folder.iterdir()}
-        count = len(entries - {folder / "__pycache__"})  # a stub is part of its module
+        kept = (entry for entry in folder.iterdir() if _is_kept(entry))
+        count = len({entry.with_suffix(entry.suffix.removesuffix("i")) for entry in kept})
         if count > MAX_ENTRIES and name not in LONG_FOLDERS and folder.name != "__pycache__":
             yield f"{name}: {count} entries, at most {MAX_ENTRIES} are allowed"
 
