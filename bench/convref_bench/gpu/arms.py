@@ -19,6 +19,7 @@ from torch import Tensor
 from convref import dispatch
 from convref.arrays import torch_dtype
 from convref.backends.torch.direct import direct
+from convref.backends.torch.flags import flags as torch_flags
 from convref.case import Call
 from convref.errors import ConvrefError, message
 from convref.judge import Numerics
@@ -139,23 +140,19 @@ def is_symmetric(call: Call) -> bool:
 
 @contextmanager
 def flags(math: str, deterministic: bool) -> Iterator[None]:
-    """Let cuDNN try all of its plans, and use TF32 only if `math` says so."""
+    """Let cuDNN try all of its plans (a limit of 0 is none); use TF32 only if `math` is "tf32"."""
     cudnn = torch.backends.cudnn
-    wanted = [(cudnn.conv, "fp32_precision", "tf32" if math == "tf32" else "ieee")]
-    if cudnn.is_available():
-        wanted += [(cudnn, "benchmark", True), (cudnn, "deterministic", deterministic)]
-        wanted += [(cudnn, "benchmark_limit", 0)]  # the default tries ten plans
-    before = [(part, name, getattr(part, name)) for part, name, _ in wanted]
-    try:
-        for part, name, value in wanted:
-            setattr(part, name, value)
-        with torch.no_grad():
+    wanted = {"benchmark": True, "benchmark_limit": 0, "deterministic": deterministic}
+    wanted = wanted if cudnn.is_available() else {}
+    before = {name: getattr(cudnn, name) for name in wanted}
+    with torch.no_grad(), torch_flags("tf32" if math == "tf32" else "ieee", onednn=True):
+        try:
+            for name, value in wanted.items():
+                setattr(cudnn, name, value)
             yield
-    finally:
-        cudnn.conv.fp32_precision = "none"  # a value that was inherited stays so
-        for part, name, value in before:
-            if getattr(part, name) != value:
-                setattr(part, name, value)
+        finally:
+            for name, value in before.items():
+                setattr(cudnn, name, value)
 
 
 def _fused(base: str, epilogue: str, call: Call) -> Arm:

@@ -209,6 +209,20 @@ def test_flags_are_set_for_a_row_and_restored():
         torch.backends.cudnn.fp32_precision, conv.fp32_precision = "none", before
 
 
+@pytest.mark.parametrize("math", ["ieee", "tf32"])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_legacy_tf32_flag_can_be_read_while_an_arm_is_timed(legacy, math):
+    """torch.compile reads it, and raises where the flags of convolutions and RNNs differ."""
+    cudnn = torch.backends.cudnn
+    before, cudnn.allow_tf32 = cudnn.allow_tf32, legacy
+    try:
+        with arms.flags(math, False):
+            assert cudnn.allow_tf32 == (math == "tf32")
+        assert cudnn.allow_tf32 == legacy
+    finally:
+        cudnn.allow_tf32 = before
+
+
 class Lost(Card):
     """A card that answers no more."""
 
