@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import views
-from .definition import Fields, Image, define
+from .definition import CUDA_FLOAT32, FLOAT32, Fields, Image, define
 from .passes import functions
 
 
@@ -240,7 +240,7 @@ tanh.derivatives(
 )
 
 
-@define(view=views.along, layouts=False, layer="Softmax")
+@define(view=views.along, layouts=False, layer="Softmax", autocast=CUDA_FLOAT32)
 def softmax(input: Image, dim: int) -> Fields:
     """Return exp(x) over its sum along an axis; a shift of x changes nothing.
 
@@ -259,7 +259,7 @@ def softmax(input: Image, dim: int) -> Fields:
     return {"dim": dim}
 
 
-@define(view=views.along, layouts=False, layer="LogSoftmax")
+@define(view=views.along, layouts=False, layer="LogSoftmax", autocast=CUDA_FLOAT32)
 def log_softmax(input: Image, dim: int) -> Fields:
     """Return the logarithm of `softmax`, exact to the last digits where that is tiny.
 
@@ -271,7 +271,7 @@ def log_softmax(input: Image, dim: int) -> Fields:
     return {"dim": dim}
 
 
-@define(view=views.classes, layouts=False, layer="CrossEntropyLoss")
+@define(view=views.classes, layouts=False, layer="CrossEntropyLoss", autocast=FLOAT32)
 def cross_entropy(
     input: Image,
     target: Any,

@@ -10,7 +10,7 @@ from ..errors import ConvrefError, message, shorten
 from ..ops import RANKS, Sizes, integer, integers, items
 from . import views
 from .arguments import axes_of, flag, padding_of, per_axis
-from .definition import Definition, Fields, Image
+from .definition import LOW, Definition, Fields, Image
 from .generate import examples, ranked
 from .prepare import Axes
 
@@ -71,7 +71,7 @@ class _Convolution(Definition):
         return {"x": data, "y": data, "w": tuple(weights.index(a) for a in logical)}
 
 
-CONV = _Convolution(_conv, (), "conv", (), views.images, True, "Conv")
+CONV = _Convolution(_conv, (), "conv", (), views.images, True, "Conv", LOW)
 
 
 def rank_of(where: str, weight: Any) -> int:

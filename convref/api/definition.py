@@ -20,7 +20,7 @@ and `rstd`), an `output_mask`, and by keyword `layout` and `backend`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import cleandoc, getdoc, signature
 from typing import Any, NamedTuple
 
@@ -37,6 +37,10 @@ from .run import compute
 ROLE = {argument(role): role for role in ("x", "w", "b", "indices", "target", "rmean", "rvar")}
 
 Fields = dict[str, Any]
+Autocast = Mapping[str, str]
+LOW: Autocast = {"cpu": "low", "cuda": "low"}
+FLOAT32: Autocast = {"cpu": "float32", "cuda": "float32"}
+CUDA_FLOAT32: Autocast = {"cuda": "float32"}
 ViewOf = Callable[[str, int, Sizes, dict[str, Any]], views.View | None]
 
 
@@ -57,6 +61,7 @@ def define(
     view: ViewOf = views.images,
     layouts: bool = True,
     layer: str = "",
+    autocast: Autocast | None = None,
 ) -> Callable[[Callable[..., Fields]], Definition]:
     """Return the decorator that makes a Definition of a function.
 
@@ -74,10 +79,15 @@ def define(
         Whether channels may stand last, so that there is an argument `layout`.
     layer : str, optional
         What computes this in torch.nn, without the rank.
+    autocast : dict, optional
+        What torch.autocast makes of the operands, by device: "float32", or "low" for the type that
+        it was entered with.
     """
 
     def decorate(fields: Callable[..., Fields]) -> Definition:
-        return Definition(fields, tuple(ranks), op or fields.__name__, only, view, layouts, layer)
+        name = op or fields.__name__
+        given = autocast or {}
+        return Definition(fields, tuple(ranks), name, only, view, layouts, layer, given)
 
     return decorate
 
@@ -94,8 +104,10 @@ class Definition:
         view: ViewOf,
         layouts: bool,
         layer: str,
+        autocast: Autocast,
     ) -> None:
         self.name, self.op, self.ranks, self.layer = fields.__name__, op, ranks, layer
+        self.autocast = autocast
         self.passes = tuple(only or passes(op))
         self.view, self.layouts, self.build = view, layouts, fields
         self.parameters = tuple(signature(fields).parameters.values())

@@ -13,7 +13,7 @@ from ..errors import ConvrefError, message
 from ..ops import integer
 from . import views
 from .arguments import flag, pair_of
-from .definition import Fields, Image, define
+from .definition import CUDA_FLOAT32, Fields, Image, define
 from .generate import names
 from .passes import functions
 from .trace import needed
@@ -21,7 +21,7 @@ from .trace import needed
 _PRIMALS = ("input", "weight", "bias")
 
 
-@define(view=views.channels, layer="GroupNorm")
+@define(view=views.channels, layer="GroupNorm", autocast=CUDA_FLOAT32)
 def group_norm(
     input: Image, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Fields:
@@ -66,7 +66,7 @@ group_norm.derivatives(
 )
 
 
-@define(view=views.rows, layouts=False, layer="LayerNorm")
+@define(view=views.rows, layouts=False, layer="LayerNorm", autocast=CUDA_FLOAT32)
 def layer_norm(
     input: Image, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Fields:

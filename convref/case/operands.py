@@ -143,7 +143,7 @@ def call_of(
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)
     carried = None
-    if op == "conv" and pass_ in ("jvp", "double_backward"):
+    if problem.tangents(pass_):
         carried = "".join(BASE_ROLE[role] for role in found if _is_tangent(role))
     call = Call(op, pass_, problem, mask, carried, (absent,), math)
     for role in call.roles:
@@ -169,21 +169,7 @@ def problem_of(
 ) -> Problem:
     """Return the Problem of an op from the shapes of its operands, by base role."""
     family = FAMILY[op]
-    n, c, *space = x
-    sizes: dict[str, Any] = {"n": n, "c": c, "input": tuple(space)}
-    names = family.__dataclass_fields__
-    if "weight" in names:
-        sizes["weight"] = "w" in shapes
-    if "bias" in names:
-        sizes["bias"] = "b" in shapes or (op == "conv" and pass_ == "double_backward")
-    if op == "conv":
-        w = shapes["w"]
-        if len(w) != len(x):
-            what = f"weight has {len(w)} axes, needs {len(x)}"
-            raise ConvrefError(message(f"{op}.{pass_}", what))
-        sizes["k"] = w[1] * fields["groups"] if fields["transposed"] else w[0]
-        sizes["filter"] = tuple(w[2:])
-    return family(**sizes, **fields)
+    return family(**family.of_operands(pass_, {**shapes, "x": x}, fields), **fields)
 
 
 def spec_of(call: Call, role: str, fact: Facts) -> Spec:

@@ -59,7 +59,7 @@ from .table import (
     ops_of,
     passes,
 )
-from .window import Axis, WindowProblem, output_size
+from .window import Axis, WindowProblem
 
 __all__ = [
     "BASE_ROLE",
@@ -113,7 +113,6 @@ __all__ = [
     "items",
     "mask_names",
     "ops_of",
-    "output_size",
     "pads",
     "passes",
 ]

@@ -236,6 +236,11 @@ class SoftmaxProblem(ActivationProblem):
             raise ConvrefError(message(where, f"dim is {self.dim}, needs 0 to {rank + 1}"))
 
     @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return "nc".replace(self.letters("x")[self.dim], "")
+
+    @property
     def count(self) -> int:
         """Return how many elements a sum has."""
         return (self.n, self.c, *self.input)[self.dim]
@@ -307,6 +312,11 @@ class CrossEntropyProblem(ActivationProblem):
         if base == "y" and self.reduction != "none":
             return "l"
         return {"x": "nc" + space, "w": "c"}.get(base, "n" + space)
+
+    @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return ""
 
     def has(self, role: str) -> bool:
         """Return whether the problem has an operand in `role` at all."""

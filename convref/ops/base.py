@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from ..errors import ConvrefError, message
 from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Sizes, integer, integers
@@ -64,6 +64,8 @@ class Problem:
     KEYS: ClassVar[dict[str, Field]] = {}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0),)  # fields and their least values
     LEAST_CHANNELS: ClassVar[int] = 0
+    # Fields that the shapes of the operands determine.
+    OF_OPERANDS: ClassVar[tuple[str, ...]] = ("n", "c", "input", "weight", "bias")
 
     n: int
     c: int
@@ -96,6 +98,33 @@ class Problem:
 
     def _validate(self, where: str, rank: int) -> None:
         """Check and normalise what a family adds."""
+
+    @classmethod
+    def of_operands(
+        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the fields that the shapes of the operands determine.
+
+        Parameters
+        ----------
+        pass_ : str
+        shapes : dict
+            By base role, x among them.
+        given : dict
+            The other fields.
+        """
+        n, c, *space = shapes["x"]
+        found = {"n": n, "c": c, "input": tuple(space)}
+        flags = {"weight": "w" in shapes, "bias": "b" in shapes}
+        return {**found, **{k: v for k, v in flags.items() if k in cls.__dataclass_fields__}}
+
+    @classmethod
+    def unchecked(cls, given: dict[str, Any]) -> Self:
+        """Return a problem with these fields as they are: sizes may be symbolic integers."""
+        made = object.__new__(cls)
+        for field in fields(cls):
+            made._put(field.name, given.get(field.name, field.default))
+        return made
 
     def _put(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -138,6 +167,15 @@ class Problem:
     def letters(self, role: str) -> str:
         """Return one letter per axis of the array in `role`, in logical order."""
         return "nc" + SPATIAL[self.rank]
+
+    @property
+    def independent(self) -> str:
+        """Return the indices of sizes n, c and k by which the problem splits into smaller ones.
+
+        An operand or result without the index belongs to all of them; such a result is the sum
+        of theirs.
+        """
+        return "nc"
 
     def for_pass(self, pass_: str) -> Problem:
         """Return the same problem as `pass_` has it, so that one call has one problem."""

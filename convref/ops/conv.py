@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message
 from .base import BASE_ROLE, Field
@@ -51,12 +51,28 @@ class ConvProblem(WindowProblem):
         "bias": Field("bias", "flag"),
     }
 
+    OF_OPERANDS: ClassVar[tuple[str, ...]] = (*WindowProblem.OF_OPERANDS, "k", "filter")
+
     k: int
     groups: int = 1
     transposed: bool = False
     output_padding: Sizes = (0,)
     flip: bool = False
     bias: bool = True
+
+    @classmethod
+    def of_operands(
+        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the fields that the shapes of the operands determine."""
+        x, w = shapes["x"], shapes["w"]
+        if len(w) != len(x):
+            what = f"weight has {len(w)} axes, needs {len(x)}"
+            raise ConvrefError(message(f"conv.{pass_}", what))
+        found = super().of_operands(pass_, shapes, given)
+        found["bias"] |= pass_ == "double_backward"  # the tangents tell
+        k = w[1] * given["groups"] if given["transposed"] else w[0]
+        return {**found, "k": k, "filter": tuple(w[2:])}
 
     def _validate_family(self, where: str, rank: int) -> None:
         self._put("k", self._at_least("k", integer(where, "k", self.k), 0))
@@ -129,6 +145,11 @@ class ConvProblem(WindowProblem):
             return "o"
         lead = ("io" if self.transposed else "oi") if base == "w" else "nc"
         return lead + SPATIAL[self.rank]
+
+    @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return "nck" if self.groups == 1 else "n"
 
     def for_pass(self, pass_: str) -> ConvProblem:
         """Return the same problem as `pass_` has it: in backward the mask says it all of bias."""

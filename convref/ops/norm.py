@@ -118,6 +118,11 @@ class NormProblem(Problem):
             return letters[1 : 1 + len(self._weights())]
         return {(0, 2, 3): "c", (2, 3): "ng"}[self.blocks.statistics][: len(self.shape(role))]
 
+    @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return "n"
+
     def for_pass(self, pass_: str) -> Problem:
         """Return the same problem as `pass_` has it: in backward the mask says it all of bias."""
         return replace(self, bias=True) if pass_ == "backward" else self
@@ -178,6 +183,11 @@ class BatchNormProblem(NormProblem):
             what = f"input has {self.count} values per channel, needs at least 2 in training"
             raise ConvrefError(message(where, what))
 
+    @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return "c"
+
     @cached_property
     def blocks(self) -> Blocks:
         """Return how the image is seen."""
@@ -199,6 +209,11 @@ class FrozenNormProblem(NormProblem):
     def blocks(self) -> Blocks:
         """Return how the image is seen."""
         return Blocks((self.n, self.c, 1, prod(self.input)), (0, 2, 3), (1, self.c, 1, 1))
+
+    @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return "nc"
 
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`."""

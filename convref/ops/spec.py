@@ -78,6 +78,12 @@ class OpSpec(NamedTuple):
     passes: Mapping[str, Pass]
     unsuitable_fills: tuple[str, ...] = ()
 
+    @property
+    def multiplies(self) -> bool:
+        """Return whether results are sums of products of operands, which `math` applies to."""
+        results = [terms for pass_ in self.passes.values() for terms in pass_.results.values()]
+        return any(terms.products for terms in results)
+
 
 def formula(*operands: str, by: tuple[str, ...] = ()) -> Terms:
     """Return the terms of a result that is no sum of operands or products."""

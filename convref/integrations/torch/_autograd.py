@@ -15,6 +15,8 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from ...api.conv import CONV
+from ...api.functions import DEFINITIONS
 from ...case import argument
 from ...errors import UnsupportedError, message
 from ...ops import INDICES, STATISTICS
@@ -24,17 +26,7 @@ from ._table import ROWS, Pass
 
 _PRIMALS = ("x", "w", "b")
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
-
-
-# What autocast makes of the operands, by device: "low" is the type that it was entered with.
-AUTOCAST: dict[str, dict[str, str]] = {
-    "cpu": {"conv": "low", "cross_entropy": "float32"},
-    "cuda": {
-        "conv": "low",
-        **dict.fromkeys(("group_norm", "layer_norm"), "float32"),
-        **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), "float32"),
-    },
-}
+AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *DEFINITIONS)}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -91,7 +83,7 @@ def _below_autograd(config: PassConfig, operands: Tensors) -> Tensors:
 
 def rule_of(op: str, device: str) -> str | None:
     """Return what autocast, where it is on for a device, does to an op's operands."""
-    rule = AUTOCAST.get(device, {}).get(op)
+    rule = AUTOCAST[op].get(device) if op in AUTOCAST else None
     return rule if rule and torch.is_autocast_enabled(device) else None
 
 

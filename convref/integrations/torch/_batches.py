@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -37,17 +37,28 @@ def batched(
         t if t is None or dim is None else t.movedim(dim, 0) for t, dim in zip(operands, in_dims)
     )
     roles = config.row.signature.operands
-    moved = [role for role, dim in zip(roles, in_dims) if dim is not None]
-    alone = size > 0 and all(map(config.row.has_batch, (*config.wanted, *moved)))
-    return (_folded if alone else _looped)(invoke, config, leading, in_dims, size)
+    given = [(role, t, dim) for role, t, dim in zip(roles, leading, in_dims) if t is not None]
+    shapes = {role: t.shape if dim is None else t.shape[1:] for role, t, dim in given}
+    problem = config.row.problem(shapes, config.attributes, config.input)
+    images = [role for role in (*roles, *config.wanted) if problem.letters(role)[0] == "n"]
+    moved = [role for role, _, dim in given if dim is not None]
+    alone = size > 0 and "n" in problem.independent
+    if alone and all(role in images for role in (*config.wanted, *moved)):
+        return _folded(invoke, config, leading, in_dims, size, images)
+    return _looped(invoke, config, leading, in_dims, size)
 
 
 def _folded(
-    invoke: Invoke, config: PassConfig, leading: Tensors, in_dims: tuple[Any, ...], size: int
+    invoke: Invoke,
+    config: PassConfig,
+    leading: Tensors,
+    in_dims: tuple[Any, ...],
+    size: int,
+    images: Collection[str],
 ) -> Tensors:
     flat = []
     for role, tensor, dim in zip(config.row.signature.operands, leading, in_dims):
-        if tensor is not None and config.row.has_batch(role):
+        if tensor is not None and role in images:
             wide = tensor if dim is not None else tensor.expand(size, *tensor.shape)
             tensor = wide.flatten(0, 1)
         flat.append(tensor)

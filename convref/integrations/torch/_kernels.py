@@ -13,7 +13,7 @@ from ... import case, dispatch
 from ...arrays import facts
 from ...case import Call, argument, base_shapes
 from ...errors import ConvrefError, message
-from ...ops import BASE_ROLE, INDICES, STATISTICS
+from ...ops import BASE_ROLE, INDICES, STATISTICS, Problem
 from ._table import Pass
 
 Tensors = tuple[Tensor | None, ...]
@@ -98,7 +98,7 @@ class _Planned:
             for i, (role, tensor) in enumerate(given)
             if tensor is None and call.is_present(role)
         )
-        self.formats = formats(config.row, operands)
+        self.formats = formats(config.row, call.problem, operands)
 
 
 def compute(config: PassConfig, operands: Tensors) -> Tensors:
@@ -159,29 +159,24 @@ def call_of(config: PassConfig, operands: Tensors) -> Call:
     }
     fields = row.fields(config.attributes)
     math = fields.pop("math", "ieee")
-    shapes = base_shapes(found)
-    x = shapes["x"] if "x" in shapes else shapes["y"]
+    x = row.input_shape(base_shapes(found), config.input)
     if not 3 <= len(x) <= 5:
         raise ConvrefError(message(where, f"input has {len(x)} axes, needs 3 to 5"))
-    x = (*x[:2], *(config.input or x[2:]))
     given = {"mask": config.mask, "math": math, "zero_tangents": True}
     return case.call_of(row.op, row.pass_, found, fields, x, **given)
 
 
-def formats(row: Pass, operands: Tensors) -> tuple[torch.memory_format, ...]:
-    """Return the memory format of each result: images lie as the image that came in."""
+def formats(row: Pass, problem: Problem, operands: Tensors) -> tuple[torch.memory_format, ...]:
+    """Return the memory format of each result: that of the operand that is an image too."""
     given = dict(zip(row.signature.operands, operands))
     images = [t for r, t in given.items() if t is not None and BASE_ROLE[r] in ("x", "y")]
     x = next((t for r, t in given.items() if t is not None and BASE_ROLE[r] == "x"), images[0])
     filters = [t for r, t in given.items() if t is not None and BASE_ROLE[r] == "w"]
-    image = _format(x)
-    by_base = {"x": image, "y": image, "indices": image}
-    if filters:
-        by_base["w"] = _format(filters[0])
-    if row.op == "cross_entropy":
-        del by_base["y"]  # a loss is no image
+    image, other = _format(x), torch.contiguous_format
+    filter = _format(filters[0]) if filters else other
     return tuple(
-        by_base.get(BASE_ROLE[role], torch.contiguous_format) for role in row.signature.results
+        image if problem.letters(r).startswith("nc") else filter if BASE_ROLE[r] == "w" else other
+        for r in row.signature.results
     )
 
 
@@ -198,20 +193,22 @@ def empty(config: PassConfig, operands: Tensors) -> Tensors:
     given = {r: t for r, t in zip(row.signature.operands, operands) if t is not None}
     if all(type(size) is int for t in given.values() for size in t.shape):
         call_of(config, operands)  # a size that is still open is checked when the call is made
-    fields = row.fields(config.attributes)
-    sizes = row.sizes({role: t.shape for role, t in given.items()}, fields, config.input)
+    shapes = {role: t.shape for role, t in given.items()}
+    problem = row.problem(shapes, config.attributes, config.input)
+    sizes = {BASE_ROLE[role]: shape for role, shape in shapes.items()}
     lead = next(t for t in given.values() if t.is_floating_point() or len(given) == 1)
     statistic = torch.float32 if lead.dtype in (torch.float16, torch.bfloat16) else lead.dtype
     dtypes = dict.fromkeys(INDICES, torch.int64) | dict.fromkeys(STATISTICS, statistic)
     wanted = config.mask or (True,) * len(row.signature.results)
+    layouts = formats(row, problem, operands)
     return tuple(
         torch.empty(
-            sizes[BASE_ROLE[role]],
+            sizes[BASE_ROLE[role]] if BASE_ROLE[role] in sizes else problem.shape(role),
             dtype=dtypes.get(role, lead.dtype),
             device=lead.device,
             memory_format=layout,
         )
         if on
         else None
-        for role, layout, on in zip(row.signature.results, formats(row, operands), wanted)
+        for role, layout, on in zip(row.signature.results, layouts, wanted)
     )

@@ -11,16 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from ...ops import (
-    BASE_ROLE,
-    FAMILY,
-    INDICES,
-    SIGNATURE,
-    STATISTICS,
-    Problem,
-    Signature,
-    output_size,
-)
+from ...ops import BASE_ROLE, FAMILY, INDICES, OPS, SIGNATURE, STATISTICS, Problem, Signature
 
 # The names under which PyTorch's users look for them; the others are called as here.
 NAMES = {"conv": "convolution", "resize": "interpolate"}
@@ -37,8 +28,6 @@ _SCHEMA = {
     "tuple[tuple[float, float], ...]": "float[]",
 }
 _PAIRED = ("Pads", "tuple[tuple[float, float], ...]")
-_BY_OPERANDS = ("n", "c", "k", "input", "weight", "bias")  # fields that the tensors tell
-_IMAGES = ("x", "y")
 _ALWAYS = ("x", "dy", *INDICES, *STATISTICS)  # roles that are never left out
 
 
@@ -77,9 +66,9 @@ class Pass:
     @cached_property
     def attributes(self) -> tuple[tuple[str, str], ...]:
         """Return name and type of each attribute that the tensors do not determine."""
-        known = (*_BY_OPERANDS, "filter") if self.op == "conv" else _BY_OPERANDS
+        known = self.family.OF_OPERANDS
         found = [(f.name, str(f.type)) for f in fields(self.family) if f.name not in known]
-        return (*found, ("math", "str")) if self.op == "conv" else tuple(found)
+        return (*found, ("math", "str")) if OPS[self.op].multiplies else tuple(found)
 
     @cached_property
     def needs_input(self) -> bool:
@@ -90,7 +79,8 @@ class Pass:
     def schema(self) -> str:
         """Return the schema of the custom op."""
         roles = self.signature.operands
-        required = (*_ALWAYS, "w") if self.op == "conv" else _ALWAYS
+        optional = "weight" in self.family.__dataclass_fields__
+        required = _ALWAYS if optional else (*_ALWAYS, "w")
         given = [
             f"Tensor{'' if role in required or len(roles) == 1 else '?'} {role}" for role in roles
         ]
@@ -122,95 +112,22 @@ class Pass:
             found.append(float(value) if kind == "float" else value)
         return tuple(found)
 
-    def has_batch(self, role: str) -> bool:
-        """Return whether the first axis of `role` is N, with images that know nothing of others."""
-        if self.op in ("batch_norm", "cross_entropy"):
-            return False
-        per_image = ("mean", "rstd") if self.op in ("group_norm", "layer_norm") else ()
-        return BASE_ROLE[role] in (*_IMAGES, "indices", *per_image)
-
-    def sizes(
-        self, shapes: dict[str, Sequence[Any]], given: dict[str, Any], input: Sequence[Any]
-    ) -> dict[str, tuple[Any, ...]]:
-        """Return the shape of each base role from the operands' shapes and the attributes."""
+    def problem(
+        self, shapes: dict[str, Sequence[Any]], attributes: Sequence[Any], input: Sequence[Any]
+    ) -> Problem:
+        """Return the problem of a call, unchecked, from its operands' shapes by role."""
         found = {BASE_ROLE[role]: tuple(shape) for role, shape in shapes.items()}
-        if "x" not in found:
-            lead = next(s for role, s in found.items() if role in ("y", "indices"))
-            found["x"] = (*lead[:2], *input)
-        n, c, *space = found["x"]
-        if "y" not in found:
-            found["y"] = _OUTPUT.get(self.op, _same)(found, given, n, c, space)
-        found.setdefault("indices", found["y"])
-        found.update(_parameters(self.op, found, given, n, c, space))
-        return found
+        given = self.fields(attributes)
+        found["x"] = self.input_shape(found, input)
+        return self.family.unchecked({**given, **self.family.of_operands(self.pass_, found, given)})
 
+    def input_shape(self, shapes: dict[str, Any], input: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the shape of the input from shapes by base role."""
+        if "x" in shapes:
+            return tuple(shapes["x"])
+        lead = shapes["y"] if "y" in shapes else shapes["indices"]
+        return (*lead[:2], *input)
 
-def _parameters(
-    op: str, found: dict[str, Any], given: dict[str, Any], n: Any, c: Any, space: Any
-) -> dict[str, tuple[Any, ...]]:
-    """Return the shapes of weights and statistics that no operand shows."""
-    weight = (c, *space) if op == "layer_norm" else (c,)
-    bias = (found["y"][1],) if op == "conv" else weight
-    statistic = {"group_norm": (n, given.get("groups")), "layer_norm": (n,)}.get(op, (c,))
-    rows = {"w": weight, "b": bias, **dict.fromkeys(STATISTICS, statistic)}
-    return {role: shape for role, shape in rows.items() if role not in found}
-
-
-def _same(found: dict[str, Any], *_: Any) -> tuple[Any, ...]:
-    shape: tuple[Any, ...] = found["x"]
-    return shape
-
-
-def _given(found: Any, given: dict[str, Any], n: Any, c: Any, space: Any) -> tuple[Any, ...]:
-    return (n, c, *given["output"])
-
-
-def _loss(found: dict[str, Any], given: dict[str, Any], *_: Any) -> tuple[Any, ...]:
-    return tuple(found["target"]) if given["reduction"] == "none" else (1,)
-
-
-def _convolution(
-    found: dict[str, Any], given: dict[str, Any], n: Any, c: Any, space: Any
-) -> tuple[Any, ...]:
-    taps = found["w"][2:]
-    if not given["transposed"]:
-        return (n, found["w"][0], *_windows(space, taps, given))
-    grown = [
-        (size - 1) * stride + dilation * (tap - 1) + 1 + extra - lo - hi
-        for size, tap, stride, dilation, extra, (lo, hi) in zip(
-            *(space, taps, given["stride"], given["dilation"], given["output_padding"]),
-            given["padding"],
-        )
-    ]
-    return (n, found["w"][1] * given["groups"], *grown)
-
-
-def _pool(
-    found: dict[str, Any], given: dict[str, Any], n: Any, c: Any, space: Any
-) -> tuple[Any, ...]:
-    return (n, c, *_windows(space, given["filter"], given))
-
-
-def _windows(space: Any, taps: Any, given: dict[str, Any]) -> list[Any]:
-    rows = zip(space, taps, given["stride"], given["dilation"], given["padding"])
-    ceil = bool(given.get("ceil"))
-    return [
-        output_size(size, tap, stride, dilation, lo, hi, ceil)
-        for size, tap, stride, dilation, (lo, hi) in rows
-    ]
-
-
-_OUTPUT = {
-    "conv": _convolution,
-    "max_pool": _pool,
-    "avg_pool": _pool,
-    "lp_pool": _pool,
-    "adaptive_max_pool": _given,
-    "adaptive_avg_pool": _given,
-    "max_unpool": _given,
-    "resize": _given,
-    "cross_entropy": _loss,
-}
 
 ROWS: dict[tuple[str, str], Pass] = {
     key: Pass(*key) for key in SIGNATURE if key[0] not in _LEFT_OUT

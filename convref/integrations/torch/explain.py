@@ -12,12 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ... import dispatch
 from ...errors import ConvrefError, UnsupportedError
-from ...ops import GROUPS
 from ._blocks import OWN, epilogue_of
 from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
 from ._report import show, table
-from ._table import BY_NAME
+from ._table import BY_NAME, ROWS
 from .convert import is_layer, why_left
 
 _HEADER = ("layer", "class", "line", "backend", "why")
@@ -152,18 +151,14 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
             row = BY_NAME[op]
             count = len(row.signature.operands)
             self.rows.append(_chosen(name, module, PassConfig.of(row, args[count:]), args[:count]))
-        elif op.strip("_").startswith(_OF_A_CNN) and not is_layer(module):
+        elif op.strip("_").removeprefix("native_").startswith(_STEMS) and not is_layer(module):
             why = "called in a forward: convert(model) swaps layers only"
             self.rows.append(Row(name, type(module).__name__, "", f"torch: {op}", why))
         return func(*args, **(kwargs or {}))
 
 
-# How ATen's ops of a CNN begin, below autograd.
-_OF_A_CNN = (
-    *("convolution", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"),
-    *("max_unpool", "native_batch_norm", "native_group_norm", "native_layer_norm", "upsample"),
-    *GROUPS["activation"],
-)
+# How ATen's ops of a CNN begin, below autograd; its resize_ is about memory.
+_STEMS = ("upsample", *(op for op, _ in ROWS if op != "resize"))
 
 
 def _chosen(name: str, module: Any, config: PassConfig, operands: Any) -> Row:

@@ -7,7 +7,7 @@ whole everywhere; a result without it comes out as one partial sum on each devic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
@@ -15,28 +15,13 @@ import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from ...ops import BASE_ROLE
+from ...case import size_letters
+from ...ops import TERMS, Problem
 from . import _library
+from ._kernels import PassConfig
 from ._table import ROWS, Pass
 
 assert _library  # importing it defines the ops
-
-# The index of each axis, a dot where an axis is never cut.
-_CHANNELWISE = {"x": "nc", "y": "nc", "indices": "nc"} | dict.fromkeys(
-    ("w", "b", "mean", "rstd", "rmean", "rvar"), "c"
-)
-_CONVOLUTION = {"x": "nc", "y": "nk", "w": "kc", "b": "k"}
-_TRANSPOSED = {**_CONVOLUTION, "w": "ck"}
-_PER_IMAGE = {"x": "n", "y": "n", "mean": "n", "rstd": "n"}
-
-# By which indices an op can be cut; the others by images and by channels.
-_CUTS = {
-    "conv": "nck",
-    "batch_norm": "c",
-    "cross_entropy": "",
-    **dict.fromkeys(("group_norm", "layer_norm", "softmax", "log_softmax"), "n"),
-}
-_BIASES = ("b", "b_dot", "ddb")
 
 Placements = tuple[list[Any], list[Any]]  # of the results, of the arguments
 
@@ -72,52 +57,57 @@ def _hash_attributes(op: Any, operands: int) -> None:
 
 def _rule(row: Pass) -> Callable[..., list[Placements]]:
     def rule(*arguments: Any) -> list[Placements]:
-        return [_cut(row, arguments, letter) for letter in ("", *_letters(row, arguments))]
+        operands = dict(zip(row.signature.operands, arguments))
+        shapes = {role: spec.shape for role, spec in operands.items() if spec is not None}
+        config = PassConfig.of(row, arguments[len(operands) :])
+        problem = row.problem(shapes, config.attributes, config.input)
+        letters = [a for a in problem.independent if _adds_up(row, problem, shapes, a)]
+        return [_cut(config, problem, arguments, letter) for letter in ("", *letters)]
 
     return rule
 
 
-def _letters(row: Pass, arguments: tuple[Any, ...]) -> str:
-    """Return the indices by which this call can be cut."""
-    letters = _CUTS.get(row.op, "nc")
-    if row.op != "conv":
-        return letters
-    if _attributes(row, arguments)["groups"] != 1:
-        return "n"
-    added = zip(row.signature.operands, arguments)
-    biased = any(role in _BIASES and tensor is not None for role, tensor in added)
-    return "nk" if biased else letters
+def _axis(problem: Problem, role: str, letter: str) -> int | None:
+    """Return the axis of an array that a letter is the index of."""
+    letters = "".join(name[0] for name in size_letters(problem, role)).lower()
+    return letters.index(letter) if letter and letter in letters else None
 
 
-def _attributes(row: Pass, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    given = arguments[len(row.signature.operands) :]
-    return dict(zip((name for name, _ in row.attributes), given))
+def _adds_up(row: Pass, problem: Problem, given: Collection[str], letter: str) -> bool:
+    """Return whether no operand would be added to the partial sum of every device."""
+    return all(
+        _axis(problem, added, letter) is not None
+        for role in row.signature.results
+        if _is_partial(row, problem, role, letter)
+        for added in TERMS[row.op, row.pass_, role].added
+        if added in given and TERMS[row.op, row.pass_, role].kind == "sum"
+    )
 
 
-def _axes(row: Pass, arguments: tuple[Any, ...]) -> dict[str, str]:
-    if row.op == "conv":
-        return _TRANSPOSED if _attributes(row, arguments)["transposed"] else _CONVOLUTION
-    return _PER_IMAGE if _CUTS.get(row.op) == "n" else _CHANNELWISE
+def _is_partial(row: Pass, problem: Problem, role: str, letter: str) -> bool:
+    """Return whether a result is a sum over the index `letter`."""
+    reads = TERMS[row.op, row.pass_, role].reads
+    indexed = [_axis(problem, read, letter) is not None for read in reads]
+    return _axis(problem, role, letter) is None and any(indexed)
 
 
-def _cut(row: Pass, arguments: tuple[Any, ...], letter: str) -> Placements:
+def _cut(
+    config: PassConfig, problem: Problem, arguments: tuple[Any, ...], letter: str
+) -> Placements:
     """Return the placements when the call is cut along one index; "" is not at all."""
-    axes, operands = _axes(row, arguments), row.signature.operands
+    row = config.row
 
-    def placed(role: str, otherwise: Any) -> Any:
-        found = axes.get(BASE_ROLE[role], "")
-        return Shard(found.index(letter)) if letter and letter in found else otherwise
+    def placed(role: str, partial: bool = False) -> Any:
+        axis = _axis(problem, role, letter)
+        return Shard(axis) if axis is not None else Partial() if partial else Replicate()
 
-    given = [
-        None if tensor is None else placed(role, Replicate())
-        for role, tensor in zip(operands, arguments)
-    ]
+    operands = row.signature.operands
+    given = [None if t is None else placed(role) for role, t in zip(operands, arguments)]
     given += [None] * (len(arguments) - len(operands))
-    whole = Replicate() if not letter else Partial()
-    mask = arguments[-2] if row.signature.maskable else [True] * len(row.signature.results)
     results = [
-        # no channel in stands in the sum that a bias's gradient is
-        placed(role, Replicate() if (role, letter) == ("db", "c") else whole) if on else Replicate()
-        for role, on in zip(row.signature.results, mask)
+        placed(role, _is_partial(row, problem, role, letter))
+        if role in config.wanted
+        else Replicate()
+        for role in row.signature.results
     ]
     return results, given
