@@ -162,7 +162,7 @@ elu.derivatives(
 )
 
 
-@define(view=views.elements, layouts=False, layer="Softplus")
+@define(view=views.elements, layouts=False, layer="Softplus", autocast=CUDA_FLOAT32)
 def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> Fields:
     """Return log(1 + exp(beta x)) / beta of each element, x where beta x is above `threshold`.
 

@@ -16,6 +16,8 @@ from torch.func import functional_call, grad, jvp, vmap  # noqa: E402
 
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
 from convref.integrations.torch import nn, revert, use_backend  # noqa: E402
+from convref.integrations.torch._autograd import AUTOCAST  # noqa: E402
+from convref.integrations.torch.nn import ACTIVATIONS  # noqa: E402
 
 # torch scripts its own rules of forward mode
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
@@ -204,6 +206,14 @@ def test_autocast_gives_every_layer_the_type_that_torch_does():
     theirs = copy.deepcopy(ours)
     revert(theirs)
     assert output_types(ours) == output_types(theirs)
+
+
+@pytest.mark.parametrize("op", sorted(ACTIVATIONS))
+def test_autocast_casts_the_activations_that_torch_casts(op):
+    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        assert (device in AUTOCAST[op]) == torch._C._dispatch_has_kernel_for_dispatch_key(
+            f"aten::{op}", key
+        ), device
 
 
 def test_autocast_stops_at_the_call():
