@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from . import knownbugs
 from .arrays import facts
 from .backends import Backend
 from .backends.registry import load, names
-from .case import Call, argument, check_operand
+from .case import Call, argument, check_operand, check_positions
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
@@ -49,10 +49,36 @@ class Plan:
     backend: Backend
     candidates: tuple[Candidate, ...]
 
+    def run(self, *operands: Any) -> tuple[Any, ...]:
+        """Return the results; positions and classes among the operands are checked."""
+        self._check_positions(operands)
+        return self.backend.run(self.call, *operands)
+
     def bound(self) -> Callable[..., tuple[Any, ...]]:
-        """Return the function of the operands that computes the call, all else settled."""
+        """Return the function of the operands that computes the call, all else settled.
+
+        Derivatives take the positions that the forward pass checked or returned.
+        """
         bind = getattr(self.backend, "bind", None)
-        return bind(self.call) if bind else partial(self.backend.run, self.call)
+        compute = bind(self.call) if bind else partial(self.backend.run, self.call)
+        if self.call.pass_ != "fprop" or not self._positions:
+            return compute
+
+        def checked(*operands: Any) -> tuple[Any, ...]:
+            self._check_positions(operands)
+            return compute(*operands)
+
+        return checked
+
+    @cached_property
+    def _positions(self) -> tuple[tuple[int, str], ...]:
+        """The operands that hold positions: their number and role."""
+        of = self.call.problem.positions
+        return tuple((i, role) for i, role in enumerate(self.call.roles) if of(role))
+
+    def _check_positions(self, operands: tuple[Any, ...]) -> None:
+        for i, role in self._positions:
+            check_positions(self.call, role, operands[i])
 
     def __str__(self) -> str:
         rows = (
@@ -106,7 +132,9 @@ def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     if not isinstance(backend, str):
         what = f"backend is {shorten(repr(backend))}, needs a name"
         raise ConvrefError(message(f"{call.op}.{call.pass_}", what))
-    return _plan(call, backend, kind)
+    found = _plan(call, backend, kind)
+    same = found.call is call or repr(found.call) == repr(call)  # 0.0 equals -0.0
+    return found if same else replace(found, call=call)
 
 
 @lru_cache(maxsize=4096)
@@ -200,7 +228,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     for role, fact in zip(call.roles, found):
         check_operand(call, role, fact, like)
     assert like is not None  # no call is without operands
-    return choose(call, backend, like.kind).backend.run(call, *operands)
+    return choose(call, backend, like.kind).run(*operands)
 
 
 def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:

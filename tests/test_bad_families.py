@@ -85,7 +85,7 @@ POOL: Rows = [
         "max_pool2d_backward",
         (pooled, image, 2),
         {"indices": at + 42},
-        "need a position from 0 to 41",
+        "needs a position from 0 to 41 or -1",
     ),
     ("avg_pool2d_backward", (pooled[0], image, 2), {}, "grad_output has 3 axes, needs 4"),
     ("avg_pool2d_backward", (pooled.astype("f4"), None, 2), {}, "input is a NoneType, needs"),
@@ -355,7 +355,7 @@ ACTIVATION: Rows = [
 
 
 WRONG = [*POOL, *RESIZE, *NORM, *ACTIVATION]
-IN_VALUES = ("need a position from 0 to 41", "holds 3, needs a class from 0 to 2 or -100")
+IN_VALUES = ("needs a position from 0 to 41 or -1", "holds 3, needs a class from 0 to 2 or -100")
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
     Wrong("conv1d", {"stride": (1, 2)}, ("stride has 2 entries", "needs 1")),
     Wrong("conv3d", {"dilation": (1, 2)}, ("dilation has 2 entries", "needs 1 or 3")),
     Wrong("conv2d", {"stride": (1, 2.5)}, ("stride[1] is 2.5", "needs an integer")),
-    Wrong("conv2d", {"stride": np.array(1.0)}, ("stride is array(1.)", "needs an integer")),
+    Wrong("conv2d", {"stride": np.array(1.0)}, ("stride is 1.0", "needs an integer")),
     Wrong("conv2d", {"stride": {1: 1}}, ("stride is {1: 1}", "needs an integer")),
     Wrong("conv2d", {"stride": {2, 1}}, ("stride is {1, 2}", "needs an integer")),
     Wrong("conv2d", {"stride": 10**30}, ("stride is 1000", "needs at most 2**40")),

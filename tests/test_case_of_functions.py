@@ -287,7 +287,7 @@ def test_a_loss_may_be_a_number() -> None:
 
 def test_values_that_no_call_has_are_refused() -> None:
     x, at = data(1, 1, 2), np.array([[[0, 9]]])
-    with pytest.raises(ConvrefError, match="need a position from 0 to 3"):
+    with pytest.raises(ConvrefError, match="needs a position from 0 to 3"):
         convref.assert_correct(np.zeros((1, 1, 4), "f4"), "max_unpool1d", (x, at, 2))
 
 

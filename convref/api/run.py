@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import dispatch
 from ..arrays import facts
+from ..ops import plain
 from .prepare import Prepared
 from .trace import Oracle, Trace
 
@@ -30,13 +31,15 @@ def compute(
     backend: str | Trace | Oracle,
 ) -> tuple[Any, ...]:
     """Return the results of the call that ``prepare(arrays, *arguments)`` describes."""
+    foreign: list[Any] = []
+    arguments = plain(arguments, foreign)
     if isinstance(backend, (Trace, Oracle)):
         prepared = prepare(arrays, *arguments)
         operands = (prepared.operand(r, a) for r, a in zip(prepared.call.roles, arrays))
         return backend.take(prepared, tuple(operands))
     try:
-        given = repr(arguments)  # as text 1, 1.0 and True are not equal
-        key = (prepare, *map(_facts_key, arrays), given, backend)
+        # The text of plain values is exact, and tells 1, 1.0 and True apart.
+        key = None if foreign else (prepare, *map(_facts_key, arrays), repr(arguments), backend)
         found = plans.get(key)
     except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is no plain array
         key, found = None, None
@@ -50,8 +53,8 @@ def compute(
                 plans.popitem(last=False)
     prepared, plan = found
     if prepared.identity:
-        return plan.backend.run(plan.call, *arrays)
+        return plan.run(*arrays)
     call = plan.call
     operands = (prepared.operand(r, a) for r, a in zip(call.roles, arrays))
-    results = plan.backend.run(call, *operands)
+    results = plan.run(*operands)
     return tuple(prepared.result(r, a) for r, a in zip(call.signature.results, results))

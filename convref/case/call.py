@@ -22,12 +22,14 @@ from ..ops import (
     Signature,
     Terms,
     WindowProblem,
+    items,
     mask_names,
     passes,
 )
 from .spec import Spec, axis_letters, role_dtype
 from .text import memory_text, problem_keys, shape_text
 
+_NAMES = {f"{op}.{pass_}" for op, pass_ in SIGNATURE}
 MATHS = ("ieee", "tf32", "tf32x3")
 FILLS = (
     "int",
@@ -73,15 +75,14 @@ class Call:
     math: str = "ieee"
 
     def __post_init__(self) -> None:
-        if (self.op, self.pass_) not in SIGNATURE:
-            known = ", ".join(passes(self.op)) or ", ".join(FAMILY)
-            raise ConvrefError(
-                message(
-                    "call", f"pass is {shorten(f'{self.op}.{self.pass_}')}, needs one of {known}"
-                )
-            )
-        put = object.__setattr__
         where = f"{self.op}.{self.pass_}"
+        if where not in _NAMES:
+            known = ", ".join(passes(str(self.op))) or ", ".join(FAMILY)
+            raise ConvrefError(message("call", f"pass is {shorten(where)}, needs one of {known}"))
+        put = object.__setattr__
+        if type(self.problem) is not (family := FAMILY[self.op]):
+            what = f"problem is a {type(self.problem).__name__}, needs a {family.__name__}"
+            raise ConvrefError(message(where, what))
         if self.signature.maskable:
             put(self, "mask", self._mask(where))
         elif self.mask:
@@ -101,6 +102,9 @@ class Call:
     def _spread(self, where: str) -> tuple[Spec, ...]:
         """Return a Spec for every role; indices and statistics have types of their own."""
         specs = self.specs or (Spec(),)
+        if not isinstance(specs, tuple) or not all(isinstance(spec, Spec) for spec in specs):
+            what = f"specs is {shorten(repr(self.specs))}, needs a tuple of Spec"
+            raise ConvrefError(message(where, what))
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
             what = f"specs has {len(specs)} entries, needs {len(self.roles)}"
@@ -119,12 +123,13 @@ class Call:
         )
 
     def _mask(self, where: str) -> tuple[bool, ...]:
-        mask = self.mask or (True,) * len(self.signature.results)
-        if len(mask) != len(self.signature.results):
-            raise ConvrefError(
-                message(where, f"mask has {len(mask)} entries, needs {len(self.signature.results)}")
-            )
-        return tuple(map(bool, mask))
+        count = len(self.signature.results)
+        mask = items(self.mask)
+        if mask is None or len(mask) not in (0, count):
+            got = f"is {shorten(repr(self.mask))}" if mask is None else f"has {len(mask)} entries"
+            what = f"mask {got}, needs {count}"
+            raise ConvrefError(message(where, what))
+        return tuple(map(bool, mask or (True,) * count))
 
     def _tangents(self, where: str) -> str:
         possible = self.possible_tangents

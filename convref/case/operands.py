@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..arrays import Facts
+from ..arrays import Facts, to_numpy
 from ..errors import ConvrefError, message
 from ..ops import (
     BASE_ROLE,
@@ -91,6 +91,30 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
         if size != required:
             return f"has {axis}={size}, needs {required}"
     return None
+
+
+def check_positions(call: Call, role: str, array: Any) -> None:
+    """Raise if an operand on the CPU holds a position or a class that its problem does not have.
+
+    On other devices nothing is read: the kernel decides, as in PyTorch.
+
+    Raises
+    ------
+    ConvrefError
+        As ``cross_entropy.fprop: target holds 9, needs a class from 0 to 2 or -100 (LINE)``.
+    """
+    valid = call.problem.positions(role)
+    if valid is None or array is None or call.specs[0].device != "cpu":
+        return
+    count, other = valid
+    values = to_numpy(array)
+    if values.size and (values.min() < 0 or values.max() >= count):
+        wrong = values[((values < 0) | (values >= count)) & (values != other)]
+        if wrong.size:
+            thing = "class" if role == "target" else "position"
+            needs = f"needs a {thing} from 0 to {count - 1} or {other}"
+            what = f"{argument(role)} holds {wrong[0]}, {needs}"
+            raise ConvrefError(message(f"{call.op}.{call.pass_}", what, call))
 
 
 def size_letters(problem: Problem, role: str) -> Sequence[str]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Call
+from ..errors import ConvrefError, message, shorten
 from . import exact, form, likely, nonfinite, proven
 from .likely import FALSE_ALARM
 from .numerics import TF32_ETA, TF32_UNIT, UNITS, Numerics
@@ -84,8 +85,17 @@ def judge(
     >>> judge(call, (x, w, None), (x + 1,), Numerics("rn32")).reason
     'y[0, 0, 0] is 2.0, exactly 1.0 is right (3 of 3 elements differ)'
     """
+    if not isinstance(numerics, Numerics):
+        what = f"numerics is {shorten(repr(numerics))}, needs a Numerics"
+        raise ConvrefError(message("judge", what))
     ref = reference(call, operands) if ref is None else ref
     roles = call.signature.results
+    if not isinstance(results, Sequence):
+        what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
+        raise ConvrefError(message("judge", what))
+    if unknown := set(only or ()) - set(roles):
+        what = f"only has {', '.join(map(str, unknown))}, needs some of {', '.join(roles)}"
+        raise ConvrefError(message("judge", what))
     if len(results) != len(roles):
         return Verdict("wrong", "form", reason=f"got {len(results)} results, needs {len(roles)}")
     found = []

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes, oracle
-from ..case import Call
+from ..arrays import facts
+from ..case import Call, argument, check_operand
+from ..errors import ConvrefError, message, shorten
 from ..ops import INDICES, TERMS, Terms
 from .kinds import Kinds, kinds
 
@@ -78,6 +80,20 @@ class Exhibit:
         return array
 
 
+def _check(call: Call, operands: Sequence[Array | None]) -> None:
+    if not isinstance(call, Call):
+        what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
+        raise ConvrefError(message("judge", what))
+    where = f"judge {call.op}.{call.pass_}"
+    if not isinstance(operands, Sequence) or len(operands) != len(call.roles):
+        needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
+        what = f"operands is {shorten(repr(operands))}, {needs}"
+        raise ConvrefError(message(where, what, call))
+    for role, array in zip(call.roles, operands):
+        fact = None if array is None else facts(where, argument(role), array)
+        check_operand(call, role, fact)
+
+
 def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     """Return the reference of `call` on `operands`, in the oracle's wider type.
 
@@ -90,7 +106,13 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     Returns
     -------
     Reference
+
+    Raises
+    ------
+    ConvrefError
+        If the operands are not those of the call.
     """
+    _check(call, operands)
     wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
     roles, whole = call.signature.results, _is_exact_type(call.dtype)
     made_as = [TERMS[call.op, call.pass_, role].kind for role in roles]

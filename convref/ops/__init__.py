@@ -46,6 +46,7 @@ from .sizes import (
     integers,
     items,
     pads,
+    plain,
 )
 from .spec import OpSpec, Pass, Signature, Terms
 from .table import (
@@ -115,4 +116,5 @@ __all__ = [
     "ops_of",
     "pads",
     "passes",
+    "plain",
 ]

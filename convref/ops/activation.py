@@ -322,6 +322,10 @@ class CrossEntropyProblem(ActivationProblem):
         """Return whether the problem has an operand in `role` at all."""
         return role != "w" or self.weight
 
+    def positions(self, role: str) -> tuple[int, int] | None:
+        """Return (count, other) where an operand holds classes: 0 to count - 1, or `other`."""
+        return (self.c, self.ignore_index) if role == "target" else None
+
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`."""
         return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE

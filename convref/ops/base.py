@@ -185,6 +185,10 @@ class Problem:
         """Return whether the problem has an operand in `role` at all."""
         return True
 
+    def positions(self, role: str) -> tuple[int, int] | None:
+        """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`."""
+        return (prod(self.input), -1) if role == "indices" else None
+
     def tangents(self, pass_: str) -> str:
         """Return the primals that may, each on its own, carry a tangent or cotangent in `pass_`."""
         return ""

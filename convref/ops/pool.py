@@ -325,6 +325,10 @@ class UnpoolProblem(Problem):
         x = (self.n, self.c, *self.input)
         return {"x": x, "indices": x, "y": (self.n, self.c, *self.output)}
 
+    def positions(self, role: str) -> tuple[int, int] | None:
+        """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`."""
+        return (prod(self.output), -1) if role == "indices" else None
+
 
 def _picks(source: str, by: str) -> Terms:
     return Terms(added=(source,), by=(by,), kind="copy")

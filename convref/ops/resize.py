@@ -98,7 +98,9 @@ class ResizeProblem(Problem):
         self._put("roi", self._frames(where, rank))
 
     def _scales(self, where: str, rank: int) -> tuple[float, ...]:
-        given = tuple(real(where, "scale", value) for value in items(self.scale) or ())
+        listed = items(self.scale)
+        listed = [self.scale] if listed is None else listed
+        given = tuple(real(where, "scale", value) for value in listed)
         given = given * rank if len(given) == 1 else given
         if len(given) not in (0, rank) or not all(value > 0 for value in given):
             text = f"scale is {shorten(given)}, needs none or {rank} numbers above 0"
@@ -106,7 +108,8 @@ class ResizeProblem(Problem):
         return given
 
     def _frames(self, where: str, rank: int) -> tuple[tuple[float, float], ...]:
-        pairs = [items(entry) for entry in items(self.roi) or ()]
+        listed = items(self.roi)
+        pairs = [None] if listed is None else [items(entry) for entry in listed]
         pairs = pairs * rank if len(pairs) == 1 else pairs
         if len(pairs) not in (0, rank) or any(pair is None or len(pair) != 2 for pair in pairs):
             text = f"roi is {shorten(self.roi)}, needs none or {rank} pairs (start, stop)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from itertools import islice
 from typing import Any
 
 from ..errors import ConvrefError, message, shorten
@@ -12,10 +13,14 @@ Pads = tuple[tuple[int, int], ...]
 
 MAX_SIZE = 2**40  # elements along one axis; far above any device, far below int64 overflow
 MAX_ELEMENTS = 2**60  # elements of one array
+MAX_ENTRIES = 9  # read from an iterator: more than 3 (lo, hi) pairs as flat numbers have
 RANKS = {1: "W", 2: "HW", 3: "DHW"}
 SPATIAL = {rank: letters.lower() for rank, letters in RANKS.items()}
 OUTPUT_AXES = {1: "Q", 2: "PQ", 3: "OPQ"}
 FILTER_AXES = {1: "S", 2: "RS", 3: "TRS"}
+
+
+_PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 def integer(where: str, name: str, value: Any) -> int:
@@ -38,9 +43,38 @@ def items(value: Any) -> list[Any] | None:
     if isinstance(value, (int, float, str, bytes, dict, set, frozenset)):  # a set has no order
         return None
     try:
-        return list(value)
+        return list(value if hasattr(value, "__len__") else islice(value, MAX_ENTRIES))
     except TypeError:
         return None
+
+
+def plain(value: Any, foreign: list[Any]) -> Any:
+    """Return `value` as ints, floats, texts, and lists and tuples of these.
+
+    An iterator is read, an array becomes its numbers. What cannot be converted is returned as it
+    is, and is appended to `foreign`.
+
+    >>> plain((1, iter([2, 3]), None), [])
+    (1, [2, 3], None)
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind in (tuple, list):
+        return kind([v if type(v) in _PLAIN else plain(v, foreign) for v in value])
+    if hasattr(value, "tolist"):  # arrays and their scalars
+        try:
+            found = value.tolist()
+        except (RuntimeError, TypeError, ValueError):  # the array has no data, or several shapes
+            found = value
+        if type(found) is not kind:  # longdouble stays
+            return plain(found, foreign)
+    elif hasattr(value, "__index__"):
+        return operator.index(value)
+    elif (entries := items(value)) is not None:
+        return plain(entries, foreign)
+    foreign.append(value)
+    return value
 
 
 def integers(where: str, name: str, value: Any, rank: int) -> Sizes:

@@ -147,7 +147,7 @@ def _flat_positions(indices: Array, count: int) -> Array:
     if indices.size and (indices.min() < -1 or indices.max() >= count):
         wrong = int(indices.min() if indices.min() < -1 else indices.max())
         raise ConvrefError(
-            message("indices", f"hold {wrong}, need a position from 0 to {count - 1}, or -1")
+            message("indices", f"holds {wrong}, needs a position from 0 to {count - 1} or -1")
         )
     starts = (count + 1) * np.arange(prod(indices.shape[:2])).reshape(*indices.shape[:2], 1)
     at = np.where(indices < 0, count, indices)

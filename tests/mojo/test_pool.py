@@ -66,7 +66,7 @@ def test_an_index_outside_of_the_image_is_refused(pass_, wrong):
     case = parse(f"max_pool.{pass_}:n1c2_i4x5_f2")
     dy, x, indices = operands(case)
     indices[0, 1, 0, 0] = wrong
-    with pytest.raises(ConvrefError, match=rf"indices: hold {wrong}, need a position from 0 to 19"):
+    with pytest.raises(ConvrefError, match=rf"holds {wrong}, needs a position from 0 to 19"):
         module.backend.run(case.call, dy, x, indices)
 
 

@@ -385,7 +385,7 @@ def test_unpooling_keeps_the_last_of_two():
 @pytest.mark.parametrize("wrong", [4, -2])
 def test_an_index_outside_of_the_image_is_refused(wrong):
     with pytest.raises(
-        ConvrefError, match=f"indices: hold {wrong}, need a position from 0 to 3, or -1"
+        ConvrefError, match=f"indices: holds {wrong}, needs a position from 0 to 3 or -1"
     ):
         run("max_unpool.fprop:n1c1_i1_o4:dt=f64", [5], [wrong])
 

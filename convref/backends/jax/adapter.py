@@ -55,6 +55,8 @@ class JaxBackend:
         Options of XLA's compiler; those that the installed one does not know are left out.
     arms : tuple of Arm
         Over which the court spreads its chunks.
+    rules : bool
+        Whether the gradient of a maximum goes to the indices that are given; else to JAX's own.
     """
 
     chunk = 64  # each example is a program to compile
@@ -65,12 +67,19 @@ class JaxBackend:
         name: str = "jax",
         options: dict[str, int | bool] | None = None,
         arms: tuple[Arm, ...] = (),
+        rules: bool = True,
     ) -> None:
         self.name = name
         self.options = options or {}
         self.arms = arms
+        self.rules = rules
         self._compiled = 0
         self._last: tuple[tuple[Call, ...], Any] | None = None
+
+    @property
+    def raw(self) -> JaxBackend:
+        """Return the same backend with JAX's own gradient of a maximum."""
+        return JaxBackend(self.name, self.options, rules=False)
 
     def supports(self, call: Call) -> str | None:
         """Return None, or why JAX has no such convolution."""
@@ -116,7 +125,7 @@ class JaxBackend:
                 jax.clear_caches()
 
             def compute(arrays: list[list[Any]]) -> list[tuple[Any, ...]]:
-                return [_compute(call, *given) for call, given in zip(calls, arrays)]
+                return [_compute(call, self.rules, *given) for call, given in zip(calls, arrays)]
 
             self._last = calls, jax.jit(compute, compiler_options=self._accepted)
         return self._last[1]
@@ -245,8 +254,10 @@ def _double_backward(call: Call, *operands: Any) -> tuple[Any, ...]:
     return tuple(r if on else None for r, on in zip(results, call.mask))
 
 
-def _compute(call: Call, *operands: Any) -> tuple[Any, ...]:
-    return _PASSES[call.pass_](call, *operands) if call.op == "conv" else _ops.run(call, *operands)
+def _compute(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
+    if call.op == "conv":
+        return _PASSES[call.pass_](call, *operands)
+    return _ops.run(call, rules, *operands)
 
 
 _PASSES: dict[str, Callable[..., tuple[Any, ...]]] = {

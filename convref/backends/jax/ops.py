@@ -125,11 +125,23 @@ def _stages(call: Call) -> int:
     return steps + (2 * call.problem.count if call.op in ("softmax", "log_softmax") else 0)
 
 
-def run(call: Call, *operands: Any) -> tuple[Any, ...]:
-    """Return the results by role."""
+def run(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
+    """Return the results by role; without `rules` JAX differentiates, whatever is given."""
     given = dict(zip(call.roles, operands))
+    if rules and "indices" in given:
+        return (_scattered(call, given["dy"], given["indices"]),)
     found = _PASSES[call.pass_](call, given)
     return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+
+
+def _scattered(call: Call, dy: Any, indices: Any) -> Any:
+    """Return dx of a maximum, by the indices that are given; -1 has no position."""
+    sizes = call.problem.shape("x")
+    images, count = prod(sizes[:2]), prod(sizes[2:])
+    at = jnp.where(indices < 0, count, indices).reshape(images, -1)
+    dx = jnp.zeros((images, count + 1), dy.dtype)
+    dx = dx.at[np.arange(images)[:, None], at].add(dy.reshape(images, -1))
+    return dx[:, :count].reshape(sizes)
 
 
 def _primals(call: Call, given: Given) -> Given:

@@ -83,7 +83,22 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
         tensors = tuple(t.contiguous() for t in tensors)
     if call.pass_ == "fprop" and "indices" in call.signature.results:
         return with_indices(call.op, call.problem, tensors[0])
-    return derive(call, _forward(call, rules, dict(zip(call.roles, tensors))), *tensors)
+    given = dict(zip(call.roles, tensors))
+    if rules and call.op != "max_unpool" and "indices" in given:
+        return (_at_indices(call, given["indices"], tensors[0]),)
+    return derive(call, _forward(call, rules, given), *tensors)
+
+
+def _at_indices(call: Call, indices: Tensor, tensor: Tensor) -> Tensor:
+    """Return dx or ddy of a maximum, by the indices that are given; -1 has no position."""
+    sizes = call.problem.shape("x")
+    count = prod(sizes[2:])
+    at = torch.where(indices < 0, count, indices).flatten(2)
+    if call.pass_ == "backward":
+        dx = tensor.new_zeros((*sizes[:2], count + 1)).scatter_add(2, at, tensor.flatten(2))
+        return dx[..., :count].reshape(sizes)
+    padded = torch.cat((tensor.flatten(2), tensor.new_zeros((*sizes[:2], 1))), 2)
+    return padded.gather(2, at).reshape(indices.shape)
 
 
 def stages(call: Call) -> int:

@@ -17,7 +17,6 @@ Examples
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any
 
@@ -31,7 +30,7 @@ from ...api.functions import DEFINITIONS, FUNCTIONS
 from ...api.generate import KEYWORD, POSITIONAL, function, names
 from ...api.norm import norm_of_batch, norm_of_running
 from ...errors import ConvrefError, message
-from ...ops import RANKS, STATISTICS
+from ...ops import RANKS, STATISTICS, plain
 from . import _library
 from ._autograd import invoke, rule_of
 from ._backend import chosen
@@ -125,19 +124,25 @@ def _is_wider(input: Any, weight: Any) -> bool:
     return weight is not None and weight.dtype == torch.float32 and input.dtype in _SIXTEEN
 
 
-@lru_cache(maxsize=4096, typed=True)  # 1, 1.0 and True are not the same stride
-def _seen(op: _Op, shapes: Any, *settings: Any) -> Any:
-    return op.seen(shapes, *settings)
+_MAX_SEEN = 4096
+_seen: dict[Any, Any] = {}
 
 
 def _remembered(op: _Op, shapes: Any, settings: Any) -> Any:
     """Return what `op.seen` makes of shapes and settings, which it may have seen before."""
     if torch.compiler.is_compiling():
         return op.seen(shapes, *settings)
-    try:
-        return _seen(op, shapes, *settings)
-    except TypeError:  # a list cannot be remembered
+    foreign: list[Any] = []
+    settings = plain(settings, foreign)
+    if foreign:
         return op.seen(shapes, *settings)
+    key = op, shapes, repr(settings)  # of plain values: 1, 1.0 and True are not the same stride
+    found = _seen.get(key)
+    if found is None:
+        if len(_seen) >= _MAX_SEEN:
+            _seen.clear()
+        found = _seen[key] = op.seen(shapes, *settings)
+    return found
 
 
 def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> Callable[..., Any]:

@@ -121,5 +121,5 @@ def _max_pool(call: Call, given: dict[str, Any], outputs: dict[str, Any], thread
 def _check_indices(indices: Array, count: int) -> None:
     if indices.size and (indices.min() < -1 or indices.max() >= count):
         wrong = int(indices.min() if indices.min() < -1 else indices.max())
-        what = f"hold {wrong}, need a position from 0 to {count - 1}, or -1"
+        what = f"holds {wrong}, needs a position from 0 to {count - 1} or -1"
         raise ConvrefError(message("indices", what))
