@@ -173,10 +173,56 @@ def test_explain_shows_sizes_costs_and_candidates():
         assert text in output
 
 
-def test_backends_lists_what_loads():
-    status, output = run("backends")
+def test_backends_are_listed_without_an_import_and_with_one():
+    status, output, _ = main("backends", before="sys.modules['torch'] = None")
     assert status == 0
-    assert "loops" in output
+    assert re.search(r"numpy +convref.backends.numpy:backend +numpy \d", output)
+    status, output, _ = main("backends", "--load", before="sys.modules['torch'] = None")
+    assert status == 0
+    assert re.search(r"numpy +convref.backends.numpy:backend +numpy \d[^\n]*, python 3", output)
+    assert "torch is not installed; run: pip install 'convref[torch]'" in output
+
+
+def test_lines_in_a_pipe_are_not_broken(tmp_path):
+    (tmp_path / "x").write_text("")
+    name = "a_module_of_a_long_name" * 10
+    before = f"from convref import dispatch; dispatch.names()['x'] = '{name}:backend'"
+    status, output, _ = main("backends", before=before)
+    assert (status, f"{name}:backend" in output) == (0, True)
+
+
+def test_check_lists_the_ops_that_it_does_not_draw():
+    arguments = ("check", "loops", "--examples", "1", "--pass", "fprop", "--dtype", "f32")
+    status, output = run(*arguments)
+    assert status == 0
+    assert re.match("checking conv alone; other ops need --op: .*max_pool.*relu", output)
+    assert "--op" not in run(*arguments, "--op", "conv")[1]
+
+
+def test_help_needs_no_rich():
+    status, output, _ = main("check", "--help", before="sys.modules['rich'] = None")
+    assert status == 0
+    assert "--examples" in output
+
+
+def test_shell_completes_commands(monkeypatch):
+    for name, value in (("CONVREF_COMPLETE", "complete_bash"), ("CWORD", "1"), ("WORDS", "c ch")):
+        monkeypatch.setenv(f"{'_' if 'REF' in name else 'COMP_'}{name}", value)
+    assert main() == (0, "check\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("check", "--examples", "x"), "check: Invalid value for '--examples'"),
+        (("run",), "run: Missing argument 'line'"),
+        (("nope",), "No such command 'nope'"),
+    ],
+)
+def test_wrong_use_is_one_sentence(arguments, expected):
+    status, output, errors = main(*arguments)
+    assert (status, output, len(errors.splitlines())) == (2, "", 1)
+    assert errors.lower().startswith(f"convref: {expected}".lower())
 
 
 ERRORS = [

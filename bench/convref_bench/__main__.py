@@ -1,8 +1,8 @@
 """`python -m convref_bench`."""
 
-import sys
+from convref.cli import run
 
 from .cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -13,31 +13,43 @@ import sys
 from collections.abc import Callable
 from inspect import Parameter, cleandoc, signature
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
+
+from convref.errors import ConvrefError, message
 
 # Name -> (MODULE:FUNCTION of this package, what it does).
 COMMANDS = {
     "run": ("suites.network:run", "time backends on a suite; the word `run` may be left out"),
     "suites": ("suites.suite:main", "list the suites"),
+    "gpu": ("gpu.runner:main", "run the steps of `make gpu`, or continue them"),
     "cpu": ("timing.oracle_convs:run", "time the oracle on ResNet-50, and what a call costs"),
     "oracle": ("timing.oracle_speed:main", "time the oracle against torch, op by op"),
     "mojo": ("timing.mojo_speed:main", "time the Mojo kernels on the CPU, layer by layer"),
     "training": ("timing.training:main", "time training steps of YOLO11n"),
     "call-cost": ("timing.call_cost:main", "time what a call from PyTorch costs the host"),
-    "gpu": ("gpu.runner:main", "run the steps of `make gpu`, or continue them"),
-    "step": ("gpu.steps:run", "run one step of `gpu` in this process"),
-    "tune": ("gpu.tuner:main", "time every configuration of a backend on a suite"),
-    "fit": ("gpu.fit:main", "fit the rates of the estimate of time to a time matrix"),
-    "keep": ("gpu.keep:main", "reduce a GPU run to the files that are committed, one a card"),
-    "page": ("report.docs_page:main", "write the kept files into docs/performance.md"),
-    "report": ("report.html_page:main", "write plots and a self-contained page of records"),
+    "report": ("report.html_page:main", "write an HTML page with plots from a file of records"),
     "compare": ("report.compare:main", "compare two files of records line by line"),
 }
+MAINTAINERS = {
+    "tune": ("gpu.tuner:main", "time every configuration of a backend on a suite"),
+    "fit": ("gpu.fit:main", "fit the rates of the time estimate to measured times"),
+    "keep": ("gpu.keep:main", "reduce a GPU run to the files that are committed, one per card"),
+    "page": ("report.docs_page:main", "write the committed files into docs/performance.md"),
+    "step": ("gpu.steps:run", "run one step of `gpu` in this process"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Its errors are one sentence, like all of the command line."""
+
+    def error(self, text: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ConvrefError(message(self.prog.removeprefix("convref "), text))
 
 
 def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
     """Return the parser of a command, made from the signature of its function."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=f"convref bench {name}",
         description=cleandoc(function.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -49,7 +61,9 @@ def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
         more: dict[str, Any] = {"type": next(one for one in kinds if one is not NoneType)}
         required = parameter.default is Parameter.empty
         if not required:
-            more |= {"default": parameter.default, "help": f"by default {parameter.default}"}
+            shown = parameter.default not in (None, "")
+            more |= {"default": parameter.default}
+            more |= {"help": f"by default {parameter.default}"} if shown else {}
         if parameter.kind is Parameter.KEYWORD_ONLY:
             more |= {"dest": parameter.name, "metavar": words.upper(), "required": required}
             made.add_argument(f"--{words}", **more)
@@ -64,7 +78,7 @@ def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
 
 def load(name: str) -> Callable[..., Any]:
     """Return the function of a command."""
-    module, _, function = COMMANDS[name][0].partition(":")
+    module, _, function = (COMMANDS | MAINTAINERS)[name][0].partition(":")
     return getattr(importlib.import_module(f"{__package__}.{module}"), function)
 
 
@@ -73,10 +87,12 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0].startswith("-"):
         print("usage: convref bench COMMAND ...\n")
-        for name, (_, text) in COMMANDS.items():
-            print(f"  {name:<10} {text}")
+        for title, table in (("commands", COMMANDS), ("for maintainers", MAINTAINERS)):
+            print(f"{title}:")
+            print(*(f"  {name:<10} {text}" for name, (_, text) in table.items()), "", sep="\n")
+        print("`convref bench COMMAND --help` shows the options of a command.")
         return 0 if words[:1] in (["-h"], ["--help"]) else 2
-    name, *rest = words if words[0] in COMMANDS else ["run", *words]
+    name, *rest = words if words[0] in COMMANDS | MAINTAINERS else ["run", *words]
     function = load(name)
     given = vars(parser(name, function).parse_args(rest))
     parameters = signature(function).parameters.values()

@@ -1,34 +1,55 @@
-"""The console script: one sentence when an extra is missing, else the commands."""
+"""The console script: its errors are one sentence, on standard error."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from ..errors import ConvrefError, ExitStatus, MissingExtraError, UnsupportedError, missing_extra
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; `convref.errors.ExitStatus` lists the exit statuses."""
+    sys.path.append(os.getcwd())  # mykernels:backend may be a file of the current folder
+    run(_commands)
+
+
+def run(command: Callable[[], object]) -> NoReturn:
+    """End the process with the status that `command` returns; print an error as one sentence."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an ASCII terminal has no lines and spinners
-    sys.path.append(os.getcwd())  # mykernels:backend may be a file of the current folder
     try:
-        try:
-            from .commands import app
-        except ImportError as error:
-            if isinstance(error, MissingExtraError):
-                raise
-            raise missing_extra("check", error) from None
-        app()
+        sys.exit(command())  # type: ignore[arg-type]
     except UnsupportedError as error:
         _end(str(error), ExitStatus.REFUSED)
     except (ConvrefError, MissingExtraError) as error:
         _end(str(error), ExitStatus.WRONG_USE)
     except OSError as error:  # no space behind standard output, or no right to a file
         _end(f"{error.filename or 'output'}: {error.strerror}", ExitStatus.WRONG_USE)
+
+
+def _commands() -> object:
+    try:
+        import typer
+
+        from .commands import app
+    except ImportError as error:
+        if isinstance(error, MissingExtraError):
+            raise
+        raise missing_extra("check", error) from None
+    wrong_use: Any = typer.BadParameter.__base__  # UsageError of click, or of typer's copy of it
+    try:
+        return app(standalone_mode=False)
+    except wrong_use as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help
+            error.show()
+            return ExitStatus.WRONG_USE
+        context = error.ctx
+        where = f"{context.info_name}: " if context and context.parent else ""
+        raise ConvrefError(f"{where}{error.format_message().rstrip('.')}") from None
 
 
 def _end(sentence: str, status: int) -> NoReturn:

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import rich.box
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from .. import __version__, dispatch, knownbugs
 from ..case import Case, format_problem, parse
 from ..dtypes import CODES
 from ..errors import ConvrefError, ExitStatus, UnsupportedError, message
-from ..ops import ops_of
+from ..ops import FAMILY, ops_of
+from . import files
+from .files import affordable, lines, text, write
 
 if TYPE_CHECKING:
     from ..conformance.campaign import Outcome, Settings
     from ..conformance.generate import Axes
     from ..knownbugs import Region
 
+ABOUT = "Check the kernels of convolutional networks against a reference in NumPy."
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Check convolution kernels against a reference.",
+    rich_markup_mode=None,  # the help needs no rich
+    help=ABOUT,
 )
-console = Console()
 
 
 def _words(texts: list[str] | None) -> tuple[str, ...]:
@@ -54,17 +52,16 @@ def _above_zero(where: str, **options: float) -> None:
 
 def _version(on: bool) -> None:
     if on:
-        console.print(f"convref {__version__}")
+        print(f"convref {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _main(
-    version: Annotated[
+    shown: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None:
-    """Check convolution kernels against a reference."""
+) -> None: ...
 
 
 Words = list[str] | None  # of an option that is given again, or takes commas
@@ -78,16 +75,18 @@ def check(
     seconds: Annotated[float, typer.Option(help="Time to draw cases, per backend.")] = 60.0,
     examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
     op: Annotated[
-        Words, typer.Option(help="Ops or families, with commas or given again; default conv.")
+        Words, typer.Option(help="Ops or families (pool), with commas; by default conv.")
     ] = None,
     pass_: Annotated[Words, typer.Option("--pass", help="Only these passes.")] = None,
     dtype: Annotated[Words, typer.Option(help=f"Only these of {' '.join(CODES)}.")] = None,
     fill: Annotated[Words, typer.Option(help="Only these fills.")] = None,
-    arm: Annotated[Words, typer.Option(help="Only these arms of the backend: plain, ...")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the campaign.")] = 0,
+    arm: Annotated[Words, typer.Option(help="Only these arms (variants) of the backend.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
-    shard: Annotated[str, typer.Option(help="i/n: every n-th chunk from the i-th.")] = "0/1",
-    log: Annotated[Path | None, typer.Option(help="JSON lines; resumed if it exists.")] = None,
+    shard: Annotated[str, typer.Option(help="I/N: only the I-th of N parts, from 0.")] = "0/1",
+    log: Annotated[
+        Path | None, typer.Option(help="Write JSON lines; an existing log is continued.")
+    ] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Run the lines of this file, or of a log.")
     ] = None,
@@ -105,13 +104,16 @@ def check(
     html: Annotated[Path | None, typer.Option(help="Folder for a page per backend.")] = None,
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
-    """Compare backends with the oracle on generated cases; each failure is one line."""
+    """Compare backends with the reference on generated cases.
+
+    Each failure is printed as one line, which `convref run` repeats.
+    """
     from ..conformance import campaign
     from ..conformance.engine import Limits
 
     _above_zero("check", seconds=seconds, limit=limit, memory=memory)
     axes = _axes(seed, laws, *map(_words, (op, pass_, dtype, fill, arm)))
-    more = knownbugs.parse_regions(_text(known_bugs), str(known_bugs)) if known_bugs else ()
+    more = knownbugs.parse_regions(text(known_bugs), str(known_bugs)) if known_bugs else ()
     settings = campaign.Settings(
         "",
         axes,
@@ -120,12 +122,15 @@ def check(
         jobs,
         _shard(shard),
         log,
-        _lines(replay) if replay else (),
+        lines(replay) if replay else (),
         Limits(limit, int(memory * 2**30)),
         shrink,
         retest=retest_known,
     )
     regions = more if known or retest_known else None
+    if not (op or replay or laws):
+        rest = ", ".join(name for name in FAMILY if name != "conv")
+        print(f"checking conv alone; other ops need --op: {rest}")
     good = _campaigns(settings, backends or _installed(), regions, html)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
 
@@ -149,16 +154,17 @@ def _campaigns(
     """Run a campaign of each backend in the terminal; return whether none found a failure."""
     from ..conformance.engine import preload
     from ..conformance.report import terminal
+    from .output import console
 
     if html is not None:
-        _write(lambda: html.mkdir(parents=True, exist_ok=True), html)
+        write(lambda: html.mkdir(parents=True, exist_ok=True), html)
     preload(names)
     good = True
     for name in names:
         regions = () if more is None else knownbugs.of(name, more)
         axes = replace(settings.axes, size=_chunk(name, settings.examples))
         asked = replace(settings, backend=name, axes=axes, known=regions)
-        outcome = terminal.run(asked, console)
+        outcome = terminal.run(asked, console())
         good = good and outcome.good
         if html is not None:
             _write_page(outcome, html)
@@ -174,87 +180,8 @@ def _write_page(outcome: Outcome, folder: Path) -> None:
     name = outcome.settings.backend
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
     path = folder / f"{safe}.html"
-    _write(lambda: page.write(report.summary(outcome), path, pictures=name), path)
-    console.print(f"page: {escape(str(path))}")
-
-
-report_app = typer.Typer(no_args_is_help=True, help="Pages and sums of campaign logs.")
-app.add_typer(report_app, name="report")
-Logs = Annotated[list[Path], typer.Argument(help="Logs of one campaign, as check --log wrote.")]
-
-
-@report_app.command("merge")
-def report_merge(
-    logs: Logs,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="One log of all.")] = None,
-) -> None:
-    """Add up the logs of a campaign's shards: the table, every failure once, and one log."""
-    from ..conformance import report
-    from ..conformance.report import terminal
-
-    total = report.merge(logs)
-    console.print(f"[bold]{escape(total.backend)}[/]: {sum(total.counts.values()):,} examples")
-    console.print(terminal.table(total.counts))
-    for failure in total.failures:
-        console.print(f"{failure.verdict}  {escape(failure.line)}", soft_wrap=True)
-    if out is not None:
-        _write(lambda: report.save(total, out), out)
-        console.print(f"log: {escape(str(out))}")
-
-
-def _write(write: Callable[[], None], path: Path) -> None:
-    try:
-        write()
-    except OSError as error:
-        raise ConvrefError(message("report", f"{path}: {error.strerror}")) from None
-
-
-@report_app.command("html")
-def report_html(
-    logs: Logs,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
-) -> None:
-    """Write one page of one or more logs of a campaign; runs nothing that a log names."""
-    from ..conformance import report
-    from ..conformance.report import page
-
-    total = report.merge(logs)
-    _write(lambda: page.write(total, out), out)
-    console.print(f"page: {escape(str(out))}")
-
-
-MAX_REPLAY = 16 << 20  # bytes
-
-
-def _lines(path: Path) -> tuple[str, ...]:
-    """Return the case lines of a file, without blank lines and # comments, or those of a log."""
-    if path.is_file() and _begins(path) == b"{":
-        from ..conformance import report
-
-        kept = report.merge([path]).lines()
-    else:
-        lines = [line.strip() for line in _text(path).splitlines()]
-        kept = tuple(line for line in lines if line and not line.startswith("#"))
-    for line in kept:
-        _affordable(parse(line))
-    if not kept:
-        raise ConvrefError(message("check", f"{path} holds no case, needs at least one line"))
-    return kept
-
-
-def _begins(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(1)
-
-
-def _text(path: Path) -> str:
-    """Return the text of a file that may come from anywhere."""
-    try:
-        if path.stat().st_size > MAX_REPLAY:
-            raise ConvrefError(message("check", f"{path} has more than {MAX_REPLAY >> 20} MiB"))
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConvrefError(message("check", f"{path}: {error}")) from None
+    write(lambda: page.write(report.summary(outcome), path, pictures=name), path)
+    print(f"page: {path}")
 
 
 def _chunk(name: str, examples: int | None) -> int:
@@ -293,12 +220,12 @@ def run(
     ] = False,
 ) -> None:
     """Run one line in a worker process and judge it."""
-    case = _affordable(parse(line))
+    case = affordable(parse(line))
     _above_zero("run", limit=limit)
     if laws and case.call.op != "conv":
         raise ConvrefError(message("run", f"op is {case.call.op}, --laws needs conv", case))
     if snippet:
-        typer.echo(_program(case, snippet, threads))
+        print(_program(case, snippet, threads))
         return
     from ..conformance.causes import run_line
     from ..conformance.engine import Engine, Limits
@@ -306,15 +233,17 @@ def run(
     with Engine(backend, limits=Limits(limit)) as engine:
         found = run_line(engine, str(case), laws)
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
-    console.print(f"[bold]{escape(str(case))}[/]  on {escape(backend)} ({escape(made_by)})")
+    print(f"{case}  on {backend} ({made_by})")
     if found.verdict == "unsupported":
         reason = dispatch.load(backend).supports(case.call) or "no law applies to this case"
-        console.print(f"[yellow]unsupported[/]: {escape(reason)}")
+        typer.secho("unsupported", fg="yellow", nl=False)
+        print(f": {reason}")
         raise typer.Exit(ExitStatus.REFUSED)
     if found.verdict == "pass":
-        console.print("[green]pass[/]")
+        typer.secho("pass", fg="green")
         return
-    console.print(f"[red]{found.verdict}[/] {found.tier}: {escape(found.reason)}")
+    typer.secho(found.verdict, fg="red", nl=False)
+    print(f" {found.tier}: {found.reason}")
     raise typer.Exit(ExitStatus.FAILED)
 
 
@@ -329,28 +258,15 @@ def _program(case: Case, library: str, threads: int) -> str:
     raise ConvrefError(message("run", f"--snippet is {library!r}, needs torch or jax"))
 
 
-MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line
-
-
-def _affordable(case: Case) -> Case:
-    need = case.call.memory()
-    if need > MAX_MEMORY:
-        raise ConvrefError(
-            message("line", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
-        )
-    return case
-
-
 @app.command()
 def explain(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Backend by name, module:object or auto.")] = "auto",
     kind: Annotated[str, typer.Option(help="Kind of array: numpy or torch.")] = "numpy",
 ) -> None:
-    """Say what a line means, what it costs, and which backend would compute it, and why."""
+    """Print sizes, cost and the chosen backend of a line."""
     call = parse(line).call
     problem = call.problem
-    table = Table.grid(padding=(0, 2))
     rows: list[tuple[str, Any]] = [
         ("problem", format_problem(call.op, problem)),
         ("operands", "  ".join(f"{r}{_shape(call, r)}" for r in call.roles if call.is_present(r))),
@@ -360,9 +276,8 @@ def explain(
         ("bytes", f"{call.bytes_moved():,} compulsory, {call.memory():,} for the oracle"),
     ]
     for name, value in rows:
-        table.add_row(name, escape(str(value)))
-    console.print(table)
-    console.print(escape(dispatch.explain(call, backend, kind)))
+        print(f"{name:<10}{value}")
+    print(dispatch.explain(call, backend, kind))
 
 
 def _shape(call: Any, role: str) -> str:
@@ -377,7 +292,12 @@ def inspect(
     backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "triton",
     kernel: Annotated[str, typer.Option(help="How another choice of kernel and tile begins.")] = "",
 ) -> None:
-    """Show what the compiler makes of each kernel of a line; no GPU is needed."""
+    """Show what the compiler makes of a line's kernels.
+
+    No GPU is needed.
+    """
+    from .output import print_table
+
     found = getattr(dispatch.load(backend), "inspect", None)
     call = parse(line).call
     reason = dispatch.load(backend).supports(call) if found else "it has no code to show"
@@ -388,29 +308,43 @@ def inspect(
             if asm not in texts:
                 has = ", ".join(sorted(texts))
                 raise ConvrefError(message("inspect", f"--asm is {asm!r}, needs one of {has}"))
-            typer.echo(texts[asm])
+            print(texts[asm])
             continue
-        table = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE)
-        table.add_column("")
-        table.add_column(arch, overflow="fold")
-        for name, value in facts.items():
-            table.add_row(name, escape(value))
-        console.print(table)
+        print_table(["", arch], list(facts.items()), title)
 
 
 @app.command()
-def backends() -> None:
-    """List the registered backends: what they are made of, or why they do not load."""
-    table = Table("backend", box=rich.box.SIMPLE)
-    table.add_column("object", overflow="fold")
-    table.add_column("state", overflow="fold")
-    for name, target in dispatch.names().items():
-        reason = _why_not(name)
-        made_of = reason or ", ".join(
-            f"{key} {value}" for key, value in dispatch.load(name).fingerprint().items()
-        )
-        table.add_row(name, target, escape(made_of))
-    console.print(table)
+def backends(
+    load: Annotated[
+        bool, typer.Option("--load", help="Import each: versions and devices, or the error.")
+    ] = False,
+) -> None:
+    """List the registered backends."""
+    from .output import print_table
+
+    state = _loaded if load else _version_of
+    rows = [(name, target, state(name)) for name, target in dispatch.names().items()]
+    print_table(["backend", "object", "loaded" if load else "library"], rows)
+    if not load:
+        print("convref backends --load imports them: devices, or why one does not load")
+
+
+def _loaded(name: str) -> str:
+    """Return what a backend says of its versions and devices, or why it does not load."""
+    if reason := _why_not(name):
+        return reason
+    return ", ".join(f"{k} {v}" for k, v in dispatch.load(name).fingerprint().items())
+
+
+def _version_of(name: str) -> str:
+    """Return the version of the installed package that has the name of a backend."""
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return "-"
+
+
+app.add_typer(files.app, name="report")
 
 
 def _add_plugins() -> None:
@@ -420,7 +354,7 @@ def _add_plugins() -> None:
     """
     words = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     for point in entry_points(group="convref.commands"):
-        text = f"Run the commands of {point.module.partition('.')[0]}."
+        text = f"Commands of {point.module.partition('.')[0]}; `convref {point.name}` lists them."
         app.command(point.name, context_settings=words, help=text)(_plugin(point))
 
 

@@ -29,14 +29,23 @@ def test_a_suite_as_first_word_means_run(monkeypatch):
 
 def test_every_command_has_a_parser(capsys):
     pytest.importorskip("torch")
-    for name in cli.COMMANDS:
+    for name in cli.COMMANDS | cli.MAINTAINERS:
         with pytest.raises(SystemExit, match="0"):
             cli.main([name, "--help"])
         assert f"usage: convref bench {name}" in capsys.readouterr().out
     assert cli.main([]) == 2
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"  {name} " in text for name in cli.COMMANDS)
+    users, _, maintainers = text.partition("for maintainers:")
+    assert all(f"  {name} " in users for name in cli.COMMANDS)
+    assert all(f"  {name} " in maintainers for name in cli.MAINTAINERS)
+
+
+def test_wrong_options_are_one_sentence():
+    words = [sys.executable, "-m", "convref_bench", "gpu", "--nope"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "convref: bench gpu: unrecognized arguments: --nope\n"
 
 
 def test_options_have_types_and_defaults():
@@ -62,7 +71,7 @@ def test_convref_finds_the_bench_by_its_entry_point(tmp_path):
 
 
 def test_no_suite_has_the_name_of_a_command():
-    assert not set(suite.names()) & set(cli.COMMANDS)
+    assert not set(suite.names()) & (cli.COMMANDS | cli.MAINTAINERS).keys()
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def losses(
 
 def main(matrix: Path) -> int:
     """Print the rates that fit a matrix, and what either order loses; exit status 2 if empty."""
-    from ..report.tables import print_table
+    from convref.cli.output import print_table
 
     rows, _ = records.read(matrix)
     found = timed(rows)
@@ -161,7 +161,7 @@ def main(matrix: Path) -> int:
         return 2
     sms = next((row["sms"] for row in rows if row.get("what") == "tuning" and "sms" in row), 0)
     shown, best = losses(found, sms, rows)
-    print_table(f"{matrix.name}: what an order loses", COLUMNS, shown)
+    print_table(COLUMNS, shown, f"{matrix.name}: what an order loses")
     reached = {kernel: round(share, 2) for kernel, share in best.reached.items()}
     print(f"Rates(l2={best.l2:g}, fill={best.fill:g}, mhz={best.mhz:g}, memory={best.memory:.4g})")
     print(f"REACHED = {reached}")

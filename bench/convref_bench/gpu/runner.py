@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from .. import options, records
@@ -269,21 +269,18 @@ def main(
     --seconds is by default $GPU_SECONDS, else 540; --steps is by default $GPU_STEPS, else all.
     The files of --out are copied to $OUT, if that is set.
     """
-    from rich.console import Console
-
     if seconds is None:
         seconds = float(os.environ.get("GPU_SECONDS", SECONDS))
     names = os.environ.get("GPU_STEPS", "") if steps is None else steps
-    console = Console(highlight=False)
     copy_to = os.environ.get("OUT")
     runner = Runner(
         out,
         seconds,
         chosen(names),
         copy_to=Path(copy_to) if copy_to else None,
-        say=lambda text: console.print(text, markup=False),
+        say=partial(print, flush=True),
         key=identity,
     )
-    console.print(f"{runner.out}: {seconds:.0f} s", markup=False)
+    print(f"{runner.out}: {seconds:.0f} s", flush=True)
     found = runner.run()
     return int(any(status in ("failed", "timeout", "given up") for status in found.values()))

@@ -21,20 +21,18 @@ def _latest(path: Path) -> dict[tuple[str, str], Timing]:
 
 def main(a: Path, b: Path) -> int:
     """Print each pair with the verdict on b; exit status 1 if something became slower."""
-    from rich.markup import escape
+    from convref.cli.output import print_table
 
     from .summary import spread
-    from .tables import STYLES, print_table
 
     found = pairs(a, b)
     verdicts = [verdict(new, old) for _, _, old, new in found]
     ratios = [old.median_ms / new.median_ms for _, _, old, new in found]
     rows = [
-        [line, arm, *(escape(spread(one.record())) for one in both), f"{ratio:.3f}",
-         f"[{STYLES[word]}]{word}[/]"]
+        [line, arm, *(spread(one.record()) for one in both), f"{ratio:.3f}", word]
         for (line, arm, *both), ratio, word in zip(found, ratios, verdicts)
-    ]  # fmt: skip
-    print_table(f"{a} -> {b}, ms", ["line", "arm", "a", "b", "a / b", ""], rows)
+    ]
+    print_table(["line", "arm", "a", "b", "a / b", ""], rows, f"{a} -> {b}, ms")
     slower = verdicts.count("slower")
     if ratios:
         print(f"geometric mean a / b: {geometric_mean(ratios):.3f}, {slower} slower")

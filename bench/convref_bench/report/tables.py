@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
+from convref.cli.output import print_table
 
 from ..records import Record
 from .summary import means, spread
 
-STYLES = {"faster": "green", "slower": "red", "ambiguous": "yellow"}
-
 
 def print_record(row: Record) -> None:
     """Print a record: median [fastest, third quartile] in ms, or why it was not timed."""
-    console = Console(highlight=False)
     text = spread(row) if "median_ms" in row else f"{row['what']}: {row['why']}"
-    line = f"{row['line']:<60} {row['arm']:<18} {text} "
-    console.print(line, markup=False, end="", soft_wrap=True)
-    word = row.get("verdict", "")
-    ratio = f"{row['ratio']:.2f} " if word else ""
-    console.print(f"{ratio}[{STYLES[word]}]{word}[/] vs {row['against']}" if word else "")
+    if word := row.get("verdict", ""):
+        text += f" {row['ratio']:.2f} {word} vs {row['against']}"
+    print(f"{row['line']:<60} {row['arm']:<18} {text}", flush=True)
 
 
 def print_means(title: str, found: list[Record]) -> None:
@@ -30,12 +21,4 @@ def print_means(title: str, found: list[Record]) -> None:
     rows = [[*key, f"{mean:.3f}", count] for *key, mean, count in means(found)]
     if rows:
         columns = ["arm", "against", "pass", "type", "geometric mean", "lines"]
-        print_table(f"{title}: reference / arm", columns, rows)
-
-
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table of texts."""
-    table = Table(*columns, title=title)
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console(highlight=False).print(table)
+        print_table(columns, rows, f"{title}: reference / arm")

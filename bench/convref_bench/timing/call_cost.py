@@ -63,7 +63,7 @@ def measured(repeat: int = 300, number: int = 100) -> dict[str, dict[str, float]
 
 def main() -> None:
     """Print the table."""
-    from ..report.tables import print_table
+    from convref.cli.output import print_table
 
     torch.set_num_threads(1)
     rows = [
@@ -71,4 +71,4 @@ def main() -> None:
         for name, best in measured().items()
     ]
     title = f"us a call; mark: conv2d alone costs {MARK_US:.0f} more"
-    print_table(title, ["call", THEIRS, OURS, "more"], rows)
+    print_table(["call", THEIRS, OURS, "more"], rows, title)

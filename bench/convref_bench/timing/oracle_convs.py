@@ -123,7 +123,9 @@ def summary(rows: list[records.Record]) -> list[list[str]]:
 
 def run(*, out: Path = records.RESULTS / "cpu.jsonl", threads: int = 2) -> None:
     """Time the oracle against torch in float64 on ResNet-50, and what a call costs the host."""
-    from ..report.tables import print_record, print_table
+    from convref.cli.output import print_table
+
+    from ..report.tables import print_record
 
     found = []
     records.append(out, machine(threads))
@@ -134,4 +136,4 @@ def run(*, out: Path = records.RESULTS / "cpu.jsonl", threads: int = 2) -> None:
             print_record(row)
     columns = ["pass", "medians", "fastest", "stem, medians", "stem, fastest", "worst memory"]
     title = "ResNet-50, batch 4, float64: torch / oracle; memory over operands and result"
-    print_table(title, columns, summary(found))
+    print_table(columns, summary(found), title)

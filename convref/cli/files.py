@@ -1,0 +1,108 @@
+"""The files of a campaign: logs, pages, and lines to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..case import Case, parse
+from ..errors import ConvrefError, message
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Merge logs of check; write a page.",
+)
+Logs = Annotated[list[Path], typer.Argument(help="Logs that check --log wrote.")]
+
+
+@app.command("merge")
+def report_merge(
+    logs: Logs,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write one log of all.")] = None,
+) -> None:
+    """Merge the logs of a check's shards: print the table and every failure once."""
+    from ..conformance import report
+    from ..conformance.report import terminal
+    from .output import console
+
+    total = report.merge(logs)
+    print(f"{total.backend}: {sum(total.counts.values()):,} examples")
+    console().print(terminal.table(total.counts))
+    for failure in total.failures:
+        print(f"{failure.verdict}  {failure.line}")
+    if out is not None:
+        write(lambda: report.save(total, out), out)
+        print(f"log: {out}")
+
+
+@app.command("html")
+def report_html(
+    logs: Logs,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+) -> None:
+    """Write a page of one or more logs; nothing that a log names is run."""
+    from ..conformance import report
+    from ..conformance.report import page
+
+    total = report.merge(logs)
+    write(lambda: page.write(total, out), out)
+    print(f"page: {out}")
+
+
+MAX_REPLAY = 16 << 20  # bytes
+
+
+def lines(path: Path) -> tuple[str, ...]:
+    """Return the case lines of a file, without blank lines and # comments, or those of a log."""
+    if path.is_file() and _begins(path) == b"{":
+        from ..conformance import report
+
+        kept = report.merge([path]).lines()
+    else:
+        stripped = (line.strip() for line in text(path).splitlines())
+        kept = tuple(line for line in stripped if line and not line.startswith("#"))
+    for line in kept:
+        affordable(parse(line))
+    if not kept:
+        raise ConvrefError(message("check", f"{path} holds no case, needs at least one line"))
+    return kept
+
+
+def _begins(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1)
+
+
+def text(path: Path) -> str:
+    """Return the text of a file that may come from anywhere."""
+    try:
+        if path.stat().st_size > MAX_REPLAY:
+            raise ConvrefError(message("check", f"{path} has more than {MAX_REPLAY >> 20} MiB"))
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConvrefError(message("check", f"{path}: {error}")) from None
+
+
+MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line
+
+
+def affordable(case: Case) -> Case:
+    """Return a case whose operands the reference can hold in memory."""
+    need = case.call.memory()
+    if need > MAX_MEMORY:
+        raise ConvrefError(
+            message("line", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
+        )
+    return case
+
+
+def write(save: Callable[[], None], path: Path) -> None:
+    """Call `save`, which writes a file; an error is one sentence."""
+    try:
+        save()
+    except OSError as error:
+        raise ConvrefError(message("report", f"{path}: {error.strerror}")) from None
