@@ -2,71 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import views
-from .definition import CUDA_FLOAT32, FLOAT32, Fields, Image, define
+from .definition import CUDA_FLOAT32, FLOAT32, Autocast, Definition, Fields, Image, define
 from .passes import functions
 
 
-@define(view=views.elements, layouts=False, layer="ReLU")
+def elementwise(
+    layer: str, gradient: str = ".", autocast: Autocast | None = None
+) -> Callable[[Callable[..., Fields]], Definition]:
+    """Return the decorator of an activation; `gradient` says how grad_input is computed."""
+
+    def decorate(fields: Callable[..., Fields]) -> Definition:
+        made = define(view=views.elements, layouts=False, layer=layer, autocast=autocast)(fields)
+        made.derivatives(backward=f"Return grad_input of `{made.name}`{gradient}")
+        return made
+
+    return decorate
+
+
+@elementwise("ReLU", ": grad_output times 1 where the input is positive or NaN, else 0.")
 def relu(input: Image) -> Fields:
     """Return the larger of 0 and each element of `input`; NaN stays, for arrays of any shape.
 
-    Examples
-    --------
     >>> relu(np.array([-1., 2.]))
     array([0., 2.])
     """
     return {}
 
 
-relu.derivatives(
-    backward="""
-        Return grad_input of `relu`: grad_output times 1 where the input is positive or NaN, else 0.
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="LeakyReLU")
+@elementwise("LeakyReLU", "; at 0 the slope is the negative side's.")
 def leaky_relu(input: Image, negative_slope: float = 0.01) -> Fields:
     """Return each element where it is positive, else times `negative_slope`.
 
-    Examples
-    --------
     >>> leaky_relu(np.array([-1., 2.]), 0.5)
     array([-0.5,  2. ])
     """
     return {"slope": negative_slope}
 
 
-leaky_relu.derivatives(
-    backward="""
-        Return grad_input of `leaky_relu`; at 0 the slope is the negative side's.
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="SiLU")
+@elementwise("SiLU", ": grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).")
 def silu(input: Image) -> Fields:
     """Return x / (1 + exp(-x)) of each element, for arrays of any shape.
 
-    Examples
-    --------
     >>> silu(np.array([0.]))
     array([0.])
     """
     return {}
 
 
-silu.derivatives(
-    backward="""
-        Return grad_input of `silu`: grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="GELU")
+@elementwise("GELU")
 def gelu(input: Image, approximate: str = "none") -> Fields:
     """Return x times the share of a normal law below x, or that with tanh for its integral.
 
@@ -77,167 +64,98 @@ def gelu(input: Image, approximate: str = "none") -> Fields:
     approximate : str
         "none", or "tanh": x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
 
-    Examples
-    --------
     >>> gelu(np.array([0., -1000.]))
     array([ 0., -0.])
     """
     return {"approximate": approximate}
 
 
-@define(view=views.elements, layouts=False, layer="Hardswish")
+@elementwise(
+    "Hardswish", ": grad_output times (2 x + 3) / 6 between the corners, 0 at -3 and 1 at 3."
+)
 def hardswish(input: Image) -> Fields:
     """Return x min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
 
-    Examples
-    --------
     >>> hardswish(np.array([-4., 0., 4.]))
     array([-0.,  0.,  4.])
     """
     return {}
 
 
-hardswish.derivatives(
-    backward="""
-        Return grad_input of `hardswish`: grad_output times (2 x + 3) / 6 between the corners,
-        0 at -3 and 1 at 3.
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="Hardtanh")
+@elementwise("Hardtanh", ": grad_output between the bounds, 0 at the bounds and beyond.")
 def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> Fields:
     """Return each element, held between `min_val` and `max_val`; NaN stays.
 
-    Examples
-    --------
     >>> hardtanh(np.array([-4., 0.5, 4.]))
     array([-1. ,  0.5,  1. ])
     """
     return {"min_val": min_val, "max_val": max_val}
 
 
-hardtanh.derivatives(
-    backward="""
-        Return grad_input of `hardtanh`: grad_output between the bounds, 0 at the bounds and beyond.
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="Hardsigmoid")
+@elementwise("Hardsigmoid", ": grad_output / 6 inside of (-3, 3), else 0.")
 def hardsigmoid(input: Image) -> Fields:
     """Return min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
 
-    Examples
-    --------
     >>> hardsigmoid(np.array([-4., 0., 4.]))
     array([0. , 0.5, 1. ])
     """
     return {}
 
 
-hardsigmoid.derivatives(
-    backward="""
-        Return grad_input of `hardsigmoid`: grad_output / 6 inside of (-3, 3), else 0.
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="ELU")
+@elementwise("ELU", "; at 0 the derivative is `alpha`, and the second one 0.")
 def elu(input: Image, alpha: float = 1.0) -> Fields:
     """Return each element where it is positive, else `alpha` (exp(x) - 1).
 
-    Examples
-    --------
     >>> elu(np.array([-1000., 2.]))
     array([-1.,  2.])
     """
     return {"alpha": alpha}
 
 
-elu.derivatives(
-    backward="""
-        Return grad_input of `elu`; at 0 the derivative is `alpha`, and the second one 0.
-    """,
+@elementwise(
+    "Softplus",
+    ": grad_output times 1 / (1 + exp(-beta x)), or 1 above the threshold.",
+    CUDA_FLOAT32,
 )
-
-
-@define(view=views.elements, layouts=False, layer="Softplus", autocast=CUDA_FLOAT32)
 def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> Fields:
     """Return log(1 + exp(beta x)) / beta of each element, x where beta x is above `threshold`.
 
-    Examples
-    --------
     >>> softplus(np.array([-1000., 21.]))
     array([ 0., 21.])
     """
     return {"beta": beta, "threshold": threshold}
 
 
-softplus.derivatives(
-    backward="""
-        Return grad_input of `softplus`: grad_output times 1 / (1 + exp(-beta x)), or 1 above the
-        threshold.
-    """,
+@elementwise(
+    "Mish", ": grad_output times t + x (1 - t^2) s, with t the tanh and s = 1 / (1 + exp(-x))."
 )
-
-
-@define(view=views.elements, layouts=False, layer="Mish")
 def mish(input: Image) -> Fields:
     """Return x tanh(log(1 + exp(x))) of each element, for arrays of any shape.
 
-    Examples
-    --------
     >>> mish(np.array([-1000., 0., 1000.]))
     array([  -0.,    0., 1000.])
     """
     return {}
 
 
-mish.derivatives(
-    backward="""
-        Return grad_input of `mish`: grad_output times t + x (1 - t^2) s, with t the tanh and
-        s = 1 / (1 + exp(-x)).
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="Sigmoid")
+@elementwise("Sigmoid", ": grad_output times s (1 - s).")
 def sigmoid(input: Image) -> Fields:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
 
-    Examples
-    --------
     >>> sigmoid(np.array([0., -1000.]))
     array([0.5, 0. ])
     """
     return {}
 
 
-sigmoid.derivatives(
-    backward="""
-        Return grad_input of `sigmoid`: grad_output times s (1 - s).
-    """,
-)
-
-
-@define(view=views.elements, layouts=False, layer="Tanh")
+@elementwise("Tanh", ": grad_output times 1 - tanh(x)^2.")
 def tanh(input: Image) -> Fields:
     """Return the hyperbolic tangent of each element, for arrays of any shape.
 
-    Examples
-    --------
     >>> tanh(np.array([0., 1000.]))
     array([0., 1.])
     """
     return {}
-
-
-tanh.derivatives(
-    backward="""
-        Return grad_input of `tanh`: grad_output times 1 - tanh(x)^2.
-    """,
-)
 
 
 @define(view=views.along, layouts=False, layer="Softmax", autocast=CUDA_FLOAT32)
@@ -251,8 +169,6 @@ def softmax(input: Image, dim: int) -> Fields:
     dim : int
         The axis; negative counts from the end.
 
-    Examples
-    --------
     >>> softmax(np.array([[1000., 1000.]]), -1)
     array([[0.5, 0.5]])
     """
@@ -263,8 +179,6 @@ def softmax(input: Image, dim: int) -> Fields:
 def log_softmax(input: Image, dim: int) -> Fields:
     """Return the logarithm of `softmax`, exact to the last digits where that is tiny.
 
-    Examples
-    --------
     >>> log_softmax(np.array([[0., -5000.]]), 1)
     array([[    0., -5000.]])
     """
@@ -302,8 +216,6 @@ def cross_entropy(
     array
         () or the shape of `target`. A mean over no target is NaN.
 
-    Examples
-    --------
     >>> cross_entropy(np.array([[0., 0.], [5., 1.]]), np.array([1, -100]))
     array(0.69314718)
     """
@@ -318,8 +230,6 @@ cross_entropy.derivatives(
     backward="""
         Return grad_input of `cross_entropy`; 0 where the target is ignored.
 
-        Examples
-        --------
         >>> cross_entropy_backward(np.array(1.), np.array([[0., 0.]]), np.array([1]))
         array([[ 0.5, -0.5]])
     """,

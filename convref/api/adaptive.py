@@ -7,7 +7,7 @@ from typing import Any
 from ..arrays import facts
 from ..ops import RANKS, integers, items
 from .definition import Fields, Image, define
-from .generate import names
+from .generate import documented, names
 from .passes import functions
 from .pool import lp_pool
 from .trace import needed
@@ -28,20 +28,10 @@ def adaptive_max_pool(input: Image, output_size: Any) -> Fields:
 
     Window p of P over an axis of W elements reads from floor(p W / P) up to ceil((p + 1) W / P).
 
-    Parameters
-    ----------
-    input : (N, C, *spatial) array, or without N
-    output_size : int or tuple of (int or None)
-        Spatial sizes of the output; None keeps the input's.
-    return_indices, layout, backend
-        As in `max_pool2d`.
-
     Returns
     -------
     (N, C, *output_size) array, or a tuple of it and the indices
 
-    Examples
-    --------
     >>> adaptive_max_pool1d(np.array([[[1., 5., 2., 3., 4.]]]), 2)
     array([[[5., 4.]]])
     """
@@ -52,11 +42,8 @@ adaptive_max_pool.derivatives(
     backward="""
         Return grad_input of `adaptive_max_pool2d`: each cotangent goes to its maximum.
 
-        `indices` are those of the forward pass; without them they are found again. An index of -1
-        passes nothing on. Other arguments as in `adaptive_max_pool2d`.
+        An index of -1 passes nothing on.
 
-        Examples
-        --------
         >>> x = np.array([[[1., 5., 2.]]])
         >>> adaptive_max_pool1d_backward(np.array([[[1., 10.]]]), x, 2)
         array([[[ 0., 11.,  0.]]])
@@ -78,17 +65,10 @@ adaptive_max_pool.derivatives(
 def adaptive_avg_pool(input: Image, output_size: Any) -> Fields:
     """Return the mean of each window, with windows as in `adaptive_max_pool2d`.
 
-    Parameters
-    ----------
-    input, output_size, layout, backend
-        As in `adaptive_max_pool2d`.
-
     Returns
     -------
     (N, C, *output_size) array
 
-    Examples
-    --------
     >>> adaptive_avg_pool1d(np.array([[[1., 5., 2., 3., 4.]]]), 2)
     array([[[2.66666667, 3.        ]]])
     """
@@ -99,10 +79,6 @@ adaptive_avg_pool.derivatives(
     backward="""
         Return grad_input of `adaptive_avg_pool2d`: each cotangent spread over its window.
 
-        Of `input` only the shape is needed. Other arguments as in `adaptive_avg_pool2d`.
-
-        Examples
-        --------
         >>> adaptive_avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 3)), 2)
         array([[[0.5, 1. , 0.5]]])
     """,
@@ -121,8 +97,6 @@ adaptive_avg_pool.derivatives(
 def global_max_pool(input: Any, *, backend: str = "auto") -> Any:
     """Return the maximum of each channel (N, C, 1, ...): `adaptive_max_pool2d` to size 1.
 
-    Examples
-    --------
     >>> global_max_pool(np.arange(12.).reshape(1, 2, 2, 3))
     array([[[[ 5.]],
     <BLANKLINE>
@@ -134,8 +108,6 @@ def global_max_pool(input: Any, *, backend: str = "auto") -> Any:
 def global_avg_pool(input: Any, *, backend: str = "auto") -> Any:
     """Return the mean of each channel (N, C, 1, ...): `adaptive_avg_pool2d` to size 1.
 
-    Examples
-    --------
     >>> global_avg_pool(np.arange(6.).reshape(1, 2, 3))
     array([[[1.],
             [4.]]])
@@ -146,8 +118,6 @@ def global_avg_pool(input: Any, *, backend: str = "auto") -> Any:
 def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto") -> Any:
     """Return the p-norm of each channel (N, C, 1, ...): `lp_pool2d` of a window over all of it.
 
-    Examples
-    --------
     >>> global_lp_pool(np.array([[[3., 4.]]]))
     array([[[5.]]])
     """
@@ -159,8 +129,6 @@ def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto")
 def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
     """Return grad_input of `global_max_pool`.
 
-    Examples
-    --------
     >>> global_max_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
     array([[[0., 5.]]])
     """
@@ -172,8 +140,6 @@ def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "au
 def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
     """Return grad_input of `global_avg_pool`; of `input` only the shape is needed.
 
-    Examples
-    --------
     >>> global_avg_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
     array([[[2.5, 2.5]]])
     """
@@ -184,8 +150,8 @@ def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "au
 DEFINITIONS = (adaptive_max_pool, adaptive_avg_pool)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
-    **names((global_max_pool, global_avg_pool, global_lp_pool)),
-    **names((global_max_pool_backward, global_avg_pool_backward)),
+    **names(documented(global_max_pool, global_avg_pool, global_lp_pool)),
+    **names(documented(global_max_pool_backward, global_avg_pool_backward)),
 }
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from inspect import cleandoc
+from typing import Any, NamedTuple
 
 from ..arrays import facts
 from ..case import SPATIAL
@@ -11,7 +13,9 @@ from ..ops import RANKS, Sizes, integer, integers, items
 from . import views
 from .arguments import axes_of, flag, padding_of, per_axis
 from .definition import LOW, Definition, Fields, Image
-from .generate import examples, ranked
+from .docs import entries, sections
+from .generate import names
+from .passes import Pass
 from .prepare import Axes
 
 
@@ -70,6 +74,20 @@ class _Convolution(Definition):
             raise ConvrefError(message(where, f"{what} in any order"))
         return {"x": data, "y": data, "w": tuple(weights.index(a) for a in logical)}
 
+    def pair(
+        self, where: str, primals: Any, tangents: Any, names: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        """Return primals and then tangents; the bias may be missing, an absent tangent stays."""
+        triples = []
+        for name, given in (("primals", primals), ("tangents", tangents)):
+            if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+                what = f"{name} needs a tuple (input, weight[, bias])"
+                raise ConvrefError(message(where, what))
+            triples.append((*given, None)[:3])
+        if triples[0][2] is None and triples[1][2] is not None:
+            raise ConvrefError(message(where, "bias tangent is given, needs a bias"))
+        return *triples[0], *triples[1]
+
 
 CONV = _Convolution(_conv, (), "conv", (), views.images, True, "Conv", LOW)
 
@@ -95,269 +113,266 @@ def _check_bias_sizes(where: str, bias_sizes: Any, k: int) -> None:
         raise ConvrefError(message(where, f"bias_sizes is {shorten(got)}, needs ({k},)"))
 
 
-@examples(
-    """
-    >>> conv1d(np.arange(4.).reshape(1, 1, 4), np.ones((1, 1, 2)))
-    array([[[1., 3., 5.]]])
+# Parts of signatures: the settings, in the derivatives and in ATen's operators; options.
+_GEOMETRY = "stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1"
+_ATEN = "stride, padding, dilation, transposed, output_padding, groups"
+_OPTIONS = "layout='NCHW', weight_layout=None, math='ieee', flip=False, backend='auto'"
 
-    >>> image, weight = np.arange(9.).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
-    >>> conv2d(image, weight)
-    array([[[[ 8., 12.],
-             [20., 24.]]]])
 
-    >>> conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))
-    array([[[[[8.]]]]])
-    """
+class _Function(NamedTuple):
+    """A public function; "Nd" in its name is the rank, and its docstring is that of rank 2."""
+
+    name: str
+    pass_: str
+    signature: str
+    text: str
+
+
+_FUNCTIONS = (
+    _Function(
+        "convNd",
+        "fprop",
+        f"input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, {_OPTIONS}",
+        """
+        Return the 2d convolution (cross-correlation) of `input` with `weight`, plus `bias`.
+
+        y[n,k,p] = sum over c,r of x^[n, c, p*stride + r*dilation] w[k,c,r] + b[k], where x^ is the
+        padded input; p and r have an index for each spatial axis.
+
+        Parameters
+        ----------
+        input : (N, C, H, W) array, or (C, H, W)
+            NumPy array or torch tensor, any strides.
+        weight : (K, C/G, R, S) array
+            Same kind, dtype and device as `input`.
+        bias : (K,) array, optional
+        stride, dilation : int or (int, int)
+            In elements, at least 1; dilation 1 is dense.
+        padding : int, (int, int), ((lo, hi), (lo, hi)) or str
+            In elements; negative values crop. Words: "valid", "same" (stride 1, the odd zero at the
+            end), "same_upper", "same_lower" (any stride), "half", "full".
+        groups : int
+            Divides C and K.
+        transposed : bool
+            Whether the forward pass was `conv_transpose2d`.
+        output_padding : int or (int, int)
+            Extra output of a transposed convolution at the high end, in [0, max(stride, dilation)).
+        layout : {"NCHW", "NHWC"}
+            Axis order of input and output; NHWC expects the weight as HWIO, transposed as HWOI.
+        weight_layout : str, optional
+            Axis order of the weight, the letters OIHW in any order.
+        math : {"ieee", "tf32", "tf32x3"}
+            What may be done to float32 products.
+        flip : bool
+            True convolution: the filter is flipped.
+
+        Returns
+        -------
+        (N, K, P, Q) array
+            Same kind, dtype and device as `input`.
+
+        Notes
+        -----
+        Formulas C.1 to C.3 and every edge rule: docs/conv.md. Argument names and order are those of
+        ``torch.nn.functional.conv2d``.
+
+        >>> conv1d(np.arange(4.).reshape(1, 1, 4), np.ones((1, 1, 2)))
+        array([[[1., 3., 5.]]])
+
+        >>> image, weight = np.arange(9.).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
+        >>> conv2d(image, weight)
+        array([[[[ 8., 12.],
+                 [20., 24.]]]])
+
+        >>> conv3d(np.ones((1, 1, 2, 2, 2)), np.ones((1, 1, 2, 2, 2)))
+        array([[[[[8.]]]]])
+        """,
+    ),
+    _Function(
+        "conv_transposeNd",
+        "fprop",
+        "input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, "
+        f"*, {_OPTIONS}",
+        """
+        Return the 2d transposed convolution: the adjoint of `conv2d` in its input, plus `bias`.
+
+        Parameters
+        ----------
+        weight : (C, K/G, R, S) array
+            Same kind, dtype and device as `input`.
+        padding : int, (int, int), ((lo, hi), (lo, hi)) or "valid"
+            As in `conv2d`: how much less there is of the output.
+
+        Returns
+        -------
+        (N, K, P, Q) array
+            Along an axis of D elements and a filter of T,
+            (D - 1) * stride + (T - 1) * dilation + 1 + output_padding - lo - hi.
+
+        >>> conv_transpose1d(np.ones((1, 1, 2)), np.array([[[1., 10.]]]), stride=2)
+        array([[[ 1., 10.,  1., 10.]]])
+
+        >>> one, weight = np.ones((1, 1, 1, 1)), np.ones((1, 1, 2, 2))
+        >>> conv_transpose2d(one, weight, output_padding=1, stride=2)
+        array([[[[1., 1., 0.],
+                 [1., 1., 0.],
+                 [0., 0., 0.]]]])
+
+        >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 2)), padding=(0, 0, -1))
+        array([[[[[0., 1., 1., 0.]]]]])
+        """,
+    ),
+    _Function(
+        "convNd_backward",
+        "backward",
+        f"grad_output, input, weight, bias_sizes=None, *, {_GEOMETRY}, "
+        f"output_mask=(True, True, True), {_OPTIONS}",
+        """
+        Return (grad_input, grad_weight, grad_bias) of `conv2d` or `conv_transpose2d`.
+
+        dx[n,c,o_r] += sum_k dy[n,k,p] conj(w[k,c,r]);
+        dw[k,c,r] = sum_n,p conj(x^[n,c,o_r]) dy[n,k,p]; db[k] = sum_n,p dy[n,k,p].
+
+        Parameters
+        ----------
+        grad_output : (N, K, P, Q) array
+            Cotangent of the output; every size is checked.
+        input : (N, C, H, W) array
+            Input of the forward pass.
+        weight : (K, C/G, R, S) array, or (C, K/G, R, S) when transposed
+        bias_sizes : (int,), optional
+            Must be (K,) where given. None does not switch the bias off; the mask does.
+        output_mask : (bool, bool, bool)
+            Which of the three results to compute; the others are None.
+
+        Returns
+        -------
+        tuple of 3 (array or None)
+            Shapes of `input`, `weight` and (K,).
+
+        >>> conv1d_backward(np.ones((1, 1, 2)), np.arange(3.).reshape(1, 1, 3), np.ones((1, 1, 2)))
+        (array([[[1., 2., 1.]]]), array([[[1., 3.]]]), array([2.]))
+
+        >>> dy, x, w = np.ones((1, 1, 2, 2)), np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))
+        >>> dx, dw, db = conv2d_backward(dy, x, w, output_mask=(False, True, True))
+        >>> dx, dw, db
+        (None, array([[[[4., 4.],
+                 [4., 4.]]]]), array([4.]))
+
+        >>> one = np.ones((1, 1, 1, 1, 1))
+        >>> [float(g.sum()) for g in conv3d_backward(one, 2 * one, 3 * one)]
+        [3.0, 2.0, 1.0]
+        """,
+    ),
+    _Function(
+        "convNd_jvp",
+        "jvp",
+        f"primals, tangents, *, {_GEOMETRY}, {_OPTIONS}",
+        """
+        Return (output, output tangent): the forward-mode derivative of `conv2d`.
+
+        y_dot = conv(x_dot, w) + conv(x, w_dot) + b_dot.
+
+        Parameters
+        ----------
+        primals : (input, weight) or (input, weight, bias)
+            As in `conv2d`, or `conv_transpose2d` with ``transposed=True``.
+        tangents : (input, weight) or (input, weight, bias)
+            Shaped like the primals; None is a zero tangent and costs nothing.
+
+        Returns
+        -------
+        tuple of 2 arrays
+            Each (N, K, P, Q).
+
+        >>> x, w = np.ones((1, 1, 2)), np.ones((1, 1, 1))
+        >>> conv1d_jvp((x, w), (None, 5 * w))
+        (array([[[1., 1.]]]), array([[[5., 5.]]]))
+
+        >>> x, w = np.full((1, 1, 1, 1), 2.), np.full((1, 1, 1, 1), 3.)
+        >>> conv2d_jvp((x, w), (w, None))
+        (array([[[[6.]]]]), array([[[[9.]]]]))
+
+        >>> one = np.ones((1, 1, 1, 1, 1))
+        >>> [float(y.sum()) for y in conv3d_jvp((one, 2 * one), (one, one))]
+        [2.0, 3.0]
+        """,
+    ),
+    _Function(
+        "convolution",
+        "fprop",
+        f"input, weight, bias, {_ATEN}, *, backend='auto'",
+        """
+        Return the convolution of any rank; arguments in the order of ``aten::convolution``.
+
+        The rank is read off `input`, which must have its N axis.
+
+        >>> x, w = np.arange(3.).reshape(1, 1, 3), np.ones((1, 1, 2))
+        >>> convolution(x, w, None, [1], [0], [1], False, [0], 1)
+        array([[[1., 3.]]])
+        """,
+    ),
+    _Function(
+        "convolution_backward",
+        "backward",
+        f"grad_output, input, weight, bias_sizes, {_ATEN}, output_mask, *, backend='auto'",
+        """
+        Return the three gradients; arguments in the order of ``aten::convolution_backward``.
+
+        >>> x, w, dy = np.ones((1, 1, 3)), np.ones((1, 1, 2)), np.ones((1, 1, 2))
+        >>> convolution_backward(dy, x, w, [1], [1], [0], [1], False, [0], 1, [True, False, False])
+        (array([[[1., 2., 1.]]]), None, None)
+        """,
+    ),
+    _Function(
+        "convolution_double_backward",
+        "double_backward",
+        "grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, weight, input, "
+        f"{_ATEN}, output_mask, *, backend='auto'",
+        """
+        Return the gradients of grad_output, input and weight through the backward pass.
+
+        Arguments are in the order of ``aten::_convolution_double_backward`` (weight before input);
+        the first three may be None.
+
+        >>> one = np.ones((1, 1, 1))
+        >>> convolution_double_backward(
+        ...     one, None, None, 2 * one, 3 * one, 5 * one, 1, 0, 1, False, 0, 1, (True, True, True)
+        ... )
+        (array([[[3.]]]), array([[[0.]]]), array([[[2.]]]))
+        """,
+    ),
 )
-def _convNd(
-    rank: int,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    layout: str = "NCHW",
-    weight_layout: str | None = None,
-    math: str = "ieee",
-    flip: bool = False,
-    backend: str = "auto",
-) -> Any:
-    """Return the 2d convolution (cross-correlation) of `input` with `weight`, plus `bias`.
-
-    y[n,k,p] = sum over c,r of x^[n, c, p*stride + r*dilation] w[k,c,r] + b[k], where x^ is the
-    padded input; p and r have an index for each spatial axis.
-
-    Parameters
-    ----------
-    input : (N, C, H, W) array, or (C, H, W)
-        NumPy array or torch tensor, any strides.
-    weight : (K, C/G, R, S) array
-        Same kind, dtype and device as `input`.
-    bias : (K,) array, optional
-    stride, dilation : int or (int, int)
-        In elements, at least 1; dilation 1 is dense.
-    padding : int, (int, int), ((lo, hi), (lo, hi)) or str
-        In elements; negative values crop. Words: "valid", "same" (stride 1, the odd zero at the
-        end), "same_upper", "same_lower" (any stride), "half", "full".
-    groups : int
-        Divides C and K.
-    layout : {"NCHW", "NHWC"}
-        Axis order of input and output; NHWC expects the weight as HWIO.
-    weight_layout : str, optional
-        Axis order of the weight, the letters OIHW in any order.
-    math : {"ieee", "tf32", "tf32x3"}
-        What may be done to float32 products.
-    flip : bool
-        True convolution: the filter is flipped.
-    backend : str
-        A name, "package.module:object", or "auto".
-
-    Returns
-    -------
-    (N, K, P, Q) array
-        Same kind, dtype and device as `input`.
-
-    Notes
-    -----
-    Formulas C.1 to C.3 and every edge rule: docs/conv.md. Argument names and order are those of
-    ``torch.nn.functional.conv2d``.
-    """
-    settings = stride, padding, dilation, groups, False, 0, weight_layout, math, flip, None
-    return CONV.compute("fprop", (input, weight, bias), settings, layout, backend, rank=rank)[0]
 
 
-@examples(
-    """
-    >>> conv_transpose1d(np.ones((1, 1, 2)), np.array([[[1., 10.]]]), stride=2)
-    array([[[ 1., 10.,  1., 10.]]])
-
-    >>> conv_transpose2d(np.ones((1, 1, 1, 1)), np.ones((1, 1, 2, 2)), output_padding=1, stride=2)
-    array([[[[1., 1., 0.],
-             [1., 1., 0.],
-             [0., 0., 0.]]]])
-
-    >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 2)), padding=(0, 0, -1))
-    array([[[[[0., 1., 1., 0.]]]]])
-    """
-)
-def _conv_transposeNd(
-    rank: int,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-    *,
-    layout: str = "NCHW",
-    weight_layout: str | None = None,
-    math: str = "ieee",
-    flip: bool = False,
-    backend: str = "auto",
-) -> Any:
-    """Return the 2d transposed convolution: the adjoint of `conv2d` in its input, plus `bias`.
-
-    Parameters
-    ----------
-    input : (N, C, H, W) array, or (C, H, W)
-    weight : (C, K/G, R, S) array
-        HWOI with layout="NHWC".
-    bias : (K,) array, optional
-    stride, dilation, padding, groups, layout, weight_layout, math, flip, backend
-        As in `conv2d`; of the padding words only "valid".
-    output_padding : int or (int, int)
-        Extra output at the high end, in [0, max(stride, dilation)).
-
-    Returns
-    -------
-    (N, K, P, Q) array
-        Along an axis of D elements and a filter of T,
-        (D - 1) * stride + (T - 1) * dilation + 1 + output_padding - lo - hi.
-    """
-    geometry = stride, padding, dilation, groups, True, output_padding
-    settings = *geometry, weight_layout, math, flip, None
-    return CONV.compute("fprop", (input, weight, bias), settings, layout, backend, rank=rank)[0]
-
-
-@examples(
-    """
-    >>> conv1d_backward(np.ones((1, 1, 2)), np.arange(3.).reshape(1, 1, 3), np.ones((1, 1, 2)))
-    (array([[[1., 2., 1.]]]), array([[[1., 3.]]]), array([2.]))
-
-    >>> dy, x, w = np.ones((1, 1, 2, 2)), np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))
-    >>> dx, dw, db = conv2d_backward(dy, x, w, output_mask=(False, True, True))
-    >>> dx, dw, db
-    (None, array([[[[4., 4.],
-             [4., 4.]]]]), array([4.]))
-
-    >>> one = np.ones((1, 1, 1, 1, 1))
-    >>> [float(g.sum()) for g in conv3d_backward(one, 2 * one, 3 * one)]
-    [3.0, 2.0, 1.0]
-    """
-)
-def _convNd_backward(
-    rank: int,
-    grad_output: Any,
-    input: Any,
-    weight: Any,
-    bias_sizes: Any = None,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    transposed: bool = False,
-    output_padding: Any = 0,
-    groups: int = 1,
-    output_mask: Any = (True, True, True),
-    layout: str = "NCHW",
-    weight_layout: str | None = None,
-    math: str = "ieee",
-    flip: bool = False,
-    backend: str = "auto",
-) -> tuple[Any, ...]:
-    """Return (grad_input, grad_weight, grad_bias) of `conv2d` or `conv_transpose2d`.
-
-    dx[n,c,o_r] += sum_k dy[n,k,p] conj(w[k,c,r]); dw[k,c,r] = sum_n,p conj(x^[n,c,o_r]) dy[n,k,p];
-    db[k] = sum_n,p dy[n,k,p].
-
-    Parameters
-    ----------
-    grad_output : (N, K, P, Q) array
+# What texts do not describe: as in `conv2d`, else as in its backward pass.
+_KNOWN = entries(sections(_FUNCTIONS[2].text)["Parameters"])
+_KNOWN |= entries(sections(_FUNCTIONS[0].text)["Parameters"])
+_ANY_RANK = _KNOWN | entries(
+    cleandoc("""
+    grad_output : (N, K, *output) array
         Cotangent of the output; every size is checked.
-    input : (N, C, H, W) array
-        Input of the forward pass.
-    weight : (K, C/G, R, S) array, or (C, K/G, R, S) when transposed
-    bias_sizes : (int,), optional
-        Must be (K,) where given. None does not switch the bias off; the mask does.
-    stride, padding, dilation, groups, layout, weight_layout, math, flip, backend
+    input : (N, C, *spatial) array
+        NumPy array or torch tensor, any strides.
+    weight : (K, C/G, *filter) array, or (C, K/G, *filter) when transposed
+    bias : (K,) array or None
+    stride, dilation, output_padding : int or tuple of int
+        In elements; dilation 1 is dense.
+    padding : int, tuple of int, (lo, hi) pairs or str
         As in `conv2d`.
-    transposed : bool
-        Whether the forward pass was `conv_transpose2d`.
-    output_padding : int or (int, int)
-        As in `conv_transpose2d`.
-    output_mask : (bool, bool, bool)
-        Which of the three results to compute; the others are None.
-
-    Returns
-    -------
-    tuple of 3 (array or None)
-        Shapes of `input`, `weight` and (K,).
-    """
-    geometry = stride, padding, dilation, groups, transposed, output_padding
-    settings, mask = (*geometry, weight_layout, math, flip, bias_sizes), output_mask
-    arrays = grad_output, input, weight
-    return CONV.compute("backward", arrays, settings, layout, backend, mask=mask, rank=rank)
-
-
-@examples(
-    """
-    >>> x, w = np.ones((1, 1, 2)), np.ones((1, 1, 1))
-    >>> conv1d_jvp((x, w), (None, 5 * w))
-    (array([[[1., 1.]]]), array([[[5., 5.]]]))
-
-    >>> x, w = np.full((1, 1, 1, 1), 2.), np.full((1, 1, 1, 1), 3.)
-    >>> conv2d_jvp((x, w), (w, None))
-    (array([[[[6.]]]]), array([[[[9.]]]]))
-
-    >>> one = np.ones((1, 1, 1, 1, 1))
-    >>> [float(y.sum()) for y in conv3d_jvp((one, 2 * one), (one, one))]
-    [2.0, 3.0]
-    """
+    """)
 )
-def _convNd_jvp(
-    rank: int,
-    primals: Any,
-    tangents: Any,
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    transposed: bool = False,
-    output_padding: Any = 0,
-    groups: int = 1,
-    layout: str = "NCHW",
-    weight_layout: str | None = None,
-    math: str = "ieee",
-    flip: bool = False,
-    backend: str = "auto",
-) -> tuple[Any, ...]:
-    """Return (output, output tangent): the forward-mode derivative of `conv2d`.
-
-    y_dot = conv(x_dot, w) + conv(x, w_dot) + b_dot.
-
-    Parameters
-    ----------
-    primals : (input, weight) or (input, weight, bias)
-        As in `conv2d`, or `conv_transpose2d` with ``transposed=True``.
-    tangents : (input, weight) or (input, weight, bias)
-        Shaped like the primals; None is a zero tangent and costs nothing.
-    stride, padding, dilation, transposed, output_padding, groups, layout, weight_layout, math, \
-    flip, backend
-        As in `conv2d_backward`.
-
-    Returns
-    -------
-    tuple of 2 arrays
-        Each (N, K, P, Q).
-    """
-    triples = []
-    for name, given in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
-            raise ConvrefError(message("conv.jvp", f"{name} needs a tuple (input, weight[, bias])"))
-        triples.append((*given, None)[:3])
-    if triples[0][2] is None and triples[1][2] is not None:
-        raise ConvrefError(message("conv.jvp", "bias tangent is given, needs a bias"))
-    geometry = stride, padding, dilation, groups, transposed, output_padding
-    settings = *geometry, weight_layout, math, flip, None
-    arrays = *triples[0], *triples[1]
-    return CONV.compute("jvp", arrays, settings, layout, backend, rank=rank)
 
 
-FUNCTIONS = ranked(_convNd, _conv_transposeNd, _convNd_backward, _convNd_jvp)
+def _made(row: _Function, rank: int) -> Callable[..., Any]:
+    form = row.signature.replace("NCHW", f"NC{RANKS[rank]}") if rank else row.signature
+    fixed = {"transposed": True} if "transpose" in row.name else {}
+    known = _KNOWN if rank else _ANY_RANK
+    return Pass(CONV, rank, row.pass_).listed(row.name, form, row.text, known=known, **fixed)
+
+
+FUNCTIONS = names(
+    _made(row, rank) for row in _FUNCTIONS for rank in (RANKS if "Nd" in row.name else (0,))
+)
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

@@ -2,7 +2,8 @@
 
 A definition is a function with the arguments of the public one, in PyTorch's order and with its
 defaults. It returns the fields of the op's Problem. Of an array it is given the shape; of `input`
-an `Image`. Its docstring is that of the forward function; those of the derivatives follow it::
+an `Image`. Its docstring is that of the forward function; those of the derivatives follow it, and
+`convref.api.docs` completes them::
 
     @define(RANKS)
     def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
@@ -29,7 +30,8 @@ from ..case import Call, argument, base_shapes, call_of
 from ..errors import ConvrefError, message
 from ..ops import SIGNATURE, Sizes, passes
 from . import views
-from .arguments import axes_of, mask_of
+from .arguments import axes_of, mask_of, pair_of
+from .docs import ANY_SHAPE, entries, sections
 from .generate import KEYWORD, POSITIONAL
 from .prepare import Arrangement, Axes, Prepared, check_axes, given_arrays, input_shape
 from .run import compute
@@ -68,7 +70,7 @@ def define(
     Parameters
     ----------
     ranks : iterable of int
-        Of which there are functions, with names that end in 1d, 2d, 3d; else one serves all.
+        Those with functions of their own, named 1d, 2d, 3d; without any, one function serves all.
     op : str, optional
         A key of `convref.ops.FAMILY` other than the name of the function.
     only : sequence of str, optional
@@ -118,7 +120,10 @@ class Definition:
         ]
         self.taken = [p.name for p in self.parameters[1:] if p.kind is POSITIONAL]
         self.keywords = [p.name for p in self.parameters if p.kind is KEYWORD]
+        self.defaults = {p.name: p.default for p in self.parameters}
         self.texts = {"fprop": getdoc(fields) or ""}
+        common = ANY_SHAPE if view is views.elements else {}
+        self.entries = common | entries(sections(self.texts["fprop"]).get("Parameters", ""))
         self.prepare = self._prepare  # one object: part of the key of a plan
 
     def __repr__(self) -> str:
@@ -140,6 +145,12 @@ class Definition:
         if not self.layouts:
             return {}
         return dict.fromkeys(("x", "y", "indices"), axes_of(where, rank, layout))
+
+    def pair(
+        self, where: str, primals: Any, tangents: Any, names: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        """Return primals and then tangents."""
+        return pair_of(where, primals, tangents, names)
 
     def _prepare(
         self,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import activation, adaptive, aten, conv, norm, pool, resize, unfold
+from . import activation, adaptive, conv, norm, pool, resize, unfold
 
-FAMILIES = (conv, aten, unfold, pool, adaptive, resize, norm, activation)
+FAMILIES = (conv, unfold, pool, adaptive, resize, norm, activation)
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.FUNCTIONS.items()
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import cleandoc
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,10 @@ from ..ops import integer
 from . import views
 from .arguments import flag, pair_of
 from .definition import CUDA_FLOAT32, Fields, Image, define
-from .generate import names
+from .docs import docstring, entries
+from .generate import documented, function, names, parameters
 from .passes import functions
 from .trace import needed
-
-_PRIMALS = ("input", "weight", "bias")
 
 
 @define(view=views.channels, layer="GroupNorm", autocast=CUDA_FLOAT32)
@@ -32,38 +33,13 @@ def group_norm(
     input : (N, C) or (N, C, *spatial) array
     num_groups : int
         A divisor of C.
-    weight, bias : (C,) array, optional
-    eps : float
     return_statistics : bool
         Return (output, mean, rstd), the last two (N, num_groups).
-    layout, backend
-        As in `batch_norm_statistics`.
 
-    Examples
-    --------
     >>> group_norm(np.array([[1., 3., 10., 30.]]), 2, eps=0.)
     array([[-1.,  1., -1.,  1.]])
     """
     return {"groups": num_groups, "eps": eps}
-
-
-group_norm.derivatives(
-    backward="""
-        >>> x = np.array([[1., 3.]])
-        >>> group_norm_backward(np.array([[1., 3.]]), x, 1, eps=0.)[1]
-        array([-1.,  3.])
-    """,
-    jvp="""
-        >>> x = np.array([[1., 3.]])
-        >>> group_norm_jvp((x, None, None), (x, None, None), 1, eps=0.)[1]
-        array([[0., 0.]])
-    """,
-    double_backward="""
-        >>> x = np.array([[1., 3.]])
-        >>> group_norm_double_backward(x, None, None, x, x, 1, eps=0.)[0]
-        array([[0., 0.]])
-    """,
-)
 
 
 @define(view=views.rows, layouts=False, layer="LayerNorm", autocast=CUDA_FLOAT32)
@@ -79,14 +55,9 @@ def layer_norm(
     normalized_shape : int or tuple of int
     weight, bias : array, optional
         Of shape `normalized_shape`.
-    eps : float
     return_statistics : bool
         Return (output, mean, rstd), the last two without the last axes.
-    backend
-        As in `batch_norm_statistics`.
 
-    Examples
-    --------
     >>> layer_norm(np.array([[1., 3.], [10., 30.]]), 2, eps=0.)
     array([[-1.,  1.],
            [-1.,  1.]])
@@ -94,23 +65,24 @@ def layer_norm(
     return {"eps": eps}
 
 
-layer_norm.derivatives(
-    backward="""
-        >>> x = np.array([[1., 3.]])
-        >>> layer_norm_backward(np.array([[1., 3.]]), x, 2, eps=0.)[1]
-        array([-1.,  3.])
-    """,
-    jvp="""
-        >>> x = np.array([[1., 3.]])
-        >>> layer_norm_jvp((x, None, None), (x, None, None), 2, eps=0.)[1]
-        array([[0., 0.]])
-    """,
-    double_backward="""
-        >>> x = np.array([[1., 3.]])
-        >>> layer_norm_double_backward(x, None, None, x, x, 2, eps=0.)[0]
-        array([[0., 0.]])
-    """,
-)
+for _norm, _size in ((group_norm, 1), (layer_norm, 2)):
+    _norm.derivatives(
+        backward=f"""
+            >>> x = np.array([[1., 3.]])
+            >>> {_norm.name}_backward(np.array([[1., 3.]]), x, {_size}, eps=0.)[1]
+            array([-1.,  3.])
+        """,
+        jvp=f"""
+            >>> x = np.array([[1., 3.]])
+            >>> {_norm.name}_jvp((x, None, None), (x, None, None), {_size}, eps=0.)[1]
+            array([[0., 0.]])
+        """,
+        double_backward=f"""
+            >>> x = np.array([[1., 3.]])
+            >>> {_norm.name}_double_backward(x, None, None, x, x, {_size}, eps=0.)[0]
+            array([[0., 0.]])
+        """,
+    )
 
 
 @define(op="batch_norm", view=views.channels)
@@ -136,10 +108,8 @@ def instance_norm(
 ) -> Any:
     """Return `input` normalised over each image and channel: `group_norm` with a group for each.
 
-    Running statistics, which PyTorch's has besides, are those of `batch_norm`.
+    PyTorch's also takes running statistics; `batch_norm` has those.
 
-    Examples
-    --------
     >>> instance_norm(np.array([[[1., 3.], [10., 30.]]]), eps=0.)
     array([[[-1.,  1.],
             [-1.,  1.]]])
@@ -149,196 +119,57 @@ def instance_norm(
     return norm(input, groups, weight, bias, eps, layout=layout, backend=backend)
 
 
-def batch_norm_statistics(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    momentum: float | None = 0.1,
-    eps: float = 1e-5,
-    *,
-    num_batches_tracked: int | None = None,
-    layout: str | None = None,
-    backend: str = "auto",
+def _statistics(
+    input: Any, affine: Any, running: tuple[Any, Any], eps: Any, share: Any, *given: Any
 ) -> tuple[Any, ...]:
-    """Return all that a training pass of batch norm computes; nothing is changed in place.
-
-    Parameters
-    ----------
-    input : (N, C) or (N, C, *spatial) array
-        At least two values per channel.
-    running_mean, running_var : (C,) array, optional
-        Float32 where `input` has 16 bits.
-    weight, bias : (C,) array, optional
-    momentum : float or None
-        Share of the new statistics in the running ones. None is a cumulative mean, which takes
-        `num_batches_tracked`, the batches seen before this one.
-    eps : float
-        Added to the variance.
-    layout : str, optional
-        Axis order of input and output: C second, or last ("NHWC").
-    backend : str
-        A name, "package.module:object", or "auto".
-
-    Returns
-    -------
-    output, mean, rstd, running_mean, running_var : tuple of arrays
-        The first normalised by the biased variance, the last updated by the unbiased one; the two
-        running ones are None where none were given.
-
-    Examples
-    --------
-    >>> x = np.array([[1.], [3.], [5.], [7.]])
-    >>> results = batch_norm_statistics(x, np.zeros(1), np.ones(1), momentum=None,
-    ...                                 num_batches_tracked=0)
-    >>> results[1], results[3]
-    (array([4.]), array([4.]))
-    """
-    where = "batch_norm.fprop"
-    rmean, rvar = _running(where, input, running_mean, running_var, layout)
-    settings = (eps, _momentum(where, momentum, num_batches_tracked))
-    arrays = input, weight, bias, rmean, rvar
-    found = norm_of_batch.compute("fprop", arrays, settings, layout, backend)
-    return found if running_mean is not None else (*found[:3], None, None)
+    """Return all that a training pass computes; `share` is (momentum, num_batches_tracked)."""
+    where, (mean, var), layout = "batch_norm.fprop", running, given[0]
+    arrays = input, *affine, *_running(where, input, mean, var, layout)
+    found = norm_of_batch.compute("fprop", arrays, (eps, _momentum(where, *share)), *given)
+    return found if running[0] is not None else (*found[:3], None, None)
 
 
-def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float | None = 0.1,
-    eps: float = 1e-5,
-    *,
-    num_batches_tracked: int | None = None,
-    layout: str | None = None,
-    backend: str = "auto",
+def _forward(
+    input: Any, affine: Any, running: Any, eps: Any, share: Any, training: Any, *given: Any
 ) -> Any:
-    """Return `input` normalised per channel, over batch and space.
-
-    In training by its own statistics, as `batch_norm_statistics`, whose running ones PyTorch would
-    write into its arguments: here they stay as they are. Else by the running ones, which are then
-    needed.
-
-    Examples
-    --------
-    >>> batch_norm(np.array([[1., 3.]]), np.ones(2), np.full(2, 4.), eps=0.)
-    array([[0., 1.]])
-    """
+    """Return y, normalised by the statistics of the batch or by the running ones."""
     if flag("batch_norm.fprop", "training", training):
-        return batch_norm_statistics(
-            *(input, running_mean, running_var, weight, bias),
-            *(momentum, eps),
-            num_batches_tracked=num_batches_tracked,
-            layout=layout,
-            backend=backend,
-        )[0]
-    arrays = input, weight, bias, running_mean, running_var
-    return norm_of_running.compute("fprop", arrays, (eps,), layout, backend)[0]
+        return _statistics(input, affine, running, eps, share, *given)[0]
+    return norm_of_running.compute("fprop", (input, *affine, *running), (eps,), *given)[0]
 
 
-def batch_norm_backward(
-    grad_output: Any,
-    input: Any,
-    weight: Any = None,
-    running_mean: Any = None,
-    running_var: Any = None,
-    mean: Any = None,
-    rstd: Any = None,
-    training: bool = True,
-    eps: float = 1e-5,
-    output_mask: Any = (True, True, True),
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
+def _derivative(
+    pass_: str,
+    arrays: tuple[Any, ...],
+    running: tuple[Any, Any],
+    kept: tuple[Any, Any],
+    training: Any,
+    eps: Any,
+    layout: Any,
+    backend: Any,
+    mask: Any,
 ) -> tuple[Any, ...]:
-    """Return (grad_input, grad_weight, grad_bias) of `batch_norm`, None where masked off.
-
-    In training `mean` and `rstd` are those that `batch_norm_statistics` returned; without them they
-    are found again. In evaluation the running statistics are needed instead.
-
-    Examples
-    --------
-    >>> x = np.array([[1.], [3.]])
-    >>> dx, dw, db = batch_norm_backward(np.array([[1.], [3.]]), x, eps=0.)
-    >>> dx.ravel(), dw, db
-    (array([0., 0.]), array([2.]), array([4.]))
-    """
-    arrays: tuple[Any, ...] = (grad_output, input, weight)
-    if not flag("batch_norm.backward", "training", training):
-        arrays = *arrays, running_mean, running_var
-        return norm_of_running.compute(
-            "backward", arrays, (eps,), layout, backend, mask=output_mask
+    """Return the gradients; `kept` is (mean, rstd) of the batch, computed again if one is None."""
+    if not flag(f"batch_norm.{pass_}", "training", training):
+        return norm_of_running.compute(pass_, (*arrays, *running), (eps,), layout, backend, mask)
+    if any(a is None for a in kept):
+        _, *found = _statistics(
+            arrays[-2], (None, None), (None, None), eps, (0.1, None), layout, needed(backend)
         )
-    arrays = *arrays, *_statistics(input, mean, rstd, eps, layout, backend)
-    return norm_of_batch.compute("backward", arrays, (eps, 0.1), layout, backend, mask=output_mask)
+        kept = found[0], found[1]
+    return norm_of_batch.compute(pass_, (*arrays, *kept), (eps, 0.1), layout, backend, mask)
 
 
-def batch_norm_jvp(
-    primals: Any,
-    tangents: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    training: bool = True,
-    eps: float = 1e-5,
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
+def _jvp(
+    primals: Any, tangents: Any, running: Any, training: Any, eps: Any, *given: Any
 ) -> tuple[Any, ...]:
-    """Return (output, output tangent) for tuples (input, weight, bias) with None for absent ones.
-
-    Examples
-    --------
-    >>> x = np.array([[1.], [3.]])
-    >>> batch_norm_jvp((x, None, None), (x, None, None), eps=0.)[1].ravel()
-    array([0., 0.])
-    """
-    op = "batch_norm" if flag("batch_norm.jvp", "training", training) else "batch_norm_eval"
-    pair = pair_of(f"{op}.jvp", primals, tangents, _PRIMALS)
-    if op == "batch_norm":
-        return norm_of_batch.compute("jvp", pair, (eps, 0.1), layout, backend)
-    arrays = *pair[:3], running_mean, running_var, *pair[3:]
-    return norm_of_running.compute("jvp", arrays, (eps,), layout, backend)
-
-
-def batch_norm_double_backward(
-    grad_grad_input: Any,
-    grad_grad_weight: Any,
-    grad_grad_bias: Any,
-    grad_output: Any,
-    input: Any,
-    weight: Any = None,
-    running_mean: Any = None,
-    running_var: Any = None,
-    mean: Any = None,
-    rstd: Any = None,
-    training: bool = True,
-    eps: float = 1e-5,
-    output_mask: Any = (True, True, True),
-    *,
-    layout: str | None = None,
-    backend: str = "auto",
-) -> tuple[Any, ...]:
-    """Return the gradients of grad_output, input and weight through `batch_norm_backward`.
-
-    A weight needs grad_grad_weight; without one that is None, as grad_grad_bias may be.
-
-    Examples
-    --------
-    >>> x = np.array([[1.], [3.]])
-    >>> batch_norm_double_backward(x, None, None, x, x, eps=0.)[0].ravel()
-    array([0., 0.])
-    """
-    first = grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, input, weight
-    training, given = flag("batch_norm.double_backward", "training", training), (layout, backend)
-    if not training:
-        arrays = *first, running_mean, running_var
-        return norm_of_running.compute("double_backward", arrays, (eps,), *given, mask=output_mask)
-    arrays = *first, *_statistics(input, mean, rstd, eps, layout, backend)
-    return norm_of_batch.compute("double_backward", arrays, (eps, 0.1), *given, mask=output_mask)
+    """Return y and y_dot."""
+    in_training = flag("batch_norm.jvp", "training", training)
+    op = "batch_norm" if in_training else "batch_norm_eval"
+    pair = pair_of(f"{op}.jvp", primals, tangents, ("input", "weight", "bias"))
+    if in_training:
+        return norm_of_batch.compute("jvp", pair, (eps, 0.1), *given)
+    return norm_of_running.compute("jvp", (*pair[:3], *running, *pair[3:]), (eps,), *given)
 
 
 def _channels(where: str, input: Any, layout: Any) -> int:
@@ -375,22 +206,127 @@ def _momentum(where: str, momentum: Any, batches: Any) -> Any:
     return 1 / (count + 1)
 
 
-def _statistics(
-    x: Any, mean: Any, rstd: Any, eps: Any, layout: Any, backend: Any
-) -> tuple[Any, Any]:
-    """Return the statistics that were kept, else compute them again."""
-    if mean is not None and rstd is not None:
-        return mean, rstd
-    arrays = x, None, None, *_running("batch_norm.fprop", x, None, None, layout)
-    _, mean, rstd, *_ = norm_of_batch.compute("fprop", arrays, (eps, 0.1), layout, needed(backend))
-    return mean, rstd
+def _made(name: str, signature: str, body: Callable[..., Any], call: str, text: str) -> Any:
+    listed = parameters(signature)
+    doc = docstring(text, name, listed, known=_ENTRIES)
+    returns = "Any" if body is _forward else "tuple[Any, ...]"
+    return function(name, listed, call, body, doc=doc, returns=returns, module=globals())
 
 
+_ENTRIES = entries(
+    cleandoc("""
+    input : (N, C) or (N, C, *spatial) array
+        At least two values per channel.
+    running_mean, running_var : (C,) array, optional
+        Float32 where `input` has 16 bits.
+    training : bool
+        Whether to normalise by the statistics of the batch or by the running ones.
+    momentum : float or None
+        Share of the new statistics in the running ones. None is a cumulative mean, which takes
+        `num_batches_tracked`.
+    num_batches_tracked : int, optional
+        The batches seen before this one.
+    """)
+)
+_STATE = "running_mean=None, running_var=None"
+_OPTIONS = "layout=None, backend='auto'"
+_GIVEN = "(running_mean, running_var), (mean, rstd), training, eps, layout, backend, output_mask"
+_ROWS = (
+    (
+        "batch_norm_statistics",
+        f"input, {_STATE}, weight=None, bias=None, momentum=0.1, eps=1e-5, *, "
+        f"num_batches_tracked=None, {_OPTIONS}",
+        _statistics,
+        "input, (weight, bias), (running_mean, running_var), eps, "
+        "(momentum, num_batches_tracked), layout, backend",
+        """
+        Return all that a training pass of batch norm computes; nothing is changed in place.
+
+        Returns
+        -------
+        output, mean, rstd, running_mean, running_var : tuple of arrays
+            The first normalised by the biased variance, the last updated by the unbiased one; the
+            two running ones are None where none were given.
+
+        >>> x = np.array([[1.], [3.], [5.], [7.]])
+        >>> results = batch_norm_statistics(x, np.zeros(1), np.ones(1), momentum=None,
+        ...                                 num_batches_tracked=0)
+        >>> results[1], results[3]
+        (array([4.]), array([4.]))
+        """,
+    ),
+    (
+        "batch_norm",
+        "input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, "
+        f"eps=1e-5, *, num_batches_tracked=None, {_OPTIONS}",
+        _forward,
+        "input, (weight, bias), (running_mean, running_var), eps, "
+        "(momentum, num_batches_tracked), training, layout, backend",
+        """
+        Return `input` normalised per channel, over batch and space.
+
+        PyTorch writes new running statistics into its arguments; here they stay as they are, and
+        `batch_norm_statistics` returns the new ones. In evaluation they are required.
+
+        >>> batch_norm(np.array([[1., 3.]]), np.ones(2), np.full(2, 4.), eps=0.)
+        array([[0., 1.]])
+        """,
+    ),
+    (
+        "batch_norm_backward",
+        f"grad_output, input, weight=None, {_STATE}, mean=None, rstd=None, training=True, "
+        f"eps=1e-5, output_mask=(True, True, True), *, {_OPTIONS}",
+        _derivative,
+        f"'backward', (grad_output, input, weight), {_GIVEN}",
+        """
+        Return (grad_input, grad_weight, grad_bias) of `batch_norm`, None where masked off.
+
+        In training `mean` and `rstd` are those that `batch_norm_statistics` returned. In
+        evaluation the running statistics are required instead.
+
+        >>> x = np.array([[1.], [3.]])
+        >>> dx, dw, db = batch_norm_backward(np.array([[1.], [3.]]), x, eps=0.)
+        >>> dx.ravel(), dw, db
+        (array([0., 0.]), array([2.]), array([4.]))
+        """,
+    ),
+    (
+        "batch_norm_jvp",
+        f"primals, tangents, {_STATE}, training=True, eps=1e-5, *, {_OPTIONS}",
+        _jvp,
+        "primals, tangents, (running_mean, running_var), training, eps, layout, backend",
+        """
+        Return (output, output tangent) for tuples (input, weight, bias) with None for absent ones.
+
+        >>> x = np.array([[1.], [3.]])
+        >>> batch_norm_jvp((x, None, None), (x, None, None), eps=0.)[1].ravel()
+        array([0., 0.])
+        """,
+    ),
+    (
+        "batch_norm_double_backward",
+        "grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, input, weight=None, "
+        f"{_STATE}, mean=None, rstd=None, training=True, eps=1e-5, "
+        f"output_mask=(True, True, True), *, {_OPTIONS}",
+        _derivative,
+        "'double_backward', (grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, "
+        f"input, weight), {_GIVEN}",
+        """
+        Return the gradients of grad_output, input and weight through `batch_norm_backward`.
+
+        A weight requires grad_grad_weight; without one that is None, as grad_grad_bias may be.
+
+        >>> x = np.array([[1.], [3.]])
+        >>> batch_norm_double_backward(x, None, None, x, x, eps=0.)[0].ravel()
+        array([0., 0.])
+        """,
+    ),
+)
 DEFINITIONS = (group_norm, layer_norm)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
-    **names((instance_norm, batch_norm, batch_norm_statistics, batch_norm_backward)),
-    **names((batch_norm_jvp, batch_norm_double_backward)),
+    **names(documented(instance_norm)),
+    **names(_made(*row) for row in _ROWS),
 }
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

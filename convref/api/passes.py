@@ -9,10 +9,10 @@ from typing import Any
 from ..arrays import facts
 from ..case import argument
 from ..ops import BASE_ROLE, SIGNATURE
-from .arguments import flag, pair_of
+from .arguments import flag
 from .definition import ROLE, Definition
-from .generate import BACKEND, KEYWORD, LAYOUT, POSITIONAL, docstring, function, names
-from .run import compute
+from .docs import SHAPE_ONLY, docstring
+from .generate import BACKEND, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
 from .trace import needed
 
 # The flag that returns what a forward pass keeps.
@@ -46,17 +46,47 @@ class Pass:
         self.shape_only = pass_ == "backward" and "x" not in self.form.operands
 
     def function(self) -> Callable[..., Any]:
-        """Return the public function."""
+        """Return the public function that the definition describes."""
         stem = f"{self.definition.name}{self.rank}d" if self.rank else self.definition.name
         name = stem if self.pass_ == "fprop" else f"{stem}_{self.pass_}"
+        listed = self.parameters()
+        known = {**self.definition.entries, **(SHAPE_ONLY if self.shape_only else {})}
+        doc = docstring(self.text(), name, listed, self.rank, known)
+        return self.generate(name, listed, doc)
+
+    def listed(
+        self, name: str, signature: str, text: str, *, known: Any, **fixed: Any
+    ) -> Callable[..., Any]:
+        """Return a public function with a signature of its own.
+
+        Parameters
+        ----------
+        name : str
+            With "Nd" for the rank.
+        signature : str
+            The parameters, as Python has them.
+        text : str
+            Docstring for rank 2.
+        known : mapping
+            Entries of parameters that `text` does not describe.
+        **fixed
+            Settings that are no parameters, where they differ from the default.
+        """
+        listed, name = parameters(signature), name.replace("Nd", f"{self.rank}d")
+        return self.generate(name, listed, docstring(text, name, listed, self.rank, known), fixed)
+
+    def generate(
+        self, name: str, listed: list[Parameter], doc: str, fixed: Any = ()
+    ) -> Callable[..., Any]:
+        """Return a function of these parameters."""
         bodies: dict[str, Callable[..., Any]] = {"fprop": self.forward, "jvp": self.jvp}
         several = self.pass_ == "jvp" or (self.pass_ != "fprop" and len(self.form.results) > 1)
         return function(
             name,
-            self.parameters(),
-            self.call(),
+            listed,
+            self.call(listed, dict(fixed)),
             bodies.get(self.pass_, self.backward),
-            doc=docstring(self.text(), name, self.rank),
+            doc=doc,
             returns=_TUPLE if several else _ANY,
             module=self.definition.build.__globals__,
         )
@@ -91,19 +121,23 @@ class Pass:
         first = [Parameter(name, POSITIONAL, annotation=_ANY) for name in lead]
         return [*first, *positional, *keyword, *layout, BACKEND]
 
-    def call(self) -> str:
+    def call(self, listed: list[Parameter], fixed: dict[str, Any]) -> str:
         """Return the arguments of `forward`, `jvp` or `backward`, as text."""
-        taken = {p.name for p in self.parameters()}
+        taken = {p.name for p in listed}
         arrays = [
             argument(r) if argument(r) in taken else "None"
             for r in self.form.operands
             if self.pass_ != "jvp" or not (r in self.primals or r.endswith("_dot"))
         ]
-        settings = "".join(f"{name}, " for name in self.definition.settings)
-        layout = "layout" if self.definition.layouts else "None"
+        constants = self.definition.defaults | fixed
+        settings = "".join(
+            f"{name}, " if name in taken else f"{constants[name]!r}, "
+            for name in self.definition.settings
+        )
+        layout = "layout" if "layout" in taken else "None"
         text = f"({''.join(f'{a}, ' for a in arrays)}), ({settings}), {layout}, backend"
         text = f"primals, tangents, {text}" if self.pass_ == "jvp" else text
-        text += f", {self.flag}" if self.pass_ == "fprop" and self.flag else ""
+        text += f", {self.flag}" if self.flag in taken else ""
         text += ", output_mask" if self.form.maskable else ""
         return text + (", input=input" if self.shape_only else "")
 
@@ -111,7 +145,7 @@ class Pass:
         self, arrays: Any, settings: Any, layout: Any, backend: Any, every: Any = False
     ) -> Any:
         """Return y, or with `every` all results."""
-        found = self._compute("fprop", arrays, settings, layout, backend)
+        found = self.definition.compute("fprop", arrays, settings, layout, backend, (), self.rank)
         if every is False:
             return found[0]
         return found if flag(self.where, self.flag, every) else found[0]
@@ -130,7 +164,8 @@ class Pass:
         for place in self.kept:
             if arrays[place] is None:
                 arrays = self._completed(arrays, settings, layout, backend)
-        found = self._compute(self.pass_, arrays, settings, layout, backend, mask, x)
+        given = arrays, settings, layout, backend, mask, self.rank, x
+        found = self.definition.compute(self.pass_, *given)
         return found if len(found) > 1 else found[0]
 
     def jvp(
@@ -138,45 +173,31 @@ class Pass:
     ) -> Any:
         """Return y and y_dot; of a linear op the tangent alone is enough for y_dot."""
         roles = self.primals
-        pair = pair_of(self.where, primals, tangents, tuple(map(argument, roles)))
+        pair = self.definition.pair(self.where, primals, tangents, tuple(map(argument, roles)))
         values, dots = pair[: len(roles)], pair[len(roles) :]
+        given = settings, layout, backend, (), self.rank
+        compute = self.definition.compute
         if self.linear:
-            y = self._compute("fprop", (*values, *others), settings, layout, backend)
-            return *y, *self._compute("jvp", (*dots, *others), settings, layout, backend)
-        return self._compute("jvp", (*values, *others, *dots), settings, layout, backend)
-
-    def _compute(
-        self,
-        pass_: str,
-        arrays: Any,
-        settings: Any,
-        layout: Any,
-        backend: Any,
-        mask: Any = (),
-        x: Any = None,
-    ) -> tuple[Any, ...]:
-        given = (pass_, self.rank, layout, settings, mask, x)
-        return compute(self.definition.prepare, arrays, given, backend)
+            y = compute("fprop", (*values, *others), *given)
+            return *y, *compute("jvp", (*dots, *others), *given)
+        return compute("jvp", (*values, *others, *dots), *given)
 
     def _completed(self, arrays: Any, settings: Any, layout: Any, backend: Any) -> tuple[Any, ...]:
         """Return the operands with what the forward pass kept, computed again."""
         named = dict(zip(self.form.operands, arrays))
         forward = SIGNATURE[self.op, "fprop"]
         again = tuple(named[r] if r == "x" else None for r in forward.operands)
-        found = self._compute("fprop", again, settings, layout, needed(backend))
+        given = settings, layout, needed(backend), (), self.rank
+        found = dict(zip(forward.results, self.definition.compute("fprop", again, *given)))
         kept = {self.form.operands[place] for place in self.kept}
-        return tuple(
-            {**named, **{r: a for r, a in zip(forward.results, found) if r in kept}}.values()
-        )
+        return tuple(found[r] if r in kept else a for r, a in named.items())
 
     def text(self) -> str:
         """Return the docstring for rank 2, or for any rank."""
         found = self.definition.texts.get(self.pass_, "").strip()
-        if found.startswith(">>>"):
-            found = f"Examples\n--------\n{found}"
-        if not found or found.startswith("Examples"):
+        if not found or found.startswith(">>>"):
             found = f"{self._summary()}\n\n{found}".strip()
-        return found + "\n"
+        return found
 
     def _summary(self) -> str:
         stem = f"{self.definition.name}2d" if self.rank else self.definition.name

@@ -35,23 +35,6 @@ def max_pool(
     index. Padding is absence: a window that reads nothing gives -inf (integers: the minimum) and
     index -1.
 
-    Parameters
-    ----------
-    input : (N, C, *spatial) array, or without N
-        NumPy array or torch tensor, any strides.
-    kernel_size, stride, dilation : int or tuple of int
-        In elements, at least 1; the stride is the kernel size unless given.
-    padding : int, tuple of int, (lo, hi) pairs or str
-        As in `conv2d`; may exceed the kernel.
-    ceil_mode : bool
-        Round the output size up; the last window starts inside the input or the low padding.
-    return_indices : bool
-        Return (output, indices): flat positions in the image of a channel, int64.
-    layout : str, optional
-        Axis order of input and output: N, C first, or C last ("NHWC").
-    backend : str
-        A name, "package.module:object", or "auto".
-
     Returns
     -------
     (N, C, *output) array, or a tuple of it and the indices
@@ -60,8 +43,6 @@ def max_pool(
     -----
     Formulas P.2 and P.3 and every edge rule: docs/pool.md.
 
-    Examples
-    --------
     >>> max_pool2d(np.array([[[[1., 5.], [5., 2.]]]]), 2, return_indices=True)
     (array([[[[5.]]]]), array([[[[1]]]]))
     """
@@ -72,11 +53,8 @@ max_pool.derivatives(
     backward="""
         Return grad_input of `max_pool2d`: each cotangent goes to its maximum.
 
-        `indices` are those of the forward pass; without them they are found again. An index of -1
-        passes nothing on. Other arguments as in `max_pool2d`.
+        An index of -1 passes nothing on.
 
-        Examples
-        --------
         >>> x = np.array([[[3., 7., 7., 1.]]])
         >>> max_pool1d_backward(np.array([[[1., 10.]]]), x, 3, 1)
         array([[[ 0., 11.,  0.,  0.]]])
@@ -107,22 +85,17 @@ def max_unpool(
 
     Parameters
     ----------
-    input : (N, C, *spatial) array, or without N
     indices : array of int64, shaped as `input`
         As `max_pool2d` returns them; -1 is dropped. Of several with one index the last stays.
     kernel_size, stride, padding
         Those of the pool: (size - 1) * stride - 2 * padding + kernel is the usual output size.
     output_size : tuple of int, optional
         Spatial sizes, less than a stride from the usual ones; N and C may stand before them.
-    layout, backend
-        As in `max_pool2d`.
 
     Returns
     -------
     (N, C, *output) array
 
-    Examples
-    --------
     >>> max_unpool1d(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
     array([[[0., 7., 9., 0.]]])
     """
@@ -147,10 +120,6 @@ max_unpool.derivatives(
     backward="""
         Return grad_input of `max_unpool2d`: the cotangent at each index, 0 if overwritten.
 
-        Of `input` only the shape is needed. Other arguments as in `max_unpool2d`.
-
-        Examples
-        --------
         >>> x, at = np.array([[[7., 9.]]]), np.array([[[1, 2]]])
         >>> max_unpool1d_backward(np.array([[[1., 2., 3., 4.]]]), x, at, 2)
         array([[[2., 3.]]])
@@ -163,8 +132,6 @@ max_unpool.derivatives(
     double_backward="""
         Return the gradient of grad_output through `max_unpool2d_backward`: the forward pass again.
 
-        Examples
-        --------
         >>> max_unpool1d_double_backward(np.array([[[7., 9.]]]), np.array([[[1, 2]]]), 2)
         array([[[0., 7., 9., 0.]]])
     """,
@@ -187,23 +154,18 @@ def avg_pool(
 
     Parameters
     ----------
-    input : (N, C, *spatial) array, or without N
-    kernel_size, stride, padding, ceil_mode, layout, backend
-        As in `max_pool2d`.
     count_include_pad : bool
         Whether padding counts in the divisor; what ceil_mode adds beyond it never does.
     divisor_override : int, optional
         Divide by this instead, not 0.
     dilation : int or tuple of int
-        As in `max_pool2d`; PyTorch has none here.
+        In elements, at least 1; PyTorch has none here.
 
     Returns
     -------
     (N, C, *output) array
         Means of integers are cut toward zero. 0 where a window reads nothing.
 
-    Examples
-    --------
     >>> avg_pool2d(np.array([[[[1., 5.], [4., 2.]]]]), 2)
     array([[[[3.]]]])
     """
@@ -221,10 +183,6 @@ avg_pool.derivatives(
     backward="""
         Return grad_input of `avg_pool2d`: each cotangent spread over its window.
 
-        Of `input` only the shape is needed. Other arguments as in `avg_pool2d`.
-
-        Examples
-        --------
         >>> avg_pool1d_backward(np.ones((1, 1, 2)), np.ones((1, 1, 4)), 2)
         array([[[0.5, 0.5, 0.5, 0.5]]])
     """,
@@ -259,8 +217,6 @@ def lp_pool(
         Real.
     norm_type : float
         The p, at least 1; integers and Fractions take only 1.
-    kernel_size, stride, ceil_mode, padding, dilation, layout, backend
-        As in `max_pool2d`; PyTorch has no padding and no dilation here.
 
     Returns
     -------
@@ -269,10 +225,9 @@ def lp_pool(
     Notes
     -----
     Absolute values, as in ONNX. PyTorch sums powers of the signed values, which is no norm for
-    an odd p; and with ceil_mode it scales a cut window as if it were whole.
+    an odd p, has no padding and no dilation, and with ceil_mode scales a cut window as if it were
+    whole.
 
-    Examples
-    --------
     >>> lp_pool1d(np.array([[[3., -4., 0.]]]), 2, 2, 1)
     array([[[5., 4.]]])
     """
@@ -286,8 +241,6 @@ lp_pool.derivatives(
     backward="""
         Return grad_input of `lp_pool2d`; 0 for a window whose norm is 0.
 
-        Examples
-        --------
         >>> lp_pool1d_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]), 2, 2)
         array([[[ 6., -8.]]])
     """,

@@ -111,15 +111,11 @@ def interpolate(
         Sample by the ratio of the sizes; else by `scale_factor` itself where it is given.
     antialias : bool
         Widen the kernel where the image shrinks.
-    layout, backend
-        As in `max_pool2d`.
 
     Returns
     -------
     (N, C, *output) array
 
-    Examples
-    --------
     >>> interpolate(np.array([[[0., 8.]]]), scale_factor=2, mode="linear")
     array([[[0., 2., 6., 8.]]])
     >>> interpolate(np.array([[[0., 8.]]]), size=3, mode="linear", align_corners=True)
@@ -148,10 +144,6 @@ interpolate.derivatives(
     backward="""
         Return grad_input of `interpolate`: each cotangent shared out by the weights of its output.
 
-        Of `input` only the shape is needed. Other arguments as in `interpolate`.
-
-        Examples
-        --------
         >>> interpolate_backward(np.ones((1, 1, 4)), np.ones((1, 1, 2)), scale_factor=2)
         array([[[2., 2.]]])
     """,
@@ -194,15 +186,11 @@ def resize(
         As in ONNX; "tf_half_pixel_for_nn" is not here.
     roi : sequence of (start, stop), optional
         For "tf_crop_and_resize", one pair per spatial axis; positions beyond the image give 0.
-    layout, backend
-        As in `max_pool2d`.
 
     Returns
     -------
     (N, C, *output) array
 
-    Examples
-    --------
     >>> resize(np.array([[[1., 2., 3., 4.]]]), 2, nearest_mode="ceil")
     array([[[2., 4.]]])
     """
@@ -231,10 +219,8 @@ def resize(
 
 resize.derivatives(
     backward="""
-        Return grad_input of `resize`; of `input` only the shape is needed.
+        Return grad_input of `resize`.
 
-        Examples
-        --------
         >>> resize_backward(np.array([[[5., 7.]]]), np.ones((1, 1, 4)), 2, nearest_mode="ceil")
         array([[[0., 5., 0., 7.]]])
     """,

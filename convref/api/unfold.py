@@ -11,7 +11,7 @@ from ..case import Call, Spec, spec_of
 from ..errors import ConvrefError, message
 from ..ops import Sizes, WindowProblem, integers, items
 from .arguments import windows
-from .generate import names
+from .generate import documented, names
 from .prepare import Arrangement, Prepared
 from .run import compute
 
@@ -87,15 +87,12 @@ def unfold(
     input : (N, C, *spatial) array
         1 to 3 spatial axes.
     kernel_size, dilation, stride : int or tuple of int
-    padding : int, tuple of int, (lo, hi) pairs or str
-        As in `conv2d`.
+        In elements, at least 1.
 
     Returns
     -------
     (N, C * prod(kernel_size), prod(output)) array
 
-    Examples
-    --------
     >>> unfold(np.arange(4.).reshape(1, 1, 4), 2)
     array([[[0., 1., 2.],
             [1., 2., 3.]]])
@@ -121,15 +118,13 @@ def fold(
     input : (N, C * prod(kernel_size), L) array
     output_size : tuple of int
         Spatial sizes of the image, one per axis; a single int means two equal axes.
-    kernel_size, dilation, padding, stride
-        As in `unfold`.
+    kernel_size, dilation, stride : int or tuple of int
+        In elements, at least 1.
 
     Returns
     -------
     (N, C, *output_size) array
 
-    Examples
-    --------
     >>> fold(np.ones((1, 2, 3)), (4,), 2)
     array([[[1., 2., 2., 1.]]])
     """
@@ -137,5 +132,5 @@ def fold(
     return compute(_prepare_fold, (input,), given, backend)[0]
 
 
-FUNCTIONS = names((unfold, fold))
+FUNCTIONS = names(documented(unfold, fold))
 __all__ = [*FUNCTIONS]
