@@ -1,4 +1,4 @@
-"""Activations: functions of one element, with their first two derivatives.
+"""Activations: functions of one element, with their first two derivatives; smooth ones here.
 
 A function f of one element gives all four passes (A.1):
 
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +20,13 @@ from ..case import Call
 from ..ops import Problem
 from ._blocks import chosen, in_blocks, zeroed
 from ._elementary import constant, exp, expm1, log, logistic, normal_cdf, normal_pdf
+from ._pointwise import Pointwise
 from ._rounding import underflow
 from ._windows import Array, Results
+from .piecewise import POINTWISE as PIECEWISE
 
 SATURATED = 40.0  # beyond, every derivative here is 0 or 1 in float64: powers of x are not needed
 CUBIC = 0.044715
-Function = Callable[[Array, Problem], Array]
 
 
 def sigmoid(x: Array, problem: Problem) -> Array:
@@ -168,74 +167,6 @@ def _gelu_tanh_magnitudes(x: Array) -> tuple[Array, ...]:
     return np.abs(x) * half, half + near / 2 * loss * u1, second
 
 
-def _sixth(x: Array) -> Array:
-    return x * Fraction(1, 6) if x.dtype == object else x / 6
-
-
-def hardswish(x: Array, problem: Problem) -> Array:
-    """Return x min(max(x + 3, 0), 6) / 6."""
-    y = x + 3
-    np.clip(y, 0, 6, out=y)
-    y *= x
-    return _sixth(y)
-
-
-def hardswish_derivative(x: Array, problem: Problem) -> Array:
-    """Return (2 x + 3) / 6 inside of (-3, 3), 0 below, 1 above."""
-    inside = _sixth(2 * x + 3)
-    return zeroed(x <= -3, chosen(x >= 3, constant(1, x), inside))
-
-
-def hardswish_second_derivative(x: Array, problem: Problem) -> Array:
-    """Return 1 / 3 inside of (-3, 3), else 0."""
-    third = 2 * _sixth(np.ones_like(x))
-    return chosen(x != x, x, zeroed(abs(x) >= 3, third))
-
-
-def hardswish_directional(x: Array, v: Array, problem: Problem) -> Array:
-    """Return f'(x) v, and 0 where the derivative is 0, even of an infinite v."""
-    derivative = hardswish_derivative(x, problem)
-    return zeroed(derivative == 0, derivative * v)
-
-
-def hardswish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
-    """Return S of hardswish and its derivatives."""
-    inside = np.abs(x) < 3
-    first = np.where(inside, (2 * np.abs(x) + 3) / 6, np.where(x >= 3, 1.0, 0.0))
-    return np.abs(x) * np.clip(x + 3, 0, 6) / 6, first, np.where(inside, 1 / 3, 0.0)
-
-
-def hardtanh(x: Array, problem: Problem) -> Array:
-    """Return min(max(x, min_val), max_val)."""
-    low, high = constant(problem.min_val, x), constant(problem.max_val, x)
-    return np.minimum(np.maximum(x, low), high)
-
-
-def hardtanh_directional(x: Array, v: Array, problem: Problem) -> Array:
-    """Return v between the bounds, else 0: at the bounds and where x is NaN too."""
-    low, high = constant(problem.min_val, x), constant(problem.max_val, x)
-    return zeroed(~((x > low) & (x < high)), v)
-
-
-def hardsigmoid(x: Array, problem: Problem) -> Array:
-    """Return min(max(x + 3, 0), 6) / 6."""
-    y = x + 3
-    return _sixth(np.clip(y, 0, 6, out=y))
-
-
-def hardsigmoid_directional(x: Array, v: Array, problem: Problem) -> Array:
-    """Return v / 6 inside of (-3, 3), else 0, also where x is NaN."""
-    return chosen((x > -3) & (x < 3), _sixth(v), np.zeros_like(v))
-
-
-def hardsigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
-    """Return S of hardsigmoid and its derivative."""
-    inside = np.abs(x) < 3
-    return np.where(inside, (np.abs(x) + 3) / 6, hardsigmoid(x, problem)), np.where(
-        inside, 1 / 6, 0.0
-    )
-
-
 def elu(x: Array, problem: Problem) -> Array:
     """Return x where it is positive or NaN, else alpha (exp(x) - 1)."""
     return chosen(x <= 0, constant(problem.alpha, x) * expm1(_not_above(x)), x)
@@ -336,72 +267,8 @@ def mish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return np.abs(x) * value, value + near * slope, 4 * (1 + near) * (1 + near) * slope
 
 
-def relu(x: Array, problem: Problem) -> Array:
-    """Return max(x, 0)."""
-    return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
-
-
-def relu_directional(x: Array, v: Array, problem: Problem) -> Array:
-    """Return v where x > 0 or NaN, else 0: nothing is multiplied.
-
-    Examples
-    --------
-    >>> from convref.ops import ReluProblem
-    >>> x, problem = np.array([[[-1., 0., np.nan]]]), ReluProblem(n=1, c=1, input=(3,))
-    >>> relu_directional(x, np.full((1, 1, 3), np.inf), problem)
-    array([[[ 0.,  0., inf]]])
-    """
-    return zeroed(x <= 0, v)
-
-
-def leaky_relu(x: Array, problem: Problem) -> Array:
-    """Return x where it is positive, else slope times x."""
-    scaled = x * constant(problem.slope, x)
-    if 0 < problem.slope <= 1:
-        return np.maximum(x, scaled, out=scaled)
-    return chosen(x > 0, x, scaled)
-
-
-def leaky_relu_directional(x: Array, v: Array, problem: Problem) -> Array:
-    """Return v where x > 0, else slope times v."""
-    return chosen(x > 0, v, v * constant(problem.slope, v))
-
-
-class Pointwise(NamedTuple):
-    """A function of one element.
-
-    Attributes
-    ----------
-    value, derivative, second_derivative : callable
-        f, f' and f'' of an array x and the problem. Without f'' it is zero and has no result.
-    directional : callable, optional
-        f'(x) v of x, v and the problem, where it is not the product.
-    magnitudes : callable, optional
-        S of f, f' and f'': what their rounding errors are relative to (docs/judge.md); it follows
-        the ways in which libraries compute the function. Without, S is the absolute value.
-    """
-
-    value: Function
-    derivative: Function | None = None
-    second_derivative: Function | None = None
-    directional: Callable[[Array, Array, Problem], Array] | None = None
-    magnitudes: Callable[[Array, Problem], tuple[Array, ...]] | None = None
-
-    def along(self, x: Array, v: Array, problem: Problem) -> Array:
-        """Return f'(x) v."""
-        if self.directional is not None:
-            return self.directional(x, v, problem)
-        assert self.derivative is not None
-        return self.derivative(x, problem) * v
-
-
 POINTWISE: dict[str, Pointwise] = {
-    "relu": Pointwise(relu, directional=relu_directional),
-    "leaky_relu": Pointwise(leaky_relu, directional=leaky_relu_directional),
-    "hardtanh": Pointwise(hardtanh, directional=hardtanh_directional),
-    "hardsigmoid": Pointwise(
-        hardsigmoid, directional=hardsigmoid_directional, magnitudes=hardsigmoid_magnitudes
-    ),
+    **PIECEWISE,
     "elu": Pointwise(elu, elu_derivative, elu_second_derivative, magnitudes=elu_magnitudes),
     "softplus": Pointwise(
         softplus, softplus_derivative, softplus_second_derivative, magnitudes=softplus_magnitudes
@@ -413,13 +280,6 @@ POINTWISE: dict[str, Pointwise] = {
     "tanh": Pointwise(tanh, tanh_derivative, tanh_second_derivative, magnitudes=tanh_magnitudes),
     "silu": Pointwise(silu, silu_derivative, silu_second_derivative, magnitudes=silu_magnitudes),
     "gelu": Pointwise(gelu, gelu_derivative, gelu_second_derivative, magnitudes=gelu_magnitudes),
-    "hardswish": Pointwise(
-        hardswish,
-        hardswish_derivative,
-        hardswish_second_derivative,
-        hardswish_directional,
-        hardswish_magnitudes,
-    ),
 }
 
 

@@ -1,0 +1,39 @@
+"""What an activation is: a function of one element with its derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..ops import Problem
+from ._windows import Array
+
+Function = Callable[[Array, Problem], Array]
+
+
+class Pointwise(NamedTuple):
+    """A function of one element.
+
+    Attributes
+    ----------
+    value, derivative, second_derivative : callable
+        f, f' and f'' of an array x and the problem. Without f'' it is zero and has no result.
+    directional : callable, optional
+        f'(x) v of x, v and the problem, where it is not the product.
+    magnitudes : callable, optional
+        S of f, f' and f'': what their rounding errors are relative to (docs/judge.md); it follows
+        the ways in which libraries compute the function. Without, S is the absolute value.
+    """
+
+    value: Function
+    derivative: Function | None = None
+    second_derivative: Function | None = None
+    directional: Callable[[Array, Array, Problem], Array] | None = None
+    magnitudes: Callable[[Array, Problem], tuple[Array, ...]] | None = None
+
+    def along(self, x: Array, v: Array, problem: Problem) -> Array:
+        """Return f'(x) v."""
+        if self.directional is not None:
+            return self.directional(x, v, problem)
+        assert self.derivative is not None
+        return self.derivative(x, problem) * v

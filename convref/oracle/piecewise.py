@@ -1,0 +1,129 @@
+"""Activations made of polynomials: exact in Fractions, with corners."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from ..ops import Problem
+from ._blocks import chosen, zeroed
+from ._elementary import constant
+from ._pointwise import Pointwise
+from ._windows import Array
+
+
+def relu(x: Array, problem: Problem) -> Array:
+    """Return max(x, 0)."""
+    return np.maximum(x, x.dtype.type(0) if x.dtype != object else 0)
+
+
+def relu_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v where x > 0 or NaN, else 0: nothing is multiplied.
+
+    Examples
+    --------
+    >>> from convref.ops import ReluProblem
+    >>> x, problem = np.array([[[-1., 0., np.nan]]]), ReluProblem(n=1, c=1, input=(3,))
+    >>> relu_directional(x, np.full((1, 1, 3), np.inf), problem)
+    array([[[ 0.,  0., inf]]])
+    """
+    return zeroed(x <= 0, v)
+
+
+def leaky_relu(x: Array, problem: Problem) -> Array:
+    """Return x where it is positive, else slope times x."""
+    scaled = x * constant(problem.slope, x)
+    if 0 < problem.slope <= 1:
+        return np.maximum(x, scaled, out=scaled)
+    return chosen(x > 0, x, scaled)
+
+
+def leaky_relu_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v where x > 0, else slope times v."""
+    return chosen(x > 0, v, v * constant(problem.slope, v))
+
+
+def _sixth(x: Array) -> Array:
+    return x * Fraction(1, 6) if x.dtype == object else x / 6
+
+
+def hardswish(x: Array, problem: Problem) -> Array:
+    """Return x min(max(x + 3, 0), 6) / 6."""
+    y = x + 3
+    np.clip(y, 0, 6, out=y)
+    y *= x
+    return _sixth(y)
+
+
+def hardswish_derivative(x: Array, problem: Problem) -> Array:
+    """Return (2 x + 3) / 6 inside of (-3, 3), 0 below, 1 above."""
+    inside = _sixth(2 * x + 3)
+    return zeroed(x <= -3, chosen(x >= 3, constant(1, x), inside))
+
+
+def hardswish_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return 1 / 3 inside of (-3, 3), else 0."""
+    third = 2 * _sixth(np.ones_like(x))
+    return chosen(x != x, x, zeroed(abs(x) >= 3, third))
+
+
+def hardswish_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return f'(x) v, and 0 where the derivative is 0, even of an infinite v."""
+    derivative = hardswish_derivative(x, problem)
+    return zeroed(derivative == 0, derivative * v)
+
+
+def hardswish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of hardswish and its derivatives."""
+    inside = np.abs(x) < 3
+    first = np.where(inside, (2 * np.abs(x) + 3) / 6, np.where(x >= 3, 1.0, 0.0))
+    return np.abs(x) * np.clip(x + 3, 0, 6) / 6, first, np.where(inside, 1 / 3, 0.0)
+
+
+def hardtanh(x: Array, problem: Problem) -> Array:
+    """Return min(max(x, min_val), max_val)."""
+    low, high = constant(problem.min_val, x), constant(problem.max_val, x)
+    return np.minimum(np.maximum(x, low), high)
+
+
+def hardtanh_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v between the bounds, else 0: at the bounds and where x is NaN too."""
+    low, high = constant(problem.min_val, x), constant(problem.max_val, x)
+    return zeroed(~((x > low) & (x < high)), v)
+
+
+def hardsigmoid(x: Array, problem: Problem) -> Array:
+    """Return min(max(x + 3, 0), 6) / 6."""
+    y = x + 3
+    return _sixth(np.clip(y, 0, 6, out=y))
+
+
+def hardsigmoid_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v / 6 inside of (-3, 3), else 0, also where x is NaN."""
+    return chosen((x > -3) & (x < 3), _sixth(v), np.zeros_like(v))
+
+
+def hardsigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of hardsigmoid and its derivative."""
+    inside = np.abs(x) < 3
+    return np.where(inside, (np.abs(x) + 3) / 6, hardsigmoid(x, problem)), np.where(
+        inside, 1 / 6, 0.0
+    )
+
+
+POINTWISE: dict[str, Pointwise] = {
+    "relu": Pointwise(relu, directional=relu_directional),
+    "leaky_relu": Pointwise(leaky_relu, directional=leaky_relu_directional),
+    "hardtanh": Pointwise(hardtanh, directional=hardtanh_directional),
+    "hardsigmoid": Pointwise(
+        hardsigmoid, directional=hardsigmoid_directional, magnitudes=hardsigmoid_magnitudes
+    ),
+    "hardswish": Pointwise(
+        hardswish,
+        hardswish_derivative,
+        hardswish_second_derivative,
+        hardswish_directional,
+        hardswish_magnitudes,
+    ),
+}
