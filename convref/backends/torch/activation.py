@@ -54,7 +54,7 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
     return derive(call, _forward(call, given), *tensors)
 
 
-def _forward(call: Call, given: dict[str, Tensor | None]) -> Callable[[Tensor], Tensor]:
+def _forward(call: Call, given: dict[str, Tensor | None]) -> Callable[..., Tensor]:
     if call.op == "cross_entropy":
         return lambda x: _loss(call.problem, x, given)
     return partial(FUNCTIONS[call.op], call.problem)
@@ -74,17 +74,17 @@ def _loss(problem: Problem, x: Tensor, given: dict[str, Tensor | None]) -> Tenso
     return y.reshape(problem.shape("y"))
 
 
-def _by_name(op: str) -> Callable[[Problem, Tensor], Tensor]:
+def _by_name(op: str) -> Callable[..., Tensor]:
     """Return the function of torch.nn.functional of that name; its arguments are the fields."""
-    function = getattr(F, op)
-    names = [field.name for field in FAMILY[op].KEYS.values()]
-    return lambda problem, x: function(x, **{name: getattr(problem, name) for name in names})
+    function, family = getattr(F, op), FAMILY[op]
+    names = [f.name for f in family.KEYS.values() if f.name not in family.OF_OPERANDS]
+    return lambda problem, *t: function(*t, **{name: getattr(problem, name) for name in names})
 
 
-FUNCTIONS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     op: _by_name(op)
     for op in GROUPS["activation"]
-    if hasattr(F, op) and SIGNATURE[op, "fprop"].operands == ("x",)
+    if hasattr(F, op) and "target" not in SIGNATURE[op, "fprop"].operands
 }
 FUNCTIONS["leaky_relu"] = lambda problem, x: F.leaky_relu(x, problem.slope)
 OPS = (*FUNCTIONS, "cross_entropy")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ...case import Call
 from ...errors import missing_extra
+from ...ops import BASE_ROLE, SIGNATURE
 
 try:
     import torch
@@ -14,61 +15,74 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-Forward = Callable[[Tensor], Tensor]
+Forward = Callable[..., Tensor]
+Tensors = dict[str, Tensor]
 Results = tuple[Tensor | None, ...]
 
 
-def derive(call: Call, forward: Forward, *tensors: Tensor) -> Results:
-    """Return the results of a pass of ``y = forward(x)``, by role.
+def derive(
+    call: Call, forward: Forward, *tensors: Tensor | None, primals: Tensors | None = None
+) -> Results:
+    """Return the results of a pass of ``y = forward(*primals.values())``, by role.
 
-    A linear op has no x in its derivatives: they are taken at zero.
+    `primals` are what y is differentiated by; by default, each operand that has a gradient. A
+    linear op has no x in its derivatives: they are taken at zero.
     """
-    given = dict(zip(call.roles, tensors, strict=True))
-    return _PASSES[call.pass_](call, forward, given)
+    given = {role: t for role, t in zip(call.roles, tensors, strict=True) if t is not None}
+    found = _PASSES[call.pass_](call, forward, primals or _primals(call, given), given)
+    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
 
 
-def _at(call: Call, given: dict[str, Tensor]) -> Tensor:
-    """Return the point at which to differentiate."""
-    if "x" in given:
-        return given["x"]
-    like = next(t for role, t in given.items() if t.is_floating_point())
-    return like.new_zeros(call.problem.shape("x"))
+def _primals(call: Call, given: Tensors) -> Tensors:
+    like = next(iter(given.values()))
+    roles = [BASE_ROLE[role] for role in SIGNATURE[call.op, "backward"].results]
+    return {
+        role: given[role] if role in given else like.new_zeros(call.problem.shape(role))
+        for role in roles
+    }
 
 
-def _fprop(call: Call, forward: Forward, given: dict[str, Tensor]) -> Results:
-    return (forward(given["x"]),)
+def _fprop(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tensors:
+    return {"y": forward(*primals.values())}
 
 
-def _backward(call: Call, forward: Forward, given: dict[str, Tensor]) -> Results:
+def _backward(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tensors:
     with torch.enable_grad():
-        x = _at(call, given).detach().requires_grad_()
-        return torch.autograd.grad(forward(x), x, given["dy"])
+        at = {r: t.detach().requires_grad_(f"d{r}" in call.wanted) for r, t in primals.items()}
+        by = [t for t in at.values() if t.requires_grad]
+        found = torch.autograd.grad(forward(*at.values()), by, given["dy"])
+    return dict(zip(call.wanted, found))
 
 
-def _jvp(call: Call, forward: Forward, given: dict[str, Tensor]) -> Results:
+def _jvp(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tensors:
+    dots = [
+        given[f"{r}_dot"].to(t.dtype) if f"{r}_dot" in given else torch.zeros_like(t)
+        for r, t in primals.items()
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own rules
-        y, y_dot = torch.func.jvp(forward, (_at(call, given),), (given["x_dot"],))
-    return tuple({"y": y, "y_dot": y_dot}[role] for role in call.signature.results)
+        y, y_dot = torch.func.jvp(forward, tuple(primals.values()), tuple(dots))
+    return {"y": y, "y_dot": y_dot}
 
 
-def _double_backward(call: Call, forward: Forward, given: dict[str, Tensor]) -> Results:
+def _double_backward(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tensors:
     with torch.enable_grad():
-        x = _at(call, given).detach().requires_grad_()
-        y = forward(x)
+        at = {r: t.detach().requires_grad_() for r, t in primals.items()}
+        y = forward(*at.values())
         dy = given.get("dy", torch.ones_like(y)).detach().requires_grad_()
-        (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
-        second = torch.autograd.grad(dx, (dy, x), given["ddx"], allow_unused=True)
-    found = dict(zip(("ddy", "dx"), second))
-    return tuple(
-        (torch.zeros_like(x) if found[role] is None else found[role])
-        if role in call.wanted
-        else None
-        for role in call.signature.results
-    )
+        by = [r for r in at if f"dd{r}" in given]
+        first = torch.autograd.grad(y, [at[r] for r in by], dy, create_graph=True)
+        outer = [given[f"dd{r}"].to(f.dtype) for r, f in zip(by, first)]
+        point = {"dy": dy, **at}
+        second = torch.autograd.grad(first, point.values(), outer, allow_unused=True)
+    names = ("ddy", *(f"d{r}" for r in at))
+    return {
+        name: torch.zeros_like(t) if found is None else found
+        for name, t, found in zip(names, point.values(), second)
+    }
 
 
-_PASSES: dict[str, Callable[[Call, Forward, dict[str, Tensor]], Results]] = {
+_PASSES: dict[str, Callable[[Call, Forward, Tensors, Tensors], Tensors]] = {
     "fprop": _fprop,
     "backward": _backward,
     "jvp": _jvp,

@@ -6,14 +6,13 @@ again, whatever was saved.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from functools import partial
 from math import prod
-from typing import Any
 
 from ...case import Call
 from ...errors import missing_extra
 from ...ops import BatchNormProblem, GroupNormProblem, LayerNormProblem, NormProblem
+from .autograd import Results, derive
 
 try:
     import torch
@@ -27,7 +26,6 @@ OPS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
 _REAL = ("f16", "bf16", "f32", "f64")
 FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
 Given = dict[str, Tensor]
-Results = tuple[Tensor | None, ...]
 
 
 def supports(call: Call, rules: bool) -> str | None:
@@ -53,13 +51,20 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
     if rules:  # forward mode refuses expanded tensors
         tensors = tuple(None if t is None else t.contiguous() for t in tensors)
     given = {role: t for role, t in zip(call.roles, tensors) if t is not None}
-    found = _PASSES[call.pass_](call, given)
+    found = _fprop(call, given) if call.pass_ == "fprop" else _derived(call, given, *tensors)
     return tuple(
         found[role].reshape(call.problem.shape(role)).to(_type(call, role, given))
         if role in call.wanted
         else None
         for role in call.signature.results
     )
+
+
+def _derived(call: Call, given: Given, *tensors: Tensor | None) -> Given:
+    primals = dict(zip("xwb", (given["x"], *_parameters(call, given))))
+    forward = partial(_forward, call, given)
+    found = derive(call, forward, *tensors, primals=primals)
+    return {r: t for r, t in zip(call.signature.results, found) if t is not None}
 
 
 def _type(call: Call, role: str, given: Given) -> torch.dtype:
@@ -83,7 +88,7 @@ def _parameters(call: Call, given: Given) -> tuple[Tensor, Tensor]:
     )
 
 
-def _forward(call: Call, x: Tensor, w: Tensor, b: Tensor, given: Given) -> Tensor:
+def _forward(call: Call, given: Given, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Return y."""
     problem: NormProblem = call.problem  # type: ignore[assignment]
     eps = problem.eps
@@ -112,61 +117,7 @@ def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
 
 def _fprop(call: Call, given: Given) -> Given:
     if call.op == "batch_norm_eval":
-        return {"y": _forward(call, given["x"], *_parameters(call, given), given)}
+        return {"y": _forward(call, given, given["x"], *_parameters(call, given))}
     old: Given = {role: given[role].clone() for role in ("rmean", "rvar") if role in given}
     found = _saving(call, {**given, **old})  # which writes into old
     return {**dict(zip(("y", "mean", "rstd"), found)), **old}
-
-
-def _backward(call: Call, given: Given) -> Given:
-    arguments = given["x"], *_parameters(call, given)
-    with torch.enable_grad():
-        inputs = [t.detach().requires_grad_(wanted) for t, wanted in zip(arguments, call.mask)]
-        x, w, b = inputs
-        y = _forward(call, x, w, b, given)
-        found = torch.autograd.grad(y, [t for t in inputs if t.requires_grad], given["dy"])
-    return dict(zip(call.wanted, found))
-
-
-def _jvp(call: Call, given: Given) -> Given:
-    w, b = _parameters(call, given)
-    w_dot, b_dot = given.get("w_dot"), given.get("b_dot")
-    dots = (
-        given["x_dot"],
-        torch.zeros_like(w) if w_dot is None else w_dot.to(w.dtype),
-        torch.zeros_like(b) if b_dot is None else b_dot.to(b.dtype),
-    )
-
-    def forward(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        return _forward(call, x, w, b, given)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own rules
-        y, y_dot = torch.func.jvp(forward, (given["x"], w, b), dots)
-    return {"y": y, "y_dot": y_dot}
-
-
-def _double_backward(call: Call, given: Given) -> Given:
-    with torch.enable_grad():
-        arguments = given["x"], given["dy"], *_parameters(call, given)
-        x, dy, w, b = (t.detach().requires_grad_() for t in arguments)
-        first = torch.autograd.grad(
-            _forward(call, x, w, b, given), (x, w, b), dy, create_graph=True
-        )
-        outer = [given.get(role) for role in ("ddx", "ddw", "ddb")]
-        pairs = [(f, o.to(f.dtype)) for f, o in zip(first, outer) if o is not None]
-        second = torch.autograd.grad(
-            [f for f, _ in pairs], (dy, x, w), [o for _, o in pairs], allow_unused=True
-        )
-    return {
-        role: torch.zeros_like(t) if found is None else found
-        for role, t, found in zip(("ddy", "dx", "dw"), (dy, x, w), second)
-    }
-
-
-_PASSES: dict[str, Callable[[Call, Given], Any]] = {
-    "fprop": _fprop,
-    "backward": _backward,
-    "jvp": _jvp,
-    "double_backward": _double_backward,
-}
