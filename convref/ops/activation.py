@@ -107,6 +107,12 @@ class GeluProblem(ActivationProblem):
     def _validate(self, where: str, rank: int) -> None:
         _one_of(where, "approximate", self.approximate, ("none", "tanh"))
 
+    def refuses(self, code: str) -> str | None:
+        """Return why numbers of type `code` have no such result, or None."""
+        if code == "f80" and self.approximate == "none":
+            return "the error function is known to float64, needs f64 or approximate='tanh'"
+        return super().refuses(code)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HardtanhProblem(ActivationProblem):

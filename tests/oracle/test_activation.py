@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
+import convref
 from convref.case import Call, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -234,6 +235,14 @@ def test_erf_is_within_2_ulp_and_erfc_within_8():
     with np.errstate(all="ignore"):
         assert_array_equal(erf(edges), [math.erf(v) for v in edges])
         assert_array_equal(erfc(edges), [math.erfc(v) for v in edges])
+
+
+def test_gelu_of_extended_precision_takes_the_form_with_tanh():
+    """The error function here has the digits of float64."""
+    x = np.array([-1.0, 2.0], np.longdouble)
+    with pytest.raises(ConvrefError, match="the error function is known to float64"):
+        convref.gelu(x)
+    assert convref.gelu(x, "tanh").dtype == np.longdouble
 
 
 TAILS = np.array([-1e300, -1e4, -750.0, -40.0, -1e-300, 0.0, 1e-300, 40.0, 750.0, 1e4, 1e300])
