@@ -34,17 +34,17 @@ ONE_PIXEL = View(
 
 
 def _fixed(where: str, users: dict[str, Sizes], formulas: dict[str, Sizes]) -> View:
-    """Return the view between two shapes for each base role; "" is any other."""
+    """Return the view between two shapes for each base role; "" is any other, or those stay."""
 
     def enter(role: str, shape: Any) -> Any:
         base = BASE_ROLE[role]
-        needs = users.get(base, users[""])
+        needs = users.get(base, users.get("", shape))
         if tuple(shape) != tuple(needs):
             what = f"{argument(role)} has shape {tuple(shape)}, needs {tuple(needs)}"
             raise ConvrefError(message(where, what))
-        return formulas.get(base, formulas[""])
+        return formulas.get(base, formulas.get("", shape))
 
-    return View(enter, lambda role, shape: users.get(BASE_ROLE[role], users[""]))
+    return View(enter, lambda role, shape: users.get(BASE_ROLE[role], users.get("", shape)))
 
 
 def images(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
@@ -73,6 +73,15 @@ def elements(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View
     if len(shape) - 2 in RANKS:
         return None
     return _fixed(where, {"": shape}, {"": (1, 1, prod(shape))})
+
+
+def by_channel(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of an array of any shape, channels second, as (N, C, 1); images stay."""
+    if len(shape) - 2 in RANKS:
+        return None
+    n, c, *rest = shape if shape[1:] else (1, 1, *shape)
+    seen: dict[str, Sizes] = dict.fromkeys(("x", "y"), (n, c, prod(rest)))
+    return _fixed(where, dict.fromkeys(seen, shape), seen)
 
 
 def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
