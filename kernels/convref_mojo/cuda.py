@@ -20,8 +20,9 @@ from convref.ops import BASE_ROLE
 from . import emit
 from .backend import checked, result
 from .cpu.pool import OPS
+from .geometry import ArrayLayout
 from .gpu import pool
-from .gpu.conv import THREADS, TILE, ArrayLayout, GpuLaunch, launches
+from .gpu.conv import THREADS, TILE, GpuLaunch, launches
 
 DTYPES = ("f32", "f64", "bf16")
 OFFSETS = 2**31  # elements; offsets in the kernels have 32 bits
@@ -171,7 +172,7 @@ class Interpreter:
         strides = tuple(
             0 if n == 1 else s // array.itemsize for n, s in zip(array.shape, array.strides)
         )
-        return ArrayLayout(role, array.shape, strides, True)
+        return ArrayLayout(role, array.shape, strides)
 
     def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
         """Run a launch with asynchronous work done early and then late, warps in random order.

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,28 +17,37 @@ import numpy as np
 from . import build
 
 DTYPES = ("f32", "f64", "bf16")  # DTYPES of library.mojo
+KERNELS = (  # KERNELS of library.mojo
+    "gather",
+    "pack_filter",
+    "depthwise",
+    "pack_depthwise",
+    "correlate",
+    "merge",
+    "depthwise_wgrad",
+    "max_pool_fprop",
+    "avg_pool_fprop",
+    "max_pool_select",
+    "max_pool_backward",
+    "avg_pool_backward",
+    "channel_sums",
+    "affine",
+)
 STRUCTS = 1024  # filled-in structs in a cache, per kind of kernel
 SCRATCH_KEPT = 1 << 26  # bytes of scratch memory that a thread keeps after a call
 ALIGNMENT = 64
 PIECES = 4  # of the work, per thread
 NO_PROCESSOR = -1  # on systems without sched_getcpu
 
-Function = Callable[..., None]
 Word = ctypes.c_int64
 
 
 @cache
 def loaded() -> ctypes.CDLL:
     """Return the library for this CPU; it is built first where there is none."""
-    return ctypes.CDLL(str(build.library()))
-
-
-@cache
-def function(name: str, dtype: str) -> Function:
-    """Return a function of the library for a number type."""
-    found = getattr(loaded(), f"convref_{name}")
-    found.restype = None
-    return partial(found, Word(DTYPES.index(dtype)))
+    found = ctypes.CDLL(str(build.library()))
+    found.convref_plan.restype = found.convref_compute.restype = None
+    return found
 
 
 def tile() -> tuple[int, int, int]:
@@ -49,12 +58,24 @@ def tile() -> tuple[int, int, int]:
     return rows, vectors, width
 
 
-def run(name: str, dtype: str, struct: Any, units: int, threads: int, size: int = 0) -> None:
+@cache
+def _words(kernel: str, dtype: str) -> tuple[Word, Word]:
+    return Word(KERNELS.index(kernel)), Word(DTYPES.index(dtype))
+
+
+def plan(kernel: str, dtype: str, struct: Any) -> None:
+    """Complete the struct of a convolution kernel."""
+    loaded().convref_plan(*_words(kernel, dtype), ctypes.byref(struct))
+
+
+def run(kernel: str, dtype: str, struct: Any, units: int, threads: int, size: int = 0) -> None:
     """Compute all units of a launch on some threads, each with `size` bytes of scratch memory."""
-    compute, address = function(name, dtype), ctypes.addressof(struct)
+    compute, words = loaded().convref_compute, _words(kernel, dtype)
+    address = Word(ctypes.addressof(struct))
 
     def work(low: int, high: int) -> None:
-        compute(Word(address), Word(scratch(size, "thread")), Word(low), Word(high))
+        own, _owner = scratch(size, "thread")
+        compute(*words, address, Word(own), Word(low), Word(high))
 
     spread(work, units, threads)
 
@@ -108,17 +129,21 @@ if hasattr(os, "register_at_fork"):
 _local = threading.local()
 
 
-def scratch(size: int, slot: str) -> int:
-    """Return the address of `size` bytes, valid until this thread asks for the slot again."""
+def scratch(size: int, slot: str) -> tuple[int, Any]:
+    """Return the address of `size` bytes, and their owner, which keeps them alive.
+
+    The thread keeps up to SCRATCH_KEPT bytes of each slot for the next request of that slot.
+    """
     if size == 0:
-        return 0
-    capacity, address, _ = getattr(_local, slot, (0, 0, None))
+        return 0, None
+    capacity, address, memory = getattr(_local, slot, (0, 0, None))
     if capacity < size:
         memory = np.empty(size + ALIGNMENT, np.uint8)
         start = int(memory.ctypes.data)
         address = start + -start % ALIGNMENT
-        setattr(_local, slot if size <= SCRATCH_KEPT else "large", (size, address, memory))
-    return address
+        if size <= SCRATCH_KEPT:
+            setattr(_local, slot, (size, address, memory))
+    return address, memory
 
 
 def spread(work: Callable[[int, int], Any], units: int, threads: int) -> None:

@@ -5,7 +5,7 @@ import pytest
 from convref_mojo import build
 
 # What runs without the library; test_cuda.py says itself what it needs, which is PTX.
-WITHOUT = ("test_build.py", "test_structures.py", "test_cuda.py")
+WITHOUT = ("test_build.py", "test_structs.py", "test_cuda.py")
 
 
 def pytest_collection_modifyitems(items):

@@ -200,7 +200,7 @@ build.prebuilt = emit.prebuilt = lambda *_: Path(__file__).with_name("none")
 
 def test_without_mojo_the_tests_pass_and_say_why_they_are_skipped(tmp_path):
     (tmp_path / "hidden.py").write_text(HIDDEN, "utf-8")
-    names = ("test_cuda.py", "test_norm.py", "test_structures.py")
+    names = ("test_cuda.py", "test_norm.py", "test_structs.py")
     words = ["-q", "-rs", "-p", "hidden", "-p", "no:cacheprovider"]
     path = os.pathsep.join((str(tmp_path), *sys.path))
     done = subprocess.run(

@@ -21,7 +21,8 @@ from convref.conformance.strategies import cases, problems
 from convref_bench.gpu.properties import OnCuda
 from convref_mojo import cuda, emit
 from convref_mojo.cpu.pool import OPS
-from convref_mojo.gpu import conv, pool
+from convref_mojo.gpu import pool
+from convref_mojo.structs import struct
 from convref_ptx import parse as parse_ptx
 
 if (REASON := emit.missing()) is not None:
@@ -165,27 +166,14 @@ def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
     assert registers <= 65536 // (128 * blocks)
 
 
-STRUCTS = {
-    "geometry": (conv.KernelAxis, conv.KernelStrides, conv.KernelFilter, conv.Geometry),
-    "pool": (pool.PoolAxis, pool.Pool),
-}
-
-
-@pytest.mark.parametrize("file", STRUCTS)
-def test_the_struct_is_that_of_the_source(file):
-    source = (emit.SOURCES / f"{file}.mojo").read_text("utf-8")
-    for mirrored in STRUCTS[file]:
-        body = re.search(rf"^struct {mirrored.__name__}\(.*?(?=^\S)", source, re.M | re.S)[0]
-        fields = re.findall(r"^    var (\w+): (\w+)", body, re.M)
-        kinds = [(n, "Int32" if k is conv.Int32 else k.__name__) for n, k in mirrored._fields_]
-        assert kinds == fields
+GEOMETRY, POOL = struct("gpu", "Geometry"), struct("gpu", "Pool")
 
 
 @pytest.mark.parametrize(("arch", "name"), KERNELS)
 def test_a_kernel_takes_a_struct_of_its_size(arch, name):
     of_pool = name.rpartition("_")[0] in pool.POINTERS
-    struct = pool.Pool if of_pool else conv.Geometry
-    assert parse_ptx(emit.texts()[arch, name]).parameters[-1].size == ctypes.sizeof(struct)
+    size = ctypes.sizeof(POOL if of_pool else GEOMETRY)
+    assert parse_ptx(emit.texts()[arch, name]).parameters[-1].size == size
 
 
 # What a slip makes of the text of a kernel, and how it shows.
@@ -307,7 +295,7 @@ def test_an_edited_pool_kernel_fails(name, monkeypatch):
     assert set(verdicts(lines)) - {"pass"}
 
 
-@pytest.mark.parametrize("field", [name for name, _ in pool.PoolAxis._fields_])
+@pytest.mark.parametrize("field", [name for name, _ in struct("gpu", "PoolAxis")._fields_])
 def test_every_field_of_an_axis_matters(field, monkeypatch):
     right = pool.pool_axis
 
@@ -334,9 +322,9 @@ def verdicts(lines):
 def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1
-    driver.layout([8] * pointers + [ctypes.sizeof(conv.Geometry)])
+    driver.layout([8] * pointers + [ctypes.sizeof(GEOMETRY)])
     driver.log()
-    g = conv.Geometry(3, 1, 4)
+    g = GEOMETRY(3, 1, 4)
     g.filter.x = -7
     kernel.launch((5, 2), [*range(1, pointers + 1), bytes(g)], stream=0x99)
     (line,) = [line for line in driver.log() if line.startswith("launch")]
@@ -383,7 +371,7 @@ def test_a_pool_writes_tensors_of_two_types(driver, runner):
     torch = pytest.importorskip("torch")
     call = parse("max_pool.fprop:n2c8_i5x6_f3_s2_p1:dt=bf16").call
     (x,) = (to_torch(a) for a in operands(Case(call)))
-    driver.layout([8] * 5 + [ctypes.sizeof(pool.Pool)])
+    driver.layout([8] * 5 + [ctypes.sizeof(POOL)])
     driver.log()
     y, indices = cuda.GpuBackend("test", runner).run(call, x)
     assert (y.dtype, indices.dtype) == (torch.bfloat16, torch.int64)

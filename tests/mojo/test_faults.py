@@ -4,13 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from convref import parse
 from convref.conformance.examine import examine
 from convref_mojo import backend as module
-from convref_mojo import build, library
+from convref_mojo import build, geometry
 from convref_mojo.cpu import conv
 
 LINES = (
@@ -47,18 +48,13 @@ LINES = (
 )
 
 
-def forget():
-    for cache in (library.function, conv._gathers, conv._correlates):
-        cache.cache_clear()
-
-
 def verdicts():
     """Return the verdict of each line."""
-    forget()
+    conv._launches.cache_clear()
     try:
         return [examine(parse(line), module.backend).verdict for line in LINES]
     finally:
-        forget()
+        conv._launches.cache_clear()
 
 
 def test_the_right_kernels_pass():
@@ -87,32 +83,31 @@ def strided(windows):
 
 @pytest.mark.parametrize("fault", [later, reversed_taps, narrow, long, strided])
 def test_a_wrong_lattice_fails(fault, monkeypatch):
-    right = conv.lattices
+    right = geometry.lattices
 
     def wrong(problem, scatter):
         return (tuple(map(fault, lattice)) for lattice in right(problem, scatter))
 
-    monkeypatch.setattr(conv, "lattices", wrong)
+    monkeypatch.setattr(geometry, "lattices", wrong)
     assert "wrong" in verdicts()
 
 
 def test_an_unflipped_filter_fails(monkeypatch):
-    right = conv._filter
+    right = geometry._set_filter
 
-    def wrong(problem, *rest, **more):
-        return right(conv.replace(problem, flip=False), *rest, **more)
+    def wrong(to, problem, *rest):
+        return right(to, replace(problem, flip=False), *rest)
 
-    monkeypatch.setattr(conv, "replace", __import__("dataclasses").replace, raising=False)
-    monkeypatch.setattr(conv, "_filter", wrong)
+    monkeypatch.setattr(geometry, "_set_filter", wrong)
     assert "wrong" in verdicts()
 
 
 # (file, its text, the faulty text)
 SLIPS = (
-    ("windows.mojo", "x + run.taps <= w.size_x", "x + run.taps <= w.size_x + 1"),
-    ("windows.mojo", "within(window.y + run.y, w.size_y)", "True"),
-    ("windows.mojo", "window.place += x\n", "window.place += 1\n"),
-    ("windows.mojo", "tap = Tap(w, begin + done)", "tap = Tap(w, done)"),
+    ("windows.mojo", "x + run.taps <= g.x.size", "x + run.taps <= g.x.size + 1"),
+    ("windows.mojo", "g.y.has(window.y + run.y)", "True"),
+    ("windows.mojo", "window.place += g.small.x\n", "window.place += 1\n"),
+    ("windows.mojo", "tap = Tap(g, begin + done)", "tap = Tap(g, done)"),
     ("tile.mojo", "if fresh else", "if True else"),
     ("tile.mojo", "min(left, runs.length)", "runs.length"),
     ("tile.mojo", "line * p.b_line", "0"),
@@ -120,24 +115,24 @@ SLIPS = (
     ("gather.mojo", "begin * vectors * W", "begin * width"),
     ("gather.mojo", "clear[wide[T]](there.unsafe_offset(columns), line - columns)", "pass"),
     ("gather.mojo", "columns == vectors * W", "True"),
-    ("gather.mojo", "Tap(w, begin + done)", "Tap(w, done)"),
-    ("gather.mojo", "+ tap.c * filter.channel", ""),
+    ("gather.mojo", "Tap(g, begin + done)", "Tap(g, done)"),
+    ("windows.mojo", " + tap.c * self.channel", ""),
     ("correlate.mojo", "            fresh = False\n", ""),
     ("correlate.mojo", "last and T == A", "T == A"),
-    ("correlate.mojo", " + o.first * p.dst.result\n", "\n"),
-    ("padded.mojo", "min(s.pixels, w.size_x - x)", "min(s.pixels, w.size_x - x + 1)"),
+    ("correlate.mojo", " + o.first * g.filter.result\n", "\n"),
+    ("padded.mojo", "min(s.pixels, g.x.size - x)", "min(s.pixels, g.x.size - x + 1)"),
     ("padded.mojo", "min(max(0, -x), s.pixels)", "0"),
-    ("padded.mojo", "(x[unsafe_offset=s] - x[]) * w.channels", "s * w.channels"),
+    ("padded.mojo", "s * g.x.tap_step * g.channels", "s * g.channels"),
     ("padded.mojo", "self.x = x * across", "self.x = x"),
-    ("padded.mojo", "patch.y * w.step_y", "patch.y"),
-    ("padded.mojo", "within(z, w.size_z) and", "True and"),
-    ("gather_padded.mojo", "line * w.step_y * s.line", "line * s.line"),
-    ("gather_padded.mojo", " + patch.x * g.dst_x", ""),
-    ("gather_padded.mojo", "y * g.lines)", "y)"),
+    ("padded.mojo", "patch.y * g.y.step", "patch.y"),
+    ("padded.mojo", "g.z.has(z) and", "True and"),
+    ("gather_padded.mojo", "line * g.y.step * s.line", "line * s.line"),
+    ("gather_padded.mojo", "patch.y + line, patch.x)", "patch.y + line, 0)"),
+    ("gather_padded.mojo", "y * p.lines)", "y)"),
     ("gather_planar.mojo", "                fresh = False\n", ""),
-    ("gather_planar.mojo", "place + j * g.dst_x", "place"),
-    ("gather_planar.mojo", "+ line * w.step_y)", "+ line)"),
-    ("gather_planar.mojo", "w.channels * W", "W"),
+    ("gather_planar.mojo", "place + j * g.small.x", "place"),
+    ("gather_planar.mojo", "+ line * g.y.step)", "+ line)"),
+    ("gather_planar.mojo", "g.channels * W", "W"),
     ("padded.mojo", "clear[wide[T]](row.unsafe_offset(right)", "clear[wide[T]](row"),
     ("padded.mojo", "many <= W and i + W <= s.pixels else 0", "many <= W else 0"),
     ("correlate_padded.mojo", "            fresh = False\n", ""),
@@ -151,10 +146,14 @@ SLIPS = (
     ("correlate.mojo", "rows - tile * MR >= PITCH", "False"),
     (
         "depthwise.mojo",
-        "tap[unsafe_offset=1] = k * w.groups",
-        "tap[unsafe_offset=1] = found * w.groups",
+        "tap[unsafe_offset=1] = k * g.groups",
+        "tap[unsafe_offset=1] = found * g.groups",
     ),
-    ("depthwise.mojo", "< w.size_x\n            var found", "<= w.size_x\n            var found"),
+    (
+        "depthwise.mojo",
+        "g.x.reach(NEIGHBOURS) <= g.x.size",
+        "g.x.reach(NEIGHBOURS) <= g.x.size + 1",
+    ),
     ("simd.mojo", "+ 0x7FFF + ((bits >> 16) & 1)", "+ 0x8000"),
     ("simd.mojo", "if count % W != 0:", "if count % W > 1:"),
     ("norm.mojo", "first.reduce_add() + rest_first[0]", "first.reduce_add()"),
@@ -162,8 +161,8 @@ SLIPS = (
     ("pool.mojo", "value.gt(best)", "value.ge(best)"),
     ("pool.mojo", "~value.eq(value)", "value.ne(value)"),
     ("pool.mojo", "index * W + j", "index * W"),
-    ("pool.mojo", "(z * p.size_y + y) * p.size_x + x\n", "(z * p.size_y + y) * p.size_y + x\n"),
-    ("pool.mojo", "clear[wide[T]](sums, p.size_z", "clear[wide[T]](sums, 0 * p.size_z"),
+    ("pool.mojo", "(z * p.y.size + y) * p.x.size + x\n", "(z * p.y.size + y) * p.y.size + x\n"),
+    ("pool.mojo", "clear[wide[T]](sums, p.z.size", "clear[wide[T]](sums, 0 * p.z.size"),
 )
 HARMLESS = {  # only unused lanes and rows depend on these
     "clear[wide[T]](there.unsafe_offset(columns), line - columns)",

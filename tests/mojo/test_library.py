@@ -73,10 +73,8 @@ def test_the_other_variant_computes_the_same(name, monkeypatch):
     if not variant.flags <= build.cpu_flags():
         pytest.skip(f"this CPU does not run {name}")
     other = ctypes.CDLL(str(build.library(variant)))
-    caches = (library.function, conv._gathers, conv._correlates)
     monkeypatch.setattr(library, "loaded", lambda: other)
-    for cache in caches:
-        cache.cache_clear()
+    conv._launches.cache_clear()
     try:
         assert library.tile() == (6, 2, 8)
         for line in LINES:
@@ -84,5 +82,4 @@ def test_the_other_variant_computes_the_same(name, monkeypatch):
                 found = examine(parse(f"{line}:dt={dtype}"), MojoBackend(), repeat=True)
                 assert (found.verdict, found.reason) == ("pass", "")
     finally:
-        for cache in caches:
-            cache.cache_clear()
+        conv._launches.cache_clear()

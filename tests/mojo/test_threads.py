@@ -136,8 +136,15 @@ def test_a_forked_child_has_threads_of_its_own():
 
 
 def test_large_scratch_memory_is_not_kept():
-    address = library.scratch(library.SCRATCH_KEPT + 1, "test")
+    address, owner = library.scratch(library.SCRATCH_KEPT + 1, "test")
     assert address % library.ALIGNMENT == 0
+    assert 0 <= address - owner.ctypes.data < library.ALIGNMENT
     assert not hasattr(library._local, "test")
     assert library.scratch(100, "test") == library.scratch(50, "test")
-    assert library.scratch(0, "test") == 0
+    assert library.scratch(0, "test") == (0, None)
+
+
+def test_large_requests_of_one_call_do_not_share_memory():
+    size = library.SCRATCH_KEPT + 1
+    (first, _kept), (second, _too) = (library.scratch(size, slot) for slot in ("one", "two"))
+    assert abs(first - second) >= size

@@ -8,48 +8,30 @@ The sums of a block stay in scratch memory; the tiles of its last windows store 
 
 from std.memory import stack_allocation
 
-from gather import Filter, num_blocks
 from simd import AVX512, Address, Table, at, clear, copy, lanes, load, size, store, wide
 from tile import MR, NV, TO_SCRATCH, Pixels, tile_of_pixels
-from windows import WINDOW_WORDS, Source, Tap, Window, Windows, pack_im2col, list_windows, split
+from windows import (
+    WINDOW_WORDS,
+    Conv,
+    Geometry,
+    Tap,
+    Window,
+    list_windows,
+    num_blocks,
+    pack_im2col,
+    split,
+)
 
 comptime WINDOWS_PACKED = 128
-"""Windows that are packed at a time."""
+"""Geometry that are packed at a time."""
 comptime PITCH = 16 if AVX512 else 8
 """Elements from one window to the next in the packed small side."""
 comptime WINDOWS_AT_ONCE = 8
-"""Windows of which a panel is packed before the next panel, so that the source is read in order."""
+"""Geometry of which a panel is packed before the next panel, so that the source is read in order."""
 comptime TILES = 16
 """Largest number of tiles of rows in a block."""
 comptime PANELS = 8
 """Largest number of panels of columns in a block."""
-
-
-struct Correlate(ImplicitlyCopyable):
-    """One launch. Python sets the fields before `scratch_bytes`, the plan those from there on."""
-
-    var windows: Windows
-    var small: Source
-    var rows: Int  # channels of the small side, per group
-    var dst: Filter
-    var min_units: Int  # to aim for, so that all threads have work
-    var sums: Int  # address of the sums of all units
-
-    var scratch_bytes: Int  # of each thread
-    var sums_bytes: Int  # 0 if results are stored directly
-    var units: Int
-    var slices: Int  # of the lines of windows, each with sums of its own that are added at the end
-    var tiles: Int  # tiles of rows in a block
-    var row_blocks: Int
-    var panels: Int  # panels of columns in a block
-    var column_blocks: Int
-    var lines: Int  # of windows in a block with a padded input, 0 for im2col
-    var across: Int  # windows of such a line
-
-    @always_inline
-    def blocks(self) -> Int:
-        """Return the number of blocks of the result."""
-        return self.windows.groups * self.row_blocks * self.column_blocks
 
 
 struct Block(ImplicitlyCopyable):
@@ -62,23 +44,25 @@ struct Block(ImplicitlyCopyable):
     var columns: Int
 
     @always_inline
-    def __init__(out self, p: Correlate, index: Int, width: Int):
+    def __init__(out self, p: Conv, index: Int, width: Int):
         """Decode the index of a block whose panels are `width` wide."""
+        ref g = p.geometry
         var rest, column_block = split(index, p.column_blocks)
         var group, row_block = split(rest, p.row_blocks)
         self.group = group
         self.first = row_block * p.tiles * MR
-        self.rows = min(p.tiles * MR, p.rows - self.first)
+        self.rows = min(p.tiles * MR, g.results - self.first)
         self.left = column_block * p.panels * width
-        self.columns = min(p.panels * width, p.windows.depth() - self.left)
+        self.columns = min(p.panels * width, g.depth() - self.left)
 
 
-def plan_correlate_im2col[T: DType](mut p: Correlate):
+def plan_correlate_im2col[T: DType](mut p: Conv):
     """Set the block sizes and the memory that they need."""
+    ref g = p.geometry
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
-    var tiles = num_blocks(p.rows, MR)
-    var panels = num_blocks(p.windows.depth(), width)
+    var tiles = num_blocks(g.results, MR)
+    var panels = num_blocks(g.depth(), width)
     p.row_blocks = num_blocks(tiles, TILES)
     p.column_blocks = num_blocks(panels, PANELS)
     p.slices = 1
@@ -89,18 +73,18 @@ def plan_correlate_im2col[T: DType](mut p: Correlate):
     p.column_blocks = num_blocks(panels, p.panels)
     p.units = p.blocks()
     var block = p.tiles * p.panels * MR * width
-    p.sums_bytes = 0
+    p.workspace_bytes = 0
     var elements = p.tiles * WINDOWS_PACKED * PITCH + p.panels * WINDOWS_PACKED * width + block
     p.scratch_bytes = elements * size[A]() + WINDOWS_PACKED * WINDOW_WORDS * 8 + p.tiles * MR * 8
     p.lines = 0
 
 
-def correlate_im2col[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
+def correlate_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
-    ref w = p.windows
+    ref g = p.geometry
     var a = at[A](scratch)
     var b = a.unsafe_offset(p.tiles * WINDOWS_PACKED * PITCH)
     var sums = b.unsafe_offset(p.panels * WINDOWS_PACKED * width)
@@ -108,28 +92,28 @@ def correlate_im2col[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
     var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=Int(sums.unsafe_offset(block)))
     var offsets = Table(unsafe_from_address=Int(table.unsafe_offset(WINDOWS_PACKED)))
     for i in range(p.tiles * MR):
-        offsets[unsafe_offset=i] = i * p.dst.result
+        offsets[unsafe_offset=i] = i * g.filter.result
     for unit in range(low, high):
         var o = Block(p, unit, width)
         var begin = 0
         var fresh = True
         while True:
-            var count = min(WINDOWS_PACKED, w.windows() - begin)
-            list_windows(table, w, begin, count, p.small.n, p.small.z, p.small.y, p.small.x)
-            pack_small[T](p, o.group * p.rows + o.first, o.rows, table, count, a)
-            pack_big[T](w, o.group, table, count, o.left, o.columns, b)
+            var count = min(WINDOWS_PACKED, g.windows() - begin)
+            list_windows(table, g, begin, count)
+            pack_small[T](p, o.group * g.results + o.first, o.rows, table, count, a)
+            pack_big[T](g, o.group, table, count, o.left, o.columns, b)
             begin += count
-            var last = begin >= w.windows()
+            var last = begin >= g.windows()
             for panel in range(num_blocks(o.columns, width)):
                 var at_column = o.left + panel * width
                 var here = min(width, o.columns - panel * width)
                 var vectors = (here + W - 1) // W
                 var target = TO_SCRATCH
                 if last and T == A and here == vectors * W:
-                    var start, contiguous = filter_offset(p, at_column, here)
+                    var start, contiguous = filter_offset(g, at_column, here)
                     if contiguous:
-                        start += o.group * p.dst.group + o.first * p.dst.result
-                        target.data = p.dst.data + start * size[T]()
+                        start += o.group * g.filter.group + o.first * g.filter.result
+                        target.data = g.filter.data + start * size[T]()
                         target.offset_step = 1
                 var of_columns = b.unsafe_offset(panel * WINDOWS_PACKED * width)
                 var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
@@ -151,7 +135,7 @@ def correlate_im2col[T: DType](p: Correlate, scratch: Int, low: Int, high: Int):
 def pack_big[
     T: DType
 ](
-    w: Windows,
+    g: Geometry,
     group: Int,
     table: Pointer[Window, MutAnyOrigin],
     count: Int,
@@ -167,7 +151,7 @@ def pack_big[
             var here = min(width, columns - panel * width)
             var pitch = (here + W - 1) // W * W
             pack_im2col[T](
-                w,
+                g,
                 group,
                 table.unsafe_offset(turn),
                 min(WINDOWS_AT_ONCE, count - turn),
@@ -182,7 +166,7 @@ def pack_big[
 def pack_small[
     T: DType
 ](
-    p: Correlate,
+    p: Conv,
     channel: Int,
     rows: Int,
     table: Pointer[Window, MutAnyOrigin],
@@ -190,41 +174,43 @@ def pack_small[
     a: Address[wide[T]],
 ):
     """Pack channels of the small side: (tile, window, PITCH)."""
-    var start = at[T](p.small.data).unsafe_offset(channel * p.small.c)
+    ref g = p.geometry
+    var start = at[T](g.small.data).unsafe_offset(channel * g.small.c)
     for i in range(count):
         var here = start.unsafe_offset(table[unsafe_offset=i].place)
         for tile in range(num_blocks(rows, MR)):
             var to = a.unsafe_offset((tile * WINDOWS_PACKED + i) * PITCH)
-            var begin = here.unsafe_offset(tile * MR * p.small.c)
-            if p.small.c == 1 and rows - tile * MR >= PITCH:
+            var begin = here.unsafe_offset(tile * MR * g.small.c)
+            if g.small.c == 1 and rows - tile * MR >= PITCH:
                 copy[T](to, begin, PITCH, 1)
             else:
-                copy[T](to, begin, min(MR, rows - tile * MR), p.small.c)
+                copy[T](to, begin, min(MR, rows - tile * MR), g.small.c)
 
 
 def write[
     T: DType
 ](
-    p: Correlate,
+    p: Conv,
     o: Block,
     left: Int,
     columns: Int,
     sums: Address[wide[T]],
 ):
     """Round one panel of a block's sums and store it to the filter gradient."""
+    ref g = p.geometry
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
     var offsets = stack_allocation[width, Int]()
     for j in range(columns):
-        offsets[unsafe_offset=j] = column(p, left + j)
-    var start, contiguous = filter_offset(p, left, columns)
+        offsets[unsafe_offset=j] = g.filter.offset(Tap(g, left + j))
+    var start, contiguous = filter_offset(g, left, columns)
     var line = (columns + W - 1) // W * W
     for i in range(o.rows):
         var tile, r = split(i, MR)
         var from_ = sums.unsafe_offset(tile * MR * width + r * line)
-        var to = at[T](p.dst.data).unsafe_offset(
-            o.group * p.dst.group + (o.first + i) * p.dst.result
+        var to = at[T](g.filter.data).unsafe_offset(
+            o.group * g.filter.group + (o.first + i) * g.filter.result
         )
         var j = 0
         if contiguous:
@@ -237,22 +223,10 @@ def write[
             j += 1
 
 
-def filter_offset(p: Correlate, left: Int, columns: Int) -> Tuple[Int, Bool]:
+def filter_offset(g: Geometry, left: Int, columns: Int) -> Tuple[Int, Bool]:
     """Return the offset of column `left` in a filter, and whether the columns are contiguous there."""
-    var start = column(p, left)
+    var start = g.filter.offset(Tap(g, left))
     var contiguous = True
     for j in range(1, columns):
-        contiguous = contiguous and column(p, left + j) == start + j
+        contiguous = contiguous and g.filter.offset(Tap(g, left + j)) == start + j
     return start, contiguous
-
-
-@always_inline
-def column(p: Correlate, k: Int) -> Int:
-    """Return the offset in a filter of position `k` of an im2col row."""
-    ref w = p.windows
-    var tap = Tap(w, k)
-    var offsets = Table(unsafe_from_address=p.dst.taps)
-    var z = offsets[unsafe_offset=tap.t]
-    var y = offsets[unsafe_offset=w.taps_z + tap.r]
-    var x = offsets[unsafe_offset=w.taps_z + w.taps_y + tap.s]
-    return z + y + x + tap.c * p.dst.channel

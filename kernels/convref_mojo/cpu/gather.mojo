@@ -12,7 +12,17 @@ from std.memory import stack_allocation
 
 from simd import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
 from tile import MR, NV, TO_SCRATCH, Runs, tile_of_runs
-from windows import WINDOW_WORDS, Tap, Window, Windows, pack_im2col, list_windows, split
+from windows import (
+    WINDOW_WORDS,
+    Conv,
+    Geometry,
+    Tap,
+    Window,
+    list_windows,
+    num_blocks,
+    pack_im2col,
+    split,
+)
 
 comptime CHUNK = 64
 """Depth of a chunk of packed rows; a pitch of MR * CHUNK elements avoids cache set conflicts."""
@@ -26,119 +36,77 @@ comptime PANELS = 8
 """Panels of columns that a block of rows is multiplied by."""
 
 
-struct Filter(ImplicitlyCopyable):
-    """A filter: its address, strides in elements and the offset of each tap."""
-
-    var data: Int
-    var group: Int
-    var channel: Int  # stride of the channels that are summed over
-    var result: Int
-    var taps: Int  # address of the offsets of all taps: z, then y, then x
-
-
-struct Gather(ImplicitlyCopyable):
-    """One launch. Python sets the fields before `panels_bytes`, the plan those from there on."""
-
-    var windows: Windows
-    var results: Int  # channels of dst, per group
-    var dst: Int
-    var dst_n: Int
-    var dst_c: Int
-    var dst_z: Int
-    var dst_y: Int
-    var dst_x: Int
-    var bias: Int  # address, 0 for none
-    var bias_c: Int
-    var first: Filter
-    var second: Filter
-    var panels: Int  # address of the packed filter
-    var min_units: Int  # to aim for, so that all threads have work
-
-    var panels_bytes: Int  # 0 if panels are packed just before they are used
-    var panels_units: Int
-    var scratch_bytes: Int  # of each thread
-    var units: Int
-    var block_depth: Int
-    var tiles: Int  # tiles of rows in a block
-    var row_blocks: Int
-    var column_blocks: Int
-    var lines: Int  # of windows in a block with a padded input, 0 for im2col
-    var across: Int  # windows of such a line
-    var planar: Int  # 1 if pixels of the padded input are contiguous, 0 if channels are
-
-    @always_inline
-    def panels_per_group(self, width: Int) -> Int:
-        """Return the number of panels of `width` columns of a group."""
-        return (self.results + width - 1) // width
+@always_inline
+def panels_per_group(p: Conv, width: Int) -> Int:
+    """Return the number of panels of `width` columns of a group."""
+    return (p.geometry.results + width - 1) // width
 
 
 @always_inline
-def num_blocks(total: Int, most: Int) -> Int:
-    """Return the number of blocks of at most `most` elements, at least 1."""
-    return max(1, (total + most - 1) // most)
+def contiguous(p: Conv) -> Bool:
+    """Return whether the channels of the result and of the bias are contiguous."""
+    ref g = p.geometry
+    return g.small.c == 1 and (g.bias.data == 0 or g.bias.c == 1)
 
 
-def plan_gather_im2col[T: DType](mut g: Gather):
+def plan_gather_im2col[T: DType](mut p: Conv):
     """Set the block sizes and the memory that they need."""
+    ref g = p.geometry
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
-    var depth = g.windows.depth()
+    var depth = g.depth()
     var blocks = max(1, (depth + MAX_DEPTH - 1) // MAX_DEPTH)
     var chunks = max(1, (depth + CHUNK - 1) // CHUNK)
-    g.block_depth = (chunks + blocks - 1) // blocks * CHUNK
-    var rows = g.windows.windows()
+    p.block_depth = (chunks + blocks - 1) // blocks * CHUNK
+    var rows = g.windows()
     var all_tiles = (rows + MR - 1) // MR
-    var most = max(1, CACHED // (MR * g.block_depth * size[A]()))
+    var most = max(1, CACHED // (MR * p.block_depth * size[A]()))
     if most < all_tiles <= TILES:  # with less depth, all rows fit into one block
-        g.block_depth = CACHED // (MR * all_tiles * size[A]()) // CHUNK * CHUNK
+        p.block_depth = CACHED // (MR * all_tiles * size[A]()) // CHUNK * CHUNK
         most = all_tiles
-    g.tiles = max(1, min(TILES, min(most, all_tiles)))
-    var panels = g.panels_per_group(width)
-    g.column_blocks = (panels + PANELS - 1) // PANELS
-    while g.tiles > 1 and g.windows.groups * num_blocks(all_tiles, g.tiles) * g.column_blocks < g.min_units:
-        g.tiles -= 1
-    g.row_blocks = num_blocks(all_tiles, g.tiles)
-    g.units = g.windows.groups * g.row_blocks * g.column_blocks
-    g.panels_units = g.windows.groups * panels
-    g.panels_bytes = g.panels_units * depth * width * size[A]() if g.row_blocks > 1 else 0
-    var elements = g.tiles * MR * g.block_depth + g.tiles * PANELS * MR * width + g.block_depth * width
-    g.scratch_bytes = elements * size[A]() + (g.tiles * MR * WINDOW_WORDS + g.block_depth // CHUNK) * 8
-    g.lines = 0
-    g.planar = 0
+    p.tiles = max(1, min(TILES, min(most, all_tiles)))
+    var panels = panels_per_group(p, width)
+    p.column_blocks = (panels + PANELS - 1) // PANELS
+    while p.tiles > 1 and g.groups * num_blocks(all_tiles, p.tiles) * p.column_blocks < p.min_units:
+        p.tiles -= 1
+    p.row_blocks = num_blocks(all_tiles, p.tiles)
+    p.units = g.groups * p.row_blocks * p.column_blocks
+    p.workspace_units = g.groups * panels
+    p.workspace_bytes = p.workspace_units * depth * width * size[A]() if p.row_blocks > 1 else 0
+    var elements = p.tiles * MR * p.block_depth + p.tiles * PANELS * MR * width + p.block_depth * width
+    p.scratch_bytes = elements * size[A]() + (p.tiles * MR * WINDOW_WORDS + p.block_depth // CHUNK) * 8
+    p.lines = 0
+    p.planar = 0
 
 
-def pack_filter[T: DType](g: Gather, low: Int, high: Int):
+def pack_filter[T: DType](p: Conv, low: Int, high: Int):
     """Write panels `low` to `high` of the packed filter: (group, panel, depth, column)."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
-    var depth = g.windows.depth()
-    var panels = g.panels_per_group(width)
+    var depth = p.geometry.depth()
+    var panels = panels_per_group(p, width)
     for unit in range(low, high):
         var group, panel = split(unit, panels)
-        pack_panel[T](g, group, panel, 0, depth, at[A](g.panels).unsafe_offset(unit * depth * width))
+        pack_panel[T](p, group, panel, 0, depth, at[A](p.workspace).unsafe_offset(unit * depth * width))
 
 
 def pack_panel[
     T: DType
-](g: Gather, group: Int, panel: Int, begin: Int, length: Int, start: Address[wide[T]]):
+](p: Conv, group: Int, panel: Int, begin: Int, length: Int, start: Address[wide[T]]):
     """Write depths `begin` to `begin + length` of a panel: (depth, column)."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
-    ref w = g.windows
+    ref g = p.geometry
     var columns = min(width, g.results - panel * width)
     var line = W if columns <= W else width
     var to = start
     var done = 0
     while done < length:
-        var tap = Tap(w, begin + done)
-        ref filter = g.first if tap.source == 0 else g.second
-        var offsets = Table(unsafe_from_address=filter.taps)
-        var from_ = group * filter.group + panel * width * filter.result + tap.c * filter.channel
-        from_ += offsets[unsafe_offset=tap.t]
-        from_ += offsets[unsafe_offset=w.taps_z + tap.r]
-        from_ += offsets[unsafe_offset=w.taps_z + w.taps_y + tap.s]
-        var rows = min(w.channels - tap.c, length - done)
+        var tap = Tap(g, begin + done)
+        var filter = g.factor(tap.pair)
+        var from_ = group * filter.group + panel * width * filter.result + filter.offset(tap)
+        var rows = min(g.channels - tap.c, length - done)
         var first = at[T](filter.data).unsafe_offset(from_)
         pack_matrix[T](to, first, filter.channel, filter.result, rows, columns, line)
         to = to.unsafe_offset(rows * line)
@@ -173,57 +141,57 @@ def pack_matrix[
         clear[wide[T]](there.unsafe_offset(columns), line - columns)
 
 
-def gather_im2col[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
+def gather_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
     """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
-    ref w = g.windows
+    ref g = p.geometry
     var a = at[A](scratch)
-    var c = a.unsafe_offset(g.tiles * MR * g.block_depth)
-    var own = c.unsafe_offset(g.tiles * PANELS * MR * width)
+    var c = a.unsafe_offset(p.tiles * MR * p.block_depth)
+    var own = c.unsafe_offset(p.tiles * PANELS * MR * width)
     var table = Pointer[Window, MutAnyOrigin](
-        unsafe_from_address=Int(own.unsafe_offset(g.block_depth * width))
+        unsafe_from_address=Int(own.unsafe_offset(p.block_depth * width))
     )
-    var starts = Table(unsafe_from_address=Int(table.unsafe_offset(g.tiles * MR)))
-    for chunk in range(g.block_depth // CHUNK):
+    var starts = Table(unsafe_from_address=Int(table.unsafe_offset(p.tiles * MR)))
+    for chunk in range(p.block_depth // CHUNK):
         starts[unsafe_offset=chunk] = chunk * MR * CHUNK
     var runs = Runs(Int(starts), CHUNK, CHUNK)
-    var depth = w.depth()
-    var panels = g.panels_per_group(width)
-    var direct = T == A and g.dst_c == 1 and (g.bias == 0 or g.bias_c == 1)
+    var depth = g.depth()
+    var panels = panels_per_group(p, width)
+    var direct = T == A and contiguous(p)
     for unit in range(low, high):
-        var rest, column_block = split(unit, g.column_blocks)
-        var group, row_block = split(rest, g.row_blocks)
-        var first = row_block * g.tiles * MR
-        var rows = min(g.tiles * MR, w.windows() - first)
-        list_windows(table, w, first, rows, g.dst_n, g.dst_z, g.dst_y, g.dst_x)
+        var rest, column_block = split(unit, p.column_blocks)
+        var group, row_block = split(rest, p.row_blocks)
+        var first = row_block * p.tiles * MR
+        var rows = min(p.tiles * MR, g.windows() - first)
+        list_windows(table, g, first, rows)
         var begin = 0
         while True:
-            var length = min(g.block_depth, depth - begin)
-            pack_rows[T](g, group, table, rows, begin, length, a)
+            var length = min(p.block_depth, depth - begin)
+            pack_rows[T](p, group, table, rows, begin, length, a)
             var last = begin + length >= depth
-            for p in range(column_block * PANELS, min(panels, (column_block + 1) * PANELS)):
-                var columns = min(width, g.results - p * width)
+            for panel in range(column_block * PANELS, min(panels, (column_block + 1) * PANELS)):
+                var columns = min(width, g.results - panel * width)
                 var vectors = (columns + W - 1) // W
                 var b = own
-                if g.panels_bytes == 0:
-                    pack_panel[T](g, group, p, begin, length, own)
+                if p.workspace_bytes == 0:
+                    pack_panel[T](p, group, panel, begin, length, own)
                 else:
-                    b = at[A](g.panels).unsafe_offset(
-                        (group * panels + p) * depth * width + begin * vectors * W
+                    b = at[A](p.workspace).unsafe_offset(
+                        (group * panels + panel) * depth * width + begin * vectors * W
                     )
                 for tile in range((rows + MR - 1) // MR):
                     var here = min(MR, rows - tile * MR)
                     var sums = c.unsafe_offset(
-                        ((p - column_block * PANELS) * g.tiles + tile) * MR * width
+                        ((panel - column_block * PANELS) * p.tiles + tile) * MR * width
                     )
-                    var packed = a.unsafe_offset(tile * MR * g.block_depth)
-                    var channel = group * g.results + p * width
+                    var packed = a.unsafe_offset(tile * MR * p.block_depth)
+                    var channel = group * g.results + panel * width
                     var target = TO_SCRATCH
                     if last and direct and columns == vectors * W:
-                        target.data = g.dst + channel * size[T]()
-                        target.bias = g.bias + channel * size[T]() if g.bias != 0 else 0
+                        target.data = g.small.data + channel * size[T]()
+                        target.bias = g.bias.data + channel * size[T]() if g.bias.data != 0 else 0
                         target.offsets = Int(table.unsafe_offset(tile * MR))
                         target.offset_step = WINDOW_WORDS
                     var fresh = begin == 0
@@ -231,7 +199,7 @@ def gather_im2col[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
                     if last and target.data == 0:
                         for i in range(here):
                             finish[T](
-                                g,
+                                p,
                                 sums.unsafe_offset(i * vectors * W),
                                 table[unsafe_offset=tile * MR + i].place,
                                 channel,
@@ -246,7 +214,7 @@ def gather_im2col[T: DType](g: Gather, scratch: Int, low: Int, high: Int):
 def pack_rows[
     T: DType
 ](
-    g: Gather,
+    p: Conv,
     group: Int,
     table: Pointer[Window, MutAnyOrigin],
     rows: Int,
@@ -260,13 +228,13 @@ def pack_rows[
     for tile in range(num_blocks(rows, MR)):
         for chunk in range(num_blocks(length, CHUNK)):
             pack_im2col[T](
-                g.windows,
+                p.geometry,
                 group,
                 table.unsafe_offset(tile * MR),
                 min(MR, rows - tile * MR),
                 begin + chunk * CHUNK,
                 min(CHUNK, length - chunk * CHUNK),
-                a.unsafe_offset(tile * MR * g.block_depth + chunk * MR * CHUNK),
+                a.unsafe_offset(tile * MR * p.block_depth + chunk * MR * CHUNK),
                 CHUNK,
             )
 
@@ -274,23 +242,24 @@ def pack_rows[
 @always_inline
 def finish[
     T: DType
-](g: Gather, sums: Address[wide[T]], place: Int, channel: Int, columns: Int):
+](p: Conv, sums: Address[wide[T]], place: Int, channel: Int, columns: Int):
     """Add the bias to one row of a tile, round it and store it to the result."""
+    ref g = p.geometry
     comptime A = wide[T]
     comptime W = lanes[A]()
-    var to = at[T](g.dst).unsafe_offset(place + channel * g.dst_c)
-    var bias = at[T](g.bias).unsafe_offset(channel * g.bias_c)
+    var to = at[T](g.small.data).unsafe_offset(place + channel * g.small.c)
+    var bias = at[T](g.bias.data).unsafe_offset(channel * g.bias.c)
     var j = 0
-    if g.dst_c == 1 and (g.bias == 0 or g.bias_c == 1):
+    if contiguous(p):
         while j + W <= columns:
             var value = sums.unsafe_offset(j).unsafe_load[width=W]()
-            if g.bias != 0:
+            if g.bias.data != 0:
                 value += load[T, W](bias.unsafe_offset(j))
             store[T, W](to.unsafe_offset(j), value)
             j += W
     while j < columns:
         var value = sums[unsafe_offset=j]
-        if g.bias != 0:
-            value += load[T, 1](bias.unsafe_offset(j * g.bias_c))
-        store[T, 1](to.unsafe_offset(j * g.dst_c), value)
+        if g.bias.data != 0:
+            value += load[T, 1](bias.unsafe_offset(j * g.bias.c))
+        store[T, 1](to.unsafe_offset(j * g.small.c), value)
         j += 1

@@ -1,12 +1,11 @@
 """The C functions of the shared library.
 
-Each takes a number type, by its index in `DTYPES`, and the address of a struct that Python filled in
-(structures.py mirrors them). `plan_*` completes the struct. The others compute units `low` to `high`
-of the work, with `scratch` bytes of memory of their thread; the caller starts the threads.
+`convref_plan` completes a struct that Python filled in. `convref_compute` computes units `low` to `high` of
+the work of a kernel, with `scratch` bytes of memory of its thread; the caller starts the threads. Kernels and
+number types are selected by their index in `KERNELS` and `DTYPES`.
 """
 
 from conv import correlate, gather, plan_correlate, plan_gather
-from correlate import Correlate
 from correlate_padded import merge
 from depthwise import (
     depthwise,
@@ -15,14 +14,30 @@ from depthwise import (
     plan_depthwise,
     plan_depthwise_wgrad,
 )
-from gather import Gather, pack_filter
+from gather import pack_filter
 from norm import Norm, affine, channel_sums
 from pool import FPROP_AVG, FPROP_MAX, SELECT, Pool, pool_backward, pool_forward
 from simd import lanes
 from tile import MR, NV
+from windows import Conv
 
 comptime DTYPES = (DType.float32, DType.float64, DType.bfloat16)  # DTYPES of library.py
-comptime Struct[S: AnyType] = Pointer[S, MutAnyOrigin]
+comptime KERNELS = (  # KERNELS of library.py
+    "gather",
+    "pack_filter",
+    "depthwise",
+    "pack_depthwise",
+    "correlate",
+    "merge",
+    "depthwise_wgrad",
+    "max_pool_fprop",
+    "avg_pool_fprop",
+    "max_pool_select",
+    "max_pool_backward",
+    "avg_pool_backward",
+    "channel_sums",
+    "affine",
+)
 
 
 @export("convref_tile")
@@ -33,127 +48,62 @@ def convref_tile(tile: Pointer[Int, MutAnyOrigin]) abi("C"):
     tile[unsafe_offset=2] = lanes[DType.float32]()
 
 
-@export("convref_plan_gather")
-def c_plan_gather(dtype: Int, p: Struct[Gather]) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            plan_gather[DTYPES[i]](p[])
+@export("convref_plan")
+def convref_plan(kernel: Int, dtype: Int, p: Pointer[Conv, MutAnyOrigin]) abi("C"):
+    comptime for k in range(len(KERNELS)):
+        comptime for i in range(len(DTYPES)):
+            if kernel == k and dtype == i:
+                plan[KERNELS[k], DTYPES[i]](p[])
 
 
-@export("convref_plan_depthwise")
-def c_plan_depthwise(dtype: Int, p: Struct[Gather]) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            plan_depthwise[DTYPES[i]](p[])
+@export("convref_compute")
+def convref_compute(kernel: Int, dtype: Int, p: Int, scratch: Int, low: Int, high: Int) abi("C"):
+    comptime for k in range(len(KERNELS)):
+        comptime for i in range(len(DTYPES)):
+            if kernel == k and dtype == i:
+                compute[KERNELS[k], DTYPES[i]](p, scratch, low, high)
 
 
-@export("convref_plan_correlate")
-def c_plan_correlate(dtype: Int, p: Struct[Correlate]) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            plan_correlate[DTYPES[i]](p[])
+def plan[name: StaticString, T: DType](mut conv: Conv):
+    comptime if name == "gather":
+        plan_gather[T](conv)
+    elif name == "depthwise":
+        plan_depthwise[T](conv)
+    elif name == "correlate":
+        plan_correlate[T](conv)
+    elif name == "depthwise_wgrad":
+        plan_depthwise_wgrad[T](conv)
 
 
-@export("convref_plan_depthwise_wgrad")
-def c_plan_depthwise_wgrad(dtype: Int, p: Struct[Correlate]) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            plan_depthwise_wgrad[DTYPES[i]](p[])
-
-
-@export("convref_pack_filter")
-def c_pack_filter(dtype: Int, p: Struct[Gather], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pack_filter[DTYPES[i]](p[], low, high)
-
-
-@export("convref_gather")
-def c_gather(dtype: Int, p: Struct[Gather], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            gather[DTYPES[i]](p[], scratch, low, high)
-
-
-@export("convref_pack_depthwise")
-def c_pack_depthwise(dtype: Int, p: Struct[Gather], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pack_depthwise[DTYPES[i]](p[], low, high)
-
-
-@export("convref_depthwise")
-def c_depthwise(dtype: Int, p: Struct[Gather], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            depthwise[DTYPES[i]](p[], scratch, low, high)
-
-
-@export("convref_correlate")
-def c_correlate(dtype: Int, p: Struct[Correlate], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            correlate[DTYPES[i]](p[], scratch, low, high)
-
-
-@export("convref_merge")
-def c_merge(dtype: Int, p: Struct[Correlate], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            merge[DTYPES[i]](p[], low, high)
-
-
-@export("convref_depthwise_wgrad")
-def c_depthwise_wgrad(dtype: Int, p: Struct[Correlate], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            depthwise_wgrad[DTYPES[i]](p[], scratch, low, high)
-
-
-@export("convref_max_pool_fprop")
-def c_max_pool_fprop(dtype: Int, p: Struct[Pool], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pool_forward[DTYPES[i], FPROP_MAX](p[], low, high)
-
-
-@export("convref_avg_pool_fprop")
-def c_avg_pool_fprop(dtype: Int, p: Struct[Pool], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pool_forward[DTYPES[i], FPROP_AVG](p[], low, high)
-
-
-@export("convref_max_pool_select")
-def c_max_pool_select(dtype: Int, p: Struct[Pool], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pool_forward[DTYPES[i], SELECT](p[], low, high)
-
-
-@export("convref_max_pool_backward")
-def c_max_pool_backward(dtype: Int, p: Struct[Pool], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pool_backward[DTYPES[i], True](p[], scratch, low, high)
-
-
-@export("convref_avg_pool_backward")
-def c_avg_pool_backward(dtype: Int, p: Struct[Pool], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            pool_backward[DTYPES[i], False](p[], scratch, low, high)
-
-
-@export("convref_channel_sums")
-def c_channel_sums(dtype: Int, p: Struct[Norm], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            channel_sums[DTYPES[i]](p[], low, high)
-
-
-@export("convref_affine")
-def c_affine(dtype: Int, p: Struct[Norm], scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for i in range(len(DTYPES)):
-        if dtype == i:
-            affine[DTYPES[i]](p[], low, high)
+def compute[name: StaticString, T: DType](address: Int, scratch: Int, low: Int, high: Int):
+    ref conv = Pointer[Conv, MutAnyOrigin](unsafe_from_address=address)[]
+    ref pool = Pointer[Pool, MutAnyOrigin](unsafe_from_address=address)[]
+    ref norm = Pointer[Norm, MutAnyOrigin](unsafe_from_address=address)[]
+    comptime if name == "gather":
+        gather[T](conv, scratch, low, high)
+    elif name == "pack_filter":
+        pack_filter[T](conv, low, high)
+    elif name == "depthwise":
+        depthwise[T](conv, scratch, low, high)
+    elif name == "pack_depthwise":
+        pack_depthwise[T](conv, low, high)
+    elif name == "correlate":
+        correlate[T](conv, scratch, low, high)
+    elif name == "merge":
+        merge[T](conv, low, high)
+    elif name == "depthwise_wgrad":
+        depthwise_wgrad[T](conv, scratch, low, high)
+    elif name == "max_pool_fprop":
+        pool_forward[T, FPROP_MAX](pool, low, high)
+    elif name == "avg_pool_fprop":
+        pool_forward[T, FPROP_AVG](pool, low, high)
+    elif name == "max_pool_select":
+        pool_forward[T, SELECT](pool, low, high)
+    elif name == "max_pool_backward":
+        pool_backward[T, True](pool, scratch, low, high)
+    elif name == "avg_pool_backward":
+        pool_backward[T, False](pool, scratch, low, high)
+    elif name == "channel_sums":
+        channel_sums[T](norm, low, high)
+    elif name == "affine":
+        affine[T](norm, low, high)

@@ -61,7 +61,7 @@ struct Line(ImplicitlyCopyable):
     @always_inline
     def of[T: DType](self, s: Source, c: Int) -> Address[T]:
         """Return the address of the first pixel of the line in an array."""
-        return at[T](s.data).unsafe_offset(self.n * s.n + c * s.c + self.z * s.z + self.y * s.y)
+        return at[T](s.data).unsafe_offset(s.offset(self.n, self.z, self.y, 0) + c * s.c)
 
 
 @always_inline

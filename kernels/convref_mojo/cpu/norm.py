@@ -19,12 +19,14 @@ from convref.case import Call
 from convref.ops import FrozenNormProblem
 
 from ..library import run
-from ..strides import Array
-from .structures import VECTORS, Norm, Source, source
+from ..strides import Array, source
+from ..structs import struct
 
 OPS = ("batch_norm", "batch_norm_eval")
 PASSES = ("fprop", "backward", "jvp")
 CHANNELS = 16  # of a unit, in norm.mojo and pool.mojo
+VECTORS = ("mean", "rstd", "sum", "sum_z", "p", "q", "r")  # of channels, in the order of the struct
+Norm, Source = struct("cpu", "Norm"), struct("cpu", "Source")
 
 
 class Images:

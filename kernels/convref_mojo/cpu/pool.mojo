@@ -21,20 +21,22 @@ struct Reads(ImplicitlyCopyable):
     var divisor: Int
 
 
+struct PoolAxis(ImplicitlyCopyable):
+    """The windows and positions of one axis."""
+
+    var count: Int
+    var size: Int
+    var dilation: Int
+
+
 struct Pool(ImplicitlyCopyable):
     """One launch, filled in by Python. Windows slide over `big`; `small` has one element for each."""
 
     var images: Int
     var channels: Int
-    var count_z: Int
-    var count_y: Int
-    var count_x: Int
-    var size_z: Int
-    var size_y: Int
-    var size_x: Int
-    var dilation_z: Int
-    var dilation_y: Int
-    var dilation_x: Int
+    var z: PoolAxis
+    var y: PoolAxis
+    var x: PoolAxis
     var reads: Int  # address of the reads of all windows: z, then y, then x
     var divisor: Int  # of all windows, 0 to take those of the table
     var big: Source
@@ -46,9 +48,9 @@ struct Pool(ImplicitlyCopyable):
         """Return the table of an axis."""
         var before = 0
         if axis > 0:
-            before += self.count_z
+            before += self.z.count
         if axis > 1:
-            before += self.count_y
+            before += self.y.count
         return Pointer[Reads, MutAnyOrigin](unsafe_from_address=self.reads).unsafe_offset(before)
 
     @always_inline
@@ -82,7 +84,7 @@ struct Window(ImplicitlyCopyable):
     @always_inline
     def place(self, s: Source, c: Int) -> Int:
         """Return the offset of channel `c` of the window in an array of windows."""
-        return self.n * s.n + c * s.c + self.jz * s.z + self.jy * s.y + self.jx * s.x
+        return s.offset(self.n, self.jz, self.jy, self.jx) + c * s.c
 
     @always_inline
     def divided[A: DType, W: Int](self, p: Pool, sums: SIMD[A, W]) -> SIMD[A, W]:
@@ -104,9 +106,9 @@ def pool_forward[T: DType, kind: Int](p: Pool, low: Int, high: Int):
     """Compute lines `low` to `high` of windows."""
     comptime W = lanes[wide[T]]()
     for line in range(low, high):
-        var rest, jy = split(line, p.count_y)
-        var n, jz = split(rest, p.count_z)
-        for jx in range(p.count_x):
+        var rest, jy = split(line, p.y.count)
+        var n, jz = split(rest, p.z.count)
+        for jx in range(p.x.count):
             var window = Window(p, n, jz, jy, jx)
             var c = 0
             while p.dense() and kind != SELECT and c + W <= p.channels:
@@ -136,13 +138,13 @@ def window_max[T: DType, W: Int](p: Pool, window: Window, c: Int):
     var found = SIMD[DType.int64, W](-1)
     var start = at[T](p.big.data).unsafe_offset(window.n * p.big.n + c * p.big.c)
     for kz in range(window.z.count):
-        var z = window.z.first + kz * p.dilation_z
+        var z = window.z.first + kz * p.z.dilation
         for ky in range(window.y.count):
-            var y = window.y.first + ky * p.dilation_y
+            var y = window.y.first + ky * p.y.dilation
             var row = start.unsafe_offset(z * p.big.z + y * p.big.y)
             for kx in range(window.x.count):
-                var x = window.x.first + kx * p.dilation_x
-                var position = (z * p.size_y + y) * p.size_x + x
+                var x = window.x.first + kx * p.x.dilation
+                var position = (z * p.y.size + y) * p.x.size + x
                 var value = load[T, W](row.unsafe_offset(x * p.big.x))
                 # The first element wins. After it an equal one loses and a NaN wins
                 # (`ne` cannot be used: in Mojo 1.2 it is false for NaN).
@@ -163,12 +165,12 @@ def window_mean[T: DType, W: Int](p: Pool, window: Window, c: Int):
     var sums = SIMD[A, W](0)
     var start = at[T](p.big.data).unsafe_offset(window.n * p.big.n + c * p.big.c)
     for kz in range(window.z.count):
-        var z = window.z.first + kz * p.dilation_z
+        var z = window.z.first + kz * p.z.dilation
         for ky in range(window.y.count):
-            var y = window.y.first + ky * p.dilation_y
+            var y = window.y.first + ky * p.y.dilation
             var row = start.unsafe_offset(z * p.big.z + y * p.big.y)
             for kx in range(window.x.count):
-                var x = window.x.first + kx * p.dilation_x
+                var x = window.x.first + kx * p.x.dilation
                 sums += load[T, W](row.unsafe_offset(x * p.big.x))
     var to = at[T](p.small.data).unsafe_offset(window.place(p.small, c))
     store[T, W](to, window.divided[A, W](p, sums))
@@ -180,9 +182,9 @@ def select_index[T: DType](p: Pool, window: Window, c: Int):
     var value = Scalar[wide[T]](0)
     var index = index_of(p, window, c)
     if index >= 0:
-        var lines, x = split(index, p.size_x)
-        var z, y = split(lines, p.size_y)
-        var here = window.n * p.big.n + c * p.big.c + z * p.big.z + y * p.big.y + x * p.big.x
+        var lines, x = split(index, p.x.size)
+        var z, y = split(lines, p.y.size)
+        var here = p.big.offset(window.n, z, y, x) + c * p.big.c
         value = load[T, 1](at[T](p.big.data).unsafe_offset(here))
     store[T, 1](at[T](p.small.data).unsafe_offset(window.place(p.small, c)), value)
 
@@ -216,10 +218,10 @@ def pool_backward[T: DType, by_index: Bool](p: Pool, scratch: Int, low: Int, hig
 
 def compute_channels[T: DType, W: Int, by_index: Bool](p: Pool, sums: Address[wide[T]], n: Int, c: Int):
     """Sum the contributions of all windows of W channels, then round once."""
-    clear[wide[T]](sums, p.size_z * p.size_y * p.size_x * W)
-    for jz in range(p.count_z):
-        for jy in range(p.count_y):
-            for jx in range(p.count_x):
+    clear[wide[T]](sums, p.z.size * p.y.size * p.x.size * W)
+    for jz in range(p.z.count):
+        for jy in range(p.y.count):
+            for jx in range(p.x.count):
                 var window = Window(p, n, jz, jy, jx)
                 var from_ = at[T](p.small.data).unsafe_offset(window.place(p.small, c))
                 comptime if by_index:
@@ -228,10 +230,10 @@ def compute_channels[T: DType, W: Int, by_index: Bool](p: Pool, sums: Address[wi
                     scatter_mean[T, W](p, window, load[T, W](from_), sums)
     var to = at[T](p.big.data).unsafe_offset(n * p.big.n + c * p.big.c)
     var position = sums
-    for z in range(p.size_z):
-        for y in range(p.size_y):
+    for z in range(p.z.size):
+        for y in range(p.y.size):
             var row = to.unsafe_offset(z * p.big.z + y * p.big.y)
-            for x in range(p.size_x):
+            for x in range(p.x.size):
                 store[T, W](row.unsafe_offset(x * p.big.x), position.unsafe_load[width=W]())
                 position = position.unsafe_offset(W)
 
@@ -243,12 +245,12 @@ def scatter_mean[
     """Add a value, divided by the window's divisor, to each position that the window reads."""
     var share = window.divided[wide[T], W](p, value)
     for kz in range(window.z.count):
-        var z = window.z.first + kz * p.dilation_z
+        var z = window.z.first + kz * p.z.dilation
         for ky in range(window.y.count):
-            var y = window.y.first + ky * p.dilation_y
+            var y = window.y.first + ky * p.y.dilation
             for kx in range(window.x.count):
-                var x = window.x.first + kx * p.dilation_x
-                var here = sums.unsafe_offset(((z * p.size_y + y) * p.size_x + x) * W)
+                var x = window.x.first + kx * p.x.dilation
+                var here = sums.unsafe_offset(((z * p.y.size + y) * p.x.size + x) * W)
                 here.unsafe_store[width=W](here.unsafe_load[width=W]() + share)
 
 

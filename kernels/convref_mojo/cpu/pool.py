@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
-from itertools import chain
 from math import prod
 from typing import Any
 
@@ -14,9 +14,11 @@ from convref.errors import ConvrefError, message
 from convref.ops import Axis, Problem
 
 from ..library import STRUCTS, run
-from ..strides import Array
+from ..strides import Array, source
+from ..structs import struct
 from .norm import CHANNELS
-from .structures import Pool, source, table
+
+Pool = struct("cpu", "Pool")
 
 REGISTER = 64  # bytes of the widest vector register
 
@@ -45,19 +47,19 @@ def reads(axis: Any) -> list[tuple[int, int]]:
 def _template(problem: Problem) -> tuple[Pool, Any]:
     """Return the struct without addresses of arrays, and the owner of the table in it."""
     missing = 3 - problem.rank
-    axes = [[(0, 1)]] * missing + [reads(axis) for axis in problem.axes]
-    divisors = getattr(problem, "counts", [(1,) * axis.small for axis in problem.axes])
-    counts = [(1,)] * missing + list(divisors)
-    words = [(*read, n) for axis, count in zip(axes, counts) for read, n in zip(axis, count)]
-    address, memory = table(tuple(chain.from_iterable(words)))
+    counts = getattr(problem, "counts", None) or [(1,) * axis.small for axis in problem.axes]
+    windows = [[(0, 1, 1)]] * missing + [
+        [(*read, n) for read, n in zip(reads(axis), count)]
+        for axis, count in zip(problem.axes, counts)
+    ]
+    words = [word for axis in windows for window in axis for word in window]
+    memory = (ctypes.c_int64 * len(words))(*words)
+    p = Pool(images=problem.n, channels=problem.c, reads=ctypes.addressof(memory))
+    p.divisor = getattr(problem, "divisor", 0)
     sizes = (1,) * missing + problem.shape("x")[2:]
     dilations = (1,) * missing + tuple(getattr(axis, "dilation", 1) for axis in problem.axes)
-    p = Pool(images=problem.n, channels=problem.c, reads=address)
-    p.divisor = getattr(problem, "divisor", 0)
-    for name, axis, size, dilation in zip("zyx", axes, sizes, dilations):
-        setattr(p, f"count_{name}", len(axis))
-        setattr(p, f"size_{name}", size)
-        setattr(p, f"dilation_{name}", dilation)
+    for name, axis, size, dilation in zip("zyx", windows, sizes, dilations):
+        setattr(p, name, struct("cpu", "PoolAxis")(len(axis), size, dilation))
     return p, memory
 
 
@@ -73,7 +75,7 @@ def _run(
     p.big, p.small = source(big), source(small)
     if indices is not None:
         p.indices = source(indices)
-    blocks = -(-p.channels // CHANNELS) if backward else p.count_z * p.count_y
+    blocks = -(-p.channels // CHANNELS) if backward else p.z.count * p.y.count
     size = REGISTER * prod(big.shape[2:]) if backward else 0
     run(kernel, call.dtype, p, p.images * blocks, threads, size)
 

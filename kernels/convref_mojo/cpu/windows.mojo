@@ -1,11 +1,32 @@
 """Sliding windows over a source: the positions that they read, and im2col rows of their elements.
 
-A window j of an axis reads, at tap r, position ``j * step + shift[r]``; positions outside the source
-read as zero. Both sums of a convolution have this form: a gather with the stride as step, and a
+Window j of an axis reads, at its r-th tap, position ``j * step + shift + r * tap_step``; positions
+outside of the source read as zero. Both sums of a convolution have this form: a gather with the stride as step, and a
 scatter as one gather of step 1 per class of the result modulo the stride (see geometry.py).
 """
 
 from simd import Address, Table, at, clear, copy, wide
+
+
+struct Axis(ImplicitlyCopyable):
+    """One axis of the windows."""
+
+    var count: Int  # windows
+    var size: Int  # positions of the source
+    var step: Int
+    var taps: Int
+    var shift: Int
+    var tap_step: Int
+
+    @always_inline
+    def has(self, position: Int) -> Bool:
+        """Return whether a position is inside of the source, in one comparison."""
+        return UInt(position) < UInt(self.size)
+
+    @always_inline
+    def reach(self, count: Int) -> Int:
+        """Return how many positions `count` windows span."""
+        return (count - 1) * self.step + (self.taps - 1) * self.tap_step + 1
 
 
 struct Source(ImplicitlyCopyable):
@@ -18,49 +39,117 @@ struct Source(ImplicitlyCopyable):
     var y: Int
     var x: Int
 
+    @always_inline
+    def offset(self, n: Int, z: Int, y: Int, x: Int) -> Int:
+        """Return the offset of channel 0 of a pixel."""
+        return n * self.n + z * self.z + y * self.y + x * self.x
 
-struct Windows(ImplicitlyCopyable):
-    """Windows over one source, or over two of the same sizes that are summed one after the other."""
+
+struct Filter(ImplicitlyCopyable):
+    """A filter: the address of the first tap that is read, and strides in elements."""
+
+    var data: Int
+    var group: Int
+    var channel: Int  # of big
+    var result: Int  # of small
+    var z: Int  # from one tap to the next one read, perhaps negative
+    var y: Int
+    var x: Int
+
+    @always_inline
+    def offset(self, tap: Tap) -> Int:
+        """Return the offset of a tap and channel."""
+        return tap.t * self.z + tap.r * self.y + tap.s * self.x + tap.c * self.channel
+
+
+struct Bias(ImplicitlyCopyable):
+    """A vector of one element per channel of small."""
+
+    var data: Int  # 0 for none
+    var c: Int
+
+
+struct Geometry(ImplicitlyCopyable):
+    """Windows over `big`, or over two arrays of the same sizes that are summed one after the other;
+    `small` has one element per window."""
 
     var images: Int
     var groups: Int
-    var channels: Int  # of the source, per group
-    var sources: Int
-    var count_z: Int
-    var count_y: Int
-    var count_x: Int
-    var size_z: Int
-    var size_y: Int
-    var size_x: Int
-    var step_z: Int
-    var step_y: Int
-    var step_x: Int
-    var taps_z: Int
-    var taps_y: Int
-    var taps_x: Int
-    var shift: Int  # address of the shifts of all taps: z, then y, then x
-    var first: Source
-    var second: Source
+    var channels: Int  # of big, per group
+    var results: Int  # of small, per group
+    var bias: Bias
+    var z: Axis
+    var y: Axis
+    var x: Axis
+    var big: Source
+    var small: Source
+    var filter: Filter
+    var pairs: Int  # of big and filter
+    var second_big: Source
+    var second_filter: Filter
+
+    @always_inline
+    def source(self, pair: Int) -> Source:
+        """Return `big` of a pair."""
+        return self.second_big if pair == 1 else self.big
+
+    @always_inline
+    def factor(self, pair: Int) -> Filter:
+        """Return the filter of a pair."""
+        return self.second_filter if pair == 1 else self.filter
+
+    @always_inline
+    def lines(self) -> Int:
+        """Return the number of lines of windows in all images."""
+        return self.images * self.z.count * self.y.count
 
     @always_inline
     def windows(self) -> Int:
         """Return the number of windows in all images."""
-        return self.images * self.count_z * self.count_y * self.count_x
+        return self.lines() * self.x.count
 
     @always_inline
     def taps(self) -> Int:
-        """Return the number of taps of one source."""
-        return self.taps_z * self.taps_y * self.taps_x
+        """Return the number of taps of one pair."""
+        return self.z.taps * self.y.taps * self.x.taps
 
     @always_inline
     def depth(self) -> Int:
-        """Return the length of an im2col row: sources x taps x channels."""
-        return self.sources * self.taps() * self.channels
+        """Return the length of an im2col row: pairs x taps x channels."""
+        return self.pairs * self.taps() * self.channels
+
+
+struct Conv(ImplicitlyCopyable):
+    """One launch. Python sets the fields before `workspace_bytes`, the plan those from there on."""
+
+    var geometry: Geometry
+    var workspace: Int  # address: the packed filter of a gather, the sums of all units of a correlate
+    var min_units: Int  # to aim for, so that all threads have work
+
+    var workspace_bytes: Int
+    var workspace_units: Int  # units in which the workspace is packed, or merged
+    var scratch_bytes: Int  # of each thread
+    var units: Int
+    var slices: Int  # of the lines of windows of a correlate; each has sums, which are merged
+    var block_depth: Int
+    var tiles: Int  # tiles of rows in a block
+    var row_blocks: Int
+    var panels: Int  # panels of columns in a block of a correlate
+    var column_blocks: Int
+    var lines: Int  # of windows in a block with a padded input, 0 for im2col
+    var across: Int  # windows of such a line
+    var planar: Int  # 1 if pixels of the padded input are contiguous, 0 if channels are
 
     @always_inline
-    def shifts(self) -> Table:
-        """Return the shifts of all taps."""
-        return Table(unsafe_from_address=self.shift)
+    def blocks(self) -> Int:
+        """Return the number of blocks of the result of a correlate."""
+        return self.geometry.groups * self.row_blocks * self.column_blocks
+
+
+@always_inline
+def num_blocks(total: Int, most: Int) -> Int:
+    """Return the number of blocks of at most `most` elements, at least 1."""
+    return max(1, (total + most - 1) // most)
 
 
 @always_inline
@@ -84,59 +173,50 @@ struct Window(ImplicitlyCopyable):
     var x: Int
 
     @always_inline
-    def __init__(out self, w: Windows, index: Int, n: Int, z: Int, y: Int, x: Int):
-        """Decode a window's index; `n`, `z`, `y`, `x` are the strides for `place`."""
-        var rest, jx = split(index, w.count_x)
-        var more, jy = split(rest, w.count_y)
-        var image, jz = split(more, w.count_z)
-        self.n = image
-        self.z = jz * w.step_z
-        self.y = jy * w.step_y
-        self.x = jx * w.step_x
-        self.place = image * n + jz * z + jy * y + jx * x
+    def __init__(out self, g: Geometry, index: Int):
+        """Decode a window's index."""
+        var rest, x = split(index, g.x.count)
+        var more, y = split(rest, g.y.count)
+        var n, z = split(more, g.z.count)
+        self.n = n
+        self.z = z * g.z.step
+        self.y = y * g.y.step
+        self.x = x * g.x.step
+        self.place = g.small.offset(n, z, y, x)
 
 
 @always_inline
-def list_windows(
-    table: Pointer[Window, MutAnyOrigin],
-    w: Windows,
-    first: Int,
-    count: Int,
-    n: Int,
-    z: Int,
-    y: Int,
-    x: Int,
-):
+def list_windows(table: Pointer[Window, MutAnyOrigin], g: Geometry, first: Int, count: Int):
     """Write `count` windows from `first` on; only the first of each line is decoded."""
     var left = 0
-    var window = Window(w, 0, n, z, y, x)
+    var window = Window(g, 0)
     for i in range(count):
         if left == 0:
-            window = Window(w, first + i, n, z, y, x)
-            left = w.count_x - window.x // w.step_x
+            window = Window(g, first + i)
+            left = g.x.count - window.x // g.x.step
         table[unsafe_offset=i] = window
-        window.x += w.step_x
-        window.place += x
+        window.x += g.x.step
+        window.place += g.small.x
         left -= 1
 
 
 struct Tap(ImplicitlyCopyable):
-    """A position in an im2col row: source, tap and channel."""
+    """A position in an im2col row: pair, tap and channel."""
 
-    var source: Int
+    var pair: Int
     var t: Int
     var r: Int
     var s: Int
     var c: Int
 
     @always_inline
-    def __init__(out self, w: Windows, k: Int):
-        """Decode position `k` of a row; rows have sources outermost and channels innermost."""
-        var taps, c = split(k, w.channels)
-        var lines, s = split(taps, w.taps_x)
-        var planes, r = split(lines, w.taps_y)
-        var source, t = split(planes, w.taps_z)
-        self.source = source
+    def __init__(out self, g: Geometry, k: Int):
+        """Decode position `k` of a row; rows have pairs outermost and channels innermost."""
+        var taps, c = split(k, g.channels)
+        var lines, s = split(taps, g.x.taps)
+        var planes, r = split(lines, g.y.taps)
+        var pair, t = split(planes, g.z.taps)
+        self.pair = pair
         self.t = t
         self.r = r
         self.s = s
@@ -156,40 +236,28 @@ struct Run(ImplicitlyCopyable):
     var length: Int
 
     @always_inline
-    def __init__(out self, w: Windows, group: Int, tap: Tap, left: Int):
+    def __init__(out self, g: Geometry, group: Int, tap: Tap, left: Int):
         """Find the run that begins at `tap` and has at most `left` elements."""
-        var shifts = w.shifts()
-        var line = shifts.unsafe_offset(w.taps_z + w.taps_y)
-        self.source = w.first
-        if tap.source == 1:
-            self.source = w.second
-        self.z = shifts[unsafe_offset=tap.t]
-        self.y = shifts[unsafe_offset=w.taps_z + tap.r]
-        self.x = line[unsafe_offset=tap.s]
-        self.head = min(w.channels - tap.c, left)
+        self.source = g.source(tap.pair)
+        self.z = g.z.shift + tap.t * g.z.tap_step
+        self.y = g.y.shift + tap.r * g.y.tap_step
+        self.x = g.x.shift + tap.s * g.x.tap_step
+        self.head = min(g.channels - tap.c, left)
         self.length = self.head
         self.taps = 1
-        var s = tap.s + 1
-        if self.source.c == 1 and self.source.x == w.channels:
-            while s < w.taps_x and self.length < left and line[unsafe_offset=s] == self.x + self.taps:
-                self.length += min(w.channels, left - self.length)
+        if self.source.c == 1 and self.source.x == g.channels and g.x.tap_step == 1:
+            while tap.s + self.taps < g.x.taps and self.length < left:
+                self.length += min(g.channels, left - self.length)
                 self.taps += 1
-                s += 1
-        self.start = (group * w.channels + tap.c) * self.source.c
-        self.start += self.z * self.source.z + self.y * self.source.y + self.x * self.source.x
-
-
-@always_inline
-def within(position: Int, size: Int) -> Bool:
-    """Return whether 0 <= position < size, in one comparison."""
-    return UInt(position) < UInt(size)
+        self.start = (group * g.channels + tap.c) * self.source.c
+        self.start += self.source.offset(0, self.z, self.y, self.x)
 
 
 @always_inline
 def pack_im2col[
     T: DType
 ](
-    w: Windows,
+    g: Geometry,
     group: Int,
     table: Pointer[Window, MutAnyOrigin],
     count: Int,
@@ -201,33 +269,33 @@ def pack_im2col[
     """Write positions `begin` to `begin + length` of the im2col rows of `count` windows, `pitch` apart;
     zeros outside the source."""
     var done = 0
-    var tap = Tap(w, begin)
+    var tap = Tap(g, begin)
     while done < length:
-        var run = Run(w, group, tap, length - done)
+        var run = Run(g, group, tap, length - done)
         for i in range(count):
             var here = to.unsafe_offset(i * pitch + done)
-            pack_run[T](w, table[unsafe_offset=i], run, here)
+            pack_run[T](g, table[unsafe_offset=i], run, here)
         done += run.length
-        tap = Tap(w, begin + done)
+        tap = Tap(g, begin + done)
 
 
 @always_inline
-def pack_run[T: DType](w: Windows, window: Window, run: Run, to: Address[wide[T]]):
+def pack_run[T: DType](g: Geometry, window: Window, run: Run, to: Address[wide[T]]):
     """Write the elements of one run of one window."""
     var x = window.x + run.x
-    if not (within(window.z + run.z, w.size_z) and within(window.y + run.y, w.size_y)):
+    if not (g.z.has(window.z + run.z) and g.y.has(window.y + run.y)):
         clear[wide[T]](to, run.length)
         return
     ref source = run.source
-    var corner = window.n * source.n + window.z * source.z + window.y * source.y
-    var start = at[T](source.data).unsafe_offset(corner + window.x * source.x + run.start)
-    if x >= 0 and x + run.taps <= w.size_x:
+    var offset = source.offset(window.n, window.z, window.y, window.x) + run.start
+    var start = at[T](source.data).unsafe_offset(offset)
+    if x >= 0 and x + run.taps <= g.x.size:
         copy[T](to, start, run.length, source.c)
         return
     var done = 0
     for s in range(run.taps):
-        var count = run.head if s == 0 else min(w.channels, run.length - done)
-        if within(x + s, w.size_x):
+        var count = run.head if s == 0 else min(g.channels, run.length - done)
+        if g.x.has(x + s):
             copy[T](to.unsafe_offset(done), start.unsafe_offset(done * source.c), count, source.c)
         else:
             clear[wide[T]](to.unsafe_offset(done), count)

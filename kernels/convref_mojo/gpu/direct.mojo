@@ -67,8 +67,8 @@ def gather[
         sum = add_window[T](big, w, g, window, column, sum)
     if g.pairs > 1:
         sum = add_window[T](second_big, second_w, g.of_second(), window, column, sum)
-    if g.biased != 0:
-        sum += bias[unsafe_offset=Int(column * g.bias)].cast[A]()
+    if g.bias.given != 0:
+        sum += bias[unsafe_offset=Int(column * g.bias.c)].cast[A]()
     small[unsafe_offset=Int(window.offset(g.small) + column * g.small.c)] = sum.cast[T]()
 
 
@@ -120,4 +120,4 @@ def bgrad[T: DType](b: Elements[T], small: Elements[T], g: Geometry):
         var all = Scalar[A](0)
         comptime for i in range(WARPS):
             all += of_warps[unsafe_offset=i]
-        b[unsafe_offset=Int(k * g.bias)] = all.cast[T]()
+        b[unsafe_offset=Int(k * g.bias.c)] = all.cast[T]()

@@ -52,6 +52,14 @@ struct Filter(ImplicitlyCopyable, TrivialRegisterPassable):
 
 
 @fieldwise_init
+struct Bias(ImplicitlyCopyable, TrivialRegisterPassable):
+    """A vector of one element per channel of `small`."""
+
+    var given: Int32  # 0 for none
+    var c: Int32  # its stride
+
+
+@fieldwise_init
 struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
     """One launch."""
 
@@ -59,8 +67,7 @@ struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
     var groups: Int32
     var channels: Int32  # of big, per group
     var results: Int32  # of small, per group
-    var biased: Int32  # whether there is a bias
-    var bias: Int32  # its stride
+    var bias: Bias
     var z: Axis
     var y: Axis
     var x: Axis

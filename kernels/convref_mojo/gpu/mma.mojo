@@ -139,8 +139,8 @@ def finish(
     if window < g.windows() and result < g.results:
         var k = group * g.results + result
         var sum = total
-        if g.biased != 0:
-            sum += bias[unsafe_offset=Int(k * g.bias)].cast[DType.float32]()
+        if g.bias.given != 0:
+            sum += bias[unsafe_offset=Int(k * g.bias.c)].cast[DType.float32]()
         var to = window_of(g, window).offset(g.small) + k * g.small.c
         small[unsafe_offset=Int(to)] = sum.cast[T]()
 

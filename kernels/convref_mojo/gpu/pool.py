@@ -8,17 +8,9 @@ from typing import Any
 from convref.case import Call
 from convref.ops import AdaptiveAxis, Axis, Problem
 
-from ..geometry import UNIT
-from .conv import NULL, THREADS, ArrayLayout, GpuLaunch, KernelStrides, kernel_strides, struct
-
-_FIELDS = ("count", "size", "step", "divisor", "reach", "low", "dilation", "end", "least", "most")
-PoolAxis = struct("PoolAxis", *_FIELDS)
-Pool = struct(
-    "Pool",
-    *("images", "channels", "last", "indexed", "tangent", "divisor"),
-    *((axis, PoolAxis) for axis in "zyx"),
-    *((name, KernelStrides) for name in ("big", "small", "indices", "big_dot", "small_dot")),
-)
+from ..geometry import UNIT, ArrayLayout, set_strides
+from ..structs import struct
+from .conv import NULL, THREADS, GpuLaunch
 
 # By kernel: the number of results among its pointers, and the field of each pointer's strides.
 POINTERS: dict[str, tuple[Any, ...]] = {
@@ -50,11 +42,12 @@ def pool_axis(axis: Axis | AdaptiveAxis, include_pad: bool) -> Any:
     """
     big, small = axis.big, axis.small
     if isinstance(axis, AdaptiveAxis):
-        return PoolAxis(small, big, big, small, big, 0, 1, big, 0, big)
+        return struct("gpu", "PoolAxis")(small, big, big, small, big, 0, 1, big, 0, big)
     end = big + min(0, axis.hi)
     least, most = (-axis.lo, big + axis.hi) if include_pad else (0, end)
     reach = axis.taps * axis.dilation
-    return PoolAxis(small, big, axis.stride, 1, reach, axis.lo, axis.dilation, end, least, most)
+    words = small, big, axis.stride, 1, reach, axis.lo, axis.dilation, end, least, most
+    return struct("gpu", "PoolAxis")(*words)
 
 
 def largest(problem: Problem) -> int:
@@ -83,13 +76,14 @@ def _divisor(problem: Problem) -> int:
 def launch(call: Call, arrays: dict[str, ArrayLayout]) -> GpuLaunch:
     """Return the launch of a call with these operands and results, by role."""
     problem = call.problem
-    p = Pool(problem.n, problem.c, divisor=_divisor(problem))
+    p = struct("gpu", "Pool")(problem.n, problem.c, divisor=_divisor(problem))
     for name, axis in zip("zyx", [UNIT] * (3 - problem.rank) + list(problem.axes)):
         setattr(p, name, pool_axis(axis, getattr(problem, "include_pad", False)))
     kernel, *roles = KERNELS["max" if "max" in call.op else "avg", call.pass_].split()
     results, *fields = POINTERS[kernel]
     for field, role in zip(fields, roles):
-        setattr(p, field, kernel_strides(arrays.get(role)))
+        if role in arrays:
+            set_strides(getattr(p, field), arrays[role])
     p.last = p.big.c == 1
     p.indexed, p.tangent = "indices" in arrays, "x_dot" in arrays
     pointers = tuple((role, 0) if role in arrays else NULL for role in roles)

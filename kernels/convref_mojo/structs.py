@@ -1,0 +1,28 @@
+"""The structs of the Mojo sources as ctypes structures, so that each is declared once."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parent
+INTEGERS = {"Int": ctypes.c_int64, "Int32": ctypes.c_int32}
+
+
+@cache
+def struct(folder: str, name: str) -> Any:
+    """Return the ctypes structure of a struct of integers, and of such structs, in a folder.
+
+    >>> [field for field, _ in struct("cpu", "Axis")._fields_]
+    ['count', 'size', 'step', 'taps', 'shift', 'tap_step']
+    """
+    for path in sorted((PACKAGE / folder).glob("*.mojo")):
+        body = re.search(rf"^struct {name}\(.*?(?=^\S|\Z)", path.read_text("utf-8"), re.M | re.S)
+        if body is not None:
+            fields = re.findall(r"^    var (\w+): (\w+)", body[0], re.M)
+            pairs = [(field, INTEGERS.get(kind) or struct(folder, kind)) for field, kind in fields]
+            return type(name, (ctypes.Structure,), {"_fields_": pairs})
+    raise LookupError(f"no struct {name} in {folder}")
