@@ -34,19 +34,11 @@ class ArraySpec(NamedTuple):
 
 
 class CallSpec(NamedTuple):
-    """The arrays of a call, computed once per call.
-
-    Parameters
-    ----------
-    operands, results : dict of str to ArraySpec or None
-        By role; None for an absent operand or a result that was not requested.
-    small : bool
-        Whether the call is too small for threads.
-    """
+    """The arrays of a call by role, None if absent or not requested; computed once per call."""
 
     operands: dict[str, ArraySpec | None]
     results: dict[str, ArraySpec | None]
-    small: bool
+    small: bool  # too small for threads
 
 
 class MojoBackend:
@@ -75,13 +67,7 @@ class MojoBackend:
             return f"no {call.op} kernel"
         if call.op in norm.OPS and call.pass_ not in norm.PASSES:
             return f"no {call.op}.{call.pass_} kernel"
-        if call.dtype not in library.DTYPES:
-            return f"no kernel for {call.dtype}, only for {', '.join(library.DTYPES)}"
-        if call.math != "ieee":
-            return f"no math={call.math}, products are exact"
-        if any(spec.device != "cpu" for spec in call.specs):
-            return "only the CPU is served"
-        return build.missing()
+        return unsupported(call, "cpu") or build.missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role, each with the memory layout of the operand of its own role.
@@ -93,9 +79,9 @@ class MojoBackend:
         UnsupportedError
             If `supports` gives a reason.
         """
-        spec = _spec(call)
+        spec = spec_of(call)
         given = self._given(call, spec, operands)
-        outputs = {role: need and _empty(need, given) for role, need in spec.results.items()}
+        outputs = {role: need and empty(need, given) for role, need in spec.results.items()}
         self._compute(call, spec, given, outputs)
         template = next(a for a in operands if a is not None)
         return tuple(None if r is None else like(r, template) for r in outputs.values())
@@ -106,7 +92,7 @@ class MojoBackend:
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
         return {
-            role: _checked(call, role, a, need)
+            role: checked(call, role, a, need)
             for (role, need), a in zip(spec.operands.items(), operands)
         }
 
@@ -149,19 +135,31 @@ class MojoBackend:
         }
 
 
+def unsupported(call: Call, device: str) -> str | None:
+    """Return why no kernel for `device` takes the numbers of a call, or None."""
+    if call.dtype not in library.DTYPES:
+        return f"no kernel for {call.dtype}, only for {', '.join(library.DTYPES)}"
+    if call.math != "ieee":
+        return f"no math={call.math}, products are exact"
+    if any(spec.device != device for spec in call.specs):
+        return f"only the device {device} is served"
+    return None
+
+
 @lru_cache(CALLS)
-def _spec(call: Call) -> CallSpec:
-    present = {role: call.is_present(role) for role in call.roles}
-    operands = {role: _need(call, role) if here else None for role, here in present.items()}
+def spec_of(call: Call) -> CallSpec:
+    """Return the arrays of a call."""
+
+    def need(role: str, model: str | None = None) -> ArraySpec:
+        dtype = dtypes.numpy_dtype(call.dtype_of(role))
+        return ArraySpec(call.problem.shape(role), dtype, model)
+
+    operands = {role: need(role) if call.is_present(role) else None for role in call.roles}
     results = {
-        role: _need(call, role, _model(call, role, operands)) if role in call.wanted else None
+        role: need(role, _model(call, role, operands)) if role in call.wanted else None
         for role in call.signature.results
     }
     return CallSpec(operands, results, call.problem.work() < ONE_THREAD)
-
-
-def _need(call: Call, role: str, model: str | None = None) -> ArraySpec:
-    return ArraySpec(call.problem.shape(role), dtypes.numpy_dtype(call.dtype_of(role)), model)
 
 
 def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str | None:
@@ -173,12 +171,8 @@ def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str 
     return next(iter(same + images), None)
 
 
-def checked(call: Call, role: str, operand: Any) -> Array | None:
+def checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Array | None:
     """Return an operand as an array that the kernels can read, with its strides if possible."""
-    return _checked(call, role, operand, _spec(call).operands[role])
-
-
-def _checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Array | None:
     if operand is None and need is None:
         return None
     array = None if operand is None else to_numpy(operand)
@@ -186,21 +180,14 @@ def _checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Arr
     if fits and array.dtype == need.dtype and array.flags.aligned:  # strides are whole elements
         return array
     where = f"{call.op}.{call.pass_}"
-    fact = None if array is None else facts(where, argument(role), array)
-    check_operand(call, role, fact)
+    check_operand(call, role, None if array is None else facts(where, argument(role), array))
     assert array is not None
     assert need is not None
     return array.astype(need.dtype, order="C")
 
 
-def result(call: Call, role: str, given: dict[str, Array]) -> Array:
-    """Return memory for a result, with the axis order of the operand of its own role."""
-    need = _spec(call).results[role]
-    assert need is not None
-    return _empty(need, given)
-
-
-def _empty(need: ArraySpec, given: Mapping[str, Array | None]) -> Array:
+def empty(need: ArraySpec, given: Mapping[str, Array | None]) -> Array:
+    """Return memory for a result, with the axis order of the operand that is its model."""
     if need.model is None:
         return np.empty(need.shape, need.dtype)
     model = given[need.model]
@@ -215,7 +202,7 @@ class IntoBackend(MojoBackend):
 
     def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
         """Write the results to the arrays `outputs`, by role, None where masked off."""
-        spec = _spec(call)
+        spec = spec_of(call)
         given = self._given(call, spec, operands)
         self._compute(call, spec, given, dict(zip(spec.results, outputs)))
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from convref.errors import UnsupportedError, message
 
@@ -103,8 +103,20 @@ def prebuilt(variant: Variant, folder: Path = PACKAGE / "prebuilt") -> Path:
     return folder / f"{system}-{variant.name}-{source_hash()}.so"
 
 
-def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """Return the path of a file in the user's cache; `make` writes it where there is none."""
+def found(ready: Path, reason: str | None, name: str, make: Callable[[Path], None]) -> Path:
+    """Return the path of a compiled file: `ready`, or `name` in the user's cache.
+
+    `make` writes the latter if it is absent, in one process at a time.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is neither, and a `reason` why it cannot be made.
+    """
+    if ready.exists():
+        return ready
+    if reason is not None:
+        raise UnsupportedError(message("mojo", reason))
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(root) / "convref" / "mojo" / name
     if not path.exists():
@@ -128,23 +140,11 @@ def missing(variant: Variant | None = None) -> str | None:
 
 
 def library(variant: Variant | None = None) -> Path:
-    """Return the path of the library; it is built first where there is none.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none and no compiler.
-    """
+    """Return the path of the library; it is built first where there is none."""
     variant = variant or variant_of()
-    ready = prebuilt(variant)
-    if ready.exists():
-        return ready
-    found = compiler()
-    if found is None:
-        raise UnsupportedError(message("mojo", missing(variant) or ""))
-    driver, version = found
+    _, version = compiler() or (None, "")
     name = f"{variant.name}-mojo{version}-{source_hash()}.so"
-    return cached(name, lambda path: compile_to(path, variant, driver))
+    return found(prebuilt(variant), missing(variant), name, lambda path: compile_to(path, variant))
 
 
 @contextmanager
@@ -155,52 +155,49 @@ def lock(path: Path) -> Iterator[None]:
         yield
 
 
-def command(out: Path, variant: Variant, driver: Path) -> list[str]:
-    """Return the command line that compiles the library."""
-    target = ["--target-cpu", variant.target] if variant.target else []
-    words = ("build", "--emit", "shared-lib", *target, "-o", str(out), str(SOURCES / ENTRY))
-    return [str(driver), *words]
+def run_compiler(path: Path, words: list[str], result: Callable[[str, Path], bytes | None]) -> None:
+    """Write `path`, whole or not at all, with what the compiler makes.
 
-
-def run_compiler(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the compiler without telemetry and crash reports.
+    Parameters
+    ----------
+    path : Path
+    words : list of str
+        Of the command line; "OUT" stands for a temporary file.
+    result : callable
+        Returns the bytes of the file from the compiler's output and the temporary file, or None.
 
     Raises
     ------
     UnsupportedError
-        If it does not start, or runs too long.
+        If the compiler is absent, does not start, runs too long or fails.
     """
+    driver, _ = compiler() or (None, "")
+    if driver is None:
+        raise UnsupportedError(message("mojo", missing() or "there is no compiler"))
     private = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
-    env = {**os.environ, **private}
-    try:
-        return subprocess.run(
-            words, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
-
-
-def compiler_error(output: str) -> UnsupportedError:
-    """Return the error of a compiler that failed with this output."""
-    return UnsupportedError(message("mojo", f"the compiler failed: {output.strip()[-1500:]}"))
-
-
-def compile_to(path: Path, variant: Variant, driver: Path) -> None:
-    """Compile the sources and move the result to `path`, whole or not at all.
-
-    Raises
-    ------
-    UnsupportedError
-        If the compiler fails; the message ends with its output.
-    """
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": TIMEOUT_S}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         out = Path(folder) / path.name
-        done = run_compiler(command(out, variant, driver))
-        if done.returncode or not out.exists():
-            raise compiler_error(done.stderr or done.stdout)
-        out.write_bytes(without_paths(out.read_bytes()))
-        out.chmod(0o755)
+        command = [str(driver), *(str(out) if word == "OUT" else word for word in words)]
+        try:
+            done = subprocess.run(command, env={**os.environ, **private}, **options)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
+        made = None if done.returncode else result(done.stdout, out)
+        if made is None:
+            said = (done.stderr or done.stdout).strip()[-1500:]
+            raise UnsupportedError(message("mojo", f"the compiler failed: {said}"))
+        out.write_bytes(made)
         os.replace(out, path)
+
+
+def compile_to(path: Path, variant: Variant) -> None:
+    """Compile the library to `path`."""
+    target = ["--target-cpu", variant.target] if variant.target else []
+    words = ["build", "--emit", "shared-lib", *target, "-o", "OUT", str(SOURCES / ENTRY)]
+    run_compiler(
+        path, words, lambda _, out: without_paths(out.read_bytes()) if out.exists() else None
+    )
 
 
 def without_paths(binary: bytes) -> bytes:
@@ -208,21 +205,26 @@ def without_paths(binary: bytes) -> bytes:
     return re.sub(rb"(?<=\0)/[^\0]*/modular/lib(?=\0)", lambda m: b"\0" * len(m[0]), binary)
 
 
-def main(words: list[str]) -> int:
-    """Build every variant for this kind of machine into `prebuilt`, for a wheel."""
-    found = compiler()
-    if found is None:
-        print(missing())
+def main(words: list[str], reason: str | None, make: Callable[[Path], list[Path]]) -> int:
+    """Make files in the folder that `words` name, by default `prebuilt`, for a wheel."""
+    if reason is not None:
+        print(reason)
         return 1
     folder = Path(words[0]) if words else PACKAGE / "prebuilt"
     folder.mkdir(parents=True, exist_ok=True)
-    x86 = platform.machine() in ("x86_64", "AMD64")
-    for variant in VARIANTS:
-        if bool(variant.target) == x86:
-            compile_to(prebuilt(variant, folder), variant, found[0])
-            print(prebuilt(variant, folder))
+    for path in make(folder):
+        print(path)
     return 0
 
 
+def build_variants(folder: Path) -> list[Path]:
+    """Build every variant for this kind of machine; return the paths."""
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    variants = [variant for variant in VARIANTS if bool(variant.target) == x86]
+    for variant in variants:
+        compile_to(prebuilt(variant, folder), variant)
+    return [prebuilt(variant, folder) for variant in variants]
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], None if compiler() else missing(), build_variants))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,38 +18,17 @@ from convref.judge import Numerics
 from convref.ops import BASE_ROLE
 
 from . import emit
-from .backend import checked, result
+from .backend import checked, empty, spec_of, unsupported
 from .cpu.pool import OPS
 from .geometry import ArrayLayout
 from .gpu import pool
 from .gpu.conv import THREADS, TILE, GpuLaunch, launches
+from .strides import strides_of
 
-DTYPES = ("f32", "f64", "bf16")
 OFFSETS = 2**31  # elements; offsets in the kernels have 32 bits
 MAX_GRID_Y = 65535
 INVALID_INDEX = -(2**62)
 EXACT = 2**24  # float32 represents all integers up to here
-
-
-class Runner(Protocol):
-    """What runs launches: the interpreter or a CUDA device."""
-
-    device: str
-
-    def missing(self) -> str | None:
-        """Return None, or the reason why it cannot run."""
-
-    def dense(self, call: Call, role: str, operand: Any) -> Any:
-        """Return an operand that the kernels can read."""
-
-    def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
-        """Return memory for a result."""
-
-    def layout(self, role: str, array: Any) -> ArrayLayout:
-        """Return the layout of an array."""
-
-    def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
-        """Run one launch."""
 
 
 class GpuBackend:
@@ -58,7 +37,7 @@ class GpuBackend:
     Parameters
     ----------
     name : str
-    runner : Runner
+    runner : Interpreter or CudaRunner
     kinds : tuple of str
         The kernels to choose from: "direct", "mma" and "wgmma".
     arms : tuple of Arm
@@ -68,7 +47,7 @@ class GpuBackend:
     def __init__(
         self,
         name: str,
-        runner: Runner,
+        runner: Interpreter | CudaRunner,
         kinds: tuple[str, ...] = ("mma", "direct"),
         arms: tuple[Arm, ...] = (PLAIN,),
     ) -> None:
@@ -78,12 +57,8 @@ class GpuBackend:
         """Return None, or the reason why not: no kernel, dtype, device or PTX."""
         if call.op != "conv" and call.op not in OPS:
             return f"no {call.op}.{call.pass_} kernel for the GPU"
-        if call.dtype not in DTYPES:
-            return f"no kernel for {call.dtype}, only for {', '.join(DTYPES)}"
-        if call.math != "ieee":
-            return f"no math={call.math}, products are exact"
-        if any(spec.device != self.runner.device for spec in call.specs):
-            return f"only the device {self.runner.device} is served"
+        if (reason := unsupported(call, self.runner.device)) is not None:
+            return reason
         if max(prod(call.problem.shape(role)) for role in (*call.roles, *call.wanted)) >= OFFSETS:
             return "offsets have 32 bits, an array has 2**31 elements or more"
         found = _too_many_tiles(call) if call.op == "conv" else _too_large_windows(call)
@@ -159,20 +134,21 @@ class Interpreter:
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
         """Return a dense copy with the axes in memory order."""
-        return checked(call, role, operand).copy(order="K")  # type: ignore[union-attr]
+        array = checked(call, role, operand, spec_of(call).operands[role])
+        assert array is not None
+        return array.copy(order="K")
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:
         """Return memory for a result, filled with NaN or an invalid index."""
-        out = result(call, role, given)
+        need = spec_of(call).results[role]
+        assert need is not None
+        out = empty(need, given)
         out.fill(INVALID_INDEX if role == "indices" else np.nan)
         return out
 
     def layout(self, role: str, array: Any) -> ArrayLayout:
         """Return the layout of an array."""
-        strides = tuple(
-            0 if n == 1 else s // array.itemsize for n, s in zip(array.shape, array.strides)
-        )
-        return ArrayLayout(role, array.shape, strides)
+        return ArrayLayout(role, array.shape, strides_of(array))
 
     def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
         """Run a launch with asynchronous work done early and then late, warps in random order.

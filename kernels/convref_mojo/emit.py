@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import lzma
-import os
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
-
-from convref.errors import UnsupportedError, message
 
 from . import build
 
@@ -56,38 +52,17 @@ def missing() -> str | None:
 
 
 def library() -> Path:
-    """Return the path of the PTX of all kernels; it is compiled first where there is none.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none and no compiler.
-    """
-    if prebuilt().exists():
-        return prebuilt()
-    if (reason := missing()) is not None:
-        raise UnsupportedError(message("mojo", reason))
-    return build.cached(f"max{version()}-{source_hash()}.ptx.xz", emit_to)
+    """Return the path of the PTX of all kernels; it is compiled first where there is none."""
+    return build.found(prebuilt(), missing(), f"max{version()}-{source_hash()}.ptx.xz", emit_to)
 
 
 def emit_to(path: Path) -> None:
-    """Compile the PTX and move it to `path`, whole or not at all.
+    """Compile the PTX to `path`."""
 
-    Raises
-    ------
-    UnsupportedError
-        If the compiler fails; the message ends with its output.
-    """
-    found = build.compiler()
-    if found is None:
-        raise UnsupportedError(message("mojo", missing() or ""))
-    done = build.run_compiler([str(found[0]), "run", str(SOURCES / "emit.mojo")])
-    if done.returncode or MARK not in done.stdout:
-        raise build.compiler_error(done.stderr)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        out = Path(folder) / path.name
-        out.write_bytes(lzma.compress(done.stdout.encode()))
-        os.replace(out, path)
+    def compressed(text: str, _: Path) -> bytes | None:
+        return lzma.compress(text.encode()) if MARK in text else None
+
+    build.run_compiler(path, ["run", str(SOURCES / "emit.mojo")], compressed)
 
 
 @cache
@@ -102,17 +77,11 @@ def texts() -> dict[tuple[str, str], str]:
     return found
 
 
-def main(words: list[str]) -> int:
-    """Compile the PTX into `prebuilt`, for a wheel or a machine without a compiler."""
-    if (reason := missing()) is not None:
-        print(reason)
-        return 1
-    folder = Path(words[0]) if words else build.PACKAGE / "prebuilt"
-    folder.mkdir(parents=True, exist_ok=True)
+def emit_all(folder: Path) -> list[Path]:
+    """Compile the PTX; return its path."""
     emit_to(prebuilt(folder))
-    print(prebuilt(folder))
-    return 0
+    return [prebuilt(folder)]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(build.main(sys.argv[1:], missing(), emit_all))

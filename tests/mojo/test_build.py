@@ -171,7 +171,7 @@ def test_the_path_of_the_compiler_is_taken_out():
 def test_building_for_a_wheel_names_each_variant(monkeypatch, tmp_path, capsys):
     fake(monkeypatch, tmp_path, 'echo library > "$OUT"')
     monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
-    assert build.main([str(tmp_path / "out")]) == 0
+    assert build.main([str(tmp_path / "out")], None, build.build_variants) == 0
     names = sorted(os.listdir(tmp_path / "out"))
     assert [name.split("-")[-2] for name in names] == ["v3", "v4"]
     assert all("--target-cpu" in call for call in calls(tmp_path))

@@ -19,7 +19,7 @@ from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases, problems
 from convref_bench.gpu.properties import OnCuda
-from convref_mojo import cuda, emit
+from convref_mojo import cuda, emit, library
 from convref_mojo.cpu.pool import OPS
 from convref_mojo.gpu import pool
 from convref_mojo.structs import struct
@@ -36,7 +36,7 @@ ARMS = (
 )
 KERNELS = sorted(emit.texts())
 KINDS = ("gather", "correlate", "bgrad", *pool.POINTERS)
-SMALL = {"dtypes": cuda.DTYPES, "max_elements": 900, "max_macs": 9_000}
+SMALL = {"dtypes": library.DTYPES, "max_elements": 900, "max_macs": 9_000}
 
 
 @settings(max_examples=max(20, settings().max_examples // 4))

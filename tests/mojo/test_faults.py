@@ -198,7 +198,7 @@ def test_an_edited_kernel_fails(file, right, wrong, tmp_path, monkeypatch):
     assert text.count(right) == 1, "the slip names a line that is no more"
     (tmp_path / file).write_text(text.replace(right, wrong), "utf-8")
     monkeypatch.setattr(build, "SOURCES", tmp_path)
-    build.compile_to(tmp_path / "wrong.so", build.variant_of(), found[0])
+    build.compile_to(tmp_path / "wrong.so", build.variant_of())
     words = [sys.executable, "-c", JUDGE, str(tmp_path / "wrong.so"), *LINES]
     done = subprocess.run(words, capture_output=True, timeout=300, check=False)
     assert (done.returncode == 0) == (right in HARMLESS), done.stderr[-500:]

@@ -40,7 +40,7 @@ KERNELS = {
 
 
 class Planned(NamedTuple):
-    """A launch: its kernels, its planned struct, and by field the role and first byte of an array."""
+    """A launch: its kernels, its planned struct, and the role and first byte of each field."""
 
     kernels: Kernels | None  # None for a bgrad
     struct: Any

@@ -61,7 +61,7 @@ def launches(
         The kernels to choose from: "direct", "mma" and "wgmma".
     """
     for launch in conv_launches("gpu", call, arrays):
-        launch.geometry.bias.given = "bias" in launch.arrays
+        launch.geometry.bias.given = launch.kind == "gather" and "bias" in launch.arrays
         name, grid = _kernel(call, launch, kinds)
         fields = POINTERS["gather_mma" if "gather" in name and "mma" in name else launch.kind]
         used = (launch.arrays.get(field) for field in fields)
