@@ -7,7 +7,7 @@
 from .kernel import VARIES, Kernel, Prepared, load
 from .library import CudaError, Driver, driver
 from .manifest import Manifest, Scratch
-from .tensormap import encode, encode_im2col
+from .tensormap import encode
 
 __all__ = [
     "VARIES",
@@ -19,6 +19,5 @@ __all__ = [
     "Scratch",
     "driver",
     "encode",
-    "encode_im2col",
     "load",
 ]

@@ -19,8 +19,7 @@ VARIES = object()  # stands for an argument that is passed at each launch of a P
 
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6  # CUjit_option
 # CUfunction_attribute
-STATIC_SHARED, LOCAL_BYTES, REGISTERS = 1, 3, 4
-MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 8, 14
+STATIC_SHARED, MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 1, 8, 14
 CLUSTER_DIMENSION, CLUSTER_SCHEDULING, SPREAD = 4, 5, 1  # CUlaunchAttributeID, its policy
 DEFAULT_SHARED = 48 << 10  # bytes of static and dynamic shared memory without the attribute
 PORTABLE_CLUSTER = 8  # blocks
@@ -97,16 +96,7 @@ def _load_module(driver: Driver, image: bytes, name: str) -> c_void_p:
 
 
 class Kernel:
-    """A kernel in a context of the driver; made by `load`.
-
-    Attributes
-    ----------
-    manifest : Manifest
-    registers : int
-        Registers of a thread.
-    local_bytes : int
-        Local memory of a thread: spilled registers and arrays.
-    """
+    """A kernel in a context of the driver; made by `load`."""
 
     def __init__(self, driver: Driver, context: int, module: c_void_p, manifest: Manifest) -> None:
         self.driver, self.manifest = driver, manifest
@@ -115,17 +105,16 @@ class Kernel:
         name = manifest.name
         driver.call("cuModuleGetFunction", ctypes.byref(found), module, name.encode(), why=name)
         self.function = found
-        # Reading an attribute loads the code now instead of at the first launch.
-        self.registers, self.local_bytes = map(self._attribute, (REGISTERS, LOCAL_BYTES))
-        if manifest.shared and manifest.shared + self._attribute(STATIC_SHARED) > DEFAULT_SHARED:
+        static_shared = self._static_shared()  # loads the code now, not at the first launch
+        if manifest.shared and manifest.shared + static_shared > DEFAULT_SHARED:
             self._set(MAX_DYNAMIC_SHARED, manifest.shared, f"{manifest.shared} B of shared memory")
         x, y, z = manifest.cluster
         if x * y * z > PORTABLE_CLUSTER:
             self._set(NON_PORTABLE_CLUSTER, 1, f"clusters of {x * y * z} blocks")
 
-    def _attribute(self, which: int) -> int:
+    def _static_shared(self) -> int:
         value = c_int()
-        arguments = (ctypes.byref(value), which, self.function)
+        arguments = (ctypes.byref(value), STATIC_SHARED, self.function)
         self.driver.call("cuFuncGetAttribute", *arguments, why=self.manifest.name)
         return value.value
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from convref.errors import ConvrefError, message, shorten
@@ -84,26 +83,6 @@ class Manifest:
             sizes = getattr(self, name)
             if len(sizes) != 3 or min(sizes) < 1:
                 raise ConvrefError(message(self.name, f"{name} is {sizes}, needs three from 1 up"))
-
-    def to_json(self) -> str:
-        """Return the manifest as JSON.
-
-        >>> manifest = Manifest("f", ("ptr",), (32, 1, 1), scratch=(Scratch(0),))
-        >>> Manifest.from_json(manifest.to_json()) == manifest
-        True
-        """
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """Return the manifest that `to_json` wrote; raise ConvrefError for any other text."""
-        try:
-            fields: dict[str, Any] = json.loads(text)
-            scratch = tuple(Scratch(*entry) for entry in fields.pop("scratch"))
-            lists = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-            return cls(**lists, scratch=scratch)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ConvrefError(message("manifest", f"{error}: {shorten(text)}")) from None
 
 
 def pack(name: str, kind: str, value: Any) -> bytes:

@@ -39,9 +39,13 @@ def encode(
     box: Sequence[int],
     swizzle: int = 0,
     every: Sequence[int] = (),
+    lower: Sequence[int] = (),
+    upper: Sequence[int] = (),
     device: int = 0,
 ) -> bytes:
     """Return the 128 bytes of a tensor map; positions outside the tensor read as zero.
+
+    With corners the map is in im2col mode: the tensor is (n, spatial axes, channels).
 
     Parameters
     ----------
@@ -50,12 +54,16 @@ def encode(
         A code of `convref.dtypes`.
     pointer : int
         Address of the first element, a multiple of 16.
-    shape, strides, box : sequence of int
-        In elements, one to five of each; the last stride is 1.
+    shape, strides : sequence of int
+        In elements, one to five of each (im2col: three to five); the last stride is 1.
+    box : sequence of int
+        Elements of a copy along each axis; im2col: its pixels and channels, at most 256 of either.
     swizzle : int
         0 none, 1, 2, 3 for spans of 32, 64, 128 bytes: what the kernel was compiled for.
     every : sequence of int, optional
         Element strides of a box along each axis, at most 8; the last one is 1.
+    lower, upper : sequence of int, optional
+        Of each spatial axis: the corners of the bounding box of the pixels, relative to the tensor.
     device : int
         The device of the tensor.
 
@@ -66,84 +74,34 @@ def encode(
     CudaError
         If the driver refuses the geometry; the message repeats it.
     """
-    what = f"{dtype}{tuple(shape)} strides {tuple(strides)} box {tuple(box)} at {pointer:#x}"
-    every = tuple(every) or (1,) * len(shape)
-    tensor = _tensor(what, dtype, pointer, shape, strides, every, len(box) == len(shape))
-    spans = _reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)])
-    boxes = spans, _reversed(c_uint32, every)
-    return _encoded(driver, device, "Tiled", what, swizzle, *tensor, *boxes)
-
-
-def encode_im2col(
-    driver: Driver,
-    dtype: str,
-    pointer: int,
-    shape: Sequence[int],
-    strides: Sequence[int],
-    box: Sequence[int],
-    swizzle: int,
-    every: Sequence[int],
-    lower: Sequence[int],
-    upper: Sequence[int],
-    device: int = 0,
-) -> bytes:
-    """Return the 128 bytes of a tensor map (n, spatial axes, channels) in im2col mode.
-
-    Parameters
-    ----------
-    driver, dtype, pointer, shape, strides, swizzle, every, device
-        As of `encode`; three to five axes.
-    box : sequence of 2 int
-        Pixels and channels of a copy, at most 256 of either.
-    lower, upper : sequence of int
-        Of each spatial axis: the corners of the bounding box of the pixels, relative to the tensor.
-
-    Raises
-    ------
-    ConvrefError
-        If the sequences disagree or the last stride is not 1.
-    CudaError
-        If the driver refuses the geometry; the message repeats it.
-    """
-    what = f"{dtype}{tuple(shape)} strides {tuple(strides)} pixels {tuple(box)} at {pointer:#x}"
-    what += f" from {tuple(lower)} to {tuple(upper)}"
-    every = tuple(every) or (1,) * len(shape)
-    equal = len(lower) == len(upper) == len(shape) - 2 and len(box) == 2
-    tensor = _tensor(what, dtype, pointer, shape, strides, every, equal)
-    corners = _reversed(c_int, lower), _reversed(c_int, upper)
-    column = box[1], box[0], _reversed(c_uint32, every)
-    return _encoded(driver, device, "Im2col", what, swizzle, *tensor, *corners, *column)
-
-
-def _reversed(kind: Any, values: Sequence[int]) -> Any:
-    """Return a C array in the driver's order, innermost axis first."""
-    return (kind * len(values))(*reversed(values))
-
-
-def _tensor(
-    what: str, dtype: str, pointer: int, shape: Sequence[int], strides: Sequence[int],
-    every: Sequence[int], equal: bool,
-) -> tuple[Any, ...]:  # fmt: skip
-    """Return the arguments of both kinds of map: type, rank, address, sizes, strides in bytes."""
-    equal = equal and len(shape) == len(strides) == len(every)
+    im2col = bool(lower or upper)
+    what = f"{dtype}{tuple(shape)} strides {tuple(strides)} {'pixels' if im2col else 'box'} "
+    what += f"{tuple(box)} at {pointer:#x}"
+    what += f" from {tuple(lower)} to {tuple(upper)}" if im2col else ""
+    rank, every = len(shape), tuple(every) or (1,) * len(shape)
+    lengths = [len(strides), len(every), *((len(lower) + 2, len(upper) + 2) if im2col else ())]
+    equal = lengths == [rank] * len(lengths) and len(box) == (2 if im2col else rank)
     if dtype not in TYPES or not equal or strides[-1] != 1:
         needs = f"needs equal lengths, a last stride of 1 and one of {', '.join(TYPES)}"
         raise ConvrefError(message("tensor map", f"{what}, {needs}"))
     code, size = TYPES[dtype]
     steps = [0, *(size * stride for stride in strides[:-1])]  # the driver takes no innermost stride
-    return (
-        code, len(shape), pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
-    )  # fmt: skip
-
-
-def _encoded(
-    driver: Driver, device: int, kind: str, what: str, swizzle: int, *geometry: Any
-) -> bytes:
-    """Return the map that the driver encodes; some drivers need a context for it."""
+    tensor = code, rank, pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
+    copies: tuple[Any, ...]
+    if im2col:
+        copies = _reversed(c_int, lower), _reversed(c_int, upper), box[1], box[0]
+    else:
+        copies = (_reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)]),)
+    options = _reversed(c_uint32, every), 0, swizzle, L2_PROMOTION_128B, 0
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
-    place = ctypes.addressof(storage) + start
-    arguments = (*geometry, 0, swizzle, L2_PROMOTION_128B, 0)
-    with driver.inside(driver.context(device)):
-        driver.call(f"cuTensorMapEncode{kind}", place, *arguments, why=f"tensor map of {what}")
+    place, function = ctypes.addressof(storage) + start, "Im2col" if im2col else "Tiled"
+    with driver.inside(driver.context(device)):  # some drivers need a context for it
+        arguments = place, *tensor, *copies, *options
+        driver.call(f"cuTensorMapEncode{function}", *arguments, why=f"tensor map of {what}")
     return storage.raw[start : start + TENSORMAP]
+
+
+def _reversed(kind: Any, values: Sequence[int]) -> Any:
+    """Return a C array in the driver's order, innermost axis first."""
+    return (kind * len(values))(*reversed(values))

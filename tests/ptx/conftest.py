@@ -42,7 +42,7 @@ def on_gpu(text, grid, threads, arguments, shared):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs a CUDA device of sm_90")
-    from convref_driver import Manifest, driver, encode, encode_im2col, load
+    from convref_driver import Manifest, driver, encode, load
 
     torch.zeros(1, device="cuda")  # makes the context
     held = {}
@@ -57,11 +57,9 @@ def on_gpu(text, grid, threads, arguments, shared):
         if not isinstance(value, TensorMap):
             return place(value) if isinstance(value, Allocation) else value or 0
         kind = f"u{8 * value.buffer.array.itemsize}"
-        lies = value.shape, value.strides, value.box, value.swizzle
-        if isinstance(value, Im2colMap):
-            walk = value.every, value.lower, value.upper
-            return encode_im2col(driver(), kind, place(value.buffer), *lies, *walk)
-        return encode(driver(), kind, place(value.buffer), *lies, every=value.every)
+        layout = value.shape, value.strides, value.box, value.swizzle, value.every
+        corners = (value.lower, value.upper) if isinstance(value, Im2colMap) else ()
+        return encode(driver(), kind, place(value.buffer), *layout, *corners)
 
     program, values = parse(text), [packed(value) for value in arguments]
     kinds = {8: "ptr", 128: "tensormap"}

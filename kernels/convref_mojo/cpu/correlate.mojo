@@ -11,15 +11,7 @@ from std.memory import stack_allocation
 from simd import AVX512, Address, Table, at, clear, copy, lanes, load, size, store, wide
 from tile import MR, NV, TO_SCRATCH, Pixels, tile_of_pixels
 from windows import (
-    WINDOW_WORDS,
-    Conv,
-    Geometry,
-    Tap,
-    Window,
-    list_windows,
-    num_blocks,
-    pack_im2col,
-    split,
+    WINDOW_WORDS, Conv, Geometry, Tap, WindowTable, list_windows, num_blocks, pack_im2col, split
 )
 
 comptime WINDOWS_PACKED = 128
@@ -89,7 +81,7 @@ def correlate_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
     var b = a.unsafe_offset(p.tiles * WINDOWS_PACKED * PITCH)
     var sums = b.unsafe_offset(p.panels * WINDOWS_PACKED * width)
     var block = p.tiles * p.panels * MR * width
-    var table = Pointer[Window, MutAnyOrigin](unsafe_from_address=Int(sums.unsafe_offset(block)))
+    var table = WindowTable(unsafe_from_address=Int(sums.unsafe_offset(block)))
     var offsets = Table(unsafe_from_address=Int(table.unsafe_offset(WINDOWS_PACKED)))
     for i in range(p.tiles * MR):
         offsets[unsafe_offset=i] = i * g.filter.result
@@ -132,16 +124,8 @@ def correlate_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 
 @always_inline
-def pack_big[
-    T: DType
-](
-    g: Geometry,
-    group: Int,
-    table: Pointer[Window, MutAnyOrigin],
-    count: Int,
-    left: Int,
-    columns: Int,
-    b: Address[wide[T]],
+def pack_big[T: DType](
+    g: Geometry, group: Int, table: WindowTable, count: Int, left: Int, columns: Int, b: Address[wide[T]]
 ):
     """Pack the im2col rows of windows: (panel, window, column)."""
     comptime W = lanes[wide[T]]()
@@ -163,15 +147,8 @@ def pack_big[
 
 
 @always_inline
-def pack_small[
-    T: DType
-](
-    p: Conv,
-    channel: Int,
-    rows: Int,
-    table: Pointer[Window, MutAnyOrigin],
-    count: Int,
-    a: Address[wide[T]],
+def pack_small[T: DType](
+    p: Conv, channel: Int, rows: Int, table: WindowTable, count: Int, a: Address[wide[T]]
 ):
     """Pack channels of the small side: (tile, window, PITCH)."""
     ref g = p.geometry
@@ -187,15 +164,7 @@ def pack_small[
                 copy[T](to, begin, min(MR, rows - tile * MR), g.small.c)
 
 
-def write[
-    T: DType
-](
-    p: Conv,
-    o: Block,
-    left: Int,
-    columns: Int,
-    sums: Address[wide[T]],
-):
+def write[T: DType](p: Conv, o: Block, left: Int, columns: Int, sums: Address[wide[T]]):
     """Round one panel of a block's sums and store it to the filter gradient."""
     ref g = p.geometry
     comptime A = wide[T]

@@ -83,9 +83,7 @@ def correlate_padded[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 
 @always_inline
-def multiply_panel[
-    T: DType
-](
+def multiply_panel[T: DType](
     p: Conv,
     s: PaddedInput,
     patch: Patch,
@@ -126,9 +124,7 @@ def multiply_panel[
 
 
 @always_inline
-def pack_small[
-    T: DType
-](p: Conv, pixels: Pixels, start: Address[T], columns: Int, to: Address[wide[T]]):
+def pack_small[T: DType](p: Conv, pixels: Pixels, start: Address[T], columns: Int, to: Address[wide[T]]):
     """Pack channels of the small side: (line, pixel, vectors)."""
     ref g = p.geometry
     for line in range(pixels.lines):
@@ -167,9 +163,7 @@ def merge[T: DType](p: Conv, low: Int, high: Int):
 
 
 @always_inline
-def write_transposed[
-    T: DType
-](p: Conv, sums: Address[wide[T]], line: Int, columns: Int, to: Address[T]):
+def write_transposed[T: DType](p: Conv, sums: Address[wide[T]], line: Int, columns: Int, to: Address[T]):
     """Round the sums of a panel, one line per tap and channel, and store their transpose."""
     ref g = p.geometry
     comptime A = wide[T]

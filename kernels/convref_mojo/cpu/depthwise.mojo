@@ -133,9 +133,7 @@ def compute_sums[
             var factor = weight.unsafe_offset(v * W).unsafe_load[width=W]()
             comptime for x in range(X):
                 var here = source.unsafe_offset(x * tap[unsafe_offset=3] + v * W)
-                sums[unsafe_offset=x * V + v] = load[T, W](here).fma(
-                    factor, sums[unsafe_offset=x * V + v]
-                )
+                sums[unsafe_offset=x * V + v] = load[T, W](here).fma(factor, sums[unsafe_offset=x * V + v])
     var bias = at[T](g.bias.data).unsafe_offset(c * g.bias.c)
     var to = at[T](g.small.data).unsafe_offset(window.place + c * g.small.c)
     comptime for x in range(X):

@@ -13,15 +13,7 @@ from std.memory import stack_allocation
 from simd import Address, Table, at, clear, copy, lanes, load, size, store, transpose, wide
 from tile import MR, NV, TO_SCRATCH, Runs, tile_of_runs
 from windows import (
-    WINDOW_WORDS,
-    Conv,
-    Geometry,
-    Tap,
-    Window,
-    list_windows,
-    num_blocks,
-    pack_im2col,
-    split,
+    WINDOW_WORDS, Conv, Geometry, Tap, WindowTable, list_windows, num_blocks, pack_im2col, split
 )
 
 comptime CHUNK = 64
@@ -90,9 +82,7 @@ def pack_filter[T: DType](p: Conv, low: Int, high: Int):
         pack_panel[T](p, group, panel, 0, depth, at[A](p.workspace).unsafe_offset(unit * depth * width))
 
 
-def pack_panel[
-    T: DType
-](p: Conv, group: Int, panel: Int, begin: Int, length: Int, start: Address[wide[T]]):
+def pack_panel[T: DType](p: Conv, group: Int, panel: Int, begin: Int, length: Int, start: Address[wide[T]]):
     """Write depths `begin` to `begin + length` of a panel: (depth, column)."""
     comptime A = wide[T]
     comptime W = lanes[A]()
@@ -114,16 +104,8 @@ def pack_panel[
 
 
 @always_inline
-def pack_matrix[
-    T: DType
-](
-    to: Address[wide[T]],
-    start: Address[T],
-    down: Int,
-    across: Int,
-    rows: Int,
-    columns: Int,
-    line: Int,
+def pack_matrix[T: DType](
+    to: Address[wide[T]], start: Address[T], down: Int, across: Int, rows: Int, columns: Int, line: Int
 ):
     """Copy a matrix to rows of `line` elements, padded with zeros."""
     comptime W = lanes[wide[T]]()
@@ -150,9 +132,7 @@ def gather_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
     var a = at[A](scratch)
     var c = a.unsafe_offset(p.tiles * MR * p.block_depth)
     var own = c.unsafe_offset(p.tiles * PANELS * MR * width)
-    var table = Pointer[Window, MutAnyOrigin](
-        unsafe_from_address=Int(own.unsafe_offset(p.block_depth * width))
-    )
+    var table = WindowTable(unsafe_from_address=Int(own.unsafe_offset(p.block_depth * width)))
     var starts = Table(unsafe_from_address=Int(table.unsafe_offset(p.tiles * MR)))
     for chunk in range(p.block_depth // CHUNK):
         starts[unsafe_offset=chunk] = chunk * MR * CHUNK
@@ -211,16 +191,8 @@ def gather_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 
 @always_inline
-def pack_rows[
-    T: DType
-](
-    p: Conv,
-    group: Int,
-    table: Pointer[Window, MutAnyOrigin],
-    rows: Int,
-    begin: Int,
-    length: Int,
-    a: Address[wide[T]],
+def pack_rows[T: DType](
+    p: Conv, group: Int, table: WindowTable, rows: Int, begin: Int, length: Int, a: Address[wide[T]]
 ):
     """Pack the im2col rows of windows: (tile, chunk, row, CHUNK)."""
     if length == 0:
@@ -240,9 +212,7 @@ def pack_rows[
 
 
 @always_inline
-def finish[
-    T: DType
-](p: Conv, sums: Address[wide[T]], place: Int, channel: Int, columns: Int):
+def finish[T: DType](p: Conv, sums: Address[wide[T]], place: Int, channel: Int, columns: Int):
     """Add the bias to one row of a tile, round it and store it to the result."""
     ref g = p.geometry
     comptime A = wide[T]

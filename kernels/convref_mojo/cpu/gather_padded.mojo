@@ -72,9 +72,7 @@ def gather_padded[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 
 @always_inline
-def multiply_line[
-    T: DType
-](
+def multiply_line[T: DType](
     p: Conv,
     s: PaddedInput,
     patch: Patch,

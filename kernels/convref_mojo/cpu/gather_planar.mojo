@@ -60,17 +60,8 @@ def gather_planar[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 
 @always_inline
-def sum_taps[
-    A: DType
-](
-    p: Conv,
-    s: PaddedInput,
-    line: Int,
-    j: Int,
-    a: Address[A],
-    b: Address[A],
-    c: Address[A],
-    vectors: Int,
+def sum_taps[A: DType](
+    p: Conv, s: PaddedInput, line: Int, j: Int, a: Address[A], b: Address[A], c: Address[A], vectors: Int
 ):
     """Sum vectors of windows from window `j` of a line on."""
     comptime W = lanes[A]()
@@ -89,9 +80,7 @@ def sum_taps[
 
 
 @always_inline
-def write_planes[
-    T: DType
-](p: Conv, group: Int, place: Int, count: Int, pitch: Int, sums: Address[wide[T]]):
+def write_planes[T: DType](p: Conv, group: Int, place: Int, count: Int, pitch: Int, sums: Address[wide[T]]):
     """Add the bias to the sums of `count` windows, round them and store them to the result."""
     ref g = p.geometry
     comptime A = wide[T]

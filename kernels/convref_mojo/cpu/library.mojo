@@ -7,13 +7,7 @@ number types are selected by their index in `KERNELS` and `DTYPES`.
 
 from conv import correlate, gather, plan_correlate, plan_gather
 from correlate_padded import merge
-from depthwise import (
-    depthwise,
-    depthwise_wgrad,
-    pack_depthwise,
-    plan_depthwise,
-    plan_depthwise_wgrad,
-)
+from depthwise import (depthwise, depthwise_wgrad, pack_depthwise, plan_depthwise, plan_depthwise_wgrad)
 from gather import pack_filter
 from norm import Norm, affine, channel_sums
 from pool import FPROP_AVG, FPROP_MAX, SELECT, Pool, pool_backward, pool_forward

@@ -110,15 +110,8 @@ def channel_sums[T: DType](p: Norm, low: Int, high: Int):
 
 
 @always_inline
-def add_pixels[
-    T: DType, W: Int, along: Bool
-](
-    p: Norm,
-    c: Int,
-    begin: Int,
-    end: Int,
-    mut first: SIMD[wide[T], W],
-    mut second: SIMD[wide[T], W],
+def add_pixels[T: DType, W: Int, along: Bool](
+    p: Norm, c: Int, begin: Int, end: Int, mut first: SIMD[wide[T], W], mut second: SIMD[wide[T], W]
 ):
     """Add pixels `begin` to `end` of all lines: W channels of one, or W of one channel at a time."""
     comptime A = wide[T]

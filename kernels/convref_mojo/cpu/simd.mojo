@@ -94,9 +94,7 @@ def clear[A: DType](to: Address[A], count: Int):
 
 
 @always_inline
-def transpose[
-    T: DType
-](to: Address[wide[T]], pitch: Int, start: Address[T], step: Int, count: Int):
+def transpose[T: DType](to: Address[wide[T]], pitch: Int, start: Address[T], step: Int, count: Int):
     """Transpose `count` lines of W elements, `step` apart, into W lines; missing columns are zero.
 
     Interleaving the lines of both halves rotates the index (line, column) by one bit; log2(W) rounds
@@ -123,16 +121,8 @@ def transpose[
 
 
 @always_inline
-def pack_pixels[
-    T: DType
-](
-    to: Address[wide[T]],
-    pitch: Int,
-    start: Address[T],
-    count: Int,
-    pixel: Int,
-    channels: Int,
-    channel: Int,
+def pack_pixels[T: DType](
+    to: Address[wide[T]], pitch: Int, start: Address[T], count: Int, pixel: Int, channels: Int, channel: Int
 ):
     """Write `count` pixels `pitch` apart with contiguous channels; `pixel` and `channel` are the strides
     of the source."""

@@ -63,9 +63,7 @@ def load_tile[A: DType, count: Int](sums: Sums[A], c: Address[A], fresh: Bool):
 
 
 @always_inline
-def fma_step[
-    A: DType, M: Int, V: Int
-](sums: Sums[A], a: Address[A], pitch: Int, b: Address[A]):
+def fma_step[A: DType, M: Int, V: Int](sums: Sums[A], a: Address[A], pitch: Int, b: Address[A]):
     """Add the outer product of M elements, `pitch` apart, and V vectors."""
     comptime W = lanes[A]()
     var column = stack_allocation[V, SIMD[A, W]]()
@@ -79,9 +77,7 @@ def fma_step[
 
 
 @always_inline
-def store_tile[
-    A: DType, M: Int, V: Int
-](sums: Sums[A], c: Address[A], target: Target):
+def store_tile[A: DType, M: Int, V: Int](sums: Sums[A], c: Address[A], target: Target):
     """Store a tile to `c`, or with its bias to `target`."""
     comptime W = lanes[A]()
     if target.data == 0:
@@ -100,9 +96,7 @@ def store_tile[
             to.unsafe_offset(j * W).unsafe_store[width=W](sums[unsafe_offset=i * V + j])
 
 
-def tile_of_runs[
-    A: DType, pitch: Int = 0
-](
+def tile_of_runs[A: DType, pitch: Int = 0](
     a: Address[A],
     b: Address[A],
     c: Address[A],
@@ -124,16 +118,8 @@ def tile_of_runs[
 
 
 @always_inline
-def compute_runs[
-    A: DType, M: Int, V: Int, pitch: Int
-](
-    a: Address[A],
-    b: Address[A],
-    c: Address[A],
-    depth: Int,
-    runs: Runs,
-    fresh: Bool,
-    target: Target,
+def compute_runs[A: DType, M: Int, V: Int, pitch: Int](
+    a: Address[A], b: Address[A], c: Address[A], depth: Int, runs: Runs, fresh: Bool, target: Target
 ):
     var sums = stack_allocation[M * V, SIMD[A, lanes[A]()]]()
     load_tile[A, M * V](sums, c, fresh)
@@ -150,9 +136,7 @@ def compute_runs[
     store_tile[A, M, V](sums, c, target)
 
 
-def tile_of_pixels[
-    A: DType
-](
+def tile_of_pixels[A: DType](
     a: Address[A],
     b: Address[A],
     c: Address[A],

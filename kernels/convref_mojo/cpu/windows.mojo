@@ -185,8 +185,11 @@ struct Window(ImplicitlyCopyable):
         self.place = g.small.offset(n, z, y, x)
 
 
+comptime WindowTable = Pointer[Window, MutAnyOrigin]
+
+
 @always_inline
-def list_windows(table: Pointer[Window, MutAnyOrigin], g: Geometry, first: Int, count: Int):
+def list_windows(table: WindowTable, g: Geometry, first: Int, count: Int):
     """Write `count` windows from `first` on; only the first of each line is decoded."""
     var left = 0
     var window = Window(g, 0)
@@ -254,12 +257,10 @@ struct Run(ImplicitlyCopyable):
 
 
 @always_inline
-def pack_im2col[
-    T: DType
-](
+def pack_im2col[T: DType](
     g: Geometry,
     group: Int,
-    table: Pointer[Window, MutAnyOrigin],
+    table: WindowTable,
     count: Int,
     begin: Int,
     length: Int,

@@ -16,15 +16,8 @@ comptime THREADS = 128
 
 
 @always_inline
-def add_window[
-    T: DType
-](
-    big: Elements[T],
-    w: Elements[T],
-    g: Geometry,
-    window: Window,
-    column: Int32,
-    sum: Scalar[wide[T]],
+def add_window[T: DType](
+    big: Elements[T], w: Elements[T], g: Geometry, window: Window, column: Int32, sum: Scalar[wide[T]]
 ) -> Scalar[wide[T]]:
     """Return `sum` plus the products of a window's taps and channels."""
     var group, k = split(column, g.results)
@@ -43,9 +36,7 @@ def add_window[
 
 
 @__name("convref_gather")
-def gather[
-    T: DType
-](
+def gather[T: DType](
     small: Elements[T],
     big: Elements[T],
     w: Elements[T],

@@ -5,11 +5,7 @@ A line of 64 elements is one row of the 128-byte swizzle. Copies are two stages 
 
 from max.gpu import MAX_THREADS_PER_BLOCK_METADATA, block_idx, thread_idx
 from max.gpu.compute.mma import (
-    WGMMADescriptor,
-    wgmma_async,
-    wgmma_commit_group_sync,
-    wgmma_fence_aligned,
-    wgmma_wait_group_sync,
+    WGMMADescriptor, wgmma_async, wgmma_commit_group_sync, wgmma_fence_aligned, wgmma_wait_group_sync
 )
 from max.gpu.host.nvidia.tma import TensorMapSwizzle
 from max.gpu.memory import async_copy_commit_group, async_copy_wait_group, fence_async_view_proxy

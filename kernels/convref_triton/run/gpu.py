@@ -26,7 +26,6 @@ from convref_driver import (
     Scratch,
     driver,
     encode,
-    encode_im2col,
     load,
 )
 
@@ -316,8 +315,7 @@ class _Loaded:
                 if len(kept) >= KEPT:
                     kept.clear()
                 geometry = (value.shape, value.strides, box, swizzle, value.every, *value.corners)
-                made = encode_im2col if value.corners else encode
-                kept[address] = made(driver, dtype, address, *geometry, device=index)
+                kept[address] = encode(driver, dtype, address, *geometry, device=index)
             return kept[address]
 
         return at
