@@ -181,9 +181,18 @@ EXAMPLES = {
     "torch-c0-transposed": ("conv.bgrad:n1c0k1_i3_f1:t=1",),
     "torch-k0": ("conv.fprop:n1c1k0_i3_f1",),
     "torch-empty-image": ("conv.fprop:n1c1k1_i0_f1_p1",),
-    "torch-jvp-expanded-x": ("conv.jvp:n2c1k1_i3_f1:mem=x.expandn:tan=x",),
-    "torch-jvp-expanded-w": ("conv.jvp:n1c1k2_i3_f1:mem=w.expando:tan=w",),
-    "torch-jvp-expanded-b": ("conv.jvp:n1c1k2_i3_f1:mem=b.expando:tan=b",),
+    "torch-jvp-expanded-x": (
+        "conv.jvp:n2c1k1_i3_f1:mem=x.expandn:tan=x",
+        "silu.jvp:n1c2_i1:mem=x.expandc",
+    ),
+    "torch-jvp-expanded-w": (
+        "conv.jvp:n1c1k2_i3_f1:mem=w.expando:tan=w",
+        "layer_norm.jvp:n1c2_i1:mem=w.expandc",
+    ),
+    "torch-jvp-expanded-b": (
+        "conv.jvp:n1c1k2_i3_f1:mem=b.expando:tan=b",
+        "layer_norm.jvp:n1c2_i1:mem=b.expandc",
+    ),
     "torch-wgrad-order": ("conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi",),
     "torch-wgrad-order-native": (
         "conv.backward:n1c12k68g4_i1x1_f7x1_s1x2_p8,8x2,1:mem=x.nhwc.step2w.off3,w.ohwi.expandw.off3",
