@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import convref
 from convref import SIGNATURE, Call, Case, oracle
+from convref.api import views
+from convref.api.functions import DEFINITIONS
 from convref.backends.numpy import declared
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -99,7 +101,7 @@ def group_norm(problem: Problem, pass_: str) -> dict[str, Any]:
     return {"eps": problem.eps, "num_groups": problem.groups}
 
 
-def layer_norm(problem: Problem, pass_: str) -> dict[str, Any]:
+def rows(problem: Problem, pass_: str) -> dict[str, Any]:
     return {"eps": problem.eps, "normalized_shape": (problem.c, *problem.input)}
 
 
@@ -122,7 +124,7 @@ SETTINGS: dict[str, Settings] = {
     "batch_norm": batch_norm,
     "batch_norm_eval": norm,
     "group_norm": group_norm,
-    "layer_norm": layer_norm,
+    **{d.op: rows for d in DEFINITIONS if d.view is views.rows},
     "leaky_relu": lambda problem, _: {"negative_slope": problem.slope},
     "cross_entropy": cross_entropy,
 }
@@ -193,7 +195,7 @@ def test_call_and_its_line_round_trip(op: str, case: st.DataObject) -> None:
     found = convref.case_of(name, *given_arrays, **arguments)
     assert convref.parse(str(found)) == found
     problem, layouts = drawn.call.problem, found.call.specs
-    if op == "layer_norm":  # which has no images, only rows, and may copy other layouts
+    if SETTINGS.get(op) is rows:  # which has no images, only rows, and may copy other layouts
         problem = replace(problem, c=problem.c * prod(problem.input), input=(1,))
     else:
         again = [None if a is None else (a.shape, a.dtype, visible(a)) for a in operands(found)]

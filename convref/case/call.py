@@ -94,8 +94,9 @@ class Call:
                     where, f"math is {shorten(repr(self.math))}, needs one of {', '.join(MATHS)}"
                 )
             )
-        put(self, "problem", self.problem.for_pass(self.pass_))
-        put(self, "specs", tuple(map(self._spec, self.roles, self._spread(where))))
+        specs = self._spread(where)
+        put(self, "problem", self.problem.for_pass(self.pass_, specs[0].dtype))
+        put(self, "specs", tuple(map(self._spec, self.roles, specs)))
         if reason := self.problem.refuses(self.dtype):
             raise ConvrefError(message(where, reason))
 

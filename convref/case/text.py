@@ -69,8 +69,8 @@ def _is_default(problem: Problem, field: Field) -> bool:
 def problem_keys(problem: Problem) -> Iterator[tuple[str, str | None]]:
     """Yield each key of a problem with its text, None where it has its default."""
     for key, field in problem.KEYS.items():
-        text = WRITE[field.codec](getattr(problem, field.name))
-        yield key, None if _is_default(problem, field) else text
+        default = _is_default(problem, field)
+        yield key, None if default else WRITE[field.codec](getattr(problem, field.name))
 
 
 def _features(spec: Spec) -> str:

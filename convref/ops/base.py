@@ -177,8 +177,8 @@ class Problem:
         """
         return "nc"
 
-    def for_pass(self, pass_: str) -> Problem:
-        """Return the same problem as `pass_` has it, so that one call has one problem."""
+    def for_pass(self, pass_: str, code: str) -> Problem:
+        """Return the problem of `pass_` on numbers of type `code`, so that a call has one."""
         return self
 
     def has(self, role: str) -> bool:

@@ -151,7 +151,7 @@ class ConvProblem(WindowProblem):
         """Return the indices by which the problem splits into smaller ones."""
         return "nck" if self.groups == 1 else "n"
 
-    def for_pass(self, pass_: str) -> ConvProblem:
+    def for_pass(self, pass_: str, code: str) -> ConvProblem:
         """Return the same problem as `pass_` has it: in backward the mask says it all of bias."""
         return replace(self, bias=True) if pass_ == "backward" else self
 

@@ -76,6 +76,7 @@ class NormProblem(Problem):
         "weight": Field("weight", "flag", draws=(True, True, True, False)),
         "bias": Field("bias", "flag", draws=(True, True, True, False)),
     }
+    SUBTRACTS_MEAN: ClassVar[bool] = True
 
     eps: float = 1e-5
     weight: bool = True
@@ -123,8 +124,8 @@ class NormProblem(Problem):
         """Return the indices by which the problem splits into smaller ones."""
         return "n"
 
-    def for_pass(self, pass_: str) -> Problem:
-        """Return the same problem as `pass_` has it: in backward the mask says it all of bias."""
+    def for_pass(self, pass_: str, code: str) -> Problem:
+        """Return the problem of `pass_`: in backward the mask says it all of bias."""
         return replace(self, bias=True) if pass_ == "backward" else self
 
     def has(self, role: str) -> bool:

@@ -72,11 +72,14 @@ class OpSpec(NamedTuple):
         Its passes, "fprop" first.
     unsuitable_fills : tuple of str
         Fills that make no useful case of it: the court draws others.
+    like : str
+        An op whose formulas are those of this one too, which has fewer operands and results.
     """
 
     problem: type[Problem]
     passes: Mapping[str, Pass]
     unsuitable_fills: tuple[str, ...] = ()
+    like: str = ""
 
     @property
     def multiplies(self) -> bool:

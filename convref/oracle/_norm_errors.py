@@ -13,9 +13,19 @@ import numpy as np
 
 from ..case import Call
 from ..ops import GROUPS, FrozenNormProblem, Problem
+from ._passes import by_role
 from ._rounding import FIRST_ORDER, unit
 from ._windows import Array, Results
-from .norm import broadcast, image, mean_of, per_weight, plus_eps, reciprocal_root, statistics
+from .norm import (
+    broadcast,
+    image,
+    mean_of,
+    per_weight,
+    plus_eps,
+    reciprocal_root,
+    statistics,
+    subtracted,
+)
 
 
 class _Sizes(NamedTuple):
@@ -23,7 +33,7 @@ class _Sizes(NamedTuple):
 
     z: Array
     rstd: Array
-    level: Array  # mean |x|
+    level: Array  # mean |x|, 0 where none is subtracted
     spread: Array  # S of var: sqrt(var) rms
     call: Call
 
@@ -32,8 +42,8 @@ class _Sizes(NamedTuple):
         v = np.abs(v)
         if isinstance(self.call.problem, FrozenNormProblem):
             return self.rstd * v
-        mean, shares = (mean_of(a, self.call.problem) for a in (v, v * self.z))
-        return 2 * self.rstd * (v + mean + self.z * shares)
+        mean, share = subtracted(v, self.call.problem), mean_of(v * self.z, self.call.problem)
+        return 2 * self.rstd * (v + mean + self.z * share)
 
 
 def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
@@ -43,7 +53,7 @@ def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
         rstd = broadcast(reciprocal_root(plus_eps(given[1], problem)), problem)
         return _Sizes((np.abs(x) + level) * rstd, rstd, level, level, call)
     mean, var = statistics(x, problem)
-    level, rms = mean_of(np.abs(x), problem), np.sqrt(mean_of(x * x, problem))
+    level, rms = subtracted(np.abs(x), problem), np.sqrt(mean_of(x * x, problem))
     n_u = problem.products("mean") * unit(call)
     spread = np.sqrt(var) * rms + n_u * level * level
     power = plus_eps(var, problem)
@@ -118,7 +128,7 @@ def _second_order(sizes: _Sizes, v: Array, g: Array) -> Array:
     if isinstance(problem, FrozenNormProblem):
         return np.zeros_like(v)
     a, b = mean_of(v * sizes.z, problem), mean_of(g * sizes.z, problem)
-    v, g = v + mean_of(v, problem), g + mean_of(g, problem)
+    v, g = v + subtracted(v, problem), g + subtracted(g, problem)
     inside = sizes.z * (mean_of(v * g, problem) + 3 * a * b) + b * v + a * g
     return 4 * sizes.rstd * sizes.rstd * inside
 
@@ -153,4 +163,6 @@ _PASSES: dict[str, Callable[..., Results]] = {
     "jvp": norm_jvp_magnitudes,
     "double_backward": norm_double_backward_magnitudes,
 }
-MAGNITUDES = {(op, name): run for op in GROUPS["norm"] for name, run in _PASSES.items()}
+MAGNITUDES = {
+    (op, name): by_role(op, name, run) for op in GROUPS["norm"] for name, run in _PASSES.items()
+}

@@ -49,6 +49,12 @@ def mean_of(v: Array, problem: Problem) -> Array:
     return sums * Fraction(1, problem.count) if v.dtype == object else sums / problem.count
 
 
+def subtracted(v: Array, problem: Problem) -> Array:
+    """Return what the norm takes from v: its mean, or zeros."""
+    mean = mean_of(v, problem)
+    return mean if problem.SUBTRACTS_MEAN else np.zeros_like(mean)
+
+
 def reciprocal_root(v: Array) -> Array:
     """Return 1 / sqrt(v); of Fractions, the float64 next to it as a Fraction (N.2)."""
     if v.dtype == object:
@@ -62,7 +68,7 @@ def plus_eps(var: Array, problem: Problem) -> Array:
 
 
 def statistics(x: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (mean, var) of an image, in two passes (N.1).
+    """Return (mean, var) of an image, in two passes (N.1); a mean that is not taken is 0.
 
     Examples
     --------
@@ -72,7 +78,7 @@ def statistics(x: Array, problem: Problem) -> tuple[Array, Array]:
     >>> mean.item(), var.item()
     (4.0, 5.0)
     """
-    mean = mean_of(x, problem)
+    mean = subtracted(x, problem)
     centred = x - mean
     centred *= centred
     return mean, mean_of(centred, problem)
@@ -111,7 +117,7 @@ def project(v: Array, z: Array, problem: Problem) -> Array:
     along = v * z
     share = mean_of(along, problem)
     np.multiply(z, share, out=along)
-    along += mean_of(v, problem)
+    along += subtracted(v, problem)
     return np.subtract(v, along, out=along)
 
 
@@ -135,7 +141,7 @@ def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Proble
     if isinstance(problem, FrozenNormProblem):
         return np.zeros_like(z)
     a, b = mean_of(v * z, problem), mean_of(g * z, problem)
-    v, g = v - mean_of(v, problem), g - mean_of(g, problem)
+    v, g = v - subtracted(v, problem), g - subtracted(g, problem)
     return -rstd * rstd * (z * (mean_of(v * g, problem) - 3 * a * b) + b * v + a * g)
 
 
@@ -186,12 +192,17 @@ def batch_norm_eval_fprop(
     return y.reshape(x.shape)
 
 
+def _broadcast(given: tuple[Array | None, ...], problem: Problem) -> list[Array]:
+    return [broadcast(s, problem) for s in given if s is not None]
+
+
 def _normal(problem: Problem, x: Array, *given: Array) -> tuple[Array, Array]:
     """Return (z, rstd), of statistics given as mean and variance, saved by fprop, or found."""
     if isinstance(problem, FrozenNormProblem):
         mean, rstd = given[0], reciprocal_root(plus_eps(given[1], problem))
     elif given:
-        mean, rstd = given
+        rstd = given[-1]
+        mean = given[0] if problem.SUBTRACTS_MEAN else np.zeros_like(rstd)
     else:
         mean, _, rstd = _moments(problem, x)
     return normalised(x, mean, rstd), rstd
@@ -216,11 +227,11 @@ def norm_backward(
         return (
             input_gradient(_scaled(dy, w), z, rstd, problem) if mask[0] else None,
             per_weight(dy * z, problem)[None] if mask[1] else None,
-            per_weight(dy, problem)[None] if mask[2] else None,
+            per_weight(dy, problem)[None] if any(mask[2:]) else None,
         )
 
     images = image(dy, problem), image(x, problem), broadcast_weight(w, problem)
-    found = in_groups(of, *images, *(broadcast(s, problem) for s in given))
+    found = in_groups(of, *images, *_broadcast(given, problem))
     shapes = x.shape, problem.shape("w"), problem.shape("b")
     return tuple(None if f is None else f.reshape(shape) for f, shape in zip(found, shapes))
 
@@ -240,7 +251,7 @@ def _tangent(
 def norm_jvp(x: Array, w: Array | None, b: Array | None, *rest: Any, problem: Problem) -> Results:
     """Return (y, y_dot); `rest` are statistics that are given, then the tangents of x, w and b."""
     given, dots = rest[:-3], rest[-3:]
-    z, rstd = _normal(problem, image(x, problem), *(broadcast(s, problem) for s in given))
+    z, rstd = _normal(problem, image(x, problem), *_broadcast(given, problem))
     y_dot = _tangent(problem, z, rstd, w, dots)
     y = affine(z, broadcast_weight(w, problem), broadcast_weight(b, problem))
     return y.reshape(x.shape), y_dot.reshape(x.shape)
@@ -258,7 +269,7 @@ def norm_double_backward(
     mask: tuple[bool, ...],
 ) -> Results:
     """Return (ddy, dx, dw), the cotangents of (dy, x, w) through the backward pass."""
-    z, rstd = _normal(problem, image(x, problem), *(broadcast(s, problem) for s in given))
+    z, rstd = _normal(problem, image(x, problem), *_broadcast(given, problem))
     v, g = image(ddx, problem), image(dy, problem)
     ddy = dx = dw = None
     if mask[0]:

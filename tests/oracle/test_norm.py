@@ -87,11 +87,16 @@ def inner(a, b):
 
 
 def saved(call, given):
-    """Return the statistics that a backward pass takes: of x, or the running ones."""
+    """Return the statistics that a backward pass may take, by role: of x, or the running ones."""
     if "rmean" in given:
-        return given["rmean"], given["rvar"]
+        return {role: given[role] for role in ("rmean", "rvar")}
     mean, var = loops_norm.moments(given["x"], call.problem)
-    return mean, loops_norm.roots(var, call.problem)
+    return {"mean": mean, "rstd": loops_norm.roots(var, call.problem)}
+
+
+def of_roles(call, given):
+    """Return the operands of a call from arrays by role."""
+    return [given[role] for role in call.roles]
 
 
 @pytest.mark.parametrize("op", GROUPS["norm"])
@@ -104,8 +109,8 @@ def test_adjoint_identity(op):
         y, y_dot = evaluate(call, *given.values())
         dy = y - 2 * y_dot + 1
         back = sibling(call, "backward")
-        cotangents = evaluate(back, dy, given["x"], given["w"], *saved(call, given))
-        dots = (given[role] for role in ("x_dot", "w_dot", "b_dot"))
+        cotangents = evaluate(back, *of_roles(back, {**given, "dy": dy, **saved(call, given)}))
+        dots = [given[f"{role[1:]}_dot"] for role in back.signature.results]
         assert inner(dy, y_dot) == sum(map(inner, cotangents, dots)), str(case)
 
     campaign(check, op, "obj", pass_="jvp")
@@ -128,7 +133,8 @@ def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers):
         old = () if "rmean" in given else (y_dot[:0],) * (op == "batch_norm") * 2
         y = loops.FORMULAS[op, "fprop"](case.call, *moved, *old)[0] if not old else None
         if old:  # the training pass has running statistics too, which y does not depend on
-            z = loops_norm.standard(moved[0], *saved(case.call, {"x": moved[0]}), case.call.problem)
+            statistics = saved(case.call, {"x": moved[0]}).values()
+            z = loops_norm.standard(moved[0], *statistics, case.call.problem)
             y = loops_norm.outputs(z, moved[1], moved[2], case.call.problem)
         assert_array_equal(y_dot, dual_numbers.tangent(y), str(case))
 
@@ -146,12 +152,10 @@ def test_double_backward_is_the_gradient_of_backward(op, dual_numbers):
         moving = {role: given[role] for role in ("dy", "x", "w")}
         dots = {r: None if a is None else a[..., ::-1] + 1 for r, a in moving.items()}
         moved = {r: None if a is None else dual_numbers.make(a, dots[r]) for r, a in moving.items()}
-        fixed = {r: given[r] for r in ("rmean", "rvar") if r in given}
-        statistics = saved(call, {**moved, **fixed})
-        first = loops.FORMULAS[op, "backward"](
-            sibling(call, "backward"), *moved.values(), *statistics
-        )
-        outer = [given[role] for role in ("ddx", "ddw", "ddb")]
+        back = sibling(call, "backward")
+        moved |= saved(call, {**given, **moved})
+        first = loops.FORMULAS[op, "backward"](back, *of_roles(back, moved))
+        outer = [given[f"d{role}"] for role in back.signature.results]
         total = sum(
             (inner(o, f) for o, f in zip(outer, first) if o is not None), dual_numbers.Dual(0)
         )

@@ -21,6 +21,7 @@ _SCHEMA = {
     "int": "SymInt",
     "bool": "bool",
     "float": "float",
+    "float | None": "float?",
     "str": "str",
     "Sizes": "SymInt[]",
     "Pads": "SymInt[]",  # lo, hi of the first axis, then of the next
@@ -109,7 +110,8 @@ class Pass:
             value: Any = given[name] if name in given else getattr(self.family, name)
             if kind in _PAIRED:
                 value = tuple([end for pair in value for end in pair])
-            found.append(float(value) if kind == "float" else value)
+            number = kind.startswith("float") and value is not None
+            found.append(float(value) if number else value)
         return tuple(found)
 
     def problem(

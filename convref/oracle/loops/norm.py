@@ -60,12 +60,13 @@ def _root(value: Any) -> Any:
 
 
 def moments(x: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (mean, var), the variance from the mean that was found before."""
+    """Return (mean, var), the variance from the mean that was found before, or from 0."""
     mean, var = zeros(problem.shape("mean"), x), zeros(problem.shape("mean"), x)
     for s, elements in members(problem).items():
-        for at in elements:
-            mean[s] += x[at]
-        mean[s] = _share(mean[s], len(elements))
+        if problem.SUBTRACTS_MEAN:
+            for at in elements:
+                mean[s] += x[at]
+            mean[s] = _share(mean[s], len(elements))
         for at in elements:
             var[s] += (x[at] - mean[s]) * (x[at] - mean[s])
         var[s] = _share(var[s], len(elements))
@@ -109,6 +110,7 @@ def derivative(v: Array, z: Array, rstd: Array, problem: Problem) -> Array:
                 mean_dot = mean_dot + v[at]
                 var_dot = var_dot + v[at] * z[at]  # half of it, and times rstd
             mean_dot, var_dot = _share(mean_dot, len(elements)), _share(var_dot, len(elements))
+            mean_dot = mean_dot if problem.SUBTRACTS_MEAN else 0
         for at in elements:
             z_dot[at] = (v[at] - mean_dot - z[at] * var_dot) * rstd[s]
     return z_dot
@@ -123,7 +125,8 @@ def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Proble
         nothing = Fraction(0) if v.dtype == object else v.dtype.type(0)
         sum_v = sum_g = sum_vz = sum_gz = sum_vg = nothing
         for at in elements:
-            sum_v, sum_g = sum_v + v[at], sum_g + g[at]
+            if problem.SUBTRACTS_MEAN:
+                sum_v, sum_g = sum_v + v[at], sum_g + g[at]
             sum_vz, sum_gz = sum_vz + v[at] * z[at], sum_gz + g[at] * z[at]
             sum_vg = sum_vg + v[at] * g[at]
         count, r = len(elements), rstd[s]
@@ -184,6 +187,7 @@ def _normal(x: Array, given: tuple[Array, ...], problem: Problem) -> tuple[Array
         mean, rstd = given[0], roots(given[1], problem)
     elif given:
         mean, rstd = given
+        mean = zeros(rstd.shape, x) if mean is None else mean
     else:
         mean, var = moments(x, problem)
         rstd = roots(var, problem)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from convref.api import views  # noqa: E402
 from convref.arrays import to_numpy  # noqa: E402
 from convref.errors import ConvrefError  # noqa: E402
+from convref.integrations.torch import functional as F  # noqa: E402
 from convref.integrations.torch import fuse, nn  # noqa: E402
 from convref.integrations.torch._layers import LAYERS  # noqa: E402
 from convref.integrations.torch.recording import Calls  # noqa: E402
@@ -140,7 +142,7 @@ def group_norms(draw, _):
 
 
 @st.composite
-def layer_norms(draw, _):
+def row_norms(draw, _):
     shape = [draw(st.integers(2, 4)) for _ in range(draw(st.integers(2, 4)))]
     last = shape[-draw(st.integers(1, len(shape) - 1)) :]
     return (last,), {"elementwise_affine": draw(st.booleans())}, shape
@@ -179,7 +181,7 @@ RANKED = {
 }
 ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for rank in RANKS} | {
     "GroupNorm": group_norms(0),
-    "LayerNorm": layer_norms(0),
+    **{d.layer: row_norms(0) for d in F.OF_TORCH if d.view is views.rows},
     "Upsample": samplings(0),
     "UpsamplingNearest2d": bilinear(0),
     "UpsamplingBilinear2d": bilinear(0),
