@@ -65,12 +65,12 @@ __all__ = [
     "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
     "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish",
     "mish_backward", "mish_double_backward", "mish_jvp", "parse", "parse_problem", "plan", "relu",
-    "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward", "run",
-    "sigmoid", "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu",
-    "silu_backward", "silu_double_backward", "silu_jvp", "softmax", "softmax_backward",
-    "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
-    "softplus_double_backward", "softplus_jvp", "tanh", "tanh_backward", "tanh_double_backward",
-    "tanh_jvp", "unfold"
+    "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward", "rms_norm",
+    "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "sigmoid",
+    "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
+    "silu_double_backward", "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward",
+    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
+    "tanh", "tanh_backward", "tanh_double_backward", "tanh_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -507,6 +507,24 @@ def resize_backward(
     cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
     roi: Any = None, layout: str | None = None, backend: str = "auto"
 ) -> Any: ...
+def rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None,
+    return_statistics: bool = False, *, backend: str = "auto"
+) -> Any: ...
+def rms_norm_backward(
+    grad_output: Any, input: Any, normalized_shape: Any, weight: Any = None,
+    eps: float | None = None, rstd: Any = None, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def rms_norm_double_backward(
+    grad_grad_input: Any, grad_grad_weight: Any, grad_output: Any, input: Any,
+    normalized_shape: Any, weight: Any = None, eps: float | None = None, rstd: Any = None,
+    output_mask: Any = (True, True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def rms_norm_jvp(
+    primals: Any, tangents: Any, normalized_shape: Any, eps: float | None = None, *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def sigmoid(input: Any, *, backend: str = "auto") -> Any: ...
 def sigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
 def sigmoid_double_backward(

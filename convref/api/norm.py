@@ -85,6 +85,50 @@ for _norm, _size in ((group_norm, 1), (layer_norm, 2)):
     )
 
 
+@define(view=views.rows, layouts=False, layer="RMSNorm", autocast=CUDA_FLOAT32)
+def rms_norm(
+    input: Image, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Fields:
+    """Return `input` over the root of the mean square over its last axes.
+
+    Parameters
+    ----------
+    input : array
+        Its shape ends in `normalized_shape`.
+    normalized_shape : int or tuple of int
+    weight : array, optional
+        Of shape `normalized_shape`.
+    eps : float, optional
+        By default 2**-52 for float64 and 2**-23 for narrower types, as PyTorch computes them.
+    return_statistics : bool
+        Return (output, rstd), the last without the last axes.
+
+    >>> rms_norm(np.array([[1., 7.], [-5., 5.]]), 2, eps=0.)
+    array([[ 0.2,  1.4],
+           [-1. ,  1. ]])
+    """
+    return {"eps": eps}
+
+
+rms_norm.derivatives(
+    backward="""
+        >>> x = np.array([[1., 7.]])
+        >>> rms_norm_backward(x, x, 2, eps=0.)[1]
+        array([0.2, 9.8])
+    """,
+    jvp="""
+        >>> x = np.array([[1., -1.]])
+        >>> rms_norm_jvp((x, None), (x, None), 2, eps=0.)[1]
+        array([[0., 0.]])
+    """,
+    double_backward="""
+        >>> x = np.array([[1., -1.]])
+        >>> rms_norm_double_backward(x, None, x, x, 2, eps=0.)[0]
+        array([[0., 0.]])
+    """,
+)
+
+
 @define(op="batch_norm", view=views.channels)
 def norm_of_batch(input: Image, eps: float, momentum: float) -> Fields:
     """Return the fields of batch norm in training."""
@@ -322,7 +366,7 @@ _ROWS = (
         """,
     ),
 )
-DEFINITIONS = (group_norm, layer_norm)
+DEFINITIONS = (group_norm, layer_norm, rms_norm)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
     **names(documented(instance_norm)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, prod
@@ -297,6 +298,64 @@ class LayerNormProblem(NormProblem):
         return {**shapes, "mean": (self.n,), "rstd": (self.n,)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class RmsNormProblem(LayerNormProblem):
+    """RMS norm: layer norm without a mean and a bias, y = x * rstd * w.
+
+    Parameters
+    ----------
+    n, c, input, weight
+        As in `LayerNormProblem`.
+    eps : float or None
+        Added to the mean square; None is 2**-52 beside float64 and 2**-23 beside narrower numbers.
+    bias : bool
+        False.
+
+    Examples
+    --------
+    >>> RmsNormProblem(n=8, c=3, input=(4, 4)).for_pass("fprop", "bf16").eps
+    1.1920928955078125e-07
+    """
+
+    name: ClassVar[str] = "rms_norm"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "eps": Field("eps", "float", draws=(None, None, 1e-5, 1e-6, 1e-3, 0.5)),
+        "weight": NormProblem.KEYS["weight"],
+    }
+    SUBTRACTS_MEAN: ClassVar[bool] = False
+
+    eps: float | None = None  # type: ignore[assignment]
+    bias: bool = False
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("eps", None if self.eps is None else real(where, "eps", self.eps, 0.0))
+        self._put("weight", bool(self.weight))
+        self._put("bias", False)
+
+    def for_pass(self, pass_: str, code: str) -> Problem:
+        """Return the problem with the eps of numbers of type `code`, if it has none."""
+        own = 2.0**-52 if code in ("f64", "obj") else 2.0**-23  # as wide as it is computed
+        return replace(self, eps=own) if self.eps is None else self
+
+
+def _without(passes: dict[str, Pass], *bases: str) -> dict[str, Pass]:
+    """Return the passes without operands and results of these base roles."""
+
+    def kept(roles: Iterable[str]) -> tuple[str, ...]:
+        return tuple(role for role in roles if BASE_ROLE[role] not in bases)
+
+    return {
+        name: pass_._replace(
+            operands=kept(pass_.operands),
+            results={
+                role: pass_.results[role]._replace(added=kept(pass_.results[role].added))
+                for role in kept(pass_.results)
+            },
+        )
+        for name, pass_ in passes.items()
+    }
+
+
 def _norm(saved: tuple[str, ...], running: tuple[str, ...] = ()) -> dict[str, Pass]:
     """Return the passes of a norm that takes `saved` statistics in backward.
 
@@ -368,4 +427,7 @@ OPS = {
     "batch_norm_eval": OpSpec(FrozenNormProblem, _FROZEN, ("subnormal",)),
     "group_norm": OpSpec(GroupNormProblem, _norm(_SAVED), _UNSUITABLE),
     "layer_norm": OpSpec(LayerNormProblem, _norm(_SAVED), _UNSUITABLE),
+    "rms_norm": OpSpec(
+        RmsNormProblem, _without(_norm(("rstd",)), "b"), ("subnormal",), like="layer_norm"
+    ),
 }

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
+from convref import dtypes
 from convref.case import Call, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -210,6 +211,33 @@ def test_layer_norm_has_a_weight_per_element():
     assert_array_equal(y.ravel(), [10 - 1, 20 - 2 / 3, 30 + 1, 40 + 4.0])
 
 
+def test_rms_norm_is_over_the_root_of_the_mean_square():
+    """Values 1 7 over the root of 25 and eps = 39 are 1/8 and 7/8; the derivative along x is 0."""
+    x, w = [1, 7], [3, 6]
+    y, rstd = run("rms_norm.fprop:n1c2_i1:eps=39:dt=f64", x, w)
+    assert rstd.item() == 1 / 8
+    assert_array_equal(y.ravel(), [3 / 8, 42 / 8])
+    y, y_dot = run("rms_norm.jvp:n1c2_i1:eps=0:dt=f64", [2, -2], w, [2, -2], [1, 0])
+    assert_array_equal((y.ravel(), y_dot.ravel()), [[3, -6], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "eps"), [("f16", -23), ("bf16", -23), ("f32", -23), ("f64", -52)]
+)
+def test_the_eps_of_rms_norm_is_that_of_the_type_in_which_torch_computes(dtype, eps):
+    """Its page says torch.finfo(input.dtype).eps, which 16-bit types do not have."""
+    call = parse(f"rms_norm.fprop:n1c2_i1:weight=0:dt={dtype}").call
+    assert call.problem.eps == 2.0**eps
+    assert parse(f"{call}") == parse(f"rms_norm.fprop:n1c2_i1:weight=0:dt={dtype}")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.full((1, 2), 2.0**-12, dtype=getattr(torch, dtypes.numpy_dtype(dtype).name))
+    got = torch.nn.functional.rms_norm(x, (2,)).view(1, 2, 1)
+    y = evaluate(call, np.full((1, 2, 1), 2.0**-12, dtypes.numpy_dtype(dtype)), None)[0]
+    assert (
+        abs(got.double().numpy() - y.astype(float)).max() <= 2 * torch.finfo(x.dtype).eps * y.max()
+    )
+
+
 def test_a_mean_that_is_large_beside_the_deviation_costs_no_digits():
     """Two passes: E[x^2] - mean^2 would give 0 here."""
     x = 2.0**40 + np.array([1.0, 3, 5, 7])
@@ -258,6 +286,7 @@ FAULTS = {
     ),
     "no share of z": ("project", lambda v, z, problem: v - formulas.mean_of(v, problem)),
     "eps forgotten": ("plus_eps", lambda var, problem: var + Fraction(1, 10**9)),
+    "mean subtracted": ("subtracted", lambda v, problem: formulas.mean_of(v, problem)),
     "sums mirrored": ("per_weight", lambda v, problem: RIGHT["per_weight"](v, problem)[..., ::-1]),
 }
 
@@ -265,6 +294,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_formula_is_noticed(checks, monkeypatch, name):
     where, wrong = FAULTS[name]
+    op = "rms_norm" if where == "subtracted" else "batch_norm"
     monkeypatch.setattr(formulas, where, wrong)
-    with pytest.raises(AssertionError, match="batch_norm"):
-        campaign(checks.loops, "batch_norm", "obj", ["int"])
+    with pytest.raises(AssertionError, match=op):
+        campaign(checks.loops, op, "obj", ["int"])

@@ -283,6 +283,17 @@ def _layer_norm_backward(call: Call) -> Run | None:
     return run
 
 
+def _rms_norm(call: Call) -> Run:
+    problem, forward = call.problem, aten._fused_rms_norm.default
+    shape, eps, kept = list(problem.shape("w")), problem.eps, problem.shape("rstd")
+
+    def run(x: Tensor, w: Tensor | None) -> Results:
+        y, rstd = forward(x, shape, w, eps)
+        return y, rstd.reshape(kept)
+
+    return run
+
+
 def _is_mixed(call: Call) -> bool:
     """Return whether ATen requires parameters in another type than the data."""
     return call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
@@ -344,6 +355,7 @@ _ROWS: dict[tuple[str, str], Callable[[Call], Run | None]] = {
     ("group_norm", "backward"): _group_norm_backward,
     ("layer_norm", "fprop"): _layer_norm,
     ("layer_norm", "backward"): _layer_norm_backward,
+    ("rms_norm", "fprop"): _rms_norm,
     ("batch_norm_eval", "fprop"): _batch_norm_eval,
     ("batch_norm_eval", "backward"): _batch_norm_eval_backward,
     **{(op, "fprop"): _pointwise for op in _SLOPES},

@@ -11,7 +11,14 @@ from math import prod
 
 from ...case import Call
 from ...errors import missing_extra
-from ...ops import BatchNormProblem, GroupNormProblem, LayerNormProblem, NormProblem
+from ...ops import (
+    GROUPS,
+    SIGNATURE,
+    BatchNormProblem,
+    GroupNormProblem,
+    LayerNormProblem,
+    NormProblem,
+)
 from .autograd import Results, derive
 
 try:
@@ -22,7 +29,7 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 aten = torch.ops.aten
-OPS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
+OPS = GROUPS["norm"]
 _REAL = ("f16", "bf16", "f32", "f64")
 FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
 Given = dict[str, Tensor]
@@ -73,46 +80,54 @@ def _type(call: Call, role: str, given: Given) -> torch.dtype:
     return torch.float32 if call.dtype_of(role) == "f32" else data
 
 
-def _parameters(call: Call, given: Given) -> tuple[Tensor, Tensor]:
-    """Return weight and bias, ones and zeros where there is none.
+def _parameters(call: Call, given: Given) -> list[Tensor]:
+    """Return weight and bias, if the op has one; ones and zeros where there is none.
 
-    Beside 16-bit data they are float32: so libraries take them, with statistics in float32.
+    Beside 16-bit data they are float32: so libraries take them, with statistics in float32. ATen's
+    RMS norm has them in the type of the data.
     """
     like = next(iter(given.values()))
-    kind = torch.float32 if call.dtype in ("f16", "bf16") else like.dtype
+    wide = call.dtype in ("f16", "bf16") and call.op != "rms_norm"
+    kind = torch.float32 if wide else like.dtype
     shape = call.problem.shape("w")
-    w, b = given.get("w"), given.get("b")
-    return (
-        torch.ones(shape, dtype=kind, device=like.device) if w is None else w.to(kind),
-        torch.zeros(shape, dtype=kind, device=like.device) if b is None else b.to(kind),
-    )
+    return [
+        given[role].to(kind)
+        if role in given
+        else torch.full(shape, value, dtype=kind, device=like.device)
+        for role, value in (("w", 1.0), ("b", 0.0))
+        if role in SIGNATURE[call.op, "fprop"].operands
+    ]
 
 
-def _forward(call: Call, given: Given, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor:
     """Return y."""
     problem: NormProblem = call.problem  # type: ignore[assignment]
     eps = problem.eps
     if isinstance(problem, GroupNormProblem):
-        return torch.group_norm(x, problem.groups, w, b, eps)
-    if isinstance(problem, LayerNormProblem):
-        return F.layer_norm(x, list(problem.shape("w")), w, b, eps)
-    old = given.get("rmean"), given.get("rvar")
+        return torch.group_norm(x, problem.groups, *parameters, eps)
+    if isinstance(problem, LayerNormProblem):  # and RMS norm, which is one
+        return getattr(F, call.op)(x, list(problem.shape("w")), *parameters, eps)
+    (w, b), old = parameters, (given.get("rmean"), given.get("rvar"))
     momentum = getattr(problem, "momentum", 0.0)
     return F.batch_norm(x, *old, w, b, call.op == "batch_norm", momentum, eps)
 
 
 def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
-    """Return (y, mean, rstd) of the kernel beneath, given what `group_norm` would hand down."""
+    """Return y and the statistics of the kernel beneath, given what `group_norm` hands down."""
     problem: NormProblem = call.problem  # type: ignore[assignment]
-    x, (w, b), eps = given["x"], _parameters(call, given), problem.eps
+    x, parameters, eps = given["x"], _parameters(call, given), problem.eps
     if isinstance(problem, BatchNormProblem):
         old = given["rmean"], given["rvar"]
-        return aten.native_batch_norm(x, w, b, *old, True, problem.momentum, eps)
-    x, w, b = x.contiguous(), w.contiguous(), b.contiguous()
+        return aten.native_batch_norm(x, *parameters, *old, True, problem.momentum, eps)
+    x, *parameters = (t.contiguous() for t in (x, *parameters))
     if isinstance(problem, GroupNormProblem):
         sizes = problem.n, problem.c, prod(problem.input)
-        return aten.native_group_norm(x, w, b, *sizes, problem.groups, eps)
-    return aten.native_layer_norm(x, list(problem.shape("w")), w, b, eps)
+        return aten.native_group_norm(x, *parameters, *sizes, problem.groups, eps)
+    shape = list(problem.shape("w"))
+    if call.op == "rms_norm":  # its kernel leaves the checks of sizes to the function
+        y = _forward(call, given, x, *parameters)
+        return y, aten._fused_rms_norm(x, shape, *parameters, eps)[1]
+    return aten.native_layer_norm(x, shape, *parameters, eps)
 
 
 def _fprop(call: Call, given: Given) -> Given:
@@ -120,4 +135,4 @@ def _fprop(call: Call, given: Given) -> Given:
         return {"y": _forward(call, given, given["x"], *_parameters(call, given))}
     old: Given = {role: given[role].clone() for role in ("rmean", "rvar") if role in given}
     found = _saving(call, {**given, **old})  # which writes into old
-    return {**dict(zip(("y", "mean", "rstd"), found)), **old}
+    return {**dict(zip(call.signature.results, found)), **old}

@@ -20,7 +20,7 @@ __all__ = [
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardsigmoid", "hardswish",
     "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d",
     "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
-    "max_unpool3d", "mish", "relu", "sigmoid", "silu", "softmax", "softplus", "tanh"
+    "max_unpool3d", "mish", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus", "tanh"
 ]
 
 def adaptive_avg_pool1d(
@@ -113,6 +113,10 @@ max_unpool2d = max_unpool1d
 max_unpool3d = max_unpool1d
 def mish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def relu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
+def rms_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None, *,
+    backend: str | None = None
+) -> Tensor: ...
 def sigmoid(input: Tensor, *, backend: str | None = None) -> Tensor: ...
 def silu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def softmax(
