@@ -6,14 +6,16 @@ both. A row is the best of many short runs, taken in turns.
 
 from __future__ import annotations
 
-import timeit
 from functools import partial
+from math import inf
 
 import torch
 
-from .measure import Work
+from .cpu import Cpu
+from .measure import Stop, Work, measure
 
 MARK_US = 15.0  # of a convolution without gradient
+STOP = Stop(samples=300, noise=inf, timeout_s=inf, batch_s=1e-3)
 OURS, THEIRS = "convref", "torch"
 
 
@@ -47,18 +49,16 @@ def _gradient(run: Work, leaves: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor
     return torch.autograd.grad(run().sum(), leaves)
 
 
-def measured(repeat: int = 300, number: int = 100) -> dict[str, dict[str, float]]:
+def measured(stop: Stop = STOP) -> dict[str, dict[str, float]]:
     """Return the cost of each call in us, by name and side."""
-    found = {}
-    for name, sides in {**works(False), **works(True)}.items():
-        best = dict.fromkeys(sides, float("inf"))
-        for work in sides.values():
-            work()
-        for _ in range(repeat):
-            for side, work in sides.items():
-                best[side] = min(best[side], timeit.timeit(work, number=number) / number * 1e6)
-        found[name] = best
-    return found
+    timed = {
+        name: measure(sides, Cpu(0.0), stop)
+        for name, sides in {**works(False), **works(True)}.items()
+    }
+    return {
+        name: {side: 1e3 * timing.low_ms for side, timing in sides.items()}
+        for name, sides in timed.items()
+    }
 
 
 def main() -> None:

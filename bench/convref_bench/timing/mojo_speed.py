@@ -1,19 +1,19 @@
 """The Mojo kernels against torch on the CPU, layer by layer: MKL in float64, else oneDNN.
 
-Batch 1, channels last. Results are judged, then both take turns; a ratio is torch's fastest time
-over ours. With one thread it is the CPU time of the thread, which other processes do not disturb;
-with more it is wall time, which needs a quiet machine.
+Batch 1, channels last. A ratio is torch's fastest time over ours. With one thread it is the CPU
+time of the thread, which other processes do not disturb; with more it is wall time, which needs a
+quiet machine.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from pathlib import Path
 
 from convref import dispatch
-from convref.case import parse
-from convref.errors import ConvrefError, message
+from convref.case import Call, parse
 
 from .. import options, records
 from ..records import Record
@@ -22,46 +22,37 @@ from .cpu import SPIN_S, Cpu, CpuPlace, machine, threads
 from .measure import Stop, geometric_mean
 
 ARMS = ("mojo", "torch")
-RUNS = (
-    *(("resnet50", "fp32"), ("yolo11n", "fp32"), ("resnet50", "fp64")),
-    *(("resnet50", "bf16"), ("yolo11n", "bf16")),
-)
 SIZE = 512
 STOP = Stop(samples=8, noise=0.02, timeout_s=1.0, turn=2)
 
 
-def ratios(rows: Iterable[Record]) -> list[tuple[str, float]]:
-    """Return each line and torch's fastest time over ours; lines that one cannot do are left out.
+def means(
+    rows: Iterable[Record], value: Callable[[Call, Mapping[str, float]], float]
+) -> dict[str, float]:
+    """Return the geometric mean by pass of `value` of each line that both arms compute.
+
+    `value` takes the call and the fastest time of each arm in ms.
 
     >>> line = "conv.fprop:n1c1k1_i3_f1"
-    >>> ratios({"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0)))
-    [('conv.fprop:n1c1k1_i3_f1', 1.5)]
+    >>> rows = [{"line": line, "arm": a, "low_ms": t} for a, t in (("mojo", 2.0), ("torch", 3.0))]
+    >>> means(rows, lambda call, low: low["torch"] / low["mojo"])
+    {'fprop': 1.5}
     """
-    times = {(row["line"], row["arm"]): row["low_ms"] for row in rows if "low_ms" in row}
-    return [
-        (line, times[line, "torch"] / ms)
-        for (line, arm), ms in times.items()
-        if arm == "mojo" and (line, "torch") in times
-    ]
-
-
-def shares(rows: Iterable[Record], arm: str, rate: float) -> Iterator[tuple[str, float]]:
-    """Yield each line and the flop/s of an arm, over `rate`."""
+    low: dict[str, dict[str, float]] = {}
     for row in rows:
-        if row["arm"] == arm and "low_ms" in row:
-            yield row["line"], parse(row["line"]).call.flop() / (row["low_ms"] / 1e3) / rate
-
-
-def means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the geometric mean by pass of the values of lines.
-
-    >>> means([("conv.dgrad:n1c1k1_i3_f1", 2.0), ("conv.dgrad:n1c1k1_i4_f1", 8.0)])
-    {'dgrad': 4.0}
-    """
+        if "low_ms" in row:
+            low.setdefault(row["line"], {})[row["arm"]] = row["low_ms"]
     found: dict[str, list[float]] = {}
-    for line, value in values:
-        found.setdefault(line.partition(":")[0].partition(".")[2], []).append(value)
-    return {pass_: round(geometric_mean(some), 6) for pass_, some in found.items()}
+    for line, times in low.items():
+        if len(times) == len(ARMS):
+            pass_ = line.partition(":")[0].partition(".")[2]
+            found.setdefault(pass_, []).append(value(parse(line).call, times))
+    return {pass_: geometric_mean(some) for pass_, some in found.items()}
+
+
+def ratio(call: Call, low: Mapping[str, float]) -> float:
+    """Return torch's time over ours."""
+    return low["torch"] / low["mojo"]
 
 
 def product_rate(dtype: str, device: Cpu) -> float:
@@ -88,16 +79,16 @@ def run(name: str, dtype: str, count: int, out: Path | None = None, stop: Stop =
             rows = list(network.rows([layer], ARMS, where, suite.CONV, keys))
             found += rows
             rate = max(rate, product_rate(dtype, where.device))
-            _print(f"  {layer.template}", means(ratios(rows)))
+            _print(f"  {layer.template}", means(rows, ratio))
             for row in rows:
                 if out:
                     records.append(out, {**row, "suite": name})
                 if row["what"] != "point":
                     print(f"    {row['arm']} {row['what']}: {row['why']}")
-    _print("  geometric mean", means(ratios(found)))
+    _print("  geometric mean", means(found, ratio))
     for arm in ARMS:
         text = f"  {arm}, of torch's {SIZE}x{SIZE} product at {rate / 1e9:.0f} GF/s"
-        _print(text, means(shares(found, arm, rate)))
+        _print(text, means(found, lambda call, low, arm=arm: call.flop() / low[arm] * 1e3 / rate))
     return sum(row["what"] != "point" for row in found)
 
 
@@ -111,16 +102,12 @@ def main(
     *,
     threads: str = "1,2",
     suite_: str = "resnet50,yolo11n",
-    dtype: str = "fp32,fp64",
+    dtype: str = "fp32",
     out: Path | None = None,
 ) -> int:
     """Time the suites in each type with each number of threads; lists have commas.
 
     The types are fp32, fp64 and bf16. Exit status 1 if a result was refused.
     """
-    names, dtypes = options.words(suite_), options.words(dtype)
-    chosen = [one for one in RUNS if one[0] in names and one[1] in dtypes]
-    if not chosen:
-        raise ConvrefError(message("bench", f"no suite {suite_} in {dtype}"))
-    counts = [int(word) for word in options.words(threads)]
-    return int(sum(run(*one, count, out) for count in counts for one in chosen) > 0)
+    runs = product(options.words(threads), options.words(suite_), options.words(dtype))
+    return int(sum(run(name, dtype, int(count), out) for count, name, dtype in runs) > 0)
