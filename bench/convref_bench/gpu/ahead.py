@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from threading import Event, Thread
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -30,22 +30,11 @@ def ahead(
     while starts[-1] < len(items):
         starts.append(starts[-1] + (size << len(starts) - 1))
     chunks = [items[start:end] for start, end in pairwise(starts)]
-    ready, stopped = [Event() for _ in chunks], Event()
-
-    def work() -> None:
-        for chunk, done in zip(chunks, ready):
-            try:
-                if not stopped.is_set():
-                    prepare(chunk)
-            except Exception:
-                traceback.print_exc(file=sys.stdout)
-            finally:
-                done.set()
-
-    Thread(target=work, daemon=True).start()
+    pool = ThreadPoolExecutor(1)
     try:
-        for chunk, done in zip(chunks, ready):
-            done.wait()
+        for chunk, done in zip(chunks, [pool.submit(prepare, chunk) for chunk in chunks]):
+            if error := done.exception():
+                traceback.print_exception(error, file=sys.stdout)
             yield from chunk
     finally:
-        stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -5,7 +5,6 @@ An arm is called NAME or, with an epilogue fused into a forward convolution, NAM
 
 from __future__ import annotations
 
-import importlib
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -88,8 +87,6 @@ def arm(name: str, call: Call) -> Arm:
     base, plus, epilogue = name.partition("+")
     if plus:
         return _fused(base, epilogue, call)
-    if base == "flaggems":
-        return _flaggems(call)
     layout, deterministic = TORCH.get(base, ("", False))
     if layout and layout == layout_of(call):
         raise Absent("the line has this layout already")
@@ -236,21 +233,6 @@ def timebox(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _flaggems(call: Call) -> Arm:
-    if call.pass_ != "fprop" or call.problem.rank != 2 or call.math != "ieee":
-        raise Absent("FlagGems is called for 2-d forward convolutions only")
-    try:
-        conv2d = importlib.import_module("flag_gems").conv2d
-    except (ImportError, AttributeError) as error:
-        raise Absent(f"FlagGems: {error}") from None
-    stride, padding, dilation, groups = geometry(call)
-
-    def run(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        return conv2d(x, w, b, stride, padding, dilation, groups)
-
-    return Arm(run, dispatch.load("torch").numerics(call), {"math": "ieee"}, "nchw")
 
 
 def residual(call: Call, where: str, seed: int) -> Tensor:

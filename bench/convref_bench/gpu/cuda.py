@@ -17,7 +17,7 @@ from convref.case import Call
 from convref.ops import INDICES, SIGNATURE, STATISTICS
 
 from ..records import Record
-from ..timing.measure import Device, Stop, Work, measure
+from ..timing.measure import Device, Stop, Work
 from ..timing.point import PLAIN, Prepared
 from . import sampled, sums
 from .arms import LAYOUTS, Absent, Arm, Results, arm, residual
@@ -26,8 +26,6 @@ ROTATED_CACHES = 3  # operands of one sample fill the L2 cache so many times
 MOST_BYTES = 8e9  # memory that rotated operands may take
 MOST_COPIES = 64
 POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GPU time an arm
-BESIDE = Stop(samples=3, noise=0.05, timeout_s=0.05)  # the same, hot
-WALL_S = 0.02  # of eager calls, timed by the host
 
 
 class Cuda(Device):
@@ -154,8 +152,8 @@ def capture(run: Callable[..., Any], sets: Sequence[tuple[torch.Tensor, ...]]) -
 class CudaPlace:
     """A CUDA device: operands and judge on the device, graphs replayed cold.
 
-    `capture` makes a Rotation and is replaced in rehearsals. `beside`: record hot and wall times
-    too. `watch` returns the context in which an arm first runs, as it may hang or lose the device.
+    `capture` makes a Rotation and is replaced in rehearsals. `watch` returns the context in which
+    an arm first runs, as it may hang or lose the device.
     """
 
     cold = True
@@ -166,16 +164,13 @@ class CudaPlace:
         device: Any,
         stop: Stop = POINT,
         capture: Callable[..., Rotation] = capture,
-        beside: bool = True,
         watch: Callable[[Call, str], AbstractContextManager[object]] = lambda *_: nullcontext(),
     ) -> None:
-        self.device, self.stop, self.capture, self.beside = device, stop, capture, beside
-        self.watch = watch
-        self._sets: dict[str, tuple[Arm, list[tuple[torch.Tensor, ...]]]] = {}
+        self.device, self.stop, self.capture, self.watch = device, stop, capture, watch
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
         """Return each arm captured, and judged by the results of its graph."""
-        ready, self._sets = Prepared(), {}
+        ready = Prepared()
         count = copies(call, self.device.cache_bytes)
         try:
             sets = [operands(call, seed, self.device.where) for seed in range(count)]
@@ -216,29 +211,7 @@ class CudaPlace:
             work.replay, work.result = (_flagged(made, one) for one in (work.replay, work.result))
         judged = call, made.numerics, given[0], work.result()
         worst = sums.judge(*judged, made.epilogue, ref) if ref else sampled.judge(*judged)
-        self._sets[name] = made, given
         return work, worst, made.flags
-
-    def more(self, name: str) -> Record:
-        """Return the hot time, and the wall time of eager calls."""
-        if not self.beside:
-            return {}
-        made, given = self._sets[name]
-        with made.flagged():
-            hot = self.capture(made.run, [given[0]] * len(given))
-            found = measure({"hot": hot}, self.device, BESIDE)["hot"]
-            return {"hot_ms": found.median_ms, "wall_ms": self._wall_ms(made.run, given)}
-
-    def _wall_ms(self, run: Callable[..., Any], given: list[tuple[torch.Tensor, ...]]) -> float:
-        """Return the median wall time of eager calls, each waited for."""
-        took, end = [], self.device.now() + WALL_S
-        while len(took) < 3 or (self.device.now() < end and len(took) < 100):
-            self.device.settle()
-            start = self.device.now()
-            run(*given[len(took) % len(given)])
-            self.device.settle()
-            took.append(self.device.now() - start)
-        return 1e3 * sorted(took)[len(took) // 2]
 
 
 def _flagged(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:

@@ -44,11 +44,6 @@ def kernels() -> str:
     return "" if ours() else "no kernel backend is registered"
 
 
-def sanitizer() -> str:
-    """Return why compute-sanitizer cannot run, or an empty text."""
-    return kernels() or ("" if shutil.which("compute-sanitizer") else "no compute-sanitizer here")
-
-
 ALL = ("convref", "kernels", "bench", "tests")
 BASELINE = ("bench",)  # of steps that are valid when our kernels change
 
@@ -81,9 +76,7 @@ STEPS = (
     Step("others", 90),
     Step("training", 120),
     Step("cudnn-rest", 120, sources=BASELINE),
-    Step("sanitizer", 90, sanitizer),
     Step("names", 60),
-    Step("compile", 150, kernels),
 )
 
 Launch = Callable[[Step, float, Path, Path, str], tuple[int | None, str]]

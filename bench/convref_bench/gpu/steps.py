@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,7 +39,7 @@ OTHERS = tuple(op for op in FAMILY if op not in ("conv", "unfold", "fold"))
 COPIED = 2**28  # numbers of four bytes: 1 GiB
 MULTIPLIED = 8192  # rows and columns of the matrix product whose rate is a peak
 ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad of ResNet-50
-PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib", "flag_gems")
+PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
 TRAINED = ((640, 16), (320, 64))  # height and width of images, and the batch
 JOBS = 16  # processes that compile; two less beside a process that times
@@ -66,46 +64,18 @@ def versions(step: StepRun) -> None:
     """Record the card and the versions."""
     import torch
 
+    from . import tuner
+
     card = torch.cuda.get_device_properties(0)
     step.add(
         "machine",
+        **(tuner.machine() | tuner.card()),
         date=time.strftime("%Y-%m-%d"),
-        python=platform.python_version(),
-        torch=torch.__version__,
-        cuda=torch.version.cuda,
-        cudnn=torch.backends.cudnn.version(),
-        triton=records.version("triton"),
-        card=card.name,
-        sms=card.multi_processor_count,
         l2_bytes=card.L2_cache_size,
         memory_bytes=card.total_memory,
         packages={name: records.version(name) for name in PACKAGES},
         kernels={name: dispatch.load(name).fingerprint() for name in ours()},
     )
-
-
-def compile(step: StepRun) -> None:
-    """Time how long each backend takes to compile its kernels beforehand, in 16 processes."""
-    from . import properties
-
-    hooks = {name: getattr(dispatch.load(name), "compile_all", None) for name in ours()}
-    if not any(hooks.values()):
-        raise Absent(f"{', '.join(hooks)}: no compile_all(arch, jobs, calls)")
-
-    def calls() -> Iterator[Call]:
-        yield from (parse(line).call for line in properties.lines())
-        yield from (call for _, _, call in points(suite.names(), DTYPES))
-        yield from (call for _, _, call in points(suite.names(), DTYPES, ops=OTHERS))
-
-    arch = _arch()
-    for name, hook in hooks.items():
-        if hook is None:
-            continue
-        start = time.monotonic()
-        made = hook(arch, JOBS, calls())
-        took = round(time.monotonic() - start, 2)
-        step.add("compiled", backend=name, arch=arch, jobs=JOBS, took_s=took, made=str(made)[:300])
-        step.check_time()
 
 
 def compile_for(names: Iterable[str], calls: Sequence[Call], jobs: int = JOBS) -> None:
@@ -231,13 +201,13 @@ def time_points(
             raise
 
 
-def watched(step: StepRun, **more: Any) -> Place:
+def watched(step: StepRun) -> Place:
     """Return the device with a watch: an arm that hangs or loses it is recorded and left out."""
     from .cuda import Cuda, CudaPlace, is_lost
 
     device = Cuda()
     watch = Watch(step.refuse, partial(is_lost, device.settle), LOST)
-    return CudaPlace(device, watch=watch, **more)
+    return CudaPlace(device, watch=watch)
 
 
 def _heaviest(name: str, count: int, bias: bool = False) -> list[Point]:
@@ -253,7 +223,7 @@ TIMED: dict[str, Callable[[], tuple[Iterable[Point], Sequence[str]]]] = {
     ),
     "suites": lambda: (
         points(suite.names(), DTYPES),
-        (*ours(), "auto", *(["flaggems"] if find_spec("flag_gems") else []), *REFERENCE),
+        (*ours(), "auto", *REFERENCE),
     ),
     "fused": lambda: (
         _heaviest("resnet50", 2 * ANCHORS, bias=True),
@@ -352,7 +322,7 @@ def tuner(step: StepRun) -> None:
     able = [name for name in ours() if tuner.is_tunable(name)]
     if not able:
         raise Absent(f"{', '.join(ours())}: no configurations(call)")
-    place, calls = watched(step, beside=False), list(points(TUNED, DTYPES[:1]))
+    place, calls = watched(step), list(points(TUNED, DTYPES[:1]))
     searches = [tuner.Search(n, place, step.out, step.key, proven=proven(step)) for n in able]
     for part in (tuner.FIRST, tuner.REST):
         for search in searches:
@@ -384,17 +354,6 @@ def names(step: StepRun) -> None:
             if (str(call), name) not in seen and name != f"torch.{layout_of(call)}":
                 step.check_time()
                 step.add("kernels", line=str(call), arm=name, **launched(name, call))
-
-
-def sanitizer(step: StepRun) -> None:
-    """Run every kernel on a few small problems under compute-sanitizer."""
-    from . import sanitize
-
-    if reason := sanitize.broken():
-        raise Absent(reason)
-    for name in ours():
-        step.add("sanitizer", **sanitize.check(name, step.end - time.monotonic()))
-        step.check_time()
 
 
 def run(name: str, *, out: Path, seconds: float = 60.0, key: str = "") -> None:

@@ -71,11 +71,17 @@ def machine() -> dict[str, Any]:
     """Return the card and the versions that times depend on."""
     found: dict[str, Any] = {"python": platform.python_version(), "card": platform.machine()}
     found |= {name: records.version(name) for name in ("torch", "triton", "numpy")}
-    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
-        card = torch.cuda.get_device_properties(0)
-        found |= {"card": card.name, "sms": card.multi_processor_count, "cuda": torch.version.cuda}
-        found["cudnn"] = torch.backends.cudnn.version()
-    return found
+    torch = sys.modules.get("torch")
+    return found | (card() if torch is not None and torch.cuda.is_available() else {})
+
+
+def card() -> dict[str, Any]:
+    """Return the card and its libraries."""
+    import torch
+
+    found = torch.cuda.get_device_properties(0)
+    cuda, cudnn = torch.version.cuda, torch.backends.cudnn.version()
+    return {"card": found.name, "sms": found.multi_processor_count, "cuda": cuda, "cudnn": cudnn}
 
 
 class Search:
@@ -213,7 +219,7 @@ def main(
     if not is_tunable(backend):
         raise ConvrefError(message("tune", f"{backend} has no configurations(call)"))
     out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
-    search = Search(backend, place_of(device, beside=False), out)
+    search = Search(backend, place_of(device), out)
     end, bad = time.monotonic() + seconds, 0
     for key in keys:
         for layer in suite.by_weight(suite.load(suite_)):

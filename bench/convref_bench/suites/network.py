@@ -15,8 +15,8 @@ from ..timing.point import Place, point
 from . import suite
 
 
-def place_of(device: str, beside: bool = True) -> Place:
-    """Return the place for a row of DEVICES; `beside`: on CUDA, record hot and wall times too."""
+def place_of(device: str) -> Place:
+    """Return the place for a row of DEVICES."""
     if device.startswith("cpu"):
         return cpu.CpuPlace()
     import torch
@@ -25,7 +25,7 @@ def place_of(device: str, beside: bool = True) -> Place:
 
     if not torch.cuda.is_available():
         raise ConvrefError(message("bench", "--device is 'cuda', needs one that torch sees"))
-    return CudaPlace(Cuda(), beside=beside)
+    return CudaPlace(Cuda())
 
 
 def rows(

@@ -108,10 +108,6 @@ class CpuPlace:
             ready.works[name] = (name == "torch" and aten(call, given)) or work
         return ready
 
-    def more(self, name: str) -> Record:
-        """Return nothing: the wall time is the only time."""
-        return {}
-
 
 def aten(call: Call, given: Sequence[Any]) -> Work | None:
     """Return ATen's own call on the operands, as users write it, if there is one."""

@@ -41,9 +41,6 @@ class Place(Protocol):
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
         """Return the arms of `names` ready to be timed on one set of operands."""
 
-    def more(self, name: str) -> Record:
-        """Return other measurements of an arm that was prepared last."""
-
 
 def point(
     place: Place,
@@ -66,7 +63,7 @@ def point(
     stop = replace(place.stop, timeout_s=many * place.stop.timeout_s)
     found = measure(ready.works, place.device, stop, cold=place.cold, droppable=droppable)
     for name, timing in found.items():
-        row = {"line": str(call), "arm": name, **ready.facts.get(name, {}), **place.more(name)}
+        row = {"line": str(call), "arm": name, **ready.facts.get(name, {})}
         if (other := against(name, found)) is not None:
             ratio = found[other].median_ms / timing.median_ms if timing.median_ms else 0.0
             row |= {"against": other, "ratio": ratio, "verdict": verdict(timing, found[other])}

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from convref import dispatch  # noqa: E402
 from convref.case import parse  # noqa: E402
-from convref_bench.gpu import accumulate, properties, sanitize, steps  # noqa: E402
+from convref_bench.gpu import accumulate, properties, steps  # noqa: E402
 
 
 def nearest(a, b, dtype):
@@ -125,39 +125,6 @@ def test_a_backend_is_found_by_name_through_the_device():
     found = dispatch.load("convref_bench.gpu.properties:on_cuda.torch")
     assert isinstance(found, properties.OnCuda)
     assert found.inner.rules is False  # the court calls the library as it is
-
-
-def test_sanitizer_must_pass_a_tiny_program(tmp_path):
-    assert "FileNotFoundError" in sanitize.broken(["there-is-no-such-tool"])
-    assert "exit 1" in sanitize.broken(["env"])  # no libcuda here, or no card
-    script = tmp_path / "tool"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
-    assert sanitize.broken([str(script)]) == ""
-    assert sanitize.check("x", 5, [str(script)])["status"] == "clean"
-    script.write_text("#!/bin/sh\necho Invalid __global__ write; exit 9\n")
-    found = sanitize.check("x", 5, [str(script)])
-    assert (found["status"], found["said"]) == ("found", "Invalid __global__ write\n")
-    script.write_text("#!/bin/sh\nsleep 20\n")
-    assert sanitize.check("x", 0.2, [str(script)])["status"] == "timeout"
-
-
-def test_the_child_of_the_sanitizer_runs_every_pass(monkeypatch, capsys):
-    monkeypatch.setattr(properties, "on_cuda", _OnCpu())
-    sanitize.child("torch")
-    assert capsys.readouterr().out == "ran 16 calls\n"
-
-
-class _OnCpu:
-    def __getattr__(self, name):
-        class Here(properties.OnCuda):
-            def supports(self, call):
-                return None
-
-            def run(self, call, *operands):
-                return (call.pass_, sys.getsizeof(operands))
-
-        return Here(dispatch.load(name), "cpu")
 
 
 def test_the_loop_of_the_probe_compiles_for_hopper():

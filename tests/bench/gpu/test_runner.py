@@ -225,8 +225,7 @@ def test_every_step_has_a_function_and_its_place():
     assert all(s.name in steps.TIMED or callable(getattr(steps, s.name)) for s in gpu.STEPS)
     assert [step.name for step in gpu.STEPS] == [
         *("versions", "canary", "properties", "marked", "peaks", "anchors", "tuner", "suites"),
-        *("fused", "truncation", "cudnn", "others", "training", "cudnn-rest", "sanitizer"),
-        *("names", "compile"),
+        *("fused", "truncation", "cudnn", "others", "training", "cudnn-rest", "names"),
     ]
     assert [s.name for s in gpu.chosen("tuner,peaks")] == ["versions", "peaks", "tuner"]
     assert gpu.chosen("") == gpu.STEPS
@@ -313,24 +312,3 @@ def test_the_roof_is_the_last_one_measured_on_this_card(tmp_path):
         records.append(out, row)
     assert Child(out, 1, "A | new").roof().flops == {"bf16": 2.0}
     assert Child(out, 1, "C | new").roof() is None
-
-
-def test_a_child_without_kernels_ends_as_absent(tmp_path, monkeypatch):
-    pytest.importorskip("torch")
-    from convref_bench.gpu import steps
-
-    class Bare:
-        name = "bare"
-
-    monkeypatch.setattr(steps, "ours", lambda: ("bare",))
-    monkeypatch.setattr(steps.dispatch, "load", lambda name: Bare())
-    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
-    assert steps.main("compile", tmp_path / "x", 5, "") == gpu.ABSENT
-    given = []
-    Bare.compile_all = lambda self, arch, jobs, calls: given.append((arch, jobs, list(calls))) or 12
-    assert steps.main("compile", tmp_path / "x", 60, "") == 0
-    (arch, jobs, calls), *rest = given
-    assert (arch, jobs, rest) == ("sm_90", 16, [])
-    assert len(calls) > 500
-    assert {call.pass_ for call in calls} == {"fprop", "backward", "jvp", "double_backward"}
-    assert records.read(tmp_path / "x")[0][0]["made"] == "12"

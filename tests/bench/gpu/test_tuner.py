@@ -248,7 +248,7 @@ def test_the_command_searches_a_suite(stub, tmp_path, monkeypatch, capsys):
     from convref_bench.suites import network
 
     monkeypatch.setattr(suite, "load", lambda name, ops=(): (LAYER,))
-    monkeypatch.setattr(network, "place_of", lambda device, beside: place(stub))
+    monkeypatch.setattr(network, "place_of", lambda device: place(stub))
     out = tmp_path / "m.jsonl"
     words = ["tune", "net", "--backend", "stub", "--dtype", "fp64", "--device", "cpu"]
     assert bench.main([*words, "--out", str(out)]) == 1  # a configuration was wrong

@@ -64,7 +64,7 @@ def install():
     suite.load = lambda name, ops=("conv",): tuple(one for one in LAYERS if one.op in ops)
     steps.TUNED, steps.BATCHES, steps.JOBS, steps.ANCHORS = ("resnet50",), {}, 4, 2
     steps.COPIED, steps.MULTIPLIED, steps.ACCUMULATED = 1000, 64, (512,)
-    cuda.Cuda, cuda.BESIDE, cuda.WALL_S = Uncached, QUICK, 0.0
+    cuda.Cuda = Uncached
     cuda.CudaPlace = partial(cuda.CudaPlace, stop=QUICK, capture=eager)
     cuda.launched.__defaults__ = ("cpu",)
     _probes()

@@ -143,9 +143,6 @@ def test_more_arms_get_a_longer_time_limit(arms, samples):
         def prepare(self, call, names):
             return points.Prepared({name: device.work(name) for name in names})
 
-        def more(self, name):
-            return {}
-
     here = Here()
     here.device = device
     rows = list(points.point(here, CALL, list(device.seconds)))
