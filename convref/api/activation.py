@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from . import views
-from .definition import CUDA_FLOAT32, FLOAT32, Autocast, Definition, Fields, Image, define
+from .definition import (
+    CUDA_FLOAT32,
+    FLOAT32,
+    LOW,
+    Autocast,
+    Definition,
+    Fields,
+    Image,
+    define,
+)
 from .passes import functions
 
 
@@ -41,6 +50,32 @@ def leaky_relu(input: Image, negative_slope: float = 0.01) -> Fields:
     array([-0.5,  2. ])
     """
     return {"slope": negative_slope}
+
+
+@define(view=views.by_channel, layouts=False, layer="PReLU", autocast=LOW)
+def prelu(input: Image, weight: Any) -> Fields:
+    """Return each element where it is positive, else times the slope of its channel.
+
+    Parameters
+    ----------
+    input : array
+        Any shape; channels are the second axis, or all is one channel.
+    weight : (C,) or (1,) array
+        The slopes, or the one of all channels.
+
+    >>> prelu(np.array([[-1., -1.], [2., 2.]]), np.array([0.5, 3.]))
+    array([[-0.5, -3. ],
+           [ 2. ,  2. ]])
+    """
+    return {}
+
+
+prelu.derivatives(
+    backward="""
+        Return (grad_input, grad_weight) of `prelu`, None where masked off; at 0 the slope is the
+        negative side's.
+    """,
+)
 
 
 @elementwise("SiLU", ": grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).")
@@ -237,7 +272,7 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, elu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
+    *(relu, leaky_relu, prelu, elu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
     *(softplus, sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )

@@ -81,6 +81,57 @@ class LeakyReluProblem(ActivationProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreluProblem(ActivationProblem):
+    """The rectifier with a learnt slope: x where it is positive, a multiple of x elsewhere.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    shared : bool
+        Whether all channels have one slope, else each has its own; False of one channel.
+
+    Examples
+    --------
+    >>> PreluProblem(n=1, c=2, input=(3,)).shape("w")
+    (2,)
+    """
+
+    name: ClassVar[str] = "prelu"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "shared": Field("shared", "flag", draws=(False, False, True))
+    }
+    OF_OPERANDS: ClassVar[tuple[str, ...]] = (*ActivationProblem.OF_OPERANDS, "shared")
+
+    shared: bool = False
+
+    @classmethod
+    def of_operands(
+        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the fields that the shapes of the operands determine."""
+        return {**super().of_operands(pass_, shapes, given), "shared": shapes["w"] == (1,)}
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._put("shared", bool(self.shared) and self.c != 1)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        x = (self.n, self.c, *self.input)
+        return {"x": x, "y": x, "w": (1,) if self.shared else (self.c,)}
+
+    def letters(self, role: str) -> str:
+        """Return one letter per axis of the array in `role`, in logical order."""
+        slope = "l" if self.shared else "c"
+        return slope if BASE_ROLE[role] == "w" else super().letters(role)
+
+    def products(self, role: str) -> int:
+        """Return the most roundings on the path to one element of the result `role`."""
+        summed = self.n * prod(self.input) * (self.c if self.shared else 1)
+        return POINTWISE + (summed if role == "dw" else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GeluProblem(ActivationProblem):
     """x times the normal distribution function, or its approximation by tanh.
 
@@ -337,6 +388,25 @@ class CrossEntropyProblem(ActivationProblem):
         return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
 
 
+_PRELU = {
+    "fprop": Pass(("x", "w"), {"y": formula("x", "w")}),
+    "backward": Pass(
+        ("dy", "x", "w"), {"dx": formula("dy", "x", "w"), "dw": formula("dy", "x")}, maskable=True
+    ),
+    "jvp": Pass(
+        ("x", "w", "x_dot", "w_dot"),
+        {"y": formula("x", "w"), "y_dot": formula("x", "w", "x_dot", "w_dot")},
+    ),
+    "double_backward": Pass(
+        ("ddx", "ddw", "dy", "x", "w"),
+        {
+            "ddy": formula("ddx", "ddw", "x", "w"),
+            "dx": formula("ddw", "dy", "x"),
+            "dw": formula("ddx", "dy", "x"),
+        },
+        maskable=True,
+    ),
+}
 _LOSS = {
     "fprop": Pass(("x", "w", "target"), {"y": formula("x", "w", by=("target",))}),
     "backward": Pass(("dy", "x", "w", "target"), {"dx": formula("dy", "x", "w", by=("target",))}),
@@ -359,6 +429,7 @@ _LOSS = {
 OPS = {
     "relu": OpSpec(ReluProblem, piecewise("copy", signed=False)),
     "leaky_relu": OpSpec(LeakyReluProblem, piecewise("formula", signed=True)),
+    "prelu": OpSpec(PreluProblem, _PRELU),
     "silu": OpSpec(ActivationProblem, SMOOTH),
     "gelu": OpSpec(GeluProblem, SMOOTH),
     "hardswish": OpSpec(ActivationProblem, SMOOTH),

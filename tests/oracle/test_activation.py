@@ -17,7 +17,7 @@ from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
-from convref.ops import GROUPS, SIGNATURE, passes
+from convref.ops import BASE_ROLE, GROUPS, SIGNATURE, passes
 from convref.oracle import FORMULAS, _elementary, evaluate, loops, magnitudes, softmax
 from convref.oracle import activation as formulas
 from convref.oracle._erf import erf, erfc
@@ -111,14 +111,18 @@ def inner(a, b):
     return sum((x * y for x, y in zip(a.ravel(), b.ravel(), strict=True)), 0)
 
 
-def backward_operands(call, given, dy, x):
-    roles = SIGNATURE[call.op, "backward"].operands
-    return [{**given, "dy": dy, "x": x}[role] for role in roles]
+def primals(op):
+    """Return the operands that the op is differentiated by."""
+    return [BASE_ROLE[role] for role in SIGNATURE[op, "backward"].results]
+
+
+def backward_operands(call, given):
+    return [given[role] for role in SIGNATURE[call.op, "backward"].operands]
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_adjoint_identity(op):
-    """<dy, y_dot> = <dx, x_dot>, in Fractions."""
+    """<dy, y_dot> = <dx, x_dot>, and <dw, w_dot> besides, in Fractions."""
 
     def check(case):
         call = case.call
@@ -127,8 +131,9 @@ def test_adjoint_identity(op):
         dy = y - 2 * y_dot + 1 if op != "cross_entropy" else 0 * y_dot + 3
         if any(v != v for v in y_dot.ravel()):  # a mean over no target at all
             return
-        (dx,) = evaluate(sibling(call, "backward"), *backward_operands(call, given, dy, given["x"]))
-        assert inner(dy, y_dot) == inner(dx, given["x_dot"]), str(case)
+        found = evaluate(sibling(call, "backward"), *backward_operands(call, {**given, "dy": dy}))
+        dots = [given[f"{role}_dot"] for role in primals(op)]
+        assert inner(dy, y_dot) == sum(map(inner, found, dots)), str(case)
 
     campaign(check, op, "obj", pass_="jvp")
 
@@ -155,7 +160,8 @@ def differentiable(case):
         return False
     x = dict(zip(case.call.roles, operands(case)))["x"]
     fixed = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}
-    corners = fixed.get(case.call.op, (0,) if case.call.op in ("relu", "leaky_relu", "elu") else ())
+    at_zero = ("relu", "leaky_relu", "prelu", "elu")
+    corners = fixed.get(case.call.op, (0,) if case.call.op in at_zero else ())
     if case.call.op == "softplus":
         corners = (problem.threshold / problem.beta,)
     if case.call.op == "hardtanh":
@@ -170,7 +176,9 @@ def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers, derivatives):
             return
         given = dict(zip(case.call.roles, operands(case)))
         y_dot = evaluate(case.call, *given.values())[1]
-        moved = {**given, "x": dual_numbers.make(given["x"], given["x_dot"])}
+        moved = dict(given)
+        for role in primals(op):
+            moved[role] = dual_numbers.make(given[role], given[f"{role}_dot"])
         roles = SIGNATURE[op, "fprop"].operands
         (y,) = loops.FORMULAS[op, "fprop"](case.call, *(moved[role] for role in roles))
         if all(v == v for v in y_dot.ravel()):
@@ -183,22 +191,23 @@ def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers, derivatives):
     "op", [op for op in OPS if "dy" in SIGNATURE[op, "double_backward"].operands]
 )
 def test_double_backward_is_the_gradient_of_backward(op, dual_numbers, derivatives):
-    """Along any direction, <ddx, dx> moves as <ddy, dy'> + <dx2, x'> say."""
+    """Along any direction, <ddx, dx> + <ddw, dw> moves as <ddy, dy'> + <dx2, x'> + ... say."""
 
     def check(case):
         call = case.call
         if not differentiable(case) or not all(call.mask):
             return
         given = dict(zip(call.roles, operands(case)))
-        ddy, dx = evaluate(call, *given.values())
-        if any(v != v for v in ddy.ravel()):
+        found = evaluate(call, *given.values())
+        if any(v != v for v in found[0].ravel()):
             return
-        dots = {role: given[role][..., ::-1] + 1 for role in ("dy", "x")}
-        moved = [dual_numbers.make(given[role], dots[role]) for role in ("dy", "x")]
-        arrays = backward_operands(call, given, *moved)
-        (first,) = loops.FORMULAS[op, "backward"](sibling(call, "backward"), *arrays)
-        along = inner(ddy, dots["dy"]) + inner(dx, dots["x"])
-        assert inner(given["ddx"], dual_numbers.tangent(first)) == along, str(case)
+        dots = {role: given[role][..., ::-1] + 1 for role in ("dy", *primals(op))}
+        moved = {role: dual_numbers.make(given[role], dot) for role, dot in dots.items()}
+        arrays = backward_operands(call, {**given, **moved})
+        first = loops.FORMULAS[op, "backward"](sibling(call, "backward"), *arrays)
+        along = sum(map(inner, found, dots.values()))
+        outer = [given[f"dd{role}"] for role in primals(op)]
+        assert sum(map(inner, outer, map(dual_numbers.tangent, first))) == along, str(case)
 
     campaign(check, op, "obj", pass_="double_backward")
 
@@ -257,8 +266,8 @@ def test_both_tails_are_numbers(form):
     for pass_ in passes(op):
         case = parse(form.format(pass_).replace(":approx=none", ""))
         call = case.call
-        given = (TAILS if r == "x" else np.ones(11) for r in call.roles)
-        arrays = [a.reshape(1, 1, 11) for a in given]
+        shape = call.problem.shape
+        arrays = [TAILS.reshape(shape(r)) if r == "x" else np.ones(shape(r)) for r in call.roles]
         with np.errstate(all="raise", under="ignore"):
             results = FORMULAS[op, pass_](call, *arrays)
         assert all(np.isfinite(r).all() for r in results), case
@@ -298,7 +307,24 @@ def test_nan_propagates_and_corners_have_the_slope_of_torch():
 
 @pytest.mark.parametrize("op", [op for op in OPS if op != "cross_entropy"])
 def test_every_output_of_nan_is_nan(op):
-    assert_array_equal(run(f"{op}.fprop:n1c1_i1:dt=f64", [NAN]), [[NAN]])
+    arrays = [[NAN] for _ in SIGNATURE[op, "fprop"].operands]
+    assert_array_equal(run(f"{op}.fprop:n1c1_i1:dt=f64", *arrays), [[NAN]])
+
+
+def test_prelu_has_a_slope_per_channel_or_one():
+    x, dy, w = [-2.0, 0.0, NAN, 4.0], [1.0, 1.0, INF, 5.0], [3.0, 10.0]  # two of each channel
+    line = "prelu.{}:n1c2_i2:dt=f64"
+    assert_array_equal(run(line.format("fprop"), x, w), [[-6, 0, NAN, 4]])
+    dx, dw = run(line.format("backward"), dy, x, w)
+    assert_array_equal(dx, [3, 3, INF, 5])  # at 0 the slope of the negative side
+    assert_array_equal(dw, [-2, NAN])
+    shared = line.replace("c2_i2", "c2_i2:shared=1")
+    x[2], dy[2] = -7.0, 2.0
+    assert run(shared.format("backward"), dy, x, w[:1]) == [[3, 3, 6, 5], [-16]]
+    _, y_dot = run(shared.format("jvp"), x, w[:1], [1.0] * 4, [100.0])
+    assert y_dot == [-197, 3, -697, 1]
+    found = run(shared.format("double_backward"), [1.0] * 4, [100.0], dy, x, w[:1])
+    assert found == [y_dot, [100, 100, 200, 0], [4]]
 
 
 def test_softplus_at_its_threshold():
@@ -351,7 +377,7 @@ def test_a_target_outside_of_the_classes_is_refused(wrong):
         run("cross_entropy.fprop:n1c3_i1:dt=f64", [0.0] * 3, None, [wrong])
 
 
-RIGHT_TARGETS = softmax.targets
+RIGHT_TARGETS, RIGHT_SUMS = softmax.targets, formulas._per_slope
 POINTWISE = formulas.POINTWISE
 
 
@@ -371,6 +397,12 @@ FAULTS = {
         formulas,
         "POINTWISE",
         replaced("tanh", second_derivative=lambda x, p: -formulas.tanh_second_derivative(x, p)),
+    ),
+    "prelu's slope by the first image alone": (
+        "prelu",
+        formulas,
+        "_per_slope",
+        lambda terms, problem: RIGHT_SUMS(terms[:1], problem),
     ),
     "softmax' as if of one element": (
         "softmax",
