@@ -50,11 +50,12 @@ import torch
 from torch import Tensor
 
 from ...api.definition import Definition
+from ._kernels import PassConfig
 
 OF_TORCH: list[Definition]
-def conv_attributes(
-    rank: int, input: Tensor, weight: Tensor, *geometry: Any
-) -> tuple[Any, ...]: ...
+def conv_config(
+    rank: int, input: Tensor, weight: Tensor, backend: str | None, *geometry: Any
+) -> PassConfig: ...
 """,
 }
 

@@ -45,8 +45,8 @@ def _in_one(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any
     if conv.padding_mode != "zeros" or conv.transposed or input.ndim != rank + 2:
         return None
     geometry = (conv.stride, conv.padding, conv.dilation, conv.groups)
-    attributes = F.conv_attributes(rank, input, weight, *geometry)
-    return in_one_kernel(attributes, epilogue, conv.backend, input, weight, bias)
+    config = F.conv_config(rank, input, weight, conv.backend, *geometry)
+    return in_one_kernel(config, epilogue, input, weight, bias)
 
 
 def _activated(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any) -> Any:

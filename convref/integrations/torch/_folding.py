@@ -19,7 +19,6 @@ from ...errors import MissingExtraError
 from ._autograd import is_plain, is_recorded
 from ._backend import chosen
 from ._kernels import PassConfig, call_of, formats
-from ._table import ROWS
 
 MAX_PLANS = 1024
 _plans: OrderedDict[Any, Any] = OrderedDict()
@@ -77,12 +76,7 @@ def _has_fused(backend: str, device: str) -> bool:
 
 
 def in_one_kernel(
-    attributes: tuple[Any, ...],
-    activation: str,
-    backend: str | None,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
+    config: PassConfig, activation: str, x: Tensor, weight: Tensor, bias: Tensor
 ) -> Tensor | None:
     """Return the activation of a convolution, or None unless the chosen backend fuses the two.
 
@@ -97,9 +91,8 @@ def in_one_kernel(
         or not is_plain("fprop", operands)
     ):
         return None
-    config = PassConfig(ROWS["conv", "fprop"], attributes, (), (), chosen(backend))
     layouts = [(t.shape, t.stride(), t.dtype, t.device) for t in operands]
-    key = (attributes, config.backend, activation, *layouts)
+    key = (config.attributes, config.backend, activation, *layouts)
     if key not in _plans:
         _plans[key] = _planned(config, activation, operands)
         if len(_plans) > MAX_PLANS:

@@ -46,6 +46,16 @@ _INPLACE = Parameter("inplace", POSITIONAL, default=False, annotation="bool")
 _DTYPE = Parameter("dtype", POSITIONAL, default=None, annotation="torch.dtype | None")
 
 
+class _Configured:
+    """An op's configuration, its view, and the shapes of operands in and results out of it."""
+
+    __slots__ = ("config", "operands", "results", "view")
+
+    def __init__(self, config: PassConfig, view: views.View | None, operands: Any) -> None:
+        self.config, self.view, self.operands = config, view, operands
+        self.results: Any = None  # of the first call: results have the same shapes in all
+
+
 class _Op:
     """The forward pass of a definition on tensors."""
 
@@ -58,65 +68,66 @@ class _Op:
         form = self.row.signature
         self.widens = any(role in STATISTICS for role in (*form.operands, *form.results))
 
-    def seen(self, shapes: Any, *settings: Any) -> tuple[views.View | None, tuple[Any, ...]]:
-        """Return how the operands are viewed, and the attributes of the op."""
+    def configured(self, shapes: Any, settings: Any, backend: str) -> _Configured:
+        """Return the configuration of the op for operands of these shapes."""
         given = dict(zip(self.definition.settings, settings))
         roles = self.row.signature.operands
         view = self.view(self.where, self.rank, shapes[0], given)
-        named = {role: shape for role, shape in zip(roles, shapes) if shape is not None}
         if view is not None:
-            named = {role: view.enter(role, shape) for role, shape in named.items()}
+            shapes = [None if s is None else view.enter(r, s) for r, s in zip(roles, shapes)]
+        named = {role: shape for role, shape in zip(roles, shapes) if shape is not None}
         n, c, *space = named["x"]
         fields = self.definition.fields(Image(self.where, n, c, tuple(space)), named, given)
-        return view, self.row.attributes_of(fields)
+        attributes = self.row.attributes_of(fields)
+        return _Configured(PassConfig(self.row, attributes, (), (), backend), view, shapes)
 
-    def run(self, operands: Any, settings: Any, backend: str | None) -> list[Any]:
+    def run(self, operands: Any, settings: Any, backend: str | None) -> Any:
         """Return the results in the shapes that the user has."""
+        shapes: list[Any] = []
         for tensor in operands:
             if tensor is not None and not isinstance(tensor, Tensor):
                 what = f"{type(tensor).__name__} given, needs a tensor"
                 raise ConvrefError(message(self.where, what))
-        shapes = tuple([None if t is None else t.shape for t in operands])
-        view, attributes = _remembered(self, shapes, settings)
-        roles = self.row.signature
-        if view is not None:
-            operands = [
-                None if t is None else t.reshape(view.enter(role, t.shape))
-                for role, t in zip(roles.operands, operands)
-            ]
-        found = invoke(PassConfig(self.row, attributes, (), (), chosen(backend)), *operands)
-        if view is None:
-            return [*found]
-        return [
-            None if t is None else t.reshape(view.leave(role, t.shape))
-            for role, t in zip(roles.results, found)
-        ]
+            shapes.append(None if tensor is None else tensor.shape)
+        made = _remembered(self, tuple(shapes), settings, chosen(backend))
+        if made.view is None:
+            return invoke(made.config, *operands)
+        entered = [None if t is None else t.reshape(s) for t, s in zip(operands, made.operands)]
+        found = invoke(made.config, *entered)
+        if made.results is None:
+            leave, roles = made.view.leave, self.row.signature.results
+            made.results = [None if t is None else leave(r, t.shape) for r, t in zip(roles, found)]
+        return [None if t is None else t.reshape(s) for t, s in zip(found, made.results)]
 
     def __call__(
         self,
         operands: Any,
         settings: Any,
         backend: str | None,
-        *,
         return_indices: bool = False,
         inplace: bool = False,
         dtype: torch.dtype | None = None,
     ) -> Any:
         """Return y; with `return_indices` the indices too."""
-        x = operands[0]
-        if dtype is not None:
-            operands = (x.to(dtype), *operands[1:])
+        if inplace or dtype is not None or (self.widens and _is_wider(*operands[:2])):
+            return self._converted(operands, settings, backend, inplace, dtype)
+        found = self.run(operands, settings, backend)
+        return (found[0], found[1]) if return_indices else found[0]
+
+    def _converted(
+        self, operands: Any, settings: Any, backend: str | None, inplace: bool, dtype: Any
+    ) -> Any:
+        """Return y of operands in another dtype, or written into the input."""
+        x, *others = operands
+        widened = self.widens and _is_wider(x, others[0])
+        given = x if dtype is None else x.to(dtype)
+        given = given.float() if widened else given
         if inplace and torch.is_grad_enabled():
-            operands = (x.clone(), *operands[1:])  # what derivatives will read
-        widened = self.widens and _is_wider(x, operands[1])
-        if widened:
-            operands = (x.float(), *operands[1:])
-        y, *others = self.run(operands, settings, backend)
+            given = given.clone()  # derivatives will read it
+        y = self.run((given, *others), settings, backend)[0]
         if inplace:
             return x.copy_(y)
-        if widened and rule_of(self.row.op, x.device.type) is None:
-            y = y.to(x.dtype)
-        return (y, others[0]) if return_indices else y
+        return y.to(x.dtype) if widened and rule_of(self.row.op, x.device.type) is None else y
 
 
 def _is_wider(input: Any, weight: Any) -> bool:
@@ -125,23 +136,29 @@ def _is_wider(input: Any, weight: Any) -> bool:
 
 
 _MAX_SEEN = 4096
-_seen: dict[Any, Any] = {}
+_seen: dict[Any, _Configured] = {}
+_EXACT = frozenset((int, bool, str, float, type(None)))
 
 
-def _remembered(op: _Op, shapes: Any, settings: Any) -> Any:
-    """Return what `op.seen` makes of shapes and settings, which it may have seen before."""
+def _remembered(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configured:
+    """Return `op.configured(...)`, which may have been computed before."""
     if torch.compiler.is_compiling():
-        return op.seen(shapes, *settings)
-    foreign: list[Any] = []
-    settings = plain(settings, foreign)
-    if foreign:
-        return op.seen(shapes, *settings)
-    key = op, shapes, repr(settings)  # of plain values: 1, 1.0 and True are not the same stride
+        return op.configured(shapes, settings, backend)
+    types = tuple(map(type, settings))  # 1 and True are not the same stride
+    if _EXACT.issuperset(types):
+        floats = tuple([repr(v) for v in settings if type(v) is float]) if float in types else ()
+        key: Any = op, shapes, backend, settings, types, floats  # 0.0 and -0.0 are equal
+    else:
+        foreign: list[Any] = []
+        settings = plain(settings, foreign)
+        if foreign:
+            return op.configured(shapes, settings, backend)
+        key = op, shapes, backend, repr(settings)
     found = _seen.get(key)
     if found is None:
         if len(_seen) >= _MAX_SEEN:
             _seen.clear()
-        found = _seen[key] = op.seen(shapes, *settings)
+        found = _seen[key] = op.configured(shapes, settings, backend)
     return found
 
 
@@ -225,13 +242,13 @@ def batch_norm(
     return found
 
 
-def conv_attributes(rank: int, input: Tensor, weight: Tensor, *geometry: Any) -> tuple[Any, ...]:
-    """Return the attributes of conv; `geometry` is stride, padding, dilation and groups."""
+def conv_config(
+    rank: int, input: Tensor, weight: Tensor, backend: str | None, *geometry: Any
+) -> PassConfig:
+    """Return the configuration of conv; `geometry` is stride, padding, dilation and groups."""
+    settings = (*geometry, *_CONV_DEFAULTS[len(geometry) :])
     shapes = input.shape, weight.shape, None
-    settings = *geometry, *_CONV_DEFAULTS[len(geometry) :]
-    _, attributes = _remembered(_CONVOLUTIONS[rank], shapes, settings)
-    found: tuple[Any, ...] = attributes
-    return found
+    return _remembered(_CONVOLUTIONS[rank], shapes, settings, chosen(backend)).config
 
 
 _CONVOLUTIONS = {rank: _Op(CONV, rank) for rank in RANKS}

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from ...api.definition import Definition
+from ._kernels import PassConfig
 
 OF_TORCH: list[Definition]
-def conv_attributes(
-    rank: int, input: Tensor, weight: Tensor, *geometry: Any
-) -> tuple[Any, ...]: ...
+def conv_config(
+    rank: int, input: Tensor, weight: Tensor, backend: str | None, *geometry: Any
+) -> PassConfig: ...
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
