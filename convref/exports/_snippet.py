@@ -1,16 +1,17 @@
-"""What the programs of both frameworks share: data, header, answers, the names of things."""
+"""What the programs of all frameworks share: data, header, passes and answers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 from .. import dtypes
 from ..case import Call, Case
 from ..errors import UnsupportedError, message
-from ..ops import BASE_ROLE
+from ..ops import BASE_ROLE, ConvProblem, Problem
 from ._data import LITERAL, UNPACK, array_text, widest
 
 NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
@@ -18,22 +19,114 @@ NAMES |= {"c64": "complex64", "c128": "complex128", "u8": "uint8"}
 NAMES |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 
 
-class Snippet:
-    """A program in the making: the data of a case as text, its header and its answers."""
+class Program(ABC):
+    """A case as a program of a framework, which has the lines that are its own."""
 
-    def __init__(self, case: Case, framework: str) -> None:
+    framework: str
+    names = NAMES
+    jvp: str  # the framework's functions
+    zeros: str
+
+    def __init__(self, case: Case) -> None:
         from ..conformance.operands import operands
 
         self.case, self.call = case, case.call
-        roles = self.call.roles
-        self.arrays = dict(zip(roles, operands(case), strict=True))
+        if reason := self.refusal(case.call):
+            where = f"snippet in {self.framework}"
+            raise UnsupportedError(message(where, reason, case.call))
+        self.arrays = dict(zip(self.call.roles, operands(case), strict=True))
         present = {role: a for role, a in self.arrays.items() if a is not None}
         self.texts = {role: array_text(role, a) for role, a in present.items()}
         self.exact = all(text.exact for text in self.texts.values())
-        self.framework = framework
 
-    def assemble(self, imports: list[str], body: list[str], show: list[str]) -> str:
-        """Return the whole snippet."""
+    @abstractmethod
+    def imports(self) -> list[str]:
+        """Return the imports and settings of the program."""
+
+    @abstractmethod
+    def conv(self, problem: ConvProblem) -> list[str]:
+        """Return the definition of ``conv(x, w, b=None)``."""
+
+    @abstractmethod
+    def windows(self, problem: Problem, unfolds: bool) -> list[str]:
+        """Return the definition of ``unfold(x)`` or ``fold(cols)``."""
+
+    @abstractmethod
+    def data(self) -> list[str]:
+        """Return the lines that make the operands, and a bias that is differentiated by."""
+
+    @abstractmethod
+    def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
+        """Return the lines of a backward pass."""
+
+    @abstractmethod
+    def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
+        """Return the lines of a double backward pass; `sources` is what each result belongs to."""
+
+    def refusal(self, call: Call) -> str | None:
+        """Return why the framework cannot compute a call, or None."""
+        if call.op not in ("conv", "unfold", "fold"):
+            return f"no snippet for {call.op} yet"
+        if call.dtype not in self.names:
+            return f"{self.framework} has no convolution of {call.dtype}"
+        if call.op == "conv" and call.pass_ != "fprop" and call.dtype in dtypes.INTEGERS:
+            return f"{self.framework} differentiates no integers"
+        if call.math == "tf32x3":
+            return f"{self.framework} has no tf32x3"
+        if call.signature.maskable and not call.wanted:
+            return "the mask requests no result"
+        return None
+
+    def text(self) -> str:
+        """Return the program."""
+        call = self.call
+        if call.op == "conv":
+            function, compute = self.conv(call.conv), self._pass()
+        else:
+            unfolds = (call.op == "unfold") != (call.pass_ == "backward")
+            operand, result = call.signature.operands[0], call.signature.results[0]
+            function = self.windows(call.problem, unfolds)
+            compute = [f"{result} = {'unfold' if unfolds else 'fold'}({operand})"]
+        body = [*function, "", *self.data(), *compute]
+        return self._assembled(self.imports(), body, [self._print(role) for role in call.wanted])
+
+    def _pass(self) -> list[str]:
+        """Return the lines that compute the wanted results of conv from the operands."""
+        call, by = self.call, self.differentiated()
+        with_bias = call.is_present("b") and "b" in call.roles
+        inputs = "x, w, b" if with_bias or "b" in by else "x, w"
+        if call.pass_ == "fprop":
+            return [f"y = conv({inputs})"]
+        if call.pass_ == "backward":
+            return self.backward(inputs, by)
+        if call.pass_ == "jvp":
+            if not by:
+                return [f"y = conv({inputs})", f"y_dot = {self.zeros}(y)"]
+            dots = listed(f"{name}_dot" for name in by)
+            function = f"lambda {', '.join(by)}: conv({inputs})"
+            return [f"y, y_dot = {self.jvp}({function}, {listed(by)}, {dots})"]
+        every = {"ddy": "dy", "dx": "x", "dw": "w"}
+        sources = {role: every[role] for role in call.wanted}
+        if not by:
+            return [f"{role} = {self.zeros}({source})" for role, source in sources.items()]
+        return self.double_backward(inputs, sources)
+
+    def differentiated(self) -> list[str]:
+        """Return the inputs of the forward function that this pass differentiates by."""
+        call = self.call
+        if call.op != "conv" or call.pass_ == "fprop":
+            return []
+        if call.pass_ == "backward":
+            return [BASE_ROLE[role] for role in call.wanted]
+        return list(call.carried)
+
+    def _print(self, role: str) -> str:
+        """Return the line that prints a result, whole when it is small."""
+        if prod(self.call.problem.shape(role)) <= LITERAL:
+            return f'print("{role} =", {role}.tolist())'
+        return f'print("{role}", {role}.shape, "sum", {role}.sum().item(), {role})'
+
+    def _assembled(self, imports: list[str], body: list[str], show: list[str]) -> str:
         text = "\n".join((*(line for t in self.texts.values() for line in t.before), *body))
         if "unpacked(" in text:
             imports = ["from base64 import b85decode", "from zlib import decompress", *imports]
@@ -65,59 +158,12 @@ class Snippet:
         ]
 
 
-def prints(call: Call) -> list[str]:
-    """Return the lines that print each wanted result, whole when it is small."""
-    lines = []
-    for role in call.wanted:
-        if prod(call.problem.shape(role)) <= LITERAL:
-            lines.append(f'print("{role} =", {role}.tolist())')
-        else:
-            lines.append(f'print("{role}", {role}.shape, "sum", {role}.sum().item(), {role})')
-    return lines
-
-
-def refuse(framework: str, call: Call, names: dict[str, str]) -> None:
-    """Raise UnsupportedError where no program can say the call."""
-    reason = None
-    if call.op not in ("conv", "unfold", "fold"):
-        reason = f"no snippet for {call.op} yet"
-    elif call.dtype not in names:
-        reason = f"{framework} has no convolution of {call.dtype}"
-    elif call.op == "conv" and call.pass_ != "fprop" and call.dtype in dtypes.INTEGERS:
-        reason = f"{framework} differentiates no integers"
-    elif call.math == "tf32x3":
-        reason = f"{framework} has no tf32x3"
-    elif call.signature.maskable and not call.wanted:
-        reason = "the mask requests no result"
-    if reason is not None:
-        raise UnsupportedError(message(f"snippet in {framework}", reason, call))
-
-
 def nondefault(**values: tuple[Any, Any]) -> str:
     """Return ``, name=value`` for each (value, default) that differs."""
     return "".join(f", {name}={v}" for name, (v, default) in values.items() if v != default)
-
-
-def differentiated(call: Call) -> list[str]:
-    """Return the inputs of the forward function that a backward pass differentiates by."""
-    if call.pass_ == "backward":
-        return [BASE_ROLE[role] for role in call.wanted]
-    return list(call.carried)
 
 
 def listed(names: Iterable[str]) -> str:
     """Return the names as a Python tuple."""
     names = list(names)
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-
-
-def arguments(call: Call) -> str:
-    """Return the arguments of conv in this pass."""
-    with_bias = call.is_present("b") and "b" in call.roles
-    return "x, w, b" if with_bias or "b" in differentiated(call) else "x, w"
-
-
-def window_pass(call: Call) -> tuple[bool, str, str]:
-    """Return whether this pass of unfold or fold unfolds, its operand and its result."""
-    unfolds = (call.op == "unfold") != (call.pass_ == "backward")
-    return unfolds, call.signature.operands[0], call.signature.results[0]

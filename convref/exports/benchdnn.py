@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..case import SPATIAL
 from ..errors import ConvrefError, UnsupportedError, message, shorten
-from ..ops import ConvProblem, Pads, Problem, Sizes
+from ..ops import ConvProblem, Problem
 
 _FIELD = re.compile(r"_?(g|mb|ic|oc|[iokspd][dhw])([0-9]{1,12})", re.ASCII)
 _DIRECTIONS = {"FWD_B": True, "FWD_D": False, "FWD_I": False}  # direction -> whether with a bias
@@ -133,7 +132,12 @@ def from_benchdnn(text: str) -> ConvProblem:
     if missing := {"ic", "oc"} - fields.keys():
         raise ConvrefError(message("benchdnn", f"{min(missing)} is absent, needs a size", text))
     axes = _axes(text, fields)
-    padding, extra = _padding(axes, transposed)
+    pairs = [axis.padding(transposed) for axis in axes]
+    # Output padding where it makes the padding of a transposed convolution symmetric.
+    extra = [
+        lo - hi if transposed and 0 < lo - hi < max(axis.s, axis.d + 1) else 0
+        for axis, (lo, hi) in zip(axes, pairs)
+    ]
     return ConvProblem(
         n=fields.get("mb", 2),
         c=fields["ic"],
@@ -142,23 +146,12 @@ def from_benchdnn(text: str) -> ConvProblem:
         input=tuple(axis.i for axis in axes),
         filter=tuple(axis.k for axis in axes),
         stride=tuple(axis.s for axis in axes),
-        padding=padding,
+        padding=tuple((lo, hi + more) for (lo, hi), more in zip(pairs, extra)),
         dilation=tuple(axis.d + 1 for axis in axes),
         transposed=transposed,
-        output_padding=extra,
+        output_padding=tuple(extra),
         bias=bias,
     )
-
-
-def _padding(axes: list[_Axis], transposed: bool) -> tuple[Pads, Sizes]:
-    """Return padding and output padding; the latter where it makes the former symmetric."""
-    padding, extra = [], []
-    for axis in axes:
-        lo, hi = axis.padding(transposed)
-        more = lo - hi if transposed and 0 < lo - hi < max(axis.s, axis.d + 1) else 0
-        padding.append((lo, hi + more))
-        extra.append(more)
-    return tuple(padding), tuple(extra)
 
 
 def to_benchdnn(problem: Problem) -> str:
@@ -175,36 +168,29 @@ def to_benchdnn(problem: Problem) -> str:
     >>> to_benchdnn(problem)
     'mb2_ic3iw9_oc4ow5_kw3_sw2_pw1_dw0'
     """
-    reason = None
     if not isinstance(problem, ConvProblem):
-        reason = "only convolutions have a descriptor"
-    elif problem.flip:
-        reason = "a descriptor has no flipped filter"
-    elif not problem.c or not problem.k or not all(problem.input):
-        reason = "channels and input of a descriptor are at least 1"
-    elif any(lo < 0 for lo, _ in problem.padding) or any(_crops(problem)):
-        reason = "padding of a descriptor crops nothing"
-    if reason is not None:
+        raise UnsupportedError(message("benchdnn", "only convolutions have a descriptor", problem))
+    if reason := _refusal(problem):
         raise UnsupportedError(message("benchdnn", reason, problem))
-    assert isinstance(problem, ConvProblem)
-    rows = {
-        "i": problem.input,
-        "o": problem.output,
-        "k": problem.filter,
-        "s": problem.stride,
-        "p": tuple(lo for lo, _ in problem.padding),
-        "d": tuple(d - 1 for d in problem.dilation),
+    lo, inserted = (lo for lo, _ in problem.padding), (d - 1 for d in problem.dilation)
+    rows = (problem.input, problem.output, problem.filter, problem.stride, lo, inserted)
+    text = {
+        name: "".join(f"{name}{a}{v}" for a, v in zip(SPATIAL[problem.rank], row))
+        for name, row in zip("iokspd", rows)
     }
-    letters = SPATIAL[problem.rank]
-    text = {n: "".join(f"{n}{a}{v}" for a, v in zip(letters, row)) for n, row in rows.items()}
     head = ("--deconv " if problem.transposed else "") + ("" if problem.bias else "--dir=FWD_D ")
     head += (f"g{problem.groups}" if problem.groups > 1 else "") + f"mb{problem.n}"
     sides = (f"ic{problem.c}{text['i']}", f"oc{problem.k}{text['o']}")
     return "_".join((head, *sides, *(text[name] for name in "kspd")))
 
 
-def _crops(problem: ConvProblem) -> Iterable[bool]:
-    """Yield per axis whether a whole stride of the big side is cut off at the high end."""
-    for axis in problem.axes:
+def _refusal(problem: ConvProblem) -> str | None:
+    if problem.flip:
+        return "a descriptor has no flipped filter"
+    if not problem.c or not problem.k or not all(problem.input):
+        return "channels and input of a descriptor are at least 1"
+    for axis in problem.axes:  # is a whole stride of the big side cut off at the high end?
         used = (axis.small - 1) * axis.stride + axis.dilation * (axis.taps - 1) + 1
-        yield used - axis.big - axis.lo <= -axis.stride
+        if axis.lo < 0 or used - axis.big - axis.lo <= -axis.stride:
+            return "padding of a descriptor crops nothing"
+    return None

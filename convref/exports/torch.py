@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .. import dtypes
-from ..case import Call, Case, Spec, axis_letters
+from ..case import Case, Spec, axis_letters
 from ..errors import UnsupportedError, message
 from ..ops import ConvProblem, Problem, Sizes
-from ._snippet import (
-    NAMES,
-    Snippet,
-    arguments,
-    differentiated,
-    listed,
-    nondefault,
-    prints,
-    refuse,
-    window_pass,
-)
+from ._snippet import Program, listed, nondefault
 
 
 def to_torch(case: Case, *, threads: int = 0) -> str:
@@ -57,51 +47,109 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
     # convref: dx = [[[1.0, 2.0, 1.0]]]
     <BLANKLINE>
     """
-    call = case.call
-    refuse("PyTorch", call, NAMES)
-    snippet = Snippet(case, "PyTorch")
-    imports = ["import torch", "import torch.nn.functional as F"]
-    imports += ["", f"torch.set_num_threads({threads})"] if threads else []
-    if call.specs[0].device == "cuda":
-        allow = call.math == "tf32"
-        imports += ["", f"torch.backends.cudnn.allow_tf32 = {allow}"]
-        imports += [f"torch.backends.cuda.matmul.allow_tf32 = {allow}"]
-    if call.op == "conv":
-        function, compute = _conv(call.conv), _pass(call)
-    else:
-        unfolds, operand, result = window_pass(call)
-        function = _windows(call.problem, unfolds)
-        compute = [f"{result} = {'unfold' if unfolds else 'fold'}({operand})"]
-    return snippet.assemble(imports, [*function, "", *_data(snippet), *compute], prints(call))
+    program = _Torch(case)
+    program.threads = threads
+    return program.text()
 
 
-def _conv(problem: ConvProblem) -> list[str]:
-    rank = problem.rank
-    ones, zeros = (1,) * rank, (0,) * rank
-    symmetric = all(lo == hi >= 0 for lo, hi in problem.padding)
-    lines = ["def conv(x, w, b=None):"]
-    if problem.flip:
-        lines.append(f"    w = torch.flip(w, {tuple(range(2, 2 + rank))})")
-    keywords = nondefault(
-        stride=(problem.stride, ones),
-        padding=(tuple(lo for lo, _ in problem.padding) if symmetric else zeros, zeros),
-        output_padding=(problem.output_padding if symmetric else zeros, zeros),
-        dilation=(problem.dilation, ones),
-        groups=(problem.groups, 1),
-    )
-    if not problem.transposed:
-        if not symmetric:
-            lines.append(f"    x = {_padded('x', problem.padding)}")
-        return [*lines, f"    return F.conv{rank}d(x, w, b{keywords})"]
-    if symmetric:
-        return [*lines, f"    return F.conv_transpose{rank}d(x, w, b{keywords})"]
-    crop = [(-lo, e - hi) for (lo, hi), e in zip(problem.padding, problem.output_padding)]
-    return [
-        *lines,
-        f"    y = F.conv_transpose{rank}d(x, w{keywords})",
-        f"    y = {_padded('y', crop)}",
-        f"    return y if b is None else y + b.reshape(-1{', 1' * rank})",
-    ]
+class _Torch(Program):
+    framework, jvp, zeros = "PyTorch", "torch.func.jvp", "torch.zeros_like"
+    threads = 0
+
+    def imports(self) -> list[str]:
+        lines = ["import torch", "import torch.nn.functional as F"]
+        lines += ["", f"torch.set_num_threads({self.threads})"] if self.threads else []
+        if self.call.specs[0].device == "cuda":
+            allow = self.call.math == "tf32"
+            lines += ["", f"torch.backends.cudnn.allow_tf32 = {allow}"]
+            lines += [f"torch.backends.cuda.matmul.allow_tf32 = {allow}"]
+        return lines
+
+    def conv(self, problem: ConvProblem) -> list[str]:
+        rank = problem.rank
+        ones, zeros = (1,) * rank, (0,) * rank
+        symmetric = all(lo == hi >= 0 for lo, hi in problem.padding)
+        lines = ["def conv(x, w, b=None):"]
+        if problem.flip:
+            lines.append(f"    w = torch.flip(w, {tuple(range(2, 2 + rank))})")
+        keywords = nondefault(
+            stride=(problem.stride, ones),
+            padding=(tuple(lo for lo, _ in problem.padding) if symmetric else zeros, zeros),
+            output_padding=(problem.output_padding if symmetric else zeros, zeros),
+            dilation=(problem.dilation, ones),
+            groups=(problem.groups, 1),
+        )
+        if not problem.transposed:
+            if not symmetric:
+                lines.append(f"    x = {_padded('x', problem.padding)}")
+            return [*lines, f"    return F.conv{rank}d(x, w, b{keywords})"]
+        if symmetric:
+            return [*lines, f"    return F.conv_transpose{rank}d(x, w, b{keywords})"]
+        crop = [(-lo, e - hi) for (lo, hi), e in zip(problem.padding, problem.output_padding)]
+        return [
+            *lines,
+            f"    y = F.conv_transpose{rank}d(x, w{keywords})",
+            f"    y = {_padded('y', crop)}",
+            f"    return y if b is None else y + b.reshape(-1{', 1' * rank})",
+        ]
+
+    def windows(self, problem: Problem, unfolds: bool) -> list[str]:
+        if problem.rank != 2:
+            raise UnsupportedError(
+                message("snippet in PyTorch", f"F.fold has no rank {problem.rank}", None)
+            )
+        keywords = f"{problem.filter}" + nondefault(
+            dilation=(problem.dilation, (1, 1)), stride=(problem.stride, (1, 1))
+        )
+        if unfolds:
+            return [
+                "def unfold(x):",
+                f"    return F.unfold({_padded('x', problem.padding)}, {keywords})",
+            ]
+        sizes = tuple(i + lo + hi for i, (lo, hi) in zip(problem.input, problem.padding))
+        image = f"F.fold(cols, {sizes}, {keywords})"
+        crop = [(-lo, -hi) for lo, hi in problem.padding]
+        return ["def fold(cols):", f"    return {_padded(image, crop)}"]
+
+    def data(self) -> list[str]:
+        call, lines = self.call, []
+        dtype = f"dtype=torch.{self.names[call.dtype]}"
+        device = "" if call.specs[0].device == "cpu" else f', device="{call.specs[0].device}"'
+        views = False
+        for role, text in self.texts.items():
+            made = f"torch.tensor({text.expression}, {dtype}{device})"
+            spec = call.spec(role)
+            if spec.order or spec.step or spec.expand or spec.offset:
+                views = True
+                shape, letters = call.problem.shape(role), axis_letters(call.problem, role)
+                offset = f", {spec.offset}" if spec.offset else ""
+                made = f"laid_out({made}, {_strides(shape, letters, spec)}{offset})"
+            lines += [*text.before, f"{role} = {made}"]
+        if "b" in self.differentiated() and "b" not in call.roles:
+            lines.append(f"b = torch.zeros({call.conv.k}, {dtype}{device})")
+        poison = f"torch.iinfo(torch.{self.names[call.dtype]}).max"
+        poison = poison if call.dtype in dtypes.INTEGERS else "torch.nan"
+        return [*_LAID_OUT.replace("POISON", poison).splitlines(), *lines] if views else lines
+
+    def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
+        lines = [f"{name}.requires_grad_()" for name in by]
+        grad = f"torch.autograd.grad(conv({inputs}), {listed(by)}, dy)"
+        return [*lines, f"{listed(self.call.wanted)} = {grad}"]
+
+    def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
+        carried = self.call.carried
+        bias = ["b"] if "b" in carried else []
+        lines = [f"{name}.requires_grad_()" for name in ("dy", "x", "w", *bias)]
+        first = f"torch.autograd.grad(conv({inputs}), {listed(carried)}, dy, create_graph=True)"
+        outer = listed(f"dd{name}" for name in carried)
+        return [
+            *lines,
+            f"first = {first}",
+            f"{listed(sources)} = torch.autograd.grad(",
+            f"    first, {listed(sources.values())}, {outer}, allow_unused=True, "
+            "materialize_grads=True",
+            ")",
+        ]
 
 
 def _padded(name: str, padding: Iterable[tuple[int, int]]) -> str:
@@ -118,25 +166,6 @@ def _padded(name: str, padding: Iterable[tuple[int, int]]) -> str:
     for step in steps:
         name = f"F.pad({name}, {tuple(size for pair in reversed(step) for size in pair)})"
     return name
-
-
-def _windows(problem: Problem, unfolds: bool) -> list[str]:
-    if problem.rank != 2:
-        raise UnsupportedError(
-            message("snippet in PyTorch", f"F.fold has no rank {problem.rank}", None)
-        )
-    keywords = f"{problem.filter}" + nondefault(
-        dilation=(problem.dilation, (1, 1)), stride=(problem.stride, (1, 1))
-    )
-    if unfolds:
-        return [
-            "def unfold(x):",
-            f"    return F.unfold({_padded('x', problem.padding)}, {keywords})",
-        ]
-    sizes = tuple(i + lo + hi for i, (lo, hi) in zip(problem.input, problem.padding))
-    image = f"F.fold(cols, {sizes}, {keywords})"
-    crop = [(-lo, -hi) for lo, hi in problem.padding]
-    return ["def fold(cols):", f"    return {_padded(image, crop)}"]
 
 
 _LAID_OUT = '''\
@@ -159,62 +188,3 @@ def _strides(shape: Sizes, letters: str, spec: Spec) -> Sizes:
         strides[letter] = 0 if letter in spec.expand else running * steps.get(letter, 1)
         running *= 1 if letter in spec.expand else max(sizes[letter], 1) * steps.get(letter, 1)
     return tuple(strides[letter] for letter in letters)
-
-
-def _data(snippet: Snippet) -> list[str]:
-    """Return the lines that make each operand, in the memory layout of the case."""
-    call, lines = snippet.call, []
-    dtype = f"dtype=torch.{NAMES[call.dtype]}"
-    device = "" if call.specs[0].device == "cpu" else f', device="{call.specs[0].device}"'
-    views = False
-    for role, text in snippet.texts.items():
-        made = f"torch.tensor({text.expression}, {dtype}{device})"
-        spec = call.spec(role)
-        if spec.order or spec.step or spec.expand or spec.offset:
-            views = True
-            shape, letters = call.problem.shape(role), axis_letters(call.problem, role)
-            offset = f", {spec.offset}" if spec.offset else ""
-            made = f"laid_out({made}, {_strides(shape, letters, spec)}{offset})"
-        lines += [*text.before, f"{role} = {made}"]
-    if call.pass_ in ("backward", "double_backward") and "b" in differentiated(call):
-        lines.append(f"b = torch.zeros({call.conv.k}, {dtype}{device})")
-    poison = f"torch.iinfo(torch.{NAMES[call.dtype]}).max"
-    poison = poison if call.dtype in dtypes.INTEGERS else "torch.nan"
-    return [*_LAID_OUT.replace("POISON", poison).splitlines(), *lines] if views else lines
-
-
-def _pass(call: Call) -> list[str]:
-    """Return the lines that compute the wanted results from the operands."""
-    inputs = arguments(call)
-    if call.pass_ == "fprop":
-        return [f"y = conv({inputs})"]
-    if call.pass_ == "jvp" and not call.carried:
-        return [f"y = conv({inputs})", "y_dot = torch.zeros_like(y)"]
-    by = differentiated(call)
-    if call.pass_ == "jvp":
-        primal, dots = f"lambda {', '.join(by)}: conv({inputs})", listed(f"{n}_dot" for n in by)
-        return [f"y, y_dot = torch.func.jvp({primal}, {listed(by)}, {dots})"]
-    if call.pass_ == "backward":
-        lines = [f"{name}.requires_grad_()" for name in by]
-        grad = f"torch.autograd.grad(conv({inputs}), {listed(by)}, dy)"
-        return [*lines, f"{listed(call.wanted)} = {grad}"]
-    return _double_backward(call, inputs)
-
-
-def _double_backward(call: Call, inputs: str) -> list[str]:
-    source = {"ddy": "dy", "dx": "x", "dw": "w"}
-    by = [source[role] for role in call.wanted]
-    zeros = [f"{role} = torch.zeros_like({source[role]})" for role in call.wanted]
-    if not call.carried:
-        return zeros
-    bias = ["b"] if "b" in call.carried else []
-    lines = [f"{name}.requires_grad_()" for name in ("dy", "x", "w", *bias)]
-    first = f"torch.autograd.grad(conv({inputs}), {listed(call.carried)}, dy, create_graph=True)"
-    outer = listed(f"dd{name}" for name in call.carried)
-    return [
-        *lines,
-        f"first = {first}",
-        f"{listed(call.wanted)} = torch.autograd.grad(",
-        f"    first, {listed(by)}, {outer}, allow_unused=True, materialize_grads=True",
-        ")",
-    ]
