@@ -41,9 +41,8 @@ class Groups:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.committed = machine, np.zeros(machine.count, np.int64)
-        self.begun: list[
-            tuple[Work, Array, Array]
-        ] = []  # with the group and a mask of unfinished rows
+        # Work with its group and a mask of unfinished rows.
+        self.begun: list[tuple[Work, Array, Array]] = []
 
     def begin(self, work: Work) -> None:
         """Mark the memory of the work as in flight, and do the work unless runs are late."""
@@ -218,9 +217,8 @@ class Box(NamedTuple):
         m.shared.bytes.view(self.bits)[self.place] = value
         m.shared.copies += 1
         m.shared.written[self.cells] = barrier.clock[-1] = m.shared.copies
-        refuse(
-            m.barriers.get(barrier.place) is not barrier, self.text, "its mbarrier was invalidated"
-        )
+        current = m.barriers.get(barrier.place)
+        refuse(current is not barrier, self.text, "its mbarrier was invalidated")
         barrier.bytes -= value.nbytes
         barrier.settle()
 
@@ -245,13 +243,13 @@ def box_of(
         for words, t in ((coordinates, "s32"), ((*offsets, ())[0], "u16"))
     )
     position = known.position(i.text, start, beside)
-    size, span = known.buffer.array.itemsize, CHUNK << known.swizzle
+    size, span = known.allocation.array.itemsize, CHUNK << known.swizzle
     line = known.box[-1] * size
     wrong = line % CHUNK or (known.swizzle and line > span)
     refuse(wrong, i.text, f"a box {known.box} does not fit into lines of {span} bytes")
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
-    address += int.from_bytes(m.memory.pointer(known.buffer), "little")
+    address += int.from_bytes(m.memory.pointer(known.allocation), "little")
     first = addresses(m, i, to, lane)
     refuse(first % 128, i.text, "an address is no multiple of 128")
     spot = swizzled(first[0] + size * np.arange(len(address)), span)

@@ -11,7 +11,7 @@ import numpy as np
 from . import arithmetic, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Box, Groups
 from .maps import TensorMap
-from .memory import Allocation, Global, Shared
+from .memory import Allocation, GlobalMemory, SharedMemory
 from .numbers import Array
 from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
 from .program import Fault, Instruction, Program, refuse
@@ -29,7 +29,7 @@ def launch(
     late: bool = False,
     shared: int = 0,
 ) -> None:
-    """Run a kernel on buffers.
+    """Run a kernel on allocations.
 
     Parameters
     ----------
@@ -55,10 +55,10 @@ def launch(
     refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
     named = {program.addresses[p.name]: a for p, a in zip(program.parameters, arguments)}
     maps = {address: a for address, a in named.items() if isinstance(a, TensorMap)}
-    unique = dict.fromkeys(getattr(a, "buffer", a) for a in arguments)
-    elements = [known.buffer.array.itemsize for known in maps.values()]
-    buffers = [a for a in unique if isinstance(a, Allocation)]
-    memory = Global(buffers, min([program.grain("global"), *elements]))
+    unique = dict.fromkeys(getattr(a, "allocation", a) for a in arguments)
+    elements = [known.allocation.array.itemsize for known in maps.values()]
+    allocations = [a for a in unique if isinstance(a, Allocation)]
+    memory = GlobalMemory(allocations, min([program.grain("global"), *elements]))
     values = [
         a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
         for a in arguments
@@ -77,8 +77,8 @@ class Machine:
     """Some blocks of a launch, of which each has `room` bytes of shared memory."""
 
     def __init__(
-        self, program: Program, memory: Global, values: list[bytes], maps: dict[int, TensorMap],
-        seed: int, late: bool, room: int,
+        self, program: Program, memory: GlobalMemory, values: list[bytes],
+        maps: dict[int, TensorMap], seed: int, late: bool, room: int,
     ) -> None:  # fmt: skip
         self.program, self.memory, self.values, self.maps = program, memory, values, maps
         self.rng, self.late, self.room = np.random.default_rng(seed), late, room
@@ -96,10 +96,9 @@ class Machine:
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
         self.memory.thread = np.repeat(blocks, size) * size + within
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
-        self.at, self.need = np.zeros(
-            (2, self.count), np.int64
-        )  # barrier, and threads that it needs
-        self.shared = Shared(self.room, self.block, self.warp, program.grain("shared"))
+        # Of waiting threads: the barrier, and the threads that it needs.
+        self.at, self.need = np.zeros((2, self.count), np.int64)
+        self.shared = SharedMemory(self.room, self.block, self.warp, program.grain("shared"))
         # Bits of registers, and masks of their undefined bits. No array is changed in place.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
@@ -211,21 +210,23 @@ class Machine:
         there = np.bincount(key, minlength=1)[key]
         refuse(there > need, self.program.name, "more threads at a barrier than it needs")
         if len(full := waiting[there == need]):
-            self._meet(full, key[there == need])
-        asleep = np.flatnonzero(self.state == AT_MBARRIER)
-        for place in np.unique(self.at[asleep]):
-            lanes = asleep[self.at[asleep] == place]
+            self._synchronize(full, key[there == need])
+        blocked = np.flatnonzero(self.state == AT_MBARRIER)
+        for place in np.unique(self.at[blocked]):
+            lanes = blocked[self.at[blocked] == place]
             self._resume(lanes[self.barriers[int(place)].passed(self.need[lanes])])
         still = np.setdiff1d(self.block[self.state != EXITED], self.block[self.state == RUNNING])
         for block in still:
             self._progress(int(block))
 
-    def _meet(self, lanes: Array, key: Array) -> None:
+    def _synchronize(self, lanes: Array, key: Array) -> None:
         warps = np.unique(key * self.count + self.warp[lanes])
-        stand = np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])
-        refuse(len(stand) != len(warps), self.program.name, "a warp waits at different barriers")
+        positions = np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])
+        refuse(
+            len(positions) != len(warps), self.program.name, "a warp waits at different barriers"
+        )
         starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
-        self.shared.meet(warps % self.count, starts)
+        self.shared.synchronize(warps % self.count, starts)
         self._resume(lanes)
 
     def _resume(self, lanes: Array) -> None:
@@ -235,19 +236,19 @@ class Machine:
     def _progress(self, block: int) -> None:
         """Unblock a block whose threads all wait: complete a copy, else let waits return false."""
         lanes = np.flatnonzero((self.block == block) & (self.state != EXITED))
-        asleep = lanes[self.state[lanes] == AT_MBARRIER]
-        awaited = [n for n, (_, to) in enumerate(self.loads) if to.place in self.at[asleep]]
+        blocked = lanes[self.state[lanes] == AT_MBARRIER]
+        awaited = [n for n, (_, to) in enumerate(self.loads) if to.place in self.at[blocked]]
         if awaited:
             box, barrier = self.loads.pop(awaited[self.rng.integers(len(awaited))])
             box.finish(self, barrier)
             return
-        stand = self._resumed, self.pc[lanes].tobytes()
-        if not len(asleep) or self._retried.get(block) == stand:
+        positions = self._resumed, self.pc[lanes].tobytes()
+        if not len(blocked) or self._retried.get(block) == positions:
             raise Fault(
                 f"{self.program.name}: deadlock, all threads wait; {self._positions(lanes)}"
             )
-        self._retried[block] = stand
-        self.state[asleep] = RUNNING
+        self._retried[block] = positions
+        self.state[blocked] = RUNNING
 
     def _positions(self, lanes: Array) -> str:
         shown = []

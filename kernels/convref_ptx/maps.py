@@ -1,4 +1,4 @@
-"""Tensor maps: the elements of a buffer that the copy engine moves, and their swizzle.
+"""Tensor maps: the elements of a allocation that the copy engine moves, and their swizzle.
 
 After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes.
 """
@@ -31,7 +31,7 @@ class TensorMap:
 
     Parameters
     ----------
-    buffer : Allocation
+    allocation : Allocation
         Its array has the element type.
     shape, strides, box : tuple of int
         In elements, one to five of each; the last stride is 1.
@@ -41,7 +41,7 @@ class TensorMap:
         Element strides of a box along each axis; empty for 1.
     """
 
-    buffer: Allocation
+    allocation: Allocation
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]

@@ -35,7 +35,7 @@ class Allocation:
     offset: int = 0
 
 
-class Memory:
+class CheckedMemory:
     """Bytes in cells of `grain` bytes; subclasses record the accesses to each cell."""
 
     def __init__(self, size: int, grain: int) -> None:
@@ -50,7 +50,7 @@ class Memory:
         return place[:, None] // self.grain + np.arange(-(-size // self.grain))
 
 
-class Global(Memory):
+class GlobalMemory(CheckedMemory):
     """The allocations of a launch, with gaps between them.
 
     Blocks run in any order, so only one thread may write a cell, and no other one may read it.
@@ -58,40 +58,41 @@ class Global(Memory):
 
     thread: Array  # of each lane, in the launch
 
-    def __init__(self, buffers: Iterable[Allocation], grain: int) -> None:
-        sizes = np.array([buffer.array.nbytes for buffer in buffers], np.int64)
+    def __init__(self, allocations: Iterable[Allocation], grain: int) -> None:
+        sizes = np.array([allocation.array.nbytes for allocation in allocations], np.int64)
         spans = -(-sizes // GAP) * GAP + GAP
         super().__init__(int(spans.sum()) + GAP, grain)
         self.starts = GAP + np.cumsum(spans) - spans
-        self.buffers = dict(zip(buffers, self.starts.tolist()))
-        self.ends = np.append(
-            self.starts + sizes, np.iinfo(np.int64).min
-        )  # the last one stands for addresses before the first
-        self.writable = np.array([*(buffer.writable for buffer in buffers), False])
+        self.allocations = dict(zip(allocations, self.starts.tolist()))
+        # The last end is that of addresses before the first allocation.
+        self.ends = np.append(self.starts + sizes, np.iinfo(np.int64).min)
+        self.writable = np.array([*(allocation.writable for allocation in allocations), False])
         self.writer, self.reader = np.full((2, len(self.bytes) // grain), NO_THREAD)
-        for buffer, start in self.buffers.items():
-            patterns = np.ascontiguousarray(buffer.array).view(np.uint8).ravel()
+        for allocation, start in self.allocations.items():
+            patterns = np.ascontiguousarray(allocation.array).view(np.uint8).ravel()
             self.bytes[start : start + len(patterns)] = patterns
 
     def pointer(self, value: Allocation | None) -> bytes:
         """Return the pointer of an allocation as bytes; null for None."""
-        where = 0 if value is None else BASE + self.buffers[value] + value.offset
+        where = 0 if value is None else BASE + self.allocations[value] + value.offset
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
         """Copy the results to the arrays of writable allocations."""
-        for buffer, start in self.buffers.items():
-            if buffer.writable:
-                here = self.bytes[start : start + buffer.array.nbytes]
-                buffer.array[...] = here.view(buffer.array.dtype).reshape(buffer.array.shape)
+        for allocation, start in self.allocations.items():
+            if allocation.writable:
+                here = self.bytes[start : start + allocation.array.nbytes]
+                allocation.array[...] = here.view(allocation.array.dtype).reshape(
+                    allocation.array.shape
+                )
 
     def _places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
         """Return the offsets of accesses in `bytes`, and whether they may write there."""
         place = address.astype(np.int64) - BASE
-        buffer = self.starts.searchsorted(place, "right") - 1
+        allocation = self.starts.searchsorted(place, "right") - 1
         refuse(place % size, text, f"an address is not a multiple of {size}")
-        refuse(place + size > self.ends[buffer], text, "outside of every allocation")
-        return place, self.writable[buffer]
+        refuse(place + size > self.ends[allocation], text, "outside of every allocation")
+        return place, self.writable[allocation]
 
     def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
         """Return the bytes (access, size) at addresses; all of them are defined."""
@@ -116,7 +117,7 @@ class Global(Memory):
         self.lines(size)[place // size] = value
 
 
-class Shared(Memory):
+class SharedMemory(CheckedMemory):
     """The shared memory of some blocks, and a vector clock per warp that detects races.
 
     A warp increments its own entry when it releases its accesses to others (barriers, arrivals). A
@@ -151,7 +152,7 @@ class Shared(Memory):
         """Return the own clock entries (lane, 1) of the warps of some lanes."""
         return self.clock[self.warp[lanes][:, None], self.column(lanes)]
 
-    def meet(self, warps: Array, starts: Array) -> None:
+    def synchronize(self, warps: Array, starts: Array) -> None:
         """Synchronize the warps of each group; groups begin at `starts`."""
         all_seen = np.maximum.reduceat(self.clock[warps], starts, axis=0)
         self.clock[warps] = np.repeat(all_seen, np.diff(starts, append=len(warps)), axis=0)

@@ -78,9 +78,7 @@ def short_fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def _sum_to_odd(a: Array, b: Array, c: Array) -> Array:
-    return round_to_odd(
-        *two_sum(a.astype(np.float64) * b, c.astype(np.float64))
-    )  # the product is exact
+    return round_to_odd(*two_sum(a.astype(np.float64) * b, c.astype(np.float64)))  # exact product
 
 
 def divide(a: Array, b: Array) -> Array:

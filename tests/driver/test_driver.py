@@ -75,7 +75,7 @@ def test_a_cubin_is_loaded_launched_and_unloaded(driver):
 
 @pytest.mark.parametrize("before", [None, 0, 1])
 @pytest.mark.parametrize("device", [0, 1])
-def test_all_is_done_on_the_device_and_the_thread_keeps_its_context(driver, before, device):
+def test_calls_use_the_device_and_restore_the_context(driver, before, device):
     """The stand-in accepts a module only in its own context, and encodes no map without one."""
 
     def work():
@@ -98,7 +98,7 @@ def test_all_is_done_on_the_device_and_the_thread_keeps_its_context(driver, befo
     assert (f"cuCtxSetCurrent {0xC0 + device:#x}" in lines) is (before != device)
 
 
-def test_a_context_that_is_there_is_used(driver):
+def test_a_current_context_is_used(driver):
     """One that its owner made, on the right device."""
 
     def work():
@@ -193,7 +193,7 @@ def test_threads_do_not_share_the_memory_of_a_launch(driver):
     assert seen == [struct.pack("<Q", 0x2222).hex(), struct.pack("<Q", 0x1111).hex()]
 
 
-def test_shared_memory_beyond_48_kib_is_asked_for(driver):
+def test_shared_memory_beyond_48_kib_is_requested(driver):
     load(CUBIN, manifest(shared=48 << 10), driver=driver)
     assert not starting(driver.log(), "cuFuncSetAttribute")
     kernel = load(CUBIN, manifest(shared=(48 << 10) + 1), driver=driver)
@@ -203,13 +203,14 @@ def test_shared_memory_beyond_48_kib_is_asked_for(driver):
 
 
 @pytest.mark.parametrize(
-    ("static", "dynamic", "asks"), [(16, 0, 0), (16, 49136, 0), (17, 49136, 1)]
+    ("static", "dynamic", "requests"), [(16, 0, 0), (16, 49136, 0), (17, 49136, 1)]
 )
-def test_static_shared_memory_counts_too(driver, static, dynamic, asks):
+def test_static_shared_memory_counts_too(driver, static, dynamic, requests):
     driver.static_shared(static)
     load(CUBIN, manifest(shared=dynamic), driver=driver)
     assert (
-        starting(driver.log(), "cuFuncSetAttribute") == [f"cuFuncSetAttribute 8 {dynamic}"] * asks
+        starting(driver.log(), "cuFuncSetAttribute")
+        == [f"cuFuncSetAttribute 8 {dynamic}"] * requests
     )
 
 
@@ -223,7 +224,7 @@ def test_clusters(driver):
         kernel.launch((6, 4, 1), [])
 
 
-def test_no_blocks_no_launch(driver):
+def test_an_empty_grid_is_not_launched(driver):
     kernel = load(CUBIN, manifest(), driver=driver)
     driver.log()
     kernel.launch((4, 0, 1), [])
@@ -231,7 +232,7 @@ def test_no_blocks_no_launch(driver):
 
 
 @pytest.mark.parametrize("grid", [(2**31, 1, 1), (1, 65536, 1), (1, 1, 65536), (-1,), (1,) * 4])
-def test_a_grid_that_no_device_takes(driver, grid):
+def test_a_grid_beyond_the_limits_is_refused(driver, grid):
     with pytest.raises(ConvrefError, match=r"f: grid is .*, needs at most"):
         load(CUBIN, manifest(), driver=driver).launch(grid, [])
 
@@ -268,11 +269,11 @@ def test_ptx_is_zero_terminated_and_errors_include_the_jit_log(driver):
     driver.fail("cuModuleLoadDataEx", 218)
     with pytest.raises(CudaError) as raised:
         load(PTX, manifest(), driver=driver)
-    first, said = str(raised.value).splitlines()
+    first, log = str(raised.value).splitlines()
     assert first == (
         "f: cuModuleLoadDataEx: a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX, 218)"
     )
-    assert said == "line 7: unknown instruction"
+    assert log == "line 7: unknown instruction"
     assert raised.value.code == 218
 
 
@@ -319,8 +320,8 @@ def test_a_tensor_map(driver):
     ]
 
 
-def test_a_tensor_map_of_pixels_that_lie_apart(driver):
-    """The driver counts what a box spans, and takes every so-manieth element of it."""
+def test_a_tensor_map_with_element_strides(driver):
+    """The driver takes the positions that a box spans, and the element strides."""
     shape, strides, every = (3, 56, 57, 64), (4_000_000, 3648, 64, 1), (1, 2, 3, 1)
     encode(driver, "bf16", 0x10000, shape, strides, (1, 8, 16, 64), 3, every)
     assert driver.log()[-1].endswith("box 64/1 46/3 15/2 1/1 0 3 2 0")
@@ -369,7 +370,7 @@ def test_a_tensor_map_that_the_driver_refuses(driver):
 @pytest.mark.parametrize(
     ("dtype", "strides"), [("f80", (8, 1)), ("f32", (1, 8)), ("f32", (64, 8, 1))]
 )
-def test_no_tensor_map(driver, dtype, strides):
+def test_an_invalid_tensor_map_is_refused(driver, dtype, strides):
     with pytest.raises(ConvrefError, match="needs equal lengths, a last stride of 1"):
         encode(driver, dtype, 0x10, (8, 8), strides, (8, 8))
 
@@ -382,6 +383,6 @@ def test_no_tensor_map(driver, dtype, strides):
         ({"cluster": (1, 1)}, r"f: cluster is \(1, 1\), needs three from 1 up"),
     ],
 )
-def test_a_manifest_that_no_launch_fits(fields, text):
+def test_an_invalid_manifest_is_refused(fields, text):
     with pytest.raises(ConvrefError, match=text):
         Manifest(**{"name": "f", "parameters": (), "threads": (1, 1, 1), **fields})

@@ -1,10 +1,10 @@
-"""The Mojo tests need a compiler, or a library that came with the package; else they say so."""
+"""The Mojo tests are skipped without a compiler and a prebuilt library."""
 
 import pytest
 
 from convref_mojo import build
 
-# What runs without the library; test_cuda.py says itself what it needs, which is PTX.
+# Files that need no library; test_cuda.py needs PTX and skips itself.
 WITHOUT = ("test_build.py", "test_structs.py", "test_cuda.py")
 
 

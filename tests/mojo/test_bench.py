@@ -1,4 +1,4 @@
-"""The benchmark's CPU arms: in the memory that is asked for, with the threads that are."""
+"""The benchmark's CPU arms: memory order, threads, and what is printed."""
 
 import re
 
@@ -16,7 +16,7 @@ from convref_mojo.backend import backend
 QUICK = Stop(samples=2, noise=9.0, timeout_s=5.0)
 
 
-def test_operands_lie_as_the_device_says():
+def test_operands_have_the_memory_order_of_the_device():
     layer = suite.read("conv:nNc4k3_i5x5_f3x3 *1 first", "x")[0]
     for device, dense in (("cpu", 0), ("cpu-nhwc", 1)):
         call = layer.call("fprop", 2, layer.keys(options.keys("fp32", device)))
@@ -26,7 +26,7 @@ def test_operands_lie_as_the_device_says():
         assert b.shape == (3,)
 
 
-def test_mojo_is_timed_beside_torch():
+def test_mojo_is_timed_against_torch():
     pytest.importorskip("torch")
     layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
     place = CpuPlace(QUICK, 0.0)
@@ -46,7 +46,7 @@ def test_asymmetric_padding_is_timed_too():
     assert [len(work()) for work in ready.works.values()] == [1, 1]
 
 
-def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
+def test_both_arms_use_the_requested_threads(monkeypatch, tmp_path):
     torch = pytest.importorskip("torch")
     seen = []
     monkeypatch.setattr(suite, "load", lambda name, ops: ())
@@ -59,7 +59,7 @@ def test_threads_are_those_that_are_asked_for(monkeypatch, tmp_path):
     assert (backend.count, torch.get_num_threads()) == (None, before)
 
 
-def test_the_speed_of_a_suite_is_a_ratio_a_layer_and_pass(monkeypatch, capsys, tmp_path):
+def test_the_speed_of_a_suite_is_a_ratio_per_layer_and_pass(monkeypatch, capsys, tmp_path):
     pytest.importorskip("torch")
     layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
     monkeypatch.setattr(suite, "load", lambda name: layers)
@@ -88,6 +88,6 @@ def test_a_wrong_result_has_no_ratio_and_is_counted(monkeypatch, capsys):
         lambda self, *given: tuple(None if a is None else a + 1 for a in right(*given)),
     )
     assert mojo_speed.run("resnet50", "fp32", 1, stop=QUICK) == 3
-    said = capsys.readouterr().out
-    assert said.count("mojo refused") == 3
-    assert re.search(r"geometric mean +- +- +-\n", said)
+    printed = capsys.readouterr().out
+    assert printed.count("mojo refused") == 3
+    assert re.search(r"geometric mean +- +- +-\n", printed)

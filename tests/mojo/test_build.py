@@ -1,4 +1,4 @@
-"""Finding, building and keeping the library: with a compiler of our own making, so in no time."""
+"""Finding, building and caching the library, with a shell script as compiler."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def test_a_missing_flag_rules_a_variant_out(flag):
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
-    """Forget what was found on this machine, and keep libraries in a folder of our own."""
+    """Clear the caches, and use an empty folder for libraries."""
     build.missing.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: tmp_path / "none.so")
@@ -45,7 +45,7 @@ def fresh(monkeypatch, tmp_path):
 
 
 def fake(monkeypatch, folder, body):
-    """Let `body`, a shell script, be the compiler; $OUT is where the library belongs."""
+    """Use the shell script `body` as the compiler; $OUT is the path of the library."""
     driver = folder / "mojo"
     find = 'while [ "$1" != -o ]; do shift; done; OUT="$2"'
     driver.write_text(f'#!/bin/sh\necho "$@" >> "{folder}/calls"\n{find}\n{body}\n', "utf-8")
@@ -71,25 +71,25 @@ def test_a_library_is_built_once_and_then_found(fresh, monkeypatch):
 def test_concurrent_callers_share_one_build(fresh, monkeypatch):
     fake(monkeypatch, fresh, 'sleep 0.2; echo library > "$OUT"')
     paths = []
-    askers = [threading.Thread(target=lambda: paths.append(build.library())) for _ in range(6)]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
+    callers = [threading.Thread(target=lambda: paths.append(build.library())) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
     assert len(set(paths)) == 1
     assert len(paths) == 6
     assert len(calls(fresh)) == 1
 
 
-def test_without_the_lock_they_would_all_build(fresh, monkeypatch):
-    """The test above sees a lock that does not hold."""
+def test_without_the_lock_every_caller_builds(fresh, monkeypatch):
+    """The test above fails without a lock."""
     fake(monkeypatch, fresh, 'sleep 0.2; echo library > "$OUT"')
     monkeypatch.setattr(build, "lock", lambda path: path.open("w"))
-    askers = [threading.Thread(target=build.library) for _ in range(3)]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
+    callers = [threading.Thread(target=build.library) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
     assert len(calls(fresh)) > 1
 
 
@@ -97,7 +97,7 @@ def test_without_the_lock_they_would_all_build(fresh, monkeypatch):
     "body",
     ['echo half > "$OUT"; echo "error: no such thing" >&2; exit 3', "echo 'error: no such thing'"],
 )
-def test_a_failed_build_says_why_and_leaves_nothing(fresh, monkeypatch, body):
+def test_a_failed_build_reports_the_error_and_leaves_no_file(fresh, monkeypatch, body):
     fake(monkeypatch, fresh, body)
     with pytest.raises(UnsupportedError, match="the compiler failed: error: no such thing"):
         build.library()
@@ -105,7 +105,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(fresh, monkeypatch, body):
     assert left == [".lock"]
 
 
-def test_a_compiler_that_does_not_start_is_no_crash(fresh, monkeypatch):
+def test_a_compiler_that_does_not_start_is_an_unsupported_error(fresh, monkeypatch):
     driver = fake(monkeypatch, fresh, "")
     driver.chmod(0o644)
     with pytest.raises(UnsupportedError, match="the compiler did not run"):
@@ -114,12 +114,12 @@ def test_a_compiler_that_does_not_start_is_no_crash(fresh, monkeypatch):
 
 def test_telemetry_and_crash_reports_are_off(fresh, monkeypatch):
     fake(monkeypatch, fresh, 'env > "$OUT"')
-    said = build.library().read_text("utf-8")
-    assert "MODULAR_TELEMETRY_ENABLED=false" in said
-    assert "MODULAR_CRASH_REPORTING_ENABLED=false" in said
+    environment = build.library().read_text("utf-8")
+    assert "MODULAR_TELEMETRY_ENABLED=false" in environment
+    assert "MODULAR_CRASH_REPORTING_ENABLED=false" in environment
 
 
-def test_other_sources_are_another_library(fresh, monkeypatch):
+def test_a_changed_source_changes_the_name_of_the_library(fresh, monkeypatch):
     copy = fresh / "sources"
     copy.mkdir()
     for path in build.SOURCES.glob("*.mojo"):
@@ -135,7 +135,7 @@ def test_other_sources_are_another_library(fresh, monkeypatch):
     assert len(set(hashes)) == 3
 
 
-def test_a_shipped_library_needs_no_compiler(monkeypatch, tmp_path):
+def test_a_prebuilt_library_needs_no_compiler(monkeypatch, tmp_path):
     ready = build.prebuilt(build.variant_of(), tmp_path)
     ready.write_bytes(b"library")
     monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: ready)
@@ -147,7 +147,7 @@ def test_a_shipped_library_needs_no_compiler(monkeypatch, tmp_path):
     assert sys.platform in ready.name
 
 
-def test_without_compiler_and_library_the_reason_names_the_command(fresh, monkeypatch):
+def test_without_compiler_and_library_the_reason_has_the_install_command(fresh, monkeypatch):
     monkeypatch.setattr(build, "compiler", lambda: None)
     reason = build.missing()
     assert "pip install 'convref[mojo]'" in reason
@@ -160,7 +160,7 @@ def test_without_compiler_and_library_the_reason_names_the_command(fresh, monkey
         backend.run(case.call, None, None, None)
 
 
-def test_the_path_of_the_compiler_is_taken_out():
+def test_the_path_of_the_compiler_is_erased():
     binary = b"\0/usr/x/site-packages/modular/lib\0symbol\0"
     cleaned = build.without_paths(binary)
     assert len(cleaned) == len(binary)
@@ -168,7 +168,7 @@ def test_the_path_of_the_compiler_is_taken_out():
     assert cleaned.endswith(b"\0symbol\0")
 
 
-def test_building_for_a_wheel_names_each_variant(monkeypatch, tmp_path, capsys):
+def test_building_for_a_wheel_builds_each_variant(monkeypatch, tmp_path, capsys):
     fake(monkeypatch, tmp_path, 'echo library > "$OUT"')
     monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
     assert build.main([str(tmp_path / "out")], None, build.build_variants) == 0
@@ -178,7 +178,7 @@ def test_building_for_a_wheel_names_each_variant(monkeypatch, tmp_path, capsys):
     assert [Path(line).name for line in sorted(capsys.readouterr().out.split())] == names
 
 
-# A plug-in of pytest for a process in which neither compiler nor prebuilt files are there.
+# A plug-in of pytest that hides the compiler and the prebuilt files.
 HIDDEN = """
 import importlib.metadata as metadata
 from pathlib import Path
@@ -198,7 +198,7 @@ build.prebuilt = emit.prebuilt = lambda *_: Path(__file__).with_name("none")
 """
 
 
-def test_without_mojo_the_tests_pass_and_say_why_they_are_skipped(tmp_path):
+def test_without_mojo_the_tests_are_skipped_with_a_reason(tmp_path):
     (tmp_path / "hidden.py").write_text(HIDDEN, "utf-8")
     names = ("test_cuda.py", "test_norm.py", "test_structs.py")
     words = ["-q", "-rs", "-p", "hidden", "-p", "no:cacheprovider"]

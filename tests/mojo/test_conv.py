@@ -23,18 +23,18 @@ def check(line, **options):
 
 @given(cases(dtypes=DTYPES))
 def test_any_case_is_right(case):
-    """Results lie as the operands do here, and with two or three threads."""
+    """Results have the layout of the operands here; two or three threads."""
     found = examine(case, backend, repeat=True)
     assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
 
 @given(cases(dtypes=DTYPES))
-def test_nothing_beside_the_results_is_written(case):
+def test_only_the_results_are_written(case):
     found = examine(case, module.into, repeat=True)
     assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
 
-# Sizes around which something is cut into blocks: depth at 1536 and 64, rows at 16 tiles, columns
+# Sizes around block boundaries: depth at 1536 and 64, rows at 16 tiles, columns
 # at 8 panels, windows at 8, 128 and 1024, and the vectors and tiles of either instruction set. Of
 # strips: 128 KiB, which cut lines too, runs of all taps and of one, 128 KiB of sums, 256 windows.
 # Where there are few results, lines of 32 windows are vectors.
@@ -74,23 +74,23 @@ BLOCKS = (
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("line", BLOCKS)
-def test_blocks_meet_without_a_seam(line, dtype):
+def test_sizes_around_block_boundaries(line, dtype):
     check(f"{line}:dt={dtype}", repeat=True)
     check(f"{line}:dt={dtype}:fill=normal")
 
 
 @pytest.mark.parametrize("line", ["conv.fprop:n1c1k1_i3_f1", "conv.wgrad:n2c3k4_i5_f3:mem=nwc"])
-def test_subnormal_numbers_stay(line):
+def test_subnormal_numbers_are_not_flushed(line):
     check(f"{line}:fill=subnormal")
 
 
-def test_the_registers_hold_a_tile():
+def test_a_tile_fits_into_registers():
     rows, vectors, width = library.tile()
     assert rows % 2 == 0
     assert (rows, vectors, width) in {(14, 2, 16), (6, 2, 8), (6, 2, 4)}
 
 
-def test_a_result_lies_as_its_operand_does():
+def test_a_result_has_the_memory_layout_of_its_operand():
     for order, memory in (("", "C"), ("nhwc", "K")):
         case = parse(f"conv.backward:n2c3k4_i5x6_f3{f':mem={order}' if order else ''}")
         dy, x, w = operands(case)
@@ -136,7 +136,7 @@ REFUSED = {
     "conv.fprop:n1c1k1_i3_f2:dt=i32": "no kernel for i32",
     "conv.fprop:n1c1k1_i3_f2:dt=c64": "no kernel for c64",
     "conv.fprop:n1c1k1_i3_f2:math=tf32": "no math=tf32",
-    "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the CPU",
+    "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the device cpu",
 }
 
 
@@ -166,7 +166,7 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tensors_come_back_as_tensors_in_their_format(dtype):
+def test_tensors_keep_type_and_memory_format(dtype):
     case = parse(f"conv.fprop:n2c3k4_i5x6_f3_p1:dt={dtype}")
     given_ = operands(case)
     tensors = [load("numpy") and module.like(a, torch.empty(0)) for a in given_]
@@ -179,7 +179,7 @@ def test_tensors_come_back_as_tensors_in_their_format(dtype):
     assert module.to_numpy(y).tolist() == want.tolist()
 
 
-def test_a_tensor_that_needs_a_gradient_is_read_too():
+def test_a_tensor_that_requires_grad_is_read():
     case = parse("conv.fprop:n1c2k2_i3_f2:bias=0")
     x, w, _ = (a if a is None else torch.from_numpy(a) for a in operands(case))
     (y,) = backend.run(case.call, x.requires_grad_(), w, None)

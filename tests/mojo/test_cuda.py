@@ -56,7 +56,7 @@ def test_any_pool_is_right(case):
 
 @st.composite
 def wide_cases(draw):
-    """Draw convolutions of eights of channels, which lie side by side: these are copied."""
+    """Draw convolutions of multiples of eight contiguous channels, which are copied as vectors."""
     drawn = draw(problems(max_elements=60, max_macs=200, empty=False))
     channels = st.sampled_from([8, 16, 24, 40, 64, 72, 136])
     problem = replace(drawn, c=drawn.groups * draw(channels), k=drawn.groups * draw(channels))
@@ -98,7 +98,7 @@ LINES = (
     "conv.double_backward:n2c12k8g2_i5x6_f3x2_s2_p1,0x1,2_d1x2:mem=ddx.nhwc:fill=normal",
     "conv.double_backward:n1c3k4_i5x6_f3:dt=f64:tan=b",
 )
-# Windows that meet, that meet nothing, that are cut off; each rule of what wins.
+# Windows that overlap, are empty or cut off; ties and NaN.
 POOLS = (
     "max_pool.fprop:n2c5_i5x6_f3x2_s2x1_p1,0x1,1:mem=nhwc:fill=ties",
     "max_pool.fprop:n1c3_i5x7x6_f2x3x2_p1_d2x1x1:ceil=1:dt=bf16:fill=nan",
@@ -121,7 +121,7 @@ POOLS = (
 
 @pytest.mark.parametrize("backend", ARMS, ids=lambda backend: backend.name)
 @pytest.mark.parametrize("line", LINES + POOLS)
-def test_tiles_meet_without_a_seam(line, backend):
+def test_sizes_around_tile_boundaries(line, backend):
     found = examine(parse(line), backend)
     assert (found.verdict, found.reason) == ("pass", "")
 
@@ -149,7 +149,7 @@ COPIES = {"gather_mma_v8f8": 4, "gather_mma_v8f1": 2, "gather_wgmma": 8, "correl
 
 
 @pytest.mark.parametrize(("arch", "name"), KERNELS)
-def test_the_assembler_takes_it_without_spills(arch, name, tmp_path):
+def test_ptxas_assembles_without_spills(arch, name, tmp_path):
     text = emit.texts()[arch, name]
     source = tmp_path / "kernel.ptx"
     source.write_text(text, "utf-8")
@@ -170,21 +170,21 @@ GEOMETRY, POOL = struct("gpu", "Geometry"), struct("gpu", "Pool")
 
 
 @pytest.mark.parametrize(("arch", "name"), KERNELS)
-def test_a_kernel_takes_a_struct_of_its_size(arch, name):
+def test_the_struct_parameter_has_the_size_of_the_struct(arch, name):
     of_pool = name.rpartition("_")[0] in pool.POINTERS
     size = ctypes.sizeof(POOL if of_pool else GEOMETRY)
     assert parse_ptx(emit.texts()[arch, name]).parameters[-1].size == size
 
 
-# What a slip makes of the text of a kernel, and how it shows.
-SLIPS = {
+# By seeded fault: a pattern in the PTX, its replacement, and the verdict or kind of fault.
+FAULTS = {
     "a barrier is missing": (r"bar\.sync \t0;", "", "race"),
-    "fragments of a change places": (
+    "fragments of a are exchanged": (
         r"\{(%r\d+), (%r\d+), (%r\d+), (%r\d+)\},(\s+\{%r\d+, %r\d+\},)",
         r"{\1, \3, \2, \4},\5",
         "wrong",
     ),
-    "fragments of b change places": (
+    "fragments of b are exchanged": (
         r"(\},\s+)\{(%r\d+), (%r\d+)\},",
         r"\1{\3, \2},",
         "wrong",
@@ -195,7 +195,7 @@ SLIPS = {
         "fault",
     ),
     "a stride is another": (r"_param_4\+144\]", "_param_4+152]", "wrong"),
-    "a result is cut, not rounded": (
+    "a result is truncated, not rounded": (
         r"cvt\.rn\.bf16\.f32 \t(%rs\d+), (%r\d+);",
         r"mov.b32 {_, \1}, \2;",
         "wrong",
@@ -206,7 +206,7 @@ SLIPS = {
         "awaited",
     ),
     "copies are not committed": (r"cp\.async\.commit_group;", "", "awaited"),
-    "what is outside is copied": (
+    "elements outside are copied": (
         r"(cp\.async\.cg\S+\s+\[%r\d+\], \[%rd\d+\], 16), %r\d+;",
         r"\1;",
         "wrong",
@@ -214,43 +214,43 @@ SLIPS = {
 }
 
 
-def slipped(monkeypatch, kernels, pattern, text):
+def seed_fault(monkeypatch, kernels, pattern, text):
     changed, total = dict(emit.texts()), 0
     for key in KERNELS:
         if key[0] == "sm_90a" and kernels in key[1]:
             changed[key], count = re.subn(pattern, text, changed[key])
             total += count
-    assert total, "the slip names what is no more"
+    assert total, "the pattern of the seeded fault is not in the PTX"
     monkeypatch.setattr(cuda, "_program", lambda *key: parse_ptx(changed[key]))
 
 
-@pytest.mark.parametrize("name", SLIPS)
+@pytest.mark.parametrize("name", FAULTS)
 def test_edited_ptx_fails(name, monkeypatch):
-    pattern, text, how = SLIPS[name]
-    slipped(monkeypatch, "gather_mma", pattern, text)
+    pattern, text, how = FAULTS[name]
+    seed_fault(monkeypatch, "gather_mma", pattern, text)
     assert how in shown(cuda.interpreted, LINES[:3])
 
 
-TOLD = {"race": "race", "waited for": "awaited", "fence": "unfenced"}
+KINDS_OF_FAULT = {"race": "race", "waited for": "awaited", "fence": "unfenced"}
 
 
 def shown(backend, lines):
-    """Return the verdicts on some lines, and of what kind the faults are."""
+    """Return the verdicts on some lines, and the kinds of their faults."""
     found = set()
     for outcome in (examine(parse(line), backend) for line in lines):
         faulty = outcome.reason.startswith("Fault")
-        kinds = (kind for words, kind in TOLD.items() if words in outcome.reason)
+        kinds = (kind for words, kind in KINDS_OF_FAULT.items() if words in outcome.reason)
         found.add(next(kinds, "fault") if faulty else outcome.verdict)
     return found
 
 
-OTHER_SLIPS = {
+WIDE_FAULTS = {
     "gather_wgmma": {
         "sums are used too early": (r"wgmma\.wait_group\.sync\.aligned 0;", "", "awaited"),
         "copies are used too early": (r"(cp\.async\.wait_group\s+)1;", r"\g<1>2;", "awaited"),
         "sums are not fenced": (r"wgmma\.fence\.sync\.aligned;", "", "unfenced"),
         "a barrier is missing": (r"bar\.sync\s+0;", "", "race"),
-        "pieces are exchanged otherwise": (
+        "another swizzle": (
             r"\b46116862933\d+",
             lambda code: str(int(code[0]) + (1 << 62)),  # as in spans of 64 bytes
             "wrong",
@@ -269,28 +269,32 @@ WIDE_LINES = {
 
 
 @pytest.mark.parametrize(
-    ("kernel", "name"), [(kernel, name) for kernel in OTHER_SLIPS for name in OTHER_SLIPS[kernel]]
+    ("kernel", "name"), [(kernel, name) for kernel in WIDE_FAULTS for name in WIDE_FAULTS[kernel]]
 )
 def test_an_edited_wgmma_kernel_fails(kernel, name, monkeypatch):
-    pattern, text, how = OTHER_SLIPS[kernel][name]
-    slipped(monkeypatch, kernel, pattern, text)
+    pattern, text, how = WIDE_FAULTS[kernel][name]
+    seed_fault(monkeypatch, kernel, pattern, text)
     assert how in shown(cuda.interpreted_wgmma, WIDE_LINES[kernel])
 
 
 # The kernel, a pattern in its PTX, the faulty text.
-POOL_SLIPS = {
+POOL_FAULTS = {
     "an equal wins": ("max_pool_fprop", r"setp\.([gl])tu\.", r"setp.\1eu."),
     "a NaN loses": ("max_pool_fprop", r"setp\.([gl])tu\.", r"setp.\1t."),
     "after a NaN a number wins": ("max_pool_fprop", r"(0[fd])7F.(0+),", r"\g<1>000\2,"),
-    "nothing has index 0": ("max_pool_fprop", r"mov\.b64 (\t%rd\d+), -1;", r"mov.b64 \1, 0;"),
-    "another index is looked for": ("max_pool_backward", r"setp\.ne\.b64", "setp.eq.b64"),
+    "an empty window has index 0": (
+        "max_pool_fprop",
+        r"mov\.b64 (\t%rd\d+), -1;",
+        r"mov.b64 \1, 0;",
+    ),
+    "the index is compared for inequality": ("max_pool_backward", r"setp\.ne\.b64", "setp.eq.b64"),
 }
 
 
-@pytest.mark.parametrize("name", POOL_SLIPS)
+@pytest.mark.parametrize("name", POOL_FAULTS)
 def test_an_edited_pool_kernel_fails(name, monkeypatch):
-    kernel, pattern, text = POOL_SLIPS[name]
-    slipped(monkeypatch, kernel, pattern, text)
+    kernel, pattern, text = POOL_FAULTS[name]
+    seed_fault(monkeypatch, kernel, pattern, text)
     lines = [line for line in POOLS if _kernel(line) == kernel]
     assert set(verdicts(lines)) - {"pass"}
 
@@ -319,7 +323,7 @@ def verdicts(lines):
 
 
 @pytest.mark.parametrize("name", ["gather_f32", "correlate_mma_v8", "bgrad_f64"])
-def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
+def test_a_launch_passes_the_struct_to_the_driver(name, driver):
     kernel = cuda.loaded("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1
     driver.layout([8] * pointers + [ctypes.sizeof(GEOMETRY)])
@@ -334,7 +338,7 @@ def test_the_driver_is_given_the_kernel_and_its_struct(name, driver):
 
 @pytest.fixture
 def runner(driver, monkeypatch):
-    """Return where tensors of the CPU go to the stand-in for the driver."""
+    """Return a runner that passes CPU tensors to the stand-in for the driver."""
     torch = pytest.importorskip("torch")
     found, loaded = cuda.CudaRunner(), cuda.loaded
     found.device, found.missing = "cpu", lambda: None
@@ -346,7 +350,7 @@ def runner(driver, monkeypatch):
     return found
 
 
-def test_tensors_go_to_the_driver_as_they_lie(driver, runner):
+def test_tensors_are_passed_to_the_driver_without_a_copy(driver, runner):
     torch = pytest.importorskip("torch")
     call = parse("conv.backward:n2c8k16_i5x6_f3_s2_p1:dt=bf16").call
     dy, x, w = (to_torch(a) for a in operands(Case(call)))
@@ -413,7 +417,7 @@ def test_a_gpu_computes_what_the_oracle_does(line, backend):
     assert (found.verdict, found.reason) == ("pass", "")
 
 
-def test_without_a_gpu_the_backend_says_so():
+def test_without_a_gpu_there_is_a_reason():
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA GPU")
@@ -422,7 +426,7 @@ def test_without_a_gpu_the_backend_says_so():
     assert "needs a CUDA device" in cuda.backend.fingerprint()["missing"]
 
 
-def test_without_ptx_and_compiler_the_reason_names_the_command(monkeypatch, tmp_path):
+def test_without_ptx_and_compiler_the_reason_has_the_install_command(monkeypatch, tmp_path):
     monkeypatch.setattr(emit, "prebuilt", lambda folder=None: tmp_path / "none")
     monkeypatch.setattr(emit, "version", lambda: None)
     emit.missing.cache_clear()
@@ -434,7 +438,7 @@ def test_without_ptx_and_compiler_the_reason_names_the_command(monkeypatch, tmp_
         emit.missing.cache_clear()
 
 
-def test_the_shipped_library_needs_no_compiler(monkeypatch, tmp_path, capsys):
+def test_a_prebuilt_file_needs_no_compiler(monkeypatch, tmp_path, capsys):
     assert emit.library().stat().st_size < 60_000
     ready = emit.prebuilt(tmp_path)
     ready.write_bytes(emit.library().read_bytes())
@@ -449,7 +453,7 @@ def test_the_shipped_library_needs_no_compiler(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("body", ["echo 'error: no such thing' >&2; exit 1", "echo nothing"])
-def test_a_failed_build_says_why_and_leaves_nothing(body, monkeypatch, tmp_path):
+def test_a_failed_build_reports_the_error_and_leaves_no_file(body, monkeypatch, tmp_path):
     driver = tmp_path / "mojo"
     driver.write_text(f"#!/bin/sh\n{body}\n", "utf-8")
     driver.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Wrong kernels on purpose: each must be found out, by lines that the right ones pass."""
+"""Seeded faults: each fails on lines that the unchanged kernels pass."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ LINES = (
     "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc",
     "conv.fprop:n2c20k40_i9x10_f3x2_s2x1_p1,0x1,2",
     "conv.fprop:n1c70k33_i9x8_f5_p2:mem=nhwc:fill=normal",
-    "conv.fprop:n1c70k33_i90x3_f5_p2:mem=nhwc",  # lines too short for strips, in no single block
-    "conv.fprop:n1c70k300_i7x3_f5_p2:mem=nhwc",  # and that are one, times many columns
+    "conv.fprop:n1c70k33_i90x3_f5_p2:mem=nhwc",  # lines too short for padding
+    "conv.fprop:n1c70k300_i7x3_f5_p2:mem=nhwc",  # the same in one block
     "conv.backward:n2c33k20_i9x10_f3x2_s2x1_p1,0x1,2_d1x2:mem=nhwc",
     "conv.backward:n1c18k35_i9x40_f3x2_p1:flip=1",
     "conv.backward:n1c20k20g20_i8x9_f3_p1:mem=nhwc",  # four windows end at the edge
@@ -29,15 +29,15 @@ LINES = (
     "conv.wgrad:n1c32k300_i5x4_f1:mem=nhwc",  # more channels than a block has rows
     "conv.wgrad:n1c6k34g2_i33x40_f3_p1:mem=nhwc",  # few blocks, so slices of the lines
     "conv.wgrad:n1c6k34g2_i33x40_f3_p1",
-    "conv.wgrad:n1c33k20_i40x40_f3_p1:mem=nhwc:dt=bf16",  # strips of a few lines
-    "conv.jvp:n1c64k20_i600_f3_p1:mem=nwc",  # strips of a piece of a line
-    "conv.fprop:n1c20k40_i39x120_f3_s2_p1:mem=nhwc",  # and of a few lines of many
+    "conv.wgrad:n1c33k20_i40x40_f3_p1:mem=nhwc:dt=bf16",  # patches of a few lines
+    "conv.jvp:n1c64k20_i600_f3_p1:mem=nwc",  # patches of a part of a line
+    "conv.fprop:n1c20k40_i39x120_f3_s2_p1:mem=nhwc",  # patches of a few of many lines
     "conv.jvp:n1c5k20_i9x40_f3_p1_d1x2:mem=nhwc",
     "conv.backward:n2c9k33_i3x4x20_f3_p1",
     "conv.fprop:n2c20k3_i20x41_f3x3_s2x1_p1:mem=nhwc",  # few results
     "conv.jvp:n1c20k2_i5x70_f3x3_p1",
-    "conv.fprop:n1c16k3_i6x34_f3:mem=nhwc",  # whose strips end where the image does
-    "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # midway between two numbers
+    "conv.fprop:n1c16k3_i6x34_f3:mem=nhwc",  # whose patches end at the edge of the image
+    "conv.dgrad:n1c8k257_i3_f1:fill=ones:dt=bf16",  # ties in rounding
     "conv.fprop:n1c80k20g1_i7_f3:fill=nan:dt=bf16",
     "max_pool.fprop:n2c35_i9x10_f3x2_s2x1_p1,0x1,2:mem=nhwc:fill=ties",
     "max_pool.fprop:n1c17_i9x8_f3_p1:mem=nhwc:fill=nan",
@@ -103,7 +103,7 @@ def test_an_unflipped_filter_fails(monkeypatch):
 
 
 # (file, its text, the faulty text)
-SLIPS = (
+FAULTS = (
     ("windows.mojo", "x + run.taps <= g.x.size", "x + run.taps <= g.x.size + 1"),
     ("windows.mojo", "g.y.has(window.y + run.y)", "True"),
     ("windows.mojo", "window.place += g.small.x\n", "window.place += 1\n"),
@@ -170,7 +170,7 @@ HARMLESS = {  # only unused lanes and rows depend on these
 }
 
 
-# A wrong kernel may take its process with it.
+# A process of its own, because a wrong kernel may crash.
 JUDGE = """
 import ctypes, sys
 from convref_mojo import library
@@ -187,15 +187,17 @@ sys.exit(not all(examine(parse(line), backend).verdict == "pass" for line in sys
 @pytest.mark.skipif(
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="ten seconds each, nightly profile"
 )
-@pytest.mark.parametrize(("file", "right", "wrong"), SLIPS, ids=[s[1][:30] for s in SLIPS])
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"), FAULTS, ids=[fault[1][:30] for fault in FAULTS]
+)
 def test_an_edited_kernel_fails(file, right, wrong, tmp_path, monkeypatch):
     found = build.compiler()
     if found is None:
-        pytest.skip("a library came along, but no compiler to build a wrong one")
+        pytest.skip("there is no compiler to build an edited library")
     for path in build.SOURCES.glob("*.mojo"):
         shutil.copy(path, tmp_path)
     text = (tmp_path / file).read_text("utf-8")
-    assert text.count(right) == 1, "the slip names a line that is no more"
+    assert text.count(right) == 1, "the text to replace is not in the file once"
     (tmp_path / file).write_text(text.replace(right, wrong), "utf-8")
     monkeypatch.setattr(build, "SOURCES", tmp_path)
     build.compile_to(tmp_path / "wrong.so", build.variant_of())

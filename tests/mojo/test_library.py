@@ -46,13 +46,13 @@ def test_the_library_links_only_the_c_library():
     assert [text for tag, text in found if tag in (RUNPATH, RPATH) and text] == []
 
 
-def test_the_reader_sees_what_a_library_needs():
+def test_the_elf_reader_finds_the_libraries_that_are_needed():
     with open("/proc/self/maps", encoding="utf-8") as maps:
         path = next(line.split()[-1] for line in maps if "libpython" in line or "libm.so" in line)
     assert "libc.so.6" in {text for tag, text in dynamic(path) if tag == NEEDED}
 
 
-def test_it_names_no_folder_of_the_machine_that_built_it():
+def test_the_library_contains_no_path_of_the_build_machine():
     data = build.library().read_bytes()
     assert b"site-packages" not in data
     assert str(build.PACKAGE).encode() not in data

@@ -32,13 +32,13 @@ LINES = tuple(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("line", LINES)
-def test_blocks_meet_without_a_seam(line, dtype):
+def test_sizes_around_block_boundaries(line, dtype):
     found = examine(parse(f"{line}:dt={dtype}"), module.backend, repeat=True)
     assert (found.verdict, found.reason) == ("pass", ""), found.line
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_bits_do_not_depend_on_the_threads(line):
+def test_results_do_not_depend_on_the_number_of_threads(line):
     case, backend = parse(line), MojoBackend()
     given_, found = operands(case), set()
     for count in (1, 2, 5):
@@ -47,7 +47,7 @@ def test_the_bits_do_not_depend_on_the_threads(line):
     assert len(found) == 1
 
 
-def test_nothing_but_the_results_is_changed():
+def test_operands_are_unchanged():
     case = parse("batch_norm.fprop:n2c5_i3x4")
     given_ = operands(case)
     before = [a.copy() for a in given_]

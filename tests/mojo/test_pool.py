@@ -21,7 +21,7 @@ def test_any_case_is_right(case):
 
 
 @given(cases(ops=pool.OPS, dtypes=DTYPES))
-def test_nothing_beside_the_results_is_written(case):
+def test_only_the_results_are_written(case):
     found = examine(case, module.into, repeat=True)
     assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
@@ -45,13 +45,13 @@ LINES = (
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("line", LINES)
-def test_blocks_meet_without_a_seam(line, dtype):
+def test_sizes_around_block_boundaries(line, dtype):
     found = examine(parse(f"{line}:dt={dtype}"), module.backend, repeat=True)
     assert (found.verdict, found.reason) == ("pass", ""), found.line
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_bits_do_not_depend_on_the_threads(line):
+def test_results_do_not_depend_on_the_number_of_threads(line):
     case, backend = parse(line), MojoBackend()
     given_, found = operands(case), set()
     for count in (1, 2, 5):
@@ -85,19 +85,19 @@ WRONG_READS = {
 }
 
 
-def misread(monkeypatch, change):
+def seed_fault(monkeypatch, change):
     right = pool.reads
     monkeypatch.setattr(pool, "reads", lambda axis: [change(*read) for read in right(axis)])
 
 
 @pytest.mark.parametrize("fault", WRONG_READS)
 def test_wrong_windows_fail(fault, monkeypatch):
-    misread(monkeypatch, WRONG_READS[fault])
+    seed_fault(monkeypatch, WRONG_READS[fault])
     assert "wrong" in verdicts()
 
 
 def test_reading_in_an_empty_window_fails(monkeypatch):
-    misread(monkeypatch, lambda first, count: (first, count or 1))
+    seed_fault(monkeypatch, lambda first, count: (first, count or 1))
     assert "wrong" in verdicts("max_pool.fprop:n1c2_i3_f1_p2")
 
 
@@ -106,7 +106,7 @@ def test_ignored_dilation_fails(monkeypatch):
 
     def dense(struct):
         p = right(struct)
-        p.dilation_z = p.dilation_y = p.dilation_x = 1
+        p.z.dilation = p.y.dilation = p.x.dilation = 1
         return p
 
     monkeypatch.setattr(pool.Pool, "from_buffer_copy", dense)

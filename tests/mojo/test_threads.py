@@ -25,7 +25,7 @@ LINES = (
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_bits_do_not_depend_on_the_threads(line):
+def test_results_do_not_depend_on_the_number_of_threads(line):
     case, backend = parse(line), MojoBackend()
     given = operands(case)
     found = []
@@ -77,7 +77,7 @@ def test_workers_do_not_run_on_the_callers_processor():
 
 
 @pytest.mark.skipif(len(PROCESSORS) < 2, reason="needs two processors whose threads can be placed")
-def test_a_caller_with_one_processor_shares_it():
+def test_workers_share_the_only_processor_of_the_caller():
     workers, (processor, *_) = library.Workers(), sorted(PROCESSORS)
     try:
         os.sched_setaffinity(0, {processor})
@@ -130,7 +130,7 @@ with backend.threads(2):
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
-def test_a_forked_child_has_threads_of_its_own():
+def test_a_forked_child_starts_new_threads():
     done = subprocess.run([sys.executable, "-c", FORK], timeout=60, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

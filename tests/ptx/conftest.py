@@ -1,6 +1,6 @@
 """Where a micro-test's PTX runs: in the interpreter, or on a GPU, which confirms what is expected.
 
-A GPU's run writes what it has confirmed, and the digest of what it computed, beside the tests.
+A run on a GPU writes which tests it confirmed, with a digest of the PTX, next to the tests.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def plain(name):
 
 
 def current(records, today):
-    """Return the records of a GPU but for those of another PTX than today's: they say nothing."""
+    """Return the records of a GPU whose PTX is the current one."""
     return {name: r for name, r in records.items() if today.get(name, r[0]) == r[0]}
 
 
@@ -56,10 +56,10 @@ def on_gpu(text, grid, threads, arguments, shared):
     def packed(value):
         if not isinstance(value, TensorMap):
             return place(value) if isinstance(value, Allocation) else value or 0
-        kind = f"u{8 * value.buffer.array.itemsize}"
+        kind = f"u{8 * value.allocation.array.itemsize}"
         layout = value.shape, value.strides, value.box, value.swizzle, value.every
         corners = (value.lower, value.upper) if isinstance(value, Im2colMap) else ()
-        return encode(driver(), kind, place(value.buffer), *layout, *corners)
+        return encode(driver(), kind, place(value.allocation), *layout, *corners)
 
     program, values = parse(text), [packed(value) for value in arguments]
     kinds = {8: "ptr", 128: "tensormap"}
@@ -88,7 +88,7 @@ def executor(request):
             launch(parse(text), grid, threads, arguments, late=late, shared=shared)
             return
         on_gpu(text, grid, threads, arguments, shared)
-        buffers = [a.buffer if isinstance(a, TensorMap) else a for a in arguments]
+        buffers = [a.allocation if isinstance(a, TensorMap) else a for a in arguments]
         results = [buffer.array.tobytes() for buffer in buffers if buffer.writable]
         _, before = RAN.get(name, ("", ""))
         RAN[name] = TODAY[name], digest(before.encode(), *results)
@@ -113,13 +113,13 @@ def execute_later(request):
 
 @pytest.fixture
 def records(request):
-    """Return the name of a test, what runs have noted, and what tells current records."""
+    """Return the name of a test, what runs have noted, and what identifies current records."""
     return plain(request.node.name), TODAY, current
 
 
 @pytest.fixture
 def assemble(request, tmp_path):
-    """Return what tells the errors of ptxas about every body that this file's tests have run."""
+    """Return a function that assembles every body that this file has run, and returns errors."""
     path = Path(pytest.importorskip("triton").__file__).parent / "backends/nvidia/bin/ptxas"
     if not path.exists():
         pytest.skip("this triton came without ptxas")
@@ -141,7 +141,7 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish():
-    """Keep what a GPU has confirmed, beside the tests and where results are wanted."""
+    """Write what a GPU has confirmed next to the tests and to the folder of results."""
     folders = [GOLDEN.parent, *filter(None, [os.environ.get("OUT")])]
     for folder in folders if RAN else ():
         text = json.dumps(current(CONFIRMED | RAN, TODAY), indent=0, sort_keys=True)
@@ -149,7 +149,7 @@ def pytest_sessionfinish():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say how many micro-tests no GPU has confirmed, or only with another PTX than today's."""
+    """Print how many micro-tests a GPU has confirmed, and how many records are stale."""
     known = current(CONFIRMED | RAN, TODAY)
     stale = len(CONFIRMED | RAN) - len(known)
     terminalreporter.write_line(

@@ -1,6 +1,6 @@
 """What happens asynchronously, alone: copies, barriers in shared memory, boxes, products.
 
-What is expected is what the PTX manual says, written once more here; each runs at the earliest and
+Expected results are computed after the PTX manual; each runs at the earliest and
 at the latest moment, and on a GPU, which confirms it. Then faults are
 seeded into the same texts: all are found.
 """
@@ -133,7 +133,7 @@ SPANS = (16, 32, 64, 128)
 
 
 def exchanged(row, chunk, span):
-    """Return where the 16 bytes `chunk` of a line of `span` bytes lie: patterns of 8 lines."""
+    """Return the swizzled place of the 16 bytes `chunk` of a line of `span` bytes."""
     return chunk ^ {16: 0, 32: row // 4 % 2, 64: row // 2 % 4, 128: row % 8}[span]
 
 
@@ -223,7 +223,7 @@ def test_a_box_is_loaded(rank, every, swizzle, execute_later):
 
 
 @pytest.mark.parametrize("wrong", [(), (2, 1), (3, 2)])
-def test_another_step_is_another_box(wrong):
+def test_a_wrong_element_stride_reads_another_box(wrong):
     tensor, box, start, _ = box_of(2, 2)
     found = {}
     for every in (wrong, (3, 1)):
@@ -295,8 +295,8 @@ def bits_of(values, kind):
 def laid(matrix, span, across):
     """Return (bytes, leading and stride offsets) of a matrix (rows, 32 bytes of depth).
 
-    Eight rows of 16 bytes are the core of what a descriptor names; `across` the rows lie side by
-    side, and then a line has as many of them as fit into a span.
+    A core matrix is eight rows of 16 bytes; with `across` its rows are contiguous, and a line has
+    as many of them as fit into a span.
     """
     size = matrix.itemsize
     rows, depth = matrix.shape
@@ -436,7 +436,7 @@ def test_a_product_of_four_warps(form, scale, execute_later):
         assert found[thread, i] == want[g + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * t + i % 2]
 
 
-def test_the_assembler_takes_them_all(assemble):
+def test_ptxas_assembles_every_body(assemble):
     assert "error" not in assemble()
 
 
@@ -625,10 +625,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("slip", "reason"), REFUSED)
-def test_an_invalid_im2col_copy_is_refused(slip, reason):
+@pytest.mark.parametrize(("change", "reason"), REFUSED)
+def test_an_invalid_im2col_copy_is_refused(change, reason):
     names = "shape", "lower", "upper", "every", "start", "offsets"
-    walk = tuple((dict(zip(names, IM2COL["padding"])) | slip).values())
+    walk = tuple((dict(zip(names, IM2COL["padding"])) | change).values())
     tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
     arguments = [Allocation(found, writable=True), walks_over(walk, tensor, 8, 0)]
     with pytest.raises(Fault, match=reason):
@@ -639,7 +639,7 @@ def test_each_kind_of_map_has_loads_of_its_own():
     walk = IM2COL["padding"]
     tensor, found = np.zeros(walk[0], np.uint16), np.zeros(PIXELS * 8, np.uint16)
     pixels, out = walks_over(walk, tensor, 8, 0), Allocation(found, writable=True)
-    box = TensorMap(pixels.buffer, pixels.shape, pixels.strides, (1, 4, 6, 8))
+    box = TensorMap(pixels.allocation, pixels.shape, pixels.strides, (1, 4, 6, 8))
     text = of_walk(walk, 8)
     for mode, wrong in ((text, box), (re.sub(r"\.im2col|, \{%rs[^}]*\}", "", text), pixels)):
         with pytest.raises(Fault, match="no tensor map of 4 axes there"):

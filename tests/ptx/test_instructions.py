@@ -1,6 +1,6 @@
 """Each instruction of the interpreter alone, against Python's integers and fractions.
 
-What is expected is what the PTX manual says; a GPU that runs the same texts confirms it.
+Expected results follow the PTX manual; a GPU that runs the same PTX confirms them.
 """
 
 import operator
@@ -413,7 +413,7 @@ def flushed(pattern):
     return pattern & 0x80000000 if pattern & 0x7F800000 == 0 else pattern
 
 
-def test_subnormals_are_flushed_where_that_is_asked(run):
+def test_subnormals_are_flushed_with_ftz(run):
     a, b, c = floats(32), floats(32), floats(32)
     size = run("abs.ftz.f32 y, x0;", [a], 32)
     keep = ~np.isnan(a.view("f4"))
@@ -628,7 +628,7 @@ def test_predicates_and_selection(run):
         assert got.tolist() == want
 
 
-def test_moves_join_and_part_registers(run):
+def test_moves_join_and_split_registers(run):
     a, b = patterns(32), patterns(32)
     joined = run("mov.b64 y, {x0, x1};", [a, b], 64)
     assert [int(z) for z in joined] == [int(x) | int(z) << 32 for x, z in zip(a, b)]
@@ -637,7 +637,7 @@ def test_moves_join_and_part_registers(run):
     assert run("cvta.to.global.u64 y, x0;", [joined], 64).tolist() == joined.tolist()
 
 
-# %rs15 is never written: x0 is the lower half of %r20, and of the upper %r21 nothing is known.
+# %rs15 is never written: x0 is the lower half of %r20, the upper half %r21 is undefined.
 HALF = "mov.b32 %r20, {x0, %rs15}; mov.b32 {_, %rs14}, %r20; mov.b64 %rd18, {%r20, %r30}; "
 LOWER = {
     "cvt.u16.u32 y, %r20;": lambda a, n: a,
@@ -733,12 +733,12 @@ def test_registers_may_be_read_by_the_threads_that_wrote_them(partly, body, run)
         "shfl.sync.idx.b32 y, %r20, 8, 31, -1;",
     ],
 )
-def test_what_some_threads_have_written_others_lack(partly, body):
+def test_a_register_is_undefined_in_threads_that_did_not_write_it(partly, body):
     with pytest.raises(Fault, match="undefined bits"):
         run(partly + body, [patterns(32)], 32)
 
 
-def test_branches_part_threads_and_join_them(run):
+def test_threads_diverge_and_reconverge(run):
     a = patterns(32)
     body = """setp.lt.u32 %p1, x0, 1000; @%p1 bra $SMALL; add.u32 y, x0, 5; bra.uni $END;
     $SMALL: mov.b32 %r20, 0; mov.b32 y, x0;
@@ -883,7 +883,7 @@ BYTE_SLIPS = {
 }
 
 
-def test_warps_write_bytes_side_by_side_and_the_same_byte_alike(run):
+def test_warps_may_write_adjacent_bytes_and_equal_values(run):
     a = patterns(32)
     threads = np.arange(COUNT, dtype=np.uint32)
     byte = (a + threads) & 255
@@ -953,7 +953,7 @@ def test_an_unknown_instruction_is_refused(text):
         run(text, [patterns(32)], 32)
 
 
-def test_warps_go_different_ways(run):
+def test_warps_take_different_branches(run):
     body = """mov.b32 y, x0; setp.lt.s32 %p1, %r30, 32; @%p1 bra.uni $E; add.s32 y, y, 1;
     $E: setp.lt.s32 %p2, %r30, 64; @%p2 bra.uni $F; add.s32 y, y, 1; $F:"""
     a = np.arange(COUNT, dtype=np.uint32)
@@ -982,7 +982,7 @@ MISUSED = {
 
 
 @pytest.mark.parametrize(("body", "reason"), MISUSED.items())
-def test_what_is_forbidden_stops_the_run(body, reason, monkeypatch):
+def test_undefined_behaviour_is_a_fault(body, reason, monkeypatch):
     monkeypatch.setattr("convref_ptx.machine.MAX_STEPS", 500)
     with pytest.raises(Fault, match=reason):
         run(body, [patterns(32)], 32, shared=SHARED)
@@ -1075,7 +1075,7 @@ def test_a_record_of_another_ptx_confirms_nothing(execute, records):
     assert current({"another": [one, "results"]}, today) != {}, "it has not run, its PTX may be it"
 
 
-def test_the_assembler_takes_them_all(assemble):
+def test_ptxas_assembles_every_body(assemble):
     assert "error" not in assemble()
 
 

@@ -1,7 +1,7 @@
 """The PTX that Triton makes of our kernels, run by the interpreter, against the oracle.
 
-Triton's compiler wrote the barriers, swizzles and descriptors here: that results are exact says
-that the interpreter and a compiler whose kernels run on GPUs read the manual alike.
+Triton's compiler chooses the barriers, swizzles and descriptors here, and its kernels run on GPUs:
+exact results are evidence that the interpreter follows the manual.
 """
 
 import re
@@ -74,7 +74,7 @@ def verdict(case, plan, tensors, late, seed=0):
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_its_ptx_is_right_at_either_moment(case):
+def test_the_ptx_is_right_early_and_late(case):
     kernel, pick, line = case
     case = parse(line)
     made, tensors = planned(kernel, pick, case)
@@ -127,50 +127,50 @@ FAULTS = {
     "copies do not wait for products": (0, r"(wgmma\.wait_group\S+\s+)(1)", more(3), "still read"),
     "half of the bytes": (6, r"(expect_tx\S+ _, \[%r\d+\], )(\d+)", more(-64), "all threads wait"),
     "no wait for boxes": (8, r"@!complete bra\.uni waitLoop;", "", "waited for|race"),
-    "boxes lie in another order": (6, r"(\b)(46116862933052948\d\d)", more(1 << 62), "wrong"),
+    "boxes have another swizzle": (6, r"(\b)(46116862933052948\d\d)", more(1 << 62), "wrong"),
     "slots are not released": (
         9,
         r"@%p\d+ mbarrier\.arrive\.shared[^;]*;",
         "",
         "all threads wait",
     ),
-    "sums lie in another order": (6, r"(stmatrix\S+)\.trans", r"\1", "wrong"),
+    "sums are stored transposed": (6, r"(stmatrix\S+)\.trans", r"\1", "wrong"),
     "sums are used too early": (10, r"(wgmma\.wait_group\S+\s+)(0)", more(1), "waited for"),
 }
 
 
 @pytest.fixture
-def slip(monkeypatch):
+def seed_fault(monkeypatch):
     """Return a function that seeds a fault into each PTX text with a pattern; one must have it."""
     counts = []
 
     def begin(pattern, wrong):
-        def slipped(text):
+        def edited(text):
             changed, count = re.subn(pattern, wrong, text)
             counts.append(count)
             return parse_ptx(changed)
 
-        monkeypatch.setattr(emulated, "parse", slipped)
+        monkeypatch.setattr(emulated, "parse", edited)
 
     yield begin
     assert any(counts), "the fault names text that no longer exists"
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_seeded_fault_is_found(name, slip):
+def test_a_seeded_fault_is_found(name, seed_fault):
     which, pattern, wrong, how = FAULTS[name]
     kernel, pick, line = CASES[which]
     case = parse(line)
     made, tensors = planned(kernel, pick, case)
 
-    slip(pattern, wrong)
+    seed_fault(pattern, wrong)
     shown = []
     for late in (False, True):
         try:
             shown.append(verdict(case, made, tensors, late).kind)
         except Fault as fault:
             shown.append(str(fault))
-    assert any(re.search(how, told) for told in shown), shown
+    assert any(re.search(how, reason) for reason in shown), shown
 
 
 # (line, pattern in its PTX, replacement, verdict and reason).
@@ -203,8 +203,8 @@ EMULATED_FAULTS = {
 
 
 @pytest.mark.parametrize("name", EMULATED_FAULTS)
-def test_the_court_finds_a_seeded_fault(name, slip):
+def test_the_court_finds_a_seeded_fault(name, seed_fault):
     line, pattern, wrong, how = EMULATED_FAULTS[name]
-    slip(pattern, wrong)
+    seed_fault(pattern, wrong)
     found = examine(parse(line), emulated.backend)
     assert re.search(how, f"{found.verdict} {found.reason}"), found
