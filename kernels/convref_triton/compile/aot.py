@@ -51,30 +51,16 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel compiled for an architecture.
-
-    Parameters
-    ----------
-    specialisation : Specialisation
-    arch : str
-    name : str
-        The kernel's symbol in the binary.
-    asm : mapping of str to str or bytes
-        Every stage by its suffix: ttir, ttgir, llir, ptx, cubin; for AMD amdgcn, hsaco.
-    metadata : mapping of str to Any
-        The compiler's: shared, num_warps, global_scratch_size ...
-    seconds : float
-        Compile time.
-    from_disk : bool
-        Whether it came from Triton's cache on disk, so that `seconds` is not compile time.
-    """
+    """A kernel compiled for an architecture."""
 
     specialisation: Specialisation
     arch: str
-    name: str
+    name: str  # the kernel's symbol in the binary
+    # Every stage by its suffix: ttir, ttgir, llir, ptx, cubin; for AMD amdgcn, hsaco.
     asm: Mapping[str, Any]
-    metadata: Mapping[str, Any]
-    seconds: float
+    metadata: Mapping[str, Any]  # the compiler's: shared, num_warps, global_scratch_size ...
+    seconds: float  # compile time
+    # Whether it came from Triton's cache on disk, so that `seconds` is not compile time.
     from_disk: bool
 
     @property

@@ -37,24 +37,12 @@ NUMBERS = ("16", "f32", "tf32", "tf32x3")  # in the order of a budget
 
 
 class Form(NamedTuple):
-    """What a matrix product must be at least.
+    """What a matrix product must be at least."""
 
-    Parameters
-    ----------
-    instruction : str
-        How its name begins.
-    operands : str
-        Where wgmma reads from; empty for other instructions.
-    in_flight : int
-        Products in flight at the wait of the loop.
-    stages : int
-        What shared memory holds; 0 where tiles pass through registers.
-    """
-
-    instruction: str
-    operands: str = ""
-    in_flight: int = 0
-    stages: int = 0
+    instruction: str  # how its name begins
+    operands: str = ""  # where wgmma reads from; empty for other instructions
+    in_flight: int = 0  # products in flight at the wait of the loop
+    stages: int = 0  # what shared memory holds; 0 where tiles pass through registers
 
 
 class Weaker(NamedTuple):

@@ -28,61 +28,32 @@ RATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """Properties of a compiled kernel.
-
-    Parameters
-    ----------
-    kernel, arch : str
-    mma : mapping of str to int
-        Multiply-add instructions in the hot loop (in all the code where there is no loop).
-    operands : str
-        Where wgmma reads from: "SS" both from shared memory, "RS" the left one from registers.
-    loads, stores : mapping of str to int
-        Instructions to global memory in all the code, by kind and bytes a thread: "cp.async 16".
-    loop_loads : mapping of str to int
-        Those loads that are in the hot loop.
-    registers : int
-        Of a thread.
-    spills : int
-        Loads and stores of local memory, arrays included.
-    shared : int
-        Bytes of shared memory of a block, static and dynamic.
-    wait : int or None
-        wgmma groups in flight at the loop's wait; None if it does not wait.
-    serialised : str
-        Why ptxas serialises wgmma, in its own words; empty if it does not.
-    loop : int or None
-        Instructions of the innermost loop around the multiply-adds; None if there is none.
-    steps : tuple of int
-        Those of every innermost loop around matrix instructions, one per multiplying group.
-    issue : float or None
-        Issue slots of the loop per cycle of its products at peak; above 1, issue is the bound.
-    accesses : tuple of layouts.Access
-        How a warp's accesses to tensors are laid out in memory.
-    seconds : float
-        Compile time.
-    from_disk : bool
-        Whether it was in Triton's cache.
-    """
+    """Properties of a compiled kernel."""
 
     kernel: str
     arch: str
+    # Multiply-add instructions in the hot loop (in all the code where there is no loop).
     mma: Mapping[str, int]
+    # Where wgmma reads from: "SS" both from shared memory, "RS" the left one from registers.
     operands: str = ""
+    # Instructions to global memory in all the code, by kind and bytes a thread: "cp.async 16".
     loads: Mapping[str, int]
     stores: Mapping[str, int]
-    loop_loads: Mapping[str, int]
-    registers: int
-    spills: int
-    shared: int
-    wait: int | None = None
-    serialised: str = ""
+    loop_loads: Mapping[str, int]  # those loads that are in the hot loop
+    registers: int  # of a thread
+    spills: int  # loads and stores of local memory, arrays included
+    shared: int  # bytes of shared memory of a block, static and dynamic
+    wait: int | None = None  # wgmma groups in flight at the loop's wait; None if it does not wait
+    serialised: str = ""  # why ptxas serialises wgmma, in its own words; empty if it does not
+    # Instructions of the innermost loop around the multiply-adds; None if there is none.
     loop: int | None
+    # Those of every innermost loop around matrix instructions, one per multiplying group.
     steps: tuple[int, ...]
+    # Issue slots of the loop per cycle of its products at peak; above 1, issue is the bound.
     issue: float | None = None
-    accesses: tuple[layouts.Access, ...]
-    seconds: float
-    from_disk: bool
+    accesses: tuple[layouts.Access, ...]  # how a warp's accesses to tensors are laid out in memory
+    seconds: float  # compile time
+    from_disk: bool  # whether it was in Triton's cache
 
     def facts(self) -> dict[str, str]:
         """Return the properties as text, by name."""

@@ -17,28 +17,14 @@ BYTES = {
 
 
 class Access(NamedTuple):
-    """An access to a tensor in global memory.
+    """An access to a tensor in global memory."""
 
-    Parameters
-    ----------
-    op : str
-        "load", "cp.async" or "store".
-    shape : tuple of int
-    dtype : str
-    axis : int
-        The axis of neighbouring threads, which should be contiguous in memory.
-    vector : int
-        Contiguous bytes of a thread along it; a mask may make its loads narrower.
-    row : int
-        Contiguous bytes of a warp along it.
-    """
-
-    op: str
+    op: str  # "load", "cp.async" or "store"
     shape: tuple[int, ...]
     dtype: str
-    axis: int
-    vector: int
-    row: int
+    axis: int  # the axis of neighbouring threads, which should be contiguous in memory
+    vector: int  # contiguous bytes of a thread along it; a mask may make its loads narrower
+    row: int  # contiguous bytes of a warp along it
 
     @property
     def proven(self) -> bool:

@@ -41,25 +41,13 @@ class Specialisation:
     """A kernel with everything that its binary depends on, except the target.
 
     A path is a parameter's position, followed by an index per level of a nested tuple.
-
-    Parameters
-    ----------
-    kernel : triton.runtime.JITFunction or Precompiled
-    signature : mapping of str to str or tuple
-        Triton's type of each parameter, in order.
-    attributes : mapping of path to list
-        Divisibility of pointers and integers.
-    constants : mapping of path to Any
-        Values that are compiled in.
-    options : mapping of str to int
-        ``num_warps`` and ``num_stages``.
     """
 
     kernel: Any
-    signature: Mapping[str, Any]
-    attributes: Mapping[Path, list[list[Any]]]
-    constants: Mapping[Path, Any]
-    options: Mapping[str, int]
+    signature: Mapping[str, Any]  # Triton's type of each parameter, in order
+    attributes: Mapping[Path, list[list[Any]]]  # divisibility of pointers and integers
+    constants: Mapping[Path, Any]  # values that are compiled in
+    options: Mapping[str, int]  # ``num_warps`` and ``num_stages``
 
     @cached_property
     def key(self) -> tuple[Any, ...]:

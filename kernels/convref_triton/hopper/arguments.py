@@ -30,60 +30,38 @@ Barriers = namedtuple("Barriers", "full empty order")
 
 
 class Config(NamedTuple):
-    """What is compiled into a kernel; each one reads only some of the fields with defaults.
+    """What is compiled into a kernel; each one reads only some of the fields with defaults."""
 
-    Parameters
-    ----------
-    bm, bn, bk, band, stages : int
-        As `Tile` has them.
-    readers, turns : int
-        Warp groups that share a tile, and how many tiles of a program apart those of a group are.
-    rank : int
-        Spatial axes of the tensor maps.
-    stride, move : tuple of 3 int
-        Distance between what neighbouring pixels read, and neighbouring taps.
-    box : tuple of 4 int
-        Pixels of a tile along (n, o, p, q).
-    wide, unit : bool
-        Whether offsets take 64 bits, and whether channels of the result are contiguous.
-    vec : tuple of 2 int
-        What strides of the result and its channels are counted in, in elements.
-    pairs, activation
-        Products that are summed, and what follows.
-    classes, step : tuple of 3 int
-        Parity classes of a strided adjoint, and distance between the taps of a class.
-    parities : int
-        All parity classes.
-    taps : tuple of 3 int
-        Of a wgrad, without those that share a block.
-    shared, apart, halo, blocks : int
-        Taps that share a block, lines between two of them, lines of a block and blocks of x.
-    order : tuple of 4 int
-        Axes of (n, d, h, w) as blocks have them, the shared one first.
-    """
-
+    # As `Tile` has them.
     bm: int
     bn: int
     bk: int
     band: int
     stages: int
+    # Warp groups that share a tile, and how many tiles of a program apart those of a group are.
     readers: int
     turns: int
-    rank: int
+    rank: int  # spatial axes of the tensor maps
+    # Distance between what neighbouring pixels read, and neighbouring taps.
     stride: Three = (1, 1, 1)
     move: Three = (1, 1, 1)
-    box: Four = (1, 1, 1, 1)
+    box: Four = (1, 1, 1, 1)  # pixels of a tile along (n, o, p, q)
+    # Whether offsets take 64 bits, and whether channels of the result are contiguous.
     wide: bool = False
     unit: bool = False
+    # What strides of the result and its channels are counted in, in elements.
     vec: tuple[int, int] = (1, 1)
+    # Products that are summed, and what follows.
     pairs: int = 1
     activation: str = ""
+    # Parity classes of a strided adjoint, and distance between the taps of a class.
     classes: Three = (1, 1, 1)
     step: Three = (1, 1, 1)
-    parities: int = 1
-    taps: Three = (1, 1, 1)
+    parities: int = 1  # all parity classes
+    taps: Three = (1, 1, 1)  # of a wgrad, without those that share a block
+    # Taps that share a block, lines between two of them, lines of a block and blocks of x.
     shared: int = 1
     apart: int = 1
     halo: int = 1
     blocks: int = 1
-    order: Four = (0, 1, 2, 3)
+    order: Four = (0, 1, 2, 3)  # axes of (n, d, h, w) as blocks have them, the shared one first

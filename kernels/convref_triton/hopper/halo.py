@@ -27,20 +27,11 @@ MAX_BLOCKS = 4  # of x
 
 
 class Sharing(NamedTuple):
-    """Boxes of pixels and the axis along which their taps share blocks.
+    """Boxes of pixels and the axis along which their taps share blocks."""
 
-    Parameters
-    ----------
-    order : tuple of 4 int
-        Axes of (n, d, h, w): the shared one, those beyond the rank, the others.
-    box : tuple of 4 int
-        Pixels along each of them.
-    taps, apart : int
-        Of the shared axis, and their distance in lines.
-    """
-
-    order: Four
-    box: Four
+    order: Four  # axes of (n, d, h, w): the shared one, those beyond the rank, the others
+    box: Four  # pixels along each of them
+    # Of the shared axis, and their distance in lines.
     taps: int
     apart: int
 
@@ -96,18 +87,10 @@ def sharings(geometry: Geometry, size: int) -> Iterator[Sharing]:
 
 
 class Room(NamedTuple):
-    """How many blocks fit into shared memory.
+    """How many blocks fit into shared memory."""
 
-    Parameters
-    ----------
-    blocks : int
-        Of x.
-    stages : int
-        Of w, for each tap.
-    """
-
-    blocks: int
-    stages: int
+    blocks: int  # of x
+    stages: int  # of w, for each tap
 
 
 def cut(task: Task, tile: Tile) -> tuple[Sharing, Room]:

@@ -34,25 +34,12 @@ def assembler(arch: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Precompiled:
-    """A compiled kernel, in the place of a `triton.runtime.JITFunction`.
+    """A compiled kernel, in the place of a `triton.runtime.JITFunction`."""
 
-    Parameters
-    ----------
-    name : str
-        Its symbol.
-    constants : mapping of str to Any
-        What was compiled in.
-    signature : mapping of str to str
-        Triton's type of each parameter, in order.
-    metadata : mapping of str to Any
-        Of the compiler: shared, num_warps, tensordesc_meta ...
-    ptx : str
-    """
-
-    name: str
-    constants: Mapping[str, Any]
-    signature: Mapping[str, str]
-    metadata: Mapping[str, Any]
+    name: str  # its symbol
+    constants: Mapping[str, Any]  # what was compiled in
+    signature: Mapping[str, str]  # triton's type of each parameter, in order
+    metadata: Mapping[str, Any]  # of the compiler: shared, num_warps, tensordesc_meta ..
     ptx: str
     params: tuple[Any, ...] = ()  # none has a default
 

@@ -60,27 +60,17 @@ def tile_of(
 
 
 class View(NamedTuple):
-    """Tensors of one shape as (images, channels, pixels).
-
-    Parameters
-    ----------
-    n, c, l : int
-    steps : mapping of str to tuple of int
-        Strides of (n, l, c) by role, counted in vectors where they are not the 1 of `unit`.
-    unit : tuple of bool
-        Whether pixels are contiguous in all tensors, and whether channels are.
-    vec : tuple of int
-        What strides count, and vectors of pixels and of channels.
-    sections, groups, width : int
-        Images with statistics of their own; groups of each and channels of a group.
-    """
+    """Tensors of one shape as (images, channels, pixels)."""
 
     n: int
     c: int
     l: int
+    # Strides of (n, l, c) by role, counted in vectors where they are not the 1 of `unit`.
     steps: dict[str, tuple[int, ...]]
+    # Whether pixels are contiguous in all tensors, and whether channels are.
     unit: tuple[bool, bool]
-    vec: tuple[int, int, int]
+    vec: tuple[int, int, int]  # what strides count, and vectors of pixels and of channels
+    # Images with statistics of their own; groups of each and channels of a group.
     sections: int = 1
     groups: int = 1
     width: int = 1

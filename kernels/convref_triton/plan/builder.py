@@ -40,17 +40,10 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 @dataclass
 class Builder:
-    """Collects the parts of a plan.
-
-    Parameters
-    ----------
-    call : Call
-    tensors : mapping of str to Tensor
-        The operands that are present, by role.
-    """
+    """Collects the parts of a plan."""
 
     call: Call
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor]  # the operands that are present, by role
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[Copy | Launch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)

@@ -32,69 +32,34 @@ WORKSPACE = 2**26  # bytes of parts, at most
 
 
 class Work(NamedTuple):
-    """What a kernel does for a result on one tile of its table.
+    """What a kernel does for a result on one tile of its table."""
 
-    Parameters
-    ----------
-    numbers : str
-        Key of `archs.PRODUCTS`.
-    tiles, steps : int
-        Tiles of the result, or of its parts, and steps of each.
-    products : float
-        Multiplications of a step, those of padding too.
-    loaded : float
-        Bytes that a step brings into a multiprocessor.
-    issued : float
-        Instructions of warps of a step, where that many may be the bound.
-    beside : float
-        Bytes that copies and partial sums move through memory.
-    launches : int
-    resident : int
-        Tiles that a multiprocessor has at a time: one is begun or ended while others multiply.
-    reached : float
-        Share of the bound. Kernels that load with one warp and multiply with others come closest.
-    kernel : str
-        Name of the `KernelSpec`.
-    """
-
-    numbers: str
+    numbers: str  # key of `archs.PRODUCTS`
+    # Tiles of the result, or of its parts, and steps of each.
     tiles: int
     steps: int
-    products: float
-    loaded: float
-    issued: float = 0.0
-    beside: float = 0.0
+    products: float  # multiplications of a step, those of padding too
+    loaded: float  # bytes that a step brings into a multiprocessor
+    issued: float = 0.0  # instructions of warps of a step, where that many may be the bound
+    beside: float = 0.0  # bytes that copies and partial sums move through memory
     launches: int = 1
+    # Tiles that a multiprocessor has at a time: one is begun or ended while others multiply.
     resident: int = 1
+    # Share of the bound. Kernels that load with one warp and multiply with others come closest.
     reached: float = 1.0
-    kernel: str = ""
+    kernel: str = ""  # name of the `KernelSpec`
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The figures of a card; those given here are estimates for an H100 or H200.
+    """The figures of a card; those given here are estimates for an H100 or H200."""
 
-    Parameters
-    ----------
-    l2 : float
-        Bytes that come from the L2 cache in a cycle, for each multiprocessor.
-    fill : float
-        Cycles in which a tile is begun and ended.
-    mhz : float
-        Clock under load.
-    memory : float
-        Bytes a microsecond.
-    launch_us : float
-        Between one kernel of a call and the next.
-    reached : mapping of str to float
-        By kernel, where that is not its `Work.reached`.
-    """
-
-    l2: float = 40.0
-    fill: float = 1500.0
-    mhz: float = 1600.0
-    memory: float = 3e6
-    launch_us: float = 2.0
+    l2: float = 40.0  # bytes that come from the L2 cache in a cycle, for each multiprocessor
+    fill: float = 1500.0  # cycles in which a tile is begun and ended
+    mhz: float = 1600.0  # clock under load
+    memory: float = 3e6  # bytes a microsecond
+    launch_us: float = 2.0  # between one kernel of a call and the next
+    # By kernel, where that is not its `Work.reached`.
     reached: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -12,46 +12,25 @@ from typing import Any, NamedTuple
 
 
 class Slot(NamedTuple):
-    """A tensor argument of a kernel.
+    """A tensor argument of a kernel."""
 
-    Parameters
-    ----------
-    role : str
-        Which tensor: a role of the call ("x", "dw", ...) or the name of a Buffer.
-    dtype : str
-        A code of `convref.dtypes`.
-    aligned : bool
-        Whether its address is a multiple of 16 bytes.
-    """
-
-    role: str
-    dtype: str
-    aligned: bool = True
+    role: str  # which tensor: a role of the call ("x", "dw", ...) or the name of a Buffer
+    dtype: str  # a code of `convref.dtypes`
+    aligned: bool = True  # whether its address is a multiple of 16 bytes
 
 
 class Descriptor(NamedTuple):
-    """A tensor argument that a kernel reads through a tensor map, in boxes (TMA).
+    """A tensor argument that a kernel reads through a tensor map, in boxes (TMA)."""
 
-    Parameters
-    ----------
-    slot : Slot
-        The tensor; its address has to be a multiple of 16 bytes.
-    shape, strides : tuple of int
-        In elements; the last stride is 1, the others are multiples of 16 bytes.
-    block : tuple of int
-        The box.
-    every : tuple of int
-        Steps between the elements of a box along each axis, at most 8; empty for all 1.
-    corners : tuple of tuple of int
-        Of a map im2col, whose boxes are (pixels, channels): where pixels begin along
-        each spatial axis, and how far beyond the tensor they end; empty for boxes of its axes.
-    """
-
-    slot: Slot
+    slot: Slot  # the tensor; its address has to be a multiple of 16 bytes
+    # In elements; the last stride is 1, the others are multiples of 16 bytes.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    block: tuple[int, ...]
+    block: tuple[int, ...]  # the box
+    # Steps between the elements of a box along each axis, at most 8; empty for all 1.
     every: tuple[int, ...] = ()
+    # Of a map im2col, whose boxes are (pixels, channels): where pixels begin along each spatial
+    # axis, and how far beyond the tensor they end; empty for boxes of its axes.
     corners: tuple[tuple[int, ...], ...] = ()
 
 
@@ -87,43 +66,24 @@ def map_arguments(function: Callable[[Any], Any], value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of one kernel.
-
-    Parameters
-    ----------
-    kernel : triton.runtime.JITFunction or Precompiled
-    grid : tuple of int
-        Programs along x, y, z.
-    arguments : mapping of str to Slot, Descriptor, int, float or a tuple of these
-        The kernel's parameters that are not constants. A tuple or NamedTuple may be nested and may
-        also hold None, `tl.constexpr` and `triton.jit` functions, which are compiled in.
-    constants : mapping of str to Any
-        Its `tl.constexpr` parameters, and pointers that are None.
-    warps, stages : int
-        Options of the compiler: warps of a program, stages of its software pipeline.
-    """
+    """One launch of one kernel."""
 
     kernel: Any
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int]  # programs along x, y, z
+    # The kernel's parameters that are not constants. A tuple or NamedTuple may be nested and may
+    # also hold None, `tl.constexpr` and `triton.jit` functions, which are compiled in.
     arguments: Mapping[str, Any]
-    constants: Mapping[str, Any]
+    constants: Mapping[str, Any]  # its `tl.constexpr` parameters, and pointers that are None
+    # Options of the compiler: warps of a program, stages of its software pipeline.
     warps: int = 4
     stages: int = 3
 
 
 class Buffer(NamedTuple):
-    """A tensor that the plan allocates: a result, a packed operand, a workspace.
-
-    Parameters
-    ----------
-    shape : tuple of int
-    strides : tuple of int
-        In elements; a dense tensor in some order of its axes.
-    dtype : str
-    """
+    """A tensor that the plan allocates: a result, a packed operand, a workspace."""
 
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements; a dense tensor in some order of its axes
     dtype: str
 
 
@@ -139,17 +99,9 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """What computes one kind of call: buffers to allocate, then copies and launches in order.
+    """What computes one kind of call: buffers to allocate, then copies and launches in order."""
 
-    Parameters
-    ----------
-    buffers : mapping of str to Buffer
-        Results under their roles ("y", "dx", ...), the rest under other names.
-    steps : tuple of Copy or Launch
-    reason : str
-        Which kernel and tile, and why: what `explain` shows.
-    """
-
+    # Results under their roles ("y", "dx", ...), the rest under other names.
     buffers: Mapping[str, Buffer]
     steps: tuple[Copy | Launch, ...]
-    reason: str = ""
+    reason: str = ""  # which kernel and tile, and why: what `explain` shows

@@ -30,18 +30,10 @@ FAR = SIZES | {"wide": "n1c32768k32776_i8x8"}  # where offsets into the filter t
 
 
 class Line(NamedTuple):
-    """A line without its sizes.
+    """A line without its sizes."""
 
-    Parameters
-    ----------
-    text : str
-        With "{}" where sizes belong.
-    sizes : mapping of str to Sizes
-        By the kind of groups: "", "depthwise" or "grouped".
-    """
-
-    text: str
-    sizes: Mapping[str, Sizes] = KINDS
+    text: str  # with "{}" where sizes belong
+    sizes: Mapping[str, Sizes] = KINDS  # by the kind of groups: "", "depthwise" or "grouped"
 
 
 FPROP = {

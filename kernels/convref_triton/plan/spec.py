@@ -24,37 +24,20 @@ class Expectation(NamedTuple):
     """What the compiler must make of a kernel; `compile.expectations` checks it.
 
     Rules for all kernels are there: no spills, load widths, stages in shared memory.
-
-    Parameters
-    ----------
-    products : int
-        Tiles that are multiplied per stage; 0 without matrix instructions.
-    operands : str
-        Where wgmma reads from: "SS" or, with the left operand in registers, "RS".
-    in_flight : int
-        Products in flight at the wait of the loop on sm_90.
-    why : str
-        The reason if `operands` or `in_flight` are weaker than by default.
-    serialised : tuple of str
-        Configurations whose wgmma ptxas serialises: groups, shape, bits of an element, tile.
-    staged : bool
-        Whether the compiler makes the stages in shared memory, rather than the kernel itself.
-    across_groups : bool
-        Whether channels of several groups are loaded as one vector.
-    registers : int
-        Most registers of a thread; 0 for no limit.
-    loop : mapping of str to tuple of int
-        Most instructions of the hot loop, by architecture: of 16-bit operands, f32, tf32, tf32x3.
     """
 
-    products: int = 0
+    products: int = 0  # tiles that are multiplied per stage; 0 without matrix instructions
+    # Where wgmma reads from: "SS" or, with the left operand in registers, "RS".
     operands: str = "SS"
-    in_flight: int = 1
-    why: str = ""
+    in_flight: int = 1  # products in flight at the wait of the loop on sm_90
+    why: str = ""  # the reason if `operands` or `in_flight` are weaker than by default
+    # Configurations whose wgmma ptxas serialises: groups, shape, bits of an element, tile.
     serialised: tuple[str, ...] = ()
+    # Whether the compiler makes the stages in shared memory, rather than the kernel itself.
     staged: bool = True
-    across_groups: bool = False
-    registers: int = 0
+    across_groups: bool = False  # whether channels of several groups are loaded as one vector
+    registers: int = 0  # most registers of a thread; 0 for no limit
+    # Most instructions of the hot loop, by architecture: of 16-bit operands, f32, tf32, tf32x3.
     loop: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
@@ -63,49 +46,24 @@ NOTHING = Expectation()
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """One kernel.
+    """One kernel."""
 
-    Parameters
-    ----------
-    name : str
-        As choices, measured rows and `explain` have it.
-    serves : tuple of str
-        The `Task.kind`s that it computes.
-    refusal : callable
-        Returns why it does not compute a task, None if it does.
-    tiles : callable
-        Returns the configurations that serve a task.
-    add : callable
-        Adds to a task's builder what computes the task on a tile.
-    kernels : tuple of JITFunction
-        The device kernels; measured rows hold for their source alone.
-    work : callable, optional
-        Returns the `Work` of a task on a tile, for the estimate of time.
-    choose : callable, optional
-        Returns the tile to use, of a kernel without `work`; the first by default.
-    whole_call : bool
-        Whether it computes all results of a call at once.
-    measured_only : bool
-        Whether it is chosen only where it was measured to be the fastest.
-    lines : mapping of str to Line
-        What represents it in static tests, by name.
-    expects : Expectation
-    digest : callable, optional
-        Returns what changes with kernels that have no Python source.
-    """
-
-    name: str
-    serves: tuple[str, ...]
-    refusal: Callable[[Task], str | None]
-    tiles: Callable[[Task], tuple[Tile, ...]]
-    add: Callable[[Task, Tile], None]
-    kernels: tuple[Any, ...] = ()
+    name: str  # as choices, measured rows and `explain` have it
+    serves: tuple[str, ...]  # the `Task.kind`s that it computes
+    refusal: Callable[[Task], str | None]  # returns why it does not compute a task, None if it does
+    tiles: Callable[[Task], tuple[Tile, ...]]  # returns the configurations that serve a task
+    add: Callable[[Task, Tile], None]  # adds to a task's builder what computes the task on a tile
+    kernels: tuple[Any, ...] = ()  # the device kernels; measured rows hold for their source alone
+    # Returns the `Work` of a task on a tile, for the estimate of time.
     work: Callable[[Task, Tile], Work] | None = None
+    # Returns the tile to use, of a kernel without `work`; the first by default.
     choose: Callable[[Task], Tile] | None = None
-    whole_call: bool = False
-    measured_only: bool = False
+    whole_call: bool = False  # whether it computes all results of a call at once
+    measured_only: bool = False  # whether it is chosen only where it was measured to be the fastest
+    # What represents it in static tests, by name.
     lines: Mapping[str, Line] = field(default_factory=dict)
     expects: Expectation = NOTHING
+    # Returns what changes with kernels that have no Python source.
     digest: Callable[[], str] | None = None
 
     @cached_property

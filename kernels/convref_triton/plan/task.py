@@ -18,20 +18,13 @@ Pairs = tuple[tuple[Tensor, Tensor], ...]
 
 
 class Fusion(NamedTuple):
-    """What a forward convolution does to its sums besides adding a bias; vectors are per channel.
+    """What a forward convolution does to its sums after adding a bias; vectors are per channel."""
 
-    Parameters
-    ----------
-    scale, shift, residual : str
-        Names of operands; empty for none. The residual has the result's shape.
-    activation : str
-        One of `convref_triton.common.epilogue.ACTIVATIONS`.
-    """
-
+    # Names of operands; empty for none. The residual has the result's shape.
     scale: str = ""
     shift: str = ""
     residual: str = ""
-    activation: str = ""
+    activation: str = ""  # one of `convref_triton.common.epilogue.ACTIVATIONS`
 
 
 UNFUSED = Fusion()
@@ -57,28 +50,14 @@ PLAIN = Epilogue()
 
 @dataclass(frozen=True)
 class Task:
-    """A result to be planned.
+    """A result to be planned."""
 
-    Parameters
-    ----------
-    builder : Builder
-        Collects the buffers, copies and launches.
-    geometry : Geometry
-    role : str
-        The result.
-    fusion : Fusion
-    arch : str
-        Architecture of the device.
-    sms : int
-        Multiprocessors of the device; 0 where there is none.
-    """
-
-    builder: Builder
+    builder: Builder  # collects the buffers, copies and launches
     geometry: Geometry  # None of an op without windows
-    role: str
+    role: str  # the result
     fusion: Fusion = UNFUSED
-    arch: str = archs.DEFAULT
-    sms: int = 0
+    arch: str = archs.DEFAULT  # architecture of the device
+    sms: int = 0  # multiprocessors of the device; 0 where there is none
 
     @property
     def programs(self) -> int:

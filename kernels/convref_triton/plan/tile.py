@@ -16,30 +16,18 @@ WARP = 32  # threads
 
 
 class Tile(NamedTuple):
-    """A configuration.
+    """A configuration."""
 
-    Parameters
-    ----------
-    bm, bn, bk : int
-        Rows, columns and depth of a tile.
-    warps, stages : int
-        Compiler options.
-    band : int
-        Rows of tiles that share columns while these are in the L2 cache.
-    run : int
-        Channels that have to be contiguous, as one vector.
-    side : int
-        Columns of pixels that one element of a row stands for.
-    """
-
+    # Rows, columns and depth of a tile.
     bm: int
     bn: int
     bk: int
+    # Compiler options.
     warps: int = 4
     stages: int = 3
-    band: int = 8
-    run: int = 1
-    side: int = 1
+    band: int = 8  # rows of tiles that share columns while these are in the L2 cache
+    run: int = 1  # channels that have to be contiguous, as one vector
+    side: int = 1  # columns of pixels that one element of a row stands for
 
     @property
     def per_thread(self) -> int:
@@ -58,51 +46,27 @@ class Tile(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A tile that spills registers on an architecture, and what is used there instead.
+    """A tile that spills registers on an architecture, and what is used there instead."""
 
-    Parameters
-    ----------
-    arch : str
-        How the architecture's name begins.
-    numbers : str
-        As the keys of `TileTable.rows`.
-    tile : Tile
-    below : int
-        It spills where vectors are shorter than this many bytes; 32 for always.
-    instead : Tile or None
-        The same tile on more warps; None drops it.
-    """
-
-    arch: str
-    numbers: str
+    arch: str  # how the architecture's name begins
+    numbers: str  # as the keys of `TileTable.rows`
     tile: Tile
-    below: int = 32
-    instead: Tile | None = None
+    below: int = 32  # it spills where vectors are shorter than this many bytes; 32 for always
+    instead: Tile | None = None  # the same tile on more warps; None drops it
 
 
 @dataclass(frozen=True)
 class TileTable:
-    """The tiles of a kernel, the best guess for large sizes first.
+    """The tiles of a kernel, the best guess for large sizes first."""
 
-    Parameters
-    ----------
-    rows : mapping of str to tuple of Tile
-        Each key lists, separated by spaces, what the tiles multiply: "f16", "bf16", or the math of
-        float32: "ieee", "tf32", "tf32x3". "*" is everything else.
-    short : mapping of str to tuple of Tile
-        Replaces `rows` where operands share vectors of less than 8 bytes: a thread holds an address
-        per vector, so that larger tiles spill registers.
-    tallest : int
-        Most rows of a tile where vectors are shorter than 16 bytes.
-    blocks : int
-        Pairs of operand blocks that each pipeline stage keeps in shared memory.
-    changes : tuple of Change
-    """
-
+    # Each key lists, separated by spaces, what the tiles multiply: "f16", "bf16", or the math of
+    # float32: "ieee", "tf32", "tf32x3". "*" is everything else.
     rows: Mapping[str, tuple[Tile, ...]]
+    # Replaces `rows` where operands share vectors of less than 8 bytes: a thread holds an address
+    # per vector, so that larger tiles spill registers.
     short: Mapping[str, tuple[Tile, ...]] | None = None
-    tallest: int = 2**31
-    blocks: int = 0
+    tallest: int = 2**31  # most rows of a tile where vectors are shorter than 16 bytes
+    blocks: int = 0  # pairs of operand blocks that each pipeline stage keeps in shared memory
     changes: tuple[Change, ...] = ()
 
     def of(self, task: Task, width: int = 16) -> tuple[Tile, ...]:

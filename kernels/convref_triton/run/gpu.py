@@ -54,33 +54,18 @@ KEPT = 4096  # plans, and tensor maps of an argument
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """What running a plan requires of a device; compared by identity.
+    """What running a plan requires of a device; compared by identity."""
 
-    Parameters
-    ----------
-    place : torch.device
-        Where buffers are allocated.
-    arch : str
-        As `aot.compile` takes it.
-    driver : convref_driver.Driver
-    stream : callable
-        Returns the current stream of this thread.
-    is_current, made_current : callable
-        Whether this thread's current device is this one; a context manager in which it is.
-    capturing : callable
-        Whether the current stream records a graph, during which nothing can be loaded.
-    sms : int
-        Its multiprocessors; 0 if unknown.
-    """
-
-    place: torch.device
-    arch: str
+    place: torch.device  # where buffers are allocated
+    arch: str  # as `aot.compile` takes it
     driver: Driver
-    stream: Callable[[], int]
+    stream: Callable[[], int]  # returns the current stream of this thread
+    # Whether this thread's current device is this one; a context manager in which it is.
     is_current: Callable[[], bool]
     made_current: Callable[[], AbstractContextManager[Any]]
+    # Whether the current stream records a graph, during which nothing can be loaded.
     capturing: Callable[[], bool]
-    sms: int = 0
+    sms: int = 0  # its multiprocessors; 0 if unknown
 
 
 @cache
