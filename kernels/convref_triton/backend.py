@@ -25,7 +25,7 @@ from .compile import aot, inspection
 from .norm import norm
 from .plan import archs
 from .plan.builder import NEW, Builder
-from .plan.choose import Choice, offered, plan, ranked, refusal, tasks
+from .plan.choose import WINDOWED, Choice, offered, plan, ranked, refusal, tasks
 from .plan.launch import KernelPlan
 from .plan.measured import AT_MOST, is_fastest
 from .plan.task import UNFUSED, Fusion
@@ -131,7 +131,7 @@ class TritonBackend:
             for call, choices in wanted
             for choice in choices
         )
-        every = {made.key: made for each in plans for made in gpu.specialisations(each)}
+        every = {made.key: made for each in plans for made in gpu.specializations(each)}
         results = aot.compile_all(every.values(), arch, jobs)
         refused = [result for result in results if isinstance(result, Exception)]
         return "; ".join((f"{len(every)} binaries, {len(refused)} refused", *map(str, refused)))
@@ -177,7 +177,7 @@ class TritonBackend:
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
-        if call.op not in ("conv", "unfold", "fold"):
+        if call.op not in WINDOWED:
             return Numerics("rn32")
         cut = {call.math: True} if call.math != "ieee" else {}
         if call.specs[0].device == "cpu" or (call.dtype == "f32" and not cut):

@@ -16,7 +16,7 @@ from convref_ptx import Allocation, Fault, Im2colMap, TensorMap, launch, parse
 
 from .backend import TritonBackend
 from .compile import aot
-from .compile.specialise import specialise
+from .compile.specialize import specialize
 from .plan.launch import Descriptor, KernelPlan, Launch, Slot
 from .run import gpu, interpreted
 
@@ -25,25 +25,12 @@ PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def run(
     plan: KernelPlan,
-    operands: Mapping[str, torch.Tensor],
-    seed: int = 0,
-    late: bool = False,
-    arch: str = "sm_90",
+    operands: Mapping[str, torch.Tensor],  # by role, on the CPU
+    seed: int = 0,  # of the order in which warps and programs run
+    late: bool = False,  # whether asynchronous operations complete as late as possible
+    arch: str = "sm_90",  # what the kernels are compiled for
 ) -> dict[str, torch.Tensor]:
-    """Return every buffer of `plan` by name, results among them.
-
-    Parameters
-    ----------
-    plan : KernelPlan
-    operands : mapping of str to torch.Tensor
-        By role, on the CPU.
-    seed : int
-        Of the order in which warps and programs run.
-    late : bool
-        Whether asynchronous operations complete as late as possible.
-    arch : str
-        What the kernels are compiled for.
-    """
+    """Return every buffer of `plan` by name, results among them."""
     return interpreted.run(plan, operands, seed, partial(execute, late=late, arch=arch))
 
 
@@ -65,7 +52,7 @@ def execute(
     arch: str,
 ) -> None:
     """Run one launch on the tensors of its slots."""
-    compiled = aot.compile(specialise(step), arch)
+    compiled = aot.compile(specialize(step), arch)
     buffers = {role: _buffer(tensor, role in writable) for role, tensor in tensors.items()}
     manifest = gpu.manifest(compiled)
     maps = iter(compiled.metadata["tensordesc_meta"] or ())

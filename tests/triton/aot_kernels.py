@@ -70,7 +70,7 @@ def aborts(y):
 
 @triton.jit
 def fails_a_pass(y, T: tl.constexpr):
-    """A reshape between load and product, which specialising warps does not survive."""
+    """A reshape between load and product, which specializing warps does not survive."""
     i = tl.arange(0, T)
     where = y + i[:, None] * T + i[None, :]
     total = tl.zeros((T, T), tl.float32)

@@ -73,7 +73,7 @@ def computed(call, given, choice=None):
 def compiled(calls):
     """Compile all that calls may be run with, side by side."""
     made = [plan(call, layouts(call), choice) for call in calls for choice in gluon_choices(call)]
-    wanted = {s.key: s for each in made for s in gpu.specialisations(each)}
+    wanted = {s.key: s for each in made for s in gpu.specializations(each)}
     refused = [r for r in aot.compile_all(wanted.values(), "sm_90") if isinstance(r, Exception)]
     assert not refused
 

@@ -19,7 +19,7 @@ from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.layouts import accesses
 from convref_triton.compile.sass import resources
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
 
 NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
@@ -63,7 +63,7 @@ def compiled(line, arch, every):
     call = parse(line).call
     for choice in offered(call, layouts(call)) if every else (None,):
         for launch in plan(call, layouts(call), choice, arch=arch).steps:
-            binary = aot.compile(specialise(launch), arch)
+            binary = aot.compile(specialize(launch), arch)
             what = f"{line}: {choice}"
             assert resources(binary)["STACK"] == 0, what
             for access in accesses(binary.asm["ttgir"]):

@@ -20,7 +20,7 @@ import triton
 
 from convref.errors import ConvrefError
 from convref_triton.compile import aot
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.hopper.precompiled import assembler
 from convref_triton.plan.launch import Descriptor, Launch, Slot
 
@@ -55,7 +55,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
 
 
 def store(kernel, dtype="i32", **constants):
-    return specialise(Launch(kernel, (1, 1, 1), {"y": Slot("y", dtype)}, constants))
+    return specialize(Launch(kernel, (1, 1, 1), {"y": Slot("y", dtype)}, constants))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def empty_cache(monkeypatch):
     ],
 )
 def test_every_architecture(arch, text, needle, magic):
-    compiled = aot.compile(specialise(PRODUCT), arch)
+    compiled = aot.compile(specialize(PRODUCT), arch)
     assert needle in compiled.asm[text]
     assert compiled.binary.startswith(magic)
     assert "tt.dot" in compiled.asm["ttir"]
@@ -84,28 +84,28 @@ def test_every_architecture(arch, text, needle, magic):
 
 
 def test_second_compilation_is_cached_in_memory(empty_cache):
-    first = aot.compile(specialise(PRODUCT), "sm_90")
-    assert aot.is_cached(specialise(PRODUCT), "sm_90")
-    assert aot.compile(specialise(PRODUCT), "sm_90") is first
-    assert not aot.is_cached(specialise(PRODUCT), "sm_86")
+    first = aot.compile(specialize(PRODUCT), "sm_90")
+    assert aot.is_cached(specialize(PRODUCT), "sm_90")
+    assert aot.compile(specialize(PRODUCT), "sm_90") is first
+    assert not aot.is_cached(specialize(PRODUCT), "sm_86")
 
 
 def test_another_shape_of_the_class_compiles_nothing():
     larger = {**PRODUCT.arguments, "M": 4096, "a_row": 2048, "factor": 3.0}
-    first = aot.compile(specialise(PRODUCT), "sm_90")
-    assert aot.compile(specialise(replace(PRODUCT, arguments=larger)), "sm_90") is first
+    first = aot.compile(specialize(PRODUCT), "sm_90")
+    assert aot.compile(specialize(replace(PRODUCT, arguments=larger)), "sm_90") is first
 
 
 def test_a_misaligned_view_has_another_binary():
     view = {**PRODUCT.arguments, "b": Slot("b", "bf16", aligned=False)}
-    aligned = aot.compile(specialise(PRODUCT), "sm_90")
-    other = aot.compile(specialise(replace(PRODUCT, arguments=view)), "sm_90")
+    aligned = aot.compile(specialize(PRODUCT), "sm_90")
+    other = aot.compile(specialize(replace(PRODUCT, arguments=view)), "sm_90")
     assert other.binary != aligned.binary
     assert other.asm["ptx"].count("ld.global") > aligned.asm["ptx"].count("ld.global")
 
 
 @pytest.mark.parametrize(
-    ("specialisation", "text"),
+    ("specialization", "text"),
     [
         (
             store(aot_kernels.not_assembled),
@@ -113,14 +113,14 @@ def test_a_misaligned_view_has_another_binary():
         ),
         (store(aot_kernels.not_typed), "not_typed for sm_90: NameError('absent is not defined')"),
         (
-            specialise(replace(PRODUCT, constants={**PRODUCT.constants, "TM": 100})),
+            specialize(replace(PRODUCT, constants={**PRODUCT.constants, "TM": 100})),
             "product for sm_90: arange's range must be a power of 2",
         ),
     ],
 )
-def test_what_is_refused_says_why(specialisation, text, capfd):
+def test_what_is_refused_says_why(specialization, text, capfd):
     with pytest.raises(aot.CompileError) as raised:
-        aot.compile(specialisation, "sm_90")
+        aot.compile(specialization, "sm_90")
     assert str(raised.value) == text
     assert capfd.readouterr() == ("", "")
 
@@ -145,28 +145,28 @@ def test_what_the_compiler_says_besides_is_passed_on(empty_cache, monkeypatch, c
 
     compile_ = aot.triton.compile
     monkeypatch.setattr(aot.triton, "compile", chatty)
-    aot.compile(specialise(PRODUCT), "sm_90")
+    aot.compile(specialize(PRODUCT), "sm_90")
     assert capfd.readouterr().err == "a warning\n"
 
 
 @pytest.mark.parametrize("arch", ["sm90", "gfx1100", "", "sm_90; rm"])
 def test_an_unknown_architecture(arch):
     with pytest.raises(ConvrefError, match=r"arch: is .*, needs sm_90, sm_80, gfx942"):
-        aot.compile(specialise(PRODUCT), arch)
+        aot.compile(specialize(PRODUCT), arch)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache, jobs):
     """One is refused and one ends its worker's process; the others come out all the same."""
-    fine = specialise(PRODUCT)
+    fine = specialize(PRODUCT)
     refused, deadly = store(aot_kernels.not_typed), store(aot_kernels.aborts)
-    wanted = [deadly, fine, refused, specialise(BOXES), fine]
+    wanted = [deadly, fine, refused, specialize(BOXES), fine]
     results = aot.compile_all(wanted, "sm_90", jobs)
     kinds = [type(result).__name__ for result in results]
     assert kinds == ["CompileError", "Compiled", "CompileError", "Compiled", "Compiled"]
     assert str(results[0]) == "aborts for sm_90: the compiler ended its process"
     assert str(results[2]) == "not_typed for sm_90: NameError('absent is not defined')"
-    assert results[3].specialisation.kernel is aot_kernels.product_of_boxes
+    assert results[3].specialization.kernel is aot_kernels.product_of_boxes
     assert results[4] is results[1] is aot.compile(fine, "sm_90")
 
 
@@ -193,11 +193,11 @@ import aot_kernels
 from convref_triton.compile import aot
 from convref_triton.hopper.precompiled import assembler
 from convref_triton.plan.launch import Launch, Slot
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 def double(warps):
     slots = {name: Slot(name, "f32") for name in "xy"}
     launch = Launch(aot_kernels.double, (2, 1, 1), {**slots, "n": 20}, {"SIZE": 16}, warps)
-    return specialise(launch)
+    return specialize(launch)
 """
 MANY = f"{DOUBLE}aot.compile_all(map(double, (1, 2, 4, 8)), 'sm_90', 2)"
 # An assembler that says who it is, and for whom, and ends no more.
@@ -270,7 +270,7 @@ def test_interpreted_functions_in_the_same_process():
     assert y.tolist() == [2.0 * i for i in range(20)]
     arguments = {"x": Slot("x", "f32"), "y": Slot("y", "f32"), "n": 20}
     launch = Launch(aot_kernels.double, (2, 1, 1), arguments, {"SIZE": 16})
-    assert aot.compile(specialise(launch), "sm_90").name == "double"
+    assert aot.compile(specialize(launch), "sm_90").name == "double"
 
 
 PROBE = f"{DOUBLE}print(aot.compile(double(4), 'sm_90').from_disk, 'torch' in sys.modules)"

@@ -64,7 +64,7 @@ def test_a_change_is_of_a_row_that_there_is_and_keeps_its_tile(change, table):
 
 def compiled(specimens, arch):
     """Return each specimen with its binary, of which only what it says of itself is looked at."""
-    return zip(specimens, aot.compile_all([s.specialisation for s in specimens], arch))
+    return zip(specimens, aot.compile_all([s.specialization for s in specimens], arch))
 
 
 def test_rows_with_more_warps_hold_their_registers():

@@ -1,4 +1,4 @@
-"""Tuples as arguments: specialised, compiled, interpreted and launched like single arguments."""
+"""Tuples as arguments: specialized, compiled, interpreted and launched like single arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aot_kernels import Rows, Tile
 from convref.errors import ConvrefError
 from convref_triton import emulated
 from convref_triton.compile import aot
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.interpreter import StrictError, execute
 from convref_triton.plan.launch import Buffer, Descriptor, KernelPlan, Launch, Slot
 from convref_triton.run import gpu
@@ -52,25 +52,25 @@ def test_results(run, bias):
 
 @pytest.mark.parametrize("arch", aot.ARCHS)
 def test_binaries(arch):
-    compiled = aot.compile(specialise(scaled(bias=True)), arch)
-    assert aot.compile(specialise(scaled(bias=False)), arch).binary != compiled.binary
+    compiled = aot.compile(specialize(scaled(bias=True)), arch)
+    assert aot.compile(specialize(scaled(bias=False)), arch).binary != compiled.binary
 
 
 def test_a_missing_bias_and_a_stride_of_one_are_compiled_in():
-    made = specialise(scaled(bias=False, stride=1))
+    made = specialize(scaled(bias=False, stride=1))
     assert made.signature["source"] == Rows("*fp32", "i32", "constexpr")
     assert {path: made.constants[path] for path in ((0, 2), (1, 1))} == {(0, 2): None, (1, 1): 1}
     assert set(made.attributes) == {(0, 0), (1, 0)}
 
 
 def test_functions_in_tuples_travel_to_worker_processes():
-    (compiled,) = aot.compile_all([specialise(scaled(bias=True, stride=9))], "sm_90", jobs=1)
+    (compiled,) = aot.compile_all([specialize(scaled(bias=True, stride=9))], "sm_90", jobs=1)
     assert isinstance(compiled, aot.Compiled)
 
 
 def test_the_launcher_passes_items_depth_first():
     launch = scaled(bias=True)
-    compiled = aot.compile(specialise(launch), "sm_90")
+    compiled = aot.compile(specialize(launch), "sm_90")
     x, b, y = Slot("x", "f32"), Slot("b", "f32", aligned=False), Slot("y", "f32")
     assert gpu.arguments(compiled, launch) == [x, 7, b, y, 7, 5, 7, 0.5]
     kinds = ("ptr", "i32", "ptr", "ptr", "i32", "i32", "i32", "f32")
@@ -106,7 +106,7 @@ def test_constants_in_tuples_of_both_languages():
     tensors = operands() | {"y": torch.full(SIZES, torch.nan)}
     execute(launch, tensors, outputs=["y"])
     assert torch.equal(tensors["y"], tensors["x"])
-    aot.compile(specialise(launch), "sm_90")
+    aot.compile(specialize(launch), "sm_90")
 
 
 def test_a_message_names_the_item():
@@ -114,6 +114,6 @@ def test_a_message_names_the_item():
     launch = Launch(aot_kernels.every_kind, (1, 1, 1), {"plain": source, "wide": 1}, {})
     rest = dict.fromkeys(("x", "y", "z", "n", "step", "scale", "flag", "low"), 2)
     with pytest.raises(ConvrefError, match=r"plain\.stride\.1 is a str, needs a Slot"):
-        specialise(Launch(launch.kernel, launch.grid, rest | launch.arguments, {}))
+        specialize(Launch(launch.kernel, launch.grid, rest | launch.arguments, {}))
     with pytest.raises(ConvrefError, match="wide is a tuple, needs i64"):
-        specialise(Launch(launch.kernel, launch.grid, rest | {"plain": 1, "wide": (1,)}, {}))
+        specialize(Launch(launch.kernel, launch.grid, rest | {"plain": 1, "wide": (1,)}, {}))

@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry
 from convref_triton.common.geometry import operands as layouts
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.conv import flat, gather
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.launch import Copy, Launch
@@ -114,6 +114,6 @@ def test_no_shape_has_a_binary_of_its_own():
         call = parse(f"conv.fprop:{shape}_f3x3_p1:dt=bf16:mem=nhwc").call
         made, _ = planned(call, layouts(call), flat)
         (launch,) = made.steps
-        keys.add(specialise(launch).key)
+        keys.add(specialize(launch).key)
     assert len(keys) == 1
     assert {tile.run for tile in flat.TILES.fitting("bf16", "sm_90")} == {1, 4, 8}

@@ -17,7 +17,7 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 
 import triton
 from test_plan import card, records  # noqa: F401
-from test_specialise import TYPES
+from test_specialize import TYPES
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.experimental.gluon import language as gl
@@ -28,7 +28,7 @@ from convref_triton.backend import backend, cached_plan
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, layout_of, operands
 from convref_triton.compile import aot, inspection
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.hopper import gluon, ring
 from convref_triton.plan import archs
 from convref_triton.plan.choose import UNMEASURED, offered, plan
@@ -100,7 +100,7 @@ def test_every_tile_uses_wgmma_without_spills(name):
     assert found
     for choice in found:
         launch = launch_of(call, choice)
-        found = inspection.inspect(aot.compile(specialise(launch), "sm_90"))
+        found = inspection.inspect(aot.compile(specialize(launch), "sm_90"))
         operands_, wait = WEAKER.get(choice.kernel, ("SS", 1))
         assert (found.operands, found.spills) == (operands_, 0), choice
         assert found.wait >= wait
@@ -127,7 +127,7 @@ def test_epilogues_do_not_spill(activation):
     for choice in gluon_choices(call)[1:3]:  # a group of each has 128 rows of 128 sums
         made = plan(call, known, choice, fusion=fusion)
         launch = next(s for s in made.steps if isinstance(s, Launch))
-        found = inspection.inspect(aot.compile(specialise(launch), "sm_90"))
+        found = inspection.inspect(aot.compile(specialize(launch), "sm_90"))
         assert (found.operands, found.spills) == ("SS", 0)
         assert set(found.stores) == {"STG 16"}
 
@@ -135,16 +135,16 @@ def test_epilogues_do_not_spill(activation):
 def test_odd_result_channels_do_not_spill():
     call = on_gpu("conv.fprop:n2c64k65_i30_f3:dt=f16:mem=nhwc")
     choice = gluon_choices(call)[0]
-    found = inspection.inspect(aot.compile(specialise(launch_of(call, choice)), "sm_90"))
+    found = inspection.inspect(aot.compile(specialize(launch_of(call, choice)), "sm_90"))
     assert (found.operands, found.spills) == ("SS", 0)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_specialisation_matches_triton(name):
+def test_specialization_matches_triton(name):
     call, found = rows(name)
     for choice in found:
         launch = launch_of(call, choice)
-        ours, kernel = specialise(launch), launch.kernel
+        ours, kernel = specialize(launch), launch.kernel
         target = make_backend(GPUTarget("cuda", 90, 32))
         bind = create_function_from_signature(kernel.signature, kernel.params, target)
         given = launch.constants | {n: argument(v) for n, v in launch.arguments.items()}

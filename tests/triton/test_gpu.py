@@ -25,7 +25,7 @@ from convref_driver.manifest import FORMATS
 from convref_triton.backend import TritonBackend, backend
 from convref_triton.common.geometry import operands
 from convref_triton.compile import aot
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot
 from convref_triton.run import gpu
@@ -89,7 +89,7 @@ EVERY_KIND = {"plain": None, "wide": 2, "scale": 1.0, "flag": True, "low": 3, "n
     ],
 )
 def test_a_manifest_has_the_parameters_that_the_code_declares(launch, arch):
-    compiled = aot.compile(specialise(launch), arch)
+    compiled = aot.compile(specialize(launch), arch)
     made = gpu.manifest(compiled)
     sizes = [
         128 if k == "tensormap" else struct.calcsize(f"<{FORMATS[k]}") for k in made.parameters
@@ -234,9 +234,9 @@ def test_kernels_and_tensor_maps_belong_to_the_device_of_the_operands(device):
 
 def test_scratch_memory_is_a_buffer_of_the_call(device, monkeypatch):
     """A kernel with 256 bytes of scratch per block receives them in its hidden pointer."""
-    made = aot.compile(specialise(PRODUCT), "sm_90")
+    made = aot.compile(specialize(PRODUCT), "sm_90")
     wants = replace(made, metadata={**made.metadata, "global_scratch_size": 256})
-    monkeypatch.setattr(aot, "compile", lambda specialisation, arch: wants)
+    monkeypatch.setattr(aot, "compile", lambda specialization, arch: wants)
     monkeypatch.setattr(gpu, "_kernels", {})
     ready = gpu.prepare(KernelPlan(MADE, (replace(PRODUCT, grid=(2, 3, 1)),)), device)
     count = len(gpu.manifest(made).parameters)
@@ -285,10 +285,10 @@ def test_a_convolution_is_prepared_and_launched(device, line):
 @pytest.mark.parametrize("line", LINES)
 def test_what_a_plan_needs_compiled_can_be_compiled_ahead(line):
     call = parse(line).call
-    wanted = gpu.specialisations(plan(call, operands(call)))
+    wanted = gpu.specializations(plan(call, operands(call)))
     assert wanted
-    for specialisation in wanted:
-        assert aot.compile(specialisation, "sm_90").binary
+    for specialization in wanted:
+        assert aot.compile(specialization, "sm_90").binary
 
 
 BACKEND = "convref_triton.backend:backend"

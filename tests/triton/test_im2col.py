@@ -26,14 +26,14 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import triton
 from forced import facts, judged, planned
-from test_specialise import TYPES
+from test_specialize import TYPES
 
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot, inspection, machine_code, sass
-from convref_triton.compile.specialise import Specialisation, specialise
+from convref_triton.compile.specialize import Specialization, specialize
 from convref_triton.conv import im2col
 from convref_triton.hopper import precompiled
 from convref_triton.plan import archs
@@ -85,7 +85,7 @@ def test_this_triton_compiles_the_same_ptx(monkeypatch):
 
 def compiled(kernel):
     """Return the machine code of a kernel."""
-    return aot.compile(Specialisation(kernel, kernel.signature, {}, {}, {}), "sm_90")
+    return aot.compile(Specialization(kernel, kernel.signature, {}, {}, {}), "sm_90")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -122,7 +122,7 @@ def test_message_of_the_assembler():
 def test_launch_with_other_arguments_is_refused():
     launch = Launch(FILE.kernels[0], (1, 1, 1), {"x": 1, "z": 1}, {})
     with pytest.raises(ConvrefError, match=r"^gluon_im2col: .*z: parameters of the launch or"):
-        specialise(launch)
+        specialize(launch)
 
 
 def on_gpu(call):

@@ -18,7 +18,7 @@ from convref_triton.common.geometry import operands
 from convref_triton.compile import aot, inspection, layouts, sass
 from convref_triton.compile.inspection import inspect, shared
 from convref_triton.compile.machine_code import MachineInstruction, hot_loop, loops
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Descriptor, Launch, Slot
 
@@ -29,11 +29,11 @@ def product(dtype="bf16", tile=(128, 128, 64), precision="ieee", warps=8, stages
     values = {**{n: Slot(n, dtype) for n in "abc"}, **dict.fromkeys(SIZES, 1024), "factor": 0.5}
     constants = dict(zip(("TM", "TN", "TK"), tile)) | {"PRECISION": precision}
     launch = Launch(aot_kernels.product, (8, 8, 1), {**values, **sizes}, constants, warps, stages)
-    return specialise(launch)
+    return specialize(launch)
 
 
-def seen(specialisation, arch="sm_90"):
-    return inspect(aot.compile(specialisation, arch))
+def seen(specialization, arch="sm_90"):
+    return inspect(aot.compile(specialization, arch))
 
 
 def test_a_product_on_hopper():
@@ -119,7 +119,7 @@ def test_boxes_come_by_tma():
     }
     tile = {"TM": 128, "TN": 128, "TK": 64}
     launch = Launch(aot_kernels.product_of_boxes, (8, 8, 1), arguments, tile, 8, 3)
-    found = seen(specialise(launch))
+    found = seen(specialize(launch))
     assert set(found.loop_loads) == {"TMA 2d"}
     assert found.operands == "SS"
 
@@ -144,7 +144,7 @@ def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
 
 def test_a_kernel_without_products_or_loop():
     slots = {"x": Slot("x", "f32"), "y": Slot("y", "f32"), "n": 4096}
-    found = seen(specialise(Launch(aot_kernels.double, (1, 1, 1), slots, {"SIZE": 512})))
+    found = seen(specialize(Launch(aot_kernels.double, (1, 1, 1), slots, {"SIZE": 512})))
     assert (found.mma, found.loop, found.issue) == ({}, None, None)
     assert (found.loads, found.stores) == ({"LDG 16": 1}, {"STG 16": 1})
     assert found.facts()["hot loop"] == "none"
@@ -312,6 +312,6 @@ def test_serialised_products_show_the_warning_of_ptxas():
     choices = {(c.kernel, c.tile[:3]): c for c in offered(call, operands(call))}
     choice = choices["gather", (128, 256, 64)]
     (launch,) = (s for s in plan(call, operands(call), choice).steps if isinstance(s, Launch))
-    found = inspect(aot.compile(specialise(launch), "sm_90"))
+    found = inspect(aot.compile(specialize(launch), "sm_90"))
     assert found.wait == 0
     assert re.search(r"accumulator registers .*\(C7515\)", found.serialised)

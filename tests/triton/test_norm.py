@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common.geometry import Tensor
 from convref_triton.common.geometry import operands as layouts
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.norm import backward, norm, statistics
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Copy, Launch
@@ -174,7 +174,7 @@ def test_an_unseen_shape_compiles_nothing(line, memory):
         call = parse(f"{line}_i{extents}:dt=bf16{memory}").call
         choice = choice or offered(call, layouts(call))[0]
         made = plan(call, layouts(call), choice)
-        keys.append([specialise(step).key for step in made.steps])
+        keys.append([specialize(step).key for step in made.steps])
         assert not any(isinstance(step, Copy) for step in made.steps)
     assert keys[0] == keys[1]
 

@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands
 from convref_triton.compile import classes
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan import measured
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
@@ -32,7 +32,7 @@ SHAPES["strided"] = "conv.fprop:{}_f5x3_s2x1_p2,1x1,1_d1x2"
 def binaries(line, choice=None):
     call = parse(line).call
     steps = plan(call, operands(call), choice).steps
-    return [specialise(step).key for step in steps if isinstance(step, Launch)]
+    return [specialize(step).key for step in steps if isinstance(step, Launch)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -19,7 +19,7 @@ from convref_triton.backend import backend
 from convref_triton.common import images
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
 from convref_triton.pool import pool, whole
 from convref_triton.run import interpreted
@@ -151,7 +151,7 @@ def test_a_maximum_lets_nan_through():
     """PTX asks whether a number is one, and has no max that would drop a NaN."""
     call = parse(f"{STATIC[0]}:dt=bf16:mem=nhwc").call
     (step,) = plan(call, layouts(call)).steps
-    ptx = aot.compile(specialise(step), "sm_90").asm["ptx"]
+    ptx = aot.compile(specialize(step), "sm_90").asm["ptx"]
     assert "setp.nan.bf16" in ptx
     assert not re.search(r"\bmax\.\w*f", ptx)
 
@@ -166,7 +166,7 @@ def test_an_unseen_shape_compiles_nothing(line):
     if max(getattr(problem, "output", ())) > 1 and changes:
         other = replace(other, problem=replace(other.problem, **changes))
     keys = {
-        specialise(step).key
+        specialize(step).key
         for one in (call, other)
         for step in plan(one, layouts(one), offered(call, layouts(call))[0]).steps
     }

@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common import images
 from convref_triton.common.geometry import operands as layouts
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
 from convref_triton.resize import resize
 
@@ -146,7 +146,7 @@ def test_an_unseen_shape_compiles_nothing(pass_):
     for sizes in ("n8c64_i40x40_o80x80", "n3c192_i13x52_o26x104"):
         call = parse(f"resize.{pass_}:{sizes}:dt=bf16:mem=nhwc").call
         choice = choice or offered(call, layouts(call))[0]
-        keys |= {specialise(step).key for step in plan(call, layouts(call), choice).steps}
+        keys |= {specialize(step).key for step in plan(call, layouts(call), choice).steps}
     assert len(keys) == 1
 
 

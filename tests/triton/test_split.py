@@ -22,7 +22,7 @@ from convref_triton.common.geometry import geometry
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.conv import gather, split
 from convref_triton.plan import archs, cost
 from convref_triton.plan.builder import Builder
@@ -163,7 +163,7 @@ def test_an_unseen_shape_compiles_nothing():
         call = parse(f"conv.fprop:{sizes}_f3x3_p1:dt=bf16:mem=nhwc").call
         task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
         split.SPEC.add(task, Tile(64, 64, 64, 4, 4))
-        keys.add(tuple(specialise(step).key for step in task.builder.steps))
+        keys.add(tuple(specialize(step).key for step in task.builder.steps))
     assert len(keys) == 1
 
 
@@ -175,7 +175,7 @@ def test_the_tables_choice_spills_nothing(line, arch):
     line = line if ":dt" in line else f"{line}_f3_p1:mem=nhwc"
     call = parse(line).call
     steps = plan(call, layouts(call)).steps
-    found = [inspect(aot.compile(specialise(s), arch)) for s in steps if isinstance(s, Launch)]
+    found = [inspect(aot.compile(specialize(s), arch)) for s in steps if isinstance(s, Launch)]
     assert [one.kernel for one in found] == ["gather", "reduce"]
     assert not any(one.spills for one in found)
 
@@ -185,7 +185,7 @@ def a_part():
     call = parse("conv.fprop:n8c1280k1280_i8x8_f3x3_p1:dt=bf16:mem=nhwc").call
     task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
     split.SPEC.add(task, Tile(128, 128, 64, 8, 4))
-    return inspect(aot.compile(specialise(task.builder.steps[0]), "sm_90"))
+    return inspect(aot.compile(specialize(task.builder.steps[0]), "sm_90"))
 
 
 def test_a_part_multiplies_in_the_strong_form():

@@ -19,7 +19,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.common.geometry import operands as layouts
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.conv import tma
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
@@ -157,7 +157,7 @@ def test_few_box_shapes_are_compiled():
     for n, c, k, d, h in product((1, 8, 64), (64, 192), (64, 128), (7, 28), (9, 40, 56)):
         call = parse(f"conv.fprop:n{n}c{c}k{k}_i{d}x{h}_f3x3_p1:dt=bf16:mem=nhwc").call
         (launch,) = planned(call, layouts(call), tma)[0].steps
-        keys.add(specialise(launch).key)
+        keys.add(specialize(launch).key)
     assert len(keys) <= len(tma.EDGES[2])
 
 

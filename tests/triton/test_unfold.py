@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.conv import unfold
 from convref_triton.plan import archs
 from convref_triton.plan.choose import plan
@@ -62,7 +62,7 @@ def test_an_unseen_shape_compiles_nothing(line):
     for extents in ("8x8", "16x24", "32x40"):
         call = parse(f"{line}_i{extents}_f3x3_p1:dt=bf16").call
         (launch,) = plan(call, layouts(call)).steps
-        keys.add(specialise(launch).key)
+        keys.add(specialize(launch).key)
     assert len(keys) <= len(unfold.UNFOLD.fitting("bf16", "sm_90"))
 
 
@@ -88,7 +88,7 @@ def test_a_card_is_filled_before_tiles_grow():
 def test_what_the_compiler_makes_of_it(line, loads, stores, arch):
     call = parse(line).call
     (launch,) = plan(call, layouts(call)).steps
-    found = inspect(aot.compile(specialise(launch), arch))
+    found = inspect(aot.compile(specialize(launch), arch))
     assert found.spills == 0
     assert found.registers <= 128
     assert set(found.loads) == {loads}

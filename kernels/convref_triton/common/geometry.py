@@ -54,27 +54,19 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Geometry:
-    """A ConvProblem with sizes as (D, H, W) and channels by side.
-
-    Parameters
-    ----------
-    n, groups, rank : int
-    big, small, filter, stride, dilation, lo : tuple of 3 int
-        Of axes that the rank lacks: 1, 1, 1, 1, 1, 0.
-    big_channels, small_channels : int
-        Per group.
-    flip : bool
-    """
+    """A ConvProblem with sizes as (D, H, W) and channels by side."""
 
     n: int
     groups: int
     rank: int
+    # Of axes that the rank lacks: 1, 1, 1, 1, 1, 0.
     big: Three
     small: Three
     filter: Three
     stride: Three
     dilation: Three
     lo: Three
+    # Per group.
     big_channels: int
     small_channels: int
     flip: bool

@@ -17,6 +17,7 @@ from ..plan.builder import Builder, channels_last, dense, is_channels_last, vect
 from ..plan.tile import Tile
 from .geometry import ITEMSIZE, LIMIT, Tensor, Three
 from .index import pixel
+from .windows import strides, unit
 
 LAST = (  # channels are contiguous: a vector or two of 16 bytes a thread
     *(Tile(16, 64, 1, 4, 1), Tile(32, 32, 1, 4, 1), Tile(8, 128, 1, 4, 1)),
@@ -50,11 +51,24 @@ def lanes(M, own, magic, C, RANK: tl.constexpr, BM: tl.constexpr, BN: tl.constex
 
 
 @triton.jit
-def offsets(c, c_step, n, n_step, place, steps):
+def in_elements(n, d, h, w, c, IS_UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr):
+    """Return the strides (n, d, h, w, c) in elements."""
+    n, d, h, w = strides(n, d, h, w, VEC, WIDE)
+    return n, d, h, w, unit(c, IS_UNIT, 1, WIDE)
+
+
+@triton.jit
+def offsets(c, n, place, steps):
     """Return the offsets (BM, BN) of a tile from its first image."""
-    return (c * c_step)[None, :] + (
-        n * n_step + place[0] * steps[0] + place[1] * steps[1] + place[2] * steps[2]
+    return (c * steps[4])[None, :] + (
+        n * steps[0] + place[0] * steps[1] + place[1] * steps[2] + place[2] * steps[3]
     )[:, None]
+
+
+@triton.jit
+def tap_at(tap, R, S):
+    """Return (t, r, s) of a row-major index of taps."""
+    return tap // (R * S), tap // S % R, tap % S
 
 
 def tiles(result: Tensor) -> tuple[Tile, ...]:

@@ -66,15 +66,8 @@ def add_in_parts(
 def reduce_launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> Launch:
     """Return the launch that adds the dense tensors of a workspace, of y's strides, into y.
 
-    Parameters
-    ----------
-    parts : str
-        The workspace: float32, less than 2**31 elements.
-    splits : int
-    y : Tensor
-        Dense.
-    epilogue : Epilogue
-        Its vectors are along axis 1 of y.
+    The workspace `parts` has less than 2**31 elements, in float32; y is dense, and the vectors of
+    the epilogue are along its axis 1.
     """
     size = prod(y.shape)
     vec = vector("f32", size)

@@ -19,32 +19,19 @@ ONES = (1, 1, 1)
 
 
 class Window(NamedTuple):
-    """What is compiled in of a filter and its steps, by axis.
+    """What is compiled in of a filter and its steps, by axis."""
 
-    Parameters
-    ----------
-    filter, stride, dilation, step, common, inverse : tuple of 3 int
-        As `Geometry` has them; the last three are 1, 1 and 0 where windows are gathered.
-    scatter : bool
-        Whether the result is the big side.
-    move : tuple of 3 int
-        Distance between what neighbouring taps read.
-    taps : tuple of 3 int
-        Taps of the class of pixels that has the most.
-    bits : int
-        Width of a mask with one bit a tap, 32 or 64; 0 where there are more taps.
-    """
-
+    # As `Geometry` has them; the last three are 1, 1 and 0 where windows are gathered.
     filter: Three
     stride: Three
     dilation: Three
     step: Three
     common: Three
     inverse: Three
-    scatter: bool
-    move: Three
-    taps: Three
-    bits: int
+    scatter: bool  # whether the result is the big side
+    move: Three  # distance between what neighbouring taps read
+    taps: Three  # taps of the class of pixels that has the most
+    bits: int  # width of a mask with one bit a tap, 32 or 64; 0 where there are more taps
 
 
 def window(geometry: Geometry, scatter: bool) -> Window:

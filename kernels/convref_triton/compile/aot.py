@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation of specialisations for an architecture, without a GPU.
+"""Ahead-of-time compilation of specializations for an architecture, without a GPU.
 
 Results are cached in memory, and by Triton on disk. The compiler's C++ writes to file descriptors
 directly, so that its output is captured there.
@@ -31,7 +31,7 @@ from triton.compiler import ASTSource
 from convref.errors import ConvrefError, message, shorten
 
 from ..hopper.precompiled import Precompiled
-from .specialise import Specialisation
+from .specialize import Specialization
 
 ARCHS = ("sm_90", "sm_80", "gfx942")  # that the kernels are tested for; others compile too
 # Triton 3.10 disables fusion by default; 3.9 warns of that.
@@ -53,7 +53,7 @@ class CompileError(RuntimeError):
 class Compiled:
     """A kernel compiled for an architecture."""
 
-    specialisation: Specialisation
+    specialization: Specialization
     arch: str
     name: str  # the kernel's symbol in the binary
     # Every stage by its suffix: ttir, ttgir, llir, ptx, cubin; for AMD amdgcn, hsaco.
@@ -89,8 +89,8 @@ _cache: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()  # threads share file descriptors 1 and 2
 
 
-def compile(specialisation: Specialisation, arch: str) -> Compiled:
-    """Return `specialisation` compiled for `arch`, from memory if it has been before.
+def compile(specialization: Specialization, arch: str) -> Compiled:
+    """Return `specialization` compiled for `arch`, from memory if it has been before.
 
     Raises
     ------
@@ -99,31 +99,31 @@ def compile(specialisation: Specialisation, arch: str) -> Compiled:
     ConvrefError
         If there is no such architecture.
     """
-    key = (specialisation.key, arch)
+    key = (specialization.key, arch)
     if key not in _cache:
         goal = target(arch)
         with _lock:
-            _cache[key] = _compile(specialisation, arch, goal)
+            _cache[key] = _compile(specialization, arch, goal)
     return _cache[key]
 
 
-def is_cached(specialisation: Specialisation, arch: str) -> bool:
+def is_cached(specialization: Specialization, arch: str) -> bool:
     """Return whether `compile` would find it in memory."""
-    return (specialisation.key, arch) in _cache
+    return (specialization.key, arch) in _cache
 
 
-def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Compiled:
-    kernel = specialisation.kernel
+def _compile(specialization: Specialization, arch: str, goal: GPUTarget) -> Compiled:
+    kernel = specialization.kernel
     if isinstance(kernel, Precompiled):
-        return _assemble(specialisation, kernel, arch)
+        return _assemble(specialization, kernel, arch)
     source = _language(kernel)(
         kernel,
-        dict(specialisation.signature),
-        dict(specialisation.constants),
-        dict(specialisation.attributes),
+        dict(specialization.signature),
+        dict(specialization.constants),
+        dict(specialization.attributes),
     )
     hits: list[bool] = []
-    options = {**OPTIONS, **specialisation.options}
+    options = {**OPTIONS, **specialization.options}
     start = time.perf_counter()
     with triton.knobs.compilation.scope(), _caught() as printed:
         triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
@@ -138,10 +138,10 @@ def _compile(specialisation: Specialisation, arch: str, goal: GPUTarget) -> Comp
     print(printed.getvalue(), end="", file=sys.stderr)
     seconds = time.perf_counter() - start
     metadata = made.metadata._asdict()
-    return Compiled(specialisation, arch, made.name, dict(made.asm), metadata, seconds, any(hits))
+    return Compiled(specialization, arch, made.name, dict(made.asm), metadata, seconds, any(hits))
 
 
-def _assemble(specialisation: Specialisation, kernel: Precompiled, arch: str) -> Compiled:
+def _assemble(specialization: Specialization, kernel: Precompiled, arch: str) -> Compiled:
     """Return a precompiled kernel, assembled."""
     start = time.perf_counter()
     try:
@@ -149,7 +149,7 @@ def _assemble(specialisation: Specialisation, kernel: Precompiled, arch: str) ->
     except subprocess.CalledProcessError as refused:
         raise _refusal(f"{kernel.name} for {arch}", refused, refused.stderr) from refused
     seconds = time.perf_counter() - start
-    return Compiled(specialisation, arch, kernel.name, asm, kernel.metadata, seconds, False)
+    return Compiled(specialization, arch, kernel.name, asm, kernel.metadata, seconds, False)
 
 
 def _language(kernel: Any) -> type[ASTSource]:
@@ -198,19 +198,14 @@ def _refusal(where: str, error: Exception, log: str) -> CompileError:
 
 
 def compile_all(
-    specialisations: Iterable[Specialisation], arch: str, jobs: int | None = None
+    specializations: Iterable[Specialization], arch: str, jobs: int | None = None
 ) -> list[Compiled | CompileError]:
-    """Return every specialisation compiled for `arch`, or the error it met, in the given order.
+    """Return every specialization compiled for `arch`, or the error it met, in the given order.
 
-    Parameters
-    ----------
-    specialisations : iterable of Specialisation
-    arch : str
-    jobs : int, optional
-        Worker processes; by default one per processor. A script that calls this needs the usual
-        ``if __name__ == "__main__"``.
+    There are `jobs` worker processes, by default one per processor. A script that calls this needs
+    the usual ``if __name__ == "__main__"``.
     """
-    wanted = list(specialisations)
+    wanted = list(specializations)
     target(arch)
     missing = {s.key: s for s in wanted if not is_cached(s, arch)}
     results: dict[Any, Compiled | CompileError] = {
@@ -236,13 +231,13 @@ def compile_all(
 
 
 def _in_workers(
-    specialisations: list[Specialisation], arch: str, jobs: int, life: Connection
+    specializations: list[Specialization], arch: str, jobs: int, life: Connection
 ) -> list[Compiled | CompileError | None]:
     """Return a result for each, None where the worker process died."""
-    if not specialisations:
+    if not specializations:
         return []
     with ProcessPoolExecutor(jobs, get_context("spawn"), _follow, (life,)) as pool:
-        futures = [_submit(pool, specialisation, arch) for specialisation in specialisations]
+        futures = [_submit(pool, specialization, arch) for specialization in specializations]
         return [_outcome(future) for future in futures]
 
 
@@ -273,11 +268,11 @@ def _end(*_: object) -> None:
 
 
 def _submit(
-    pool: ProcessPoolExecutor, specialisation: Specialisation, arch: str
+    pool: ProcessPoolExecutor, specialization: Specialization, arch: str
 ) -> Future[Compiled | CompileError] | None:
     """Return the future of a worker's result, None if the pool broke while tasks were submitted."""
     try:
-        return pool.submit(_try, specialisation, arch)
+        return pool.submit(_try, specialization, arch)
     except BrokenProcessPool:
         return None
 
@@ -289,8 +284,8 @@ def _outcome(future: Future[Compiled | CompileError] | None) -> Compiled | Compi
         return None
 
 
-def _try(specialisation: Specialisation, arch: str) -> Compiled | CompileError:
+def _try(specialization: Specialization, arch: str) -> Compiled | CompileError:
     try:
-        return compile(specialisation, arch)
+        return compile(specialization, arch)
     except CompileError as error:
         return error

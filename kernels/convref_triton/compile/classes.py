@@ -17,7 +17,7 @@ from ..plan.kernels import KERNELS
 from ..plan.launch import Launch
 from ..plan.lines import FAR, SIZES
 from ..plan.task import UNFUSED, Fusion
-from .specialise import Specialisation, specialise
+from .specialize import Specialization, specialize
 
 SHAPES = {name: line for spec in KERNELS for name, line in spec.lines.items()}
 # Epilogues of a forward convolution: everything that may be added, and an activation.
@@ -71,9 +71,9 @@ class Specimen(NamedTuple):
         return 2 if self.example.number in ("bf16", "f16") else 4
 
     @property
-    def specialisation(self) -> Specialisation:
+    def specialization(self) -> Specialization:
         """Return what has to be compiled."""
-        return specialise(self.launch)
+        return specialize(self.launch)
 
 
 def examples(sizes: Iterable[str] = SIZES, numbers: Iterable[str] = NUMBERS) -> Iterator[Example]:

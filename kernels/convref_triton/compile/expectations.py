@@ -218,11 +218,11 @@ def inspected(
 ) -> list[tuple[Specimen, Inspection | aot.CompileError]]:
     """Return what the compiler makes of each specimen, or its refusal."""
     wanted = list(specimens)
-    compiled = aot.compile_all([specimen.specialisation for specimen in wanted], arch, jobs)
-    distinct = {specimen.specialisation.key: made for specimen, made in zip(wanted, compiled)}
+    compiled = aot.compile_all([specimen.specialization for specimen in wanted], arch, jobs)
+    distinct = {specimen.specialization.key: made for specimen, made in zip(wanted, compiled)}
     with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads:
         found = dict(zip(distinct, threads.map(_inspect, distinct.values())))
-    return [(specimen, found[specimen.specialisation.key]) for specimen in wanted]
+    return [(specimen, found[specimen.specialization.key]) for specimen in wanted]
 
 
 def _inspect(made: aot.Compiled | aot.CompileError) -> Inspection | aot.CompileError:

@@ -16,7 +16,7 @@ from ..plan.launch import KernelPlan, Launch
 from . import amdgcn, aot, layouts, sass
 from .aot import Compiled
 from .machine_code import MachineInstruction, Mma, accesses, hot_loop, matrix_loops
-from .specialise import specialise
+from .specialize import specialize
 
 SCHEDULERS = 4  # of an SM: each issues one instruction of one warp per cycle
 # Dense peak multiply-adds of an SM per cycle, by architecture and type of the operands.
@@ -136,7 +136,7 @@ def inspect_plan(plan: KernelPlan, arch: str) -> list[Inspected]:
     """Return every launch of a plan, compiled for `arch`, as `convref inspect` shows it."""
     rows = []
     for launch in (step for step in plan.steps if isinstance(step, Launch)):
-        compiled = aot.compile(specialise(launch), arch)
+        compiled = aot.compile(specialize(launch), arch)
         texts = {kind: assembly(compiled, kind) for kind in (*compiled.asm, "sass")}
         tile = f"{launch.warps} warps, {launch.stages} stages"
         title = f"{compiled.name}, grid {'x'.join(map(str, launch.grid))}, {tile}"

@@ -14,7 +14,6 @@ from dataclasses import replace
 import triton
 import triton.language as tl
 
-from ..common.epilogue import finish
 from ..common.geometry import Geometry, Tensor
 from ..common.index import tile_of
 from ..common.windows import advance, is_valid, rows_of, valid_taps
@@ -24,7 +23,7 @@ from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import UNFUSED, Task
-from ..plan.tile import Change, Tile, TileTable
+from ..plan.tile import Change, Tile, TileTable, tiles
 from .gather import (
     IEEE,
     RUNTIME,
@@ -34,7 +33,7 @@ from .gather import (
     gather_tile_count,
     in_elements,
     read_columns,
-    written_tile,
+    store_tile,
 )
 
 
@@ -99,22 +98,19 @@ def dual(
             acc_dot = tl.dot(a, b_dot, acc_dot, input_precision=PRECISION)
         pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count, WINDOW, 1)
 
-    known = outs < K
-    y_tile, inside = written_tile(rows, M, n, written, (OD, OH, OW), outs, known, y_steps)
-    to_y = top * y_steps[0] + group * y_steps[1]
-    channel = group * K + outs
-    acc = finish(acc, bias, None, None, None, channel, known, y_tile, inside, "")
-    tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
-    acc_dot = finish(acc_dot, bias_dot, None, None, None, channel, known, y_tile, inside, "")
-    tl.store(y_dot + to_y + y_tile, acc_dot.to(y_dot.dtype.element_ty), inside)
+    size = (OD, OH, OW)
+    store_tile(
+        acc, y, bias, None, None, None, rows, M, top, n, written, size, outs, K, group, 0, y_steps,
+        "",
+    )  # fmt: skip
+    store_tile(
+        acc_dot, y_dot, bias_dot, None, None, None, rows, M, top, n, written, size, outs, K, group,
+        0, y_steps, "",
+    )  # fmt: skip
 
 
-NARROW = (  # two sums
-    Tile(128, 128, 64, 8, 3),
-    Tile(128, 64, 64, 8, 3),
-    Tile(64, 64, 64, 4, 3),
-    Tile(128, 128, 32, 8, 4),
-    Tile(64, 32, 32, 4, 3),
+NARROW = tiles(  # two sums
+    "128x128x64 w8 s3, 128x64x64 w8 s3, 64x64x64 w4 s3, 128x128x32 w8 s4, 64x32x32 w4 s3"
 )
 TILES = TileTable(
     {"f16 bf16": NARROW, "ieee": IEEE[1:], "tf32 tf32x3": TF32[2:]},

@@ -16,7 +16,6 @@ from math import prod
 import triton
 import triton.language as tl
 
-from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, Geometry, Tensor, filter_steps
 from ..common.index import divisor, quotient, tile_of
 from ..common.windows import rows_of, valid_taps
@@ -26,7 +25,7 @@ from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
-from ..plan.tile import Change, Tile, TileTable
+from ..plan.tile import Change, Tile, TileTable, tiles
 from .gather import (
     IEEE,
     RUNTIME,
@@ -34,7 +33,7 @@ from .gather import (
     gather_tile_count,
     in_elements,
     read_columns,
-    written_tile,
+    store_tile,
 )
 
 FLAT = [*RUNTIME, "c_magic", "c_shift"]
@@ -142,43 +141,19 @@ def flat(
             pair += (begin >= depth).to(tl.int32)
             begin = tl.where(begin < depth, begin, 0)
 
-    known = outs < K
-    y_tile, inside = written_tile(rows, M, n, written, (OD, OH, OW), outs, known, y_steps)
-    to_y = top * y_steps[0] + group * y_steps[1]
-    acc = finish(
-        acc,
-        bias,
-        scale,
-        shift,
-        residual,
-        group * K + outs,
-        known,
-        to_y + y_tile,
-        inside,
-        ACTIVATION,
-    )
-    tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
+    store_tile(
+        acc, y, bias, scale, shift, residual, rows, M, top, n, written, (OD, OH, OW), outs, K,
+        group, 0, y_steps, ACTIVATION,
+    )  # fmt: skip
 
 
-NARROW = (
-    Tile(128, 128, 64, 8, 4, run=8),
-    Tile(128, 64, 64, 4, 4, run=8),
-    Tile(64, 64, 64, 4, 4, run=8),
-    Tile(128, 256, 64, 8, 3, run=8),
-    Tile(128, 128, 32, 8, 4, run=4),
-    Tile(128, 64, 64, 8, 4, run=4),
-    Tile(64, 64, 64, 4, 4, run=4),
-    Tile(128, 64, 32, 8, 4),
-    Tile(64, 64, 32, 4, 4),
-    Tile(64, 32, 32, 4, 4),
+NARROW = tiles(
+    "128x128x64 w8 s4 run8, 128x64x64 w4 s4 run8, 64x64x64 w4 s4 run8, 128x256x64 w8 s3 run8, "
+    "128x128x32 w8 s4 run4, 128x64x64 w8 s4 run4, 64x64x64 w4 s4 run4, 128x64x32 w8 s4, "
+    "64x64x32 w4 s4, 64x32x32 w4 s4"
 )
 WIDE = tuple(tile._replace(run=run) for run in (4, 1) for tile in IEEE)
-TF32 = (
-    Tile(128, 64, 32, 4, 4, run=4),
-    Tile(64, 64, 32, 4, 4, run=4),
-    Tile(64, 64, 32, 4, 4),
-    Tile(64, 32, 32, 4, 3),
-)
+TF32 = tiles("128x64x32 w4 s4 run4, 64x64x32 w4 s4 run4, 64x64x32 w4 s4, 64x32x32 w4 s3")
 TILES = TileTable(
     {"f16 bf16": NARROW, "ieee": WIDE, "tf32 tf32x3": TF32},
     short={

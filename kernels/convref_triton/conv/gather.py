@@ -35,7 +35,7 @@ from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Task
-from ..plan.tile import Change, Tile, TileTable
+from ..plan.tile import Change, Tile, TileTable, tiles
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -93,13 +93,21 @@ def read_columns(outs, K, UNIT: tl.constexpr):
 
 
 @triton.jit
-def written_tile(rows, M, n, written, sizes, outs, known, steps):
-    """Return the offsets from its first image that a tile of y has, and the mask."""
+def store_tile(
+    acc, y, bias, scale, shift, residual, rows, M, top, n, written, sizes, outs, K, group, part,
+    steps, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Store a tile of y after its epilogue; a part of a sum begins at `part`."""
     o, p, q = written
     OD, OH, OW = sizes
+    known = outs < K
     inside = ((rows < M) & (o < OD) & (p < OH) & (q < OW))[:, None] & known[None, :]
-    _, _, y_n, y_d, y_h, y_w, y_c = steps
-    return (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :], inside
+    image_y, group_y, y_n, y_d, y_h, y_w, y_c = steps
+    tile = (n * y_n + o * y_d + p * y_h + q * y_w)[:, None] + (outs * y_c)[None, :]
+    to_y = top * image_y + group * group_y + part
+    channel, where = group * K + outs, to_y + tile
+    acc = finish(acc, bias, scale, shift, residual, channel, known, where, inside, ACTIVATION)
+    tl.store(y + to_y + tile, acc.to(y.dtype.element_ty), inside)
 
 
 @triton.jit(do_not_specialize=RUNTIME + PARTS)
@@ -168,51 +176,25 @@ def gather(
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
         pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count, WINDOW, PAIRS)
 
-    known = outs < K
-    y_tile, inside = written_tile(rows, M, n, written, (OD, OH, OW), outs, known, y_steps)
-    to_y = top * y_steps[0] + group * y_steps[1]
+    part = 0
     if SPLIT:
-        to_y += split.to(tl.int64) * y_z
-    acc = finish(
-        acc,
-        bias,
-        scale,
-        shift,
-        residual,
-        group * K + outs,
-        known,
-        to_y + y_tile,
-        inside,
-        ACTIVATION,
-    )
-    tl.store(y + to_y + y_tile, acc.to(y.dtype.element_ty), inside)
+        part = split.to(tl.int64) * y_z
+    store_tile(
+        acc, y, bias, scale, shift, residual, rows, M, top, n, written, (OD, OH, OW), outs, K,
+        group, part, y_steps, ACTIVATION,
+    )  # fmt: skip
 
 
-IEEE = (  # float32 on the ordinary cores
-    Tile(128, 64, 16, 8, 3),
-    Tile(64, 64, 16, 4, 3),
-    Tile(64, 32, 16, 4, 3),
-    Tile(32, 32, 16, 4, 3),
+IEEE = tiles(  # float32 on the ordinary cores
+    "128x64x16 w8 s3, 64x64x16 w4 s3, 64x32x16 w4 s3, 32x32x16 w4 s3"
 )
-TF32 = (
-    Tile(128, 128, 32, 8, 4),
-    Tile(128, 64, 32, 4, 4),
-    Tile(64, 64, 32, 4, 4),
-    Tile(64, 32, 32, 4, 3),
-)
+TF32 = tiles("128x128x32 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 64x32x32 w4 s3")
 TILES = TileTable(
     {
-        "f16 bf16": (
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 128, 64, 4, 4),
-            Tile(64, 64, 64, 4, 4),
-            Tile(128, 256, 64, 8, 3),
-            Tile(256, 128, 64, 8, 3),
-            Tile(128, 32, 64, 4, 4),
-            Tile(64, 32, 32, 4, 4),
-            Tile(64, 64, 32, 4, 4),
-            Tile(32, 32, 32, 4, 3),
+        "f16 bf16": tiles(
+            "128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x64 w4 s4, "
+            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x32x64 w4 s4, 64x32x32 w4 s4, "
+            "64x64x32 w4 s4, 32x32x32 w4 s3"
         ),
         "ieee": IEEE,
         "tf32": TF32,

@@ -16,34 +16,20 @@ from ..plan import archs, cost, lines
 from ..plan.cost import Work
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
-from ..plan.tile import Tile, TileTable
+from ..plan.tile import Tile, TileTable, tiles
 from . import gather
 from .gather import gather_launch, gather_steps, gather_tile_count
 
 # Parts are stored in float32, whose addresses larger tiles have no registers for.
 TILES = TileTable(
     {
-        "f16 bf16": (
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 64, 64, 8, 4),
-            Tile(64, 128, 64, 8, 4),
-            Tile(64, 64, 64, 4, 4),
-            Tile(64, 64, 32, 4, 4),
-            Tile(64, 32, 32, 4, 4),
-            Tile(32, 32, 32, 4, 3),
+        "f16 bf16": tiles(
+            "128x128x64 w8 s4, 128x64x64 w8 s4, 64x128x64 w8 s4, 64x64x64 w4 s4, 64x64x32 w4 s4, "
+            "64x32x32 w4 s4, 32x32x32 w4 s3"
         ),
         "ieee": (Tile(64, 32, 16, 8, 3), Tile(32, 32, 16, 4, 3)),
-        "tf32": (
-            Tile(128, 128, 32, 8, 4),
-            Tile(128, 64, 32, 8, 4),
-            Tile(64, 64, 32, 4, 4),
-            Tile(64, 32, 32, 4, 3),
-        ),
-        "tf32x3": (
-            Tile(128, 64, 32, 8, 4),
-            Tile(64, 64, 32, 4, 4),
-            Tile(64, 32, 32, 4, 3),
-        ),
+        "tf32": tiles("128x128x32 w8 s4, 128x64x32 w8 s4, 64x64x32 w4 s4, 64x32x32 w4 s3"),
+        "tf32x3": tiles("128x64x32 w8 s4, 64x64x32 w4 s4, 64x32x32 w4 s3"),
     },
     blocks=1,
 )

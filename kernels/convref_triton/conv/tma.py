@@ -32,7 +32,7 @@ from ..plan.cost import Work
 from ..plan.launch import Descriptor, Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
-from ..plan.tile import Tile, TileTable
+from ..plan.tile import Tile, TileTable, tiles
 from .gather import gather_steps
 
 SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
@@ -160,12 +160,8 @@ BK = 64  # channels of a block: 128 bytes, the widest rows that tensor maps scat
 VECTOR = 8
 TILES = TileTable(  # rows are channels, columns pixels
     {
-        "f16 bf16": (
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 256, 64, 8, 3),
-            Tile(64, 128, 64, 4, 4),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 64, 64, 4, 4),
+        "f16 bf16": tiles(
+            "128x128x64 w8 s4, 128x256x64 w8 s3, 64x128x64 w4 s4, 128x64x64 w4 s4, 64x64x64 w4 s4"
         )
     },
     blocks=1,

@@ -207,5 +207,6 @@ SPEC = KernelSpec(
     add=add_unfold,
     kernels=(unfold, fold),
     choose=unfold_tile,
+    ops=("unfold", "fold"),
     lines=lines.UNFOLD,
 )

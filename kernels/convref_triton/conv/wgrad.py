@@ -24,7 +24,7 @@ from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
-from ..plan.tile import Change, Tile, TileTable
+from ..plan.tile import Change, Tile, TileTable, tiles
 from .flat import in_runs
 from .gather import IEEE, TF32
 
@@ -125,25 +125,13 @@ def wgrad(
 
 TILES = TileTable(  # rows are channels of the small side; fewer than 64 swap with columns
     {
-        "f16 bf16": (
-            Tile(128, 128, 64, 8, 4, run=8),
-            Tile(128, 64, 64, 8, 4, run=8),
-            Tile(64, 128, 64, 4, 4, run=8),
-            Tile(64, 64, 64, 4, 4, run=8),
-            Tile(128, 256, 64, 8, 3, run=8),
-            Tile(256, 128, 64, 8, 3, run=8),
-            Tile(32, 128, 64, 4, 4, run=8),
-            Tile(16, 128, 64, 4, 4, run=8),
-            Tile(128, 32, 64, 4, 4, run=8),
-            Tile(64, 32, 64, 4, 4, run=8),
-            Tile(32, 32, 64, 4, 4, run=8),
-            Tile(128, 64, 64, 8, 4, run=4),
-            Tile(64, 64, 64, 4, 4, run=4),
-            Tile(64, 32, 64, 4, 4, run=4),
-            Tile(128, 64, 64, 8, 4),
-            Tile(64, 64, 64, 8, 4),
-            Tile(64, 32, 64, 4, 4),
-            Tile(32, 32, 64, 4, 4),
+        "f16 bf16": tiles(
+            "128x128x64 w8 s4 run8, 128x64x64 w8 s4 run8, 64x128x64 w4 s4 run8, "
+            "64x64x64 w4 s4 run8, 128x256x64 w8 s3 run8, 256x128x64 w8 s3 run8, "
+            "32x128x64 w4 s4 run8, 16x128x64 w4 s4 run8, 128x32x64 w4 s4 run8, "
+            "64x32x64 w4 s4 run8, 32x32x64 w4 s4 run8, 128x64x64 w8 s4 run4, "
+            "64x64x64 w4 s4 run4, 64x32x64 w4 s4 run4, 128x64x64 w8 s4, 64x64x64 w8 s4, "
+            "64x32x64 w4 s4, 32x32x64 w4 s4"
         ),
         "ieee": IEEE,
         "tf32": TF32,

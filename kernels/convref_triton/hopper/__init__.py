@@ -1,1 +1,1 @@
-"""Warp-specialised kernels for Hopper, in Gluon."""
+"""Warp-specialized kernels for Hopper, in Gluon."""

@@ -1,6 +1,6 @@
 """Named groups of kernel arguments: what partitions receive, and what is compiled in.
 
-Kernels take numbers one by one: of a tuple's items Triton specialises those that are 1 or multiples
+Kernels take numbers one by one: of a tuple's items Triton specializes those that are 1 or multiples
 of 16, whatever `do_not_specialize` says, so that each shape would be compiled anew.
 """
 

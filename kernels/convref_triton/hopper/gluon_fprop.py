@@ -1,4 +1,4 @@
-"""The product of `tma`, warp specialised: one warp copies, two warp groups run wgmma.
+"""The product of `tma`, warp specialized: one warp copies, two warp groups run wgmma.
 
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
@@ -32,7 +32,7 @@ from ..plan import cost, lines
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
-from ..plan.tile import Tile, TileTable
+from ..plan.tile import Tile, TileTable, tiles
 from . import ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
 from .ring import EPILOGUE_N, accumulate, split_columns
@@ -263,14 +263,7 @@ def gluon_fprop(
 # Of `gluon_wgrad` too: rows are pixels here and channels there, columns channels. There are as many
 # stages as shared memory allows.
 TILES = TileTable(
-    {
-        "f16 bf16": (
-            Tile(128, 256, 64, 4, 4),
-            Tile(256, 128, 64, 4, 4),
-            Tile(128, 128, 64, 4, 4),
-            Tile(128, 64, 64, 4, 8),
-        )
-    }
+    {"f16 bf16": tiles("128x256x64 w4 s4, 256x128x64 w4 s4, 128x128x64 w4 s4, 128x64x64 w4 s8")}
 )
 
 

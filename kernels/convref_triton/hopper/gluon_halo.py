@@ -35,7 +35,7 @@ from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
-from ..plan.tile import Tile, TileTable
+from ..plan.tile import Tile, TileTable, tiles
 from . import ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
 from .gluon_fprop import MAX_STRIDE, epilogue_layout, load_box, store
@@ -271,12 +271,8 @@ def gluon_halo(
 
 TILES = TileTable(  # taps share blocks of x; stages are those that w has of every tap, at most
     {
-        "f16 bf16": (
-            Tile(256, 128, 64, 4, 2),
-            Tile(128, 256, 64, 4, 1),
-            Tile(128, 128, 64, 4, 2),
-            Tile(256, 64, 64, 4, 4),
-            Tile(128, 64, 64, 4, 4),
+        "f16 bf16": tiles(
+            "256x128x64 w4 s2, 128x256x64 w4 s1, 128x128x64 w4 s2, 256x64x64 w4 s4, 128x64x64 w4 s4"
         )
     }
 )

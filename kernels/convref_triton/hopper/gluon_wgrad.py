@@ -1,4 +1,4 @@
-"""The correlation of `wgrad`, warp specialised: one warp copies, two warp groups run wgmma.
+"""The correlation of `wgrad`, warp specialized: one warp copies, two warp groups run wgmma.
 
 dw[k, c, r] = sum over images n and pixels p of a[n, k, p] b[n, c, p * stride + r * dilation - lo]
 
@@ -294,17 +294,8 @@ def gluon_wgrad_launch(
 ) -> Launch:
     """Return the launch that computes w from the small side and the big one, or its partial sums.
 
-    Parameters
-    ----------
-    task : Task
-    a, b : Tensor
-        As tensor maps need them; those of a pointwise product are `merge`d to one axis.
-    w : Tensor
-        Dense; the first of `splits` consecutive ones.
-    tile : Tile
-        Rows are channels of a, columns of b.
-    splits : int
-        As `gluon_wgrad_parts` returns it.
+    Tensor maps describe a and b; those of a pointwise product are `merge`d to one axis. w is dense,
+    the first of `splits` consecutive ones. Rows of the tile are channels of a, columns of b.
     """
     geometry = task.geometry
     rank, pixels, box = boxes_of(geometry)

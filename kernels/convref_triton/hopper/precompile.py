@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from ..compile.specialise import TRITON_TYPES
+from ..compile.specialize import TRITON_TYPES
 from ..conv import im2col
 from ..plan.tile import Tile
 from . import gluon_im2col, precompiled, ring

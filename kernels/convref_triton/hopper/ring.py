@@ -1,4 +1,4 @@
-"""The shared-memory ring of warp-specialised kernels: one warp copies, two warp groups multiply.
+"""The shared-memory ring of warp-specialized kernels: one warp copies, two warp groups multiply.
 
 Block `count` goes to stage count % STAGES. A stage has two mbarriers: `full` completes when all
 bytes of the block have arrived, `empty` when its consumers have finished reading it. A wait names
@@ -39,7 +39,7 @@ EPILOGUE_N = gl.constexpr(64)  # columns of the accumulator that a group stores 
 
 
 def refusal(task: Task) -> str | None:
-    """Return why no warp-specialised kernel computes a task, None if its shape decides."""
+    """Return why no warp-specialized kernel computes a task, None if its shape decides."""
     if task.builder.call.specs[0].device != "cuda":
         return "the interpreter has no Gluon"
     if not task.arch.startswith("sm_9"):

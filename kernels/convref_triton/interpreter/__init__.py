@@ -30,7 +30,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError, message
 
-from ..compile.specialise import COMPILED_IN
+from ..compile.specialize import COMPILED_IN
 from ..plan.launch import Descriptor, Launch, Slot, flatten, map_arguments
 from .builder import Builder
 from .errors import StrictError
@@ -67,35 +67,20 @@ def interpreter() -> tuple[Builder, PythonFunctions]:
 
 def execute(
     launch: Launch,
-    tensors: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],  # on the CPU, by the role of their Slot
     *,
+    # Whether the module's rules are checked; addresses outside all tensors are always errors.
     strict: bool = True,
-    outputs: Collection[str] | None = None,
+    outputs: Collection[str] | None = None,  # roles that must be written completely
+    # Roles that may be written, completely or not at all; all roles if neither this nor `outputs`
+    # is given.
     writable: Collection[str] | None = None,
-    partial: Collection[str] = (),
+    partial: Collection[str] = (),  # roles of which a part may be written
+    # "grid" (x slowest), "reversed" or "shuffled": results must not depend on it.
     order: str = "shuffled",
-    seed: int = 0,
+    seed: int = 0,  # of the shuffled order
 ) -> None:
     """Interpret `launch`, which reads and writes `tensors` in place.
-
-    Parameters
-    ----------
-    launch : Launch
-    tensors : mapping of str to torch.Tensor
-        On the CPU, by the role of their Slot.
-    strict : bool
-        Whether the module's rules are checked; addresses outside all tensors are always errors.
-    outputs : collection of str, optional
-        Roles that must be written completely.
-    writable : collection of str, optional
-        Roles that may be written, completely or not at all; all roles if neither this nor
-        `outputs` is given.
-    partial : collection of str
-        Roles of which a part may be written.
-    order : str
-        "grid" (x slowest), "reversed" or "shuffled": results must not depend on it.
-    seed : int
-        Of the shuffled order.
 
     Raises
     ------

@@ -6,18 +6,9 @@ from convref.errors import message
 
 
 class StrictError(AssertionError):
-    """A kernel broke a rule that neither a compiler nor a GPU reports.
+    """A kernel broke a rule that neither a compiler nor a GPU reports: which `kind`, where and how.
 
-    Parameters
-    ----------
-    kind : str
-        "out-of-bounds", "misaligned", "not-an-output", "written-twice", "never-written",
-        "cross-program-read", "not-a-multiple", "not-contiguous", "not-constant", "assumption",
-        "unaligned", "grid", "atomic".
-    where : str
-        The kernel, and the program within its grid.
-    what : str
-        What is wrong and what is required.
+    The kinds are listed in the package's docstring.
     """
 
     def __init__(self, kind: str, where: str, what: str) -> None:

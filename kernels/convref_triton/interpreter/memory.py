@@ -21,15 +21,7 @@ UNTOUCHED, SEVERAL = -1, -2  # in a shadow, instead of a program
 
 
 class Shadow:
-    """Which program wrote, and which read, each unit of one storage.
-
-    Parameters
-    ----------
-    unit : int
-        Bytes of the smallest element of the launch's tensors in this storage.
-    size : int
-        Units.
-    """
+    """Which program wrote, and which read, each of `size` units of `unit` bytes of one storage."""
 
     def __init__(self, unit: int, size: int) -> None:
         self.unit = unit
@@ -62,12 +54,7 @@ class Shadow:
 class MappedTensor:
     """One tensor: its elements from the first to the last, gaps included.
 
-    Parameters
-    ----------
-    role : str
-    tensor : torch.Tensor
-    number : int
-        Its position among the tensors, which gives its address.
+    Its `number` among the tensors gives its address.
     """
 
     def __init__(self, role: str, tensor: torch.Tensor, number: int) -> None:

@@ -167,32 +167,14 @@ def programs_of(view: View, tile: Tile) -> int:
 def sweep_launch(
     kernel: Any,
     view: View,
-    operands: dict[str, Tensor | None],
-    tile: Tile,
-    splits: int,
-    along: tuple[Tensor, ...] = (),
-    call: Call | None = None,
+    operands: dict[str, Tensor | None],  # by the kernel's names; None for those that are absent
+    tile: Tile,  # pixels and channels of a step
+    splits: int,  # into how many parts the steps are cut
+    along: tuple[Tensor, ...] = (),  # whose strides are x's, v's and y's
+    call: Call | None = None,  # of a kernel that takes eps and the count
     **constants: Any,
 ) -> Launch:
-    """Return the launch of a kernel that sweeps images.
-
-    Parameters
-    ----------
-    kernel : triton.runtime.JITFunction
-    view : View
-    operands : dict of str to Tensor
-        By the kernel's names; None for those that are absent.
-    tile : Tile
-        Pixels and channels of a step.
-    splits : int
-        Into how many parts the steps are cut.
-    along : tuple of Tensor
-        Whose strides are x's, v's and y's.
-    call : Call, optional
-        Of a kernel that takes eps and the count.
-    **constants
-        More constants.
-    """
+    """Return the launch of a kernel that sweeps images, with more `constants`."""
     per, count = _steps(view, tile)
     numbers: dict[str, float] = {
         "L": view.l // view.vec[1],

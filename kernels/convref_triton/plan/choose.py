@@ -18,7 +18,8 @@ from .spec import KernelSpec
 from .task import UNFUSED, Fusion, Task
 from .tile import Tile
 
-WINDOWED = ("conv", "unfold", "fold")  # ops each of whose results is a task of its own
+# Ops each of whose results is a task of its own.
+WINDOWED = tuple(dict.fromkeys(op for k in KERNELS if not k.whole_call for op in k.ops))
 OPS = (*WINDOWED, *(op for spec in KERNELS if spec.whole_call for op in spec.serves))
 UNMEASURED = "used only where it was measured to be the fastest"
 MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
@@ -48,33 +49,15 @@ class Choice:
 
 
 def plan(
-    call: Call,
-    tensors: Mapping[str, Tensor],
-    choice: Choice | None = None,
-    card: str = "",
-    fusion: Fusion = UNFUSED,
-    arch: str = archs.DEFAULT,
-    sms: int = 0,
+    call: Call,  # one for which `refusal` is None
+    tensors: Mapping[str, Tensor],  # the operands that are present, by role
+    choice: Choice | None = None,  # used for every result that it serves, instead of the default
+    card: str = "",  # name of the device, whose measured rows are looked up
+    fusion: Fusion = UNFUSED,  # what else happens to the sums of a forward convolution
+    arch: str = archs.DEFAULT,  # architecture of the device
+    sms: int = 0,  # its multiprocessors; 0 for as many as estimates assume
 ) -> KernelPlan:
-    """Return what computes `call` on operands of the given memory layouts.
-
-    Parameters
-    ----------
-    call : Call
-        One for which `refusal` is None.
-    tensors : mapping of str to Tensor
-        The operands that are present, by role.
-    choice : Choice, optional
-        Used for every result that it serves, instead of the default.
-    card : str
-        Name of the device, whose measured rows are looked up.
-    fusion : Fusion
-        What else happens to the sums of a forward convolution.
-    arch : str
-        Architecture of the device.
-    sms : int
-        Its multiprocessors; 0 for as many as estimates assume.
-    """
+    """Return what computes `call` on operands of the given memory layouts."""
     builder = Builder(call, tensors)
     for task in tasks(builder, fusion, arch, sms):
         if task.role in builder.buffers:

@@ -108,14 +108,7 @@ def longest(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) ->
 def us(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> float:
     """Return the microseconds that a kernel is expected to take.
 
-    Parameters
-    ----------
-    work : Work
-    moved : float
-        Bytes that every kernel has to move for the call.
-    sms : int
-        Multiprocessors of the device; 0 for those of `archs`.
-    rates : Rates
+    Every kernel has to move `moved` bytes for the call; `sms` = 0 stands for those of `archs`.
     """
     busy = bound_us(work, sms, rates) / rates.reached.get(work.kernel, work.reached)
     rest = work.beside / rates.memory + (work.launches - 1) * rates.launch_us
@@ -129,31 +122,13 @@ def block_work(
     steps: int,
     *,
     reached: float,
-    vector: int = 16,
-    per_vector: float = 0.0,
-    loaded: float = 0.0,
-    products: float = 1.0,
-    resident: int = 0,
+    vector: int = 16,  # bytes that a thread loads at a time
+    per_vector: float = 0.0,  # instructions that the compiled kernel issues for each of them
+    loaded: float = 0.0,  # bytes of a step, if these are not the two blocks
+    products: float = 1.0,  # products of a step, as a multiple of the tile's
+    resident: int = 0,  # as in `Work`; 0 for as many as there is room for
 ) -> Work:
-    """Return the work of a kernel that loads a block of rows and one of columns for each step.
-
-    Parameters
-    ----------
-    task : Task
-    tile : Tile
-    tiles, steps : int
-    reached : float
-    vector : int
-        Bytes that a thread loads at a time.
-    per_vector : float
-        Instructions that the compiled kernel issues for each of them.
-    loaded : float
-        Bytes of a step, if these are not the two blocks.
-    products : float
-        Products of a step, as a multiple of the tile's.
-    resident : int
-        As in `Work`; 0 for as many as there is room for.
-    """
+    """Return the work of a kernel that loads a block of rows and one of columns for each step."""
     blocks = (tile.bm + tile.bn) * tile.bk * ITEMSIZE[task.dtype]
     registers = 32 * tile.warps * (tile.per_thread + ADDRESSES)
     room = archs.shared(task.arch) // (blocks * tile.stages), archs.REGISTERS // registers

@@ -59,6 +59,7 @@ class KernelSpec:
     # Returns the tile to use, of a kernel without `work`; the first by default.
     choose: Callable[[Task], Tile] | None = None
     whole_call: bool = False  # whether it computes all results of a call at once
+    ops: tuple[str, ...] = ("conv",)  # without `whole_call`: those whose results it computes
     measured_only: bool = False  # whether it is chosen only where it was measured to be the fastest
     # What represents it in static tests, by name.
     lines: Mapping[str, Line] = field(default_factory=dict)

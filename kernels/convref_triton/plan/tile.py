@@ -45,6 +45,21 @@ class Tile(NamedTuple):
         return f"{self.bm}x{self.bn}x{self.bk} w{self.warps} s{self.stages}{run}{side}"
 
 
+def tiles(text: str) -> tuple[Tile, ...]:
+    """Return the tiles that a text lists as `str` writes them.
+
+    >>> tiles("128x64x32 w4 s4 run8, 64x64x32 w4 s3") == (
+    ...     Tile(128, 64, 32, 4, 4, run=8), Tile(64, 64, 32, 4, 3))
+    True
+    """
+    found = []
+    for size, *words in map(str.split, text.split(",")):
+        fields = {word.rstrip("0123456789"): int(word.lstrip("wsrun")) for word in words}
+        bm, bn, bk = map(int, size.split("x"))
+        found.append(Tile(bm, bn, bk, fields["w"], fields["s"], run=fields.get("run", 1)))
+    return tuple(found)
+
+
 class Change(NamedTuple):
     """A tile that spills registers on an architecture, and what is used there instead."""
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..common.images import lanes, offsets
+from ..common.images import in_elements, lanes, offsets, tap_at
 from ..common.index import quotient
-from ..common.windows import strides, unit
 from .windows import RUNTIME, first_read, last_read, shares
 
 
@@ -34,11 +33,12 @@ def reads(
 
 @triton.jit
 def return_to(
-    dy, indices, tile, tile_at, t, r, s, i, first, stop, own, other, lo, least, most, filter,
+    dy, indices, tile, tile_at, tap, i, first, stop, own, other, lo, least, most, filter,
     others, real, known, x_steps, v_steps, total,
     STRIDE: tl.constexpr, DILATION: tl.constexpr, ADAPTIVE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Return `total` with what one window of each position sends back to it."""
+    t, r, s = tap
     p = (first[0] + t, first[1] + r, first[2] + s)
     on = real
     for a in tl.static_range(3):
@@ -46,10 +46,10 @@ def return_to(
             i[a], p[a], other[a], stop[a], lo[a], filter[a], STRIDE[a], DILATION[a], ADAPTIVE
         )
     inside = on[:, None] & known
-    here = t * x_steps[0] + r * x_steps[1] + s * x_steps[2]
+    here = t * x_steps[1] + r * x_steps[2] + s * x_steps[3]
     value = tl.load(dy + here + tile, inside, other=0.0).to(tl.float32)  # (BM, BN)
     if indices is not None:
-        here = t * v_steps[0] + r * v_steps[1] + s * v_steps[2]
+        here = t * v_steps[1] + r * v_steps[2] + s * v_steps[3]
         chosen = tl.load(indices + here + tile_at, inside, other=-1)
         mine = ((i[0] * own[1] + i[1]) * own[2] + i[2])[:, None]
         value = tl.where(chosen == mine.to(tl.int64), value, 0.0)
@@ -74,18 +74,15 @@ def pool_backward_kernel(
 ):  # fmt: skip
     """Gather what BM positions of BN channels get back from the windows that read them."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    v_n, v_d, v_h, v_w = strides(v_n, v_d, v_h, v_w, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    x_c, v_c = unit(x_c, UNIT[0], 1, WIDE), unit(v_c, UNIT[1], 1, WIDE)
-    y_c = unit(y_c, UNIT[2], 1, WIDE)
-    x_steps, v_steps, y_steps = (x_d, x_h, x_w), (v_d, v_h, v_w), (y_d, y_h, y_w)
+    x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
+    v_steps = in_elements(v_n, v_d, v_h, v_w, v_c, UNIT[1], VEC[1], WIDE)
+    y_steps = in_elements(y_n, y_d, y_h, y_w, y_c, UNIT[2], VEC[2], WIDE)
     own, other, lo, end = (O, P, Q), (D, H, W), (lo_d, lo_h, lo_w), (end_d, end_h, end_w)
     least, most = (least_d, least_h, least_w), (most_d, most_h, most_w)
     filter, magic = (size_d, size_h, size_w), (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     c, n, place, top, real, known = lanes(M, own, magic, C * VEC[3], RANK, BM, BN)
     to_y = top * image_y * VEC[2]
-    tile_y = offsets(c, y_c, n, y_n, place, y_steps)
+    tile_y = offsets(c, n, place, y_steps)
     others, reach = (d_magic, d_shift, h_magic, h_shift, w_magic, w_shift), (taps_d, taps_h, taps_w)
     written, first, stop = real, (), ()
     for a in tl.static_range(3):
@@ -97,27 +94,25 @@ def pool_backward_kernel(
             p = (place[a] + lo[a]) // STRIDE[a] - (reach[a] - 1)
             first, stop = first + (p,), stop + (p,)
         real = real & (place[a] < end[a])
-    from_dy, tile = dy + top * image_x * VEC[0], offsets(c, x_c, n, x_n, first, x_steps)
-    from_at, tile_at = None, tile
+    from_dy, tile = dy + top * image_x * VEC[0], offsets(c, n, first, x_steps)
+    chosen, tile_at = None, tile
     if MAX:
-        from_at = indices + top * image_v * VEC[1]
-        tile_at = offsets(c, v_c, n, v_n, first, v_steps)
+        chosen = indices + top * image_v * VEC[1]
+        tile_at = offsets(c, n, first, v_steps)
     total = tl.zeros((BM, BN), tl.float32)
     if COUNT > 0:
         for tap in tl.static_range(COUNT):
             total = return_to(
-                from_dy, from_at, tile, tile_at, tap // (FILTER[1] * FILTER[2]),
-                tap // FILTER[2] % FILTER[1], tap % FILTER[2], place, first, stop, own, other, lo,
-                least, most, filter, others, real, known, x_steps, v_steps, total,
-                STRIDE, DILATION, ADAPTIVE, EVEN,
+                from_dy, chosen, tile, tile_at, tap_at(tap, FILTER[1], FILTER[2]), place, first,
+                stop, own, other, lo, least, most, filter, others, real, known, x_steps, v_steps,
+                total, STRIDE, DILATION, ADAPTIVE, EVEN,
             )  # fmt: skip
     else:
         for tap in range(taps):
             total = return_to(
-                from_dy, from_at, tile, tile_at, tap // (taps_h * taps_w),
-                tap // taps_w % taps_h, tap % taps_w, place, first, stop, own, other, lo,
-                least, most, filter, others, real, known, x_steps, v_steps, total,
-                STRIDE, DILATION, ADAPTIVE, EVEN,
+                from_dy, chosen, tile, tile_at, tap_at(tap, taps_h, taps_w), place, first,
+                stop, own, other, lo, least, most, filter, others, real, known, x_steps, v_steps,
+                total, STRIDE, DILATION, ADAPTIVE, EVEN,
             )  # fmt: skip
     if EVEN and not MAX:
         total *= scale
@@ -140,24 +135,21 @@ def pool_double_backward_kernel(
 ):  # fmt: skip
     """Copy to BM windows of BN channels what stands at their indices, 0 where there is none."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    v_n, v_d, v_h, v_w = strides(v_n, v_d, v_h, v_w, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    x_c, v_c = unit(x_c, UNIT[0], 1, WIDE), unit(v_c, UNIT[1], 1, WIDE)
-    y_c = unit(y_c, UNIT[2], 1, WIDE)
-    v_steps, y_steps = (v_d, v_h, v_w), (y_d, y_h, y_w)
+    x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
+    v_steps = in_elements(v_n, v_d, v_h, v_w, v_c, UNIT[1], VEC[1], WIDE)
+    y_steps = in_elements(y_n, y_d, y_h, y_w, y_c, UNIT[2], VEC[2], WIDE)
     own, magic = (O, P, Q), (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     c, n, place, top, real, known = lanes(M, own, magic, C * VEC[3], RANK, BM, BN)
     to_y = top * image_y * VEC[2]
-    tile_y = offsets(c, y_c, n, y_n, place, y_steps)
-    tile = offsets(c, v_c, n, v_n, place, v_steps)
+    tile_y = offsets(c, n, place, y_steps)
+    tile = offsets(c, n, place, v_steps)
     inside = real[:, None] & known
     at = tl.load(indices + top * image_v * VEC[1] + tile, inside, other=-1)  # (BM, BN)
     there = inside & (at >= 0) & (at < D * H * W)
     at = tl.where(there, at, 0).to(tl.int32)
     up = quotient(at, w_magic, w_shift)
     d = quotient(up, h_magic, h_shift)
-    tile = (c * x_c)[None, :] + (n * x_n)[:, None]
-    tile += d * x_d + (up - d * H) * x_h + (at - up * W) * x_w
+    tile = (c * x_steps[4])[None, :] + (n * x_steps[0])[:, None]
+    tile += d * x_steps[1] + (up - d * H) * x_steps[2] + (at - up * W) * x_steps[3]
     value = tl.load(x + top * image_x * VEC[0] + tile, there, other=0.0)
     tl.store(y + to_y + tile_y, value, inside)

@@ -10,32 +10,32 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..common.images import lanes, offsets
-from ..common.windows import strides, unit
+from ..common.images import in_elements, lanes, offsets, tap_at
 from .windows import RUNTIME, first_read, last_read, shares
 
 
 @triton.jit
 def visit(
-    x, x_dot, tile, tile_dot, t, r, s, first, stop, real, known, H, W, x_steps, v_steps,
+    x, x_dot, tile, tile_dot, tap, first, stop, real, known, H, W, x_steps, v_steps,
     best, dot, at, DILATION: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
     """Return (best, dot, at) after one tap of all windows of a tile.
 
     A later position wins if it is larger or NaN, so that the first maximum stays, and the last NaN.
     """
+    t, r, s = tap
     d, h, w = first[0] + t * DILATION[0], first[1] + r * DILATION[1], first[2] + s * DILATION[2]
     on = real & (d >= 0) & (d < stop[0]) & (h >= 0) & (h < stop[1]) & (w >= 0) & (w < stop[2])
-    here = (t * DILATION[0]) * x_steps[0] + (r * DILATION[1]) * x_steps[1]
-    here += (s * DILATION[2]) * x_steps[2]
+    here = (t * DILATION[0]) * x_steps[1] + (r * DILATION[1]) * x_steps[2]
+    here += (s * DILATION[2]) * x_steps[3]
     inside = on[:, None] & known
     new = tl.load(x + here + tile, inside, other=0.0).to(tl.float32)  # (BM, BN)
     if MAX:
         wins = on[:, None] & ((new > best) | (new != new) | (at < 0))
         best, at = tl.where(wins, new, best), tl.where(wins, ((d * H + h) * W + w)[:, None], at)
         if x_dot is not None:
-            here = (t * DILATION[0]) * v_steps[0] + (r * DILATION[1]) * v_steps[1]
-            here += (s * DILATION[2]) * v_steps[2]
+            here = (t * DILATION[0]) * v_steps[1] + (r * DILATION[1]) * v_steps[2]
+            here += (s * DILATION[2]) * v_steps[3]
             new = tl.load(x_dot + here + tile_dot, inside, other=0.0).to(tl.float32)
             dot = tl.where(wins, new, dot)
     else:
@@ -58,18 +58,15 @@ def pool_fprop_kernel(
 ):  # fmt: skip
     """Pool BM windows of BN channels; of a maximum also x_dot and the index."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    v_n, v_d, v_h, v_w = strides(v_n, v_d, v_h, v_w, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    x_c, v_c = unit(x_c, UNIT[0], 1, WIDE), unit(v_c, UNIT[1], 1, WIDE)
-    y_c = unit(y_c, UNIT[2], 1, WIDE)
-    x_steps, v_steps, y_steps = (x_d, x_h, x_w), (v_d, v_h, v_w), (y_d, y_h, y_w)
+    x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
+    v_steps = in_elements(v_n, v_d, v_h, v_w, v_c, UNIT[1], VEC[1], WIDE)
+    y_steps = in_elements(y_n, y_d, y_h, y_w, y_c, UNIT[2], VEC[2], WIDE)
     own, other, lo, end = (O, P, Q), (D, H, W), (lo_d, lo_h, lo_w), (end_d, end_h, end_w)
     least, most = (least_d, least_h, least_w), (most_d, most_h, most_w)
     filter, magic = (size_d, size_h, size_w), (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     c, n, place, top, real, known = lanes(M, own, magic, C * VEC[3], RANK, BM, BN)
     to_y = top * image_y * VEC[2]
-    tile_y = offsets(c, y_c, n, y_n, place, y_steps)
+    tile_y = offsets(c, n, place, y_steps)
     first, stop = (), ()
     for a in tl.static_range(3):
         first += (
@@ -80,27 +77,25 @@ def pool_fprop_kernel(
         stop += (
             last_read(place[a], own[a], other[a], end[a], magic[2 * a], magic[2 * a + 1], ADAPTIVE),
         )
-    from_x, tile = x + top * image_x * VEC[0], offsets(c, x_c, n, x_n, first, x_steps)
-    from_v, tile_dot = None, tile
+    from_x, tile = x + top * image_x * VEC[0], offsets(c, n, first, x_steps)
+    x_dots, tile_dot = None, tile
     if x_dot is not None:
-        from_v = x_dot + top * image_v * VEC[1]
-        tile_dot = offsets(c, v_c, n, v_n, first, v_steps)
+        x_dots = x_dot + top * image_v * VEC[1]
+        tile_dot = offsets(c, n, first, v_steps)
 
     best = tl.full((BM, BN), float("-inf") if MAX else 0.0, tl.float32)
     dot, at = tl.zeros((BM, BN), tl.float32), tl.full((BM, BN), -1, tl.int32)
     if COUNT > 0:
         for tap in tl.static_range(COUNT):
             best, dot, at = visit(
-                from_x, from_v, tile, tile_dot, tap // (FILTER[1] * FILTER[2]),
-                tap // FILTER[2] % FILTER[1], tap % FILTER[2], first, stop, real, known, H, W,
-                x_steps, v_steps, best, dot, at, DILATION, MAX,
+                from_x, x_dots, tile, tile_dot, tap_at(tap, FILTER[1], FILTER[2]), first, stop,
+                real, known, H, W, x_steps, v_steps, best, dot, at, DILATION, MAX,
             )  # fmt: skip
     else:
         for tap in range(taps):
             best, dot, at = visit(
-                from_x, from_v, tile, tile_dot, tap // (taps_h * taps_w),
-                tap // taps_w % taps_h, tap % taps_w, first, stop, real, known, H, W,
-                x_steps, v_steps, best, dot, at, DILATION, MAX,
+                from_x, x_dots, tile, tile_dot, tap_at(tap, taps_h, taps_w), first, stop,
+                real, known, H, W, x_steps, v_steps, best, dot, at, DILATION, MAX,
             )  # fmt: skip
     if not MAX:
         if EVEN:

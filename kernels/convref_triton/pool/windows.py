@@ -74,20 +74,9 @@ def shares(
 
 
 class Form(NamedTuple):
-    """The windows of a pool, along (d, h, w).
+    """The windows of a pool, along (d, h, w)."""
 
-    Parameters
-    ----------
-    big, small, size, stride, dilation, lo, end : tuple of 3 int
-        Positions, windows, taps of a window; `end` is where a crop ends the positions.
-    least, most : tuple of 3 int
-        From where to where taps count for a divisor.
-    adaptive : bool
-        Whether windows divide the positions into a given number of parts.
-    scale : float
-        1 / D if all windows have the same divisor, else 0.
-    """
-
+    # Positions, windows, taps of a window; `end` is where a crop ends the positions.
     big: Three
     small: Three
     size: Three
@@ -95,10 +84,11 @@ class Form(NamedTuple):
     dilation: Three
     lo: Three
     end: Three
+    # From where to where taps count for a divisor.
     least: Three
     most: Three
-    adaptive: bool
-    scale: float
+    adaptive: bool  # whether windows divide the positions into a given number of parts
+    scale: float  # 1 / D if all windows have the same divisor, else 0
 
 
 def form(call: Call) -> Form:

@@ -23,9 +23,8 @@ from convref.ops import ResizeAxis, ResizeProblem
 
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
-from ..common.images import UNROLLED, lanes, offsets
+from ..common.images import UNROLLED, in_elements, lanes, offsets, tap_at
 from ..common.index import divisors, quotient
-from ..common.windows import strides, unit
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
@@ -77,23 +76,23 @@ def resize_fprop_kernel(
 ):  # fmt: skip
     """Sample BM outputs of BN channels."""
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[1], WIDE)
-    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[1], 1, WIDE)
+    x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
+    y_steps = in_elements(y_n, y_d, y_h, y_w, y_c, UNIT[1], VEC[1], WIDE)
     magic = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
     c, n, place, top, real, known = lanes(M, (O, P, Q), magic, C * VEC[2], RANK, BM, BN)
     rule = (num_d, num_h, num_w, off_d, off_h, off_w, den_d, den_h, den_w)
     division = (d_magic, d_shift, h_magic, h_shift, w_magic, w_shift)
-    step, size, moves = (step_d, step_h, step_w), (D, H, W), (x_d, x_h, x_w)
+    step, size = (step_d, step_h, step_w), (D, H, W)
     near, far, share = (), (), ()
     for a in tl.static_range(3):
         i, j, f = sampled(
             place[a], size[a], rule[a], rule[3 + a], rule[6 + a],
             division[2 * a], division[2 * a + 1], step[a], KIND, HALF,
         )  # fmt: skip
-        near, far, share = near + (i * moves[a],), far + (j * moves[a],), share + (f,)
+        near, far = near + (i * x_steps[a + 1],), far + (j * x_steps[a + 1],)
+        share += (f,)
     x += top * image_x
-    base = offsets(c, x_c, n, x_n, (n * 0, n * 0, n * 0), moves)
+    base = offsets(c, n, (n * 0, n * 0, n * 0), x_steps)
     acc = tl.zeros((BM, BN), tl.float32)
     for tap in tl.static_range(1 if KIND == "nearest" else 2**RANK):
         here, weight = n * 0, tl.full((BM,), 1.0, tl.float32)
@@ -105,13 +104,13 @@ def resize_fprop_kernel(
         inside = (real & (weight != 0))[:, None] & known  # 0 * inf is NaN
         value = tl.load(x + here[:, None] + base, inside, other=0.0).to(tl.float32)  # (BM, BN)
         acc += value * weight[:, None]
-    to = y + top * image_y + offsets(c, y_c, n, y_n, place, (y_d, y_h, y_w))
+    to = y + top * image_y + offsets(c, n, place, y_steps)
     tl.store(to, acc.to(y.dtype.element_ty), real[:, None] & known)
 
 
 @triton.jit
 def returned_by(
-    dy, base, t, first, place, own, other, rule, division, step, moves, real, known,
+    dy, base, t, first, place, own, other, rule, division, step, steps, real, known,
     KIND: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Return what outputs `first` + t add to the positions `place`."""
@@ -125,7 +124,7 @@ def returned_by(
         )  # fmt: skip
         along = tl.where(i == place[a], 1.0 - f, 0.0) + tl.where(j == place[a], f, 0.0)
         on, weight = on & there, weight * along
-    here = t[0] * moves[0] + t[1] * moves[1] + t[2] * moves[2]
+    here = t[0] * steps[1] + t[1] * steps[2] + t[2] * steps[3]
     inside = (on & (weight != 0))[:, None] & known
     value = tl.load(dy + here + base, inside, other=0.0).to(tl.float32)  # (BM, BN)
     return value * weight[:, None]
@@ -144,11 +143,10 @@ def resize_backward_kernel(
 ):  # fmt: skip
     """Gather the cotangents of BM positions of BN channels: x is dy, y is dx, (D, H, W) outputs."""
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[1], WIDE)
-    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[1], 1, WIDE)
+    x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
+    y_steps = in_elements(y_n, y_d, y_h, y_w, y_c, UNIT[1], VEC[1], WIDE)
     magic = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
-    own, other, moves = (O, P, Q), (D, H, W), (x_d, x_h, x_w)
+    own, other = (O, P, Q), (D, H, W)
     c, n, place, top, real, known = lanes(M, own, magic, C * VEC[2], RANK, BM, BN)
     rule = (num_d, num_h, num_w, off_d, off_h, off_w, den_d, den_h, den_w)
     division = (d_magic, d_shift, h_magic, h_shift, w_magic, w_shift)
@@ -157,23 +155,21 @@ def resize_backward_kernel(
     for a in tl.static_range(3):
         first += (tl.floor(place[a].to(tl.float32) * ratio[a]).to(tl.int32) - before[a],)
     x += top * image_x
-    base = offsets(c, x_c, n, x_n, first, moves)
+    base = offsets(c, n, first, x_steps)
     acc = tl.zeros((BM, BN), tl.float32)
     if REACH[0] > 0:
         for tap in tl.static_range(REACH[0] * REACH[1] * REACH[2]):
-            t = (tap // (REACH[1] * REACH[2]), tap // REACH[2] % REACH[1], tap % REACH[2])
             acc += returned_by(
-                x, base, t, first, place, own, other, rule, division, step, moves, real, known,
-                KIND, HALF,
+                x, base, tap_at(tap, REACH[1], REACH[2]), first, place, own, other, rule, division,
+                step, x_steps, real, known, KIND, HALF,
             )  # fmt: skip
     else:
         for tap in range(reach_d * reach_h * reach_w):
-            t = (tap // (reach_h * reach_w), tap // reach_w % reach_h, tap % reach_w)
             acc += returned_by(
-                x, base, t, first, place, own, other, rule, division, step, moves, real, known,
-                KIND, HALF,
+                x, base, tap_at(tap, reach_h, reach_w), first, place, own, other, rule, division,
+                step, x_steps, real, known, KIND, HALF,
             )  # fmt: skip
-    to = y + top * image_y + offsets(c, y_c, n, y_n, place, (y_d, y_h, y_w))
+    to = y + top * image_y + offsets(c, n, place, y_steps)
     tl.store(to, acc.to(y.dtype.element_ty), real[:, None] & known)
 
 

@@ -1,7 +1,7 @@
 """A KernelPlan on a device: compiled and loaded once, then launched for little host time.
 
 A repeated call costs an allocation per buffer, an address per tensor and a driver call per launch.
-Triton's own launcher, which specialises and formats its arguments each time, is not used.
+Triton's own launcher, which specializes and formats its arguments each time, is not used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from convref_driver import (
 )
 
 from ..compile import aot
-from ..compile.specialise import Specialisation, specialise
+from ..compile.specialize import Specialization, specialize
 from ..interpreter import TYPES
 from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
 from . import packed
@@ -88,11 +88,7 @@ def cuda(index: int) -> Device:
 def run(plan: KernelPlan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them, computed on the operands' device.
 
-    Parameters
-    ----------
-    plan : KernelPlan
-    operands : mapping of str to torch.Tensor
-        By role, on one CUDA device. Nothing waits for the device.
+    Operands are given by role, on one CUDA device. Nothing waits for the device.
 
     Raises
     ------
@@ -247,7 +243,7 @@ class _Loaded:
 
     def __init__(self, launch: Launch, device: Device, name: str) -> None:
         self._device, self._launch = device, launch
-        compiled, self._kernel = _kernel(specialise(launch), device)
+        compiled, self._kernel = _kernel(specialize(launch), device)
         self._values = arguments(compiled, launch)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         self._hidden = [
@@ -313,15 +309,15 @@ def _is_number(value: Any) -> bool:
 _kernels: dict[tuple[Any, ...], tuple[aot.Compiled, Kernel]] = {}
 
 
-def _kernel(specialisation: Specialisation, device: Device) -> tuple[aot.Compiled, Kernel]:
+def _kernel(specialization: Specialization, device: Device) -> tuple[aot.Compiled, Kernel]:
     """Return the loaded kernel, which all plans of its class share."""
-    key = (specialisation.key, device)
+    key = (specialization.key, device)
     if key not in _kernels:
-        name = specialisation.kernel.__name__
+        name = specialization.kernel.__name__
         if device.capturing():
             what = "was not compiled before the capture of a graph, needs plan(...) or a call first"
             raise UnsupportedError(message(f"triton: {name}", what))
-        compiled = aot.compile(specialisation, device.arch)
+        compiled = aot.compile(specialization, device.arch)
         index = device.place.index or 0
         _kernels[key] = compiled, load(compiled.binary, manifest(compiled), index, device.driver)
     return _kernels[key]
@@ -350,7 +346,7 @@ def manifest(compiled: aot.Compiled) -> Manifest:
 def _kinds(compiled: aot.Compiled) -> list[tuple[str, ...]]:
     """Return the binary's parameters for each parameter of the kernel; constants have none."""
     has_maps = bool(compiled.metadata["tensordesc_meta"])
-    kinds = flatten(tuple(compiled.specialisation.signature.values()))
+    kinds = flatten(tuple(compiled.specialization.signature.values()))
     return [_expanded(kind, has_maps) for kind in kinds]
 
 
@@ -373,7 +369,7 @@ def arguments(compiled: aot.Compiled, launch: Launch) -> list[Any]:
     has_maps = bool(compiled.metadata["tensordesc_meta"])
     given = {p.name: p.default for p in launch.kernel.params if p.has_default}
     given |= {**launch.constants, **launch.arguments}
-    signature = compiled.specialisation.signature
+    signature = compiled.specialization.signature
     values: list[Any] = []
     for kind, value in _pairs(tuple(signature.values()), tuple(given[name] for name in signature)):
         if isinstance(value, Descriptor):
@@ -394,6 +390,6 @@ def _pairs(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _pairs(inner_kind, item)
 
 
-def specialisations(plan: KernelPlan) -> list[Specialisation]:
+def specializations(plan: KernelPlan) -> list[Specialization]:
     """Return what `aot.compile_all` compiles for a plan, ahead of any call."""
-    return [specialise(step) for step in plan.steps if isinstance(step, Launch)]
+    return [specialize(step) for step in plan.steps if isinstance(step, Launch)]

@@ -13,22 +13,12 @@ from ..plan.launch import Buffer, Copy, KernelPlan
 
 def run(
     plan: KernelPlan,
-    operands: Mapping[str, torch.Tensor],
-    seed: int = 0,
+    operands: Mapping[str, torch.Tensor],  # by role, on the CPU
+    seed: int = 0,  # of the order in which programs run
+    # Runs a launch as `execute`, the strict interpreter, does.
     executor: Callable[..., Any] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Return every buffer of `plan` by name, results among them.
-
-    Parameters
-    ----------
-    plan : KernelPlan
-    operands : mapping of str to torch.Tensor
-        By role, on the CPU.
-    seed : int
-        Of the order in which programs run.
-    executor : callable, optional
-        Runs a launch as `execute`, the strict interpreter, does.
-    """
+    """Return every buffer of `plan` by name, results among them."""
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
     for step in plan.steps:
         if isinstance(step, Copy):

@@ -37,7 +37,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Specialisation:
+class Specialization:
     """A kernel with everything that its binary depends on, except the target.
 
     A path is a parameter's position, followed by an index per level of a nested tuple.
@@ -51,7 +51,7 @@ class Specialisation:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Return the identity of this specialisation; True, 1 and 1.0 are different constants."""
+        """Return the identity of this specialization; True, 1 and 1.0 are different constants."""
         parts = (self.signature, self.attributes, self.constants, self.options)
         return (self.kernel, *(repr(list(part.items())) for part in parts))
 
@@ -83,13 +83,13 @@ def _from_name(value: Any) -> Any:
 
 def _rebuild(
     kernel: Any, signature: Any, attributes: Any, constants: Any, options: Any
-) -> Specialisation:
+) -> Specialization:
     constants = {path: map_arguments(_from_name, value) for path, value in constants.items()}
-    return Specialisation(_from_name(kernel), signature, attributes, constants, options)
+    return Specialization(_from_name(kernel), signature, attributes, constants, options)
 
 
-def specialise(launch: Launch) -> Specialisation:
-    """Return the Specialisation that `launch` needs.
+def specialize(launch: Launch) -> Specialization:
+    """Return the Specialization that `launch` needs.
 
     Raises
     ------
@@ -97,11 +97,11 @@ def specialise(launch: Launch) -> Specialisation:
         If an argument is missing, unknown or of a type that no kernel takes.
     """
     kernel = launch.kernel
-    if isinstance(kernel, Precompiled):  # specialised where it was compiled
+    if isinstance(kernel, Precompiled):  # specialized where it was compiled
         if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:
             what = f"{', '.join(sorted(differ))}: parameters of the launch or of the kernel only"
             raise ConvrefError(message(kernel.name, what))
-        return Specialisation(kernel, kernel.signature, {}, {}, {})
+        return Specialization(kernel, kernel.signature, {}, {}, {})
     if not isinstance(kernel, JITFunction):
         what = f"is a {type(kernel).__name__}, needs a kernel made by triton.jit (not interpreted)"
         raise ConvrefError(message(getattr(kernel, "__name__", "kernel"), what))
@@ -115,7 +115,7 @@ def specialise(launch: Launch) -> Specialisation:
         for position, p in enumerate(kernel.params)
     }
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    return Specialisation(kernel, signature, types.attributes, types.constants, options)
+    return Specialization(kernel, signature, types.attributes, types.constants, options)
 
 
 def _value(kernel: Any, parameter: Any, given: Mapping[str, Any]) -> Any:
@@ -127,7 +127,7 @@ def _value(kernel: Any, parameter: Any, given: Mapping[str, Any]) -> Any:
 
 
 class _Rules(NamedTuple):
-    """How the value of a parameter may be specialised; the defaults are those of tuple items."""
+    """How the value of a parameter may be specialized; the defaults are those of tuple items."""
 
     constexpr: bool = False
     const: bool = False

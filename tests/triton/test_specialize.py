@@ -1,4 +1,4 @@
-"""The specialisation of a launch is the one that Triton's own launcher would make."""
+"""The specialization of a launch is the one that Triton's own launcher would make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError
 from convref_triton.compile import aot
-from convref_triton.compile.specialise import specialise
+from convref_triton.compile.specialize import specialize
 from convref_triton.plan.launch import Descriptor, Launch, Slot, map_arguments
 
 TYPES = {
@@ -120,12 +120,12 @@ def test_one_value_for_every_parameter(value):
 
 
 @given(launch=launches())
-def test_a_launch_is_specialised_as_triton_does_it(launch):
+def test_a_launch_is_specialized_as_triton_does_it(launch):
     same_as_triton(launch)
 
 
 def same_as_triton(launch):
-    ours = specialise(launch)
+    ours = specialize(launch)
     options, signature, constants, attributes = tritons(launch)
     assert repr(ours.signature) == repr(signature)  # names of tuples and their fields included
     assert repr(ours.constants) == repr(constants)
@@ -135,8 +135,8 @@ def same_as_triton(launch):
 
 
 @given(launch=launches())
-def test_a_specialisation_travels_to_another_process(launch):
-    ours = specialise(launch)
+def test_a_specialization_travels_to_another_process(launch):
+    ours = specialize(launch)
     sent = pickle.loads(pickle.dumps(ours))
     assert sent.key == ours.key
     assert sent.kernel is ours.kernel
@@ -154,17 +154,17 @@ PRODUCT = Launch(
 )
 
 
-def test_a_misaligned_view_has_a_specialisation_of_its_own():
+def test_a_misaligned_view_has_a_specialization_of_its_own():
     view = replace(PRODUCT, arguments={**PRODUCT.arguments, "b": Slot("b", "bf16", aligned=False)})
-    assert specialise(PRODUCT).attributes[1,] == [["tt.divisibility", 16]]
-    assert (1,) not in specialise(view).attributes
-    assert specialise(view).key != specialise(PRODUCT).key
+    assert specialize(PRODUCT).attributes[1,] == [["tt.divisibility", 16]]
+    assert (1,) not in specialize(view).attributes
+    assert specialize(view).key != specialize(PRODUCT).key
 
 
 @pytest.mark.parametrize("values", [(1, True), (1, 1.0), (0, False), (None, 0)])
 def test_constants_that_compare_equal_are_kept_apart(values):
     one, other = (replace(PRODUCT, constants={**PRODUCT.constants, "PRECISION": v}) for v in values)
-    assert specialise(one).key != specialise(other).key
+    assert specialize(one).key != specialize(other).key
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_constants_that_compare_equal_are_kept_apart(values):
 )
 def test_arguments_that_no_kernel_takes(change, text):
     with pytest.raises(ConvrefError) as raised:
-        specialise(replace(PRODUCT, arguments={**PRODUCT.arguments, **change}))
+        specialize(replace(PRODUCT, arguments={**PRODUCT.arguments, **change}))
     assert str(raised.value).startswith(text)
 
 
 def test_a_missing_argument():
     with pytest.raises(ConvrefError, match="product: TM is missing"):
-        specialise(replace(PRODUCT, constants={}))
+        specialize(replace(PRODUCT, constants={}))
 
 
 def test_an_interpreted_kernel_is_refused():
@@ -192,4 +192,4 @@ def test_an_interpreted_kernel_is_refused():
 
     interpreted = InterpretedFunction(aot_kernels.product.fn)
     with pytest.raises(ConvrefError, match="product: is a InterpretedFunction, needs a kernel"):
-        specialise(replace(PRODUCT, kernel=interpreted))
+        specialize(replace(PRODUCT, kernel=interpreted))
