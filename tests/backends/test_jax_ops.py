@@ -23,6 +23,7 @@ CALLED = (
     "layer_norm",
     "relu",
     "leaky_relu",
+    "prelu",
     "silu",
     "gelu",
     "hardswish",

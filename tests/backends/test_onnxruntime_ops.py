@@ -22,6 +22,7 @@ CALLED = (
     "group_norm",
     "relu",
     "leaky_relu",
+    "prelu",
     "gelu",
     "tanh",
     "softmax",

@@ -26,6 +26,7 @@ Given = dict[str, Any]
 _REAL = ("f16", "bf16", "f32", "f64")
 _UNRULED = (  # derivatives that JAX defines in another way
     ("leaky_relu", "JAX gives leaky_relu the slope 1 at 0"),
+    ("prelu", "JAX gives leaky_relu the slope 1 at 0"),
     ("hardswish", "JAX gives hard_swish half a slope at its corners"),
 )
 
@@ -293,6 +294,11 @@ def _kept(call: Call, role: str) -> Any:
     return dtypes.numpy_dtype(call.dtype_of(role))
 
 
+def _prelu(call: Call, given: Given) -> Given:
+    slopes = given["w"].reshape(-1, *(1,) * call.problem.rank)
+    return {"y": nn.leaky_relu(given["x"], slopes)}
+
+
 def _plain(function: Callable[[Any], Any]) -> Callable[[Call, Given], Given]:
     return lambda call, given: {"y": function(given["x"])}
 
@@ -313,6 +319,7 @@ OPS: dict[str, Callable[[Call, Given], Given]] = {
     "sigmoid": _plain(nn.sigmoid),
     "tanh": _plain(nn.tanh),
     "leaky_relu": _with(lambda x, problem: nn.leaky_relu(x, problem.slope)),
+    "prelu": _prelu,
     "gelu": _with(lambda x, problem: nn.gelu(x, approximate=problem.approximate == "tanh")),
     "softmax": _with(lambda x, problem: nn.softmax(x, problem.dim)),
     "log_softmax": _with(lambda x, problem: nn.log_softmax(x, problem.dim)),

@@ -215,6 +215,16 @@ def _group_norm(call: Call) -> _Graph:
     return _Graph(nodes, {**_parameters(call, problem.shape("w")), **constants})
 
 
+def _prelu(call: Call) -> _Graph:
+    """Return the node, whose slopes have the axes that follow channels too."""
+    shape = np.array([-1, *(1,) * call.problem.rank], np.int64)
+    nodes = [
+        _node("Reshape", ("w", "shape"), ("slopes",)),
+        _node("PRelu", ("x", "slopes"), ("_y",)),
+    ]
+    return _Graph(nodes, {"shape": shape})
+
+
 def _plain(name: str, **attributes: str) -> Callable[[Call], _Graph]:
     """Return the node `name` whose attributes are the problem's fields of these names."""
 
@@ -235,6 +245,7 @@ _NODES: dict[str, Callable[[Call], _Graph]] = {
     "group_norm": _group_norm,
     "relu": _plain("Relu"),
     "leaky_relu": _plain("LeakyRelu", alpha="slope"),
+    "prelu": _prelu,
     "gelu": _plain("Gelu", approximate="approximate"),
     "sigmoid": _plain("Sigmoid"),
     "tanh": _plain("Tanh"),
@@ -250,5 +261,6 @@ _KERNELS = {
     "layer_norm": ("f32",),
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
+    "prelu": ("f32",),
     "gelu": ("f32",),
 }
