@@ -571,7 +571,7 @@ def test_versions_step_records_card_and_versions(rehearsal, monkeypatch):
     (row,) = records.read(rehearsal)[0]
     assert (row["what"], row["card"], row["sms"]) == ("machine", "A Card", 7)
     assert row["torch"] == torch.__version__
-    assert row["packages"]["numpy"] != "absent" == row["packages"]["flag_gems"]
+    assert row["packages"]["numpy"] != "absent"
     assert row["kernels"]["stub"] == dispatch.load("stub").fingerprint()
 
 
