@@ -43,7 +43,6 @@ class Parser(argparse.ArgumentParser):
     """Its errors are one sentence, like all of the command line."""
 
     def error(self, text: str) -> NoReturn:
-        """Raise instead of printing the usage."""
         raise ConvrefError(message(self.prog.removeprefix("convref "), text))
 
 
@@ -77,7 +76,6 @@ def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
 
 
 def load(name: str) -> Callable[..., Any]:
-    """Return the function of a command."""
     module, _, function = (COMMANDS | MAINTAINERS)[name][0].partition(":")
     return getattr(importlib.import_module(f"{__package__}.{module}"), function)
 

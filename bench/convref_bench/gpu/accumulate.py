@@ -62,7 +62,6 @@ def _operands(n: int, size: int, dtype: str, where: str) -> tuple[Tensor, Tensor
 
 
 def cublas(a: Tensor, b: Tensor, dtype: str) -> Tensor:
-    """Return the product by cuBLAS, in float32."""
     matmul = torch.backends.cuda.matmul
     matmul.fp32_precision = "tf32" if dtype == "tf32" else "ieee"
     matmul.allow_bf16_reduced_precision_reduction = False

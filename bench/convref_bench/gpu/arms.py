@@ -70,20 +70,11 @@ class Arm:
         return flags(self.flags["math"], self.flags.get("deterministic", False))
 
     def place(self, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the operands in the memory layout of this arm."""
         return tuple(map(LAYOUTS[self.layout], operands))
 
 
 def arm(name: str, call: Call) -> Arm:
-    """Return the arm called `name` for a call.
-
-    Raises
-    ------
-    Absent
-        With the reason why it cannot do the call.
-    ConvrefError
-        If nothing has that name.
-    """
+    """Return the arm called `name` for a call; raise Absent with the reason if it cannot do it."""
     base, plus, epilogue = name.partition("+")
     if plus:
         return _fused(base, epilogue, call)
@@ -124,7 +115,6 @@ Geometry = tuple[list[int], list[int], list[int], int]
 
 
 def geometry(call: Call) -> Geometry:
-    """Return stride, padding, dilation and groups of a convolution with symmetric padding."""
     problem = call.conv
     padding = [lo for lo, _ in problem.padding]
     return list(problem.stride), padding, list(problem.dilation), problem.groups

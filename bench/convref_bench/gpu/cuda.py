@@ -36,11 +36,9 @@ class Cuda(Device):
         self.name, self.where, self.cache_bytes = card.name, "cuda", card.L2_cache_size
 
     def settle(self) -> None:
-        """Wait until the queue is empty."""
         torch.cuda.synchronize()
 
     def sample(self, work: Work, calls: int, cold: bool) -> float:
-        """Return the seconds of one of `calls` calls, by events."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(calls):
@@ -50,7 +48,6 @@ class Cuda(Device):
         return start.elapsed_time(end) / 1e3 / calls / getattr(work, "copies", 1)
 
     def clock_mhz(self) -> float | None:
-        """Return the SM clock, None if NVML does not report it."""
         clock = nvml_clock()
         return clock() if clock else None
 
@@ -83,7 +80,6 @@ class Rotation:
     result: Callable[[], Results]  # of the first set in the last replay; eager runs compute it anew
 
     def __call__(self) -> None:
-        """Run every set once."""
         self.replay()
 
 
@@ -114,7 +110,6 @@ def _of_fprop(call: Call, role: str, given: dict[str, torch.Tensor]) -> torch.Te
 
 
 def copies(call: Call, cache_bytes: int) -> int:
-    """Return how many copies of the operands fill the cache ROTATED_CACHES times."""
     moved = max(1, call.bytes_moved())
     wanted = int(ROTATED_CACHES * cache_bytes / moved) + 1
     return max(1, min(wanted, int(MOST_BYTES / moved), MOST_COPIES))

@@ -37,7 +37,6 @@ class Timed(NamedTuple):
 
 
 def longest(one: Timed) -> str:
-    """Return the longest term of the estimate of a configuration."""
     from convref_triton.plan import cost
 
     return cost.longest(one.work, one.moved)

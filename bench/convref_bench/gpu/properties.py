@@ -62,7 +62,6 @@ ANY = ("bf16", "fp32")
 
 
 def others() -> tuple[str, ...]:
-    """Return the lines that stand for one class each."""
     return tuple(f"{line}:{options.keys(dtype, 'cuda')}" for dtype in ANY for line in OTHERS)
 
 

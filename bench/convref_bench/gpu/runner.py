@@ -32,7 +32,6 @@ ATTEMPTS = 2  # runs in which a step may fail before it is left alone
 
 
 def ours() -> tuple[str, ...]:
-    """Return the registered backends that are kernels of this project."""
     from convref import dispatch
 
     found = dispatch.names().items()
@@ -40,7 +39,6 @@ def ours() -> tuple[str, ...]:
 
 
 def kernels() -> str:
-    """Return why there are no kernels of ours to run, or an empty text."""
     return "" if ours() else "no kernel backend is registered"
 
 
@@ -241,7 +239,6 @@ def identity(step: Step) -> str:
 
 
 def card_of(key: str) -> str:
-    """Return the card of a key."""
     return key.rpartition(" | ")[0]
 
 

@@ -30,11 +30,6 @@ def judge(
     """Return the largest error of the sampled part as a fraction of its proven bound.
 
     `operands` are the present ones, `got` the wanted results.
-
-    Raises
-    ------
-    JudgedWrong
-        If an element of the sample is wrong.
     """
     part, kept = SAMPLES.get(call.op, _images)(call)
     present = filter(call.is_present, call.roles)

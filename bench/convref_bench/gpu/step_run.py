@@ -32,20 +32,16 @@ class StepRun:
         self.lost = {(row["line"], row["arm"]) for row in known if is_fatal(row)}
 
     def of(self, what: str) -> list[records.Record]:
-        """Return the records of a kind that earlier runs left under this key."""
         return [row for row in self.before if row.get("what") == what]
 
     def add(self, what: str, **fields: Any) -> None:
-        """Append a record."""
         records.append(self.out, {"what": what, "key": self.key, **fields})
 
     def check_time(self) -> None:
-        """Raise when the deadline has passed."""
         if time.monotonic() > self.end:
             raise OutOfTime
 
     def refuse(self, line: str, arm: str, why: str) -> None:
-        """Record that an arm may not run again."""
         self.add("refused", line=line, arm=arm, why=why)
 
     def is_lost(self) -> bool:

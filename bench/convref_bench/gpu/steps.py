@@ -61,7 +61,6 @@ Point = tuple[str, suite.Layer, Call]  # suite, layer, call
 
 
 def versions(step: StepRun) -> None:
-    """Record the card and the versions."""
     import torch
 
     from . import tuner
@@ -92,7 +91,6 @@ def _arch() -> str:
 
 
 def peaks(step: StepRun) -> None:
-    """Measure the peaks: a copy, and matrix products by number type."""
     from .cuda import Cuda
 
     device = Cuda()

@@ -72,50 +72,35 @@ def padded(tensor: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
 
 
 def evaluate(call: Call, *operands: Tensor) -> Tensor:
-    """Return y, dx or dw of a convolution in float64, from the operands in order of roles."""
-    given = dict(zip(call.roles, operands))
-    problem, role = call.conv, call.wanted[0]
-    turn = tuple(range(-problem.rank, 0)) if problem.flip else ()
-    if role == "dw":
-        small, big = (given["x"], given["dy"]) if problem.transposed else (given["dy"], given["x"])
-        return _correlate(small.double(), big.double(), problem).flip(turn)
-    scatters = (role == "y") == problem.transposed
-    source, w = given["x" if role == "y" else "dy"].double(), given["w"].double().flip(turn)
-    result = (_scatter if scatters else _gather)(source, w, problem)
-    b = given.get("b")
-    return result if b is None else result + b.double().reshape(-1, *(1,) * problem.rank)
+    """Return y, dx or dw of a convolution in float64, from the operands in order of roles.
+
+    One loop over the taps pairs three arrays: the filter, the padded array, and the small one that
+    has a position per window; the result is one of them. Transposed, the small one is x.
+    """
+    given = {role.removeprefix("d"): one.double() for role, one in zip(call.roles, operands)}
+    problem, out = call.conv, call.wanted[0].removeprefix("d")
+    wide, narrow = ("y", "x") if problem.transposed else ("x", "y")
+    turn, g = tuple(range(-problem.rank, 0)) if problem.flip else (), problem.groups
+    arrays = given | {out: operands[0].new_zeros(problem.shape(out), dtype=torch.float64)}
+    w = _split(arrays["w"].flip(turn), 0, g)
+    small = _split(arrays[narrow], 1, g)
+    big = _split(padded(arrays[wide], _pads(problem)), 1, g)
+    for r, at in _taps(problem):
+        if out == narrow:
+            small += torch.einsum("ngc...,gkc->ngk...", big[at], w[r])
+        elif out == wide:
+            big[at] += torch.einsum("ngk...,gkc->ngc...", small, w[r])
+        else:
+            w[r] = torch.einsum("ngcp,ngkp->gkc", big[at].flatten(3), small.flatten(3))
+    if out == "w":
+        return w.flatten(0, 1).flip(turn)
+    crop = [(-lo, -hi) for lo, hi in _pads(problem)]
+    result = small.flatten(1, 2) if out == narrow else padded(big.flatten(1, 2), crop)
+    return result + given["b"].reshape(-1, *(1,) * problem.rank) if "b" in given else result
 
 
 def _split(tensor: Tensor, axis: int, g: int) -> Tensor:
     return tensor.unflatten(axis, (g, tensor.shape[axis] // g))
-
-
-def _gather(big: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
-    g, extents = problem.groups, [axis.small for axis in problem.axes]
-    wide = _split(padded(big, _pads(problem)), 1, g)
-    small = big.new_zeros(problem.n, g, w.shape[0] // g, *extents)
-    for r, at in _taps(problem):
-        small += torch.einsum("ngc...,gkc->ngk...", wide[at], _split(w, 0, g)[r])
-    return small.flatten(1, 2)
-
-
-def _scatter(small: Tensor, w: Tensor, problem: ConvProblem) -> Tensor:
-    g, extents = problem.groups, [axis.big for axis in problem.axes]
-    big = small.new_zeros(problem.n, w.shape[1] * g, *extents)
-    wide = padded(big, _pads(problem))
-    grouped, small = _split(wide, 1, g), _split(small, 1, g)
-    for r, at in _taps(problem):
-        grouped[at] += torch.einsum("ngk...,gkc->ngc...", small, _split(w, 0, g)[r])
-    return padded(wide, [(-lo, -hi) for lo, hi in _pads(problem)])
-
-
-def _correlate(small: Tensor, big: Tensor, problem: ConvProblem) -> Tensor:
-    g = problem.groups
-    wide = _split(padded(big, _pads(problem)), 1, g)
-    small, dw = _split(small, 1, g), _split(big.new_zeros(problem.shape("w")), 0, g)
-    for r, at in _taps(problem):
-        dw[r] = torch.einsum("ngcp,ngkp->gkc", wide[at].flatten(3), small.flatten(3))
-    return dw.flatten(0, 1)
 
 
 class Reference(NamedTuple):
@@ -126,13 +111,7 @@ class Reference(NamedTuple):
 
 
 def reference(call: Call, operands: tuple[Tensor, ...]) -> Reference:
-    """Return the reference, held to the oracle on a slice.
-
-    Raises
-    ------
-    JudgedWrong
-        If they disagree.
-    """
+    """Return the reference, compared with the oracle on a slice; raise if they differ."""
     value = evaluate(call, *operands)
     sums = evaluate(call, *(operand.abs() for operand in operands))
     check_slice(call, operands, value, sums)
@@ -147,15 +126,10 @@ def judge(
     epilogue: str = "",
     ref: Reference | None = None,
 ) -> float:
-    """Return the largest error of a timed result as a fraction of its proven bound.
+    """Return the largest error of a timed result as a fraction of its proven bound, at most 1.
 
     `operands` are the present ones, then the residual of an epilogue that adds one. An epilogue is
     a key of ACTIVATIONS, perhaps with "add_" before it. `ref` is the reference, if it is known.
-
-    Raises
-    ------
-    JudgedWrong
-        If the bound is exceeded, or the reference disagrees with the oracle on a slice.
     """
     value, sums = ref or reference(call, operands)
     if epilogue.startswith("add_"):
@@ -182,13 +156,7 @@ def _limit(call: Call, numerics: Numerics, value: Tensor, sums: Tensor) -> Tenso
 
 
 def check_slice(call: Call, operands: tuple[Tensor, ...], value: Tensor, sums: Tensor) -> None:
-    """Hold `value` to the NumPy oracle on about 4,096 outputs: one group, an image, some channels.
-
-    Raises
-    ------
-    JudgedWrong
-        If they differ by more than both sides' rounding explains.
-    """
+    """Raise unless `value` agrees with the oracle on about 4,096 outputs of one group and image."""
     problem, role = call.conv, call.wanted[0]
     c, k = problem.c // problem.groups, problem.k // problem.groups
     group = problem.groups // 2

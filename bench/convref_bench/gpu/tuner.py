@@ -38,7 +38,6 @@ FIRST, REST, ALL = "first", "rest", "all"  # parts of a line's configurations
 
 
 def is_tunable(name: str) -> bool:
-    """Return whether a backend offers configurations."""
     return hasattr(dispatch.load(name), "configurations")
 
 
@@ -68,7 +67,6 @@ def source_hash(backend: Any) -> str:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Return the card and the versions that times depend on."""
     found: dict[str, Any] = {"python": platform.python_version(), "card": platform.machine()}
     found |= {name: records.version(name) for name in ("torch", "triton", "numpy")}
     torch = sys.modules.get("torch")
@@ -76,7 +74,6 @@ def machine() -> dict[str, Any]:
 
 
 def card() -> dict[str, Any]:
-    """Return the card and its libraries."""
     import torch
 
     found = torch.cuda.get_device_properties(0)
@@ -139,7 +136,6 @@ class Search:
         return tuple(backend.configurations(call)) if backend.supports(call) is None else ()
 
     def may(self, one: Any) -> bool:
-        """Return whether a configuration is known not to hang."""
         unproven = self.proven is not None and getattr(one, "unproven", False)
         return not unproven or one.kernel in (self.proven or ())
 

@@ -10,13 +10,11 @@ from ..timing.measure import Timing, geometric_mean, verdict
 
 def pairs(a: Path, b: Path) -> list[tuple[str, str, Timing, Timing]]:
     """Return (line, arm, timing in a, timing in b) for what both files have, the latest of each."""
-    old, new = (_latest(path) for path in (a, b))
+    old, new = (
+        {(r["line"], r["arm"]): Timing.of(r) for r in records.read(path)[0] if "median_ms" in r}
+        for path in (a, b)
+    )
     return [(*key, old[key], new[key]) for key in old if key in new]
-
-
-def _latest(path: Path) -> dict[tuple[str, str], Timing]:
-    rows, _ = records.read(path)
-    return {(r["line"], r["arm"]): Timing.of(r) for r in rows if "median_ms" in r}
 
 
 def main(a: Path, b: Path) -> int:

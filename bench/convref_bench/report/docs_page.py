@@ -33,12 +33,10 @@ class Card(NamedTuple):
     best: Rows  # per line our fastest record, with the reference of the same run
 
     def of(self, what: str) -> Rows:
-        """Return the records of a kind."""
         return [row for row in self.rows if row.get("what") == what]
 
 
 def read(path: Path) -> Card:
-    """Return the card of a file that `keep` wrote."""
     rows, _ = records.read(path)
     names = [row["card"] for row in rows if "card" in row]
     return Card(names[-1] if names else path.stem, rows, _best(rows))
@@ -250,7 +248,6 @@ def _plots(card: Card, figures: Path) -> Lines:
 
 
 def written(cards: Sequence[Card], figures: Path) -> Lines:
-    """Return the lines between BEGIN and END."""
     if not cards:
         return table(["what", "number"], [[name, NOTHING] for name in PARTS])
     return [line for card in cards for line in section(card, figures)]

@@ -17,7 +17,6 @@ PAGE = "report.html"  # the template beside this file
 
 
 def main(records_: Path, folder: Path) -> None:
-    """Write the page and the plots, and print the path of the page."""
     print(write(records_, folder))
 
 

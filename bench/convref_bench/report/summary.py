@@ -1,4 +1,4 @@
-"""What records say together: the last of each arm, ratios to a reference, geometric means."""
+"""Records in the terminal, ratios to a reference, geometric means."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def kind(line: str) -> tuple[str, str]:
 
 
 def latest(rows: list[Record]) -> list[Record]:
-    """Return the last row of each line and arm."""
     return list({(row["line"], row["arm"]): row for row in rows}.values())
 
 
@@ -73,3 +72,21 @@ def means(rows: list[Record]) -> list[Mean]:
     return [
         (*key, geometric_mean(*zip(*found)), len(found)) for key, found in sorted(groups.items())
     ]
+
+
+def print_record(row: Record) -> None:
+    """Print a record: median [fastest, third quartile] in ms, or why it was not timed."""
+    text = spread(row) if "median_ms" in row else f"{row['what']}: {row['why']}"
+    if word := row.get("verdict", ""):
+        text += f" {row['ratio']:.2f} {word} vs {row['against']}"
+    print(f"{row['line']:<60} {row['arm']:<18} {text}", flush=True)
+
+
+def print_means(title: str, found: list[Record]) -> None:
+    """Print the geometric mean per arm, pass and type, where there is one."""
+    rows = [[*key, f"{mean:.3f}", count] for *key, mean, count in means(found)]
+    if rows:
+        from convref.cli.output import print_table
+
+        columns = ["arm", "against", "pass", "type", "geometric mean", "lines"]
+        print_table(columns, rows, f"{title}: reference / arm")

@@ -64,7 +64,7 @@ def run(
     --dtype: bf16, fp16, tf32, tf32x3, fp32, fp64. --device: cpu, cpu-nhwc or cuda. --threads limits
     each arm on the CPU. Exit status 1 if a result was refused.
     """
-    from ..report.tables import print_means, print_record
+    from ..report.summary import print_means, print_record
 
     keys = [options.keys(word, device) for word in options.words(dtype)]
     chosen = options.chosen(pass_, suite.PASSES, "pass")

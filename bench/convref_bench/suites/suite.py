@@ -35,7 +35,6 @@ class Layer:
 
     @property
     def op(self) -> str:
-        """Return the op of the line."""
         return self.template.partition(":")[0]
 
     def passes(self, chosen: Sequence[str] = PASSES) -> list[str]:
@@ -57,7 +56,6 @@ class Layer:
         return re.sub(r":nN(?:\*(\d+))?", lambda m: f":n{batch * int(m[1] or 1)}", self.template)
 
     def problem(self, batch: int) -> Problem:
-        """Return the problem at a batch."""
         return parse_problem(self.line(batch))
 
     def keys(self, keys: str) -> str:
@@ -78,7 +76,6 @@ class Layer:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the suites there are."""
     found = (item.name for item in files(__package__).iterdir())
     return tuple(sorted(name.removesuffix(".txt") for name in found if name.endswith(".txt")))
 
@@ -120,7 +117,6 @@ def read(text: str, where: str) -> tuple[Layer, ...]:
 
 
 def main() -> None:
-    """Print the suites and how many layers of each op they have."""
     for name in names():
         for op in FAMILY:
             if layers := load(name, (op,)):

@@ -62,7 +62,6 @@ def measured(stop: Stop = STOP) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Print the table."""
     from convref.cli.output import print_table
 
     torch.set_num_threads(1)

@@ -36,7 +36,6 @@ class Cpu(Device):
         self.spin_s, self._clock = spin_s, clock
 
     def settle(self) -> None:
-        """Wait until the threads of the last arm sleep."""
         time.sleep(self.spin_s)
 
     def sample(self, work: Work, calls: int, cold: bool) -> float:
@@ -69,7 +68,6 @@ def threads(count: int) -> Iterator[None]:
 
 
 def machine(count: int) -> Record:
-    """Return a record of what the timings depend on."""
     import torch
 
     return {
@@ -94,7 +92,6 @@ class CpuPlace:
         self.stop, self.device = stop, Cpu(spin_s)
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
-        """Return what can be timed, and why the others cannot."""
         ready, given = Prepared(), operands(Case(call, fill="normal"))
         for name in names:
             backend, options = configured(name, call)

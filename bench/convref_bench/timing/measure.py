@@ -21,7 +21,6 @@ class Device:
     name: str
 
     def now(self) -> float:
-        """Return wall time in seconds."""
         return time.perf_counter()
 
     def settle(self) -> None:
@@ -62,12 +61,10 @@ class Timing:
     mhz: float | None = None  # median clock during the samples
 
     def record(self) -> dict[str, Any]:
-        """Return the fields for a JSON line."""
         return {name: value for name, value in asdict(self).items() if value not in ("", None)}
 
     @staticmethod
     def of(record: Mapping[str, Any]) -> Timing:
-        """Return the timing of a JSON line."""
         return Timing(**{name: record[name] for name in Timing.__annotations__ if name in record})
 
 

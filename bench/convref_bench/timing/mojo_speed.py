@@ -51,7 +51,6 @@ def means(
 
 
 def ratio(call: Call, low: Mapping[str, float]) -> float:
-    """Return torch's time over ours."""
     return low["torch"] / low["mojo"]
 
 

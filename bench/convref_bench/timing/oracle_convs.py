@@ -90,7 +90,7 @@ def run(*, out: Path = records.RESULTS / "cpu.jsonl", threads: int = 2) -> None:
     """Time the oracle against torch in float64 on ResNet-50, and what a call costs the host."""
     from convref.cli.output import print_table
 
-    from ..report.tables import print_record
+    from ..report.summary import print_record
 
     found = []
     records.append(out, machine(threads))

@@ -82,11 +82,6 @@ def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
 
     "triton@3" is triton with the fourth configuration that it offers for the call, and "auto" the
     backend that `convref` chooses for torch tensors.
-
-    Raises
-    ------
-    ConvrefError
-        If there is no such backend or configuration.
     """
     base, at, index = name.partition("@")
     if name == "auto":

@@ -25,13 +25,7 @@ class Roof:
         return max(least, call.bytes_moved() / self.bytes_s if cold else 0.0)
 
     def fraction(self, call: Call, seconds: float, *, cold: bool, slack: float = 0.05) -> float:
-        """Return the least time as a fraction of `seconds`.
-
-        Raises
-        ------
-        RoofError
-            If the fraction exceeds 1 + `slack`, the error allowed in the peaks.
-        """
+        """Return the least time as a fraction of `seconds`; above 1 + `slack`, a RoofError."""
         found = self.seconds(call, cold=cold) / seconds
         if found > 1 + slack:
             raise RoofError(f"{call}: {found:.2f} of the roof in {seconds * 1e3:.4g} ms")

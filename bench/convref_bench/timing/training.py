@@ -34,7 +34,6 @@ class Setting:
     batch: int
 
     def images(self, size: int) -> torch.Tensor:
-        """Return images of a height and width, channels last."""
         made = torch.randn(self.batch, 3, size, size, device=self.where, dtype=self.dtype)
         return made.contiguous(memory_format=torch.channels_last)
 
@@ -63,7 +62,6 @@ class Training:
         self.descent = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
 
     def __call__(self) -> None:
-        """Take a step."""
         self.descent.zero_grad()
         outputs = self.model(self.images)
         torch.stack([y.float().square().mean() for y in outputs]).sum().backward()

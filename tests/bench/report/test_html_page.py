@@ -13,7 +13,7 @@ from convref.case import parse
 from convref.judge import Numerics
 from convref_bench import records
 from convref_bench.gpu import keep
-from convref_bench.report import compare, html_page, summary, tables
+from convref_bench.report import compare, html_page, summary
 from convref_bench.suites import network, suite
 from convref_bench.timing import cpu, oracle_convs
 from convref_bench.timing.measure import Stop, Timing
@@ -51,7 +51,7 @@ def test_the_summary_is_weighted_and_shows_the_stem_apart():
 
 def test_a_record_is_printed_with_spread_ratio_and_verdict(capsys):
     for one in (*ROWS[:2], row("formula", 0.03, what="host")):
-        tables.print_record(one)
+        summary.print_record(one)
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("conv.fprop:n4c64k64")
     assert first.endswith("10 [9, 11] 2.00 faster vs torch")
