@@ -21,10 +21,10 @@ from .passes import functions
 
 def elementwise(
     layer: str, gradient: str = ".", autocast: Autocast | None = None
-) -> Callable[[Callable[..., Fields]], Definition]:
+) -> Callable[[Callable[..., Fields | None]], Definition]:
     """Return the decorator of an activation; `gradient` says how grad_input is computed."""
 
-    def decorate(fields: Callable[..., Fields]) -> Definition:
+    def decorate(fields: Callable[..., Fields | None]) -> Definition:
         made = define(view=views.elements, layouts=False, layer=layer, autocast=autocast)(fields)
         made.derivatives(backward=f"Return grad_input of `{made.name}`{gradient}")
         return made
@@ -33,13 +33,12 @@ def elementwise(
 
 
 @elementwise("ReLU", ": grad_output times 1 where the input is positive or NaN, else 0.")
-def relu(input: Image) -> Fields:
+def relu(input: Image) -> None:
     """Return the larger of 0 and each element of `input`; NaN stays, for arrays of any shape.
 
     >>> relu(np.array([-1., 2.]))
     array([0., 2.])
     """
-    return {}
 
 
 @elementwise("LeakyReLU", "; at 0 the slope is the negative side's.")
@@ -53,7 +52,7 @@ def leaky_relu(input: Image, negative_slope: float = 0.01) -> Fields:
 
 
 @define(view=views.by_channel, layouts=False, layer="PReLU", autocast=LOW)
-def prelu(input: Image, weight: Any) -> Fields:
+def prelu(input: Image, weight: Any) -> None:
     """Return each element where it is positive, else times the slope of its channel.
 
     Parameters
@@ -67,7 +66,6 @@ def prelu(input: Image, weight: Any) -> Fields:
     array([[-0.5, -3. ],
            [ 2. ,  2. ]])
     """
-    return {}
 
 
 prelu.derivatives(
@@ -79,17 +77,16 @@ prelu.derivatives(
 
 
 @elementwise("SiLU", ": grad_output times s (1 + x (1 - s)), s = 1 / (1 + exp(-x)).")
-def silu(input: Image) -> Fields:
+def silu(input: Image) -> None:
     """Return x / (1 + exp(-x)) of each element, for arrays of any shape.
 
     >>> silu(np.array([0.]))
     array([0.])
     """
-    return {}
 
 
 @elementwise("GELU")
-def gelu(input: Image, approximate: str = "none") -> Fields:
+def gelu(input: Image, approximate: str = "none") -> None:
     """Return x times the share of a normal law below x, or that with tanh for its integral.
 
     Parameters
@@ -102,49 +99,44 @@ def gelu(input: Image, approximate: str = "none") -> Fields:
     >>> gelu(np.array([0., -1000.]))
     array([ 0., -0.])
     """
-    return {"approximate": approximate}
 
 
 @elementwise(
     "Hardswish", ": grad_output times (2 x + 3) / 6 between the corners, 0 at -3 and 1 at 3."
 )
-def hardswish(input: Image) -> Fields:
+def hardswish(input: Image) -> None:
     """Return x min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
 
     >>> hardswish(np.array([-4., 0., 4.]))
     array([-0.,  0.,  4.])
     """
-    return {}
 
 
 @elementwise("Hardtanh", ": grad_output between the bounds, 0 at the bounds and beyond.")
-def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> Fields:
+def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> None:
     """Return each element, held between `min_val` and `max_val`; NaN stays.
 
     >>> hardtanh(np.array([-4., 0.5, 4.]))
     array([-1. ,  0.5,  1. ])
     """
-    return {"min_val": min_val, "max_val": max_val}
 
 
 @elementwise("Hardsigmoid", ": grad_output / 6 inside of (-3, 3), else 0.")
-def hardsigmoid(input: Image) -> Fields:
+def hardsigmoid(input: Image) -> None:
     """Return min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
 
     >>> hardsigmoid(np.array([-4., 0., 4.]))
     array([0. , 0.5, 1. ])
     """
-    return {}
 
 
 @elementwise("ELU", "; at 0 the derivative is `alpha`, and the second one 0.")
-def elu(input: Image, alpha: float = 1.0) -> Fields:
+def elu(input: Image, alpha: float = 1.0) -> None:
     """Return each element where it is positive, else `alpha` (exp(x) - 1).
 
     >>> elu(np.array([-1000., 2.]))
     array([-1.,  2.])
     """
-    return {"alpha": alpha}
 
 
 @elementwise(
@@ -152,49 +144,45 @@ def elu(input: Image, alpha: float = 1.0) -> Fields:
     ": grad_output times 1 / (1 + exp(-beta x)), or 1 above the threshold.",
     CUDA_FLOAT32,
 )
-def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> Fields:
+def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> None:
     """Return log(1 + exp(beta x)) / beta of each element, x where beta x is above `threshold`.
 
     >>> softplus(np.array([-1000., 21.]))
     array([ 0., 21.])
     """
-    return {"beta": beta, "threshold": threshold}
 
 
 @elementwise(
     "Mish", ": grad_output times t + x (1 - t^2) s, with t the tanh and s = 1 / (1 + exp(-x))."
 )
-def mish(input: Image) -> Fields:
+def mish(input: Image) -> None:
     """Return x tanh(log(1 + exp(x))) of each element, for arrays of any shape.
 
     >>> mish(np.array([-1000., 0., 1000.]))
     array([  -0.,    0., 1000.])
     """
-    return {}
 
 
 @elementwise("Sigmoid", ": grad_output times s (1 - s).")
-def sigmoid(input: Image) -> Fields:
+def sigmoid(input: Image) -> None:
     """Return 1 / (1 + exp(-x)) of each element, for arrays of any shape.
 
     >>> sigmoid(np.array([0., -1000.]))
     array([0.5, 0. ])
     """
-    return {}
 
 
 @elementwise("Tanh", ": grad_output times 1 - tanh(x)^2.")
-def tanh(input: Image) -> Fields:
+def tanh(input: Image) -> None:
     """Return the hyperbolic tangent of each element, for arrays of any shape.
 
     >>> tanh(np.array([0., 1000.]))
     array([0., 1.])
     """
-    return {}
 
 
 @define(view=views.along, layouts=False, layer="Softmax", autocast=CUDA_FLOAT32)
-def softmax(input: Image, dim: int) -> Fields:
+def softmax(input: Image, dim: int) -> None:
     """Return exp(x) over its sum along an axis; a shift of x changes nothing.
 
     Parameters
@@ -207,17 +195,15 @@ def softmax(input: Image, dim: int) -> Fields:
     >>> softmax(np.array([[1000., 1000.]]), -1)
     array([[0.5, 0.5]])
     """
-    return {"dim": dim}
 
 
 @define(view=views.along, layouts=False, layer="LogSoftmax", autocast=CUDA_FLOAT32)
-def log_softmax(input: Image, dim: int) -> Fields:
+def log_softmax(input: Image, dim: int) -> None:
     """Return the logarithm of `softmax`, exact to the last digits where that is tiny.
 
     >>> log_softmax(np.array([[0., -5000.]]), 1)
     array([[    0., -5000.]])
     """
-    return {"dim": dim}
 
 
 @define(view=views.classes, layouts=False, layer="CrossEntropyLoss", autocast=FLOAT32)
@@ -228,7 +214,7 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Fields:
+) -> None:
     """Return the cross entropy of logits against one class at every position.
 
     Parameters
@@ -254,11 +240,6 @@ def cross_entropy(
     >>> cross_entropy(np.array([[0., 0.], [5., 1.]]), np.array([1, -100]))
     array(0.69314718)
     """
-    return {
-        "ignore_index": ignore_index,
-        "reduction": reduction,
-        "label_smoothing": label_smoothing,
-    }
 
 
 cross_entropy.derivatives(

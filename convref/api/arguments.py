@@ -103,7 +103,7 @@ def padding_of(
     """Return padding as ((lo, hi), ...) from any of the forms that the public API takes."""
     if not isinstance(value, str):
         return pads(where, "padding", value, len(input))
-    words = ("valid",) if transposed else tuple(_WORDS)
+    words = ("valid",) if transposed else _WORDS
     if value not in words:
         what = f"padding is {shorten(repr(value))}, needs numbers or one of {', '.join(words)}"
         raise ConvrefError(message(where, what))
@@ -111,38 +111,17 @@ def padding_of(
         what = f"padding is 'same' with stride {tuple(stride)}, needs stride 1 "
         raise ConvrefError(message(where, f"{what}(same_upper and same_lower take any)"))
     spans = (d * (taps - 1) for taps, d in zip(filter, dilation))
-    return tuple(_WORDS[value](*sizes) for sizes in zip(input, stride, spans))
+    return tuple(_pair(value, *sizes) for sizes in zip(input, stride, spans))
 
 
-def _valid(size: int, stride: int, span: int) -> tuple[int, int]:
-    return 0, 0
+_WORDS = ("valid", "same", "same_upper", "same_lower", "half", "full")
 
 
-def _same_upper(size: int, stride: int, span: int) -> tuple[int, int]:
-    """Return what makes ceil(size / stride) windows fit; the odd one stands at the end."""
-    total = max(0, (-(-size // stride) - 1) * stride + span + 1 - size)
-    return total // 2, total - total // 2
-
-
-def _same_lower(size: int, stride: int, span: int) -> tuple[int, int]:
-    half, rest = _same_upper(size, stride, span)
-    return rest, half
-
-
-def _half(size: int, stride: int, span: int) -> tuple[int, int]:
-    return (span + 1) // 2, (span + 1) // 2
-
-
-def _full(size: int, stride: int, span: int) -> tuple[int, int]:
-    return span, span
-
-
-# What a word puts before and behind one axis; `span` is the reach of the filter's last tap.
-_WORDS = {
-    "valid": _valid,
-    "same": _same_upper,
-    "same_upper": _same_upper,
-    "same_lower": _same_lower,
-    "half": _half,
-    "full": _full,
-}
+def _pair(word: str, size: int, stride: int, span: int) -> tuple[int, int]:
+    """Return the padding of an axis; `span` is the reach of the filter's last tap."""
+    if word.startswith("same"):  # ceil(size / stride) windows fit, with the odd zero at the end
+        total = max(0, (-(-size // stride) - 1) * stride + span + 1 - size)
+        lo, hi = total // 2, total - total // 2
+        return (hi, lo) if word == "same_lower" else (lo, hi)
+    both = {"valid": 0, "half": (span + 1) // 2, "full": span}[word]
+    return both, both

@@ -1,9 +1,9 @@
 """One definition per op: from it come its functions of every rank and every pass.
 
 A definition is a function with the arguments of the public one, in PyTorch's order and with its
-defaults. It returns the fields of the op's Problem. Of an array it is given the shape; of `input`
-an `Image`. Its docstring is that of the forward function; those of the derivatives follow it, and
-`convref.api.docs` completes them::
+defaults. It returns the fields of the op's Problem, or None where the settings are the fields. Each
+array is passed as its shape, `input` as an `Image`. Its docstring is that of the forward function;
+those of the derivatives follow it, and `convref.api.docs` completes them::
 
     @define(RANKS)
     def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
@@ -33,7 +33,7 @@ from . import views
 from .arguments import axes_of, mask_of, pair_of
 from .docs import ANY_SHAPE, entries, sections
 from .generate import KEYWORD, POSITIONAL
-from .prepare import Arrangement, Axes, Prepared, check_axes, given_arrays, input_shape
+from .prepare import Axes, Prepared, check_axes, enter, given_arrays, input_shape
 from .run import compute
 
 ROLE = {argument(role): role for role in ("x", "w", "b", "indices", "target", "rmean", "rvar")}
@@ -64,7 +64,7 @@ def define(
     layouts: bool = True,
     layer: str = "",
     autocast: Autocast | None = None,
-) -> Callable[[Callable[..., Fields]], Definition]:
+) -> Callable[[Callable[..., Fields | None]], Definition]:
     """Return the decorator that makes a Definition of a function.
 
     Parameters
@@ -86,7 +86,7 @@ def define(
         it was entered with.
     """
 
-    def decorate(fields: Callable[..., Fields]) -> Definition:
+    def decorate(fields: Callable[..., Fields | None]) -> Definition:
         name = op or fields.__name__
         given = autocast or {}
         return Definition(fields, tuple(ranks), name, only, view, layouts, layer, given)
@@ -99,7 +99,7 @@ class Definition:
 
     def __init__(
         self,
-        fields: Callable[..., Fields],
+        fields: Callable[..., Fields | None],
         ranks: tuple[int, ...],
         op: str,
         only: Sequence[str],
@@ -136,9 +136,9 @@ class Definition:
     def fields(self, image: Image, shapes: dict[str, Any], given: dict[str, Any]) -> Fields:
         """Return the fields of the Problem, from the shapes of arrays by base role."""
         roles, named = self.roles, self.keywords
-        arrays = {name: shapes.get(role) for name, role in roles.items()}
-        values = {name: arrays[name] if name in roles else given[name] for name in self.taken}
-        return self.build(image, *values.values(), **{name: given[name] for name in named})
+        values = [shapes.get(roles[n]) if n in roles else given[n] for n in self.taken]
+        found = self.build(image, *values, **{name: given[name] for name in named})
+        return {name: given[name] for name in self.settings} if found is None else found
 
     def axes(self, where: str, rank: int, layout: Any, given: dict[str, Any]) -> Axes:
         """Return the axis order of each base role that has one."""
@@ -173,12 +173,11 @@ class Definition:
             raise ConvrefError(message(where, f"layout is {layout!r}, needs None for (N, C)"))
         axes = self.axes(where, len(seen) - 2, layout, arguments)
         check_axes(where, given, axes, len(user))
-        arrangement = Arrangement(view, axes)
-        operands = {role: arrangement.operand(role, a) for role, a in given.items()}
+        operands = {role: enter(role, a, view, axes) for role, a in given.items()}
         found = {role: facts(where, argument(role), a) for role, a in operands.items()}
         sizes = tuple(seen[a] for a in axes["x"]) if axes else seen
         call = self.call_of(pass_, found, sizes, arguments, mask)
-        return Prepared(call, arrangement, arrangement.identity)
+        return Prepared(call, view, axes)
 
     def call_of(
         self, pass_: str, found: dict[str, Any], x: Sizes, given: dict[str, Any], mask: Any

@@ -100,20 +100,10 @@ def docstring(
     rank: int = 0,
     known: Entries = COMMON,
 ) -> str:
-    """Return the complete docstring of a function.
+    """Return the complete docstring of a function from the numpydoc `text` for rank 2.
 
-    Parameters
-    ----------
-    text : str
-        Numpydoc, for rank 2. Of its examples those that call the function stay, or all if none
-        does.
-    name : str
-        Of the function.
-    parameters : iterable of Parameter
-    rank : int
-        1 to 3, or 0 for a function of every rank.
-    known : mapping
-        Entries of parameters that `text` does not describe.
+    Of the examples those that call the function stay, or all if none does. `known` has the entries
+    of parameters that the text does not describe.
     """
     found = sections(text)
     shown = found.pop("Examples", "").strip("\n")

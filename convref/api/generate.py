@@ -36,18 +36,8 @@ def function(
 ) -> Callable[..., Any]:
     """Return a function of these parameters that returns ``body(<call>)``.
 
-    Parameters
-    ----------
-    name : str
-    parameters : sequence of Parameter
-        Those with a default after those without one.
-    call : str
-        The arguments of `body`, as text that names the parameters.
-    body : callable
-    doc, returns : str
-        Docstring and annotation of what is returned.
-    module : dict
-        Globals of the module that the function belongs to.
+    `call` is the arguments of `body` as text, `returns` an annotation; parameters with a default
+    come after those without. `module` is the globals of the module that the function belongs to.
     """
     listed = []
     for kind, several in groupby(parameters, lambda p: p.kind):

@@ -41,14 +41,7 @@ class Recorded:
 def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Recorded:
     """Return what the function called `name`, or the pass OP.PASS, would do with its arguments.
 
-    Parameters
-    ----------
-    name : str
-        A public function, which takes `operands` as its first arguments; or OP.PASS, which takes
-        the operands by role.
-    operands : sequence
-    arguments : dict
-        By the names of the function's parameters.
+    A public function takes `operands` as its first arguments, OP.PASS by role.
     """
     stem, _, pass_ = str(name).partition(".")
     op = _OP.get(stem, stem)

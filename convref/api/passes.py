@@ -57,20 +57,9 @@ class Pass:
     def listed(
         self, name: str, signature: str, text: str, *, known: Any, **fixed: Any
     ) -> Callable[..., Any]:
-        """Return a public function with a signature of its own.
+        """Return a public function with a signature of its own, as Python text.
 
-        Parameters
-        ----------
-        name : str
-            With "Nd" for the rank.
-        signature : str
-            The parameters, as Python has them.
-        text : str
-            Docstring for rank 2.
-        known : mapping
-            Entries of parameters that `text` does not describe.
-        **fixed
-            Settings that are no parameters, where they differ from the default.
+        "Nd" in its name is the rank; `fixed` are settings that are no parameters.
         """
         listed, name = parameters(signature), name.replace("Nd", f"{self.rank}d")
         return self.generate(name, listed, docstring(text, name, listed, self.rank, known), fixed)

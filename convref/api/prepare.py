@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..arrays import facts
@@ -16,63 +17,48 @@ Axes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Arrangement:
-    """How the user's arrays become the operands of a call: other shapes, then other axis orders.
+class Prepared:
+    """A call, and how the user's arrays become its operands and its results the user's.
 
-    Parameters
-    ----------
-    view : View or None
-    axes : dict
-        For each base role with an axis order of its own, the user's axis of each formula axis.
+    `axes` is the user's axis of each formula axis, for each base role with an order of its own.
     """
 
-    view: View | None
-    axes: Axes
+    call: Call
+    view: View | None = None
+    axes: Axes = field(default_factory=dict)
 
-    @property
+    @cached_property
     def identity(self) -> bool:
         """Return whether every array stays as it is."""
         return self.view is None and all(a == tuple(range(len(a))) for a in self.axes.values())
 
     def operand(self, role: str, array: Any) -> Any:
-        """Return the user's array as the operand in `role`: a view where memory allows it."""
-        if self.view is not None:
-            shape = self.view.enter(role, array.shape)
-            array = array if shape is array.shape else array.reshape(shape)
-        return _permuted(array, self.axes.get(BASE_ROLE[role]))
+        """Return the user's array, or None, as the operand in `role`: a view if possible."""
+        if array is None or self.identity:
+            return array
+        return enter(role, array, self.view, self.axes)
 
     def result(self, role: str, array: Any) -> Any:
-        """Return a result in the user's shape and axis order."""
+        """Return a result, or None, in the user's shape and axis order."""
+        if array is None or self.identity:
+            return array
         axes = self.axes.get(BASE_ROLE[role])
         array = _permuted(array, axes and tuple(axes.index(a) for a in range(len(axes))))
         return array if self.view is None else array.reshape(self.view.leave(role, array.shape))
+
+
+def enter(role: str, array: Any, view: View | None, axes: Axes) -> Any:
+    """Return the user's array in the shape and axis order of the formulas."""
+    if view is not None:
+        shape = view.enter(role, array.shape)
+        array = array if shape is array.shape else array.reshape(shape)
+    return _permuted(array, axes.get(BASE_ROLE[role]))
 
 
 def _permuted(array: Any, axes: tuple[int, ...] | None) -> Any:
     if axes is None or axes == tuple(range(len(axes))):
         return array
     return array.permute(axes) if hasattr(array, "permute") else array.transpose(axes)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A call, and how the user's arrays become its operands and back."""
-
-    call: Call
-    arrangement: Arrangement
-    identity: bool
-
-    def operand(self, role: str, array: Any) -> Any:
-        """Return the user's array, or None, as the operand in `role`."""
-        if array is None or self.identity:
-            return array
-        return self.arrangement.operand(role, array)
-
-    def result(self, role: str, array: Any) -> Any:
-        """Return a result, or None, in the user's shape and axis order."""
-        if array is None or self.identity:
-            return array
-        return self.arrangement.result(role, array)
 
 
 def given_arrays(

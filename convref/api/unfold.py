@@ -12,7 +12,7 @@ from ..errors import ConvrefError, message
 from ..ops import Sizes, WindowProblem, integers, items
 from .arguments import windows
 from .generate import documented, names
-from .prepare import Arrangement, Prepared
+from .prepare import Prepared
 from .run import compute
 
 
@@ -20,7 +20,7 @@ def _prepared(op: str, array: Any, problem: WindowProblem) -> Prepared:
     found = facts(f"{op}.fprop", "input", array)
     call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
     call = replace(call, specs=(spec_of(call, call.roles[0], found),))
-    return Prepared(call, Arrangement(None, {}), identity=True)
+    return Prepared(call)
 
 
 def _problem(

@@ -19,20 +19,7 @@ def batched(
     in_dims: tuple[int | None, ...],
     size: int,
 ) -> Tensors:
-    """Return the results of `size` calls by role, stacked along axis 0.
-
-    Parameters
-    ----------
-    invoke : callable
-        ``invoke(config, *operands)`` computes one call.
-    config : PassConfig
-    operands : tuple of tensors
-        By role.
-    in_dims : tuple of int or None
-        The axis along which each operand is a batch of operands.
-    size : int
-        How many calls there are.
-    """
+    """Return the results of `size` calls by role, stacked along axis 0."""
     leading = tuple(
         t if t is None or dim is None else t.movedim(dim, 0) for t, dim in zip(operands, in_dims)
     )
