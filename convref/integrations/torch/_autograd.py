@@ -7,6 +7,7 @@ of a jvp, are rows of double_backward with the tangents in place of ddx, ddw and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from inspect import signature
 from typing import Any
 
@@ -135,15 +136,6 @@ def _through_dispatcher(config: PassConfig, operands: Tensors) -> Tensors:
     return tuple(r if on else None for r, on in zip(found, config.mask or (True,) * len(found)))
 
 
-def _step(
-    config: PassConfig, pass_: str, mask: tuple[bool, ...] = (), input: Any = ()
-) -> PassConfig:
-    """Return the configuration of another pass of the same op."""
-    return PassConfig(
-        ROWS[config.row.op, pass_], config.attributes, mask, tuple(input), config.backend
-    )
-
-
 def _run(
     config: PassConfig, pass_: str, given: dict[str, Any], wanted: tuple[str, ...] = ()
 ) -> dict[str, Tensor | None]:
@@ -152,10 +144,9 @@ def _run(
     if any(r in _KEPT and given.get(r) is None for r in row.signature.operands):
         given = {**given, **_kept(config, given)}
     mask = tuple(r in wanted for r in row.signature.results) if row.signature.maskable else ()
-    found = invoke(
-        _step(config, pass_, mask, given.get("input", ())),
-        *(given.get(role) for role in row.signature.operands),
-    )
+    sizes = tuple(given.get("input", ()))
+    step = PassConfig(row, config.attributes, mask, sizes, config.backend)
+    found = invoke(step, *(given.get(role) for role in row.signature.operands))
     return dict(zip(row.signature.results, found))
 
 
@@ -171,11 +162,20 @@ def _added(*terms: Tensor | None) -> Tensor | None:
     return sum(present[1:], present[0]) if present else None
 
 
-def _refuse(row: Pass, roles: list[str], what: str) -> None:
-    if roles:
-        names = " and ".join(map(argument, roles))
-        where = f"{row.op}.{row.pass_}"
-        raise UnsupportedError(message(where, f"{names} has no {what}, needs none"))
+def _where(row: Pass) -> str:
+    return f"{row.op}.{row.pass_}"
+
+
+def _check_differentiable(config: PassConfig, roles: Iterable[str], what: str) -> None:
+    """Raise if an operand of fprop among these has no gradient."""
+    known = ROWS[config.row.op, "backward"].signature.results
+    if names := " and ".join(argument(role) for role in roles if f"d{role}" not in known):
+        raise UnsupportedError(message(_where(config.row), f"{names} has no {what}, needs none"))
+
+
+def _alone(results: list[Any]) -> Any:
+    """Return results as autograd has them: a tuple, or the only one."""
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc]
@@ -183,10 +183,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(config: PassConfig, *operands: Tensor | None) -> Any:
-        found = tuple(
-            r for r in below(config, operands) if r is not None
-        )  # no gaps: autograd has none
-        return found[0] if len(found) == 1 else found
+        return _alone([r for r in below(config, operands) if r is not None])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -207,20 +204,18 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
         info: Any, in_dims: tuple[Any, ...], config: PassConfig, *operands: Tensor | None
     ) -> Any:
         found = batched(invoke, config, operands, in_dims[1:], info.batch_size)
-        found = tuple(r for r in found if r is not None)
-        return (found, (0,) * len(found)) if len(found) > 1 else (found[0], 0)
+        present = [r for r in found if r is not None]
+        return _alone(present), _alone([0] * len(present))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        where = f"{ctx.config.row.op}.{ctx.config.row.pass_}"
-        what = "its gradient is a third derivative, or hvp's (needs vhp): not there"
-        raise UnsupportedError(message(where, what))
+        what = "third derivatives are not implemented; a Hessian-vector product needs vhp, not hvp"
+        raise UnsupportedError(message(_where(ctx.config.row), what))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        where = f"{ctx.config.row.op}.{ctx.config.row.pass_}"
-        what = "its tangent is not there, needs forward mode over reverse (jacfwd of jacrev)"
-        raise UnsupportedError(message(where, what))
+        what = "its tangent is not implemented, needs forward mode over reverse (jacfwd of jacrev)"
+        raise UnsupportedError(message(_where(ctx.config.row), what))
 
 
 # Function.apply reads the signature at every call; computing it costs more than the call itself
@@ -262,9 +257,7 @@ class _Fprop(_Recorded):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         needed = _needed(ctx)
-        _refuse(
-            ctx.config.row, [r for r in needed if r not in _differentiated(ctx.config)], "gradient"
-        )
+        _check_differentiable(ctx.config, needed, "gradient")
         if grads[0] is None:
             return (None,) * (1 + len(ctx.roles))
         given: dict[str, Any] = dict(zip(ctx.kept, ctx.saved_tensors))
@@ -276,19 +269,10 @@ class _Fprop(_Recorded):
     def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
         given: dict[str, Any] = _given(ctx, forward=True)
         moved = {r: t for r, t in zip(ctx.roles, tangents) if t is not None}
-        _refuse(
-            ctx.config.row, [r for r in moved if r not in _differentiated(ctx.config)], "tangent"
-        )
+        _check_differentiable(ctx.config, moved, "tangent")
         given |= {f"{r}_dot": t for r, t in moved.items()} | {"input": ctx.input}
-        y_dot = _run(ctx.config, "jvp", given)["y_dot"]
-        results = ctx.config.row.signature.results
-        return y_dot if len(results) == 1 else (y_dot, *(None,) * (len(results) - 1))
-
-
-def _differentiated(config: PassConfig) -> list[str]:
-    """Return the operands of fprop that have a gradient."""
-    results = ROWS[config.row.op, "backward"].signature.results
-    return [role.removeprefix("d") for role in results]
+        others = ctx.config.row.signature.results[1:]
+        return _alone([_run(ctx.config, "jvp", given)["y_dot"], *(None for _ in others)])
 
 
 class _Backward(_Recorded):
@@ -321,8 +305,7 @@ class _Backward(_Recorded):
             curved = _run(config, "double_backward", {**given, **outer}, rows)
         template = next(t for t in tangents if t is not None)
         sums = [_added(linear.get(r), curved.get(r)) for r in config.wanted]
-        found = tuple(template.new_zeros(n) if t is None else t for t, n in zip(sums, ctx.shapes))
-        return found if len(found) > 1 else found[0]
+        return _alone([template.new_zeros(n) if t is None else t for t, n in zip(sums, ctx.shapes)])
 
 
 class _Jvp(_Recorded):

@@ -1,4 +1,4 @@
-"""Layers that torch.nn has not: a convolution with the norm and the activation after it."""
+"""Layers that torch.nn does not have: a convolution with the norm and the activation after it."""
 
 from __future__ import annotations
 
@@ -149,19 +149,13 @@ def _of_rank(kind: type, name: str, *bases: Any, **more: Any) -> Any:
     return type(name, (kind, *bases), {**made, **more})
 
 
-ConvBNAct1d, ConvBNAct2d, ConvBNAct3d = (
-    _of_rank(ConvBNAct, f"ConvBNAct{rank}d", rank=rank) for rank in RANKS
-)
-ConvAct1d, ConvAct2d, ConvAct3d = (
-    _of_rank(ConvAct, f"ConvAct{rank}d", getattr(_layers, f"Conv{rank}d")) for rank in RANKS
-)
-ConvTransposeAct1d, ConvTransposeAct2d, ConvTransposeAct3d = (
-    _of_rank(ConvAct, f"ConvTransposeAct{rank}d", getattr(_layers, f"ConvTranspose{rank}d"))
-    for rank in RANKS
-)
-
-OWN: tuple[Any, ...] = (ConvBNAct, ConvAct)  # what torch.nn has not
-
-__all__ = ["ACTIVATIONS"] + [
-    f"{kind}{rank}d" for kind in ("ConvBNAct", "ConvAct", "ConvTransposeAct") for rank in RANKS
-]
+_MADE: dict[str, Any] = {}
+for _rank in RANKS:
+    _name = f"ConvBNAct{_rank}d"
+    _MADE[_name] = _of_rank(ConvBNAct, _name, rank=_rank)
+    for _kind in ("Conv", "ConvTranspose"):
+        _name, _base = f"{_kind}Act{_rank}d", getattr(_layers, f"{_kind}{_rank}d")
+        _MADE[_name] = _of_rank(ConvAct, _name, _base)
+globals().update(_MADE)
+OWN: tuple[Any, ...] = (ConvBNAct, ConvAct)  # layers that torch.nn does not have
+__all__ = ["ACTIVATIONS", *_MADE]
