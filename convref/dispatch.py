@@ -55,7 +55,7 @@ class Plan:
         return self.backend.run(self.call, *operands)
 
     def bound(self) -> Callable[..., tuple[Any, ...]]:
-        """Return the function of the operands that computes the call, all else settled.
+        """Return the function of the operands that computes the call, with everything else decided.
 
         Derivatives take the positions that the forward pass checked or returned.
         """
@@ -167,7 +167,7 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
 
 
 def _passed_over(backend: Backend, call: Call) -> str | None:
-    """Return why a backend itself leaves a call to the next one, or None."""
+    """Return why a backend declines a call in favour of the next one, or None."""
     reason = getattr(backend, "passed_over", None)
     return reason(call) if reason else None
 
@@ -184,7 +184,9 @@ def _why(backend: str, kind: str, name: str) -> str:
     if backend != "auto":
         return "named by the caller"
     if name == "numpy":
-        return "computes NumPy arrays exactly" if kind == "numpy" else "the oracle takes all else"
+        return (
+            "computes NumPy arrays exactly" if kind == "numpy" else "the oracle computes any call"
+        )
     return f"computes {kind} tensors directly"
 
 

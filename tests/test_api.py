@@ -77,7 +77,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("rank", "transposed", "order"), LAYOUTS)
-def test_a_layout_is_a_permutation(rank: int, transposed: bool, order: str) -> None:
+def test_layout_permutes_axes(rank: int, transposed: bool, order: str) -> None:
     """NHWC with the default weight (HWIO, transposed HWOI), with OHWI, and with OIHW."""
     x, w, b, dy = operands(rank, transposed)
     space = SPACE[rank]
@@ -103,7 +103,7 @@ def test_a_layout_is_a_permutation(rank: int, transposed: bool, order: str) -> N
     same(tuple(moved(y, last, first) for y in got), want)
 
 
-def test_a_layout_is_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layout_makes_views_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     evaluate = convref.oracle.evaluate
 
@@ -134,7 +134,7 @@ def test_ranks_agree_on_axes_of_one(rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_batch_axis_may_be_missing(rank: int, transposed: bool) -> None:
+def test_input_without_batch_axis(rank: int, transposed: bool) -> None:
     x, w, b, dy = operands(rank, transposed)
     x, dy = x[:1], dy[:1]
     keys: dict[str, Any] = {"stride": 2, "groups": 2}
@@ -175,7 +175,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("word", "size", "taps", "stride", "dilation", "pair"), WORDS)
-def test_a_padding_word_is_a_pair(
+def test_padding_word_equals_its_pairs(
     word: str, size: int, taps: int, stride: int, dilation: int, pair: tuple[int, int]
 ) -> None:
     x, w = data(1, 2, size), data(3, 2, taps)
@@ -226,7 +226,7 @@ def test_a_missing_tangent_is_zero(given: tuple[bool, ...], backend: str) -> Non
     assert not any(np.shares_memory(got[1], t) for t in full)
 
 
-def test_tangents_may_be_two() -> None:
+def test_jvp_takes_two_tangents_without_bias() -> None:
     x, w, b = data(2, 4, 5, 6), data(6, 4, 3, 2), data(6)
     same(convref.conv2d_jvp((x, w, b), (x, w)), convref.conv2d_jvp((x, w, b), [x, w, None]))
 
@@ -277,7 +277,7 @@ ARGUMENT_ORDER = (("dilation", 1), ("padding", 0), ("stride", 1))
 
 @pytest.mark.parametrize("keys", UNFOLDS, ids=str)
 @pytest.mark.parametrize("backend", ["numpy", "loops"])
-def test_unfold_and_fold_are_torch_s(keys: dict[str, Any], backend: str) -> None:
+def test_unfold_and_fold_match_torch(keys: dict[str, Any], backend: str) -> None:
     x = torch.from_numpy(data(2, 3, 6, 7))
     cols = torch.nn.functional.unfold(x, **keys)
     same(convref.unfold(x, **keys, backend=backend), cols)
@@ -404,7 +404,7 @@ SEEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("call", SEEN.values(), ids=SEEN)
-def test_a_seen_call_builds_no_problem(call: Any, built: Counting) -> None:
+def test_cached_call_builds_no_problem(call: Any, built: Counting) -> None:
     first = call()
     assert built.count > 0
     count = built.count
@@ -412,7 +412,7 @@ def test_a_seen_call_builds_no_problem(call: Any, built: Counting) -> None:
     assert built.count == count
 
 
-def test_what_a_plan_depends_on_makes_another_plan() -> None:
+def test_plan_key_has_all_facts_of_the_operands() -> None:
     x, w = data(1, 2, 6, 6), data(3, 2, 3, 3)
     calls = [
         lambda: convref.conv2d(x, w),
@@ -441,7 +441,7 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [found[0].call.conv.input for found in api_run.plans.values()] == [(7,), (8,), (9,)]
 
 
-def test_a_failure_is_not_remembered() -> None:
+def test_failed_call_is_not_cached() -> None:
     with pytest.raises(ConvrefError):
         convref.conv2d(X, W, stride=0)
     assert not api_run.plans
@@ -470,7 +470,7 @@ def test_threads_share_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(api_run.plans) <= 4
 
 
-def test_host_overhead_of_a_seen_call(
+def test_host_overhead_of_a_cached_call(
     monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     """Printed, not judged: a machine that is busy is not wrong."""
@@ -527,7 +527,7 @@ def test_case_of_keeps_the_arguments() -> None:
     assert str(case) == "conv.fprop:n2c4k6_i5x6_f3x3:bias=0:dt=f64"
 
 
-def test_case_of_sees_memory() -> None:
+def test_case_of_records_memory_layout() -> None:
     x = torch.from_numpy(X).to(memory_format=torch.channels_last)
     w = torch.from_numpy(W)
     case = convref.case_of("conv.fprop", x, w)
@@ -574,7 +574,7 @@ def test_assert_correct_in_other_forms() -> None:
         convref.assert_correct(y.astype("f4"), "conv.fprop", (X, W, B))
 
 
-def test_gradients_asked_for_by_one_bit() -> None:
+def test_output_mask_of_one_bit() -> None:
     full = convref.conv2d_backward(DY, X, W)
     for bits in itertools.product((True, False), repeat=3):
         want = tuple(g if on else None for g, on in zip(full, bits))

@@ -43,7 +43,7 @@ def near(got: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ONE_OPERAND)
-def test_the_same_call_means_the_same_as_in_torch(name: str, shape: tuple[int, ...]) -> None:
+def test_same_call_as_torch_gives_same_result(name: str, shape: tuple[int, ...]) -> None:
     function, arguments = TORCH.get(name) or (getattr(F, name), ())
     if not shape and "softmax" in name:
         pytest.skip("a number has no axis to sum over")
@@ -74,7 +74,9 @@ CLASSES = np.arange(1.0, 6)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("weight", [None, CLASSES])
 @pytest.mark.parametrize("axes", [1, 2, 4])
-def test_the_loss_of_torch(axes: int, weight: Any, reduction: str, smoothing: float) -> None:
+def test_cross_entropy_matches_torch(
+    axes: int, weight: Any, reduction: str, smoothing: float
+) -> None:
     x, target = {
         1: (LOGITS[0, :, 0, 0], TARGET[0, 0, 0]),
         2: (LOGITS[..., 0, 0], TARGET[:, 0, 0]),

@@ -37,7 +37,7 @@ def tensors(*arrays: Any) -> list[Any]:
     return [torch.from_numpy(a).clone() for a in arrays]
 
 
-def test_batch_norm_in_training_is_torchs_without_its_side_effect() -> None:
+def test_batch_norm_in_training_matches_torch_without_side_effect() -> None:
     x, mean, var, w, b = tensors(X, MEAN, VAR, W, B)
     want = F.batch_norm(x, mean, var, w, b, True, 0.3, 0.01)
     y, _, _, new_mean, new_var = convref.batch_norm_statistics(X, MEAN, VAR, W, B, 0.3, 0.01)
@@ -49,7 +49,7 @@ def test_batch_norm_in_training_is_torchs_without_its_side_effect() -> None:
     near(convref.batch_norm(X, MEAN, VAR, W, B, False, 0.3, 0.01), evaluated)
 
 
-def test_a_cumulative_mean_is_that_of_the_module() -> None:
+def test_cumulative_mean_matches_torch_module() -> None:
     module = torch.nn.BatchNorm2d(4, momentum=None, dtype=torch.float64)
     mean, var = np.zeros(4), np.ones(4)
     for batch in range(3):
@@ -61,7 +61,7 @@ def test_a_cumulative_mean_is_that_of_the_module() -> None:
     near(var, module.running_var)
 
 
-def test_group_instance_and_layer_norm_are_those_of_torch() -> None:
+def test_group_instance_and_layer_norm_match_torch() -> None:
     near(convref.group_norm(X, 2, W, B, 0.01), F.group_norm(*tensors(X), 2, *tensors(W, B), 0.01))
     near(convref.instance_norm(X, W, B), F.instance_norm(*tensors(X), None, None, *tensors(W, B)))
     for shape in ((5,), (3, 5), (4, 3, 5), X.shape):
@@ -77,7 +77,7 @@ def test_group_instance_and_layer_norm_are_those_of_torch() -> None:
 
 
 @pytest.mark.parametrize("name", ["batch_norm", "group_norm", "layer_norm"])
-def test_arguments_stand_in_the_order_of_torch(name: str) -> None:
+def test_argument_order_matches_torch(name: str) -> None:
     theirs = list(inspect.signature(getattr(F, name)).parameters)
     ours = inspect.signature(getattr(convref, name)).parameters
     plain = [p for p in ours if ours[p].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
@@ -142,7 +142,7 @@ def test_masked_results_are_none_and_saved_statistics_are_used() -> None:
     assert np.all(wrong[1] != kept[1])
 
 
-def test_statistics_beside_16_bits_are_float32() -> None:
+def test_statistics_of_16_bit_inputs_are_float32() -> None:
     x = X.astype(np.float16)
     y, mean, rstd = convref.group_norm(x, 2, return_statistics=True)
     assert (y.dtype, mean.dtype, rstd.dtype) == (np.float16, np.float32, np.float32)
@@ -151,13 +151,13 @@ def test_statistics_beside_16_bits_are_float32() -> None:
     assert judge(call, (x, None, None), (y, mean, rstd), Numerics("rn64"))
 
 
-def test_a_named_backend_refuses_what_it_cannot() -> None:
+def test_named_backend_refuses_unsupported_call() -> None:
     with pytest.raises(UnsupportedError, match="ATen is not asked for the statistics of nothing"):
         convref.layer_norm(X[:0], 5, backend="torch")
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
-def test_a_missing_tangent_is_zero_whatever_its_primal_is(kind: Any) -> None:
+def test_missing_tangent_is_zero_for_any_primal(kind: Any) -> None:
     endless = kind(np.full(4, np.inf))
     _, tangent = convref.batch_norm_jvp((kind(X), None, endless), (kind(X), None, None))
     _, same = convref.batch_norm_jvp((kind(X), None, kind(W)), (kind(X), None, None))

@@ -32,7 +32,7 @@ TORCH: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize(("name", "arguments"), [(n, a) for n, rows in TORCH.items() for a in rows])
-def test_the_same_call_means_the_same_as_in_torch(name: str, arguments: tuple[Any, ...]) -> None:
+def test_same_call_as_torch_gives_same_result(name: str, arguments: tuple[Any, ...]) -> None:
     want = getattr(F, name)(torch.from_numpy(X), *arguments).numpy()
     got = getattr(convref, name)(X, *arguments)
     sums = np.abs(want) if "avg" in name else 0
@@ -41,7 +41,7 @@ def test_the_same_call_means_the_same_as_in_torch(name: str, arguments: tuple[An
 
 
 @pytest.mark.parametrize("name", [n for n in convref.api.__all__ if n.endswith("pool2d")])
-def test_arguments_stand_in_the_order_of_torch(name: str) -> None:
+def test_argument_order_matches_torch(name: str) -> None:
     theirs = getattr(F, name)
     theirs = getattr(F, f"{name}_with_indices", theirs)
     try:
@@ -116,12 +116,12 @@ def test_global_pools_reduce_each_channel() -> None:
         assert_array_equal(norms, np.abs(x).sum(axis=axes, keepdims=True))
 
 
-def test_indices_that_were_kept_need_no_second_search() -> None:
+def test_given_indices_are_used() -> None:
     dx = convref.max_pool2d_backward(DY, X, 2, indices=AT)
     assert_array_equal(dx, convref.max_pool2d_backward(DY, X, 2))
 
 
-def test_a_named_backend_refuses_what_it_cannot() -> None:
+def test_named_backend_refuses_unsupported_call() -> None:
     with pytest.raises(UnsupportedError, match="ATen pads both ends alike"):
         convref.max_pool2d(X, 3, padding=((1, 0), (0, 0)), backend="torch")
     with pytest.raises(UnsupportedError, match="ATen has no dilation in avg_pool"):

@@ -53,14 +53,14 @@ CALLS: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("rank", "keywords"), CALLS, ids=str)
-def test_the_same_call_means_the_same_as_in_torch(rank: int, keywords: dict[str, Any]) -> None:
+def test_same_call_as_torch_gives_same_result(rank: int, keywords: dict[str, Any]) -> None:
     x = sample(rank)
     want = F.interpolate(torch.from_numpy(x), **keywords).numpy()
     close(convref.interpolate(x, **keywords), want)
     assert_array_equal(convref.interpolate(torch.from_numpy(x), **keywords).numpy(), want)
 
 
-def test_arguments_stand_in_the_order_of_torch() -> None:
+def test_argument_order_matches_torch() -> None:
     theirs = list(inspect.signature(F.interpolate).parameters)
     ours = inspect.signature(convref.interpolate).parameters
     assert [n for n in ours if ours[n].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD] == theirs
@@ -129,7 +129,7 @@ ONNX: list[tuple[tuple[int, ...] | None, tuple[float, ...] | None, dict[str, Any
 
 
 @pytest.mark.parametrize(("sizes", "scales", "attributes"), ONNX, ids=str)
-def test_resize_is_what_onnx_says(sizes: Any, scales: Any, attributes: dict[str, Any]) -> None:
+def test_resize_matches_onnx(sizes: Any, scales: Any, attributes: dict[str, Any]) -> None:
     want = by_onnx(X, sizes, scales, None, attributes)
     got = convref.resize(X, sizes, scales, **named(attributes))
     close(got, want, u=2.0**-24)  # the evaluator holds scales in float32
@@ -140,7 +140,7 @@ def named(attributes: dict[str, Any]) -> dict[str, Any]:
     return {**attributes, **flags}
 
 
-def test_a_crop_is_sampled_as_onnx_says_and_is_0_beyond_the_image() -> None:
+def test_crop_matches_onnx_and_is_0_beyond_the_image() -> None:
     attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
     roi = ((0.25, 1.0), (-0.5, 0.75))
     want = by_onnx(X, (4, 5), None, roi, attributes)
@@ -169,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("keywords", "text"), REFUSED)
-def test_a_named_backend_refuses_what_it_cannot(keywords: dict[str, Any], text: str) -> None:
+def test_named_backend_refuses_unsupported_call(keywords: dict[str, Any], text: str) -> None:
     x = X[:, :, :2, :2]
     with pytest.raises(UnsupportedError, match=text):
         convref.interpolate(x, **keywords, backend="torch")

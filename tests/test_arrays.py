@@ -87,7 +87,7 @@ def test_a_tensor_with_a_gradient_is_read() -> None:
 
 
 @pytest.mark.parametrize("template", [np.ones(1), torch.ones(1)])
-def test_like_returns_the_template_s_kind(template: Any) -> None:
+def test_like_returns_the_kind_of_the_template(template: Any) -> None:
     for given in (np.arange(3.0), torch.arange(3.0)):
         assert type(arrays.like(given, template)) is type(template)
 
@@ -110,7 +110,7 @@ def test_unsupported_arrays_are_refused(array: Any, text: str) -> None:
     assert str(caught.value).startswith(f"here: {text}")
 
 
-def test_kinds_are_known_without_an_import() -> None:
+def test_kind_of_imports_nothing() -> None:
     assert arrays.kind_of(np.ones(1)) == "numpy"
     assert arrays.kind_of(torch.ones(1)) == "torch"
     assert arrays.kind_of([1.0]) == ""
@@ -118,7 +118,7 @@ def test_kinds_are_known_without_an_import() -> None:
 
 @pytest.mark.parametrize("made", [np.ma.masked_array, np.matrix])
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
-def test_arrays_that_are_more_than_their_numbers_are_refused(made: Any) -> None:
+def test_masked_arrays_and_matrices_are_refused(made: Any) -> None:
     plain = np.ones((2, 3))
     convref.relu(plain)  # a plan that is kept is no way around
     with pytest.raises(ConvrefError, match=r"input is a (MaskedArray|matrix), needs a NumPy array"):

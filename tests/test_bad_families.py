@@ -361,7 +361,7 @@ IN_VALUES = ("needs a position from 0 to 41 or -1", "holds 3, needs a class from
 @pytest.mark.parametrize(
     ("name", "arrays", "keywords", "text"), WRONG, ids=[f"{row[0]}-{row[3]}" for row in WRONG]
 )
-def test_a_wrong_call_and_its_line_are_refused_in_the_same_words(
+def test_wrong_call_and_its_line_raise_the_same_message(
     name: str, arrays: tuple[Any, ...], keywords: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(ConvrefError) as caught:

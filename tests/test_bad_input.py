@@ -546,7 +546,7 @@ OF_CALLS = [
 
 
 @pytest.mark.parametrize("row", OF_CALLS, ids=identity)
-def test_the_line_of_a_wrong_call_is_refused_in_the_same_words(row: Wrong) -> None:
+def test_line_of_wrong_call_raises_the_same_message(row: Wrong) -> None:
     arguments = {**RIGHT[row.function], **row.changes}
     with pytest.raises(ConvrefError) as caught:
         getattr(convref, row.function)(**arguments)
@@ -560,7 +560,7 @@ def test_a_wrong_call_is_named(row: Any) -> None:
 
 
 @pytest.mark.parametrize("row", LINES, ids=lambda row: str(row[0])[:50])
-def test_a_malformed_line_is_pointed_at(row: Any) -> None:
+def test_message_points_at_the_malformed_token(row: Any) -> None:
     text, fragments = row
     check(ConvrefError, fragments, convref.parse, text)
 
@@ -579,7 +579,7 @@ def test_the_right_call_computes(function: str) -> None:
         getattr(convref, function)(**RIGHT[function])
 
 
-def test_a_seen_call_does_not_excuse_a_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_call_does_not_hide_a_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     one = np.ones((1, 1, 3))
     convref.conv1d(one, one, stride=1, groups=1)
@@ -591,7 +591,7 @@ def test_a_seen_call_does_not_excuse_a_wrong_one(monkeypatch: pytest.MonkeyPatch
         convref.conv1d_backward(one[..., :1], one, one, (2,))
 
 
-def test_objects_are_looked_at_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_arrays_are_checked_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     numbers = np.ones((1, 1, 3), object)
     convref.conv1d(numbers, numbers)

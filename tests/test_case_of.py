@@ -228,7 +228,7 @@ def off_by_more_than_itself(array: Any, index: tuple[int, ...]) -> Any:
 
 @given(case=st.data())
 @pytest.mark.parametrize("op", FAMILY)
-def test_one_wrong_element_is_what_the_judge_says_of_it(op: str, case: st.DataObject) -> None:
+def test_one_wrong_element_gets_the_verdict_of_the_judge(op: str, case: st.DataObject) -> None:
     drawn = sayable(case.draw(cases([op], fills=["int", "normal"], max_elements=200)))
     call, arrays = drawn.call, operands(drawn)
     name, given_arrays, arguments = said(drawn, arrays)
@@ -261,7 +261,7 @@ def fullest(op: str, pass_: str) -> Case:
 
 
 @pytest.mark.parametrize(("op", "pass_"), SIGNATURE, ids=lambda word: word)
-def test_each_result_of_each_pass_is_seen_when_it_is_wrong(op: str, pass_: str) -> None:
+def test_wrong_result_of_each_pass_is_reported(op: str, pass_: str) -> None:
     case = fullest(op, pass_)
     arrays = operands(case)
     name, given_arrays, arguments = said(case, arrays)

@@ -153,7 +153,7 @@ def seen_when_wrong(name: str, arguments: dict[str, Any], results: tuple[Any, ..
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_a_function_returns_is_right_and_else_is_wrong(name: str) -> None:
+def test_result_of_function_passes_and_changed_one_fails(name: str) -> None:
     arguments = call_of(name)
     results = listed(getattr(convref, name)(**arguments, backend="numpy"))
     seen_when_wrong(name, arguments, results)
@@ -174,7 +174,7 @@ def every(change: Callable[[Any], Any], arguments: dict[str, Any]) -> dict[str, 
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if "layout" in parameters(n)])
-def test_channels_may_stand_last(name: str) -> None:
+def test_channels_last(name: str) -> None:
     """Images and filters are views with their second axis last: the same call, the same line."""
     arguments = call_of(name)
     line = convref.case_of(name, **arguments)
@@ -189,7 +189,7 @@ def test_channels_may_stand_last(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if re.search("pool.d", n)])
-def test_the_batch_may_be_missing(name: str) -> None:
+def test_without_batch_axis(name: str) -> None:
     arguments = every(lambda a: a[0], call_of(name))
     results = listed(getattr(convref, name)(**arguments))
     seen_when_wrong(name, arguments, results)
@@ -234,7 +234,7 @@ def test_the_line_of_a_message_is_valid_for_run() -> None:
     assert (found.exit_code, "pass" in found.output) == (0, True), found.output
 
 
-def test_statistics_and_indices_are_found_again_where_they_are_left_out() -> None:
+def test_missing_statistics_and_indices_are_computed() -> None:
     x, dy = data(3, 4, 5), data(3, 4, 5, seed=1)
     mean, rstd = convref.batch_norm_statistics(x)[1:3]
     kept = convref.case_of("batch_norm_backward", dy, x, mean=mean, rstd=rstd)

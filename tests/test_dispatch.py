@@ -39,19 +39,19 @@ CHOICES = {
     ("numpy", LINE): "  * numpy: computes NumPy arrays exactly",
     ("torch", LINE): ("  * torch: computes torch tensors directly\n    numpy: next in order"),
     ("torch", "conv.dgrad:n1c2k3_i4_f2:dt=i8"): (
-        "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle takes all else"
+        "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle computes any call"
     ),
     ("torch", "unfold.fprop:n1c2_i4_f2"): (
-        "    torch: unfold is not called here\n  * numpy: the oracle takes all else"
+        "    torch: unfold is not called here\n  * numpy: the oracle computes any call"
     ),
     ("torch", LINE + ":math=tf32x3"): (
-        "    torch: torch has no math=tf32x3\n  * numpy: the oracle takes all else"
+        "    torch: torch has no math=tf32x3\n  * numpy: the oracle computes any call"
     ),
 }
 
 
 @pytest.mark.parametrize(("kind", "line"), CHOICES)
-def test_auto_says_why(kind: str, line: str) -> None:
+def test_auto_gives_its_reason(kind: str, line: str) -> None:
     call = parse(line).call
     assert convref.explain(call, kind=kind) == f"{call}\n{CHOICES[kind, line]}"
     plan = convref.plan(call, kind=kind)
@@ -60,7 +60,7 @@ def test_auto_says_why(kind: str, line: str) -> None:
     assert plan.call == call
 
 
-def test_auto_computes_where_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_computes_on_the_planned_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     for name in ("numpy", "torch"):
         kind = type(dispatch.load(name))
@@ -125,7 +125,7 @@ def test_shipped_backends_load(name: str) -> None:
     assert dispatch.load(f"convref.backends.{name}:backend") is backend
 
 
-def test_what_is_named_by_module_and_attribute() -> None:
+def test_backend_by_module_and_attribute() -> None:
     native = dispatch.load("convref.backends.torch:without_onednn")
     assert (native.name, native.onednn) == ("torch-native", False)
     raw = dispatch.load("convref.backends.torch:backend.raw")
@@ -193,11 +193,11 @@ print(convref.explain(convref.parse({LINE!r}).call, kind="torch"))
     assert done.stdout.splitlines() == [
         LINE,
         "    torch: torch is not installed; run: pip install 'convref[torch]'",
-        "  * numpy: the oracle takes all else",
+        "  * numpy: the oracle computes any call",
     ]
 
 
-def test_a_broken_module_is_no_traceback(tmp_path: Path) -> None:
+def test_broken_module_raises_one_message(tmp_path: Path) -> None:
     (tmp_path / "broken_backend.py").write_text("raise RuntimeError('no driver')\n")
     program = """
         import convref

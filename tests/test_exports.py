@@ -153,7 +153,7 @@ def test_torch_snippets_give_the_values_of_the_oracle():
 
 
 @pytest.mark.parametrize("writer", [exports.to_torch, exports.to_jax])
-def test_large_operands_are_the_ones_of_the_case(writer):
+def test_large_operands_equal_those_of_the_case(writer):
     """Bit for bit, so that what fails in court fails in the snippet: nothing is drawn anew."""
     if importlib.util.find_spec(writer.__name__.removeprefix("to_")) is None:
         pytest.skip(f"needs {writer.__name__.removeprefix('to_')}")
@@ -168,14 +168,14 @@ def test_large_operands_are_the_ones_of_the_case(writer):
                 assert np.array_equal(np.signbit(wide), np.signbit(array.astype(wide.dtype)))
 
 
-def test_a_huge_operand_is_drawn_and_the_snippet_says_so():
+def test_huge_operand_is_drawn_with_a_note():
     program = exports.to_torch(parse("conv.fprop:n1c64k1_i64x64_f3x3:fill=normal"))
     assert "rng.standard_normal((1, 64, 64, 64))" in program
     assert "Some arrays are large: drawn here" in program
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own rules
-def test_jvp_snippets_run_forward_mode_so_that_its_bugs_show():
+def test_jvp_snippets_run_forward_mode():
     program = exports.to_torch(parse("conv.jvp:n2c1k1_i3_f1:mem=x.expandn:tan=x"))
     pytest.importorskip("torch", reason="needs torch")
     with pytest.raises(RuntimeError, match="single memory location"):
@@ -196,7 +196,7 @@ def test_jax_snippets_give_the_values_of_the_oracle():
 
 
 @pytest.mark.parametrize("line", LINES + TORCH_ONLY)
-def test_small_snippets_hold_the_data_and_the_answer_of_the_case(line):
+def test_small_snippets_contain_data_and_reference(line):
     case = parse(line)
     program = exports.to_torch(case)
     ast.parse(program)
@@ -211,7 +211,7 @@ def test_small_snippets_hold_the_data_and_the_answer_of_the_case(line):
                 assert f"# convref: {role} = {number.tolist()}" in program
 
 
-def test_strided_operands_lie_as_the_case_says():
+def test_strided_operands_have_the_strides_of_the_case():
     pytest.importorskip("torch", reason="torch is not installed")
     line = "conv.backward:n2c3k2_i3x4_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn"
     [(_, _, _, strides)] = run([exports.to_torch(parse(line))])
@@ -230,7 +230,7 @@ def test_strided_operands_lie_as_the_case_says():
         ("unfold.fprop:n1c1_i3_f2", "no rank 1"),
     ],
 )
-def test_torch_says_why_not(line, reason):
+def test_torch_gives_its_reason(line, reason):
     with pytest.raises(UnsupportedError, match=reason):
         exports.to_torch(parse(line))
 
@@ -314,7 +314,7 @@ def test_any_expressible_problem_comes_back_with_the_same_result():
         ("g2ic3ih8oc4kh3", "multiple of groups"),
     ],
 )
-def test_malformed_descriptors_name_the_place(text, part):
+def test_message_names_the_malformed_field(text, part):
     with pytest.raises(ConvrefError, match=part):
         exports.from_benchdnn(text)
 
@@ -322,7 +322,7 @@ def test_malformed_descriptors_name_the_place(text, part):
 @pytest.mark.parametrize(
     "line", ["n1c1k1_i5_f3:flip=1", "n1c1k1_i5_f3_p-1", "n1c1k1_i5_f3_p0,-1", "n1c0k1_i5_f3"]
 )
-def test_benchdnn_says_why_not(line):
+def test_benchdnn_gives_its_reason(line):
     with pytest.raises(UnsupportedError, match="descriptor"):
         exports.to_benchdnn(parse_problem(f"conv:{line}"))
 
@@ -364,6 +364,6 @@ def test_miopen_flags(line, flags):
         ("unfold.fprop:n1c1_i5_f3", "runs convolutions"),
     ],
 )
-def test_miopen_says_why_not(line, reason):
+def test_miopen_gives_its_reason(line, reason):
     with pytest.raises(UnsupportedError, match=reason):
         exports.to_miopen(parse(line).call)

@@ -1,4 +1,4 @@
-"""What a user passes beside arrays: flags, masks, layouts, tangents, windows and padding."""
+"""Arguments of public functions that are no arrays: flags, masks, layouts, windows, padding."""
 
 from __future__ import annotations
 

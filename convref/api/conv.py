@@ -61,7 +61,7 @@ def _conv(
 
 
 class _Convolution(Definition):
-    """The definition of conv, whose weight has axes of its own to arrange."""
+    """The definition of conv, whose weight has its own axis order."""
 
     def axes(self, where: str, rank: int, layout: Any, given: dict[str, Any]) -> Axes:
         """Return the axis orders of images and of the weight; OIHW goes with NCHW."""

@@ -78,12 +78,12 @@ def define(
     view : callable
         One of `convref.api.views`: which shapes the user's arrays may have.
     layouts : bool
-        Whether channels may stand last, so that there is an argument `layout`.
+        Whether channels may come last; the functions then take `layout`.
     layer : str, optional
         What computes this in torch.nn, without the rank.
     autocast : dict, optional
-        What torch.autocast makes of the operands, by device: "float32", or "low" for the type that
-        it was entered with.
+        The dtype that torch.autocast casts the operands to, by device: "float32", or "low" for
+        its own.
     """
 
     def decorate(fields: Callable[..., Fields | None]) -> Definition:

@@ -16,7 +16,7 @@ from ..ops import FILTER_AXES, OUTPUT_AXES, RANKS
 
 
 class Entry(NamedTuple):
-    """What a docstring says of parameters: their names, their type and indented lines."""
+    """The description of one or more parameters: names, type and indented lines."""
 
     names: tuple[str, ...]
     type: str

@@ -39,7 +39,7 @@ class Recorded:
 
 
 def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Recorded:
-    """Return what the function called `name`, or the pass OP.PASS, would do with its arguments.
+    """Return what the function called `name`, or the pass OP.PASS, would compute.
 
     A public function takes `operands` as its first arguments, OP.PASS by role.
     """
@@ -131,7 +131,7 @@ def _by_role(
 
 
 def _source(op: str, pass_: str) -> tuple[str, str]:
-    """Return whose function computes a pass: that of the forward one where the op is linear."""
+    """Return the op and pass whose function computes it: the forward one if the op is linear."""
     if op in ("unfold", "fold") and pass_ == "backward":
         return _CALLED[f"{op}.{pass_}"], "fprop"
     bases = tuple(BASE_ROLE[role] for role in SIGNATURE[op, pass_].operands)
@@ -151,7 +151,7 @@ def _function(stem: str, name: str, pass_: str, arrays: Sequence[Any]) -> Callab
 
 
 def _arguments(roles: Sequence[str], arrays: Sequence[Any], pairs: bool) -> dict[str, Any]:
-    """Return operands by the names of a function's parameters; tangents beside their primals."""
+    """Return operands by the names of a function's parameters; tangents and primals as tuples."""
     given = dict(zip(roles, arrays, strict=True))
     if not pairs:
         return {argument(role): array for role, array in given.items()}

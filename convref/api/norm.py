@@ -215,7 +215,7 @@ def _jvp(
 
 
 def _channels(where: str, input: Any, layout: Any) -> int:
-    """Return C, which stands second, or last where `layout` ends in it."""
+    """Return C, the second axis, or the last one where `layout` ends in C."""
     shape = facts(where, "input", input).shape
     if len(shape) < 2:
         raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))

@@ -31,7 +31,7 @@ def functions(*definitions: Definition) -> dict[str, Callable[..., Any]]:
 
 
 class Pass:
-    """One public function of a definition: its parameters, its docstring, what it computes."""
+    """One public function of a definition: its parameters, its docstring and its computation."""
 
     def __init__(self, definition: Definition, rank: int, pass_: str) -> None:
         self.definition, self.rank, self.pass_ = definition, rank, pass_

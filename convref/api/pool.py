@@ -90,7 +90,7 @@ def max_unpool(
     kernel_size, stride, padding
         Those of the pool: (size - 1) * stride - 2 * padding + kernel is the usual output size.
     output_size : tuple of int, optional
-        Spatial sizes, less than a stride from the usual ones; N and C may stand before them.
+        Spatial sizes, less than a stride from the usual ones; N and C may precede them.
 
     Returns
     -------

@@ -84,7 +84,7 @@ def input_shape(where: str, given: dict[str, Any], roles: Sequence[str]) -> Size
 
 
 def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> None:
-    """Raise unless each array whose axes are arranged has as many; images have `count`."""
+    """Raise unless each array with an axis order has as many axes; images have `count`."""
     for role, array in given.items():
         order = axes.get(BASE_ROLE[role])
         needs = count if order is None or is_image(role) else len(order)

@@ -55,7 +55,7 @@ def _checked(where: str, output: Sizes) -> Sizes:
 
 
 def _kind(where: str, mode: Any, rank: int) -> str:
-    """Return the mode of a problem that PyTorch's name stands for in this rank."""
+    """Return the mode of a problem for PyTorch's name in this rank."""
     if not isinstance(mode, str) or mode not in MODES:
         known = ", ".join(MODES)
         text = f"mode is {shorten(repr(mode))}, needs one of {known}"
@@ -108,7 +108,7 @@ def interpolate(
     align_corners : bool, optional
         Whether the centres of the corner elements meet, instead of the corners themselves.
     recompute_scale_factor : bool, optional
-        Sample by the ratio of the sizes; else by `scale_factor` itself where it is given.
+        Sample by the ratio of the sizes; otherwise by `scale_factor` where it is given.
     antialias : bool
         Widen the kernel where the image shrinks.
 
@@ -173,7 +173,7 @@ def resize(
     antialias: bool = False,
     roi: Any = None,
 ) -> Fields:
-    """Return what ONNX's Resize makes of the spatial axes of `input`, its positions exact.
+    """Return `input` resized along its spatial axes by ONNX's Resize, with exact positions.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def compute(
         operands = (prepared.operand(r, a) for r, a in zip(prepared.call.roles, arrays))
         return backend.take(prepared, tuple(operands))
     try:
-        # The text of plain values is exact, and tells 1, 1.0 and True apart.
+        # The text of plain values is exact and differs for 1, 1.0 and True.
         key = None if foreign else (prepare, *map(_facts_key, arrays), repr(arguments), backend)
         found = plans.get(key)
     except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is no plain array

@@ -27,7 +27,7 @@ def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
         "conv.backward": a key of `convref.SIGNATURE`, or "interpolate.PASS".
     *operands
         A function's own first arguments; after OP.PASS arrays or None in the order of
-        `convref.SIGNATURE`, whose number of axes tells the rank.
+        `convref.SIGNATURE`, whose number of axes gives the rank.
     **arguments
         All other arguments by the function's own names, with its defaults, but `backend`. Of
         OP.PASS they are those of the function of this pass (of unfold.backward, `fold`'s).
@@ -43,7 +43,7 @@ def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
     Raises
     ------
     ConvrefError
-        In the words of the function itself.
+        As the function itself raises it.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def assert_correct(
         If the result is wrong or suspect; the text has the role, the element, what it is and needs,
         the bound, and the line.
     ConvrefError
-        If the call is none, in the words of the function itself.
+        If the call is invalid, as the function itself raises it.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def assert_correct(
     >>> assert_correct(np.full((1, 1, 2), 2.), "conv.fprop", (x, w), accuracy="rn64")
     >>> assert_correct(np.ones((1, 1, 1)), "max_pool1d", (x, 3))
     """
-    __tracebackhide__ = True  # pytest shows the line of the test that asks
+    __tracebackhide__ = True  # pytest shows the line of the calling test
     if not isinstance(operands, (tuple, list)):
         what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
         raise ConvrefError(message("assert_correct", what))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Mark(np.ndarray[Any, Any]):
-    """Zeros in the place of a result; its views, however shaped, know whose place it is.
+    """Zeros in the place of a result; its views, of any shape, keep which result it is.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Mark(np.ndarray[Any, Any]):
     place: tuple[int, str] = (0, "")
 
     def __array_finalize__(self, parent: Any) -> None:
-        """Take the place of the array that this one is a view of."""
+        """Copy the place of the array that this one is a view of."""
         self.place = getattr(parent, "place", self.place)
 
 

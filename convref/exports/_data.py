@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 LITERAL = 64  # numbers; a larger array is packed
-PACKED = 1 << 16  # numbers; a still larger one is drawn by the snippet itself
+PACKED = 1 << 16  # numbers; a still larger one is drawn by the snippet
 WIDTH = 88  # characters of a line of packed data
 _EXCEPTIONS = 16  # elements that may differ from an otherwise constant array
 

@@ -104,7 +104,7 @@ def from_benchdnn(text: str) -> ConvProblem:
     ----------
     text : str
         The descriptor, with its name and weight if it has them; before it ``--deconv`` for a
-        transposed convolution and ``--dir=FWD_D`` for one without bias may stand.
+        transposed convolution and ``--dir=FWD_D`` for one without bias are optional.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def to_benchdnn(problem: Problem) -> str:
     Raises
     ------
     UnsupportedError
-        If a descriptor cannot say it: flipped filters, padding that crops, no channels.
+        If no descriptor exists for it: flipped filters, padding that crops, no channels.
 
     Examples
     --------

@@ -18,7 +18,7 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
     ----------
     case : Case
     threads : int
-        How many threads the program asks for; 0 leaves that to PyTorch.
+        Number of threads that the program sets; 0 leaves the default of PyTorch.
 
     Raises
     ------

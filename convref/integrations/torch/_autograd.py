@@ -69,7 +69,7 @@ def recorded(config: PassConfig, operands: Tensors) -> Tensors:
 
 def below(config: PassConfig, operands: Tensors) -> Tensors:
     """Return the results of a pass without recording it for derivatives."""
-    if _is_within_transform():  # the next level records for itself
+    if _is_within_transform():  # the next level does its own recording
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             return _below_autograd(config, operands)
     if is_plain(config.row.pass_, operands):
@@ -101,7 +101,7 @@ def cast(row: Pass, operands: Tensors) -> Tensors:
 
 def is_recorded(operands: Tensors) -> bool:
     """Return whether reverse or forward mode follows one of these operands."""
-    if _is_within_transform():  # what has a tangent, not even `forward_ad` can tell here
+    if _is_within_transform():  # `forward_ad` does not report tangents here
         return True
     if torch.is_grad_enabled():
         for tensor in operands:

@@ -13,7 +13,7 @@ _current: ContextVar[str] = ContextVar("convref_backend", default="auto")
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Let the backend called `name` compute what names none itself.
+    """Use the backend called `name` for calls that name none.
 
     A compiled function keeps the one that it was compiled under.
 

@@ -50,7 +50,7 @@ def _in_one(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any
 
 
 def _activated(conv: Any, activation: Any, input: Tensor, weight: Tensor, bias: Any) -> Any:
-    """Return what the geometry of `conv` and an activation make of other parameters."""
+    """Return the activated convolution with the geometry of `conv` and other parameters."""
     y = _in_one(conv, activation, input, weight, bias)
     if y is not None:
         return y
@@ -80,7 +80,7 @@ class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
     padding_mode, device, dtype
         As in torch.nn.Conv2d.
     backend : str, optional
-        As in `functional`; the activation is given it if it is a name.
+        As in `functional`; also that of the activation if it is a name.
 
     Examples
     --------

@@ -48,7 +48,7 @@ def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     shift = -mean if conv.bias is None else conv.bias.to(wide) - mean
     bias = shift * scale if norm.bias is None else shift * scale + norm.bias.to(wide)
     weight = conv.weight.to(wide)
-    if conv.transposed:  # (C, K / G, *filter): the filters of a group lie in its rows
+    if conv.transposed:  # (C, K / G, *filter): the filters of a group are its rows
         grouped = weight.unflatten(0, (conv.groups, -1))  # (G, C / G, K / G, *filter)
         scales = scale.view(conv.groups, 1, -1, *(1,) * (weight.ndim - 2))
         weight = (grouped * scales).flatten(0, 1)
@@ -69,7 +69,7 @@ def _has_fused(backend: str, device: str) -> bool:
         listed = dispatch.AUTO.get(("torch", device), ())
         candidates = tuple(name for name in listed if name in dispatch.names())
     for name in candidates:
-        with suppress(MissingExtraError):  # the call itself will say so
+        with suppress(MissingExtraError):  # the call itself raises it
             if hasattr(dispatch.load(name), "fused"):
                 return True
     return False

@@ -162,7 +162,7 @@ for _definition in F.OF_TORCH:
 globals().update(_MADE)
 __all__ = [*_MADE]
 
-# torch.nn's layer -> ours
+# torch.nn's layer -> convref's
 LAYERS: dict[Any, Any] = {getattr(torch.nn, name): layer for name, layer in _MADE.items()}
 # an activation's name -> its layer
 ACTIVATIONS: dict[str, Any] = {

@@ -65,7 +65,7 @@ def convert(model: Any, backend: str | None = None) -> Report:
     model : Module
     backend : str, optional
         Which backend the layers name; None for that of `use_backend`. Layers of convref's that are
-        there already are given it too.
+        there already are set to it too.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def _each(
 
 
 def is_layer(module: Any) -> bool:
-    """Return whether a module computes something itself, rather than letting others do it."""
+    """Return whether a module computes something, rather than only calling other modules."""
     alone = next(module.children(), None) is None and not isinstance(module, torch.nn.Identity)
     return alone or isinstance(module, tuple(LAYERS))
 
@@ -178,7 +178,7 @@ def why_left(module: Any) -> str | None:
 
 
 def _refusal(module: Any) -> str | None:
-    """Return what a layer's own arguments ask for that convref does not do."""
+    """Return which argument of a layer convref does not support, or None."""
     if isinstance(module, (torch.nn.Softmax, torch.nn.LogSoftmax)) and module.dim is None:
         return "dim is None: PyTorch guesses one"
     if type(module).__name__.startswith("LPPool"):

@@ -1,4 +1,4 @@
-"""Which backend computes each layer of a model, and why; nothing is computed to know it."""
+"""Which backend computes each layer of a model, and why, without computing anything."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Tensors on any device, differentiable both ways and twice; traced by torch.compi
 as the custom ops `torch.ops.convref.*`. Each takes ``backend``: a name, "package.module:object",
 "auto", or None for the one that `use_backend` set.
 
-The functions come from the definitions of `convref.api`, whose arguments they have.
+The functions come from the definitions of `convref.api`, and have the same arguments.
 
 Examples
 --------

@@ -95,7 +95,7 @@ IMAGE = integers((2, 3, 16, 16), 1)
 
 @pytest.mark.parametrize("backend", [None, "numpy"])
 @pytest.mark.parametrize("branching", [False, True])
-def test_a_converted_model_computes_the_same_and_back(branching, backend):
+def test_converted_and_reverted_models_compute_the_same(branching, backend):
     model = network(branching)
     wanted, parts = model(IMAGE), list(model.modules())
     seen = []
@@ -247,7 +247,7 @@ def test_every_norm_of_a_real_network_is_folded(script, network, norms, monkeypa
     assert all(row.layer == "Conv2d" for row in report.left)
 
 
-def test_what_does_not_trace_is_fused_inside_and_around():
+def test_modules_around_an_untraceable_one_are_fused():
     model = network(branching=True)
     wanted = model(IMAGE)
     report = fuse(model, "numpy")
@@ -301,7 +301,7 @@ STAY = (
 
 
 @pytest.mark.parametrize(("make", "names", "why"), STAY, ids=[str(i) for i in range(len(STAY))])
-def test_what_cannot_be_fused_stays_with_a_reason(make, names, why):
+def test_unfused_layers_have_a_reason(make, names, why):
     model = with_integers(make()).double().eval()
     x = integers((2, 2, 3, 3), 4)
     wanted = model(x)
@@ -411,7 +411,7 @@ def test_every_layer_is_explained(capsys):
     assert line in str(rows)
 
 
-def test_what_a_backend_cannot_do_is_explained():
+def test_explain_gives_the_reason_of_a_refusal():
     pytest.importorskip("triton", reason="triton is not installed")
     rows = explain(T.Sequential(nn.SiLU(backend="triton")), torch.ones(1, 2, 3), verbose=False)
     assert rows[0].backend == "none"

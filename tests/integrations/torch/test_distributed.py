@@ -61,7 +61,7 @@ def said(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_shares_compute_what_whole_tensors_do(said, check):
+def test_sharded_result_equals_unsharded(said, check):
     for rank, (found, log) in enumerate(said):
         assert check in found, f"rank {rank} did not get that far: {found} {log}"
         assert not found[check], f"rank {rank}: {found[check]}"

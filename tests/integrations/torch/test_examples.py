@@ -89,7 +89,7 @@ def test_a_network_has_the_layers_of_its_suite(example, name):
     ("name", "size", "backend"),
     [("yolo11n", 64, "numpy"), ("resnet", 32, "torch"), ("mobilenet", 32, "numpy")],
 )
-def test_every_layer_is_torchs_within_the_judges_bound(example, tmp_path, name, size, backend):
+def test_every_layer_matches_torch_within_the_bound(example, tmp_path, name, size, backend):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     model = getattr(example(name), NETWORKS[name][0])
     words = ["--size", str(size), "--backend", backend, "--once", "--out", str(tmp_path)]
@@ -105,12 +105,12 @@ def test_every_layer_is_torchs_within_the_judges_bound(example, tmp_path, name, 
 )
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_layer_of_larger_images_is_torchs(example, name, backend):
+def test_every_layer_of_larger_images_matches_torch(example, name, backend):
     model = getattr(example(name), NETWORKS[name][0])
     assert example("compare").main(model, name, ["--size", "96", "--backend", backend])
 
 
-def test_a_layer_that_is_off_by_one_part_in_a_thousand_million_is_named(example):
+def test_layer_with_relative_error_of_1e_9_is_named(example):
     compare, model = example("compare"), torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3)).double()
 
     class Off(torch.nn.Conv2d):
@@ -145,7 +145,7 @@ class Loss(torch.nn.Module):
 
 
 @pytest.mark.parametrize("backend", ["auto", "numpy"])
-def test_first_steps_are_torchs_within_the_bound(example, backend):
+def test_first_steps_match_torch_within_the_bound(example, backend):
     """Each layer's results are; so the loss is off by no more than their bounds can move it."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     compare, digits = example("compare"), example("digits")

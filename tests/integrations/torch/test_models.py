@@ -148,7 +148,7 @@ def test_tangents_of_a_model(exact):
 
 
 @pytest.mark.parametrize("norm", [nn.GroupNorm(1, 2), nn.LayerNorm(4), nn.BatchNorm2d(2).eval()])
-def test_what_follows_a_norm_may_write_over_it(norm):
+def test_output_of_norm_may_be_overwritten(norm):
     x = torch.arange(32.0).reshape(1, 2, 4, 4).requires_grad_()
     found = []
     for inplace in (False, True):
@@ -158,7 +158,7 @@ def test_what_follows_a_norm_may_write_over_it(norm):
 
 
 @pytest.mark.parametrize("rank", [2, 3])
-def test_channels_last_stays(rank):
+def test_channels_last_is_preserved(rank):
     layout = (torch.channels_last, torch.channels_last_3d)[rank - 2]
     kinds = (f"Conv{rank}d", f"BatchNorm{rank}d", f"MaxPool{rank}d", f"ConvTranspose{rank}d")
     conv, norm, pool, wide = (getattr(nn, kind) for kind in kinds)
@@ -200,7 +200,7 @@ def output_types(model):
     return seen
 
 
-def test_autocast_gives_every_layer_the_type_that_torch_does():
+def test_autocast_dtype_of_every_layer_matches_torch():
     ours = network(training=True)
     ours.stem = torch.nn.Sequential(*ours.stem.children())
     theirs = copy.deepcopy(ours)
@@ -216,7 +216,7 @@ def test_autocast_casts_the_activations_that_torch_casts(op):
         ), device
 
 
-def test_autocast_stops_at_the_call():
+def test_backend_runs_without_autocast():
     x = torch.ones(1, 1, 2, 2, 2, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         assert nn.AdaptiveAvgPool3d(1)(x).dtype == torch.bfloat16  # ATen's would be float32
@@ -234,7 +234,7 @@ def resident():
     return psutil.Process().memory_info().rss
 
 
-def test_a_thousand_steps_keep_nothing(one_thread):
+def test_a_thousand_steps_keep_no_tensor(one_thread):
     model = torch.nn.Sequential(
         nn.ConvBNAct1d(4, 8, 3, activation="silu"),
         nn.BatchNorm1d(8, momentum=None),

@@ -257,7 +257,7 @@ def judged(seen, results):
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
-def test_a_layer_is_torch_nns(name):
+def test_layer_matches_torch_nn(name):
     @SMALL
     @given(ARGUMENTS[name])
     def check(drawn):
@@ -284,7 +284,7 @@ def test_a_layer_is_torch_nns(name):
 
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=lambda layer: layer.__name__)
-def test_a_constructor_is_torch_nns_with_a_backend(layer):
+def test_constructor_matches_torch_nn_with_a_backend(layer):
     ours, theirs = signature(layer), signature(getattr(torch.nn, layer.__name__))
     assert ours.parameters["backend"].kind is Parameter.KEYWORD_ONLY
     kept = [p for name, p in ours.parameters.items() if name != "backend"]
@@ -364,7 +364,7 @@ def test_running_statistics_of_many_steps(momentum, tracked):
     assert [one.call.op for one in calls.seen] == ["batch_norm_eval" if tracked else "batch_norm"]
 
 
-def test_statistics_that_are_no_longer_tracked_stay():
+def test_untracked_statistics_do_not_change():
     theirs, ours = twins("BatchNorm1d", (2,), {})
     for norm in (theirs, ours):
         norm.track_running_stats = False
@@ -377,7 +377,7 @@ BLOCKS = st.tuples(st.sampled_from(RANKS), st.sampled_from(["relu", "leaky_relu"
 
 @SMALL
 @given(block=BLOCKS, groups=st.integers(1, 2), mode=st.sampled_from(["zeros", "reflect"]))
-def test_a_block_is_its_three_layers(block, groups, mode):
+def test_block_equals_its_three_layers(block, groups, mode):
     rank, activation = block
     told = {"padding": 1, "groups": groups, "padding_mode": mode, "activation": activation}
     ours = getattr(nn, f"ConvBNAct{rank}d")(2, 4, 3, **told, dtype=torch.float64, backend="numpy")
@@ -407,7 +407,7 @@ def exactly(model):
 
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
 @pytest.mark.parametrize("kind", ["ConvBNAct2d", "ConvAct2d"])
-def test_a_block_is_one_kernel_where_the_backend_has_it(kind, activation):
+def test_block_is_one_kernel_where_the_backend_fuses(kind, activation):
     pytest.importorskip("triton", reason="triton is not installed")
     from convref_triton.backend import backend
 

@@ -111,7 +111,7 @@ def _refusal(config, tensors, make):
 
 
 @pytest.mark.parametrize("op", ["conv", "batch_norm", "layer_norm", "silu", "softmax"])
-def test_what_does_not_fit_is_refused_without_data_too(op):
+def test_wrong_operands_are_refused_without_data(op):
     """A traced call, and one on the device "meta", raises the same errors as the call with data."""
     told_both = []
 
@@ -169,7 +169,7 @@ def test_opcheck(op):
 
 
 @pytest.mark.parametrize("op", DERIVED)
-def test_vmap_is_a_loop(op):
+def test_vmap_equals_a_loop(op):
     """With any of the operands batched, along any axis: bit for bit what a loop gives."""
 
     def check(case):
@@ -257,7 +257,7 @@ def assert_near(one, other):
     assert ((one - other).abs() <= limit).all()
 
 
-def test_what_has_no_derivative_says_so():
+def test_message_names_operand_without_derivative():
     x, ones = torch.randn(2, 3, 4, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
     config = PassConfig(ROWS["batch_norm_eval", "fprop"], (1e-5,), backend=BACKEND)
 

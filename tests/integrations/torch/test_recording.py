@@ -25,7 +25,7 @@ OPS = sorted({op for op, _ in ROWS})
 
 @settings(max_examples=60, phases=[Phase.generate])
 @given(cases(OPS, None, dtypes=["f32", "f64"], max_elements=2_000, max_macs=20_000))
-def test_every_pass_of_every_op_is_seen_and_right(case):
+def test_every_pass_of_every_op_is_recorded_and_right(case):
     call = case.call
     row, problem = ROWS[call.op, call.pass_], call.problem
     tensors = [None if a is None else to_torch(a.copy()) for a in operands(case)]
