@@ -136,15 +136,7 @@ class ConvLaunch(NamedTuple):
 
 
 def conv_launches(folder: str, call: Call, arrays: dict[str, ArrayLayout]) -> Iterator[ConvLaunch]:
-    """Yield the launches of a convolution, with the structs of the kernels in `folder`.
-
-    Parameters
-    ----------
-    folder : str
-    call : Call
-    arrays : dict of str to ArrayLayout
-        Operands and results by role.
-    """
+    """Yield the launches of a convolution on arrays by role, with the structs of a folder."""
     problem = call.conv
     for role in call.wanted:
         out, terms, base = arrays[role], call.terms(role), BASE_ROLE[role]

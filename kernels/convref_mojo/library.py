@@ -15,24 +15,10 @@ from typing import Any
 import numpy as np
 
 from . import build
+from .structs import table
 
 DTYPES = ("f32", "f64", "bf16")  # DTYPES of library.mojo
-KERNELS = (  # KERNELS of library.mojo
-    "gather",
-    "pack_filter",
-    "depthwise",
-    "pack_depthwise",
-    "correlate",
-    "merge",
-    "depthwise_wgrad",
-    "max_pool_fprop",
-    "avg_pool_fprop",
-    "max_pool_select",
-    "max_pool_backward",
-    "avg_pool_backward",
-    "channel_sums",
-    "affine",
-)
+KERNELS = table("cpu/library.mojo", "KERNELS")
 STRUCTS = 1024  # filled-in structs in a cache, per kind of kernel
 SCRATCH_KEPT = 1 << 26  # bytes of scratch memory that a thread keeps after a call
 ALIGNMENT = 64

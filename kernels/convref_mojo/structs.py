@@ -1,4 +1,4 @@
-"""The structs of the Mojo sources as ctypes structures, so that each is declared once."""
+"""What Python reads from the Mojo sources, so that it is declared once: structs and tables."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def struct(folder: str, name: str) -> Any:
             pairs = [(field, INTEGERS.get(kind) or struct(folder, kind)) for field, kind in fields]
             return type(name, (ctypes.Structure,), {"_fields_": pairs})
     raise LookupError(f"no struct {name} in {folder}")
+
+
+def table(file: str, name: str) -> tuple[str, ...]:
+    """Return the strings of a tuple of a Mojo file."""
+    text = (PACKAGE / file).read_text("utf-8")
+    rows = re.search(rf"^comptime {name} = \((.*?)^\)", text, re.M | re.S)
+    return tuple(re.findall(r'"(\w+)"', rows[1] if rows else ""))

@@ -16,7 +16,7 @@ from tile import MR, NV
 from windows import Conv
 
 comptime DTYPES = (DType.float32, DType.float64, DType.bfloat16)  # DTYPES of library.py
-comptime KERNELS = (  # KERNELS of library.py
+comptime KERNELS = (
     "gather",
     "pack_filter",
     "depthwise",

@@ -42,6 +42,7 @@ struct Norm(ImplicitlyCopyable):
         return self.x.x == 1 and self.out.x == 1 and (self.u.data == 0 or self.u.x == 1)
 
 
+@fieldwise_init
 struct Line(ImplicitlyCopyable):
     """A line of pixels."""
 
@@ -54,9 +55,7 @@ struct Line(ImplicitlyCopyable):
         """Decode the index of a line."""
         var rest, y = split(index, p.size_y)
         var n, z = split(rest, p.size_z)
-        self.n = n
-        self.z = z
-        self.y = y
+        self = Self(n, z, y)
 
     @always_inline
     def of[T: DType](self, s: Source, c: Int) -> Address[T]:

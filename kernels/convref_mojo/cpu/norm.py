@@ -30,15 +30,7 @@ Norm, Source = struct("cpu", "Norm"), struct("cpu", "Source")
 
 
 class Images:
-    """The struct of both kernels for one array x, and the vectors of channels that they share.
-
-    Parameters
-    ----------
-    dtype : str
-    x : ndarray
-        Images (N, C, *space).
-    threads : int
-    """
+    """The struct of both kernels for an array x (N, C, *space), and its vectors of channels."""
 
     def __init__(self, dtype: str, x: Array, threads: int) -> None:
         n, channels, *space = x.shape
@@ -85,15 +77,7 @@ def channel_sums(dtype: str, x: Array, threads: int) -> Array:
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
-    """Write the requested results of batch norm.
-
-    Parameters
-    ----------
-    call : Call
-    given, outputs : dict of str to ndarray
-        Operands and results by role.
-    threads : int
-    """
+    """Write the requested results of batch norm, by role."""
     with np.errstate(all="ignore"):  # results may be NaN or infinite
         images = Images(call.dtype, given["x"], threads)
         moments = _set_statistics(call, given, images)

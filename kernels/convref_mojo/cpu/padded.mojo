@@ -15,6 +15,7 @@ comptime INPUT_BYTES = 128 * 1024
 """Bytes of a padded input and what is packed with it, unless one line of MR windows needs more."""
 
 
+@fieldwise_init
 struct Patch(ImplicitlyCopyable):
     """Some lines of windows: position of the first window, number of lines, and windows per line."""
 
@@ -31,12 +32,8 @@ struct Patch(ImplicitlyCopyable):
         var rest, x = split(line, pieces(g, across))
         var image, y = split(rest, g.y.count)
         var n, z = split(image, g.z.count)
-        self.n = n
-        self.z = z
-        self.y = y
-        self.x = x * across
-        self.lines = min(lines, g.y.count - y)
-        self.across = min(across, g.x.count - self.x)
+        var left = x * across
+        self = Self(n, z, y, left, min(lines, g.y.count - y), min(across, g.x.count - left))
 
 
 @always_inline

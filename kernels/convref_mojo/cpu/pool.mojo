@@ -44,21 +44,12 @@ struct Pool(ImplicitlyCopyable):
     var indices: Source  # address 0 for none
 
     @always_inline
-    def line(self, axis: Int) -> Pointer[Reads, MutAnyOrigin]:
-        """Return the table of an axis."""
-        var before = 0
-        if axis > 0:
-            before += self.z.count
-        if axis > 1:
-            before += self.y.count
-        return Pointer[Reads, MutAnyOrigin](unsafe_from_address=self.reads).unsafe_offset(before)
-
-    @always_inline
     def dense(self) -> Bool:
         """Return whether channels are contiguous."""
         return self.big.c == 1 and self.small.c == 1
 
 
+@fieldwise_init
 struct Window(ImplicitlyCopyable):
     """One window: its image, its position in `small`, and the positions that it reads."""
 
@@ -73,13 +64,10 @@ struct Window(ImplicitlyCopyable):
     @always_inline
     def __init__(out self, p: Pool, n: Int, jz: Int, jy: Int, jx: Int):
         """Read a window from the tables."""
-        self.n = n
-        self.jz = jz
-        self.jy = jy
-        self.jx = jx
-        self.z = p.line(0)[unsafe_offset=jz]
-        self.y = p.line(1)[unsafe_offset=jy]
-        self.x = p.line(2)[unsafe_offset=jx]
+        var z = Pointer[Reads, MutAnyOrigin](unsafe_from_address=p.reads)
+        var y = z.unsafe_offset(p.z.count)
+        var x = y.unsafe_offset(p.y.count)
+        self = Self(n, jz, jy, jx, z[unsafe_offset=jz], y[unsafe_offset=jy], x[unsafe_offset=jx])
 
     @always_inline
     def place(self, s: Source, c: Int) -> Int:
@@ -112,30 +100,23 @@ def pool_forward[T: DType, kind: Int](p: Pool, low: Int, high: Int):
             var window = Window(p, n, jz, jy, jx)
             var c = 0
             while p.dense() and kind != SELECT and c + W <= p.channels:
-                compute_window[T, W, kind](p, window, c)
+                reduce_window[T, W, kind](p, window, c)
                 c += W
             while c < p.channels:
-                compute_window[T, 1, kind](p, window, c)
+                comptime if kind == SELECT:
+                    select_index[T](p, window, c)
+                else:
+                    reduce_window[T, 1, kind](p, window, c)
                 c += 1
 
 
 @always_inline
-def compute_window[T: DType, W: Int, kind: Int](p: Pool, window: Window, c: Int):
-    """Compute W channels of a window from `c` on."""
-    comptime if kind == FPROP_MAX:
-        window_max[T, W](p, window, c)
-    comptime if kind == FPROP_AVG:
-        window_mean[T, W](p, window, c)
-    comptime if kind == SELECT:
-        select_index[T](p, window, c)
-
-
-@always_inline
-def window_max[T: DType, W: Int](p: Pool, window: Window, c: Int):
-    """Write the maximum, and its position if `indices` is given; -inf and -1 for an empty window."""
+def reduce_window[T: DType, W: Int, kind: Int](p: Pool, window: Window, c: Int):
+    """Write the mean of W channels of a window, or the maximum, and its position if `indices` is given;
+    -inf and -1 for an empty window."""
     comptime A = wide[T]
-    var best = SIMD[A, W](Scalar[A].MIN)
-    var found = SIMD[DType.int64, W](-1)
+    var found = SIMD[A, W](Scalar[A].MIN if kind == FPROP_MAX else 0)
+    var index = SIMD[DType.int64, W](-1)
     var start = at[T](p.big.data).unsafe_offset(window.n * p.big.n + c * p.big.c)
     for kz in range(window.z.count):
         var z = window.z.first + kz * p.z.dilation
@@ -144,36 +125,23 @@ def window_max[T: DType, W: Int](p: Pool, window: Window, c: Int):
             var row = start.unsafe_offset(z * p.big.z + y * p.big.y)
             for kx in range(window.x.count):
                 var x = window.x.first + kx * p.x.dilation
-                var position = (z * p.y.size + y) * p.x.size + x
                 var value = load[T, W](row.unsafe_offset(x * p.big.x))
-                # The first element wins. After it an equal one loses and a NaN wins
-                # (`ne` cannot be used: in Mojo 1.2 it is false for NaN).
-                var wins = value.gt(best) | ~value.eq(value) | found.lt(0).cast[DType.bool]()
-                best = wins.select(value, best)
-                found = wins.select(SIMD[DType.int64, W](position), found)
-    store[T, W](at[T](p.small.data).unsafe_offset(window.place(p.small, c)), best)
-    if p.indices.data != 0:
+                comptime if kind == FPROP_AVG:
+                    found += value
+                else:
+                    # The first element wins. After it an equal one loses and a NaN wins
+                    # (`ne` cannot be used: in Mojo 1.2 it is false for NaN).
+                    var wins = value.gt(found) | ~value.eq(value) | index.lt(0).cast[DType.bool]()
+                    found = wins.select(value, found)
+                    var position = (z * p.y.size + y) * p.x.size + x
+                    index = wins.select(SIMD[DType.int64, W](position), index)
+    comptime if kind == FPROP_AVG:
+        found = window.divided[A, W](p, found)
+    store[T, W](at[T](p.small.data).unsafe_offset(window.place(p.small, c)), found)
+    if kind == FPROP_MAX and p.indices.data != 0:
         var to = at[DType.int64](p.indices.data).unsafe_offset(window.place(p.indices, c))
         comptime for j in range(W):
-            to[unsafe_offset=j * p.indices.c] = found[j]
-
-
-@always_inline
-def window_mean[T: DType, W: Int](p: Pool, window: Window, c: Int):
-    """Write the mean of a window."""
-    comptime A = wide[T]
-    var sums = SIMD[A, W](0)
-    var start = at[T](p.big.data).unsafe_offset(window.n * p.big.n + c * p.big.c)
-    for kz in range(window.z.count):
-        var z = window.z.first + kz * p.z.dilation
-        for ky in range(window.y.count):
-            var y = window.y.first + ky * p.y.dilation
-            var row = start.unsafe_offset(z * p.big.z + y * p.big.y)
-            for kx in range(window.x.count):
-                var x = window.x.first + kx * p.x.dilation
-                sums += load[T, W](row.unsafe_offset(x * p.big.x))
-    var to = at[T](p.small.data).unsafe_offset(window.place(p.small, c))
-    store[T, W](to, window.divided[A, W](p, sums))
+            to[unsafe_offset=j * p.indices.c] = index[j]
 
 
 @always_inline

@@ -81,20 +81,7 @@ def _run(
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
-    """Write the requested results of a pool.
-
-    Parameters
-    ----------
-    call : Call
-    given, outputs : dict of str to ndarray
-        Operands and results by role.
-    threads : int
-
-    Raises
-    ------
-    ConvrefError
-        If an index is not a position of the image.
-    """
+    """Write the requested results of a pool, by role; an index outside of the image is an error."""
     if "max" in call.op:
         _max_pool(call, given, outputs, threads)
     elif call.pass_ == "backward":

@@ -163,6 +163,7 @@ comptime WINDOW_WORDS = 5
 """64-bit words of a Window; `place` is the first."""
 
 
+@fieldwise_init
 struct Window(ImplicitlyCopyable):
     """One window: image, position of a tap of shift 0, and offset in the array of one element each."""
 
@@ -178,11 +179,7 @@ struct Window(ImplicitlyCopyable):
         var rest, x = split(index, g.x.count)
         var more, y = split(rest, g.y.count)
         var n, z = split(more, g.z.count)
-        self.n = n
-        self.z = z * g.z.step
-        self.y = y * g.y.step
-        self.x = x * g.x.step
-        self.place = g.small.offset(n, z, y, x)
+        self = Self(g.small.offset(n, z, y, x), n, z * g.z.step, y * g.y.step, x * g.x.step)
 
 
 comptime WindowTable = Pointer[Window, MutAnyOrigin]
@@ -203,6 +200,7 @@ def list_windows(table: WindowTable, g: Geometry, first: Int, count: Int):
         left -= 1
 
 
+@fieldwise_init
 struct Tap(ImplicitlyCopyable):
     """A position in an im2col row: pair, tap and channel."""
 
@@ -219,11 +217,7 @@ struct Tap(ImplicitlyCopyable):
         var lines, s = split(taps, g.x.taps)
         var planes, r = split(lines, g.y.taps)
         var pair, t = split(planes, g.z.taps)
-        self.pair = pair
-        self.t = t
-        self.r = r
-        self.s = s
-        self.c = c
+        self = Self(pair, t, r, s, c)
 
 
 struct Run(ImplicitlyCopyable):

@@ -50,16 +50,7 @@ POINTERS = {
 def launches(
     call: Call, arrays: dict[str, ArrayLayout], kinds: Sequence[str]
 ) -> Iterator[GpuLaunch]:
-    """Yield the launches of a call.
-
-    Parameters
-    ----------
-    call : Call
-    arrays : dict of str to ArrayLayout
-        Operands and results by role.
-    kinds : sequence of str
-        The kernels to choose from: "direct", "mma" and "wgmma".
-    """
+    """Yield the launches of a call on arrays by role, with "direct", "mma" or "wgmma" kernels."""
     for launch in conv_launches("gpu", call, arrays):
         launch.geometry.bias.given = launch.kind == "gather" and "bias" in launch.arrays
         name, grid = _kernel(call, launch, kinds)
