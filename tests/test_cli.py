@@ -94,7 +94,7 @@ def test_replay_runs_the_lines_of_a_file(tmp_path):
 
 BAD_FILES = [
     ("conv.fprop:n99999c999k9_i999x999_f3x3\n", "GiB, at most 16 are given"),
-    ("# nothing\n", "holds no case"),
+    ("# nothing\n", "has no case"),
     ('{"event": "exec", "code": "1"}\n', "is no log of convref check"),
     ("conv.fprop:n1c1k1_i3_f9\n", "output Q is -5"),
     ("../../etc/passwd\n", "column 1"),
@@ -375,7 +375,7 @@ def test_check_writes_a_page_and_logs_add_up(tmp_path):
     assert run("report", "merge", *map(str, shards), "--out", str(merged))[0] == 0
     assert "Is a directory" in run("report", "merge", str(merged), "--out", str(tmp_path))[1]
     status, output = run("check", "loops", "--replay", str(merged))
-    assert (status, "holds no case" in output) == (2, True)  # nothing failed
+    assert (status, "has no case" in output) == (2, True)  # nothing failed
     merged.write_text(merged.read_text() + FAILURE)
     status, output = run("check", "loops", "--replay", str(merged))
     assert (status, "1 examples" in output) == (0, True)

@@ -330,7 +330,7 @@ def backends(
 
 
 def _loaded(name: str) -> str:
-    """Return what a backend says of its versions and devices, or why it does not load."""
+    """Return the versions and devices of a backend, or why it does not load."""
     if reason := _why_not(name):
         return reason
     return ", ".join(f"{k} {v}" for k, v in dispatch.load(name).fingerprint().items())

@@ -68,7 +68,7 @@ def lines(path: Path) -> tuple[str, ...]:
     for line in kept:
         affordable(parse(line))
     if not kept:
-        raise ConvrefError(message("check", f"{path} holds no case, needs at least one line"))
+        raise ConvrefError(message("check", f"{path} has no case, needs at least one line"))
     return kept
 
 

@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def run(folder, seconds):
-    """Run the programme as `make gpu` does; return the status of each step that it says."""
+    """Run the programme as `make gpu` does; return the status of each step that it prints."""
     places = [ROOT / "tests" / "bench" / "rehearsal", ROOT, ROOT / "kernels", ROOT / "bench"]
     path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
     more = {"PYTHONPATH": path, "CONVREF_REHEARSED_TESTS": str(folder / "tests")}
@@ -36,9 +36,11 @@ def run(folder, seconds):
         [*words, "--seconds", str(seconds)], env=os.environ | more, capture_output=True, text=True
     )
     assert "Traceback" not in found.stderr, found.stderr
-    told = [line.split(maxsplit=1) for line in found.stdout.splitlines() if line.startswith("  ")]
+    printed = [
+        line.split(maxsplit=1) for line in found.stdout.splitlines() if line.startswith("  ")
+    ]
     return found.returncode, {
-        name: status for name, status in told if not status.startswith("goes")
+        name: status for name, status in shown if not status.startswith("continues")
     }
 
 

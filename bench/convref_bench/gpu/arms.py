@@ -27,7 +27,7 @@ from ..timing.point import configured, layout_of
 from .sums import ACTIVATIONS
 
 COMPILE_S = 45.0  # torch.compile may take so long for one call
-# act(conv + bias), and behind "add_" act(conv + bias + residual).
+# act(conv + bias), and after "add_" act(conv + bias + residual).
 EPILOGUES = ("relu", "add_relu", "silu", "add_silu")
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -48,7 +48,7 @@ Results = Tensor | tuple[Tensor, ...]
 
 
 class Absent(Exception):
-    """An arm cannot do a call; the text says why."""
+    """An arm cannot do a call; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Arm:
     run: Callable[..., Results]
     numerics: Numerics
     flags: dict[str, Any]  # written into its record
-    layout: str = ""  # of its operands, a key of LAYOUTS, whatever the line says
+    layout: str = ""  # of its operands, a key of LAYOUTS; overrides the line
     epilogue: str = ""  # one of EPILOGUES
 
     def flagged(self) -> AbstractContextManager[None]:
@@ -194,7 +194,7 @@ def _compiled(epilogue: str, where: Geometry) -> Callable[..., Tensor]:
             with timebox(COMPILE_S):
                 compiled = torch.compile(_eager(epilogue, where), dynamic=False)
                 result = compiled(*given)
-        except Exception as error:  # a compiler may raise whatever it likes
+        except Exception as error:  # a compiler may raise anything
             raise Absent(f"torch.compile: {type(error).__name__}: {error}"[:300]) from error
         ready.append(compiled)
         return result
@@ -213,10 +213,10 @@ FUSED: dict[str, Callable[[str, Geometry], Callable[..., Tensor]]] = {
 def timebox(seconds: float) -> Iterator[None]:
     """Raise Absent in this, the main, thread when `seconds` are over."""
 
-    def ring(number: int, frame: object) -> None:
+    def expire(number: int, frame: object) -> None:
         raise Absent(f"not ready after {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The property list: many sizes of few specializations, each kernel held to the oracle.
+"""The property list: many sizes of few specializations, each kernel compared with the oracle.
 
 A GPU compiles for each filter, stride, dilation, type and divisibility by 16; sizes are free.
 """

@@ -25,10 +25,10 @@ SECONDS = 540.0  # default of GPU_SECONDS
 RESERVE_S = 8.0  # kept back to end a child and to copy results
 SLACK = 20  # a step checks the time between lines: one may take this part of the limit
 PARTIAL = 3  # exit status of a step that ran out of time and can continue
-ABSENT = 4  # exit status of a step that has nothing to do here; its last line says why
+ABSENT = 4  # exit status of a step that has nothing to do here; its last line is the reason
 LOST = 5  # exit status of a step that lost the device; the next launch skips the arm
 RELAUNCHES = 8  # of such a step in one run
-ATTEMPTS = 2  # runs in which a step may fail before it is left alone
+ATTEMPTS = 2  # runs in which a step may fail before it is no longer run
 
 
 def ours() -> tuple[str, ...]:
@@ -189,7 +189,7 @@ class Runner:
             code, tail = self.launch(step, left, self.out, self.log, self.key(step))
             if code != LOST or self.now() - start > limit_s - RESERVE_S:
                 break
-            self.say(f"  {step.name:<12} goes on without the arm that lost the device: {tail}")
+            self.say(f"  {step.name:<12} continues without the arm that lost the device: {tail}")
         names = {0: "done", PARTIAL: "partial", ABSENT: "absent"}
         names |= {None: "partial" if cut else "timeout"}
         status = names.get(code, "failed")

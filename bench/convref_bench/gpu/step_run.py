@@ -13,11 +13,11 @@ from .runner import card_of
 
 
 class Absent(Exception):
-    """A step has nothing to do here; the text says why."""
+    """A step has nothing to do here; the text is the reason."""
 
 
 class OutOfTime(Exception):
-    """The time of the step is up; the next run continues."""
+    """The step reached its time limit; the next run continues it."""
 
 
 class StepRun:

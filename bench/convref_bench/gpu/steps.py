@@ -174,7 +174,7 @@ def time_points(
     names: Sequence[str],
     place: Place | None = None,
 ) -> None:
-    """Judge, time and record calls on the arms of `names` that the file does not hold yet."""
+    """Judge, time and record calls on the arms of `names` that the file lacks."""
     place = place or watched(step)
     mine = [name for name in ours() if name in names]
 
@@ -268,7 +268,7 @@ def marked(step: StepRun, tests: Path = TESTS) -> None:
     Each file runs in its own process, several at a time: compilers share the processors, and a
     file that hangs or loses the device fails alone. Files that passed are not run again.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "2")  # more threads than cores would spin in vain
+    os.environ.setdefault("OMP_NUM_THREADS", "2")  # more threads than cores only spin
     every = {path.relative_to(tests.parent).as_posix(): path for path in marked_files(tests)}
     left = every.keys() - {r["file"] for r in step.of("marked-file") if r["status"] in PASSED}
     first = sorted(left, key=lambda name: (name not in PROOF, name))
@@ -370,7 +370,7 @@ def main(name: str, out: Path, seconds: float, key: str) -> int:
         else:
             globals()[name](step)
     except OutOfTime:
-        print(f"{name}: time is up")
+        print(f"{name}: time limit reached")
         return PARTIAL
     except Absent as reason:
         print(reason)

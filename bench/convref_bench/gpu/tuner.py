@@ -221,7 +221,7 @@ def main(
         for layer in suite.by_weight(suite.load(suite_)):
             for pass_ in layer.passes(chosen):
                 if time.monotonic() > end:
-                    print(f"time is up; the same command goes on{os.linesep}{out}")
+                    print(f"time limit reached; run the command again to continue{os.linesep}{out}")
                     return int(bad > 0)
                 found = search.add(suite_, layer, layer.call(pass_, batch, layer.keys(key)))
                 bad += sum(row["what"] == "refused" for row in found)

@@ -91,7 +91,7 @@ def _correctness(card: Card) -> Lines:
     ]  # fmt: skip
     rows += [[row["file"], "", len(row["failed"])] for row in card.of("marked-file")]
     wrong = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
-    lines = table(["held to the oracle", "checks", "wrong"], rows)
+    lines = table(["compared with the oracle", "checks", "wrong"], rows)
     note = [f"{len(wrong)} timed results were wrong, and are not counted.", ""] if wrong else []
     return [*lines, *note]
 
@@ -208,7 +208,7 @@ def _estimate(card: Card) -> Lines:
 
 # The tables of a card in this order; the keys are the rows of the list of what is not measured.
 PARTS: dict[str, Callable[[Card], Lines]] = {
-    "kernels held to the oracle on a card": _correctness,
+    "kernels compared with the oracle on a card": _correctness,
     "our kernels against cuDNN, by network": _networks,
     "by layer": _layers,
     "where cuDNN was faster, and why": _losses,

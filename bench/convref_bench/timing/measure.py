@@ -106,9 +106,9 @@ def measure(
             _turn(arm, device, stop, cold)
         order.reverse()
         _drop(order, [arm for name, arm in running.items() if name in droppable], stop)
-        gone = device.now() - start
-        if (unmet := _unmet(order, stop)) == "" or gone >= stop.timeout_s:
-            late = f"{unmet} after {gone:.1f} s" if unmet else ""
+        elapsed = device.now() - start
+        if (unmet := _unmet(order, stop)) == "" or elapsed >= stop.timeout_s:
+            late = f"{unmet} after {elapsed:.1f} s" if unmet else ""
             return {name: _timing(arm, stop, late) for name, arm in running.items()}
 
 
@@ -116,9 +116,9 @@ def _drop(order: list[_Arm], droppable: list[_Arm], stop: Stop) -> None:
     """Remove the arms from `order` that are above `stop.at_most` after two samples."""
     least = min(min(arm.seconds) for arm in order)
     for arm in droppable:
-        behind = min(arm.seconds) / least if least else 1.0
-        if arm in order and len(arm.seconds) > 1 and behind > stop.at_most:
-            arm.dropped = f"{behind:.2f} of the fastest after {len(arm.seconds)} samples"
+        ratio = min(arm.seconds) / least if least else 1.0
+        if arm in order and len(arm.seconds) > 1 and ratio > stop.at_most:
+            arm.dropped = f"{ratio:.2f} of the fastest after {len(arm.seconds)} samples"
             order.remove(arm)
 
 
@@ -141,9 +141,9 @@ def _turn(arm: _Arm, device: Device, stop: Stop, cold: bool) -> None:
 def _unmet(arms: list[_Arm], stop: Stop) -> str:
     fewest = min(len(arm.seconds) for arm in arms)
     if fewest < stop.samples:
-        return f"{fewest} samples, {stop.samples} wanted"
+        return f"{fewest} samples, {stop.samples} required"
     noise = max(arm.noise() for arm in arms)
-    return f"noise {noise:.2%}, {stop.noise:.2%} wanted" if noise > stop.noise else ""
+    return f"noise {noise:.2%}, {stop.noise:.2%} required" if noise > stop.noise else ""
 
 
 def _timing(arm: _Arm, stop: Stop, late: str) -> Timing:
@@ -171,7 +171,7 @@ def geometric_mean(values: Iterable[float], weights: Iterable[float] | None = No
 def verdict(ours: Timing, theirs: Timing) -> str:
     """Return "faster", "slower" or "ambiguous" for `ours`, by the intervals [low, q3].
 
-    Where both clocks are known, the same must hold in cycles.
+    Where both clocks are known, the same must be true in cycles.
 
     >>> fast, slow = Timing(1.0, 1.1, 1.2, 10, 1, 0.0), Timing(1.3, 1.4, 1.5, 10, 1, 0.0)
     >>> verdict(fast, slow), verdict(slow, fast), verdict(fast, fast)

@@ -256,6 +256,6 @@ def test_the_command_searches_a_suite(stub, tmp_path, monkeypatch, capsys):
     assert "3 arms, stub@1 {'tile': 128} 1 ms" in text
     assert text.count("conv.") == 3
     assert bench.main([*words, "--out", str(out), "--seconds", "0"]) == 0
-    assert "time is up" in capsys.readouterr().out
+    assert "time limit reached" in capsys.readouterr().out
     with pytest.raises(ConvrefError, match="torch has no configurations"):
         bench.main(["tune", "net", "--backend", "torch", "--device", "cpu"])

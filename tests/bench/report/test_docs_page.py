@@ -69,9 +69,7 @@ def folder(tmp_path):
     for row in ROWS:
         records.append(tmp_path / "gpu.jsonl", row)
     (tmp_path / "figures").mkdir()
-    (tmp_path / "page.md").write_text(
-        f"before\n\n{page.BEGIN}\nwhat it said before\n{page.END}\n\nafter\n"
-    )
+    (tmp_path / "page.md").write_text(f"before\n\n{page.BEGIN}\nformer text\n{page.END}\n\nafter\n")
     return tmp_path
 
 
@@ -86,7 +84,7 @@ def test_page_is_filled_from_the_kept_records(folder):
     text = made(folder)
     assert text.startswith("before\n\n")
     assert text.endswith(f"{page.END}\n\nafter\n")
-    assert "it said before" not in text
+    assert "former text" not in text
     assert "### A Card\n" in text
     assert "cuDNN 91002" in text
     assert "bf16 760; a copy moves 3 TB/s" in text

@@ -68,7 +68,7 @@ def test_noise_above_the_limit_is_recorded_at_the_timeout():
     device = Stub({"a": [0.01, 0.02], "b": [0.02]})
     found = device.measure(Stop(samples=4, noise=1e-6, timeout_s=0.5))
     assert "noise" in found["a"].unmet
-    assert "0.00% wanted after 0.5" in found["a"].unmet
+    assert "0.00% required after 0.5" in found["a"].unmet
     assert found["b"].unmet == ""
     assert found["a"].record()["unmet"] == found["a"].unmet
     assert "unmet" not in found["b"].record()
@@ -76,7 +76,7 @@ def test_noise_above_the_limit_is_recorded_at_the_timeout():
 
 def test_too_few_samples_are_recorded_at_the_timeout():
     found = Stub({"a": [1.0]}).measure(Stop(samples=10, timeout_s=2.5), cold=True)
-    assert found["a"].unmet == "3 samples, 10 wanted after 3.0 s"
+    assert found["a"].unmet == "3 samples, 10 required after 3.0 s"
 
 
 def test_hot_samples_are_batches_of_calls():
