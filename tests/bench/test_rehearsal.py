@@ -36,11 +36,9 @@ def run(folder, seconds):
         [*words, "--seconds", str(seconds)], env=os.environ | more, capture_output=True, text=True
     )
     assert "Traceback" not in found.stderr, found.stderr
-    printed = [
-        line.split(maxsplit=1) for line in found.stdout.splitlines() if line.startswith("  ")
-    ]
+    lines = [line.split(maxsplit=1) for line in found.stdout.splitlines() if line.startswith("  ")]
     return found.returncode, {
-        name: status for name, status in shown if not status.startswith("continues")
+        name: status for name, status in lines if not status.startswith("continues")
     }
 
 
