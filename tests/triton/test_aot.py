@@ -118,7 +118,7 @@ def test_a_misaligned_view_has_another_binary():
         ),
     ],
 )
-def test_what_is_refused_says_why(specialization, text, capfd):
+def test_refusals_have_a_reason(specialization, text, capfd):
     with pytest.raises(aot.CompileError) as raised:
         aot.compile(specialization, "sm_90")
     assert str(raised.value) == text
@@ -138,7 +138,7 @@ def test_a_pass_that_fails_is_named_and_its_dump_is_kept(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_the_compiler_says_besides_is_passed_on(empty_cache, monkeypatch, capfd):
+def test_compiler_warnings_are_printed(empty_cache, monkeypatch, capfd):
     def chatty(*arguments, **options):
         os.write(2, b"a warning\n")
         return compile_(*arguments, **options)
@@ -231,7 +231,7 @@ def endless(tmp_path):
                         os.kill(process, signal.SIGKILL)
 
 
-def test_an_interrupt_ends_the_workers_and_what_they_run(endless):
+def test_interrupt_ends_workers_and_their_children(endless):
     child, processes = endless
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=30)[1].endswith("KeyboardInterrupt\n")

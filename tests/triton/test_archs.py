@@ -94,7 +94,7 @@ def test_a_block_has_less_shared_memory_on_a_desktop(arch):
         assert shared(made) <= 99 * 1024, specimen.choice
 
 
-def test_what_a_compiler_does_not_have_is_refused():
+def test_tf32x3_is_refused_on_amd():
     call = parse("conv.fprop:n1c8k8_i4x4_f3x3:math=tf32x3").call
     with pytest.raises(UnsupportedError, match="tf32x3: Triton does not make"):
         backend.inspect(call, "gfx942")

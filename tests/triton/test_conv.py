@@ -53,7 +53,7 @@ def test_offsets_of_64_bits_are_right(case):
 
 
 @given(cases(dtypes=["f32"], memory=True, max_elements=500, max_macs=5_000))
-def test_specs_lie_as_operands_do(case):
+def test_layouts_of_specs_match_operands(case):
     for role, array in zip(case.call.roles, operands(case)):
         if array is not None and array.size:
             told = geometry.operands(case.call)[role]

@@ -131,7 +131,7 @@ def held(case, got, value, limit):
     ("kernel", "line", "activation"),
     [(*pair, name) for i, pair in enumerate(LINES) for name in (ACTIVATIONS * 2)[i % 5 :][:3]],
 )
-def test_values_lie_within_the_bound(kernel, line, activation):
+def test_values_are_within_the_bound(kernel, line, activation):
     case = replace(parse(line), fill="normal", seed=5)
     chosen = {"relu": ("scale",), "silu": ("shift", "residual"), "gelu": ("residual",)}
     names = chosen.get(activation, PARTS)
@@ -144,7 +144,7 @@ def test_values_lie_within_the_bound(kernel, line, activation):
 
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
 @pytest.mark.parametrize("late", [False, True])
-def test_what_the_compiler_makes_of_it_lies_within_the_bound(activation, late):
+def test_emulated_ptx_is_within_the_bound(activation, late):
     """The PTX, run by our interpreter of it; each activation behind another kernel's sums."""
     pairs = {"relu": LINES[5], "silu": LINES[0], "gelu": LINES[12], "hardswish": LINES[4]}
     kernel, line = pairs[activation]
@@ -192,7 +192,7 @@ def test_each_part_alone_is_exact_on_integers(kernel, line):
 
 @pytest.mark.parametrize("fill", ["nan", "inf"])
 @pytest.mark.parametrize(("kernel", "line"), LINES[::3])
-def test_what_is_not_finite_goes_through(kernel, line, fill):
+def test_nonfinite_values_propagate(kernel, line, fill):
     case = replace(parse(line), fill=fill, seed=1)
     plain = fused(case, kernel, Fusion(), {})
     for activation in ACTIVATIONS[1:]:
@@ -205,7 +205,7 @@ def test_what_is_not_finite_goes_through(kernel, line, fill):
 @pytest.mark.parametrize(
     ("layout", "expands"), list(product(("nchw", "nhwc"), (False, True))), ids=str
 )
-def test_a_residual_may_lie_anyhow(layout, expands):
+def test_residual_in_any_memory_layout(layout, expands):
     case = replace(parse("conv.fprop:n2c16k24_i4x5_f3x3_p1:dt=bf16:mem=nhwc"), fill="int")
     shape = case.call.problem.shape("y")
     residual = torch.arange(24.0).remainder(5).to(torch.bfloat16)

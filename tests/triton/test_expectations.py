@@ -192,7 +192,7 @@ def test_every_weakness_is_of_some_configuration():
     assert {expectations.configuration(s) for s in products} >= named
 
 
-def test_a_weaker_kernel_says_why():
+def test_weaker_expectation_has_a_reason():
     for spec in KERNELS:
         weaker = spec.expects.operands != "SS" or not spec.expects.in_flight
         assert bool(spec.expects.why) is weaker, spec.name

@@ -86,7 +86,7 @@ def test_rounded_channels_are_zero_in_both_operands():
         assert not found[copy.target][:, 3:].any()
 
 
-def test_a_stem_is_copied_into_vectors_and_whole_vectors_are_not():
+def test_only_channels_that_fill_no_vector_are_copied():
     stem = task("conv.fprop:n32c3k64_i224x224_f7x7_s2_p3:dt=bf16:mem=nhwc")
     assert flat.SPEC.best(stem).run in (4, 8)
     line = "conv.fprop:n32c24k64_i56x56_f3x3_p1:dt=bf16:mem=nhwc"
@@ -108,7 +108,7 @@ def test_refusals(line, role, reason):
     assert flat.SPEC.refusal(task(line, role)).startswith(reason)
 
 
-def test_no_shape_has_a_binary_of_its_own():
+def test_shapes_of_a_class_share_a_binary():
     keys = set()
     for shape in ("n2c24k40_i9x8", "n7c40k72_i31x5", "n1c8k8_i3x3"):
         call = parse(f"conv.fprop:{shape}_f3x3_p1:dt=bf16:mem=nhwc").call

@@ -163,7 +163,7 @@ def test_a_plan_of_kernels_that_are_there_is_made_under_capture(device):
     assert len(launches(device.driver)) == 1
 
 
-def test_what_is_prepared_runs_under_capture(device):
+def test_prepared_plan_runs_under_capture(device):
     state = []
     recording = replace(device, capturing=lambda: bool(state))
     ready = gpu.prepare(PLAN, recording)
@@ -283,7 +283,7 @@ def test_a_convolution_is_prepared_and_launched(device, line):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_what_a_plan_needs_compiled_can_be_compiled_ahead(line):
+def test_kernels_of_a_plan_compile_ahead_of_time(line):
     call = parse(line).call
     wanted = gpu.specializations(plan(call, operands(call)))
     assert wanted

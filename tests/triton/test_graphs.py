@@ -70,7 +70,7 @@ def present(line):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 @pytest.mark.parametrize("kept", [0, 2**28], ids=["each call", "kept"])
 @pytest.mark.parametrize("line", LINES)
-def test_on_a_gpu_a_replay_reads_what_the_operands_are_by_then(line, kept):
+def test_graph_replay_reads_current_operands(line, kept):
     call, given = present(line)
     packed.keep(kept)
     try:

@@ -271,7 +271,7 @@ BACKEND = ("--backend", "convref_triton.backend:backend")
 @pytest.mark.parametrize(
     ("arch", "needle"), [("sm_90", "wgmma m64"), ("sm_80", "mma.sync m16n8k16"), ("gfx942", "mfma")]
 )
-def test_the_command_shows_what_a_line_becomes(arch, needle):
+def test_inspect_command_shows_the_compiled_kernels(arch, needle):
     status, output, _ = command_line(LINE, "--arch", arch, *BACKEND)
     assert status == 0
     for text in (arch, needle, "registers", "shared memory", "hot loop"):
@@ -296,7 +296,7 @@ def test_the_command_prints_a_stage(asm, needle):
         ((LINE.replace("bf16", "f64"), *BACKEND), "inspect: convref_triton.backend:backend: "),
     ],
 )
-def test_what_the_command_cannot_show(arguments, text):
+def test_inspect_command_refuses_unknown_input(arguments, text):
     status, _, error = command_line(*arguments)
     assert status != 0
     assert str(error).startswith(text)

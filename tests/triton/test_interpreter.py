@@ -609,7 +609,7 @@ def _chained(a, b):
     ("function", "error", "said"),
     [(_block_condition, TypeError, "needs a scalar"), (_chained, SyntaxError, "cannot compile")],
 )
-def test_what_cannot_compile_is_refused(function, error, said):
+def test_uncompilable_constructs_are_refused(function, error, said):
     with pytest.raises(error, match=said):
         applied(function, tensor_of([1, 2, 3, 0], torch.int32), block=4)
 

@@ -125,7 +125,7 @@ def test_a_batch_norm_adds_no_residual():
         ("batch_norm.fprop:n2048c2_i1024x1024", "2**31 pixels or more"),
     ],
 )
-def test_what_is_refused_says_why(line, reason):
+def test_refusals_have_a_reason(line, reason):
     assert backend.supports(parse(line).call).startswith(reason)
 
 

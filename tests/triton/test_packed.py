@@ -114,7 +114,7 @@ def test_memory_goes_with_the_tensor(device, made, cache):
     assert (len(cache), cache.bytes) == (0, 0)
 
 
-def test_what_was_used_last_is_kept_within_the_limit(device, made, cache):
+def test_cache_keeps_most_recently_used_within_the_limit(device, made, cache):
     several = [filter_like(seed) for seed in range(3)]
     size = call_with(made, device, several[0]).nbytes
     cache.limit = 2 * size

@@ -70,7 +70,7 @@ def test_a_plan_is_a_function_of_the_call_alone():
         ("conv.fprop:n2048c1k1_i1024x1024_f1x1", "2**31 pixels or more"),
     ],
 )
-def test_what_no_kernel_computes_is_refused_with_the_reason(line, reason):
+def test_unsupported_calls_are_refused_with_a_reason(line, reason):
     assert backend.supports(parse(line).call) == reason
 
 
@@ -129,7 +129,7 @@ def test_a_measured_row_comes_before_the_heuristic_and_a_stale_one_does_not(card
     assert "another source" in found
 
 
-def test_auto_takes_what_was_faster_twice(card):
+def test_auto_takes_kernels_measured_faster_twice(card):
     call, (choice, *_) = parse(LINE).call, backend.configurations(parse(LINE).call)
     fast, slow = records(choice, 0.96, 1.0), records(choice, 0.98, 1.0)
     for runs, taken in (((fast,), False), ((fast, slow), False), ((fast, fast), True)):

@@ -98,7 +98,7 @@ def test_lane_reduction_keeps_the_first_maximum_and_nan():
         ("adaptive_avg_pool.fprop:n1c1_i50000_o50001", "an axis whose sizes have a product"),
     ],
 )
-def test_what_is_refused_says_why(line, reason):
+def test_refusals_have_a_reason(line, reason):
     assert backend.supports(parse(line).call).startswith(reason)
 
 

@@ -98,7 +98,7 @@ def test_no_choice_gets_faster_with_more_images(line):
             assert us[0] <= us[1] * 1.000001, choice
 
 
-def test_a_backend_offers_what_is_expected_to_be_fastest_first():
+def test_configurations_begin_with_the_fastest_estimate():
     for line in LINES:
         call = parse(line.replace(":dev=cuda", "")).call
         offered = backend.configurations(call)

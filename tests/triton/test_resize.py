@@ -106,7 +106,7 @@ def test_readers_cover_every_output_that_reads_a_position(size, out, coord, near
         ("scale=1e9", "a scale that makes 2**30 outputs"),
     ],
 )
-def test_what_is_refused_says_why(keys, reason):
+def test_refusals_have_a_reason(keys, reason):
     assert backend.supports(parse(f"resize.fprop:n1c1_i4_o8:{keys}").call).startswith(reason)
 
 

@@ -154,7 +154,7 @@ PRODUCT = Launch(
 )
 
 
-def test_a_misaligned_view_has_a_specialization_of_its_own():
+def test_misaligned_view_gets_its_own_specialization():
     view = replace(PRODUCT, arguments={**PRODUCT.arguments, "b": Slot("b", "bf16", aligned=False)})
     assert specialize(PRODUCT).attributes[1,] == [["tt.divisibility", 16]]
     assert (1,) not in specialize(view).attributes

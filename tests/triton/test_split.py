@@ -197,6 +197,6 @@ def test_a_part_multiplies_in_the_strong_form():
 @pytest.mark.skipif(
     not triton.__version__.startswith("3.6."), reason="the mark is of what Triton 3.6 makes"
 )
-def test_a_part_steps_as_the_whole_does():
+def test_loop_of_a_part_is_as_short_as_gathers():
     """At most the 124 instructions per step that gather itself takes."""
     assert a_part().loop <= 124

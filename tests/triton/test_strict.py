@@ -127,14 +127,14 @@ def test_stores(kernel, kind, says, order):
     tried(kernel, strict=False, order=order)
 
 
-def test_outputs_are_found_where_they_are_not_named():
+def test_outputs_are_inferred_when_not_given():
     refused("never-written", "y[5]", toys.half, outputs=None)
     refused("written-twice", "y[0]", toys.twice_across_programs, outputs=None)
     refused("cross-program-read", "y[0]", toys.neighbour, outputs=None)
     tried(toys.copy, outputs=None)
 
 
-def test_what_may_be_written_is_written_wholly_or_not_at_all():
+def test_writable_tensor_is_written_completely_or_not_at_all():
     options = {"outputs": None, "writable": ["y"]}
     tried(toys.copy, **options)
     tried(toys.copy, grid=(0,), **options)
@@ -293,13 +293,13 @@ def test_assumptions():
         run(toys.assuming, (1,), {"y": y, "N": 4})
 
 
-def test_alignment_is_as_the_slot_says():
+def test_alignment_matches_the_slot():
     x = operand(N + 1)[1:]
     refused("unaligned", "x needs an address that is a multiple of 16", toys.copy, x)
     assert tried(toys.copy, x, aligned=False).tolist() == list(range(1, N + 1))
 
 
-def test_type_is_as_the_slot_says():
+def test_dtype_matches_the_slot():
 
     launch = Launch(
         toys.copy, (1, 1, 1), {"x": Slot("x", "f32"), "y": Slot("y", "f16"), "N": 8}, BLOCK

@@ -85,7 +85,7 @@ def test_a_card_is_filled_before_tiles_grow():
         ("fold.fprop:n32c64_i56x56_f3x3_s2_p1:dt=bf16", "LDG 2", "STG 2"),
     ],
 )
-def test_what_the_compiler_makes_of_it(line, loads, stores, arch):
+def test_spills_registers_and_access_widths(line, loads, stores, arch):
     call = parse(line).call
     (launch,) = plan(call, layouts(call)).steps
     found = inspect(aot.compile(specialize(launch), arch))

@@ -97,7 +97,7 @@ def test_any_number_of_splits_is_right_and_repeats_bit_for_bit(case, choice, mos
 
 
 @given(WANTED, PICKS)
-def test_views_are_read_where_they_lie(case, choice):
+def test_views_are_read_in_place(case, choice):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Task, "one_order", lambda task, tensors: tensors)
         patch.setattr(Task, "stored", lambda task, result: result)

@@ -1,4 +1,4 @@
-"""What AMD's assembly (amdgcn) says of a kernel."""
+"""Instructions and resources of a kernel in AMD's assembly (amdgcn)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's machine code (SASS) and its assembler say of a kernel.
+"""Instructions and resources of a kernel in NVIDIA's machine code (SASS).
 
 The disassembler ships with Triton, so that neither a GPU nor a CUDA toolkit is needed.
 """

@@ -176,7 +176,7 @@ def flat_refusal(task: Task) -> str | None:
     geometry, c = task.geometry, task.channels[0]
     step = geometry.step if task.kind == "scatter" else (1, 1, 1)
     if any(taps % s for taps, s in zip(geometry.filter, step)):
-        return "classes of pixels meet different numbers of taps"
+        return "classes of pixels have different numbers of taps"
     deep = max(tile.bk for tile in TILES.of(task))
     taps = geometry.taps // prod(step)
     if -(-taps * c // deep) >= taps * -(-c // deep):

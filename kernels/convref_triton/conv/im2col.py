@@ -4,7 +4,7 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation
 
 A tensor map im2col iterates over the pixels that the first tap reads, a stride apart, over lines
 and images; each tap reads at its own distance from the first. The adjoint of stride 1 is the same
-product with the filter turned round. As in `tma`, what is outside of x is zero, channels beyond the
+product with the filter flipped. As in `tma`, what is outside of x is zero, channels beyond the
 last are zeros in w too, and rows beyond the last pixel are not stored.
 
 `hopper.precompile` makes the file of kernels.
@@ -164,7 +164,7 @@ def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
     taps, (_, r, s) = geometry.filter, geometry.filter
     steps = [tap * n for n in (r * s, s, 1)]
     first = 0
-    if geometry.flip != scatter:  # the adjoint of a filter is that filter turned round
+    if geometry.flip != scatter:  # the adjoint of a filter is that filter flipped
         first = sum(map(mul, (n - 1 for n in taps), steps))
         steps = [-step for step in steps]
     w_row, w_column = (0, c) if scatter else (k, 0)

@@ -350,7 +350,7 @@ def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, M
 def tensors_of(
     pairs: Pairs, x_map: Map, w_map: Map, y: Tensor, epilogue: Epilogue
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (arguments, constants) that say which tensors a kernel has."""
+    """Return (arguments, constants) of the tensors of a kernel."""
     maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
     arguments: dict[str, Any] = {
         name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()

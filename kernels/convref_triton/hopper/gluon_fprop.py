@@ -6,7 +6,7 @@ Rows are a box of pixels and columns output channels; wgmma reads both from shar
 puts them. There is a program for each multiprocessor, which takes every num_programs-th tile, and
 copies run ahead of products across tiles. Padding and ragged channels are as in `tma`.
 
-The adjoint of a stride is the same product for each parity class of pixels, which meet the same
+The adjoint of a stride is the same product for each parity class of pixels, which have the same
 taps. One launch has the tiles of all classes, those with the most taps first.
 """
 
@@ -46,7 +46,7 @@ MAX_CLASSES = 16  # parity classes of an adjoint
 # The tiles of all groups and classes, the boxes of one of those, and columns of channels; what
 # places them: boxes along each axis, padding, taps, and pixels (N, O, P, Q).
 Tiling = namedtuple("Tiling", "tiles boxes columns grid lo taps sizes")
-# Pixels of a strided adjoint that meet the same taps, else all: the first (d, h, w), how many
+# Pixels of a strided adjoint that have the same taps, else all: the first (d, h, w), how many
 # (N, O, P, Q), their first tap, their taps, and what the first tap reads for the first pixel.
 ParityClass = namedtuple("ParityClass", "at sizes first_tap taps read")
 # A column of a group's channels, and the first pixel of a box of a parity class.
@@ -87,7 +87,7 @@ def locate(tile, tiling, CONFIG: gl.constexpr):
         parity = ParityClass((0, 0, 0), sizes, (0, 0, 0), taps, (-lo.d, -lo.h, -lo.w))
     else:
         at, pixels, first, met, read = class_of(e, lo, taps, sizes, MOVE, CLASSES, STEP)
-        # Boxes cover the largest class. Beyond the last pixel of a smaller one, no tap is met.
+        # Boxes cover the largest class. Beyond the last pixel of a smaller one there is no tap.
         inside = (o < pixels[1]) & (p < pixels[2]) & (q < pixels[3])
         met = tl.where(inside, met[0], 0), met[1], met[2]
         parity = ParityClass(at, pixels, first, met, read)

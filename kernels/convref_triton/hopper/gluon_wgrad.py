@@ -7,8 +7,9 @@ is a box of pixels of both: b's box is a's, moved by the tap. In shared memory c
 contiguous, so both operands are read MN-major. Each split of the boxes has its partial sums in a
 workspace, which `reduce` adds in a fixed order.
 
-Boxes end with a's pixels: beyond them, zeros of a would meet values of b, which may be infinite.
-Images beyond the last are zero on both sides, as are pixels where both sides have the same.
+Boxes end with a's pixels: beyond them, zeros of a would be multiplied by values of b, which may be
+infinite. Images beyond the last are zero on both sides, as are pixels where both sides have the
+same.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Precompiled:
         Raises
         ------
         subprocess.CalledProcessError
-            If the assembler refuses the PTX; its `stderr` says why.
+            If the assembler refuses the PTX; its `stderr` has the reason.
         """
         with tempfile.TemporaryDirectory() as folder:
             text, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")

@@ -186,7 +186,7 @@ def accumulate(
 
     One wgmma stays in flight, so a stage is released one step after it was read. Groups that
     alternate start only when the other one has read all its blocks: a parity tells apart only
-    consecutive phases of a barrier, so a group must not wait for one that lies further ahead.
+    consecutive phases of a barrier, so a group must not wait for a later one.
     """
     STAGES: gl.constexpr = CONFIG.stages
     BN: gl.constexpr = CONFIG.bn
