@@ -16,6 +16,7 @@ from .geometry import Geometry, Three
 from .index import pixel, taps_of
 
 ONES = (1, 1, 1)
+MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"  # of `divisors`
 
 
 class Window(NamedTuple):

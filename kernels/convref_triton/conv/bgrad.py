@@ -15,7 +15,7 @@ import triton.language as tl
 from ..common.geometry import LIMIT, Tensor, Three, merge
 from ..common.index import divisors, pixel
 from ..common.reduce import add_in_parts
-from ..common.windows import strides, unit
+from ..common.windows import MAGIC, strides, unit
 from ..plan import archs, lines
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
@@ -24,7 +24,6 @@ from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable
 
 SIZES = "L O P Q K steps"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "y_n y_d y_h y_w y_k"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
 

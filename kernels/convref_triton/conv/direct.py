@@ -18,6 +18,7 @@ from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, divisors
 from ..common.windows import (
+    MAGIC,
     ONES,
     advance,
     is_valid,
@@ -38,7 +39,6 @@ from .depthwise import is_last, same_strides
 from .gather import taps_met
 
 SIZES = "M D H W O P Q OD OH OW C K each lo_d lo_h lo_w"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "x_n x_d x_h x_w x_c w_0 w_t w_r w_s w_c w_g w_k y_n y_d y_h y_w y_c"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
 

@@ -203,12 +203,7 @@ def dual_launch(
     constants = {
         n: v for n, v in made.constants.items() if n in dual.arg_names and n not in tensors
     }
-    return replace(
-        made,
-        kernel=dual,
-        arguments=given | numbers,
-        constants=absent | constants,
-    )
+    return replace(made, kernel=dual, arguments=given | numbers, constants=absent | constants)
 
 
 SPEC = KernelSpec(

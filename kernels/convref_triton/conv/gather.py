@@ -20,6 +20,7 @@ from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from ..common.index import divisors, tile_of
 from ..common.windows import (
+    MAGIC,
     ONES,
     advance,
     is_valid,
@@ -38,7 +39,6 @@ from ..plan.task import PLAIN, Epilogue, Task
 from ..plan.tile import Change, Tile, TileTable, tiles
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
 PARTS = ["steps", "y_z"]
@@ -283,7 +283,7 @@ def gather_launch(
     unit_w = 1 if w_steps[5] == 1 else 2 if w_steps[6] == 1 else 0
     steps, vec = in_vectors(x.dtype, x_steps, w_steps, y_steps, c, k, unit_w)
     rows = images * prod(pixels)
-    wide = max(_reach(t, s, tile, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
+    wide = max(reach(t, s, tile.bm, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots({name: tensors[name] for name in gather.arg_names[:9]})
     numbers = (rows, *read, *pixels, *written, c // vec[3], k // vec[4], *geometry.lo)
@@ -342,9 +342,9 @@ def in_vectors(
     return steps | {"x_c": x_c, "y_c": y_c}, vec
 
 
-def _reach(tensor: Tensor, steps: tuple[int, ...], tile: Tile, pixels: tuple[int, ...]) -> int:
-    """Return the largest offset of an element of a tile from its first image."""
-    images = tile.bm // max(prod(pixels), 1) + 2
+def reach(tensor: Tensor, steps: tuple[int, ...], rows: int, pixels: tuple[int, ...]) -> int:
+    """Return the largest offset of an element of some rows from their first image."""
+    images = rows // max(prod(pixels), 1) + 2
     return min(tensor.span, images * abs(steps[0]) + tensor.image_span)
 
 

@@ -109,7 +109,6 @@ def im2col_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def _count(task: Task, tile: Tile) -> int:
-    """Return how many tiles a result has."""
     columns = -(-task.channels[1] // tile.bn) * task.geometry.groups
     return -(-task.rows // tile.bm) * columns
 

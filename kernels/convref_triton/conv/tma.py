@@ -291,13 +291,7 @@ def tma_launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilog
 
 
 def given(
-    task: Task,
-    pairs: Pairs,
-    y: Tensor,
-    pixels: int,
-    channels: int,
-    depth: int,
-    epilogue: Epilogue,
+    task: Task, pairs: Pairs, y: Tensor, pixels: int, channels: int, depth: int, epilogue: Epilogue
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
 
@@ -392,8 +386,5 @@ SPEC = KernelSpec(
     kernels=(tma,),
     work=lambda task, tile: box_work(task, tile, tile.bn, tile.bm, reached=0.75),
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(
-        products=1,
-        loop={"sm_90": (100,)},
-    ),
+    expects=Expectation(products=1, loop={"sm_90": (100,)}),
 )

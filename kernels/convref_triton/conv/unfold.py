@@ -19,7 +19,7 @@ import triton.language as tl
 
 from ..common.geometry import LIMIT, Geometry, Tensor
 from ..common.index import divisors
-from ..common.windows import ONES, is_valid, rows_of, strides, unit, window
+from ..common.windows import MAGIC, ONES, is_valid, rows_of, strides, unit, window
 from ..plan import archs, lines
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch
@@ -28,7 +28,6 @@ from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable
 
 SIZES = "M D H W O P Q OD OH OW C lo_d lo_h lo_w"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "x_n x_d x_h x_w x_c y_n y_d y_h y_w y_c y_r"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
 

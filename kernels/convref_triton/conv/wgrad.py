@@ -17,7 +17,7 @@ import triton.language as tl
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, Three, filter_steps, merge
 from ..common.index import across, along, below, divisors, pixel, tile_of
 from ..common.reduce import add_in_parts
-from ..common.windows import strides, unit
+from ..common.windows import MAGIC, strides, unit
 from ..plan import cost, lines
 from ..plan.builder import channels_last, slot, vector
 from ..plan.cost import Work
@@ -25,11 +25,10 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable, tiles
-from .flat import in_runs
-from .gather import IEEE, TF32
+from .flat import in_runs, rounded
+from .gather import IEEE, TF32, reach
 
 SIZES = "L D H W O P Q K C kept_k kept_c steps lo_d lo_h lo_w"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 STEPS = "a_n a_g a_d a_h a_w a_k b_n b_g b_d b_h b_w b_c w_0 w_g w_k w_t w_r w_s w_c w_z"
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
 
@@ -160,14 +159,14 @@ def wgrad_tiles(task: Task) -> tuple[Tile, ...]:
 def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
     """Return into how many parts the sums are cut, and their work, copies into vectors included."""
     shape = task.geometry
-    rows = _rounded(shape.small_channels, tile)
-    columns = _rounded(shape.big_channels, tile) * shape.taps
+    rows = rounded(shape.small_channels, tile)
+    columns = rounded(shape.big_channels, tile) * shape.taps
     count = -(-rows // tile.bm) * -(-columns // tile.bn) * shape.groups
     steps = -(-shape.n * prod(shape.small) // tile.bk) if task.pairs else 0
     vector = tile.run * ITEMSIZE[task.dtype]
     made = cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=24)
     found = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
-    moved = sum(prod(t.shape) * (1 + _rounded(c, tile) / c) for t, c in found)
+    moved = sum(prod(t.shape) * (1 + rounded(c, tile) / c) for t, c in found)
     moved *= ITEMSIZE[task.dtype]
     return cost.cut(task, made._replace(beside=moved, launches=1 + len(found)))
 
@@ -193,13 +192,7 @@ def sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
     return tuple(zip(pair, (task.geometry.small_channels, task.geometry.big_channels)))
 
 
-def _rounded(channels: int, tile: Tile) -> int:
-    """Return the channels that a tile is given."""
-    return -(-channels // tile.run) * tile.run
-
-
 def _fits(tensor: Tensor, channels: int, tile: Tile) -> bool:
-    """Return whether a tile can read a side in place, in vectors of `tile.run` channels."""
     return tile.run == 1 or (
         channels % tile.run == 0 and tensor.aligned and in_runs(tensor, 1, tile.run)
     )
@@ -211,7 +204,7 @@ def _laid(task: Task, tensor: Tensor, channels: int, tile: Tile) -> Tensor:
         return task.one_order([tensor])[0]
     if _fits(tensor, channels, tile):
         return tensor
-    size = task.geometry.groups * _rounded(channels, tile)
+    size = task.geometry.groups * rounded(channels, tile)
     return task.builder.copied(tensor, channels_last(len(tensor.shape) - 2), {1: size})
 
 
@@ -230,7 +223,7 @@ def wgrad_launch(
     """
     a, b = pair or (w, w)
     kept = geometry.small_channels, geometry.big_channels
-    k, c = (_rounded(channels, tile) for channels in kept)
+    k, c = (rounded(channels, tile) for channels in kept)
     images, rank, pixels, linear, a_steps, b_steps = _views(geometry, a, b)
     rows = images * prod(pixels) if pair else 0
     steps = -(-rows // (tile.bk * splits))
@@ -249,7 +242,7 @@ def wgrad_launch(
     sizes += (*in_vectors[0], a_steps[1], *in_vectors[1], b_steps[1])
     sizes += (*in_vectors[2], w_c, size // vec[2])
     n = c * geometry.taps
-    near = max(_reach(t, s, steps * tile.bk, pixels) for t, s in ((a, a_steps), (b, b_steps)))
+    near = max(reach(t, s, steps * tile.bk, pixels) for t, s in ((a, a_steps), (b, b_steps)))
     slots = {"a": slot(a), "b": slot(b), "w": slot(w)}
     return Launch(
         wgrad,
@@ -294,12 +287,6 @@ def _views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, b
     if linear:
         a_steps = (*a_steps[:4], even[3][1])
     return images, rank, pixels, linear, a_steps, b_steps
-
-
-def _reach(tensor: Tensor, steps: Steps, rows: int, pixels: Three) -> int:
-    """Return the largest offset of an element of a split from its first image."""
-    images = rows // max(prod(pixels), 1) + 2
-    return min(tensor.span, images * abs(steps[0]) + tensor.image_span)
 
 
 SPEC = KernelSpec(

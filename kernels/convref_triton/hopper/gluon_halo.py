@@ -364,7 +364,6 @@ def given(
 
 
 def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
-    """Return the counts of boxes, their divisors, and the sizes of the result."""
     boxes = shared.boxes(task.written)
     magic = (number for count in boxes[1:] for number in divisor(count))
     return prod(boxes), *boxes[1:], *magic, *shared.ordered(task.written), *task.channels
@@ -399,10 +398,5 @@ SPEC = KernelSpec(
     work=gluon_halo_work,
     measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(
-        products=1,
-        staged=False,
-        registers=168,
-        loop={"sm_90": (160,)},
-    ),
+    expects=Expectation(products=1, staged=False, registers=168, loop={"sm_90": (160,)}),
 )

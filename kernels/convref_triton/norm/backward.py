@@ -202,7 +202,6 @@ def _add_dgrad(
 
 
 def _sums(builder: Builder, name: str, size: int) -> Tensor:
-    """Return sums of dy z and of dy, allocated once."""
     made = Tensor(name, (2, size), (size, 1), "f32")
     builder.buffers[name] = Buffer(made.shape, made.strides, made.dtype)
     return made

@@ -42,10 +42,7 @@ FPROP = {
     "jvp": Line("conv.jvp:{}_f3x3_p1"),
 }
 SPLIT = {"fprop_deep": Line("conv.fprop:{}_f3x3_p1", {"": DEEP})}
-DGRAD = {
-    "dgrad": Line("conv.dgrad:{}_f3x3_p1"),
-    "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1"),
-}
+DGRAD = {"dgrad": Line("conv.dgrad:{}_f3x3_p1"), "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1")}
 WGRAD = {"wgrad": Line("conv.wgrad:{}_f3x3_p1")}
 BGRAD = {"bgrad": Line("conv.bgrad:{}_f1x1")}
 UNFOLD = {

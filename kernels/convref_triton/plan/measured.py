@@ -22,10 +22,8 @@ from convref.ops import ConvProblem
 from ..common.geometry import geometry
 
 FOLDER = Path(__file__).parent / "measured"
-AT_MOST, RUNS = (
-    0.97,
-    2,
-)  # "auto" chooses us where our time was this share of the best other, in so many runs
+# "auto" chooses us where our time was this share of the best other, in so many runs.
+AT_MOST, RUNS = 0.97, 2
 Row = Mapping[str, Any]
 
 

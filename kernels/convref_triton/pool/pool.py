@@ -50,7 +50,6 @@ def _row(call: Call) -> tuple[Any, str, str, tuple[str, ...]]:
 
 
 def _is_whole(call: Call) -> bool:
-    """Return whether one window reads a whole image, and there is no tangent."""
     kernel, _, beside, _ = _row(call)
     return kernel is pool_fprop_kernel and not beside and is_whole(form(call))
 

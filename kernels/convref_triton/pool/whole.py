@@ -16,28 +16,14 @@ import triton.language as tl
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, merge
 from ..common.index import divisors, pixel
-from ..common.windows import strides, unit
+from ..common.windows import MAGIC, strides, unit
 from ..plan.archs import SMS
 from ..plan.builder import is_channels_last, slot, vector
 from ..plan.launch import Launch
 from ..plan.tile import Tile
 from .windows import Form
 
-RUNTIME = [
-    "L",
-    "O",
-    "P",
-    "Q",
-    "C",
-    "scale",
-    "o_magic",
-    "o_shift",
-    "p_magic",
-    "p_shift",
-    "q_magic",
-    "q_shift",
-]
-RUNTIME += ["x_n", "x_d", "x_h", "x_w", "x_c", "y_n", "y_c"]
+RUNTIME = f"L O P Q C scale {MAGIC} x_n x_d x_h x_w x_c y_n y_c".split()
 LAST = (Tile(32, 64, 1, 4, 1), Tile(64, 32, 1, 4, 1), Tile(128, 16, 1, 4, 1), Tile(256, 8, 1, 4, 1))
 FIRST = (Tile(1024, 1, 1, 4, 1), Tile(256, 4, 1, 4, 1), Tile(64, 16, 1, 4, 1), Tile(64, 8, 1, 4, 1))
 

@@ -14,11 +14,11 @@ from convref.ops import AdaptiveAxis, AdaptivePoolProblem, AvgPoolProblem
 from ..common.geometry import Three
 from ..common.images import UNROLLED, three
 from ..common.index import quotient
+from ..common.windows import MAGIC
 
 SIZES = "M O P Q D H W C end_d end_h end_w lo_d lo_h lo_w"
 COUNTS = "least_d least_h least_w most_d most_h most_w size_d size_h size_w"
 LOOP = "taps taps_d taps_h taps_w scale"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 OTHER = "d_magic d_shift h_magic h_shift w_magic w_shift"
 STEPS = "x_n x_d x_h x_w x_c v_n v_d v_h v_w v_c y_n y_d y_h y_w y_c"
 RUNTIME = f"{SIZES} {COUNTS} {LOOP} {MAGIC} {OTHER} {STEPS}".split()

@@ -25,6 +25,7 @@ from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.images import UNROLLED, in_elements, lanes, offsets, tap_at
 from ..common.index import divisors, quotient
+from ..common.windows import MAGIC
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
@@ -34,7 +35,6 @@ from ..plan.tile import WARP, Tile
 SIZES = "M O P Q D H W C"
 RULE = "num_d num_h num_w off_d off_h off_w den_d den_h den_w step_d step_h step_w"
 BACK = "ratio_d ratio_h ratio_w before_d before_h before_w reach_d reach_h reach_w"
-MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"
 DIVISION = "d_magic d_shift h_magic h_shift w_magic w_shift"
 STEPS = "x_n x_d x_h x_w x_c y_n y_d y_h y_w y_c"
 RUNTIME = f"{SIZES} {RULE} {BACK} {MAGIC} {DIVISION} {STEPS}".split()

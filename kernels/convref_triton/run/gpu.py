@@ -18,16 +18,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import ConvrefError, UnsupportedError, message
-from convref_driver import (
-    VARIES,
-    Driver,
-    Kernel,
-    Manifest,
-    Scratch,
-    driver,
-    encode,
-    load,
-)
+from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
 
 from ..compile import aot
 from ..compile.specialize import Specialization, specialize
