@@ -10,7 +10,6 @@ from .definition import (
     CUDA_FLOAT32,
     FLOAT32,
     LOW,
-    Autocast,
     Definition,
     Fields,
     Image,
@@ -20,12 +19,12 @@ from .passes import functions
 
 
 def elementwise(
-    layer: str, gradient: str = ".", autocast: Autocast | None = None
+    layer: str, gradient: str = ".", **options: Any
 ) -> Callable[[Callable[..., Fields | None]], Definition]:
     """Return the decorator of an activation; `gradient` says how grad_input is computed."""
 
     def decorate(fields: Callable[..., Fields | None]) -> Definition:
-        made = define(view=views.elements, layouts=False, layer=layer, autocast=autocast)(fields)
+        made = Definition(fields, view=views.elements, layouts=False, layer=layer, **options)
         made.derivatives(backward=f"Return grad_input of `{made.name}`{gradient}")
         return made
 
@@ -142,7 +141,7 @@ def elu(input: Image, alpha: float = 1.0) -> None:
 @elementwise(
     "Softplus",
     ": grad_output times 1 / (1 + exp(-beta x)), or 1 above the threshold.",
-    CUDA_FLOAT32,
+    autocast=CUDA_FLOAT32,
 )
 def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> None:
     """Return log(1 + exp(beta x)) / beta of each element, x where beta x is above `threshold`.

@@ -10,7 +10,6 @@ from ..arrays import facts
 from ..case import SPATIAL
 from ..errors import ConvrefError, message, shorten
 from ..ops import RANKS, Sizes, integer, integers, items
-from . import views
 from .arguments import axes_of, flag, padding_of, per_axis
 from .definition import LOW, Definition, Fields, Image
 from .docs import entries, sections
@@ -89,7 +88,7 @@ class _Convolution(Definition):
         return *triples[0], *triples[1]
 
 
-CONV = _Convolution(_conv, (), "conv", (), views.images, True, "Conv", LOW)
+CONV = _Convolution(_conv, op="conv", layer="Conv", autocast=LOW)
 
 
 def rank_of(where: str, weight: Any) -> int:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import cleandoc, getdoc, signature
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..arrays import facts
@@ -55,20 +56,13 @@ class Image(NamedTuple):
     space: Sizes
 
 
-def define(
-    ranks: Iterable[int] = (),
-    *,
-    op: str = "",
-    only: Sequence[str] = (),
-    view: ViewOf = views.images,
-    layouts: bool = True,
-    layer: str = "",
-    autocast: Autocast | None = None,
-) -> Callable[[Callable[..., Fields | None]], Definition]:
-    """Return the decorator that makes a Definition of a function.
+class Definition:
+    """An op as users call it.
 
     Parameters
     ----------
+    fields : callable
+        With the arguments of the public function; returns the fields of the Problem.
     ranks : iterable of int
         Those with functions of their own, named 1d, 2d, 3d; without any, one function serves all.
     op : str, optional
@@ -81,34 +75,25 @@ def define(
         Whether channels may come last; the functions then take `layout`.
     layer : str, optional
         What computes this in torch.nn, without the rank.
-    autocast : dict, optional
+    autocast : dict
         The dtype that torch.autocast casts the operands to, by device: "float32", or "low" for
         its own.
     """
 
-    def decorate(fields: Callable[..., Fields | None]) -> Definition:
-        name = op or fields.__name__
-        given = autocast or {}
-        return Definition(fields, tuple(ranks), name, only, view, layouts, layer, given)
-
-    return decorate
-
-
-class Definition:
-    """An op as users call it; see `define`."""
-
     def __init__(
         self,
         fields: Callable[..., Fields | None],
-        ranks: tuple[int, ...],
-        op: str,
-        only: Sequence[str],
-        view: ViewOf,
-        layouts: bool,
-        layer: str,
-        autocast: Autocast,
+        ranks: Iterable[int] = (),
+        *,
+        op: str = "",
+        only: Sequence[str] = (),
+        view: ViewOf = views.images,
+        layouts: bool = True,
+        layer: str = "",
+        autocast: Autocast = MappingProxyType({}),
     ) -> None:
-        self.name, self.op, self.ranks, self.layer = fields.__name__, op, ranks, layer
+        op = op or fields.__name__
+        self.name, self.op, self.ranks, self.layer = fields.__name__, op, tuple(ranks), layer
         self.autocast = autocast
         self.passes = tuple(only or passes(op))
         self.view, self.layouts, self.build = view, layouts, fields
@@ -204,3 +189,10 @@ class Definition:
         """Return the results of a pass, by role; `x` is the shape of an input that is none."""
         given = (pass_, rank, layout, settings, mask, x)
         return compute(self.prepare, arrays, given, backend)
+
+
+def define(
+    ranks: Iterable[int] = (), **options: Any
+) -> Callable[[Callable[..., Fields | None]], Definition]:
+    """Return the decorator that makes a Definition of a function; options as it takes them."""
+    return lambda fields: Definition(fields, ranks, **options)
