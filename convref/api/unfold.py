@@ -16,42 +16,32 @@ from .prepare import Prepared
 from .run import compute
 
 
-def _prepared(op: str, array: Any, problem: WindowProblem) -> Prepared:
-    found = facts(f"{op}.fprop", "input", array)
-    call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
-    call = replace(call, specs=(spec_of(call, call.roles[0], found),))
-    return Prepared(call)
-
-
-def _problem(
-    where: str, image: Sizes, kernel_size: Any, dilation: Any, padding: Any, stride: Any
-) -> WindowProblem:
-    n, c, *space = image
-    geometry = windows(where, tuple(space), kernel_size, stride, padding, dilation)
-    return WindowProblem(n=n, c=c, input=tuple(space), **geometry)
-
-
-def _prepare_unfold(
-    arrays: tuple[Any, ...], kernel_size: Any, dilation: Any, padding: Any, stride: Any
+def _prepared(
+    op: str, array: Any, image: Sizes, kernel_size: Any, dilation: Any, padding: Any, stride: Any
 ) -> Prepared:
-    (input,) = arrays
-    shape = facts("unfold", "input", input).shape
+    """Return the call of windows on an image (N, C, *spatial)."""
+    n, c, *space = image
+    geometry = windows(op, tuple(space), kernel_size, stride, padding, dilation)
+    problem = WindowProblem(n=n, c=c, input=tuple(space), **geometry)
+    found, columns = facts(op, "input", array), problem.shape("cols")[2]
+    if op == "fold" and found.shape[2] != columns:
+        what = f"input has {found.shape[2]} columns, needs {columns}"
+        raise ConvrefError(message(op, what))
+    call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
+    return Prepared(replace(call, specs=(spec_of(call, call.roles[0], found),)))
+
+
+def _prepare_unfold(arrays: tuple[Any, ...], *geometry: Any) -> Prepared:
+    shape = facts("unfold", "input", arrays[0]).shape
     if len(shape) not in (3, 4, 5):
         raise ConvrefError(message("unfold", f"input has {len(shape)} axes, needs 3 to 5"))
-    problem = _problem("unfold", shape, kernel_size, dilation, padding, stride)
-    return _prepared("unfold", input, problem)
+    return _prepared("unfold", arrays[0], shape, *geometry)
 
 
 def _prepare_fold(
-    arrays: tuple[Any, ...],
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any,
-    padding: Any,
-    stride: Any,
+    arrays: tuple[Any, ...], output_size: Any, kernel_size: Any, *geometry: Any
 ) -> Prepared:
-    (input,) = arrays
-    shape = facts("fold", "input", input).shape
+    shape = facts("fold", "input", arrays[0]).shape
     if len(shape) != 3:
         raise ConvrefError(message("fold", f"input has {len(shape)} axes, needs 3"))
     listed = items(output_size)
@@ -64,11 +54,7 @@ def _prepare_fold(
         what = f"input has {shape[1]} rows, needs a multiple of {taps}"
         raise ConvrefError(message("fold", what))
     image = (shape[0], shape[1] // taps, *sizes)
-    problem = _problem("fold", image, kernel_size, dilation, padding, stride)
-    if shape[2] != problem.shape("cols")[2]:
-        what = f"input has {shape[2]} columns, needs {problem.shape('cols')[2]}"
-        raise ConvrefError(message("fold", what))
-    return _prepared("fold", input, problem)
+    return _prepared("fold", arrays[0], image, kernel_size, *geometry)
 
 
 def unfold(
