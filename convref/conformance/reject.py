@@ -89,8 +89,21 @@ def _of_shared(call: Call, given: Operands, seed: int) -> list[Named]:
         if role == "target" and call.specs[0].device == "cpu":
             variants.append(("names a class too many", np.full_like(array, call.problem.c)))
         for what, wrong in variants:
-            found.append((f"{role} {what}", _with(call, given, role, wrong)))
+            changed = _with(call, given, role, wrong)
+            if what.startswith("names") or not _is_valid(call, changed):
+                found.append((f"{role} {what}", changed))
     return found
+
+
+def _is_valid(call: Call, given: Operands) -> bool:
+    """Return whether operands fit another problem of the op: one slope may serve all channels."""
+    family, problem = type(call.problem), call.problem
+    shapes = {r: a.shape for r, a in zip(call.roles, given) if a is not None}
+    fields = {k: getattr(problem, k) for k in family.__dataclass_fields__}
+    fixed = {k: v for k, v in fields.items() if k not in family.OF_OPERANDS}
+    by_base = {"x": problem.shape("x"), **{BASE_ROLE[r]: s for r, s in shapes.items()}}
+    other = family.unchecked({**fixed, **family.of_operands(call.pass_, by_base, fixed)})
+    return all(other.shape(role) == shape for role, shape in shapes.items())
 
 
 def _shared_letters(call: Call) -> dict[str, str]:

@@ -115,6 +115,12 @@ def test_operands_that_no_result_reads_are_left_alone():
     assert {what.partition(" ")[0] for what in names("conv.wgrad:n1c1k1_i2_f1")} == {"dy", "x"}
 
 
+def test_one_slope_for_all_channels_is_no_contradiction():
+    found = {what for seed in range(4) for what in names("prelu.fprop:n2c2_i3", seed)}
+    assert "w has larger c" in found
+    assert "w has smaller c" not in found
+
+
 def test_operands_that_share_an_extent_contradict_each_other():
     found = set(names("batch_norm.dgrad:n2c3_i4x5"))
     both = {
