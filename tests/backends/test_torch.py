@@ -19,6 +19,7 @@ from convref.backends.numpy import backend as oracle
 from convref.backends.torch import conv
 from convref.backends.torch.adapter import TorchBackend, backend, without_onednn
 from convref.conformance import fills, strategies
+from convref.conformance.operands import operands as drawn
 from convref.judge import judge
 
 PARTS = {
@@ -287,6 +288,16 @@ def test_what_aten_lacks_is_refused(shape: str, dtype: str) -> None:
     assert backend.supports(call) == f"ATen has no transposed or dilated kernel for {dtype}"
     with pytest.raises(NotImplementedError):
         backend.run(call, *integers(call))
+
+
+@pytest.mark.parametrize("shared", ["", ":shared=1"])
+@pytest.mark.parametrize("pass_", ["backward", "jvp", "double_backward"])
+def test_every_derivative_of_prelu_has_the_same_slope_at_0(pass_: str, shared: str) -> None:
+    case = parse(f"prelu.{pass_}:n2c3_i2{shared}:fill=negzero:seed=1")
+    operands = drawn(case)
+    call = case.call
+    verdict = judge(call, operands, backend.run(call, *operands), backend.numerics(call))
+    assert verdict, verdict.reason
 
 
 @pytest.mark.parametrize("bits", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0), (1, 1, 0)])
