@@ -64,6 +64,7 @@ def _main(
 ) -> None: ...
 
 
+OTHERS = tuple(op for op in FAMILY if op != "conv")
 Words = list[str] | None  # of an option that is given again, or takes commas
 
 
@@ -84,9 +85,7 @@ def check(
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="I/N: only the I-th of N parts, from 0.")] = "0/1",
-    log: Annotated[
-        Path | None, typer.Option(help="Write JSON lines; an existing log is continued.")
-    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Write JSON lines, or continue them.")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Run the lines of this file, or of a log.")
     ] = None,
@@ -104,10 +103,7 @@ def check(
     html: Annotated[Path | None, typer.Option(help="Folder for a page per backend.")] = None,
     fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
 ) -> None:
-    """Compare backends with the reference on generated cases.
-
-    Each failure is printed as one line, which `convref run` repeats.
-    """
+    """Compare backends with the reference on generated cases."""
     from ..conformance import campaign
     from ..conformance.engine import Limits
 
@@ -129,8 +125,7 @@ def check(
     )
     regions = more if known or retest_known else None
     if not (op or replay or laws):
-        rest = ", ".join(name for name in FAMILY if name != "conv")
-        print(f"checking conv alone; other ops need --op: {rest}")
+        print(f"checking conv alone; other ops need --op: {', '.join(OTHERS)}")
     good = _campaigns(settings, backends or _installed(), regions, html)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
 
