@@ -60,8 +60,14 @@ class PoolProblem(WindowProblem):
 
     name: ClassVar[str] = "max_pool"
     KEYS: ClassVar[dict[str, Field]] = {"ceil": Field("ceil", "flag")}
+    include_pad, divisor = False, 0  # average pools have fields of these names
 
     ceil: bool = False
+
+    @cached_property
+    def counts(self) -> tuple[Sizes, ...]:
+        """Return, for each axis, the factor of each window's divisor: 1 for what is no mean."""
+        return tuple((1,) * axis.small for axis in self.axes)
 
     def _validate_family(self, where: str, rank: int) -> None:
         self._put("ceil", bool(self.ceil))
@@ -240,6 +246,7 @@ class AdaptivePoolProblem(Problem):
         "o": Field("output", "extents"),
     }
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), ("output", 1))
+    include_pad, divisor = False, 0
 
     output: Sizes
 

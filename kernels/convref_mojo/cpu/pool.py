@@ -11,13 +11,14 @@ import numpy as np
 
 from convref.case import Call
 from convref.errors import ConvrefError, message
-from convref.ops import Axis, Problem
+from convref.ops import AdaptivePoolProblem, Axis, PoolProblem
 
 from ..library import STRUCTS, run
 from ..strides import Array, source
 from ..structs import struct
 from .norm import CHANNELS
 
+AnyPoolProblem = PoolProblem | AdaptivePoolProblem
 Pool = struct("cpu", "Pool")
 
 REGISTER = 64  # bytes of the widest vector register
@@ -44,18 +45,17 @@ def reads(axis: Any) -> list[tuple[int, int]]:
 
 
 @lru_cache(STRUCTS)
-def _template(problem: Problem) -> tuple[Pool, Any]:
+def _template(problem: AnyPoolProblem) -> tuple[Pool, Any]:
     """Return the struct without addresses of arrays, and the owner of the table in it."""
     missing = 3 - problem.rank
-    counts = getattr(problem, "counts", None) or [(1,) * axis.small for axis in problem.axes]
     windows = [[(0, 1, 1)]] * missing + [
         [(*read, n) for read, n in zip(reads(axis), count)]
-        for axis, count in zip(problem.axes, counts)
+        for axis, count in zip(problem.axes, problem.counts)
     ]
     words = [word for axis in windows for window in axis for word in window]
     memory = (ctypes.c_int64 * len(words))(*words)
-    p = Pool(images=problem.n, channels=problem.c, reads=ctypes.addressof(memory))
-    p.divisor = getattr(problem, "divisor", 0)
+    p = Pool(images=problem.n, channels=problem.c, divisor=problem.divisor)
+    p.reads = ctypes.addressof(memory)
     sizes = (1,) * missing + problem.shape("x")[2:]
     dilations = (1,) * missing + tuple(getattr(axis, "dilation", 1) for axis in problem.axes)
     for name, axis, size, dilation in zip("zyx", windows, sizes, dilations):

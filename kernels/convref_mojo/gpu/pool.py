@@ -6,8 +6,9 @@ from math import prod
 from typing import Any
 
 from convref.case import Call
-from convref.ops import AdaptiveAxis, Axis, Problem
+from convref.ops import AdaptiveAxis, Axis
 
+from ..cpu.pool import AnyPoolProblem
 from ..geometry import UNIT, ArrayLayout, set_strides
 from ..structs import struct
 from .conv import NULL, THREADS, GpuLaunch
@@ -50,7 +51,7 @@ def pool_axis(axis: Axis | AdaptiveAxis, include_pad: bool) -> Any:
     return struct("gpu", "PoolAxis")(*words)
 
 
-def largest(problem: Problem) -> int:
+def largest(problem: AnyPoolProblem) -> int:
     """Return an upper bound of the positions and products of an axis."""
     return max(
         axis.big * axis.small + axis.big + axis.small
@@ -60,17 +61,16 @@ def largest(problem: Problem) -> int:
     )
 
 
-def taps(problem: Problem) -> int:
+def taps(problem: AnyPoolProblem) -> int:
     """Return an upper bound of the divisors."""
-    return max(prod(axis.taps for axis in problem.axes), abs(getattr(problem, "divisor", 0)))
+    return max(prod(axis.taps for axis in problem.axes), abs(problem.divisor))
 
 
-def _divisor(problem: Problem) -> int:
-    """Return the divisor of all windows, 0 if they differ or the pool has none."""
-    counts = getattr(problem, "counts", ())
-    if getattr(problem, "divisor", 0) or any(len(set(count)) > 1 for count in counts):
-        return int(getattr(problem, "divisor", 0))
-    return prod(count[0] for count in counts)
+def _divisor(problem: AnyPoolProblem) -> int:
+    """Return the divisor of all windows, 0 if they differ."""
+    if problem.divisor or any(len(set(count)) > 1 for count in problem.counts):
+        return problem.divisor
+    return prod(count[0] for count in problem.counts)
 
 
 def launch(call: Call, arrays: dict[str, ArrayLayout]) -> GpuLaunch:
@@ -78,7 +78,7 @@ def launch(call: Call, arrays: dict[str, ArrayLayout]) -> GpuLaunch:
     problem = call.problem
     p = struct("gpu", "Pool")(problem.n, problem.c, divisor=_divisor(problem))
     for name, axis in zip("zyx", [UNIT] * (3 - problem.rank) + list(problem.axes)):
-        setattr(p, name, pool_axis(axis, getattr(problem, "include_pad", False)))
+        setattr(p, name, pool_axis(axis, problem.include_pad))
     kernel, *roles = KERNELS["max" if "max" in call.op else "avg", call.pass_].split()
     results, *fields = POINTERS[kernel]
     for field, role in zip(fields, roles):
