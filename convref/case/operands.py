@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..arrays import Facts, to_numpy
+from ..arrays import Facts, facts, to_numpy
 from ..errors import ConvrefError, message
 from ..ops import (
     BASE_ROLE,
@@ -91,6 +91,21 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
         if size != required:
             return f"has {axis}={size}, needs {required}"
     return None
+
+
+def check_operands(call: Call, operands: Sequence[Any], where: str = "") -> None:
+    """Raise unless each operand, by role, fits the call; kinds and devices may differ.
+
+    Parameters
+    ----------
+    call : Call
+    operands : sequence of (array or None)
+    where : str
+        What names the place in messages on arrays of no known library; by default the pass.
+    """
+    for role, array in zip(call.roles, operands, strict=True):
+        place = where or f"{call.op}.{call.pass_}"
+        check_operand(call, role, None if array is None else facts(place, argument(role), array))
 
 
 def check_positions(call: Call, role: str, array: Any) -> None:

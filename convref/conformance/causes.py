@@ -134,7 +134,7 @@ def _failure(
 
 
 def _has_invalid_input(finding: Finding) -> bool:
-    """Return whether it is of invalid operands: the line alone is a valid call."""
+    """Return whether its operands were invalid; its line is a valid call."""
     killed = finding.verdict in ("crash", "hang") and finding.tier == "form"
     return finding.verdict == "accepts-invalid" or killed
 
@@ -163,10 +163,10 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     call, problem = shrunk.case.call, shrunk.case.call.problem
     named = {need.partition(" ")[0].partition("[")[0] for need in shrunk.needs}
     features = named & {"stride", "dilation", "groups", "transposed", "dtype", "fill"}
-    features |= {f"{letter}=0" for letter in "nck" if getattr(problem, letter, 1) == 0}
+    features |= {f"{letter}=0" for letter in "nck" if problem.line_value(letter) == 0}
     if any(size == 0 for size in problem.input):
         features.add("input=0")
-    edges = [edge for pair in getattr(problem, "padding", ()) for edge in pair]
+    edges = [edge for pair in problem.padding for edge in pair]
     if "padding" in named:
         features.add("negative padding" if min(edges) < 0 else "padding")
     for need in named:

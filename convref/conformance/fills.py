@@ -17,7 +17,7 @@ import numpy as np
 from .. import dtypes
 from ..case import FILLS, Call, Case
 from ..errors import ConvrefError, message
-from ..ops import BASE_ROLE, ConvProblem, Sizes
+from ..ops import BASE_ROLE, OPS, Sizes
 
 Array = np.ndarray[Any, Any]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -68,33 +68,22 @@ def values(case: Case, role: str) -> Array:
     if not available(case.fill, dtype):
         raise ConvrefError(message("fills", f"{dtype} has no fill {case.fill}", case))
     if dtype in dtypes.COMPLEX:
-        real, imaginary = (_part(case, role, dtype, part) for part in (0, 1))
-        return _complex(real, imaginary, dtype)
+        result = np.empty(case.call.problem.shape(role), dtypes.numpy_dtype(dtype))
+        with np.errstate(all="ignore"):
+            result.real, result.imag = (_part(case, role, dtype, part) for part in (0, 1))
+        return result
     return _cast(_part(case, role, dtype, 0), dtype)
 
 
 def _cast(array: Array, dtype: str) -> Array:
-    if dtype == "obj":
-        return _fractions(array)
-    if dtype == "bf16":  # there is no direct cast; which way it rounds does not matter here
-        with np.errstate(all="ignore"):
+    if dtype == "obj":  # Fractions, non-integers with a small denominator
+        result = np.empty(array.shape, object)
+        result.ravel()[:] = [Fraction(v).limit_denominator(8) for v in array.ravel().tolist()]
+        return result
+    with np.errstate(all="ignore"):
+        if dtype == "bf16":  # there is no direct cast; which way it rounds does not matter here
             array = array.astype(np.float32)
-    with np.errstate(all="ignore"):
         return array.astype(dtypes.numpy_dtype(dtype), order="C", copy=False)
-
-
-def _complex(real: Array, imaginary: Array, dtype: str) -> Array:
-    result = np.empty(real.shape, dtypes.numpy_dtype(dtype))
-    with np.errstate(all="ignore"):
-        result.real, result.imag = real, imaginary
-    return result
-
-
-def _fractions(array: Array) -> Array:
-    """Return every value as a Fraction, non-integers with a small denominator."""
-    result = np.empty(array.shape, object)
-    result.ravel()[:] = [Fraction(v).limit_denominator(8) for v in array.ravel().tolist()]
-    return result
 
 
 def _part(case: Case, role: str, dtype: str, part: int) -> Array:
@@ -178,7 +167,7 @@ def plan(call: Call) -> Plan:
     limit = 2 ** dtypes.number(call.dtype).digits
     if call.dtype in dtypes.COMPLEX:
         limit //= 2  # each part of a product is two products
-    if not isinstance(call.problem, ConvProblem):
+    if not OPS[call.op].multiplies:
         longest = max(map(call.products, call.wanted))
         return Plan(max(1, min(most, limit // max(1, longest))), 1, 1)
     long = {role: call.products(role) for role in call.wanted}
@@ -190,9 +179,7 @@ def plan(call: Call) -> Plan:
 
 def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
     """Return in how many elements of filters, and of what wgrad sums over, one is not zero."""
-    problem = call.conv
-    taps = prod(problem.filter)
-    groups = problem.groups
+    problem, taps = call.conv, prod(call.conv.filter)
     by_filter = by_batch = 1
     for role in long:
         base = BASE_ROLE[role]
@@ -200,7 +187,7 @@ def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
             thinned = problem.shape(_summed(call))
             by_batch = max(by_batch, -(-thinned[0] * prod(thinned[2:]) // limit))
         else:  # a strided scatter meets few taps, perhaps the very ones that are kept: count all
-            channels = (problem.c if base == "y" else problem.k) // groups
+            channels = (problem.c if base == "y" else problem.k) // problem.groups
             terms = 2 if role in ("y_dot", "ddy") else 1
             room = (limit - 1) // terms
             by_filter = max(by_filter, -(-channels * taps // room))
@@ -214,42 +201,32 @@ def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
     if dtype[0] != "u":
         result *= _signs(words)
     base = BASE_ROLE[role]
-    if base == "w" and by_filter > 1:
-        result *= _kept_filter(words.shape, by_filter)
-    if by_batch > 1 and base == _summed(case.call):
-        result *= _kept_batch(words.shape, by_batch)
+    first, second, *space = words.shape if len(words.shape) > 1 else (1, 1)
+    rows, columns, places = np.arange(first), np.arange(second), prod(space)
+    if base == "w" and by_filter > 1:  # evenly in each row and in each column of the filter
+        result *= _kept(np.add.outer(rows, columns) * places, words.shape, by_filter)
+    if by_batch > 1 and base == _summed(case.call):  # evenly in each channel
+        result *= _kept(np.add.outer(rows * places, columns), words.shape, by_batch)
     return result
 
 
 def _summed(call: Call) -> str:
-    """Return the base role thinned over batch and space: dy, for it is all that db sums.
+    """Return the base role thinned over batch and space: dy, which alone db sums.
 
     Without db, wgrad of a transposed convolution counts fewer places in its input.
     """
     return "x" if call.conv.transposed and "db" not in call.wanted else "y"
 
 
-def _kept_filter(shape: Sizes, every: int) -> Array:
-    """Return 1.0 at one in `every` taps, evenly in each row and in each column of the filter."""
-    rows, columns, *filter_ = shape
-    taps = prod(filter_)
-    lead = np.add.outer(np.arange(rows), np.arange(columns)) * taps
-    index = np.add.outer(lead, np.arange(taps))
-    return (index % every == 0).reshape(shape).astype(np.float64)
-
-
-def _kept_batch(shape: Sizes, every: int) -> Array:
-    """Return 1.0 at one in `every` places of batch and space, evenly in each channel."""
-    n, channels, *space = shape
-    places = np.arange(prod(space))
-    lead = np.add.outer(np.arange(n) * prod(space), np.arange(channels))
-    index = np.add.outer(lead, places)
+def _kept(lead: Array, shape: Sizes, every: int) -> Array:
+    """Return 1.0 at one in `every` elements, counted over space from `lead`, which has two axes."""
+    index = np.add.outer(lead, np.arange(prod(shape[2:])))
     return (index % every == 0).reshape(shape).astype(np.float64)
 
 
 def _leads(call: Call, role: str) -> bool:
-    """Return whether exactly one factor of each product has this role: it carries the special."""
-    if not isinstance(call.problem, ConvProblem):
+    """Return whether exactly one factor of each product has this role: it gets special values."""
+    if not OPS[call.op].multiplies:
         return True
     return BASE_ROLE[role] == ("y" if call.pass_ == "backward" else "x")
 
@@ -275,20 +252,14 @@ def _impulse(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
     return result
 
 
-def _nan(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
-    """Return normal data, and in one operand, which the seed names, one NaN."""
+def _special(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
+    """Return normal data; in the operand that the seed chooses one NaN, or -inf and inf."""
     result = _normal(case, role, dtype, _mixed(axes))
     if result.size and role == _chosen(case):
-        result[tuple(int(words.argmin()) for words in axes)] = np.nan
-    return result
-
-
-def _inf(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
-    """Return normal data, and in one operand, which the seed names, -inf and inf."""
-    result = _normal(case, role, dtype, _mixed(axes))
-    if result.size and role == _chosen(case):
-        result[tuple(int(words.argmax()) for words in axes)] = -np.inf
-        result[tuple(int(words.argmin()) for words in axes)] = np.inf
+        if case.fill == "inf":
+            result[tuple(int(words.argmax()) for words in axes)] = -np.inf
+        special = np.inf if case.fill == "inf" else np.nan
+        result[tuple(int(words.argmin()) for words in axes)] = special
     return result
 
 
@@ -304,19 +275,19 @@ def _normal(case: Case, role: str, dtype: str, words: Words) -> Array:
     total = (words & low) + (words >> high) + (again & low) + (again >> high)
     centred = total.astype(np.float64) - 2.0 * (2**32 - 1)
     result: Array = centred * (np.sqrt(3.0) / 2**32)
-    return np.rint(4.0 * result) if _is_integer(dtype) else result
+    return np.rint(4.0 * result) if dtype in dtypes.INTEGERS else result
 
 
 def _positive(case: Case, role: str, dtype: str, words: Words) -> Array:
     """Return uniform values in (0, 1], or integers from 1 to 16: sums without cancellation."""
-    if _is_integer(dtype):
+    if dtype in dtypes.INTEGERS:
         return _below(words, _MOST.get(dtype, 16)) + 1.0
     return ((words >> np.uint64(11)).astype(np.float64) + 1.0) / 2**53
 
 
 def _wide(case: Case, role: str, dtype: str, words: Words) -> Array:
     """Return normal data times powers of two from -12 to 12, or integers over the whole range."""
-    if _is_integer(dtype):
+    if dtype in dtypes.INTEGERS:
         return words.view(np.int64)
     exponents = _below(_mix(words + np.uint64(1)), 2 * _EXPONENTS + 1) - _EXPONENTS
     return np.ldexp(_normal(case, role, dtype, words), exponents.astype(np.int64))
@@ -346,11 +317,7 @@ def _subnormal(case: Case, role: str, dtype: str, words: Words) -> Array:
     return np.ldexp(wide, exponents.astype(np.int32)) * tiny
 
 
-def _is_integer(dtype: str) -> bool:
-    return dtype in dtypes.INTEGERS
-
-
-_PLACED = {"nan": _nan, "inf": _inf, "impulse": _impulse}
+_PLACED = {"nan": _special, "inf": _special, "impulse": _impulse}
 _SPREAD = {
     "normal": _normal,
     "positive": _positive,

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import oracle
 from ..case import Call, Spec
-from ..ops import BASE_ROLE, ConvProblem, Pads, Problem
+from ..ops import BASE_ROLE, OPS, ConvProblem, Pads, Problem
 
 Array = np.ndarray[Any, Any]
 Operands = tuple[Array | None, ...]
@@ -127,6 +127,10 @@ def _always(call: Call) -> bool:
     return True
 
 
+def _multiplies(call: Call) -> bool:
+    return OPS[call.op].multiplies
+
+
 Mutations = dict[str, tuple[Region, Wrong]]  # by name: where the mistake can be made, the kernel
 
 # Of any op, and of those that read windows; the most visible mistakes come first.
@@ -136,28 +140,22 @@ GENERAL: Mutations = {
     "without its last element": (_always, _without_last),
 }
 OF_WINDOWS: Mutations = {
-    "last column unwritten": (
-        lambda call: call.op == "conv",
-        both("y", zeroed(lambda call: np.s_[..., -1:])),
-    ),
+    "last column unwritten": (_multiplies, both("y", zeroed(lambda call: np.s_[..., -1:]))),
     "last column of windows unwritten": (
-        lambda call: call.op != "conv",
+        lambda call: not _multiplies(call),
         both("cols", zeroed(lambda call: np.s_[..., -1:])),
     ),
     "last channel dropped": (_always, both("x", zeroed(lambda call: np.s_[:, -1:]))),
-    "last tap dropped": (
-        lambda call: call.op == "conv",
-        both("w", zeroed(lambda call: np.s_[..., -1:])),
-    ),
+    "last tap dropped": (_multiplies, both("w", zeroed(lambda call: np.s_[..., -1:]))),
     "filter flipped": (
-        lambda call: call.op == "conv" and max(call.problem.filter) > 1,
+        lambda call: _multiplies(call) and max(call.problem.filter) > 1,
         both("w", flipped),
     ),
     "padding swapped": (
         lambda call: any(axis.lo != axis.hi for axis in call.problem.axes),
         elsewhere(sides_swapped),
     ),
-    "bias forgotten": (lambda call: call.op == "conv", both("b", zeroed(lambda call: ...))),
+    "bias forgotten": (_multiplies, both("b", zeroed(lambda call: ...))),
 }
 
 

@@ -15,7 +15,7 @@ from .. import dtypes
 from ..backends import Backend
 from ..case import Call, Case, axis_letters
 from ..errors import shorten
-from ..ops import BASE_ROLE, GROUPS
+from ..ops import BASE_ROLE, GROUPS, OPS
 from .examine import Finding
 from .operands import operands
 
@@ -61,9 +61,8 @@ def invalid_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
     """
     if call.op in _SHARING:
         return _of_shared(call, given, seed) if all(call.problem.shape("x")) else []
-    checked = (call.op, call.pass_) in _CHECKED
-    if not checked and (call.op != "conv" or not call.problem.macs("y")):
-        return []  # no work needs no look at the operands
+    if (call.op, call.pass_) not in _CHECKED and not call.problem.macs("y"):
+        return []  # without any product a backend need not look at the operands
     found: list[Named] = []
     for role, array in zip(call.roles, given):
         if array is not None and role in _contradictable(call):
@@ -124,7 +123,7 @@ def _contradictable(call: Call) -> set[str]:
 
     What no result needs may be anything, and db needs dy alone.
     """
-    if call.op != "conv":
+    if (call.op, call.pass_) in _CHECKED:
         return _CHECKED[call.op, call.pass_]
     terms = [call.terms(role) for role in call.wanted]
     needed = {role for term in terms for pair in term.products for role in pair}
@@ -134,10 +133,9 @@ def _contradictable(call: Call) -> set[str]:
 
 
 def _variants(call: Call, role: str, array: Array, seed: int) -> Iterator[tuple[str, Array | None]]:
-    """Yield what is wrong with one operand, and the operand."""
     yield from _resized(call, role, array, _FIXED[BASE_ROLE[role]], seed)
     other = dtypes.numpy_dtype(_OTHER_DTYPE.get(call.dtype, "f64"))
-    if array.dtype.kind not in "O" and call.op == "conv":  # autograd casts a cotangent
+    if array.dtype.kind != "O" and OPS[call.op].multiplies:  # autograd casts a cotangent
         with np.errstate(all="ignore"):
             yield "has another dtype", array.astype(other)
     yield "lacks an axis", np.zeros(array.shape[:-1], array.dtype)

@@ -1,7 +1,7 @@
 """The shrinker: the smallest case that fails the same way, and which of its fields matter.
 
-It works on the fields of a case, not on the choices that generated it, so it needs nothing from
-the generator and goes through crashes and hangs: each trial is a line run by a worker.
+It changes the fields of a case, not the bytes that generated it. Each trial is a line that a worker
+runs, so crashes and hangs are shrunk too.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..case import SPATIAL, Call, Case, Spec
+from ..case import SPATIAL, Case, Spec
 from ..errors import ConvrefError
 from ..ops import ConvProblem, Problem
 
-# Which of some cases fail in the same way; None of one that was not run.
+# For each case: whether it fails in the same way, None if it was not run.
 Fails = Callable[[list[Case]], Sequence[bool | None]]
 SIMPLE_FILLS = ("ones", "int", "normal")
 
@@ -46,7 +46,7 @@ def weight(case: Case) -> tuple[int, ...]:
     call, problem = case.call, case.call.problem
     sizes = [getattr(problem, name) for name in problem.HEAD.values()]
     sizes += [abs(size) for name in _per_axis_fields(problem) for size in getattr(problem, name)]
-    sizes += [abs(edge) for pair in getattr(problem, "padding", ()) for edge in pair]
+    sizes += [abs(edge) for pair in problem.padding for edge in pair]
     flags = len(_unusual(problem)) + sum(call.mask) + len(call.carried)
     views = 2 * (call.dtype != "f32")
     for spec in call.specs:
@@ -58,34 +58,30 @@ def weight(case: Case) -> tuple[int, ...]:
 def _per_axis_fields(problem: Problem) -> dict[str, int]:
     """Return the fields that hold a number per axis, with the value that shrinking aims at."""
     sizes = {name: 1 for name, _ in problem.SIZES if name != "input"}
-    added = {field.name: 0 for field in problem.KEYS.values() if field.codec == "sizes"}
-    return {**sizes, "input": 1, **added}
+    return {**sizes, "input": 1, **_added(problem)}
+
+
+def _added(problem: Problem) -> dict[str, int]:
+    return {field.name: 0 for field in problem.KEYS.values() if field.codec == "sizes"}
 
 
 def _unusual(problem: Problem) -> dict[str, Any]:
-    """Return the keys of the line that are not at their default, with it."""
+    """Return the defaults of the keys of the line that are not at their default."""
     usual = {field.name: field.default for field in fields(problem)}
     names = [field.name for field in problem.KEYS.values() if field.codec != "sizes"]
     return {name: usual[name] for name in names if getattr(problem, name) != usual[name]}
 
 
-def _built(case: Case, problem: Problem, call: Call | None = None) -> Case | None:
-    """Return the case with another problem, views dropped where they no longer fit."""
-    call = call or case.call
-    try:
-        return replace(case, call=replace(call, problem=problem))
-    except ConvrefError:
-        return None
-
-
 def _changed(case: Case, **fields: Any) -> Case | None:
+    """Return the case with other fields of its problem, None where that is invalid."""
     try:
-        return _built(case, replace(case.call.problem, **fields))
+        return replace(case, call=replace(case.call, problem=replace(case.call.problem, **fields)))
     except ConvrefError:
         return None
 
 
 def _called(case: Case, **fields: Any) -> Case | None:
+    """Return the case with other fields of its call, None where that is invalid."""
     try:
         return replace(case, call=replace(case.call, **fields))
     except ConvrefError:
@@ -94,6 +90,19 @@ def _called(case: Case, **fields: Any) -> Case | None:
 
 def _in_f32(case: Case) -> Case | None:
     return _called(case, specs=tuple(replace(s, dtype="f32") for s in case.call.specs))
+
+
+def _plain(spec: Spec) -> Spec:
+    return Spec(spec.dtype, device=spec.device)
+
+
+def _with(values: Sequence[Any], at: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def _padded(problem: Problem, axis: int, side: int, size: int) -> tuple[Any, ...]:
+    """Return the padding with one edge changed."""
+    return _with(problem.padding, axis, _with(problem.padding[axis], side, size))
 
 
 def _smaller(value: int, least: int) -> Iterator[int]:
@@ -114,8 +123,7 @@ def candidates(case: Case) -> Iterator[Case]:
 
 def _neighbours(case: Case) -> Iterator[Case | None]:
     call, problem = case.call, case.call.problem
-    plain = tuple(Spec(s.dtype, device=s.device) for s in call.specs)
-    yield _called(case, specs=plain)
+    yield _called(case, specs=tuple(map(_plain, call.specs)))
     yield _in_f32(case)  # while sizes are large: with the smallest ones it may take another path
     yield from _lower_ranks(case)
     yield from _channel_steps(case)
@@ -123,29 +131,27 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
         yield _usual(case, name)
     if isinstance(problem, ConvProblem):
         yield from _conv_steps(case, problem)
-    padded = hasattr(problem, "padding")
-    if padded:
+    if problem.padding:
         yield _changed(case, padding=0)
     for name, least in _per_axis_fields(problem).items():
-        yield from _per_axis(case, name, least)
-    if padded:
+        values = getattr(problem, name)
+        for axis, value in enumerate(values):
+            for smaller in _smaller(value, least):
+                yield _changed(case, **{name: _with(values, axis, smaller)})
+    if problem.padding:
         yield from _pad_steps(case)
     yield from _call_steps(case)
 
 
 def _usual(case: Case, name: str) -> Case | None:
-    """Return the case with a key at its default, with it those keys that need the other value."""
-    problem = case.call.problem
-    default = _unusual(problem)[name]
-    alone = _changed(case, **{name: default})
-    others = {field.name: 0 for field in problem.KEYS.values() if field.codec == "sizes"}
-    return alone or _changed(case, **{name: default}, **others)
+    """Return the case with a key at its default, and added sizes at 0 where that requires it."""
+    default = {name: _unusual(case.call.problem)[name]}
+    return _changed(case, **default) or _changed(case, **default, **_added(case.call.problem))
 
 
 def _channel_steps(case: Case) -> Iterator[Case | None]:
     """Yield the case with fewer images, channels and groups."""
-    problem = case.call.problem
-    groups = getattr(problem, "groups", 1)
+    problem, groups = case.call.problem, case.call.problem.groups
     names = [name for name in problem.HEAD.values() if name not in ("n", "groups")]
     per = {name: getattr(problem, name) // groups for name in names}
     if groups > 1:
@@ -186,7 +192,7 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
         renamed = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
         for specs in (
             tuple(_renamed(spec, renamed) for spec in case.call.specs),
-            tuple(Spec(s.dtype, device=s.device) for s in case.call.specs),
+            tuple(map(_plain, case.call.specs)),
         ):
             try:
                 lower = replace(problem, **changed)
@@ -202,13 +208,6 @@ def _renamed(spec: Spec, names: dict[str, str]) -> Spec:
     return replace(spec, order=order, step=steps, expand=expand)
 
 
-def _per_axis(case: Case, name: str, least: int) -> Iterator[Case | None]:
-    values = getattr(case.call.problem, name)
-    for axis, value in enumerate(values):
-        for smaller in _smaller(value, least):
-            yield _changed(case, **{name: (*values[:axis], smaller, *values[axis + 1 :])})
-
-
 def _equal_steps(case: Case) -> Iterator[Case | None]:
     """Yield steps that make sizes smaller together that are equal, perhaps for a reason."""
     problem = case.call.conv
@@ -221,41 +220,34 @@ def _equal_steps(case: Case) -> Iterator[Case | None]:
 
 def _pad_steps(case: Case) -> Iterator[Case | None]:
     problem = case.call.problem
-    for axis in range(problem.rank):
+    for axis, pair in enumerate(problem.padding):
         for side in (0, 1):
-            for smaller in _smaller(problem.padding[axis][side], 0):
-                pads = [list(pair) for pair in problem.padding]
-                pads[axis][side] = smaller
-                yield _changed(case, padding=pads)
-                pads[axis][1 - side] = smaller
-                yield _changed(case, padding=pads)
+            for smaller in _smaller(pair[side], 0):
+                yield _changed(case, padding=_padded(problem, axis, side, smaller))
+                yield _changed(case, padding=_with(problem.padding, axis, (smaller, smaller)))
         yield from _joint_steps(case, axis)
 
 
 def _joint_steps(case: Case, axis: int) -> Iterator[Case | None]:
-    """Yield steps that only keep the windows where they are if two fields move together."""
+    """Yield steps of two fields that keep the windows in place only together."""
     problem = case.call.problem
     for step in (problem.filter[axis] // 2, 2, 1):  # filter and image; either and its padding
         for names in (("filter", "input"), ("filter",), ("input",)):
-            sizes: dict[str, Any] = {}
-            for name in names:
-                values = list(getattr(problem, name))
-                values[axis] -= step
-                sizes[name] = tuple(values)
-            pads = [list(pair) for pair in problem.padding]
+            given = {name: getattr(problem, name) for name in names}
+            sizes = {name: _with(v, axis, v[axis] - step) for name, v in given.items()}
+            pads = problem.padding
             if len(names) == 1:
-                for side in (0, 1):
-                    pads[axis][side] -= (pads[axis][side] > 0) * ((step + 1 - side) // 2)
+                lo, hi = pads[axis]
+                narrower = (lo - (lo > 0) * ((step + 1) // 2), hi - (hi > 0) * (step // 2))
+                pads = _with(pads, axis, narrower)
             if step and all(values[axis] >= 1 for values in sizes.values()):
                 yield _changed(case, **sizes, padding=pads)
     for side, edge in enumerate(problem.padding[axis]):
         if edge < 0 and problem.input[axis] > 1:
             for less, pad in ((1, edge + 1), (-edge, 0), (-edge, -edge)):
-                pads = [list(pair) for pair in problem.padding]  # a crop and what it cuts off
-                pads[axis][side] = pad
-                image = list(problem.input)
-                image[axis] = max(1, image[axis] - less)
-                yield _changed(case, input=tuple(image), padding=pads)
+                # a crop and what it cuts off
+                image = _with(problem.input, axis, max(1, problem.input[axis] - less))
+                yield _changed(case, input=image, padding=_padded(problem, axis, side, pad))
 
 
 def _call_steps(case: Case) -> Iterator[Case | None]:
@@ -268,16 +260,15 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
         yield _called(case, tangents=call.carried.replace(tangent, ""))
     yield _in_f32(case)
     for i, spec in enumerate(call.specs):
-        others = call.specs[:i], call.specs[i + 1 :]
         for simpler in (
-            Spec(spec.dtype, device=spec.device),
+            _plain(spec),
             replace(spec, offset=0),
             replace(spec, step=()),
             replace(spec, expand=""),
             replace(spec, order=""),
         ):
             if simpler != spec:
-                yield _called(case, specs=(*others[0], simpler, *others[1]))
+                yield _called(case, specs=_with(call.specs, i, simpler))
     for fill in SIMPLE_FILLS:
         if fill != case.fill:
             yield replace(case, fill=fill)
@@ -292,9 +283,9 @@ def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -
     ----------
     case : Case
     fails : callable
-        Which of a list of cases fail in the same way; None says nothing of a case.
+        Returns for each of a list of cases whether it fails in the same way, None if not run.
     batch : int
-        Neighbours tried at once; several workers share them.
+        Neighbours tried at once, shared by the workers.
     max_trials : int
         Cases run at most.
 
@@ -325,18 +316,19 @@ def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -
 
 def _knock_out(case: Case, fails: Fails) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """Return which fields matter: neutral values that pass, and larger ones that still fail."""
-    probes: list[tuple[str, str, Case]] = []
-    for name, text, neutral, larger in _probes(case):
-        probes += [(f"{name} {text}", "neutral", c) for c in (neutral,) if c is not None]
-        probes += [(f"{name}", "larger", c) for c in (larger,) if c is not None]
-    bad = fails([c for _, _, c in probes])
-    needs = [
-        name for (name, kind, _), fail in zip(probes, bad) if kind == "neutral" and fail is False
-    ]
-    free = {name for (name, kind, _), fail in zip(probes, bad) if kind == "larger" and fail}
-    exact = [n if n.partition(" ")[0] in free else n.replace(" >= ", " = ") for n in needs]
-    touched = {n.partition(" ")[0] for n in needs}
-    return tuple(exact), tuple(sorted(free - touched)), len(probes)
+    neutral: list[tuple[str, str, Case]] = []
+    larger: list[tuple[str, Case]] = []
+    for name, text, plain, more in _probes(case):
+        neutral += [(name, text, plain)] if plain is not None else []
+        larger += [(name, more)] if more is not None else []
+    bad = fails([plain for _, _, plain in neutral] + [more for _, more in larger])
+    free = {name for (name, _), fail in zip(larger, bad[len(neutral) :]) if fail}
+    needs = {}
+    for (name, text, _), fail in zip(neutral, bad):
+        if fail is False:
+            needs[name] = text if name in free else text.replace(">= ", "= ")
+    exact = tuple(f"{name} {text}" for name, text in needs.items())
+    return exact, tuple(sorted(free - {*needs})), len(neutral) + len(larger)
 
 
 # Field, value as text, the case with the neutral value, the case with a larger one.
@@ -344,57 +336,37 @@ Probe = tuple[str, str, Case | None, Case | None]
 
 
 def _probes(case: Case) -> Iterator[Probe]:
-    """Yield what to try of each field."""
-    yield from _channel_probes(case)
+    yield from _size_probes(case)
     problem = case.call.problem
     for name in _unusual(problem):
         value = getattr(problem, name)
         text = f"= {int(value) if isinstance(value, bool) else value}"
         yield name, text, _usual(case, name), None
-    yield from _size_probes(case)
-    yield from _padding_probes(case)
+    for name, least in _per_axis_fields(problem).items():
+        values = getattr(problem, name) if least else ()
+        for axis, value in enumerate(values):
+            label = name if len(values) == 1 else f"{name}[{axis}]"
+            plain, larger = (
+                _changed(case, **{name: _with(values, axis, v)}) for v in (1, value + 1)
+            )
+            yield label, f">= {value}", plain if value != 1 else None, larger
+    for axis, pair in enumerate(problem.padding):
+        for side, word in enumerate(("lo", "hi")):
+            if pair[side]:
+                plain = _changed(case, padding=_padded(problem, axis, side, 0))
+                yield f"padding[{axis}].{word}", f"= {pair[side]}", plain, None
     yield from _spec_probes(case)
     if case.fill not in ("int", "ones"):
         yield "fill", f"= {case.fill}", replace(case, fill="int"), None
 
 
-def _channel_probes(case: Case) -> Iterator[Probe]:
-    problem = case.call.problem
-    groups = getattr(problem, "groups", 1)
-    for name in problem.HEAD.values():
-        value, step = getattr(problem, name), 1 if name in ("n", "groups") else groups
-        if name == "groups":
-            if value > 1:
-                yield name, f">= {value}", _changed(case, groups=1), None
-            continue
-        neutral = _changed(case, **{name: step}) if value != step else None
-        yield name, f">= {value}", neutral, _changed(case, **{name: value + step})
-
-
 def _size_probes(case: Case) -> Iterator[Probe]:
     problem = case.call.problem
-    for name, least in _per_axis_fields(problem).items():
-        if not least:
-            continue
-        values = getattr(problem, name)
-        for axis, value in enumerate(values):
-            label = name if len(values) == 1 else f"{name}[{axis}]"
-
-            def at(new: int, axis: int = axis, values: Any = values, name: str = name) -> Any:
-                return _changed(case, **{name: (*values[:axis], new, *values[axis + 1 :])})
-
-            yield label, f">= {value}", at(1) if value != 1 else None, at(value + 1)
-
-
-def _padding_probes(case: Case) -> Iterator[Probe]:
-    problem: Any = case.call.problem
-    for axis, pair in enumerate(getattr(problem, "padding", ())):
-        for side, word in enumerate(("lo", "hi")):
-            if pair[side]:
-                pads = [list(p) for p in problem.padding]
-                pads[axis][side] = 0
-                plain = _changed(case, padding=pads)
-                yield f"padding[{axis}].{word}", f"= {pair[side]}", plain, None
+    for name in problem.HEAD.values():
+        value, step = getattr(problem, name), 1 if name in ("n", "groups") else problem.groups
+        larger = _changed(case, **{name: value + step}) if name != "groups" else None
+        neutral = _changed(case, **{name: step}) if value != step else None
+        yield name, f">= {value}", neutral, larger
 
 
 def _spec_probes(case: Case) -> Iterator[Probe]:
@@ -402,7 +374,6 @@ def _spec_probes(case: Case) -> Iterator[Probe]:
     if call.dtype != "f32":
         yield "dtype", f"= {call.dtype}", _in_f32(case), None
     for role, spec in zip(call.roles, call.specs):
-        plain = Spec(spec.dtype, device=spec.device)
-        if spec != plain:
-            specs = tuple(plain if r == role else s for r, s in zip(call.roles, call.specs))
+        if spec != _plain(spec):
+            specs = _with(call.specs, call.roles.index(role), _plain(spec))
             yield f"mem.{role}", "as it is", _called(case, specs=specs), None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import permutations
 from typing import Any, TypeVar
 
@@ -60,12 +61,11 @@ def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
     )
 
 
-def _orders(letters: str, _seen: dict[str, list[str]] = {}) -> list[str]:  # noqa: B006
+@cache
+def _orders(letters: str) -> list[str]:
     """Return memory orders: as it is, channels last (often), then every other."""
-    if letters not in _seen:
-        others = ["".join(order) for order in permutations(letters)]
-        _seen[letters] = [letters] + [channels_last(letters)] * (len(others) // 2 + 1) + others
-    return _seen[letters]
+    others = ["".join(order) for order in permutations(letters)]
+    return [letters] + [channels_last(letters)] * (len(others) // 2 + 1) + others
 
 
 def _mask(tape: Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[bool, ...]:
@@ -82,8 +82,8 @@ def _problem(tape: Tape, op: str, limits: Limits) -> Problem:
     return families.draw(tape, op, draft(tape, op, limits), limits.max_elements)
 
 
-def _call(tape: Tape, table: Sequence[_Pass], dtypes: Sequence[str], options: _Options) -> Call:
-    op, pass_, fixed = tape.choose(table)
+def _call(tape: Tape, options: _Options) -> Call:
+    (op, pass_, fixed), dtypes = tape.choose(options.table), options.dtypes
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     had = [dtype for dtype in dtypes if problem.refuses(dtype) is None]  # silu has no integers
@@ -116,9 +116,11 @@ _TANGENTS = (None, None, None, None, None, None, "x", "w", "b", "xw", "xb", "wb"
 
 @dataclass(frozen=True)
 class _Options:
-    limits: Limits
+    table: Sequence[_Pass]
+    dtypes: Sequence[str]
     memory: bool
     maths: Sequence[str]
+    limits: Limits
 
 
 def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[str]) -> list[_Pass]:
@@ -141,11 +143,11 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
 
 
 class _Built(st.SearchStrategy[T]):
-    """Draws a tape and builds from it; unlike ``map``, failures show what was built."""
+    """Draws a tape and builds from it; unlike with ``map``, failures show what was built."""
 
     def __init__(self, build: Callable[[Tape], T], size: int = TAPE) -> None:
         super().__init__()
-        self.build = build
+        self.build, self.size = build, size
         self.tapes = st.binary(min_size=size, max_size=size)
 
     def do_draw(self, data: Any) -> T:
@@ -160,17 +162,7 @@ def _tape_for(table: Sequence[_Pass]) -> int:
     return LONG_TAPE if max(operands, default=0) > 4 else TAPE
 
 
-def problems(
-    op: str = "conv",
-    *,
-    max_elements: int = 4_000,
-    max_macs: int = 50_000,
-    max_rank: int = 3,
-    transposed: bool | None = None,
-    flip: bool = True,
-    negative_padding: bool = True,
-    empty: bool = True,
-) -> st.SearchStrategy[Problem]:
+def problems(op: str = "conv", **limits: Any) -> st.SearchStrategy[Problem]:
     """Return a strategy for valid problems of `op`.
 
     Ranks, groups, channels, batch and every number of every axis are independent of each other.
@@ -178,15 +170,16 @@ def problems(
     Parameters
     ----------
     op : str
-        "conv", "unfold" or "fold".
-    max_elements, max_macs : int
-        No array has more elements, and no pass more multiply-adds, padding included.
-    max_rank : int
-        1 to 3.
-    transposed : bool, optional
-        Only transposed convolutions, or none; by default 3 of 10.
-    flip, negative_padding, empty : bool
-        Whether flipped filters, cropping and arrays without elements may occur.
+        A key of `convref.ops.OPS`.
+    **limits
+        Fields of `convref.conformance.families.windows.Limits`:
+
+        - max_elements = 4000, max_macs = 50000: no array has more elements, and no pass more
+          multiply-adds, padding included;
+        - max_rank = 3: 1 to 3;
+        - transposed = None: only transposed convolutions, or none; by default 3 of 10;
+        - flip, negative_padding, empty = True: whether flipped filters, cropping and arrays without
+          elements may occur.
 
     Examples
     --------
@@ -197,8 +190,8 @@ def problems(
     ...     assert problem.transposed and min(problem.output) >= 1
     >>> check()
     """
-    limits = Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
-    return _Built(lambda tape: _problem(tape, op, limits))
+    allowed = Limits(**limits)
+    return _Built(lambda tape: _problem(tape, op, allowed))
 
 
 def calls(
@@ -208,29 +201,23 @@ def calls(
     dtypes: Sequence[str] = DTYPES,
     memory: bool = True,
     maths: Sequence[str] = ("ieee",),
-    max_elements: int = 4_000,
-    max_macs: int = 50_000,
-    max_rank: int = 3,
-    transposed: bool | None = None,
-    flip: bool = True,
-    negative_padding: bool = True,
-    empty: bool = True,
+    **limits: Any,
 ) -> st.SearchStrategy[Call]:
     """Return a strategy for calls: a problem with pass, mask, tangents, dtype and memory.
 
     Parameters
     ----------
     ops : sequence of str
-        Families, each as likely as it has passes.
+        Each op is as likely as it has passes.
     passes : sequence of str, optional
         "fprop", "backward", "jvp", "double_backward", or "dgrad", "wgrad", "bgrad"; default all
         of the first four. A repeated name is as likely as one.
     dtypes, maths : sequence of str
-        Short names, see `convref.dtypes.CODES` and `convref.case.MATHS`; repeat one to see it more
+        Short names, see `convref.dtypes.CODES` and `convref.case.MATHS`; repeat one to draw it more
         often.
     memory : bool
         Whether operands may be permuted, strided, expanded or offset views.
-    max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty
+    **limits
         As in `problems`.
 
     Examples
@@ -242,9 +229,9 @@ def calls(
     ...     assert call.wanted == ("dw",) and call.dtype == "bf16"
     >>> check()
     """
-    limits = Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
-    options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes, dtypes)
-    return _Built(lambda tape: _call(tape, table, tuple(dtypes), options), _tape_for(table))
+    table = _table(ops, passes, dtypes)
+    options = _Options(table, tuple(dtypes), memory, tuple(maths), Limits(**limits))
+    return _Built(lambda tape: _call(tape, options), _tape_for(table))
 
 
 def cases(
@@ -253,26 +240,18 @@ def cases(
     *,
     dtypes: Sequence[str] = DTYPES,
     fills: Sequence[str] = ("int", "int", "int", "normal", *FILLS),
-    memory: bool = True,
-    maths: Sequence[str] = ("ieee",),
-    max_elements: int = 4_000,
-    max_macs: int = 50_000,
-    max_rank: int = 3,
-    transposed: bool | None = None,
-    flip: bool = True,
-    negative_padding: bool = True,
-    empty: bool = True,
+    **options: Any,
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for cases: a call with fill and seed, all that an experiment needs.
 
     Parameters
     ----------
+    ops, passes, dtypes
+        As in `calls`.
     fills : sequence of str
         Names from `convref.case.FILLS`; those that a dtype does not have are left out for it.
-    ops, passes, dtypes, memory, maths
-        As in `calls`.
-    max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty
-        As in `problems`.
+    **options
+        The other arguments of `calls`, and those of `problems`.
 
     Raises
     ------
@@ -289,8 +268,8 @@ def cases(
     ...     assert parse(str(case)) == case
     >>> check()
     """
-    limits = Limits(max_elements, max_macs, max_rank, transposed, flip, negative_padding, empty)
-    options, table = _Options(limits, memory, tuple(maths)), _table(ops, passes, dtypes)
+    drawn = calls(ops, passes, dtypes=dtypes, **options)
+    assert isinstance(drawn, _Built)
     _known_words("fill", fills, FILLS)
     possible = {dtype: [f for f in fills if available(f, dtype)] for dtype in dtypes}
     for dtype, names in possible.items():
@@ -298,9 +277,9 @@ def cases(
             raise ConvrefError(message("strategies", f"{dtype} has none of the fills {fills}"))
 
     def build(tape: Tape) -> Case:
-        call = _call(tape, table, tuple(dtypes), options)
+        call = drawn.build(tape)
         unsuitable = OPS[call.op].unsuitable_fills
         suitable = [fill for fill in possible[call.dtype] if fill not in unsuitable]
         return Case(call, tape.choose(suitable or possible[call.dtype]), tape.word(2))
 
-    return _Built(build, _tape_for(table))
+    return _Built(build, drawn.size)

@@ -150,11 +150,11 @@ def main(
     try:
         backend = load(name)
         arms = tuple(getattr(backend, "arms", ()))
-        made_of = dict(_raw(backend).fingerprint())
+        made_of = dict(raw(backend).fingerprint())
         pipe.send(Report(0, 0, ready=True, fingerprint=made_of, arms=arms))
         while True:
             task = pipe.recv()
-            _serve(pipe, wal, _raw(load(task.arm.backend or name)), task)
+            _serve(pipe, wal, raw(load(task.arm.backend or name)), task)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         sys.exit(0)  # the parent is gone
     except (ConvrefError, ImportError) as error:
@@ -163,10 +163,10 @@ def main(
         pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
 
 
-def _raw(backend: Backend) -> Backend:
+def raw(backend: Backend) -> Backend:
     """Return the library itself, without the checks that an adapter adds."""
-    raw: Backend = getattr(backend, "raw", backend)
-    return raw
+    found: Backend = getattr(backend, "raw", backend)
+    return found
 
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:
@@ -277,10 +277,6 @@ def count_key(case: Case, verdict: str, tier: str) -> tuple[str, ...]:
     return case.call.op, case.call.pass_, case.call.dtype, verdict, tier
 
 
-def _silent(what: str) -> None:
-    """Announce nothing."""
-
-
 def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: bool) -> Finding:
     """Examine a case; a backend that exits the process counts as a crash."""
     repeat = given or index % REPEAT_EVERY == 0
@@ -293,9 +289,8 @@ def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: b
         wal.write(index, str(case), what)
 
     try:
-        finding = examine(
-            case, backend, repeat=repeat, mutate=mutate, announce=announce if repeat else _silent
-        )
+        notes = {"announce": announce} if repeat else {}
+        finding = examine(case, backend, repeat=repeat, mutate=mutate, **notes)
         if finding.verdict == "pass" and not given and index % REJECT_EVERY == REJECT_EVERY // 2:
             finding = examine_rejection(case, backend, announce) or finding
         return finding

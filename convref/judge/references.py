@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes, oracle
-from ..arrays import facts
-from ..case import Call, argument, check_operand
+from ..case import Call, check_operands
 from ..errors import ConvrefError, message, shorten
 from ..ops import INDICES, TERMS, Terms
 from .kinds import Kinds, kinds
@@ -89,9 +88,7 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
         needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
         what = f"operands is {shorten(repr(operands))}, {needs}"
         raise ConvrefError(message(where, what, call))
-    for role, array in zip(call.roles, operands):
-        fact = None if array is None else facts(where, argument(role), array)
-        check_operand(call, role, fact)
+    check_operands(call, operands, where)
 
 
 def reference(call: Call, operands: Sequence[Array | None]) -> Reference:

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from ..errors import ConvrefError, message
-from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Sizes, integer, integers
+from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Pads, Sizes, integer, integers
 
 ROLES = ("x", "w", "b", "y", "cols")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
@@ -153,6 +153,16 @@ class Problem:
     @property
     def axes(self) -> tuple[Any, ...]:
         """Return the geometry of each spatial axis, where the family has windows."""
+        return ()
+
+    @property
+    def groups(self) -> int:
+        """Return how many groups the channels form."""
+        return 1
+
+    @property
+    def padding(self) -> Pads:
+        """Return (lo, hi) per axis; empty where the family has no padding."""
         return ()
 
     def shape(self, role: str) -> Sizes:

@@ -108,9 +108,9 @@ def test_the_fingerprint_names_versions():
 def test_operands_that_do_not_fit_are_refused(change):
     case = parse("conv.fprop:n1c2k2_i3_f2")
     x, w, b = operands(case)
-    with pytest.raises(ConvrefError, match=r"w is .*, needs"):
+    with pytest.raises(ConvrefError, match=r"weight has .*, needs"):
         backend.run(case.call, x, change(w), b)
-    with pytest.raises(ConvrefError, match="b is None, needs"):
+    with pytest.raises(ConvrefError, match="bias is None, needs"):
         backend.run(case.call, x, w, None)
 
 

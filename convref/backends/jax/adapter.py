@@ -1,15 +1,13 @@
-"""JAX as a backend: `lax.conv_general_dilated` on the CPU, its derivatives by JAX's own rules.
+"""JAX as a backend on the CPU.
 
-Pools, norms, activations and resizing are in `_jax_ops`.
-
-JAX arrays have no strides, so the memory order of an operand is not part of what is called.
+JAX arrays have no strides, so the memory order of an operand is not part of the call.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from ...arrays import like
 from ...case import Call
-from ...dtypes import COMPLEX, INTEGERS
+from ...dtypes import INTEGERS
 from ...errors import missing_extra
 from ...judge import Numerics
 from .. import PLAIN, Arm
@@ -25,8 +23,6 @@ from .._operands import contiguous
 
 try:
     import jax
-    import jax.numpy as jnp
-    from jax import lax
 except ImportError as error:
     raise missing_extra("jax", error) from None
 
@@ -82,22 +78,14 @@ class JaxBackend:
         return JaxBackend(self.name, self.options, rules=False)
 
     def supports(self, call: Call) -> str | None:
-        """Return None, or why JAX has no such convolution."""
+        """Return None, or why JAX has no such function."""
         if call.dtype not in DTYPES:
             return f"JAX has no dtype for {call.dtype}"
         if call.math != "ieee":
             return f"the CPU has no math={call.math}"
         if {spec.device for spec in call.specs} != {"cpu"}:
             return "only the CPU is called here"
-        if call.op != "conv":
-            return _ops.supports(call)
-        if call.pass_ == "fprop":
-            return None
-        if call.dtype in INTEGERS:
-            return f"JAX differentiates no {call.dtype}"
-        if call.dtype in COMPLEX and call.pass_ != "jvp":
-            return "JAX's complex cotangents are not conjugated"
-        return None
+        return _ops.supports(call)
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
@@ -125,7 +113,7 @@ class JaxBackend:
                 jax.clear_caches()
 
             def compute(arrays: list[list[Any]]) -> list[tuple[Any, ...]]:
-                return [_compute(call, self.rules, *given) for call, given in zip(calls, arrays)]
+                return [_ops.run(call, self.rules, *given) for call, given in zip(calls, arrays)]
 
             self._last = calls, jax.jit(compute, compiler_options=self._accepted)
         return self._last[1]
@@ -144,13 +132,7 @@ class JaxBackend:
         """Return the declared model: docs/judge.md says where each number comes from."""
         if call.dtype in INTEGERS:
             return Numerics("exact")
-        if call.op != "conv":
-            return _ops.numerics(call)
-        if call.dtype in COMPLEX:  # three real convolutions of sums
-            return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0, ftz=True)
-        model = "rn64" if call.dtype == "f64" else "rn32"
-        # XLA on the CPU flushes subnormals of float32, in which it sums; those of float16 are none
-        return Numerics(model, stages=_stages(call), ftz=call.dtype != "f16")
+        return _ops.numerics(call)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the versions, and the platform that computes."""
@@ -167,105 +149,6 @@ def _wide_types() -> Any:
 
     return enable_x64()
 
-
-def _stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
-
-    A bias, and each further term of a derivative, is added to a sum that was rounded; the
-    gradient of a bias is summed in the 16-bit type.
-    """
-    if call.dtype not in ("f16", "bf16"):
-        return 0
-    if call.pass_ == "backward":
-        return call.products("db") if "db" in call.wanted else 0
-    return {"fprop": 1, "jvp": 3, "double_backward": 3}[call.pass_]
-
-
-def _convolve(call: Call, x: Any, w: Any, b: Any = None) -> Any:
-    """Return the convolution; a transposed one gathers from an input with zeros between."""
-    problem = call.conv
-    rank, groups, ones = problem.rank, problem.groups, (1,) * problem.rank
-    padding = list(problem.padding)
-    if problem.transposed:
-        k, c = problem.k // groups, problem.c // groups
-        w = w.reshape(groups, c, k, *problem.filter).swapaxes(1, 2)
-        w = w.reshape(problem.k, c, *problem.filter)
-        reach = [d * (taps - 1) for d, taps in zip(problem.dilation, problem.filter)]
-        rows = zip(reach, problem.padding, problem.output_padding)
-        padding = [(r - lo, r - hi + extra) for r, (lo, hi), extra in rows]
-    if problem.flip != problem.transposed:
-        w = lax.rev(w, tuple(range(2, 2 + rank)))
-    y = lax.conv_general_dilated(
-        x,
-        w,
-        ones if problem.transposed else problem.stride,
-        padding,
-        lhs_dilation=problem.stride if problem.transposed else ones,
-        rhs_dilation=problem.dilation,
-        feature_group_count=groups,
-        precision=lax.Precision.HIGHEST,
-    )
-    return y if b is None else y + b.reshape(-1, *(1,) * rank)
-
-
-def _fprop(call: Call, x: Any, w: Any, b: Any) -> tuple[Any, ...]:
-    return (_convolve(call, x, w, b),)
-
-
-def _pulled(call: Call, dy: Any, x: Any, w: Any) -> tuple[Any, ...]:
-    bias = jnp.zeros(call.conv.k, dy.dtype)
-    pulled: tuple[Any, ...] = jax.vjp(partial(_convolve, call), x, w, bias)[1](dy)
-    return pulled
-
-
-def _backward(call: Call, dy: Any, x: Any, w: Any) -> tuple[Any, ...]:
-    results = _pulled(call, dy, x, w)
-    return tuple(r if on else None for r, on in zip(results, call.mask))
-
-
-def _jvp(call: Call, x: Any, w: Any, b: Any, *dots: Any) -> tuple[Any, ...]:
-    carried = [i for i, dot in enumerate(dots) if dot is not None]
-    primals = [x, w, b]
-    if not carried:
-        y = _convolve(call, x, w, b)
-        return y, jnp.zeros_like(y)
-
-    def compute(*varied: Any) -> Any:
-        given = dict(enumerate(primals)) | dict(zip(carried, varied))
-        return _convolve(call, *given.values())
-
-    result: tuple[Any, ...] = jax.jvp(
-        compute, tuple(primals[i] for i in carried), tuple(dots[i] for i in carried)
-    )
-    return result
-
-
-def _double_backward(call: Call, *operands: Any) -> tuple[Any, ...]:
-    outer, point = operands[:3], operands[3:]
-    carried = [i for i, cotangent in enumerate(outer) if cotangent is not None]
-
-    def first(*varied: Any) -> tuple[Any, ...]:
-        gradients = _pulled(call, *varied)
-        return tuple(gradients[i] for i in carried)  # zeros for the others would be products too
-
-    results = tuple(map(jnp.zeros_like, point))
-    if carried:
-        results = jax.vjp(first, *point)[1](tuple(outer[i] for i in carried))
-    return tuple(r if on else None for r, on in zip(results, call.mask))
-
-
-def _compute(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
-    if call.op == "conv":
-        return _PASSES[call.pass_](call, *operands)
-    return _ops.run(call, rules, *operands)
-
-
-_PASSES: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "fprop": _fprop,
-    "backward": _backward,
-    "jvp": _jvp,
-    "double_backward": _double_backward,
-}
 
 # A plain program takes eight times as long: half of the time goes to each arm, the quick one first.
 backend = JaxBackend(arms=(Arm("quick", backend="convref.backends.jax:quick", share=8), PLAIN))

@@ -1,4 +1,4 @@
-"""JAX's pools, norms, activations and resizing, and their derivatives by JAX's own rules."""
+"""JAX's convolution, pools, norms, activations and resizing, differentiated by JAX's own rules."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ... import dtypes
 from ...case import Call
 from ...errors import missing_extra
 from ...judge import Numerics
+from ...ops import SIGNATURE
 from .._sampling import may_round_elsewhere
 
 try:
@@ -24,29 +25,32 @@ except ImportError as error:
 
 Given = dict[str, Any]
 _REAL = ("f16", "bf16", "f32", "f64")
-_UNRULED = (  # derivatives that JAX defines in another way
-    ("leaky_relu", "JAX gives leaky_relu the slope 1 at 0"),
-    ("prelu", "JAX gives leaky_relu the slope 1 at 0"),
-    ("hardswish", "JAX gives hard_swish half a slope at its corners"),
-)
+_OTHER_DERIVATIVES = {
+    "leaky_relu": "JAX gives leaky_relu the slope 1 at 0",
+    "prelu": "JAX gives leaky_relu the slope 1 at 0",
+    "hardswish": "JAX gives hard_swish half a slope at its corners",
+}
 
 
 def supports(call: Call) -> str | None:
     """Return None, or why JAX has no such function."""
     if call.op not in OPS:
         return f"JAX has no {call.op} that is called here"
-    if call.dtype not in _REAL:
+    if call.op != "conv" and call.dtype not in _REAL:
         return f"{call.op} of {call.dtype} is not called here"
-    if not prod(call.problem.shape("x")):
+    if call.op != "conv" and not prod(call.problem.shape("x")):
         return "an image without elements is not called here"
-    if call.pass_ != "fprop":
-        for op, reason in _UNRULED:
-            if call.op == op:
-                return reason
-    return _REASONS.get(call.op, _nothing)(call)
+    if call.pass_ != "fprop" and call.op in _OTHER_DERIVATIVES:
+        return _OTHER_DERIVATIVES[call.op]
+    reason = _REASONS.get(call.op)
+    return reason(call) if reason else None
 
 
-def _nothing(call: Call) -> str | None:
+def _unlike_conv(call: Call) -> str | None:
+    if call.pass_ != "fprop" and call.dtype in dtypes.INTEGERS:
+        return f"JAX differentiates no {call.dtype}"
+    if call.pass_ in ("backward", "double_backward") and call.dtype in dtypes.COMPLEX:
+        return "JAX's complex cotangents are not conjugated"
     return None
 
 
@@ -92,6 +96,7 @@ def _unlike_windows(call: Call) -> str | None:
 
 
 _REASONS = {
+    "conv": _unlike_conv,
     "max_pool": _unlike_windows,
     "avg_pool": _unlike_windows,
     "resize": _unlike_resize,
@@ -100,9 +105,14 @@ _REASONS = {
 
 def numerics(call: Call) -> Numerics:
     """Return the declared model: docs/judge.md says where each number comes from."""
+    if call.dtype in dtypes.INTEGERS:
+        return Numerics("exact")
+    if call.dtype in dtypes.COMPLEX:  # three real convolutions of sums
+        return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0, ftz=True)
     model = "rn64" if call.dtype == "f64" else "rn32"
     stages = _stages(call) if call.dtype in ("f16", "bf16") else 0
-    flushes = call.dtype != "f16"  # what is subnormal there is normal in float32
+    # XLA on the CPU flushes subnormals of float32, in which it sums; those of float16 are normal.
+    flushes = call.dtype != "f16"
     if call.op != "resize" or call.problem.mode == "nearest":
         return Numerics(model, stages=stages, ftz=flushes)
     weights = dtypes.number(call.dtype).u if call.dtype != "f64" else 0.0
@@ -114,8 +124,13 @@ def _stages(call: Call) -> int:
 
     XLA may round after every operation: a window adds its elements, a contraction per axis of a
     resize and the scatter of a copy theirs; of the steps of a smooth function there are some dozen
-    in each derivative. Norms are computed in float32.
+    in each derivative. Norms are computed in float32. A convolution adds its bias, and each further
+    term of a derivative, to a rounded sum; it sums the gradient of a bias in the 16-bit type.
     """
+    if call.op == "conv" and call.pass_ == "backward":
+        return call.products("db") if "db" in call.wanted else 0
+    if call.op == "conv":
+        return 1 if call.pass_ == "fprop" else 3
     if call.op in _NORMS:
         return 2
     if call.op == "resize":
@@ -149,10 +164,13 @@ def _primals(call: Call, given: Given) -> Given:
     """Return what y is a function of; a linear op is differentiated at zero."""
     like = next(a for a in given.values() if a is not None and a.dtype.kind != "i")
     found = {"x": given.get("x", jnp.zeros(call.problem.shape("x"), like.dtype))}
-    for role, number in (("w", 1), ("b", 0)) if call.op in _NORMS else ():
+    roles = SIGNATURE[call.op, "fprop"].operands
+    for role, number in (("w", 1), ("b", 0)):
+        if role not in roles:
+            continue
         if given.get(role) is not None:
             found[role] = given[role]
-        elif call.pass_ in ("backward", "double_backward"):  # derivatives by what is not there
+        elif call.pass_ in ("backward", "double_backward"):  # by an operand that is absent
             found[role] = jnp.full(call.problem.shape(role), number, like.dtype)
     return found
 
@@ -187,7 +205,7 @@ def _jvp(call: Call, given: Given) -> Given:
 
 def _double_backward(call: Call, given: Given) -> Given:
     primals = _primals(call, given)
-    dy = given.get("dy", jnp.zeros(call.problem.shape("y"), given["ddx"].dtype))
+    dy = given["dy"] if "dy" in given else jnp.zeros(call.problem.shape("y"), given["ddx"].dtype)
     outer = {role: given.get(f"dd{role}") for role in primals}
     kept = [role for role, cotangent in outer.items() if cotangent is not None]
 
@@ -205,6 +223,33 @@ _PASSES: dict[str, Callable[[Call, Given], Given]] = {
     "jvp": _jvp,
     "double_backward": _double_backward,
 }
+
+
+def _conv(call: Call, given: Given) -> Given:
+    """Return the convolution; a transposed one gathers from an input with zeros between."""
+    problem, w, b = call.conv, given["w"], given["b"]
+    rank, groups, ones = problem.rank, problem.groups, (1,) * problem.rank
+    padding = list(problem.padding)
+    if problem.transposed:
+        k, c = problem.k // groups, problem.c // groups
+        w = w.reshape(groups, c, k, *problem.filter).swapaxes(1, 2)
+        w = w.reshape(problem.k, c, *problem.filter)
+        reach = [d * (taps - 1) for d, taps in zip(problem.dilation, problem.filter)]
+        rows = zip(reach, problem.padding, problem.output_padding)
+        padding = [(r - lo, r - hi + extra) for r, (lo, hi), extra in rows]
+    if problem.flip != problem.transposed:
+        w = lax.rev(w, tuple(range(2, 2 + rank)))
+    y = lax.conv_general_dilated(
+        given["x"],
+        w,
+        ones if problem.transposed else problem.stride,
+        padding,
+        lhs_dilation=problem.stride if problem.transposed else ones,
+        rhs_dilation=problem.dilation,
+        feature_group_count=groups,
+        precision=lax.Precision.HIGHEST,
+    )
+    return {"y": y if b is None else y + b.reshape(-1, *(1,) * rank)}
 
 
 def _windows(call: Call) -> dict[str, Any]:
@@ -299,28 +344,30 @@ def _prelu(call: Call, given: Given) -> Given:
     return {"y": nn.leaky_relu(given["x"], slopes)}
 
 
-def _plain(function: Callable[[Any], Any]) -> Callable[[Call, Given], Given]:
-    return lambda call, given: {"y": function(given["x"])}
+def _pointwise(function: Callable[..., Any], *fields: str) -> Callable[[Call, Given], Given]:
+    """Return a function of x and of fields of the problem."""
 
+    def run(call: Call, given: Given) -> Given:
+        return {"y": function(given["x"], *(getattr(call.problem, name) for name in fields))}
 
-def _with(function: Callable[[Any, Any], Any]) -> Callable[[Call, Given], Given]:
-    return lambda call, given: {"y": function(given["x"], call.problem)}
+    return run
 
 
 _NORMS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
 OPS: dict[str, Callable[[Call, Given], Given]] = {
+    "conv": _conv,
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "resize": _resize,
     **dict.fromkeys(_NORMS, _norm),
-    "relu": _plain(nn.relu),
-    "silu": _plain(nn.silu),
-    "hardswish": _plain(nn.hard_swish),
-    "sigmoid": _plain(nn.sigmoid),
-    "tanh": _plain(nn.tanh),
-    "leaky_relu": _with(lambda x, problem: nn.leaky_relu(x, problem.slope)),
+    "relu": _pointwise(nn.relu),
+    "silu": _pointwise(nn.silu),
+    "hardswish": _pointwise(nn.hard_swish),
+    "sigmoid": _pointwise(nn.sigmoid),
+    "tanh": _pointwise(nn.tanh),
+    "leaky_relu": _pointwise(nn.leaky_relu, "slope"),
     "prelu": _prelu,
-    "gelu": _with(lambda x, problem: nn.gelu(x, approximate=problem.approximate == "tanh")),
-    "softmax": _with(lambda x, problem: nn.softmax(x, problem.dim)),
-    "log_softmax": _with(lambda x, problem: nn.log_softmax(x, problem.dim)),
+    "gelu": _pointwise(lambda x, form: nn.gelu(x, approximate=form == "tanh"), "approximate"),
+    "softmax": _pointwise(nn.softmax, "dim"),
+    "log_softmax": _pointwise(nn.log_softmax, "dim"),
 }

@@ -1,16 +1,17 @@
-"""ONNX's pools, norms and activations as ONNX Runtime's CPU provider computes them."""
+"""Calls as ONNX models, and what ONNX or ONNX Runtime's CPU provider lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...case import Call
 from ...errors import missing_extra
 from ...oracle import first_reads
+from . import resize
 
 try:
     from onnx import TensorProto, helper, numpy_helper
@@ -18,8 +19,11 @@ except ImportError as error:
     raise missing_extra("onnx", error) from None
 
 Array = np.ndarray[Any, Any]
-OPSET, IR_VERSION = 22, 10
+# Opset and IR version: where a node has not changed, as old as it takes older releases too.
+OPSET = (22, 10)
+_OPSETS = {"conv": (13, 8), "resize": (19, 9)}  # antialias came with 18
 TYPES = {
+    "f16": TensorProto.FLOAT16,
     "f32": TensorProto.FLOAT,
     "f64": TensorProto.DOUBLE,
     "i8": TensorProto.INT8,
@@ -30,11 +34,8 @@ TYPES = {
 _FLOATS = ("f32", "f64")
 
 
-class _Graph(NamedTuple):
-    """The nodes of a call, and its constants by name."""
-
-    nodes: list[Any]
-    constants: dict[str, Array] = {}
+Graph = tuple[list[Any], dict[str, Array]]  # nodes, and constants by name
+Builder = Callable[[Call], Graph]
 
 
 def supports(call: Call) -> str | None:
@@ -44,31 +45,53 @@ def supports(call: Call) -> str | None:
     if call.op == "hardswish":
         return "ONNX's HardSwish adds a half to a sixth: other digits than (x + 3) / 6 near -3"
     if call.op not in _NODES:
-        return f"opset {OPSET} has no {call.op}"
-    if call.dtype not in _KERNELS.get(call.op, _FLOATS):
-        return f"the CPU provider has no {call.op} for {call.dtype}"
+        return f"opset {OPSET[0]} has no {call.op}"
+    kernel = _kernel(call)
+    if call.dtype not in _KERNELS.get(kernel, _FLOATS):
+        return f"the CPU provider has no {kernel} for {call.dtype}"
     if call.math != "ieee":
         return f"the CPU has no math={call.math}"
-    if not prod(call.problem.shape("x")):
+    if call.op != "conv" and not prod(call.problem.shape("x")):
         return "an image without elements is not called here"
     reason = _UNLIKE.get(call.op)
     return reason(call) if reason else None
 
 
+def _kernel(call: Call) -> str:
+    if call.op == "conv":
+        return "ConvTranspose" if call.conv.transposed else "Conv"
+    return f"Resize of mode {call.problem.mode}" if call.op == "resize" else call.op
+
+
+def _unlike_conv(call: Call) -> str | None:
+    problem = call.conv
+    if problem.flip:
+        return "ONNX has no flipped convolution"
+    if min(edge for pair in problem.padding for edge in pair) < 0:
+        return "ONNX has no negative padding"
+    extra = zip(problem.output_padding, problem.stride)
+    if problem.transposed and any(size >= stride for size, stride in extra if size):
+        return "ONNX Runtime has no output padding as large as the stride"
+    return None
+
+
 def _unlike_windows(call: Call) -> str | None:
-    problem: Any = call.problem
-    if getattr(problem, "divisor", 0):
-        return "ONNX divides by no number of the caller's"
-    if any(not 0 <= edge < taps for pair, taps in _edges(problem) for edge in pair):
+    if any(not 0 <= edge < axis.taps for axis in call.problem.axes for edge in (axis.lo, axis.hi)):
         return "the CPU provider has padding from 0 to less than the filter"
-    if any(min(first_reads(axis)) < 0 for axis in problem.axes):
+    if any(min(first_reads(axis)) < 0 for axis in call.problem.axes):
         return "ONNX says nothing of a window that reads no element"
-    norm = getattr(problem, "norm", 1.0)
-    return None if norm == int(norm) else "ONNX has whole norms"
+    return None
 
 
-def _edges(problem: Any) -> list[tuple[tuple[int, int], int]]:
-    return list(zip(problem.padding, problem.filter))
+def _unlike_avg_pool(call: Call) -> str | None:
+    if call.problem.divisor:
+        return "ONNX divides by no number of the caller's"
+    return _unlike_windows(call)
+
+
+def _unlike_lp_pool(call: Call) -> str | None:
+    norm = call.problem.norm
+    return _unlike_windows(call) or (None if norm == int(norm) else "ONNX has whole norms")
 
 
 def _not_global(call: Call) -> str | None:
@@ -84,7 +107,11 @@ def _rounds_eps(call: Call) -> str | None:
 
 
 _UNLIKE: dict[str, Callable[[Call], str | None]] = {
-    **dict.fromkeys(("max_pool", "avg_pool", "lp_pool"), _unlike_windows),
+    "conv": _unlike_conv,
+    "max_pool": _unlike_windows,
+    "avg_pool": _unlike_avg_pool,
+    "lp_pool": _unlike_lp_pool,
+    "resize": resize.unsupported,
     "adaptive_avg_pool": _not_global,
     "batch_norm_eval": _rounds_eps,
 }
@@ -92,18 +119,19 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
 
 def model(call: Call) -> Any:
     """Return the call as an ONNX model: one node, and those that find what it does not return."""
-    graph = _NODES[call.op](call)
+    nodes, constants = _NODES[call.op](call)
+    opset, ir_version = _OPSETS.get(call.op, OPSET)
     given = [role for role in call.roles if call.is_present(role)]
     results = [_value(call, role, f"_{role}") for role in call.signature.results]
     made = helper.make_graph(
-        graph.nodes,
+        nodes,
         "convref",
         [_value(call, role, role) for role in given],
         results,
-        [numpy_helper.from_array(array, name) for name, array in graph.constants.items()],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    opsets = [helper.make_opsetid("", OPSET)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION)
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(made, opset_imports=opsets, ir_version=ir_version)
 
 
 def _value(call: Call, role: str, name: str) -> Any:
@@ -132,22 +160,26 @@ def _windows(call: Call) -> dict[str, Any]:
         "strides": problem.stride,
         "dilations": problem.dilation,
         "pads": [*(lo for lo, _ in problem.padding), *(hi for _, hi in problem.padding)],
-        "ceil_mode": int(problem.ceil),
     }
 
 
-def _max_pool(call: Call) -> _Graph:
-    return _Graph([_node("MaxPool", ["x"], ["_y", "_indices"], **_windows(call))])
+def _conv(call: Call) -> Graph:
+    problem = call.conv
+    more = {"output_padding": problem.output_padding} if problem.transposed else {}
+    given = [role for role in call.roles if call.is_present(role)]
+    node = _node(_kernel(call), given, ["_y"], **_windows(call), group=problem.groups, **more)
+    return [node], {}
 
 
-def _avg_pool(call: Call) -> _Graph:
-    include = int(call.problem.include_pad)
-    more = {**_windows(call), "count_include_pad": include}
-    return _Graph([_node("AveragePool", ["x"], ["_y"], **more)])
+def _pool(name: str, outputs: Sequence[str] = ("_y",), **attributes: str) -> Builder:
+    """Return the builder of a pool; attributes are fields of the problem, as integers."""
 
+    def build(call: Call) -> Graph:
+        fields = {"ceil_mode": "ceil", **attributes}
+        given = {key: int(getattr(call.problem, field)) for key, field in fields.items()}
+        return [_node(name, ["x"], outputs, **_windows(call), **given)], {}
 
-def _lp_pool(call: Call) -> _Graph:
-    return _Graph([_node("LpPool", ["x"], ["_y"], **_windows(call), p=int(call.problem.norm))])
+    return build
 
 
 def _parameters(call: Call, shape: tuple[int, ...]) -> dict[str, Array]:
@@ -157,13 +189,13 @@ def _parameters(call: Call, shape: tuple[int, ...]) -> dict[str, Array]:
     return {role: array for role, array in rows if not call.is_present(role)}
 
 
-def _batch_norm_eval(call: Call) -> _Graph:
+def _batch_norm_eval(call: Call) -> Graph:
     names = ("x", "w", "b", "rmean", "rvar")
     node = _node("BatchNormalization", names, ["_y"], epsilon=call.problem.eps)
-    return _Graph([node], _parameters(call, call.problem.shape("w")))
+    return [node], _parameters(call, call.problem.shape("w"))
 
 
-def _layer_norm(call: Call) -> _Graph:
+def _layer_norm(call: Call) -> Graph:
     problem = call.problem
     shape = np.array(problem.shape("mean"), np.int64)
     rows = [("mean", "kept_mean"), ("rstd", "kept_rstd")]
@@ -177,10 +209,10 @@ def _layer_norm(call: Call) -> _Graph:
         ),
         *(_node("Reshape", (name, "shape"), (f"_{role}",)) for role, name in rows),
     ]
-    return _Graph(nodes, {**_parameters(call, problem.shape("w")), "shape": shape})
+    return nodes, {**_parameters(call, problem.shape("w")), "shape": shape}
 
 
-def _group_norm(call: Call) -> _Graph:
+def _group_norm(call: Call) -> Graph:
     """Return the norm, of one channel a group by the node for that, and the statistics beside it.
 
     Neither node returns any: mean and deviation are found by nodes of their own.
@@ -212,33 +244,35 @@ def _group_norm(call: Call) -> _Graph:
         "eps": np.array(problem.eps, dtype),
         "kept": np.array(problem.shape("mean"), np.int64),
     }
-    return _Graph(nodes, {**_parameters(call, problem.shape("w")), **constants})
+    return nodes, {**_parameters(call, problem.shape("w")), **constants}
 
 
-def _prelu(call: Call) -> _Graph:
+def _prelu(call: Call) -> Graph:
     """Return the node, whose slopes have the axes that follow channels too."""
     shape = np.array([-1, *(1,) * call.problem.rank], np.int64)
     nodes = [
         _node("Reshape", ("w", "shape"), ("slopes",)),
         _node("PRelu", ("x", "slopes"), ("_y",)),
     ]
-    return _Graph(nodes, {"shape": shape})
+    return nodes, {"shape": shape}
 
 
-def _plain(name: str, **attributes: str) -> Callable[[Call], _Graph]:
+def _plain(name: str, **attributes: str) -> Builder:
     """Return the node `name` whose attributes are the problem's fields of these names."""
 
-    def build(call: Call) -> _Graph:
+    def build(call: Call) -> Graph:
         given = {key: getattr(call.problem, field) for key, field in attributes.items()}
-        return _Graph([_node(name, ["x"], ["_y"], **given)])
+        return [_node(name, ["x"], ["_y"], **given)], {}
 
     return build
 
 
-_NODES: dict[str, Callable[[Call], _Graph]] = {
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "lp_pool": _lp_pool,
+_NODES: dict[str, Builder] = {
+    "conv": _conv,
+    "max_pool": _pool("MaxPool", ("_y", "_indices")),
+    "avg_pool": _pool("AveragePool", count_include_pad="include_pad"),
+    "lp_pool": _pool("LpPool", p="norm"),
+    "resize": resize.graph,
     "adaptive_avg_pool": _plain("GlobalAveragePool"),
     "batch_norm_eval": _batch_norm_eval,
     "layer_norm": _layer_norm,
@@ -252,7 +286,11 @@ _NODES: dict[str, Callable[[Call], _Graph]] = {
     "softmax": _plain("Softmax", axis="dim"),
     "log_softmax": _plain("LogSoftmax", axis="dim"),
 }
-_KERNELS = {
+_KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
+    "Conv": ("f16", "f32"),
+    "ConvTranspose": ("f32",),
+    "Resize of mode nearest": ("f32", "i8", "u8"),
+    **{f"Resize of mode {mode}": ("f32",) for mode in ("linear", "cubic", "area")},
     "max_pool": ("f32", "f64", "i8", "u8"),
     "avg_pool": ("f32",),
     "lp_pool": ("f32",),

@@ -14,27 +14,18 @@ from ...oracle import position_error
 from .._sampling import may_round_elsewhere
 
 try:
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper
 except ImportError as error:
     raise missing_extra("onnx", error) from None
 
-OPSET, IR_VERSION = 19, 9  # antialias came with 18
-TYPES = {"f32": TensorProto.FLOAT, "i8": TensorProto.INT8, "u8": TensorProto.UINT8}
 
-
-def supports(call: Call) -> str | None:
-    """Return None, or why there is no such node or kernel."""
+def unsupported(call: Call) -> str | None:
+    """Return what the node or its kernel lacks for this call."""
     problem: Any = call.problem
-    if call.pass_ != "fprop":
-        return "ONNX Runtime computes the forward pass of resize"
-    if call.dtype not in (TYPES if problem.mode == "nearest" else ("f32",)):
-        return f"the CPU provider has no Resize of mode {problem.mode} for {call.dtype}"
     if problem.mode == "area":
         return "ONNX has no mode area"
     if problem.mode != "nearest" and problem.rank != 2:
         return "the CPU provider is called here for images"
-    if not problem.n * problem.c:
-        return "an image without elements is not called here"
     if problem.mode == "nearest" and problem.near == "float32":
         return "ONNX rounds exact positions"
     if problem.antialias and problem.coord != "half_pixel":
@@ -73,8 +64,8 @@ def _is_power(number: int) -> bool:
     return number & (number - 1) == 0
 
 
-def model(call: Call) -> Any:
-    """Return the call as an ONNX model of one node."""
+def graph(call: Call) -> tuple[list[Any], dict[str, Any]]:
+    """Return the node and its constants."""
     problem: Any = call.problem
     frame = problem.roi or ((0.0, 1.0),) * problem.rank
     constants = {
@@ -87,7 +78,7 @@ def model(call: Call) -> Any:
     node = helper.make_node(
         "Resize",
         ["x", "roi", *(name if name in constants else "" for name in ("scales", "sizes"))],
-        ["y"],
+        ["_y"],
         mode=problem.mode,
         coordinate_transformation_mode=problem.coord,
         nearest_mode=problem.near if problem.mode == "nearest" else "floor",
@@ -95,13 +86,4 @@ def model(call: Call) -> Any:
         exclude_outside=int(problem.exclude and problem.mode == "cubic"),
         antialias=int(problem.antialias),
     )
-    number = TYPES[call.dtype]
-    graph = helper.make_graph(
-        [node],
-        "convref",
-        [helper.make_tensor_value_info("x", number, problem.shape("x"))],
-        [helper.make_tensor_value_info("y", number, problem.shape("y"))],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", OPSET)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return [node], constants

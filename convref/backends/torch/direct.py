@@ -31,12 +31,16 @@ aten = torch.ops.aten
 def direct(call: Call) -> Run | None:
     """Return what computes all results from all operands by role, None where it takes more."""
     row = _ROWS.get((call.op, call.pass_))
-    if row is None or call.dtype[0] == "c" or not all(map(prod, map(call.problem.shape, _sized))):
+    if row is None or call.dtype[0] == "c":
         return None
-    return row(call)
+    if not prod(call.problem.shape("x")) * prod(call.problem.shape("y")):
+        return None
+    mixed = call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
+    return None if mixed and call.op in _MIXED else row(call)
 
 
-_sized = ("x", "y")
+# Beside 16-bit data on the CPU, ATen requires float32 parameters of these.
+_MIXED = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
 
 
 def _is_alike(call: Call) -> bool:
@@ -141,11 +145,6 @@ def _adaptive_avg_pool_backward(call: Call) -> Run:
     return _lifted(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes)))
 
 
-def _resize(call: Call) -> Run:
-    problem, forward = call.problem, _torch_resize.forward
-    return lambda x: (forward(problem, x),)
-
-
 def _resize_backward(call: Call) -> Run:
     if call.problem.mode == "area":
         return _adaptive_avg_pool_backward(call)
@@ -155,9 +154,7 @@ def _resize_backward(call: Call) -> Run:
     return lambda dy: (backward(dy, output, input, *arguments),)
 
 
-def _batch_norm(call: Call) -> Run | None:
-    if _is_mixed(call):
-        return None
+def _batch_norm(call: Call) -> Run:
     problem, forward = call.problem, aten._native_batch_norm_legit_functional.default
     momentum, eps = problem.momentum, problem.eps
 
@@ -172,9 +169,7 @@ def _dense(vector: Tensor | None) -> Tensor | None:
     return None if vector is None else vector.contiguous()
 
 
-def _batch_norm_backward(call: Call) -> Run | None:
-    if _is_mixed(call):
-        return None
+def _batch_norm_backward(call: Call) -> Run:
     backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
 
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
@@ -198,9 +193,7 @@ def _alike(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return dy.contiguous(memory_format=last), x.contiguous(memory_format=last)
 
 
-def _batch_norm_eval(call: Call) -> Run | None:
-    if _is_mixed(call):
-        return None
+def _batch_norm_eval(call: Call) -> Run:
     forward, eps = torch.batch_norm, call.problem.eps
 
     def run(x: Tensor, *vectors: Tensor | None) -> Results:
@@ -209,9 +202,7 @@ def _batch_norm_eval(call: Call) -> Run | None:
     return run
 
 
-def _batch_norm_eval_backward(call: Call) -> Run | None:
-    if _is_mixed(call):
-        return None
+def _batch_norm_eval_backward(call: Call) -> Run:
     backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
 
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
@@ -226,9 +217,7 @@ def _wanted(found: Results, mask: list[bool]) -> Results:
     return tuple(result if on else None for result, on in zip(found, mask))
 
 
-def _group_norm(call: Call) -> Run | None:
-    if _is_mixed(call):
-        return None
+def _group_norm(call: Call) -> Run:
     problem, forward = call.problem, aten.native_group_norm.default
     sizes = problem.n, problem.c, prod(problem.input), problem.groups, problem.eps
 
@@ -240,7 +229,7 @@ def _group_norm(call: Call) -> Run | None:
 
 
 def _group_norm_backward(call: Call) -> Run | None:
-    if _is_mixed(call) or not call.problem.weight:
+    if not call.problem.weight:
         return None  # without a weight ATen gives no dw
     problem, backward = call.problem, aten.native_group_norm_backward.default
     sizes, mask = (problem.n, problem.c, prod(problem.input), problem.groups), [*call.mask]
@@ -254,9 +243,7 @@ def _group_norm_backward(call: Call) -> Run | None:
     return run
 
 
-def _layer_norm(call: Call) -> Run | None:
-    if _is_mixed(call):
-        return None
+def _layer_norm(call: Call) -> Run:
     problem, forward = call.problem, aten.native_layer_norm.default
     shape, eps = list(problem.shape("w")), problem.eps
     kept = problem.shape("mean")
@@ -269,7 +256,7 @@ def _layer_norm(call: Call) -> Run | None:
 
 
 def _layer_norm_backward(call: Call) -> Run | None:
-    if _is_mixed(call) or not call.problem.weight:
+    if not call.problem.weight:
         return None  # without a weight ATen gives no dw
     problem, backward = call.problem, aten.native_layer_norm_backward.default
     shape, mask = list(problem.shape("w")), [*call.mask]
@@ -292,16 +279,6 @@ def _rms_norm(call: Call) -> Run:
         return y, rstd.reshape(kept)
 
     return run
-
-
-def _is_mixed(call: Call) -> bool:
-    """Return whether ATen requires parameters in another type than the data."""
-    return call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
-
-
-def _pointwise(call: Call) -> Run:
-    problem, forward = call.problem, _torch_activation.FUNCTIONS[call.op]
-    return lambda x: (forward(problem, x),)
 
 
 def _pointwise_backward(call: Call) -> Run:
@@ -331,9 +308,14 @@ _SLOPES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
 }
 
 
-def _pool(call: Call) -> Run:
-    problem, forward = call.problem, _torch_pool.FUNCTIONS[call.op]
-    return lambda x: (forward(problem, x),)
+def _by_function(functions: dict[str, Callable[..., Any]]) -> Callable[[Call], Run]:
+    """Return the row of an op whose one result is a function of its problem and x."""
+
+    def row(call: Call) -> Run:
+        problem, forward = call.problem, functions[call.op]
+        return lambda x: (forward(problem, x),)
+
+    return row
 
 
 _ROWS: dict[tuple[str, str], Callable[[Call], Run | None]] = {
@@ -343,11 +325,11 @@ _ROWS: dict[tuple[str, str], Callable[[Call], Run | None]] = {
     ("max_pool", "backward"): _max_pool_backward,
     ("adaptive_max_pool", "fprop"): _max_pool,
     ("adaptive_max_pool", "backward"): _adaptive_max_pool_backward,
-    ("avg_pool", "fprop"): _pool,
+    ("avg_pool", "fprop"): _by_function(_torch_pool.FUNCTIONS),
     ("avg_pool", "backward"): _avg_pool_backward,
-    ("adaptive_avg_pool", "fprop"): _pool,
+    ("adaptive_avg_pool", "fprop"): _by_function(_torch_pool.FUNCTIONS),
     ("adaptive_avg_pool", "backward"): _adaptive_avg_pool_backward,
-    ("resize", "fprop"): _resize,
+    ("resize", "fprop"): _by_function({"resize": _torch_resize.forward}),
     ("resize", "backward"): _resize_backward,
     ("batch_norm", "fprop"): _batch_norm,
     ("batch_norm", "backward"): _batch_norm_backward,
@@ -358,6 +340,6 @@ _ROWS: dict[tuple[str, str], Callable[[Call], Run | None]] = {
     ("rms_norm", "fprop"): _rms_norm,
     ("batch_norm_eval", "fprop"): _batch_norm_eval,
     ("batch_norm_eval", "backward"): _batch_norm_eval_backward,
-    **{(op, "fprop"): _pointwise for op in _SLOPES},
+    **{(op, "fprop"): _by_function(_torch_activation.FUNCTIONS) for op in _SLOPES},
     **{(op, "backward"): _pointwise_backward for op in _SLOPES},
 }

@@ -65,7 +65,7 @@ class DraftAxis:
         return self.dilation * (self.taps - 1) + 1
 
     def convolution_input(self) -> int:
-        """Return the least input that gives `small` windows or, where padding rules, more."""
+        """Return the least input that gives at least `small` windows."""
         slack = min(self.extra, self.stride - 1)
         size = (self.small - 1) * self.stride + self.span + slack - self.lo - self.hi
         return max(self.least, size)
@@ -153,15 +153,15 @@ def _axis(tape: Tape, negative: bool, least: int) -> DraftAxis:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the keywords of the strategies allow."""
+    """What the keywords of the strategies allow; see `convref.conformance.strategies.problems`."""
 
-    max_elements: int
-    max_macs: int
-    max_rank: int
-    transposed: bool | None
-    flip: bool
-    negative: bool
-    empty: bool
+    max_elements: int = 4_000
+    max_macs: int = 50_000
+    max_rank: int = 3
+    transposed: bool | None = None
+    flip: bool = True
+    negative_padding: bool = True
+    empty: bool = True
 
 
 def draft(tape: Tape, op: str, limits: Limits) -> Draft:
@@ -174,7 +174,7 @@ def draft(tape: Tape, op: str, limits: Limits) -> Draft:
         groups, k, transposed = 1, 1, False
     found = Draft(filtered, n, c, k, groups, transposed)
     least = 0 if tape.chance(10) and limits.empty else 1
-    found.axes = [_axis(tape, limits.negative, least) for _ in range(3)][:rank]
+    found.axes = [_axis(tape, limits.negative_padding, least) for _ in range(3)][:rank]
     if not limits.empty:
         found.n, found.c, found.k = max(n, 1), max(c, 1), max(k, 1)
     turn = tape.word(1)

@@ -18,6 +18,7 @@ from ...dispatch import load
 from ...errors import missing_extra
 from ...judge import reference
 from ..operands import operands
+from ..worker import raw
 
 MAX_MEMORY = 1 << 20  # bytes of a case that is run again
 MAX_SIDE = 48  # elements of a picture
@@ -55,9 +56,8 @@ def error_picture(line: str, backend: str) -> tuple[str, str]:
 def main(line: str, backend: str) -> None:
     """Print, as JSON, the plane of errors around the first wrong element of a case."""
     case = parse(line)
-    found = load(backend)
     given = operands(case)
-    results = getattr(found, "raw", found).run(case.call, *given)
+    results = raw(load(backend)).run(case.call, *given)
     values = reference(case.call, given).values
     print(json.dumps(_plane(case.call.signature.results, results, values)))
 
