@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from .backends.registry import load
-from .case import Call, Case
+from .case import Call, Case, Spec
 from .errors import ConvrefError, message, shorten
 from .ops import FAMILY
 
@@ -57,17 +57,23 @@ _TERM = re.compile(r"([a-z0-9_.]{1,40})\s*(!=|<=|>=|=|<|>|\bin\b)\s*([A-Za-z0-9_
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LINK = re.compile(r"https://[A-Za-z0-9./#_-]{1,200}|-")
 
-_TEXTS: dict[str, Callable[[Call], str]] = {
-    "op": lambda call: call.op,
-    "pass": lambda call: call.pass_,
-    "dt": lambda call: call.dtype,
-    "math": lambda call: call.math,
+# Texts and numbers of a call by name, with their type.
+_CALL: dict[str, tuple[type, Callable[[Call], Any]]] = {
+    "op": (str, lambda call: call.op),
+    "pass": (str, lambda call: call.pass_),
+    "dt": (str, lambda call: call.dtype),
+    "math": (str, lambda call: call.math),
+    "rank": (int, lambda call: call.problem.rank),
+    "size": (int, lambda call: prod(call.problem.shape("x"))),
+    "cg": (int, lambda call: _per_group(call, "c")),
+    "kg": (int, lambda call: _per_group(call, "k")),
 }
-_NUMBERS: dict[str, Callable[[Call], int]] = {
-    "rank": lambda call: call.problem.rank,
-    "size": lambda call: prod(call.problem.shape("x")),
-    "cg": lambda call: _per_group(call, "c"),
-    "kg": lambda call: _per_group(call, "k"),
+# What a scope reads of an operand's memory, with its type.
+_MEMORY: dict[str, tuple[type, Callable[[Spec], Any]]] = {
+    "order": (str, lambda spec: spec.order or "plain"),
+    "expand": (str, lambda spec: spec.expand),
+    "step": (int, lambda spec: max((k for _, k in spec.step), default=1)),
+    "off": (int, lambda spec: spec.offset),
 }
 _KINDS: dict[str, type] = {"integer": int, "flag": int, "float": float, "word": str}  # by codec
 # The fields with one value that some op has, by their key in the line.
@@ -79,31 +85,21 @@ _FIELDS: dict[str, type] = {
 }
 _SIZES = ("i", "f", "s", "d", "op")  # per axis, as in the line
 _GEOMETRY = ("lo", "hi", "span", "mirror_lo", "mirror_hi", "empty_windows", "empty_taps")
-_AXIS: dict[str, Callable[[Call, int], Any]] = {
-    **{name: partial(lambda name, call, a: _size(call, name, a), name) for name in _SIZES},
-    **{name: partial(lambda name, call, a: _geometry(call, name, a), name) for name in _GEOMETRY},
-    "o": lambda call, a: call.problem.output[a],
-    # how many outputs an input has, 0 if not a whole number; and whether a scale says otherwise
-    "ratio": lambda call, a: _ratio(call, a),
-    "rescaled": lambda call, a: int(_rescaled(call, a)),
-}
-_LETTERS = ("d", "h", "w")
-_SCOPES = ("any", "all", *_LETTERS)
 
 
 def _per_group(call: Call, letter: str) -> int:
     channels: int = call.problem.line_value(letter) or 0
-    return channels // (call.problem.line_value("g") or 1)
+    return channels // call.problem.groups
 
 
-def _size(call: Call, key: str, a: int) -> int:
+def _size(key: str, call: Call, a: int) -> int:
     """Return a size of the line on one axis; 0 where an op does not have it."""
     sizes = call.problem.line_value(key)
     return 0 if sizes is None else sizes[a]
 
 
-def _geometry(call: Call, name: str, a: int) -> int:
-    """Return what follows from the sizes of a sliding window; 0 where an op has none."""
+def _geometry(name: str, call: Call, a: int) -> int:
+    """Return a property of a sliding window; 0 where an op has none."""
     return getattr(call.problem.axes[a], name, 0)
 
 
@@ -112,9 +108,21 @@ def _ratio(call: Call, a: int) -> int:
     return 0 if rest else whole
 
 
-def _rescaled(call: Call, a: int) -> bool:
+def _rescaled(call: Call, a: int) -> int:
     scale = call.problem.line_value("scale")
-    return bool(scale) and scale[a] != call.problem.output[a] / call.problem.input[a]
+    return int(bool(scale) and scale[a] != call.problem.output[a] / call.problem.input[a])
+
+
+_AXIS: dict[str, Callable[[Call, int], Any]] = {
+    **{name: partial(_size, name) for name in _SIZES},
+    **{name: partial(_geometry, name) for name in _GEOMETRY},
+    "o": lambda call, a: call.problem.output[a],
+    # how many outputs an input has, 0 if not a whole number; and whether a scale says otherwise
+    "ratio": _ratio,
+    "rescaled": _rescaled,
+}
+_LETTERS = ("d", "h", "w")
+_SCOPES = ("any", "all", *_LETTERS)
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Region:
-    """A known bug: where it is, and what is known of it.
+    """A known bug and the calls that it affects.
 
     Parameters
     ----------
@@ -141,7 +149,7 @@ class Region:
     backend : str
         Name of the backend.
     raw : bool
-        Whether convref's own edge rules keep users out of it, so that only the court sees it.
+        Whether convref's edge rules avoid the bug, so that only the court meets it.
     terms : tuple of Term
         All must hold.
     link, note : str
@@ -161,11 +169,11 @@ class Region:
         ----------
         item : Call or Case
         facts : mapping, optional
-            The backend's fingerprint; without it no region that asks for one contains anything.
+            The backend's fingerprint; without it a region with an ``fp.`` term contains nothing.
         """
         call = item.call if isinstance(item, Case) else item
         plain = [term for term in self.terms if term.scope != "any" or term.field not in _AXIS]
-        if not all(_plain_holds(term, item, call, facts) for term in plain):
+        if not all(_holds(term, item, call, facts) for term in plain):
             return False
         moving = [term for term in self.terms if term not in plain]
         return not moving or any(
@@ -174,40 +182,32 @@ class Region:
         )
 
 
-def _plain_holds(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> bool:
-    name = term.field
-    if term.scope in ("want", "given", "order", "expand", "step", "off"):
-        return any(term.holds(v) for v in _memory(term.scope, name, call))
-    if term.scope == "fp":
-        return facts is not None and term.holds(facts.get(name, ""))
-    if term.scope:
-        axes = range(len(call.problem.axes))
-        letters = _LETTERS[3 - call.problem.rank :]
-        found = [a for a in axes if term.scope in ("all", letters[a])]
-        return bool(found) and all(term.holds(_AXIS[name](call, a)) for a in found)
+def _holds(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> bool:
+    if term.scope not in _SCOPES:
+        return any(map(term.holds, _values(term, item, call, facts)))
+    axes, letters = range(len(call.problem.axes)), _LETTERS[3 - call.problem.rank :]
+    found = [a for a in axes if term.scope in ("all", letters[a])]
+    return bool(found) and all(term.holds(_AXIS[term.field](call, a)) for a in found)
+
+
+def _values(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> list[Any]:
+    """Return the values of a field, of which one has to satisfy the term; none if it is unknown."""
+    scope, name = term.scope, term.field
+    if scope == "want":
+        return [int(name in call.wanted)]
+    present = {role: spec for role, spec in zip(call.roles, call.specs) if call.is_present(role)}
+    if scope == "given":
+        return [int(name in present)]
+    if scope in _MEMORY:
+        return [_MEMORY[scope][1](spec) for r, spec in present.items() if name in (r, "any")]
+    if scope == "fp":
+        return [] if facts is None else [facts.get(name, "")]
     if name == "fill":
-        return isinstance(item, Case) and term.holds(item.fill)
-    for table in (_TEXTS, _NUMBERS):
-        if name in table:
-            return term.holds(table[name](call))
+        return [item.fill] if isinstance(item, Case) else []
+    if name in _CALL:
+        return [_CALL[name][1](call)]
     value = call.problem.line_value(name)
-    return term.holds(_FIELDS[name]() if value is None else value)
-
-
-def _memory(what: str, role: str, call: Call) -> Iterator[Any]:
-    """Yield the values of a field of one operand or result, or of every operand."""
-    if what in ("want", "given"):
-        there = call.wanted if what == "want" else tuple(filter(call.is_present, call.roles))
-        yield int(role in there)
-        return
-    for name, spec in zip(call.roles, call.specs):
-        if role in (name, "any") and call.is_present(name):
-            yield {
-                "order": spec.order or "plain",
-                "expand": spec.expand,
-                "step": max((k for _, k in spec.step), default=1),
-                "off": spec.offset,
-            }[what]
+    return [_FIELDS[name]() if value is None else value]
 
 
 def parse_regions(text: str, source: str = "known bugs") -> tuple[Region, ...]:
@@ -278,25 +278,25 @@ def _term(where: str, text: str) -> Term:
 
 def _kind(scope: str, name: str) -> type | None:
     """Return the type of a field's values, or None if there is no such field."""
-    by_scope: dict[str, type] = {"want": int, "given": int, "step": int, "off": int}
-    by_scope |= {"order": str, "expand": str, "fp": str}
-    if scope in by_scope:
-        return by_scope[scope]
+    if scope in ("want", "given"):
+        return int
+    if scope in _MEMORY:
+        return _MEMORY[scope][0]
+    if scope == "fp" or (not scope and name == "fill"):
+        return str
     if scope:
         return int if scope in _SCOPES and name in _AXIS else None
-    if name in _TEXTS or name == "fill":
-        return str
-    return int if name in _NUMBERS else _FIELDS.get(name)
+    return _CALL[name][0] if name in _CALL else _FIELDS.get(name)
 
 
 def refusals(text: str, source: str = "refusals") -> Callable[[Call], str | None]:
-    """Return what says why a backend cannot do a call: the ``supports`` of a table.
+    """Return a ``supports`` method made from a table of reasons.
 
     Parameters
     ----------
     text : str
-        A line for each reason, ``TERM, TERM | REASON``, with the terms of known bugs; the first
-        line that contains a call counts.
+        One line per reason, ``TERM, TERM | REASON``, with the terms of known bugs; the first line
+        that contains a call gives the reason.
     source : str
         Where the text is from, for messages.
 
@@ -324,12 +324,12 @@ def _refusal(where: str, line: str) -> Region:
         raise ConvrefError(message(where, "has no reason, needs TERMS | REASON"))
     found = _terms(where, terms)
     if any(term.field == "fill" or term.scope == "fp" for term in found):
-        raise ConvrefError(message(where, "asks for data or versions, needs terms of a call"))
+        raise ConvrefError(message(where, "has a term on data or versions, needs terms of a call"))
     return Region("", "", False, found, "-", reason.strip())
 
 
 def _rows(source: str, text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that say something, with their numbers."""
+    """Yield the lines that are neither blank nor comments, with their numbers."""
     lines = text.splitlines()
     if len(text) > MAX_BYTES or len(lines) > MAX_LINES:
         raise ConvrefError(message(source, f"has more than {MAX_BYTES >> 20} MiB of text"))

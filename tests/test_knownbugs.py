@@ -106,8 +106,8 @@ def test_a_table_of_refusals_says_the_first_reason():
         ("op = conv", "refusals, line 1: has no reason"),
         ("\nop = conv |", "refusals, line 2: has no reason"),
         ("nothing = 3 | why", "nothing is no field"),
-        ("fill = nan | why", "asks for data or versions"),
-        ("n = 1, fp.cpu = x | why", "asks for data or versions"),
+        ("fill = nan | why", "has a term on data or versions"),
+        ("n = 1, fp.cpu = x | why", "has a term on data or versions"),
     ],
 )
 def test_a_malformed_table_of_refusals_names_its_line(text, part):

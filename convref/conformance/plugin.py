@@ -74,13 +74,7 @@ def read_exceptions(path: str) -> Exceptions:
         If the file cannot be read or an entry is malformed; the text names its line.
     """
     found = Exceptions(path)
-    try:
-        if path and Path(path).stat().st_size > MAX_FILE:
-            raise pytest.UsageError(f"{path} has more than {MAX_FILE >> 20} MiB")
-        lines = Path(path).read_text("utf-8").splitlines() if path else []
-    except (OSError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         text = line.partition("#")[0].strip()
         if text:
             found.entries[text] = _region(f"{path}, line {number}", text)
@@ -96,8 +90,17 @@ def read_known_bugs(path: str) -> tuple[knownbugs.Region, ...]:
         If the file cannot be read or a line is malformed.
     """
     try:
-        return knownbugs.parse_regions(Path(path).read_text("utf-8"), path) if path else ()
-    except (OSError, UnicodeDecodeError, ConvrefError) as error:
+        return knownbugs.parse_regions(_text(path), path)
+    except ConvrefError as error:
+        raise pytest.UsageError(f"{path}: {error}") from None
+
+
+def _text(path: str) -> str:
+    try:
+        if path and Path(path).stat().st_size > MAX_FILE:
+            raise pytest.UsageError(f"{path} has more than {MAX_FILE >> 20} MiB")
+        return Path(path).read_text("utf-8") if path else ""
+    except (OSError, UnicodeDecodeError) as error:
         raise pytest.UsageError(f"{path}: {error}") from None
 
 
