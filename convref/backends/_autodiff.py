@@ -155,7 +155,6 @@ class Autodiff:
 
 
 def _output(call: Call) -> str:
-    """Return the role of what is differentiated."""
     return SIGNATURE[call.op, "fprop"].results[0]
 
 

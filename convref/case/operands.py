@@ -193,7 +193,6 @@ def call_of(
 
 
 def _is_tangent(role: str) -> bool:
-    """Return whether a role is a tangent, or the cotangent of a gradient."""
     return role.endswith("_dot") or role.startswith("dd")
 
 

@@ -146,7 +146,6 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 
 def _resume(settings: Settings, tally: Tally) -> None:
-    """Take complete chunks and all findings from an existing log."""
     if settings.log is None or not settings.log.exists():
         return
     identity = json.loads(json.dumps(_identity(settings)))
@@ -180,7 +179,6 @@ def _findings_cut_off(parts: dict[int, Part]) -> list[Finding]:
 def _draw(
     settings: Settings, engine: Engine, outcome: Outcome, log: Log, watch: Watch, began: float
 ) -> None:
-    """Run chunks until time or examples are used up."""
     engine.start()
     ready = time.monotonic()  # the time is for drawing: a busy machine starts workers slowly
     tally = outcome.tally
@@ -224,7 +222,6 @@ def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
 
 
 def _report_failures(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
-    """Shrink what was found; each root cause once, the worst first."""
     known = outcome.settings.known
     axes, findings = outcome.settings.axes, outcome.tally.findings
     for failure in root_causes(engine, findings, known, lambda n: watch(outcome, n), axes.laws):

@@ -140,7 +140,6 @@ def _has_invalid_input(finding: Finding) -> bool:
 
 
 def _kind(finding: Finding) -> tuple[str, ...]:
-    """Return what findings must share to be worth shrinking only a few of them."""
     case = parse(finding.line)
     how = finding.role
     if _has_invalid_input(finding):

@@ -243,7 +243,6 @@ def _finding(line: str, verdict: Verdict) -> Finding:
 
 
 def _buffer(array: Array) -> Array:
-    """Return the whole memory that an operand was cut from."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

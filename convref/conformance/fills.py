@@ -136,7 +136,6 @@ def _below(words: Words, bound: int) -> Array:
 
 
 def _signs(words: Words) -> Array:
-    """Return 1.0 or -1.0 from the top bit of each word."""
     return 1.0 - 2.0 * (words >> np.uint64(63)).astype(np.float64)
 
 
@@ -294,7 +293,6 @@ def _wide(case: Case, role: str, dtype: str, words: Words) -> Array:
 
 
 def _ties(case: Case, role: str, dtype: str, words: Words) -> Array:
-    """Return 0, 1 or 2, and -1 where there is a sign."""
     if dtype[0] == "u":
         return _below(words, 3)
     return _below(words, 4) - 1.0

@@ -66,7 +66,6 @@ def _added(problem: Problem) -> dict[str, int]:
 
 
 def _unusual(problem: Problem) -> dict[str, Any]:
-    """Return the defaults of the keys of the line that are not at their default."""
     usual = {field.name: field.default for field in fields(problem)}
     names = [field.name for field in problem.KEYS.values() if field.codec != "sizes"]
     return {name: usual[name] for name in names if getattr(problem, name) != usual[name]}

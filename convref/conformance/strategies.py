@@ -124,7 +124,6 @@ class _Options:
 
 
 def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[str]) -> list[_Pass]:
-    """Return (op, pass, fixed mask) of every pass that is asked for."""
     _known_words("op", ops, FAMILY)
     _known_words("dtype", dtypes, CODES)
     _known_words("pass", wanted or (), (*dict.fromkeys(p for _, p in SIGNATURE), *MASK_NAMES))

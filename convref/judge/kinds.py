@@ -167,7 +167,6 @@ def _count(
 
 
 def _evaluated(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array:
-    """Return one result of the oracle in float64."""
     specs = tuple(Spec("f64") for _ in call.roles)
     results = call.signature.results
     mask = tuple(r == role for r in results) if call.mask else ()

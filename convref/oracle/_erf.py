@@ -61,7 +61,6 @@ _HIGH_BITS = ~np.int64(2**27 - 1)
 
 
 def _polynomial(coefficients: tuple[float, ...], t: Array) -> Array:
-    """Return the sum of coefficients[k] t^k, by Horner's rule in place."""
     total = np.full_like(t, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         total *= t

@@ -12,10 +12,17 @@ Results = tuple[Any, ...]
 Formula = Callable[..., Results]
 
 
-def by_name(functions: Mapping[str, Any], ops: Iterable[str], *, masks: bool) -> dict[Any, Formula]:
+def by_name(
+    functions: Mapping[str, Any],
+    ops: Iterable[str],
+    *,
+    masks: bool,
+    like: Mapping[str, str] | None = None,
+) -> dict[Any, Formula]:
     """Return, for each pass of each op, the function ``<op>_<pass>`` as one of a call.
 
-    Such a function takes the operands and `problem`, and returns its one result or a tuple.
+    Such a function takes the operands and `problem`, and returns its one result or a tuple. An op
+    that is linear in x has no function of its JVP and double backward: both are its fprop.
 
     Parameters
     ----------
@@ -25,13 +32,46 @@ def by_name(functions: Mapping[str, Any], ops: Iterable[str], *, masks: bool) ->
         One that is `like` another has the functions of that.
     masks : bool
         Whether functions of maskable passes take `mask`; else they compute all results.
+    like : mapping, optional
+        Names of op whose functions serve another op that has none of its own.
     """
+
+    def found(op: str, name: str) -> Callable[..., Any]:
+        op = OPS[op].like or op
+        names = [op] if like is None or op not in like else [op, like[op]]
+        tried = (name, "fprop") if name in ("jvp", "double_backward") else (name,)
+        keys = [f"{stem}_{pass_}" for pass_ in tried for stem in names]
+        return functions[next((key for key in keys if key in functions), keys[0])]
+
     return {
-        (op, name): by_role(
-            op, name, _of_call(functions[f"{OPS[op].like or op}_{name}"], masks and pass_.maskable)
-        )
+        (op, name): by_role(op, name, _of_call(found(op, name), masks and pass_.maskable))
         for op in ops
         for name, pass_ in OPS[op].passes.items()
+    }
+
+
+def conv_rows(functions: Mapping[str, Any]) -> dict[Any, Formula]:
+    """Return the rows of convolution from its functions in a namespace, one for each derivative."""
+    fprop, jvp, double_backward = (
+        functions[f"conv_{name}"] for name in ("fprop", "jvp", "double_backward")
+    )
+    gradients = [functions[f"conv_{name}"] for name in ("dgrad", "wgrad", "bgrad")]
+
+    def backward(call: Call, dy: Any, x: Any, w: Any) -> Results:
+        arguments = ((dy, w), (dy, x), (dy,))
+        rows = zip(gradients, arguments, call.mask)
+        return tuple(run(*given, call.conv) if on else None for run, given, on in rows)
+
+    return {
+        ("conv", "fprop"): lambda call, *operands: (fprop(*operands, call.conv),),
+        ("conv", "backward"): backward,
+        ("conv", "jvp"): lambda call, x, w, b, *dots: (
+            fprop(x, w, b, call.conv),
+            jvp(x, w, *dots, call.conv),
+        ),
+        ("conv", "double_backward"): lambda call, *operands: double_backward(
+            *operands, call.conv, call.mask
+        ),
     }
 
 

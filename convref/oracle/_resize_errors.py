@@ -105,8 +105,6 @@ def _normalised(axis: ResizeAxis, p: int, errors: dict[int, float], u: float) ->
 
 @lru_cache(maxsize=8)
 def _errors(u: float, kept: float = 0.0) -> Table:
-    """Return the table of weight errors under unit roundoffs."""
-
     @lru_cache(maxsize=64)
     def listed(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
         return tuple(weight_errors(axis, p, u, kept) for p in range(axis.out))
@@ -140,8 +138,6 @@ def _perhaps(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
 
 @lru_cache(maxsize=64)
 def _transposed(table: Table) -> Table:
-    """Return the same table by column."""
-
     @lru_cache(maxsize=64)
     def listed(axis: ResizeAxis) -> tuple[Any, ...]:
         return turned(table(axis), axis.size)

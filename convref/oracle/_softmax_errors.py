@@ -17,7 +17,6 @@ from .softmax import softmax, targets
 
 
 def _values(x: Array, dim: int) -> tuple[Array, Array]:
-    """Return S of softmax and of its logarithm."""
     if not x.shape[dim]:
         return x, x
     far = np.abs(x - x.max(axis=dim, keepdims=True))
@@ -30,7 +29,6 @@ def _values(x: Array, dim: int) -> tuple[Array, Array]:
 
 
 def _plus_mean(p: Array, v: Array, dim: int) -> Array:
-    """Return S of v - sum p v."""
     return v + (p * v).sum(axis=dim, keepdims=True)
 
 

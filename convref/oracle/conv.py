@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from ..case import Call
 from ..ops import ConvProblem
-from ._windows import Array, Results, blocks, flattened, pad, padded_sizes, taps, unpad
+from ._passes import conv_rows
+from ._windows import Array, blocks, flattened, pad, padded_sizes, taps, unpad
 
 
 def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
@@ -80,7 +79,6 @@ def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
 
 
 def _sum_into(out: Array, factors: Iterator[tuple[Array, Array]]) -> None:
-    """Write the sum of the matrix products of at least one pair to `out`."""
     np.matmul(*next(factors), out=out)
     product = np.empty_like(out)
     for left, right in factors:
@@ -109,7 +107,6 @@ def _by_channel(array: Array) -> Array:
 
 
 def _flat(array: Array) -> Array:
-    """Return (G, C/G, ...) as (G, C/G, prod(...))."""
     return array.reshape(*array.shape[:2], prod(array.shape[2:]))
 
 
@@ -297,32 +294,4 @@ def conv_double_backward(
     return ddy, dx, dw
 
 
-def _fprop(call: Call, x: Array, w: Array, b: Array | None) -> Results:
-    return (conv_fprop(x, w, b, call.conv),)
-
-
-def _backward(call: Call, dy: Array, x: Array, w: Array) -> Results:
-    want_x, want_w, want_b = call.mask
-    return (
-        conv_dgrad(dy, w, call.conv) if want_x else None,
-        conv_wgrad(dy, x, call.conv) if want_w else None,
-        conv_bgrad(dy, call.conv) if want_b else None,
-    )
-
-
-def _jvp(call: Call, x: Array, w: Array, b: Array | None, *dots: Array | None) -> Results:
-    x_dot, w_dot, b_dot = dots
-    return conv_fprop(x, w, b, call.conv), conv_jvp(x, w, x_dot, w_dot, b_dot, call.conv)
-
-
-def _double_backward(call: Call, *operands: Any) -> Results:
-    ddx, ddw, ddb, dy, x, w = operands
-    return conv_double_backward(ddx, ddw, ddb, dy, x, w, call.conv, call.mask)
-
-
-FORMULAS = {
-    ("conv", "fprop"): _fprop,
-    ("conv", "backward"): _backward,
-    ("conv", "jvp"): _jvp,
-    ("conv", "double_backward"): _double_backward,
-}
+FORMULAS = conv_rows(globals())

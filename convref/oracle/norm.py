@@ -164,7 +164,6 @@ def running(old: Array, new: Array, problem: Problem, unbiased: bool = False) ->
 
 
 def _moments(problem: Problem, x: Array) -> tuple[Array, Array, Array]:
-    """Return (mean, var, rstd) of an image."""
     mean, var = statistics(x, problem)
     return mean, var, reciprocal_root(plus_eps(var, problem))
 
@@ -284,12 +283,6 @@ def norm_double_backward(
     return ddy, dx, dw
 
 
-batch_norm_fprop = group_norm_fprop = layer_norm_fprop = norm_fprop
-batch_norm_backward = group_norm_backward = layer_norm_backward = norm_backward
-batch_norm_jvp = group_norm_jvp = layer_norm_jvp = norm_jvp
-batch_norm_double_backward = group_norm_double_backward = norm_double_backward
-layer_norm_double_backward = norm_double_backward
-batch_norm_eval_backward = norm_backward
-batch_norm_eval_jvp = norm_jvp
-batch_norm_eval_double_backward = norm_double_backward
-FORMULAS = by_name(globals(), GROUPS["norm"], masks=True)
+FORMULAS = by_name(
+    globals(), GROUPS["norm"], masks=True, like=dict.fromkeys(GROUPS["norm"], "norm")
+)

@@ -108,12 +108,6 @@ def max_pool_double_backward(ddx: Array, x: Array, indices: Array, problem: Prob
     return gather(ddx, indices)
 
 
-adaptive_max_pool_fprop = max_pool_fprop
-adaptive_max_pool_backward = max_pool_backward
-adaptive_max_pool_jvp = max_pool_jvp
-adaptive_max_pool_double_backward = max_pool_double_backward
-
-
 def gather(x: Array, indices: Array) -> Array:
     """Return x at each index, 0 where it is -1.
 
@@ -190,12 +184,6 @@ def avg_pool_backward(dy: Array, problem: Problem) -> Array:
     array([[[0.5, 1. , 0.5]]])
     """
     return scatter_sums(divided(dy, problem), problem.axes)
-
-
-avg_pool_jvp = avg_pool_double_backward = avg_pool_fprop
-adaptive_avg_pool_fprop = adaptive_avg_pool_jvp = avg_pool_fprop
-adaptive_avg_pool_double_backward = avg_pool_fprop
-adaptive_avg_pool_backward = avg_pool_backward
 
 
 def _power(base: Array, exponent: float) -> Array:
@@ -328,9 +316,6 @@ def max_unpool_backward(dy: Array, indices: Array, problem: Problem) -> Array:
     return np.where(lost, np.zeros_like(dx), dx)
 
 
-max_unpool_jvp = max_unpool_double_backward = max_unpool_fprop
-
-
 def _lp_pool_double_backward_magnitudes(call: Call, ddx: Array, dy: Array, x: Array) -> Results:
     """Return S of double backward, whose two terms cancel."""
     moduli = np.abs(ddx), np.abs(dy), np.abs(x)
@@ -339,5 +324,10 @@ def _lp_pool_double_backward_magnitudes(call: Call, ddx: Array, dy: Array, x: Ar
     return ddy if call.mask[0] else None, first + second if call.mask[1] else None
 
 
-FORMULAS = by_name(globals(), GROUPS["pool"], masks=True)
+FORMULAS = by_name(
+    globals(),
+    GROUPS["pool"],
+    masks=True,
+    like={f"adaptive_{op}": op for op in ("max_pool", "avg_pool")},
+)
 MAGNITUDES = {("lp_pool", "double_backward"): _lp_pool_double_backward_magnitudes}

@@ -132,5 +132,4 @@ def resize_backward(dy: Array, problem: Problem) -> Array:
     return weighted(dy, problem.axes, columns)
 
 
-resize_jvp = resize_double_backward = resize_fprop
 FORMULAS = by_name(globals(), ("resize",), masks=True)

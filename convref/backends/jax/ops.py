@@ -176,7 +176,6 @@ def _primals(call: Call, given: Given) -> Given:
 
 
 def _forward(call: Call, given: Given) -> Callable[[Given], Any]:
-    """Return y as a function of the primals."""
     return lambda primals: OPS[call.op](call, {**given, **primals})["y"]
 
 

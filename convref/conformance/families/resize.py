@@ -43,7 +43,6 @@ def _resize(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
 
 
 def _unusual(tape: Tape, rank: int) -> dict[str, Any]:
-    """Return any rule that is one."""
     mode, coord, near = tape.choose(MODES), tape.choose(tuple(COORDINATES)), tape.choose(NEAR)
     if mode == "nearest" and near == "float32":
         coord = "half_pixel"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ops import ConvProblem
+from .._passes import conv_rows
 from ._zeros import Array, zeros
-
-if TYPE_CHECKING:
-    from ...case import Call
 
 Term = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...] | None]
 
@@ -147,31 +144,4 @@ def conv_double_backward(
     return ddy if mask[0] else None, dx if mask[1] else None, dw if mask[2] else None
 
 
-def _fprop(call: Call, x: Array, w: Array, b: Array | None) -> tuple[Array]:
-    return (conv_fprop(x, w, b, call.conv),)
-
-
-def _backward(call: Call, dy: Array, x: Array, w: Array) -> tuple[Array | None, ...]:
-    return (
-        conv_dgrad(dy, w, call.conv) if call.mask[0] else None,
-        conv_wgrad(dy, x, call.conv) if call.mask[1] else None,
-        conv_bgrad(dy, call.conv) if call.mask[2] else None,
-    )
-
-
-def _jvp(call: Call, x: Array, w: Array, b: Array | None, *dots: Any) -> tuple[Array, Array]:
-    x_dot, w_dot, b_dot = dots
-    return conv_fprop(x, w, b, call.conv), conv_jvp(x, w, x_dot, w_dot, b_dot, call.conv)
-
-
-def _double_backward(call: Call, *arrays: Any) -> tuple[Array | None, ...]:
-    ddx, ddw, ddb, dy, x, w = arrays
-    return conv_double_backward(ddx, ddw, ddb, dy, x, w, call.conv, call.mask)
-
-
-FORMULAS = {
-    ("conv", "fprop"): _fprop,
-    ("conv", "backward"): _backward,
-    ("conv", "jvp"): _jvp,
-    ("conv", "double_backward"): _double_backward,
-}
+FORMULAS = conv_rows(globals())

@@ -182,7 +182,6 @@ def batch_norm_eval_fprop(x: Array, w: Any, b: Any, *given: Array, problem: Prob
 
 
 def _normal(x: Array, given: tuple[Array, ...], problem: Problem) -> tuple[Array, Array]:
-    """Return (z, rstd) with the statistics that the pass has."""
     if isinstance(problem, FrozenNormProblem):
         mean, rstd = given[0], roots(given[1], problem)
     elif given:
@@ -226,12 +225,6 @@ def norm_double_backward(
     return _along(z, rstd, w, (ddx, ddw, ddb), problem), dx, dw
 
 
-batch_norm_fprop = group_norm_fprop = layer_norm_fprop = norm_fprop
-batch_norm_backward = group_norm_backward = layer_norm_backward = norm_backward
-batch_norm_jvp = group_norm_jvp = layer_norm_jvp = norm_jvp
-batch_norm_double_backward = group_norm_double_backward = norm_double_backward
-layer_norm_double_backward = norm_double_backward
-batch_norm_eval_backward = norm_backward
-batch_norm_eval_jvp = norm_jvp
-batch_norm_eval_double_backward = norm_double_backward
-FORMULAS = by_name(globals(), GROUPS["norm"], masks=False)
+FORMULAS = by_name(
+    globals(), GROUPS["norm"], masks=False, like=dict.fromkeys(GROUPS["norm"], "norm")
+)

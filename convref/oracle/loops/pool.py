@@ -27,7 +27,6 @@ def windows(problem: Problem) -> Iterator[tuple[Index, list[Index]]]:
 
 
 def _positions(problem: Problem, axis: int, p: int) -> list[int]:
-    """Return the positions that window p reads along one axis."""
     size = problem.input[axis]
     if isinstance(problem, AdaptivePoolProblem):
         share = Fraction(size, problem.output[axis])
@@ -101,12 +100,6 @@ def max_pool_double_backward(ddx: Array, x: Array, indices: Array, problem: Prob
     return ddy
 
 
-adaptive_max_pool_fprop = max_pool_fprop
-adaptive_max_pool_backward = max_pool_backward
-adaptive_max_pool_jvp = max_pool_jvp
-adaptive_max_pool_double_backward = max_pool_double_backward
-
-
 def _quotient(total: Any, divisor: int) -> Any:
     if isinstance(total, np.integer):
         return (1 if (total < 0) == (divisor < 0) else -1) * (abs(total) // abs(divisor))
@@ -133,12 +126,6 @@ def avg_pool_backward(dy: Array, problem: Problem) -> Array:
     return dx
 
 
-avg_pool_jvp = avg_pool_double_backward = avg_pool_fprop
-adaptive_avg_pool_fprop = adaptive_avg_pool_jvp = avg_pool_fprop
-adaptive_avg_pool_double_backward = avg_pool_fprop
-adaptive_avg_pool_backward = avg_pool_backward
-
-
 def lp_pool_fprop(x: Array, problem: Problem) -> Array:
     """Return y, one power added at a time."""
     y = zeros(problem.shape("y"), x)
@@ -150,7 +137,6 @@ def lp_pool_fprop(x: Array, problem: Problem) -> Array:
 
 
 def _derivative(x: Any, y: Any, norm: float) -> Any:
-    """Return dy/dx of one element of a window."""
     sign = int(x > 0) - int(x < 0) if x == x else x
     return sign if norm == 1 or not y else sign * (abs(x) / y) ** (norm - 1)
 
@@ -211,5 +197,9 @@ def max_unpool_backward(dy: Array, indices: Array, problem: Problem) -> Array:
     return dx
 
 
-max_unpool_jvp = max_unpool_double_backward = max_unpool_fprop
-FORMULAS = by_name(globals(), GROUPS["pool"], masks=False)
+FORMULAS = by_name(
+    globals(),
+    GROUPS["pool"],
+    masks=False,
+    like={f"adaptive_{op}": op for op in ("max_pool", "avg_pool")},
+)

@@ -112,7 +112,6 @@ def _product(problem: Problem, share: Fraction, value: Any) -> Any:
 
 
 def _weighted_sums(x: Array, problem: Problem, adjoint: bool = False) -> Array:
-    """Return y, or dx if `adjoint`."""
     result = zeros(problem.shape("x" if adjoint else "y"), x)
     space = [
         [[weight(problem, a, p, i) for i in range(size)] for p in range(out)]
@@ -141,5 +140,4 @@ def resize_backward(dy: Array, problem: Problem) -> Array:
     return _weighted_sums(dy, problem, adjoint=True)
 
 
-resize_jvp = resize_double_backward = resize_fprop
 FORMULAS = by_name(globals(), ("resize",), masks=False)
