@@ -20,7 +20,7 @@ Function = Callable[[Tensors], Tensors]
 
 @dataclass(frozen=True)
 class Autodiff:
-    """A library that differentiates: four functions, from which every pass of every op follows.
+    """Four functions of a library that differentiates, from which every pass of an op follows.
 
     Functions that are differentiated take a dict of tensors and return another, both by role.
 
@@ -82,6 +82,22 @@ class Autodiff:
         """
         arrays = zip(call.roles, contiguous(call, operands))
         given = {role: None if a is None else self.tensor(a) for role, a in arrays}
+        found = self.derive(forward, call, given)
+        return tuple(
+            self._result(role, found[role]) if role in call.wanted else None
+            for role in call.signature.results
+        )
+
+    def derive(self, forward: Callable[..., Tensors], call: Call, given: Tensors) -> Tensors:
+        """Return the wanted results of a call as tensors by role, perhaps with others.
+
+        Parameters
+        ----------
+        forward, call
+            As in `run`.
+        given : mapping of str to tensor
+            The operands by role, None or left out where absent; they are not checked.
+        """
         roles = SIGNATURE[call.op, "fprop"].operands
         fixed = {role: given.get(role) for role in roles}
         fixed.update(self._stand_ins(call, given))
@@ -89,11 +105,8 @@ class Autodiff:
         def function(moved: Tensors) -> Tensors:
             return forward(call.problem, **{**fixed, **moved})
 
-        found = getattr(self, f"_{call.pass_}")(call, function, fixed, given)
-        return tuple(
-            self._result(role, found[role]) if role in call.wanted else None
-            for role in call.signature.results
-        )
+        found: Tensors = getattr(self, f"_{call.pass_}")(call, function, fixed, given)
+        return found
 
     def _fprop(self, call: Call, function: Function, fixed: Tensors, given: Tensors) -> Tensors:
         return function({})
@@ -135,7 +148,7 @@ class Autodiff:
         return {role: self._or_zero(call, role, gradient) for role, gradient in found}
 
     def _stand_ins(self, call: Call, given: Tensors) -> Tensors:
-        """Return what derivatives are taken by and no operand says: x = 0, w = 1, b = 0."""
+        """Return values of absent operands that derivatives are taken by: x = 0, w = 1, b = 0."""
         first, *others = _bases(SIGNATURE[call.op, "backward"].results)
         carried = {BASE_ROLE[role] for role in _present(given) if role.startswith("dd")}
         asked = {first, *carried, *_bases(call.wanted)}

@@ -32,18 +32,8 @@ from .text import memory_text, problem_keys, shape_text
 _NAMES = {f"{op}.{pass_}" for op, pass_ in SIGNATURE}
 MATHS = ("ieee", "tf32", "tf32x3")
 FILLS = (
-    "int",
-    "ones",
-    "impulse",
-    "ramp",
-    "normal",
-    "positive",
-    "wide",
-    "ties",
-    "nan",
-    "inf",
-    "negzero",
-    "subnormal",
+    *("int", "ones", "impulse", "ramp", "normal", "positive", "wide", "ties"),
+    *("nan", "inf", "negzero", "subnormal"),
 )
 
 
@@ -89,11 +79,8 @@ class Call:
             raise ConvrefError(message(where, "mask is given, needs none for this pass"))
         put(self, "tangents", self._tangents(where))
         if self.math not in MATHS:
-            raise ConvrefError(
-                message(
-                    where, f"math is {shorten(repr(self.math))}, needs one of {', '.join(MATHS)}"
-                )
-            )
+            what = f"math is {shorten(repr(self.math))}, needs one of {', '.join(MATHS)}"
+            raise ConvrefError(message(where, what))
         specs = self._spread(where)
         put(self, "problem", self.problem.for_pass(self.pass_, specs[0].dtype))
         put(self, "specs", tuple(map(self._spec, self.roles, specs)))
@@ -148,11 +135,8 @@ class Call:
         letters = axis_letters(self.problem, role)
         where = f"{self.op}.{self.pass_}"
         if spec.order and sorted(spec.order) != sorted(letters):
-            raise ConvrefError(
-                message(
-                    where, f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
-                )
-            )
+            what = f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
+            raise ConvrefError(message(where, what))
         named = "".join(axis for axis, _ in spec.step) + spec.expand
         if set(named) - set(letters) or len(set(named)) != len(named):
             what = f"view of {role} names {named!r}, needs each axis of {letters} at most once"
@@ -314,15 +298,11 @@ class Case:
     def __post_init__(self) -> None:
         where = f"{self.call.op}.{self.call.pass_}"
         if self.fill not in FILLS:
-            raise ConvrefError(
-                message(
-                    where, f"fill is {shorten(repr(self.fill))}, needs one of {', '.join(FILLS)}"
-                )
-            )
+            what = f"fill is {shorten(repr(self.fill))}, needs one of {', '.join(FILLS)}"
+            raise ConvrefError(message(where, what))
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
-            raise ConvrefError(
-                message(where, f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)")
-            )
+            what = f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)"
+            raise ConvrefError(message(where, what))
 
     def __str__(self) -> str:
         fill = self.fill if self.fill != "int" else None

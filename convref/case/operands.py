@@ -144,7 +144,7 @@ def size_letters(problem: Problem, role: str) -> Sequence[str]:
         return (*(("C", "K/G") if problem.transposed else ("K", "C/G")), *FILTER_AXES[rank])
     if base in ("y", "indices") and letters.endswith(RANKS[rank]):
         lead = letters.removesuffix(RANKS[rank])
-        lead = lead.replace("C", "K") if hasattr(problem, "k") else lead
+        lead = lead.replace("C", "K") if "k" in problem.HEAD else lead
         same = problem.shape("x")[-rank:] == problem.shape(role)[-rank:]
         return (*lead, *(RANKS if same and base == "indices" else OUTPUT_AXES)[rank])
     return tuple("K" if letter == "O" else letter for letter in letters)

@@ -24,15 +24,14 @@ MAX_LINE = 2000  # characters; a longer line is refused before it is read
 
 
 class _Reader:
-    """Reads a line token by token and points at the one that is wrong."""
+    """Reads a line token by token; an error points at the token that is malformed."""
 
     def __init__(self, line: str) -> None:
         if not isinstance(line, str):
             raise ConvrefError(message("line", f"got {type(line).__name__}, needs a str"))
         if len(line) > MAX_LINE:
-            raise ConvrefError(
-                message("line", f"has {len(line)} characters, needs at most {MAX_LINE}")
-            )
+            what = f"has {len(line)} characters, needs at most {MAX_LINE}"
+            raise ConvrefError(message("line", what))
         self.line = line
 
     def fail(self, token: str, need: str) -> ConvrefError:
@@ -54,21 +53,25 @@ class _Reader:
 
     def number(self, text: str, token: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
-            raise self.fail(
-                token, f"an integer of at most 19 digits instead of {shorten(repr(text))}"
-            )
+            got = shorten(repr(text))
+            raise self.fail(token, f"an integer of at most 19 digits instead of {got}")
         return int(text)
 
     def numbers(self, text: str, token: str) -> tuple[int, ...]:
         return tuple(self.number(item, token) for item in text.split("x"))
 
     def pads(self, text: str, token: str) -> tuple[Any, ...]:
-        items = text.split("x")
-        if not any("," in item for item in items):
+        if "," not in text:
             return self.numbers(text, token)
-        pairs = [tuple(self.number(n, token) for n in item.split(",")) for item in items]
+        need = "lo,hi on every axis, or one number per axis"
+        return self._pairs(text, token, self.number, need)
+
+    def _pairs(
+        self, text: str, token: str, read: Callable[[str, str], Any], need: str
+    ) -> tuple[Any, ...]:
+        pairs = [tuple(read(n, token) for n in item.split(",")) for item in text.split("x")]
         if any(len(pair) != 2 for pair in pairs):
-            raise self.fail(token, "lo,hi on every axis, or one number per axis")
+            raise self.fail(token, need)
         return tuple(pairs)
 
     def shape(self, text: str, family: type[Problem]) -> dict[str, Any]:
@@ -128,10 +131,7 @@ class _Reader:
         return tuple(self.real(item, token) for item in text.split("x"))
 
     def spans(self, text: str, token: str) -> tuple[tuple[float, ...], ...]:
-        pairs = [tuple(self.real(n, token) for n in item.split(",")) for item in text.split("x")]
-        if any(len(pair) != 2 for pair in pairs):
-            raise self.fail(token, "start,stop on every axis")
-        return tuple(pairs)
+        return self._pairs(text, token, self.real, "start,stop on every axis")
 
     def word(self, text: str, token: str) -> str:
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", text, re.ASCII):
@@ -142,9 +142,8 @@ class _Reader:
         letters = "nc" + SPATIAL[call.problem.rank]
         if text in (channels_last(letters), "nhwc"):
             orders = (channels_last(axis_letters(call.problem, r)) for r in call.roles)
-            return replace(
-                call, specs=tuple(replace(s, order=o) for s, o in zip(call.specs, orders))
-            )
+            ordered = (replace(s, order=o) for s, o in zip(call.specs, orders))
+            return replace(call, specs=tuple(ordered))
         specs = dict(zip(call.roles, call.specs))
         for token in text.split(","):
             role, *features = token.split(".")

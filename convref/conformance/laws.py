@@ -1,4 +1,4 @@
-"""Laws that a convolution obeys whatever it returns: no oracle, any backend, exact on integers.
+"""Laws of convolution that need no oracle: for any backend, exact on integers.
 
 Each law computes the same numbers in two ways with the backend alone and compares them without
 a tolerance: the data are small integers whose sums the backend's type holds.
@@ -17,7 +17,7 @@ from ..arrays import to_numpy
 from ..backends import Backend
 from ..case import Call, Case, Spec, axis_letters, channels_last
 from ..errors import ConvrefError, UnsupportedError, message, shorten
-from ..ops import SIGNATURE, ConvProblem
+from ..ops import OPS, ConvProblem
 from .examine import Finding
 from .fills import values
 from .operands import lay_out
@@ -28,7 +28,7 @@ FILL, LARGEST = "ties", 2  # the data are -1, 0, 1 or 2
 
 @dataclass(frozen=True)
 class Trial:
-    """A backend, and the case on whose problem, type and seed it has to obey.
+    """A backend, and the case whose problem, type and seed the laws are checked on.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ class Trial:
 
     def data(self, *roles: str) -> tuple[Array, ...]:
         """Return the data of each role, a function of the seed, the role and the problem."""
-        return tuple(map(self._values, roles))
-
-    def _values(self, role: str) -> Array:
-        pass_ = next(p for (op, p), row in SIGNATURE.items() if op == "conv" and role in row[0])
-        return values(Case(self.call(pass_, bias=True), FILL, self.case.seed), role)
+        passes = {
+            role: name for name, pass_ in OPS["conv"].passes.items() for role in pass_.operands
+        }
+        calls = (self.call(passes[role], bias=True) for role in roles)
+        return tuple(values(Case(c, FILL, self.case.seed), r) for c, r in zip(calls, roles))
 
     def call(self, pass_: str, problem: ConvProblem | None = None, *, bias: bool = False) -> Call:
         """Return a call of this case's type, with plain memory."""
@@ -182,8 +182,8 @@ def _transposed(on: Trial) -> Iterator[str]:
 def _twin(problem: ConvProblem) -> ConvProblem | None:
     """Return the problem whose fprop is the dgrad of this one, or None."""
     extra = tuple(
-        axis.big + axis.lo + axis.hi - (axis.small - 1) * axis.stride - span
-        for axis, span in zip(problem.axes, _spans(problem))
+        axis.big + axis.lo + axis.hi - (axis.small - 1) * axis.stride - axis.span
+        for axis in problem.axes
     )
     try:
         twin = replace(
@@ -199,13 +199,9 @@ def _twin(problem: ConvProblem) -> ConvProblem | None:
     return twin if twin.output == problem.input else None
 
 
-def _spans(problem: ConvProblem) -> tuple[int, ...]:
-    return tuple(d * (taps - 1) + 1 for d, taps in zip(problem.dilation, problem.filter))
-
-
 def _dilation(on: Trial) -> Iterator[str]:
     """Check that dilation is a filter with zeros between its taps."""
-    problem, spans = on.problem, _spans(on.problem)
+    problem, spans = on.problem, tuple(axis.span for axis in on.problem.axes)
     _require(spans != problem.filter, "the filter is dense", on.case)
     try:
         dense = replace(problem, filter=spans, dilation=(1,) * problem.rank)

@@ -135,9 +135,8 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     table = [row for (_, name), row in known.items() if name in names]
     if not table:
         need = ", ".join(sorted({name for _, name in known}))
-        raise ConvrefError(
-            message("strategies", f"no pass in {tuple(names)}, needs some of {need}")
-        )
+        what = f"no pass in {tuple(names)}, needs some of {need}"
+        raise ConvrefError(message("strategies", what))
     return table
 
 

@@ -1,8 +1,8 @@
 """Which kind each output must have (finite, +inf, -inf, NaN) when operands are not finite.
 
-Kinds are counted with the oracle itself, on indicator arrays: an indicator padded with zeros
-counts only real taps, so padding never enters. Where an output reaches a non-finite operand
-through an absent tap (padding, crop, stride gap, outside dy), NaN is allowed besides.
+The oracle counts kinds on indicator arrays. Padding is zero there, so only real taps count. Where
+an output reaches a non-finite operand through an absent tap (padding, crop, stride gap, outside
+dy), NaN is allowed too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 Indicator = Callable[[Array], Array]
 
 
-def _ones(a: Array) -> Array:
-    return np.ones(a.shape)
+# Of wide operands; where a count is not signed, an indicator is boolean.
+_ones, _nan, _infinite, _zero = np.ones_like, np.isnan, np.isinf, np.logical_not
 
 
 def _sign(a: Array) -> Array:
@@ -34,20 +34,8 @@ def _positive(a: Array) -> Array:
     return np.abs(_sign(a))
 
 
-def _infinite(a: Array) -> Array:
-    return np.isinf(a).astype(float)
-
-
 def _signed_infinite(a: Array) -> Array:
-    return _infinite(a) * _sign(a)
-
-
-def _nan(a: Array) -> Array:
-    return np.isnan(a).astype(float)
-
-
-def _zero(a: Array) -> Array:
-    return (a == 0).astype(float)
+    return np.isinf(a) * _sign(a)
 
 
 def _nonfinite(a: Array) -> Array:
@@ -87,10 +75,10 @@ def _find(call: Call, kind: str) -> Callable[..., Kinds]:
 
 
 def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Require what the formula itself gives in float64; of derivatives, only that it is no number.
+    """Require what the formula gives in float64; of derivatives, only whether they are finite.
 
-    Whether a derivative at infinity is its limit, inf or NaN is a matter of the order of
-    multiplication, and so is an output of parameters that are not finite.
+    Whether a derivative at infinity is its limit, inf or NaN depends on the order of
+    multiplication, and so does an output of parameters that are not finite.
     """
     value = _evaluated(call, role, operands)
     never = np.zeros(value.shape, bool)
@@ -103,14 +91,16 @@ def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) ->
 
 
 def _weighted_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Require what weights beyond doubt bring; a weight of 0 may be multiplied or left out.
+    """Require what weights of certain sign give; a weight of 0 may be skipped or multiplied.
 
-    Beyond its edge an image is read at the edge once more, perhaps with 0 or a weight of another
-    sign: where there is such a kernel, an infinity may become NaN.
+    A tap beyond the image reads the edge again, perhaps with weight 0 or of the other sign. With a
+    kernel that has such taps, an infinity may become NaN.
     """
     (operand,) = operands
     assert operand is not None
-    plus, minus, nan, perhaps = oracle.reached(call, _signed_infinite(operand), _nan(operand))
+    plus, minus, nan, perhaps = oracle.reached(
+        call, _signed_infinite(operand), np.isnan(operand).astype(float)
+    )
     must_nan = (nan > 0) | ((plus > 0) & (minus > 0))
     free = (perhaps > 0) & (plus + minus + nan == 0)
     known = ~must_nan & (call.dtype not in COMPLEX and not call.problem.axes[0].radius)
@@ -137,7 +127,7 @@ def _real_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Ki
 
 
 def _complex_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Judge only what no non-finite number enters: products of complex infinities have no rule."""
+    """Judge only outputs of finite numbers: products of complex infinities have no rule."""
     met = _count(call, role, operands, _nonfinite, _ones, _nonfinite)
     met = met + _count(call, role, operands, _ones, _nonfinite)
     lenient = _lenient(call, role, operands)
@@ -185,7 +175,7 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
         pair = arrays[first], arrays[second]
         if pair[0] is not None and pair[1] is not None:
             reach = sum((_in_reach(call, role, r, arrays[r]) for r in behind), reach)
-        else:  # an absent tangent may be taken for zeros, which meet what the other holds
+        else:  # a backend may replace an absent tangent by zeros, which meet the other factor
             reach = reach + sum(bool(_nonfinite(a).any()) for a in pair if a is not None)
     if call.terms(role).products:
         met = _count(call, role, operands, _ones, _nonfinite)

@@ -13,7 +13,7 @@ from ... import dtypes
 from ...case import Call
 from ...errors import missing_extra
 from ...judge import Numerics
-from ...ops import SIGNATURE
+from .._autodiff import Autodiff
 from .._sampling import may_round_elsewhere
 
 try:
@@ -146,7 +146,7 @@ def run(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
     given = dict(zip(call.roles, operands))
     if rules and "indices" in given:
         return (_scattered(call, given["dy"], given["indices"]),)
-    found = _PASSES[call.pass_](call, given)
+    found = _LIBRARY.derive(lambda problem, **at: OPS[call.op](call, at), call, given)
     return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
 
 
@@ -160,68 +160,17 @@ def _scattered(call: Call, dy: Any, indices: Any) -> Any:
     return dx[:, :count].reshape(sizes)
 
 
-def _primals(call: Call, given: Given) -> Given:
-    """Return what y is a function of; a linear op is differentiated at zero."""
-    like = next(a for a in given.values() if a is not None and a.dtype.kind != "i")
-    found = {"x": given.get("x", jnp.zeros(call.problem.shape("x"), like.dtype))}
-    roles = SIGNATURE[call.op, "fprop"].operands
-    for role, number in (("w", 1), ("b", 0)):
-        if role not in roles:
-            continue
-        if given.get(role) is not None:
-            found[role] = given[role]
-        elif call.pass_ in ("backward", "double_backward"):  # by an operand that is absent
-            found[role] = jnp.full(call.problem.shape(role), number, like.dtype)
-    return found
+def _vjp(function: Callable[..., Any], at: Any, cotangents: Any) -> list[Any]:
+    (found,) = jax.vjp(function, at)[1](cotangents)
+    return [found[role] for role in at]
 
 
-def _forward(call: Call, given: Given) -> Callable[[Given], Any]:
-    return lambda primals: OPS[call.op](call, {**given, **primals})["y"]
-
-
-def _fprop(call: Call, given: Given) -> Given:
-    return OPS[call.op](call, given)
-
-
-def _backward(call: Call, given: Given) -> Given:
-    primals = _primals(call, given)
-    (found,) = jax.vjp(_forward(call, given), primals)[1](given["dy"])
-    return {f"d{role}": cotangent for role, cotangent in found.items()}
-
-
-def _jvp(call: Call, given: Given) -> Given:
-    primals = _primals(call, given)
-    dots = {role: given.get(f"{role}_dot") for role in primals}
-    moved = {role: primals[role] for role, dot in dots.items() if dot is not None}
-    rest = {role: a for role, a in primals.items() if role not in moved}
-    forward = _forward(call, {**given, **rest})
-    if not moved:
-        y = forward({})
-        return {"y": y, "y_dot": jnp.zeros_like(y)}
-    y, y_dot = jax.jvp(forward, (moved,), ({role: dots[role] for role in moved},))
-    return {"y": y, "y_dot": y_dot}
-
-
-def _double_backward(call: Call, given: Given) -> Given:
-    primals = _primals(call, given)
-    dy = given["dy"] if "dy" in given else jnp.zeros(call.problem.shape("y"), given["ddx"].dtype)
-    outer = {role: given.get(f"dd{role}") for role in primals}
-    kept = [role for role, cotangent in outer.items() if cotangent is not None]
-
-    def first(dy: Any, primals: Given) -> Given:
-        (found,) = jax.vjp(_forward(call, given), primals)[1](dy)
-        return {role: found[role] for role in kept}
-
-    ddy, second = jax.vjp(first, dy, primals)[1]({role: outer[role] for role in kept})
-    return {"ddy": ddy, **{f"d{role}": cotangent for role, cotangent in second.items()}}
-
-
-_PASSES: dict[str, Callable[[Call, Given], Given]] = {
-    "fprop": _fprop,
-    "backward": _backward,
-    "jvp": _jvp,
-    "double_backward": _double_backward,
-}
+_LIBRARY = Autodiff(
+    tensor=jnp.asarray,
+    array=np.asarray,
+    vjp=_vjp,
+    jvp=lambda function, at, dots: jax.jvp(function, (at,), (dots,)),
+)
 
 
 def _conv(call: Call, given: Given) -> Given:
@@ -323,7 +272,7 @@ def _norm(call: Call, given: Given) -> Given:
     found = {"y": y.reshape(problem.shape("y")).astype(given["x"].dtype)}
     if call.op != "batch_norm_eval":
         found |= {"mean": mean, "rstd": lax.rsqrt(var + problem.eps)}
-    if call.op == "batch_norm" and "rmean" in given:
+    if call.op == "batch_norm" and given["rmean"] is not None:
         unbiased = var * (problem.count / (problem.count - 1))
         for role, new in (("rmean", mean), ("rvar", unbiased)):
             old = given[role].astype(wide).reshape(new.shape)

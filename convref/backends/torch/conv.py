@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from math import prod
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,55 +54,46 @@ def _empty_results(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, 
     return tuple(results)
 
 
-class _Geometry:
-    """A call's geometry in ATen's terms: symmetric padding inside, the rest by F.pad outside."""
+Convert = Callable[[Tensor], Tensor]
+
+
+class Geometry:
+    """A call's geometry for ATen: symmetric padding as its argument, any other by F.pad outside.
+
+    `enter` and `leave` convert an input and its cotangent, `output` and `cotangent` the output and
+    its: the padded side is the input, or the output when transposed.
+    """
 
     def __init__(self, call: Call) -> None:
         problem = call.conv
-        self.call, self.transposed = call, problem.transposed
         symmetric = all(lo == hi >= 0 for lo, hi in problem.padding)
-        self.padding = [lo if symmetric else 0 for lo, _ in problem.padding]
-        self.extra = list(problem.output_padding) if symmetric else [0] * problem.rank
+        padding = [lo if symmetric else 0 for lo, _ in problem.padding]
+        extra = list(problem.output_padding) if symmetric else [0] * problem.rank
         edges = [
             (lo, hi - extra) for (lo, hi), extra in zip(problem.padding, problem.output_padding)
         ]
-        outside = [] if symmetric else [size for edge in reversed(edges) for size in edge]
-        self.outside = outside
+        self.outside = [] if symmetric else [size for edge in reversed(edges) for size in edge]
         self.flips = tuple(range(2, 2 + problem.rank)) if problem.flip else ()
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return stride ... groups in ATen's order."""
-        problem = self.call.conv
+        self.transposed = problem.transposed
         stride, dilation = list(problem.stride), list(problem.dilation)
-        return stride, self.padding, dilation, self.transposed, self.extra, problem.groups
+        # stride ... groups in ATen's order
+        self.arguments = stride, padding, dilation, problem.transposed, extra, problem.groups
+        wide = partial(_padded, edges=self.outside)
+        narrow = partial(_padded, edges=[-size for size in self.outside])
+        self.enter: Convert
+        self.leave: Convert
+        self.output: Convert
+        self.cotangent: Convert
+        self.enter, self.leave = (_same, _same) if self.transposed else (wide, narrow)
+        self.output, self.cotangent = (narrow, wide) if self.transposed else (_same, _same)
 
     def filter(self, w: Tensor) -> Tensor:
-        """Return the filter as cross-correlation wants it; its own inverse."""
+        """Return the filter of a cross-correlation; its own inverse."""
         return torch.flip(w, self.flips) if self.flips else w
 
-    def wide(self, big: Tensor) -> Tensor:
-        """Return the padded side (x, or y when transposed) with the outside padding put on."""
-        return _padded(big, self.outside)
 
-    def narrow(self, big: Tensor) -> Tensor:
-        """Return the padded side with the outside padding taken off."""
-        return _padded(big, [-size for size in self.outside])
-
-    def enter(self, x: Tensor) -> Tensor:
-        """Return the input as ATen gets it."""
-        return x if self.transposed else self.wide(x)
-
-    def leave(self, x: Tensor) -> Tensor:
-        """Return an input cotangent as the caller gets it."""
-        return x if self.transposed else self.narrow(x)
-
-    def output(self, y: Tensor) -> Tensor:
-        """Return the output as the caller gets it."""
-        return self.narrow(y) if self.transposed else y
-
-    def cotangent(self, dy: Tensor) -> Tensor:
-        """Return an output cotangent as ATen gets it."""
-        return self.wide(dy) if self.transposed else dy
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _padded(big: Tensor, edges: list[int]) -> Tensor:
@@ -132,8 +123,8 @@ def _convolution(
     return getattr(F, f"conv{rank}d")(x, w, b, stride, padding, dilation, groups)
 
 
-def _forward(geometry: _Geometry, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    x, w, arguments = geometry.enter(x), geometry.filter(w), geometry.arguments()
+def _forward(geometry: Geometry, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    x, w, arguments = geometry.enter(x), geometry.filter(w), geometry.arguments
     if not (geometry.transposed and geometry.outside):
         return _convolution(x, w, b, *arguments)
     y = geometry.output(_convolution(x, w, None, *arguments))
@@ -141,17 +132,17 @@ def _forward(geometry: _Geometry, x: Tensor, w: Tensor, b: Tensor | None) -> Ten
 
 
 def _fprop(call: Call, x: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor | None, ...]:
-    return (_forward(_Geometry(call), x, w, b),)
+    return (_forward(Geometry(call), x, w, b),)
 
 
 def _backward(call: Call, dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor | None, ...]:
-    geometry, mask = _Geometry(call), call.mask
+    geometry, mask = Geometry(call), call.mask
     dx, dw, db = torch.ops.aten.convolution_backward(
         geometry.cotangent(dy),
         geometry.enter(x),
         geometry.filter(w),
         [call.conv.k],
-        *geometry.arguments(),
+        *geometry.arguments,
         [*mask[:2], False],
     )
     if mask[2]:
@@ -164,7 +155,7 @@ def _backward(call: Call, dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor | No
 
 
 def _jvp(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    geometry = _Geometry(call)
+    geometry = Geometry(call)
     x, w, b, x_dot, w_dot, b_dot = tensors
     assert x is not None
     assert w is not None
@@ -181,7 +172,7 @@ def _jvp(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
 
 def _forward_ad(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """Return (y, y_dot) by PyTorch's own forward mode, which is what the court judges."""
-    geometry, primals, tangents = _Geometry(call), tensors[:3], tensors[3:]
+    geometry, primals, tangents = Geometry(call), tensors[:3], tensors[3:]
     carried = [i for i, tangent in enumerate(tangents) if tangent is not None]
 
     def forward(*moved: Tensor) -> Tensor:
@@ -204,7 +195,7 @@ def _forward_ad(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...
 
 
 def _double_backward(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    geometry, mask = _Geometry(call), call.mask
+    geometry, mask = Geometry(call), call.mask
     ddx, ddw, ddb, dy, x, w = tensors
     assert dy is not None
     assert x is not None
@@ -216,7 +207,7 @@ def _double_backward(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None
         geometry.cotangent(dy),
         geometry.filter(w),
         geometry.enter(x),
-        *geometry.arguments(),
+        *geometry.arguments,
         list(mask),
     )
     zeros = torch.zeros_like

@@ -1,7 +1,7 @@
-"""ATen's own kernels of fprop and backward, with all that a call settles settled once.
+"""ATen's own kernels of fprop and backward, with arguments computed once per call.
 
-Nothing here goes through autograd or looks at sizes: what stands in the way of a kernel (padding
-that differs at both ends, empty images) has no row.
+Nothing here goes through autograd or checks sizes. A call that a kernel does not take as it is
+(padding that differs at both ends, empty images) has no row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ...errors import missing_extra
 from . import activation as _torch_activation
 from . import pool as _torch_pool
 from . import resize as _torch_resize
+from .conv import Geometry
 
 try:
     import torch
@@ -43,31 +44,19 @@ def direct(call: Call) -> Run | None:
 _MIXED = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
 
 
-def _is_alike(call: Call) -> bool:
-    """Return whether ATen takes the padding of a convolution as it is."""
-    return all(lo == hi >= 0 for lo, hi in call.conv.padding) and not call.conv.flip
-
-
-def _shape(call: Call) -> tuple[Any, ...]:
-    """Return stride ... groups of a convolution, in ATen's order."""
-    problem = call.conv
-    padding = [lo for lo, _ in problem.padding]
-    extra = list(problem.output_padding)
-    stride, dilation = list(problem.stride), list(problem.dilation)
-    return stride, padding, dilation, problem.transposed, extra, problem.groups
-
-
 def _conv(call: Call) -> Run | None:
-    if not _is_alike(call):
+    geometry, convolution = Geometry(call), torch.convolution
+    if geometry.outside or geometry.flips:
         return None
-    shape, convolution = _shape(call), torch.convolution
+    shape = geometry.arguments
     return lambda x, w, b: (convolution(x, w, b, *shape),)
 
 
 def _conv_backward(call: Call) -> Run | None:
-    if not _is_alike(call):
+    geometry, k = Geometry(call), [call.conv.k]
+    if geometry.outside or geometry.flips:
         return None
-    shape, k = _shape(call), [call.conv.k]
+    shape = geometry.arguments
     backward, (x_wanted, w_wanted, b_wanted) = aten.convolution_backward.default, call.mask
     images = [0, *range(2, call.conv.rank + 2)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...case import Call
 from ...errors import missing_extra
-from ...ops import Problem
+from ...ops import Problem, WindowProblem
 from ...oracle import first_reads
 from .autograd import Results, derive
 
@@ -41,7 +41,7 @@ def supports(call: Call, rules: bool) -> str | None:
         return f"ATen has no divisor_override in {kind}"
     if not prod(problem.input):
         return "ATen has no kernel for an image without elements"
-    if not hasattr(problem, "filter"):
+    if not isinstance(problem, WindowProblem):
         return None
     if (
         rules
