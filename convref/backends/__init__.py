@@ -1,6 +1,6 @@
 """What computes a Call: the protocol, and the backends that convref ships.
 
-Each module is imported only when its backend is asked for, and imports its framework itself.
+Each module is imported only when its backend is loaded, and imports its framework itself.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ class Backend(Protocol):
       time together, and ``batch``, how many calls it gets;
     - ``threads(count)``, a context manager in which that many threads compute;
     - ``run_into(call, outputs, *operands)``, which writes the results into arrays that it is given:
-      one for each role, contiguous, None where masked off. The court looks at the memory around.
+      one for each role, contiguous, None where masked off. The court checks the memory around them.
 
     These are optional too:
 
-    - ``prepare(call)``, which compiles and loads what the first `run` of such a call would;
+    - ``prepare(call)``, which compiles and loads what the first `run` of such a call needs;
       `convref.dispatch.plan` calls it;
     - ``inspect(call, arch)``, which returns an `Inspected` for each kernel of a call, compiled for
       an architecture such as "sm_90". `convref inspect` calls it, with the beginning of a choice's
-      name as a third argument if it is asked for one.
+      name as a third argument if one is requested.
     """
 
     name: str

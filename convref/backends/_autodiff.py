@@ -151,8 +151,8 @@ class Autodiff:
         """Return values of absent operands that derivatives are taken by: x = 0, w = 1, b = 0."""
         first, *others = _bases(SIGNATURE[call.op, "backward"].results)
         carried = {BASE_ROLE[role] for role in _present(given) if role.startswith("dd")}
-        asked = {first, *carried, *_bases(call.wanted)}
-        missing = (role for role in (first, *others) if role in asked and given.get(role) is None)
+        needed = {first, *carried, *_bases(call.wanted)}
+        missing = (role for role in (first, *others) if role in needed and given.get(role) is None)
         return {role: self._filled(call, role, role == "w") for role in missing}
 
     def _or_zero(self, call: Call, role: str, tensor: Any) -> Any:

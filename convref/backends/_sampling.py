@@ -1,4 +1,4 @@
-"""Where the positions that a resize samples are rounded, for backends that have to refuse that."""
+"""Whether rounded sampling positions of a resize may select another element."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BORDERS = {"floor": Fraction(0), "ceil": Fraction(0)}
 def may_round_elsewhere(axis: ResizeAxis, unit: float = 2.0**-24) -> bool:
     """Return whether the nearest element of a rounded position may not be that of the exact one.
 
-    Copies are judged bit for bit, so a backend whose library rounds positions refuses what this
-    is true of: either element may come out, and neither is a mistake. It speaks of the rules that
-    round exact positions; ``near=float32`` is none of them.
+    Copies are judged bit for bit. A backend whose library rounds positions refuses axes for which
+    this is true, since either element is a correct result. It is for rules that round exact
+    positions, which ``near=float32`` does not.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def may_round_elsewhere(axis: ResizeAxis, unit: float = 2.0**-24) -> bool:
 
     Examples
     --------
-    Three elements become two: no position is near a border. Of four, both lie on one.
+    Three elements become two: no position is near a border. Of four, both are on one.
 
     >>> from convref import parse_problem
     >>> line = "resize:n1c1_i{}_o2:mode=nearest:near=round_prefer_ceil"

@@ -1,4 +1,4 @@
-"""The backends by name, loaded when they are asked for."""
+"""The backends by name, loaded on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import Backend
 
 GROUP = "convref.backends"
 
-# What ships with convref is found without an installation too.
+# Backends of convref are found without an installation too.
 SHIPPED = {
     name: f"convref.backends.{name}:backend"
     for name in ("numpy", "loops", "torch", "jax", "onnxruntime")
@@ -20,7 +20,7 @@ SHIPPED = {
 @cache
 def names() -> dict[str, str]:
     """Return the registered backends as name -> "module:attribute"."""
-    from importlib.metadata import entry_points  # a third of what importing convref would cost
+    from importlib.metadata import entry_points  # a third of the time of importing convref
 
     found = {point.name: point.value for point in entry_points(group=GROUP)}
     return {**SHIPPED, **found}

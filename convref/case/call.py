@@ -39,7 +39,7 @@ FILLS = (
 
 @dataclass(frozen=True)
 class Call:
-    """A Problem with its pass, mask, present tangents, memory and math: what a backend sees.
+    """A Problem with its pass, mask, present tangents, memory and math: what a backend computes.
 
     Parameters
     ----------

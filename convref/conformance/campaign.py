@@ -1,7 +1,7 @@
 """A campaign: chunks until the time or the examples are used up, then shrinking, one record.
 
-Everything that happens is appended to a log at once, so that a campaign that was stopped, by
-whatever, can be resumed, merged and replayed.
+Each event is appended to a log at once, so that an interrupted campaign can be resumed, merged and
+replayed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .worker import Report, Task
 
 @dataclass(frozen=True)
 class Settings:
-    """What a campaign is asked to do.
+    """The options of a campaign.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Settings:
     shrinks : bool
         Whether failures are shrunk.
     known : tuple of Region
-        Known bugs, which are not looked for.
+        Known bugs, whose cases are not run.
     retest : bool
         Run their cases after all, to see which are fixed.
     """
@@ -180,7 +180,7 @@ def _draw(
     settings: Settings, engine: Engine, outcome: Outcome, log: Log, watch: Watch, began: float
 ) -> None:
     engine.start()
-    ready = time.monotonic()  # the time is for drawing: a busy machine starts workers slowly
+    ready = time.monotonic()  # starting the workers of a busy machine takes none of the time
     tally = outcome.tally
 
     def receive(task: Task, report: Report) -> None:
@@ -198,7 +198,7 @@ def _draw(
 
     engine.run(_tasks(settings, engine, tally), receive, stop)
     engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
-    for worker in engine.workers:  # what was cut off by the clock is not wanted any more
+    for worker in engine.workers:  # drop what the time limit cut off
         if worker.task is not None:
             worker.task = None
             worker.stop()

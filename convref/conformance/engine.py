@@ -1,4 +1,4 @@
-"""The parent process: gives chunks to workers, and survives their crashes and hangs."""
+"""The parent process: hands chunks to workers, and continues after their crashes and hangs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ except ImportError as error:
 POLL_SECONDS = 0.1
 FORK_SAFE = ("numpy", "loops", "torch")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-PATIENCE = 4  # limits of time for a process that got less than half of a processor
+PATIENCE = 4  # time limits for a process that got less than half of a processor
 START_SECONDS = 120.0  # importing a framework on a busy machine
 
 
@@ -99,7 +99,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class Worker:
-    """One worker process, as the parent sees it."""
+    """One worker process with its pipe and its write-ahead file."""
 
     def __init__(self, name: str, method: str, folder: Path, number: int) -> None:
         self.name, self.method = name, method
@@ -307,7 +307,7 @@ class Engine:
             if not worker.environment:
                 self.fingerprint, self.arms = report.fingerprint, report.arms
             if worker.task is not None:
-                worker.give(worker.task)  # it was started anew for this task, or in the middle
+                worker.give(worker.task)  # restarted for its environment, or after a crash
             return
         task = worker.task
         assert task is not None
@@ -333,12 +333,12 @@ class Engine:
         if task is not None and index < 0:
             raise ConvrefError(f"backend: {shorten(self.name)} died between examples: {reason}")
         if task is not None and note == BATCH:
-            worker.task = replace(task, batched=False)  # to see which of them it was
+            worker.task = replace(task, batched=False)  # one by one, to find the example at fault
         elif task is not None:
             tier = ""
             if note == WITH_THREADS:
                 reason = f"{reason}, {note}"
-            elif note:  # the line is valid: the reason has to name the operands
+            elif note:  # the line is valid, its operands were not
                 reason, tier = f"{note}: {reason}", "form"
             findings = [Finding(line, verdict, tier, reason, arm=task.arm.name)]
             facts = self.fingerprints.get(task.arm.name, self.fingerprint)

@@ -138,7 +138,7 @@ Results = tuple[Any, ...] | str  # arrays by role, or what is wrong with their f
 
 
 class Runs(NamedTuple):
-    """What a backend returned: at first, once more, and with several threads where it has them.
+    """The results of a first run, of a second, and of one with several threads if there are any.
 
     `changed` names an operand that it wrote to: a second run may undo what the first did.
     """
@@ -206,7 +206,7 @@ def _overwritten(ref: Reference, runs: Runs) -> str:
 
 
 def _unsteady(runs: Runs, ref: Reference, numerics: Numerics) -> str:
-    """Return how a run differs from the first, which was right; empty if none does."""
+    """Return how a later run differs from the first, which was right; empty if none does."""
     if not isinstance(runs.again, str) and not _same_bits(runs.once, runs.again):
         return "two runs differ in their bits"
     if runs.threaded is not None and (reason := _why_wrong(runs.threaded, ref, numerics)):

@@ -1,6 +1,6 @@
 """The log of a campaign: JSON lines, appended at once, read back by a resumed campaign or a report.
 
-A log may come from anybody, and a kill can cut a line off. Nothing in it names a file or is
+A log is untrusted input, and its last line may be cut off. Nothing in it names a file or is
 executed; counts, verdicts and case lines are checked, and sizes are limited.
 """
 
@@ -30,7 +30,7 @@ Key = tuple[str, ...]  # op, pass, dtype, verdict, tier
 
 
 class Log:
-    """Appends events; a full disk costs the log, never the campaign."""
+    """Appends events; a full disk ends the log, not the campaign."""
 
     def __init__(self, path: Path | None) -> None:
         self.file: Any = None

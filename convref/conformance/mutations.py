@@ -1,4 +1,4 @@
-"""Wrong kernels that a useful case notices: a case on which the judge passes them all is vacuous.
+"""Wrong kernels that the judge fails on a useful case; if it passes them all, the case is vacuous.
 
 Each mutation is the oracle with one mistake: it misreads an operand, leaves part of a result
 unwritten, or solves another problem of the same sizes.

@@ -3,9 +3,10 @@
     pytest -p convref.conformance.plugin --convref-backend pkg.mod:obj \
         --pyargs convref.conformance.suite
 
-One test for each op, pass and dtype; each runs generated cases in a worker process, which a crash
-ends alone. Skip and xfail files hold one entry a line: a test id such as ``conv.fprop-f16``, a
-case line, or a region of cases in the words of `convref.knownbugs`: ``dt = f16, any.s >= 2``.
+One test for each op, pass and dtype; each runs generated cases in a worker process, so that a crash
+ends only that process. Skip and xfail files hold one entry per line: a test id such as
+``conv.fprop-f16``, a case line, or a region of cases in the terms of `convref.knownbugs`:
+``dt = f16, any.s >= 2``.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--convref-limit", type=float, default=30.0, help="Seconds that one case may take.")
     add("--convref-skips", default="", help="File of test ids, lines and regions not to run.")
     add("--convref-xfails", default="", help="File of those that are known to fail.")
-    add("--convref-known-bugs", default="", help="File of known bugs, as `convref check` has it.")
+    add("--convref-known-bugs", default="", help="File of known bugs, as for `convref check`.")
     add("--convref-json", default="", help="Where to write what was found, as JSON.")
 
 
@@ -222,7 +223,7 @@ def try_cell(court: Court, cell: tuple[str, str, str]) -> dict[str, Any]:
     bad = [f for f in findings if f.verdict not in HARMLESS]
     expected = [f for f in bad if court.xfails.case(parse(f.line))]
     unexpected = [f for f in bad if f not in expected]
-    listed = bool(bad) and court.xfails.name(name)  # an entry whose bug is gone was not met
+    listed = bool(bad) and court.xfails.name(name)  # an entry whose bug is fixed stays unused
     return {
         "name": name,
         "examples": len(cases),
@@ -264,7 +265,7 @@ def _smallest(engine: Engine, finding: Finding) -> str:
 
 
 def outcome(found: dict[str, Any]) -> None:
-    """End a test as its findings demand: pass, skip, xfail or fail."""
+    """End a test with pass, skip, xfail or fail, as its findings require."""
     if found["failures"] and not found["xfail"]:
         shown = [f"{f['line']}  {f['verdict']} {f['reason']}" for f in found["failures"][:SHOWN]]
         count = f"{len(found['failures'])} of {found['examples']} cases fail; shrunk:"

@@ -1,7 +1,7 @@
 """Inputs that every backend has to refuse: a valid case with one operand changed.
 
-Each contradicts the other operands, whatever the backend derives its sizes from, and so cannot
-be a valid call of another shape. Any exception is right. To return is "accepts-invalid".
+Each contradicts the other operands, whatever the backend derives its sizes from, and so is no valid
+call of another shape. Any exception is correct; a result is "accepts-invalid".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Named = tuple[str, Operands]
 # Axes whose extent another operand fixes too, by base role; o is K, i is C or C/G. The cotangent
 # of the output shares N with x, K with w, and the spatial axes with both.
 _FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
-# What an adapter may have to add to a result itself, and would broadcast: no fault of the library.
+# What an adapter may add to a result itself, with broadcasting: the library does not check it.
 _ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
 # Ops with one operand, whose sizes only the call determines: adapters pass those on.
 _CHECKED = {("resize", "backward"): {"dy"}}
@@ -163,7 +163,7 @@ def examine_rejection(
 ) -> Finding | None:
     """Return a Finding if the backend accepts an invalid variant of the case, else None.
 
-    The variants follow each other, from one that the case's seed names. A backend whose attribute
+    The case's seed chooses the variant to start from. A backend whose attribute
     ``checked_by_dispatch`` is true has no checks of its own, and none is tried.
 
     Parameters
@@ -195,7 +195,7 @@ def examine_rejection(
         announce(what)
         try:
             results = backend.run(case.call, *given)
-        except Exception:  # whatever it raises, it refuses
+        except Exception:  # any exception is a refusal
             continue
         return _finding(case, what, given, results)
     return None

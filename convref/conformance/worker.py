@@ -1,7 +1,7 @@
 """The worker process: takes tasks from a pipe, writes each line ahead of running it.
 
-Whatever happens to this process, the write-ahead file names the example that was running, and the
-pipe has delivered those that were finished.
+If this process dies, the write-ahead file holds the example that was running, and the pipe has
+delivered those that were finished.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Task:
     skip : frozenset of int
         Examples that must not run (again).
     known : tuple of Region
-        Known bugs: cases in them are counted under the bug and not run ...
+        Known bugs: their cases are counted under the bug and not run.
     retest : bool
-        ... or run, to see which bugs are still there.
+        Run those cases too, to find out which bugs are still there.
     arm : Arm
         How the library is run.
     batched : bool
@@ -99,17 +99,17 @@ class Report:
 
 
 class InternalError(Exception):
-    """A fault of convref itself, never of the backend."""
+    """An error of convref, not of the backend."""
 
 
 class WriteAhead:
-    """A file of one record: the example that runs now. Survives the death of its writer."""
+    """A file of one record, the example that runs now, which outlives its writer."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def write(self, index: int, line: str, note: str = "") -> None:
-        """Record that example `index` is about to run; a note names what is wrong in it."""
+        """Record that example `index` is about to run; a note describes an operand made invalid."""
         os.pwrite(self.fd, f"{index} {line} {note}".encode().ljust(RECORD), 0)
 
     def read(self) -> tuple[int, str]:
@@ -184,7 +184,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
                 finding = finding or _known(case, backend, task)
                 finding = finding or _from_batch(case, backend, index, ahead)
                 finding = finding or _guarded(case, backend, index, wal, task.axes is None)
-            except Exception as error:  # ours: the backend's own are verdicts
+            except Exception as error:  # those of the backend are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
             report.counts[count_key(case, finding.verdict, finding.tier)] += 1

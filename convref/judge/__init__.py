@@ -7,8 +7,8 @@ absolute values and ref the unrounded reference, a backend declares a `Numerics`
 2. proven: an error above B + u_out (|ref| + B) + eta_out / 2 is wrong in any summation order;
 3. suspect: an error that random rounding reaches with probability below 1e-9.
 
-A file a question: `exact`, `proven` and `likely` are the tiers, `form` is asked before them, and
-`nonfinite` says where an output must be NaN or infinite. Proofs: docs/judge.md.
+`form` checks presence, shapes and types first. `exact`, `proven` and `likely` are the tiers;
+`nonfinite` checks which outputs are NaN or infinite. Proofs: docs/judge.md.
 """
 
 from __future__ import annotations
@@ -133,5 +133,5 @@ def _summed_up(found: Sequence[Verdict]) -> Verdict:
     suspicions = [verdict for verdict in found if not verdict]
     if suspicions or not found:
         return suspicions[0] if suspicions else Verdict("pass", "form")
-    worst = max(0.0, *(verdict.worst for verdict in found))  # 0.0 first: it outlasts NaN
+    worst = max(0.0, *(verdict.worst for verdict in found))  # 0.0 first: max keeps it over NaN
     return Verdict("pass", found[-1].tier, found[-1].role, worst=worst)

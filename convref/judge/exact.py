@@ -23,14 +23,14 @@ def applies(it: Exhibit, numerics: Numerics) -> bool:
 def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
     """Return whether every partial sum is representable wherever it may be rounded."""
     code = ref.call.dtype
-    holder = numerics.accumulator
-    if holder is None or numerics.stages or numerics.weights:
-        holder = code
+    wide = numerics.accumulator
+    if wide is None or numerics.stages or numerics.weights:
+        wide = code
     if numerics.normwise or ((numerics.tf32 or numerics.tf32x3) and ref.largest > 2**11):
         return False
     if not ref.call.problem.is_exact(code):
         return False
-    limit = 2.0 ** min(dtypes.number(holder).digits, dtypes.number(dtypes.accumulator(code)).digits)
+    limit = 2.0 ** min(dtypes.number(wide).digits, dtypes.number(dtypes.accumulator(code)).digits)
     return float(sums.max()) * numerics.growth * ref.call.problem.grain <= limit
 
 

@@ -1,4 +1,4 @@
-"""Tier 3, likely: an error that random rounding hardly ever reaches is suspect."""
+"""Tier 3, likely: an error that random rounding very rarely reaches is suspect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from .numerics import UNITS, Numerics, gamma
-from .proven import Distance, holder, real_products
+from .proven import Distance, accumulator_dtype, real_products
 from .references import Exhibit
 from .verdicts import Verdict, beyond
 
@@ -20,12 +20,12 @@ FALSE_ALARM = 1e-9  # probability with which tier 3 may suspect a correct result
 
 
 def applies(model: Numerics) -> bool:
-    """Return whether errors have mean zero and are many: to nearest, nothing rounded on the way."""
+    """Return whether errors have mean zero: rounding to nearest, and no intermediate rounding."""
     return model.model.startswith("rn") and not model.stages and not model.normwise
 
 
 def suspicion(it: Exhibit, found: Distance) -> Verdict | None:
-    """Return the verdict on errors that random rounding hardly explains, or None."""
+    """Return the verdict on errors that random rounding very rarely reaches, or None."""
     limit = _likely(it.call, it.role, it.value, it.sums, found.model) + found.moved
     odd = (found.error > limit) & found.judged & np.isfinite(found.error)
     if not odd.any():
@@ -39,7 +39,7 @@ def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -
     out = dtypes.number(call.dtype_of(role))
     own = dtypes.number(dtypes.accumulator(call.dtype))
     sums = sums * model.growth
-    floor: Any = n * dtypes.number(holder(model)).eta + out.eta
+    floor: Any = n * dtypes.number(accumulator_dtype(model)).eta + out.eta
     floor = floor + gamma(part * n, own.u) * sums
     floor = floor + model.cut * sums
     result: Array = spread * sqrt(part * n) * UNITS[model.model] * sums + out.u * np.abs(value)

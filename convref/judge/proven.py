@@ -64,7 +64,7 @@ def bound(
     largest: float = 1.0,
     moved: Array | float = 0.0,
 ) -> Array:
-    """Return, per element, how far a correct result may lie from the reference `value`.
+    """Return, per element, the largest error of a correct result relative to the reference `value`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def bound(
     largest : float
         Largest operand in absolute value.
     moved : ndarray, optional
-        How far the result may move with the positions that it samples.
+        By how much rounded sampling positions may change the result.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def bound(
     n = part * call.products(role)
     out = dtypes.number(call.dtype_of(role))
     own = dtypes.number(dtypes.accumulator(call.dtype))
-    acc = dtypes.number(holder(numerics))
+    acc = dtypes.number(accumulator_dtype(numerics))
     sums = sums * numerics.growth * (1 + 2 * gamma(n + 8, 2.0**-53))  # S has an error too
     tiny = max(acc.tiny, out.tiny) * max(1.0, largest) if numerics.ftz else acc.eta
     error: Array = numerics.gamma(n) * sums + n * tiny  # any order; underflow or flush
@@ -100,8 +100,8 @@ def bound(
     last = out.tiny if numerics.ftz else out.eta
     if numerics.stages:  # results that are rounded on the way
         error = error + gamma(numerics.stages, out.u) * (sums + error) + numerics.stages * last
-    if call.dtype_of(role) == holder(numerics):  # the last addition was the last rounding
-        return error
+    if call.dtype_of(role) == accumulator_dtype(numerics):
+        return error  # the last addition was the last rounding
     total: Array = error + out.u * (np.abs(value) + error) + last / (1 if numerics.ftz else 2)
     return total * sqrt(part)
 
@@ -111,13 +111,13 @@ def real_products(call: Call) -> int:
     return 2 if call.dtype in dtypes.COMPLEX else 1
 
 
-def holder(numerics: Numerics) -> str:
+def accumulator_dtype(numerics: Numerics) -> str:
     """Return the type that holds the partial sums."""
     return numerics.accumulator or "f32"
 
 
 def _moved(ref: Reference, model: Numerics) -> Array | float:
-    """Return how far rounded positions may move the result."""
+    """Return by how much rounded positions may change the result."""
     if (ref.call.op, ref.call.pass_) not in oracle.DISPLACEMENTS:
         return 0.0
     wide = dtypes.accumulator(ref.call.dtype)
@@ -135,6 +135,6 @@ def _overflows(it: Exhibit, limit: Array, model: Numerics) -> Array:
         wide = it.got.astype(it.value.dtype)
         right_sign = np.isinf(wide) & (np.signbit(wide) == np.signbit(it.value))
     at_the_end: Array = right_sign & (np.abs(it.value) + limit >= out.huge * (1 - out.u))
-    held = dtypes.number(it.call.dtype if model.stages else holder(model)).huge
+    held = dtypes.number(it.call.dtype if model.stages else accumulator_dtype(model)).huge
     reached = it.sums * model.growth + limit >= held * (1 - out.u)
     return at_the_end | (~np.isfinite(it.got) & reached)

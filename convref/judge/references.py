@@ -46,7 +46,7 @@ class Exhibit:
 
     @property
     def terms(self) -> Terms:
-        """Return the row of the table that says what the result is made of."""
+        """Return the terms of the result."""
         return TERMS[self.call.op, self.call.pass_, self.role]
 
     @property
@@ -56,7 +56,7 @@ class Exhibit:
 
     @property
     def sums(self) -> Array:
-        """Return the formula on absolute values, which nothing discrete has."""
+        """Return the formula on absolute values; a discrete result has none."""
         return self._of(self.ref.sums)
 
     @property
@@ -66,7 +66,7 @@ class Exhibit:
 
     @property
     def is_discrete(self) -> bool:
-        """Return whether the result is a copy or made of integers: nothing is rounded."""
+        """Return whether the result is a copy or integers, so that nothing is rounded."""
         return self.ref.sums[self._index] is None
 
     @property

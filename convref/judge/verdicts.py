@@ -1,4 +1,4 @@
-"""What the judge says of a call, and the sentences it says it in."""
+"""The verdict on a call, and the wording of its reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge says of one call.
+    """The verdict on one call.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Verdict:
 
 
 def first(wrong: Array) -> tuple[int, ...]:
-    """Return where the first element at fault stands."""
+    """Return the index of the first element at fault."""
     return tuple(int(j) for j in np.argwhere(wrong)[0])
 
 
@@ -66,7 +66,7 @@ def element(role: str, at: tuple[int, ...]) -> str:
 def beyond(
     kind: str, tier: str, it: Exhibit, error: Array, limit: Array, wrong: Array, worst: float
 ) -> Verdict:
-    """Return the verdict on errors that lie beyond their limit where `wrong` says so."""
+    """Return the verdict on errors that exceed their limit where `wrong` is true."""
     at, faults = first(wrong), int(wrong.sum())
     reason = (
         f"{element(it.role, at)} is {it.got[at]}, {it.value[at]} is right; off by "

@@ -134,7 +134,7 @@ DISPLACEMENTS: dict[tuple[str, str], Callable[..., Array]] = {
 
 
 def displacements(call: Call, *operands: Array | None, unit: float, kept: float = 0.0) -> Array:
-    """Return how far the result may move with positions of a unit roundoff and weights of one."""
+    """Return by how much positions and weights with these unit roundoffs may change the result."""
     return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit, kept)
 
 

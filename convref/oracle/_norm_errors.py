@@ -1,7 +1,7 @@
 """S of every result of a norm: what its rounding errors are relative to (docs/judge.md).
 
-Where statistics are found from x, a bound to first order holds while n u K is small; K says how
-much a variance loses to a mean that is large beside it. Beyond, S is infinite: nothing is judged.
+Where statistics are found from x, a bound to first order holds while n u K is small; K is the
+loss of a variance to a mean that is large relative to it. Beyond, S is infinite: nothing is judged.
 """
 
 from __future__ import annotations

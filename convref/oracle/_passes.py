@@ -51,27 +51,30 @@ def by_name(
 
 
 def conv_rows(functions: Mapping[str, Any]) -> dict[Any, Formula]:
-    """Return the rows of convolution from its functions in a namespace, one for each derivative."""
-    fprop, jvp, double_backward = (
-        functions[f"conv_{name}"] for name in ("fprop", "jvp", "double_backward")
-    )
-    gradients = [functions[f"conv_{name}"] for name in ("dgrad", "wgrad", "bgrad")]
+    """Return the rows of convolution from the functions of a namespace, one per derivative.
+
+    A function is looked up when it is called, so that a test may replace it.
+    """
+
+    def of(name: str, call: Call, *operands: Any) -> Any:
+        return functions[f"conv_{name}"](*operands, problem=call.conv)
 
     def backward(call: Call, dy: Any, x: Any, w: Any) -> Results:
-        arguments = ((dy, w), (dy, x), (dy,))
-        rows = zip(gradients, arguments, call.mask)
-        return tuple(run(*given, call.conv) if on else None for run, given, on in rows)
+        rows = zip(("dgrad", "wgrad", "bgrad"), ((dy, w), (dy, x), (dy,)), call.mask)
+        return tuple(of(name, call, *given) if on else None for name, given, on in rows)
+
+    def jvp(call: Call, x: Any, w: Any, b: Any, *dots: Any) -> Results:
+        return of("fprop", call, x, w, b), of("jvp", call, x, w, *dots)
+
+    def double_backward(call: Call, *operands: Any) -> Results:
+        found: Results = functions["conv_double_backward"](*operands, call.conv, call.mask)
+        return found
 
     return {
-        ("conv", "fprop"): lambda call, *operands: (fprop(*operands, call.conv),),
+        ("conv", "fprop"): lambda call, *operands: (of("fprop", call, *operands),),
         ("conv", "backward"): backward,
-        ("conv", "jvp"): lambda call, x, w, b, *dots: (
-            fprop(x, w, b, call.conv),
-            jvp(x, w, *dots, call.conv),
-        ),
-        ("conv", "double_backward"): lambda call, *operands: double_backward(
-            *operands, call.conv, call.mask
-        ),
+        ("conv", "jvp"): jvp,
+        ("conv", "double_backward"): double_backward,
     }
 
 

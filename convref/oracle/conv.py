@@ -148,7 +148,7 @@ def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Arr
 def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
     """Return dx, the input cotangent: the adjoint of `conv_fprop` in x.
 
-    Conjugation belongs to the adjoint and not to the sums: it stands here for both kinds.
+    Conjugation is part of the adjoint, not of the sums, so it is applied here for both kinds.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ REFUSED = {
     "resize.fprop:n1c1_i4_o8:mode=nearest": "rounds halves up",
     "resize.fprop:n1c1_i5_o3:mode=area": "weighs by area",
     "resize.fprop:n1c1_i4_o8:mode=cubic:a=-0.6": "a = -0.5",
-    "resize.fprop:n1c1_i8_o4:aa=1": "leaves out what lies outside",
+    "resize.fprop:n1c1_i8_o4:aa=1": "excludes positions outside",
     "silu.fprop:n1c1_i4:dev=cuda": "only the CPU",
 }
 

@@ -81,9 +81,9 @@ def _unlike_resize(call: Call) -> str | None:
     elif problem.mode == "cubic":
         known = ((-0.5, True), (-0.75, False)) if not problem.antialias else ((-0.5, True),)
         if (problem.a, problem.exclude) not in known:
-            return "jax.image.resize has a = -0.5 without what lies outside, or -0.75 with it"
+            return "jax.image.resize has a = -0.5 without positions outside, or -0.75 with them"
     elif problem.antialias and not problem.exclude:
-        return "jax.image.resize leaves out what lies outside"
+        return "jax.image.resize excludes positions outside"
     method = _method(problem)
     return None if _has(method) else f"jax.image.resize of JAX {jax.__version__} has no {method}"
 

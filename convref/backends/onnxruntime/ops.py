@@ -79,7 +79,7 @@ def _unlike_windows(call: Call) -> str | None:
     if any(not 0 <= edge < axis.taps for axis in call.problem.axes for edge in (axis.lo, axis.hi)):
         return "the CPU provider has padding from 0 to less than the filter"
     if any(min(first_reads(axis)) < 0 for axis in call.problem.axes):
-        return "ONNX says nothing of a window that reads no element"
+        return "ONNX does not define a window that reads no element"
     return None
 
 

@@ -1,4 +1,4 @@
-"""ATen's activations as `torch.nn.functional` reaches them, and their derivatives by autograd."""
+"""ATen's activations as `torch.nn.functional` calls them, and their derivatives by autograd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
         return "ATen's hardsigmoid_backward has 1 / 6 in float32"
     if call.op == "cross_entropy" and not prod(call.problem.shape("x")):
-        return "ATen is not asked for the loss of nothing"
+        return "ATen is not called here for an image without elements"
     return None
 
 
@@ -41,7 +41,7 @@ def stages(call: Call) -> int:
     """Return how often 16-bit values are rounded before the last rounding, at most.
 
     A forward function rounds once. A first derivative may start from a result that was kept, and
-    second ones are made of a handful of tensor operations; a loss is three.
+    second ones take several tensor operations; a loss takes three.
     """
     steps = {"fprop": 1, "backward": 3, "jvp": 6, "double_backward": 24}[call.pass_]
     return 4 * steps if call.op == "cross_entropy" else steps

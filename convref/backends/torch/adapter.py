@@ -1,7 +1,7 @@
 """PyTorch as a backend: ATen's convolution as it is, or with convref's edge rules around it.
 
-`backend` is what users get: it settles empty extents itself, where ATen differs from the rules
-(docs/conv.md). `backend.raw` is what the court judges: ATen and nothing else.
+`backend` is for users: it computes empty extents itself, where ATen differs from the rules
+(docs/conv.md). `backend.raw`, which the court judges, is ATen alone.
 """
 
 from __future__ import annotations

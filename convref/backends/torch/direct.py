@@ -154,7 +154,7 @@ def _batch_norm(call: Call) -> Run:
 
 
 def _dense(vector: Tensor | None) -> Tensor | None:
-    """Return a vector without gaps: ATen's norms do not look at the stride of one."""
+    """Return a contiguous vector: ATen's norms ignore its stride."""
     return None if vector is None else vector.contiguous()
 
 
@@ -173,7 +173,7 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def _alike(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both in one dense memory order: of two, ATen's norm takes one for the other."""
+    """Return both in one dense memory order: ATen's norm assumes that they share it."""
     last = _CHANNELS_LAST.get(x.ndim)
     if last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
         last = torch.contiguous_format
@@ -202,7 +202,7 @@ def _batch_norm_eval_backward(call: Call) -> Run:
 
 
 def _wanted(found: Results, mask: list[bool]) -> Results:
-    """Return results with None where ATen may give anything."""
+    """Return results with None where the mask is off: ATen may return anything there."""
     return tuple(result if on else None for result, on in zip(found, mask))
 
 
@@ -219,14 +219,14 @@ def _group_norm(call: Call) -> Run:
 
 def _group_norm_backward(call: Call) -> Run | None:
     if not call.problem.weight:
-        return None  # without a weight ATen gives no dw
+        return None  # without a weight ATen returns no dw
     problem, backward = call.problem, aten.native_group_norm_backward.default
     sizes, mask = (problem.n, problem.c, prod(problem.input), problem.groups), [*call.mask]
-    asked = [True, *mask[1:]]  # without dx some of its loops end in a segmentation fault
+    requested = [True, *mask[1:]]  # without dx some of its loops end in a segmentation fault
 
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
         w, mean, rstd = map(_dense, vectors)
-        found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, asked)
+        found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, requested)
         return _wanted(found, mask)
 
     return run
@@ -246,7 +246,7 @@ def _layer_norm(call: Call) -> Run:
 
 def _layer_norm_backward(call: Call) -> Run | None:
     if not call.problem.weight:
-        return None  # without a weight ATen gives no dw
+        return None  # without a weight ATen returns no dw
     problem, backward = call.problem, aten.native_layer_norm_backward.default
     shape, mask = list(problem.shape("w")), [*call.mask]
     each = (problem.n, *(1,) * len(shape))

@@ -40,15 +40,15 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.dtype not in _REAL:
         return f"ATen has no {call.op} kernel for {call.dtype}"
     if not prod(call.problem.shape("x")):
-        return "ATen is not asked for the statistics of nothing"
+        return "ATen is not called here for an image without elements"
     return None
 
 
 def stages(call: Call) -> int:
     """Return how often 16-bit values are rounded before the last rounding, at most.
 
-    Forward and backward compute in float32. Autograd's further derivatives are made of twenty or
-    so tensor operations, each of which rounds, and some sums of tensors that were rounded.
+    Forward and backward compute in float32. Autograd's further derivatives take about
+    twenty tensor operations, each of which rounds, and some sums of rounded tensors.
     """
     return 48 if call.pass_ in ("jvp", "double_backward") else 2
 

@@ -1,4 +1,4 @@
-"""ATen's pools as `torch.nn.functional` reaches them, and their derivatives by autograd."""
+"""ATen's pools as `torch.nn.functional` calls them, and their derivatives by autograd."""
 
 from __future__ import annotations
 

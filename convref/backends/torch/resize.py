@@ -1,4 +1,4 @@
-"""ATen's upsampling as `torch.nn.functional.interpolate` reaches it, derivatives by autograd."""
+"""ATen's upsampling as `torch.nn.functional.interpolate` calls it, derivatives by autograd."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _smooth(problem: Any) -> str | None:
     if problem.coord not in ("half_pixel", "align_corners"):
         return f"ATen has no coordinates {problem.coord}"
     if problem.antialias != problem.exclude:
-        return "ATen leaves out what lies beyond the image just where it has antialias"
+        return "ATen excludes positions beyond the image exactly where it has antialias"
     if problem.antialias and problem.rank != 2:
         return "ATen has antialias in rank 2"
     if problem.mode == "cubic" and problem.rank != 2:

@@ -29,9 +29,9 @@ def _lp_pool(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
 def _pool(
     tape: Tape, op: str, sizes: dict[str, Any], max_elements: int, fields: dict[str, Any]
 ) -> Problem:
-    """Return a pool; in 70 of 100 as all libraries have it, else with any window.
+    """Return a pool: 70 of 100 have windows that all libraries have, the others any windows.
 
-    Common are no dilation but in max pooling, and padding alike at both ends up to half a window.
+    All libraries have equal padding at both ends up to half a window, and dilation only of maxima.
     """
     common, ceil = not tape.chance(30), tape.chance(30)
     if common:
@@ -67,7 +67,7 @@ def _adaptive(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
 
 
 def _unpool(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
-    """Return an unpooling with room for every element: libraries differ on which of two stays."""
+    """Return an unpooling with room for every element: libraries differ on which of two is kept."""
     image = image_sizes(op, draft, least=1)
     output = tuple(size + tape.choose((0, 1, 2, 3)) for size in image["input"])
     if max(1, image["n"] * image["c"]) * prod(output) > max_elements:

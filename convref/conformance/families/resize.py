@@ -1,4 +1,4 @@
-"""Resizes drawn from windows: three of four as libraries have them, else any rule of ONNX."""
+"""Resizes drawn from windows: three of four with a rule of PyTorch, the others any rule of ONNX."""
 
 from __future__ import annotations
 

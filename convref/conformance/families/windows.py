@@ -146,7 +146,7 @@ def _axis(tape: Tape, negative: bool, least: int) -> DraftAxis:
     lo = tape.choose(choices)
     if steps_over:
         lo = around + (around % stride == 0)
-    same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # what is cropped may grow there
+    same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # a crop here, padding there
     hi = tape.choose((*same, *choices))
     return DraftAxis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
 
