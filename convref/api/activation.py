@@ -90,8 +90,6 @@ def gelu(input: Image, approximate: str = "none") -> None:
 
     Parameters
     ----------
-    input : array
-        Any shape.
     approximate : str
         "none", or "tanh": x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
 
@@ -183,13 +181,6 @@ def tanh(input: Image) -> None:
 @define(view=views.along, layouts=False, layer="Softmax", autocast=CUDA_FLOAT32)
 def softmax(input: Image, dim: int) -> None:
     """Return exp(x) over its sum along an axis; a shift of x changes nothing.
-
-    Parameters
-    ----------
-    input : array
-        Any shape but that of a number.
-    dim : int
-        The axis; negative counts from the end.
 
     >>> softmax(np.array([[1000., 1000.]]), -1)
     array([[0.5, 0.5]])

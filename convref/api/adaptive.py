@@ -7,6 +7,7 @@ from typing import Any
 from ..arrays import facts
 from ..ops import RANKS, integers, items
 from .definition import Fields, Image, define
+from .docs import entries
 from .generate import documented, names
 from .passes import functions
 from .pool import lp_pool
@@ -147,11 +148,12 @@ def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "au
     return adaptive_avg_pool.compute("backward", (grad_output,), (1,), None, backend, x=x)[0]
 
 
+_WITH_N = entries("input : (N, C, *spatial) array")
 DEFINITIONS = (adaptive_max_pool, adaptive_avg_pool)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
-    **names(documented(global_max_pool, global_avg_pool, global_lp_pool)),
-    **names(documented(global_max_pool_backward, global_avg_pool_backward)),
+    **names(documented(global_max_pool, global_avg_pool, global_lp_pool, known=_WITH_N)),
+    **names(documented(global_max_pool_backward, global_avg_pool_backward, known=_WITH_N)),
 }
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

@@ -61,6 +61,8 @@ COMMON = entries(
         As the forward pass returned them; computed again if None.
     eps : float
         Added to the variance.
+    dim : int
+        The axis; negative counts from the end.
     return_indices : bool
         Return (output, indices): flat positions in the image of a channel, int64.
     return_statistics : bool

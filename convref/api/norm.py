@@ -367,7 +367,7 @@ _ROWS = (
 DEFINITIONS = (group_norm, layer_norm, rms_norm)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
-    **names(documented(instance_norm)),
+    **names(documented(instance_norm, known=entries("input : (N, C) or (N, C, *spatial) array"))),
     **names(_made(*row) for row in _ROWS),
 }
 globals().update(FUNCTIONS)
