@@ -22,6 +22,7 @@ NAMES |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 class Program(ABC):
     """A case as a program of a framework, which has the lines that are its own."""
 
+    writer: str  # the public function
     framework: str
     names = NAMES
     jvp: str  # the framework's functions
@@ -32,8 +33,7 @@ class Program(ABC):
 
         self.case, self.call = case, case.call
         if reason := self.refusal(case.call):
-            where = f"snippet in {self.framework}"
-            raise UnsupportedError(message(where, reason, case.call))
+            raise UnsupportedError(message(self.writer, reason, case.call))
         self.arrays = dict(zip(self.call.roles, operands(case), strict=True))
         present = {role: a for role, a in self.arrays.items() if a is not None}
         self.texts = {role: array_text(role, a) for role, a in present.items()}

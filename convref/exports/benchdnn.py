@@ -57,7 +57,7 @@ def _options(text: str) -> tuple[bool, bool, str]:
         else:
             shown = shorten(option, 40)
             need = "needs --conv, --deconv or --dir=FWD_D"
-            raise ConvrefError(message("benchdnn", f"option is {shown}, {need}"))
+            raise ConvrefError(message("from_benchdnn", f"option is {shown}, {need}"))
         rest = rest.lstrip()
     return transposed, bias, rest
 
@@ -67,13 +67,15 @@ def _fields(text: str, descriptor: str) -> dict[str, int]:
     at = 0
     while found := _FIELD.match(descriptor, at):
         if found[1] in fields:
-            raise ConvrefError(message("benchdnn", f"{found[1]} is given twice, needs once", text))
+            raise ConvrefError(
+                message("from_benchdnn", f"{found[1]} is given twice, needs once", text)
+            )
         fields[found[1]] = int(found[2])
         at = found.end()
     if not re.fullmatch(r"_?(n.*|(\*[0-9]+)?)", descriptor[at:], re.DOTALL):  # a name or weight
         rest = shorten(repr(descriptor[at:]), 40)
         raise ConvrefError(
-            message("benchdnn", f"{rest} is no field, needs e.g. mb2ic3ih8oc4kh3ph1", text)
+            message("from_benchdnn", f"{rest} is no field, needs e.g. mb2ic3ih8oc4kh3ph1", text)
         )
     return fields
 
@@ -90,10 +92,14 @@ def _axes(text: str, fields: dict[str, int]) -> list[_Axis]:
             for name, value in (("i", axis.i), ("k", axis.k), ("s", axis.s)):
                 if value < 1:
                     raise ConvrefError(
-                        message("benchdnn", f"{name}{letter} is {value}, needs at least 1", text)
+                        message(
+                            "from_benchdnn", f"{name}{letter} is {value}, needs at least 1", text
+                        )
                     )
     if not axes:
-        raise ConvrefError(message("benchdnn", "no size is given, needs e.g. ih8 and kh3", text))
+        raise ConvrefError(
+            message("from_benchdnn", "no size is given, needs e.g. ih8 and kh3", text)
+        )
     return axes
 
 
@@ -130,7 +136,9 @@ def from_benchdnn(text: str) -> ConvProblem:
     transposed, bias, descriptor = _options(text)
     fields = _fields(text, descriptor)
     if missing := {"ic", "oc"} - fields.keys():
-        raise ConvrefError(message("benchdnn", f"{min(missing)} is absent, needs a size", text))
+        raise ConvrefError(
+            message("from_benchdnn", f"{min(missing)} is absent, needs a size", text)
+        )
     axes = _axes(text, fields)
     pairs = [axis.padding(transposed) for axis in axes]
     # Output padding where it makes the padding of a transposed convolution symmetric.
@@ -169,9 +177,11 @@ def to_benchdnn(problem: Problem) -> str:
     'mb2_ic3iw9_oc4ow5_kw3_sw2_pw1_dw0'
     """
     if not isinstance(problem, ConvProblem):
-        raise UnsupportedError(message("benchdnn", "only convolutions have a descriptor", problem))
+        raise UnsupportedError(
+            message("to_benchdnn", "only convolutions have a descriptor", problem)
+        )
     if reason := _refusal(problem):
-        raise UnsupportedError(message("benchdnn", reason, problem))
+        raise UnsupportedError(message("to_benchdnn", reason, problem))
     lo, inserted = (lo for lo, _ in problem.padding), (d - 1 for d in problem.dilation)
     rows = (problem.input, problem.output, problem.filter, problem.stride, lo, inserted)
     text = {

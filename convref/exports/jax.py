@@ -32,7 +32,8 @@ def to_jax(case: Case) -> str:
 
 
 class _Jax(Program):
-    framework, jvp, zeros = "JAX", "jax.jvp", "jnp.zeros_like"
+    writer, framework = "to_jax", "JAX"
+    jvp, zeros = "jax.jvp", "jnp.zeros_like"
     names = NAMES | {f"u{bits}": f"uint{bits}" for bits in (16, 32, 64)}
 
     def refusal(self, call: Call) -> str | None:

@@ -32,7 +32,7 @@ def _layout(call: Call, *roles: str) -> str:
     role = next((r for r in roles if r in call.roles), "")
     order = call.spec(role).order if role else ""
     if order not in ("", channels_last(axis_letters(call.problem, role))):
-        raise UnsupportedError(message("MIOpenDriver", f"{role} is stored as {order}", call))
+        raise UnsupportedError(message("to_miopen", f"{role} is stored as {order}", call))
     spatial = "DHW" if call.problem.rank == 3 else "HW"
     return f"N{spatial}C" if order else f"NC{spatial}"
 
@@ -56,7 +56,7 @@ def to_miopen(call: Call) -> str:
      -k 4 -y 3 -x 3 -p 1 -q 1 -u 1 -v 1 -l 1 -j 1 -F 4 -V 1
     """
     if reason := _refusal(call):
-        raise UnsupportedError(message("MIOpenDriver", reason, call))
+        raise UnsupportedError(message("to_miopen", reason, call))
     problem = call.conv
     lo = tuple(lo for lo, _ in problem.padding)
     depth = problem.rank == 3

@@ -53,7 +53,8 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
 
 
 class _Torch(Program):
-    framework, jvp, zeros = "PyTorch", "torch.func.jvp", "torch.zeros_like"
+    writer, framework = "to_torch", "PyTorch"
+    jvp, zeros = "torch.func.jvp", "torch.zeros_like"
     threads = 0
 
     def imports(self) -> list[str]:
@@ -95,9 +96,7 @@ class _Torch(Program):
 
     def windows(self, problem: Problem, unfolds: bool) -> list[str]:
         if problem.rank != 2:
-            raise UnsupportedError(
-                message("snippet in PyTorch", f"F.fold has no rank {problem.rank}", None)
-            )
+            raise UnsupportedError(message("to_torch", f"F.fold has no rank {problem.rank}"))
         keywords = f"{problem.filter}" + nondefault(
             dilation=(problem.dilation, (1, 1)), stride=(problem.stride, (1, 1))
         )

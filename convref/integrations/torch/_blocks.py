@@ -24,7 +24,7 @@ def activation_of(given: Any, backend: str | None) -> Any:
         return given
     if given not in ACTIVATIONS:
         what = f"activation is {shorten(repr(given))}, needs a module or {', '.join(ACTIVATIONS)}"
-        raise ConvrefError(message("conv_bn_act", what))
+        raise ConvrefError(message("ConvBNAct", what))
     made = ACTIVATIONS[given]()
     made.backend = backend
     return made
