@@ -132,7 +132,8 @@ SETTINGS: dict[str, Settings] = {
 
 def fields(problem: Any, pass_: str) -> dict[str, Any]:
     """Return the arguments of an op whose arguments have the names of the fields of its problem."""
-    return {field.name: getattr(problem, field.name) for field in problem.KEYS.values()}
+    names = [f.name for f in problem.KEYS.values() if f.name not in problem.OF_OPERANDS]
+    return {name: getattr(problem, name) for name in names}
 
 
 def sayable(case: Case) -> Case:

@@ -45,6 +45,7 @@ def stem_of(name: str) -> str:
 WINDOW = {"kernel_size": 3, "stride": 2, "padding": 1}
 IMAGE: dict[str, Any] = {"layout": None}
 CHANNEL = {"weight": data(4, seed=1), "bias": data(4, seed=2)}
+SLOPES = {"weight": data(4, seed=1)}
 ROWS = {"normalized_shape": 5, "weight": data(5, seed=1), "bias": data(5, seed=2)}
 RUNNING = {"running_mean": data(4, seed=3), "running_var": data(4, seed=4) ** 2}
 INTERPOLATION = {"scale_factor": 1.5, "mode": "linear"}
@@ -63,6 +64,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "group_norm": {**CHANNEL, "num_groups": 2},
     "instance_norm": CHANNEL,
     **{d.name: ROWS for d in DEFINITIONS if d.view is views.rows},
+    **{d.name: SLOPES for d in DEFINITIONS if d.view is views.by_channel},
     "interpolate": INTERPOLATION,
     "resize": {"sizes": 4, "mode": "cubic"},
     "leaky_relu": {"negative_slope": 0.2},

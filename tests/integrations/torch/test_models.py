@@ -208,7 +208,7 @@ def test_autocast_dtype_of_every_layer_matches_torch():
     assert output_types(ours) == output_types(theirs)
 
 
-@pytest.mark.parametrize("op", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("op", [*sorted(ACTIVATIONS), "prelu"])
 def test_autocast_casts_the_activations_that_torch_casts(op):
     for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
         assert (device in AUTOCAST[op]) == torch._C._dispatch_has_kernel_for_dispatch_key(

@@ -154,6 +154,13 @@ def pointwise(draw, _, **told):
     return (), {name: draw(values) for name, values in told.items()}, shape
 
 
+@st.composite
+def by_channel(draw, _):
+    shape = [draw(st.integers(1, 4)) for _ in range(draw(st.integers(1, 6)))]
+    channels = shape[1] if shape[1:] else 1
+    return (draw(st.sampled_from([1, channels])),), {}, shape
+
+
 def rectifiers(rank):
     return pointwise(rank, inplace=st.booleans())
 
@@ -182,6 +189,7 @@ RANKED = {
 ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for rank in RANKS} | {
     "GroupNorm": group_norms(0),
     **{d.layer: row_norms(0) for d in F.OF_TORCH if d.view is views.rows},
+    **{d.layer: by_channel(0) for d in F.OF_TORCH if d.view is views.by_channel},
     "Upsample": samplings(0),
     "UpsamplingNearest2d": bilinear(0),
     "UpsamplingBilinear2d": bilinear(0),
