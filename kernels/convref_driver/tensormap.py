@@ -87,18 +87,23 @@ def encode(
     code, size = TYPES[dtype]
     steps = [0, *(size * stride for stride in strides[:-1])]  # the driver takes no innermost stride
     tensor = code, rank, pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
-    copies: tuple[Any, ...]
+    spans = [(n - 1) * e + 1 for n, e in zip(box, every)]
+    copies: list[Any] = [_reversed(c_uint32, spans)]
     if im2col:
-        copies = _reversed(c_int, lower), _reversed(c_int, upper), box[1], box[0]
-    else:
-        copies = (_reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)]),)
+        copies = [_reversed(c_int, lower), _reversed(c_int, upper), box[1], box[0]]
     options = _reversed(c_uint32, every), 0, swizzle, L2_PROMOTION_128B, 0
+    function = f"cuTensorMapEncode{'Im2col' if im2col else 'Tiled'}"
+    return _encoded(driver, device, function, (*tensor, *copies, *options), what)
+
+
+def _encoded(
+    driver: Driver, device: int, function: str, arguments: tuple[Any, ...], what: str
+) -> bytes:
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
-    place, function = ctypes.addressof(storage) + start, "Im2col" if im2col else "Tiled"
+    place = ctypes.addressof(storage) + start
     with driver.inside(driver.context(device)):  # some drivers need a context for it
-        arguments = place, *tensor, *copies, *options
-        driver.call(f"cuTensorMapEncode{function}", *arguments, why=f"tensor map of {what}")
+        driver.call(function, place, *arguments, why=f"tensor map of {what}")
     return storage.raw[start : start + TENSORMAP]
 
 
