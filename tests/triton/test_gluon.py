@@ -213,7 +213,7 @@ def test_grid_has_one_program_per_multiprocessor(name, device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
     facts, grids = tuple(operands(call).values()), {}
-    for sms in (7, 0, 2**20):  # 0 where nobody counts them: as many as are planned for
+    for sms in (7, 0, 2**20):  # 0: as many as plans assume
         monkeypatch.setattr(gpu, "cuda", lambda _, sms=sms: replace(device, sms=sms))
         made = cached_plan.__wrapped__(call, facts, found[0], UNFUSED)  # past its cache
         ours = [s for s in made.steps if isinstance(s, Launch) and s.kernel.__name__ in NAMES]

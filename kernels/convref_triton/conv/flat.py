@@ -219,14 +219,9 @@ def add_flat(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies that make vectors of channels."""
     scatter, full = task.kind == "scatter", rounded(task.channels[0], tile)
     pairs = task.aligned_pairs() if tile.run == 1 else in_vectors(task, tile)
-    y = task.result()
-    stored = task.stored(y)
     side = "small_channels" if scatter else "big_channels"
-    geometry = replace(task.geometry, **{side: full})
-    epilogue = task.epilogue(stored)
-    made = flat_launch(geometry, pairs, stored, scatter, tile, task.math, epilogue)
-    task.builder.steps.append(made)
-    task.finish(stored, y)
+    shape = replace(task.geometry, **{side: full})
+    task.compute(lambda y, after: flat_launch(shape, pairs, y, scatter, tile, task.math, after))
 
 
 def in_vectors(task: Task, tile: Tile) -> Pairs:

@@ -243,12 +243,8 @@ def gather_work(task: Task, tile: Tile) -> Work:
 
 def add_gather(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task."""
-    pairs, y = task.aligned_pairs(), task.result()
-    stored, scatter = task.stored(y), task.kind == "scatter"
-    epilogue = task.epilogue(stored)
-    made = gather_launch(task.geometry, pairs, stored, scatter, tile, task.math, epilogue)
-    task.builder.steps.append(made)
-    task.finish(stored, y)
+    pairs, shape, scatter = task.aligned_pairs(), task.geometry, task.kind == "scatter"
+    task.compute(lambda y, after: gather_launch(shape, pairs, y, scatter, tile, task.math, after))
 
 
 def gather_launch(

@@ -188,14 +188,21 @@ def box_refusal(task: Task) -> str | None:
     geometry, (c, k) = task.geometry, task.channels
     if not re.fullmatch(r"sm_(9|1[0-9])[0-9]", task.arch):
         return f"{task.arch} has no tensor maps"
-    if ITEMSIZE[task.dtype] != 2:
-        return f"{task.dtype} is not a 16-bit dtype"
-    if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
-        return "no products"
+    if reason := operand_refusal(task):
+        return reason
     if k < 64:
         return f"{k} result channels do not fill a tile"
     if c % VECTOR or (geometry.groups > 1 and c % BK):
         return f"rows of {c} channels do not start at multiples of 16 bytes, or blocks mix groups"
+    return None
+
+
+def operand_refusal(task: Task) -> str | None:
+    """Return why operands are not of 16 bits or have no elements, None if they suit."""
+    if ITEMSIZE[task.dtype] != 2:
+        return f"{task.dtype} is not a 16-bit dtype"
+    if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
+        return "no products"
     return None
 
 
@@ -238,10 +245,8 @@ def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
 
     `launch` has the parameters of `tma_launch`.
     """
-    pairs, y = laid(task), task.result()
-    stored = task.stored(y)
-    task.builder.steps.append(launch(task, pairs, stored, tile, task.epilogue(stored)))
-    task.finish(stored, y)
+    pairs = laid(task)
+    task.compute(lambda y, epilogue: launch(task, pairs, y, tile, epilogue))
 
 
 def laid(task: Task) -> Pairs:

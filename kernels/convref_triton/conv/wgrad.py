@@ -47,7 +47,7 @@ def wgrad(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of w, (BM channels of a, BN pairs of tap and channel of b), of one split."""
-    # Strides come in vectors: only a product tells the compiler what divides them.
+    # Strides are counted in vectors, so that a product shows the compiler what divides them.
     a_n, a_d, a_h, a_w = strides(a_n, a_d, a_h, a_w, VEC[0], WIDE)
     b_n, b_d, b_h, b_w = strides(b_n, b_d, b_h, b_w, VEC[1], WIDE)
     w_k, w_t, w_r, w_s = strides(w_k, w_t, w_r, w_s, VEC[2], WIDE)

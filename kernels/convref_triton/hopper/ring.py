@@ -12,7 +12,6 @@ the tiles of a program (ping-pong): one stores its tile while the other multipli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import triton
@@ -25,8 +24,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..common.geometry import ITEMSIZE
 from ..common.index import tile_of
+from ..conv.tma import operand_refusal
 from ..plan.task import Task
 from ..plan.tile import Tile
 from .arguments import Barriers, Config
@@ -44,11 +43,7 @@ def refusal(task: Task) -> str | None:
         return "the interpreter has no Gluon"
     if not task.arch.startswith("sm_9"):
         return f"{task.arch} has no wgmma"
-    if ITEMSIZE[task.dtype] != 2:
-        return f"{task.dtype} is not a 16-bit dtype"
-    if not task.pairs or not all(prod(tensor.shape) for pair in task.pairs for tensor in pair):
-        return "no products"
-    return None
+    return operand_refusal(task)
 
 
 def readers(rows: int, columns: int) -> int:

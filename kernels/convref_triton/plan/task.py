@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,7 +13,7 @@ from convref.ops import BASE_ROLE, ConvProblem
 from ..common.geometry import ITEMSIZE, Four, Geometry, Tensor
 from . import archs
 from .builder import Builder, channels_last, is_channels_last, vector
-from .launch import Copy
+from .launch import Copy, Launch
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]
 
@@ -194,6 +195,13 @@ class Task:
             return y
         order = channels_last(len(y.shape) - 2)
         return self.builder.new(f"{y.role}.last", y.shape, order, y.dtype)
+
+    def compute(self, launch: Callable[[Tensor, Epilogue], Launch]) -> None:
+        """Add the launch that stores the result after its epilogue, and a copy where needed."""
+        y = self.result()
+        stored = self.stored(y)
+        self.builder.steps.append(launch(stored, self.epilogue(stored)))
+        self.finish(stored, y)
 
     def finish(self, stored: Tensor, y: Tensor) -> None:
         """Copy what a kernel stored to the result, unless it is the result."""
