@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
-from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, rows
+from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
 from .sizes import Sizes, items
 from .spec import OpSpec, linear
 
@@ -165,8 +165,8 @@ class ResizeProblem(Problem):
         Copies have none. Else each weight is rounded, multiplied by those of the other axes and
         by the operand, and the products are added.
         """
-        table = columns if BASE_ROLE[role] == "x" else rows
-        terms = prod(max(map(len, table(axis)), default=0) for axis in self.axes)
+        table = columns if BASE_ROLE[role] == "x" else entries
+        terms = prod(int(table(axis).rank.max(initial=-1)) + 1 for axis in self.axes)
         return max(terms - 1, 0) if self.mode == "nearest" else terms + 2 * self.rank
 
     def work(self) -> int:

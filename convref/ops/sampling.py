@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, floor
+from math import lcm
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .pool import AdaptiveAxis
+Array = np.ndarray[Any, Any]
 
 HALF = Fraction(1, 2)
+EXACT = 2**53  # integers below are exact in float64, and so is what int64 holds of them
 Row = tuple[tuple[int, Fraction], ...]  # what one output reads: (position, weight), no zeros
 
 
@@ -68,38 +69,6 @@ class ResizeAxis(NamedTuple):
             return ((a + 2) * t - (a + 3)) * t * t + 1
         return (((t - 5) * t + 8) * t - 4) * a if t < 2 else Fraction(0)
 
-    def nearest(self, p: int) -> int:
-        """Return the position that output p copies, before it is clamped to the image."""
-        if self.near != "float32":
-            return NEAREST[self.near](self.position(p))
-        step = np.float32(1 / self.scale) if self.scale else np.float32(self.size) / self.out
-        centre = np.float32(p) + np.float32(0.5 if self.coord == "half_pixel" else 0)
-        return int(np.floor(centre * np.float32(step)))
-
-    def reads(self, p: int) -> list[tuple[int, Fraction]]:
-        """Return (position, weight) of what the kernel covers, also beyond the image."""
-        x, stretch = self.position(p), self.stretch
-        first, last = ceil(x - self.radius * stretch), floor(x + self.radius * stretch)
-        if self.exclude:
-            first, last = max(first, 0), min(last, self.size - 1)
-        found = [(j, self.kernel((j - x) / stretch)) for j in range(first, last + 1)]
-        total = sum(weight for _, weight in found) if self.antialias or self.exclude else 1
-        return [(j, weight / total) for j, weight in found] if total else []
-
-    def row(self, p: int) -> Row:
-        """Return what output p reads: positions beyond the image are read at its edge."""
-        if self.mode == "area":
-            start, stop = AdaptiveAxis(self.size, self.out).bounds(p)
-            return tuple((i, Fraction(1, stop - start)) for i in range(start, stop))
-        if self.coord == "tf_crop_and_resize" and not 0 <= self.position(p) <= self.size - 1:
-            return ()
-        found = [(self.nearest(p), Fraction(1))] if self.mode == "nearest" else self.reads(p)
-        weights: dict[int, Fraction] = {}
-        for j, weight in found:
-            i = min(max(j, 0), self.size - 1)
-            weights[i] = weights.get(i, Fraction(0)) + weight
-        return tuple((i, weight) for i, weight in weights.items() if weight)
-
 
 def _half_pixel(axis: ResizeAxis, p: int) -> Fraction:
     return (p + HALF) / axis.ratio - HALF
@@ -137,31 +106,186 @@ COORDINATES: dict[str, Callable[[ResizeAxis, int], Fraction]] = {
     "asymmetric": _asymmetric,
     "tf_crop_and_resize": _crop,
 }
-NEAREST: dict[str, Callable[[Fraction], int]] = {
-    "round_prefer_floor": lambda x: ceil(x - HALF),
-    "round_prefer_ceil": lambda x: floor(x + HALF),
-    "floor": floor,
-    "ceil": ceil,
+# The element nearest to x / d, of integers; arrays of them too.
+NEAREST: dict[str, Callable[[Any, Any], Any]] = {
+    "round_prefer_floor": lambda x, d: -((d - 2 * x) // (2 * d)),
+    "round_prefer_ceil": lambda x, d: (2 * x + d) // (2 * d),
+    "floor": lambda x, d: x // d,
+    "ceil": lambda x, d: -(-x // d),
 }
 MODES = ("linear", "nearest", "cubic", "area")
+
+
+class Entries(NamedTuple):
+    """The weights of one axis: `output` k reads `position` k with the weight number / over.
+
+    Sorted by output, of which there are `outputs`; what an output does not read has no entry.
+    Integers are exact, and Python's own (dtype object) where 53 bits are too few.
+    """
+
+    outputs: int
+    inputs: int
+    output: Array
+    position: Array
+    number: Array
+    over: Array
+
+    def transposed(self) -> Entries:
+        """Return the same weights by position: which outputs read each of them."""
+        order = np.argsort(self.position, kind="stable")
+        columns = (a[order] for a in (self.position, self.output, self.number, self.over))
+        return Entries(self.inputs, self.outputs, *columns)
+
+    @property
+    def rank(self) -> Array:
+        """Return, for each entry, how many entries of its output come before it."""
+        return np.arange(len(self.output)) - np.searchsorted(self.output, self.output)
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the (position, weight) that each output reads, as a tuple of tuples."""
+        found: list[list[tuple[int, Fraction]]] = [[] for _ in range(self.outputs)]
+        columns = (a.tolist() for a in (self.output, self.position, self.number, self.over))
+        for p, i, number, over in zip(*columns):
+            found[p].append((i, Fraction(number) / Fraction(over)))
+        return tuple(map(tuple, found))
+
+
+@lru_cache(maxsize=64)
+def entries(axis: ResizeAxis) -> Entries:
+    """Return the weights of an axis; positions beyond the image are read at its edge."""
+    reads = _OF_MODE.get(axis.mode, _neighbours)(axis)
+    last = axis.size - 1
+    position = np.clip(reads.position, 0, last)
+    number, over = reads.number, np.broadcast_to(reads.over, reads.number.shape)
+    same = position[:, 1:] == position[:, :-1]  # the edge is read once, with all its weights
+    for k in reversed(np.flatnonzero(same.any(0))):
+        number[:, k] += np.where(same[:, k], number[:, k + 1], 0)
+        number[:, k + 1] = np.where(same[:, k], 0, number[:, k + 1])
+    if axis.coord == "tf_crop_and_resize" and axis.mode != "area":
+        x, d = positions(axis)
+        number[(x < 0) | (x > last * d)] = 0
+    output, tap = np.nonzero(number)
+    listed = (a[output, tap] for a in (position, number, over))
+    return Entries(axis.out, axis.size, output, *listed)
+
+
+@lru_cache(maxsize=64)
+def columns(axis: ResizeAxis) -> Entries:
+    """Return the weights of an axis by position."""
+    return entries(axis).transposed()
 
 
 @lru_cache(maxsize=256)
 def rows(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return what each output reads, by output."""
-    return tuple(map(axis.row, range(axis.out)))
+    return entries(axis).rows()
 
 
-@lru_cache(maxsize=256)
-def columns(axis: ResizeAxis) -> tuple[Row, ...]:
-    """Return which outputs read each position, and with what weight: `rows` transposed."""
-    return turned(rows(axis), axis.size)
+def reads(axis: ResizeAxis) -> tuple[Row, ...]:
+    """Return what the kernel of each output covers, positions beyond the image among it."""
+    window = _OF_MODE.get(axis.mode, _neighbours)(axis)
+    output, tap = np.nonzero(window.number)
+    listed = (a[output, tap] for a in np.broadcast_arrays(*window))
+    return Entries(axis.out, axis.size, output, *listed).rows()
 
 
-def turned(table: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Return a table of rows as one of `size` columns."""
-    found: list[list[tuple[int, Any]]] = [[] for _ in range(size)]
-    for p, row in enumerate(table):
-        for i, weight in row:
-            found[i].append((p, weight))
-    return tuple(map(tuple, found))
+class _Window(NamedTuple):
+    """Per output (rows) and tap (columns): what is read, beyond the image too; 0 for no tap."""
+
+    position: Array  # (out, taps) of int64
+    number: Array  # (out, taps)
+    over: Array  # (out, 1)
+
+
+def positions(axis: ResizeAxis) -> tuple[Array, int]:
+    """Return integers (x, d): output p samples x[p] / d. Every coordinate is affine in p."""
+    first = axis.position(0)
+    step = axis.position(1) - first if axis.out > 1 else Fraction(0)
+    d = lcm(first.denominator, step.denominator)
+    a, b = int(step * d), int(first * d)
+    kind = _dtype(2 * (abs(a) * axis.out + abs(b) + axis.size * d))
+    return np.arange(axis.out).astype(kind) * a + b, d
+
+
+def _dtype(largest: int) -> Any:
+    return np.int64 if largest < EXACT else object
+
+
+def _nearest(axis: ResizeAxis) -> _Window:
+    if axis.near == "float32":
+        step = np.float32(1 / axis.scale) if axis.scale else np.float32(axis.size) / axis.out
+        centre = np.arange(axis.out, dtype=np.float32)
+        centre += np.float32(0.5 if axis.coord == "half_pixel" else 0)
+        found = np.floor(centre * np.float32(step))
+    else:
+        found = NEAREST[axis.near](*positions(axis))
+    ones = np.ones((axis.out, 1), np.int64)
+    return _Window(found.astype(np.int64)[:, None], ones, ones.copy())
+
+
+def _areas(axis: ResizeAxis) -> _Window:
+    p = np.arange(axis.out).astype(_dtype(axis.size * (axis.out + 1)))
+    start, stop = p * axis.size // axis.out, -(-(p + 1) * axis.size // axis.out)
+    over = (stop - start).astype(np.int64)[:, None]
+    tap = np.arange(over.max())
+    return _Window(start.astype(np.int64)[:, None] + tap, (tap < over).astype(np.int64), over)
+
+
+def _neighbours(axis: ResizeAxis) -> _Window:
+    """Return what the linear or the cubic kernel covers: its numbers over one denominator."""
+    x, d = positions(axis)
+    stretch, radius = axis.stretch, axis.radius
+    wide, unit = stretch.numerator * d, stretch.denominator  # t = (j d - x) unit / wide
+    a = Fraction(axis.a)
+    size = 3 * (radius * wide + 2 * d * unit)  # above any distance
+    terms = 4 * (abs(a.numerator) + 4 * a.denominator) * size**3 if radius == 2 else size
+    taps = 2 * radius * wide // (d * unit) + 2
+    kind = _dtype(max(terms * taps, (int(abs(x).max()) + size) * unit * 2))
+    x = x.astype(kind)
+    first = -((radius * wide - x * unit) // (d * unit))
+    last = (radius * wide + x * unit) // (d * unit)
+    if axis.exclude:
+        first, last = np.maximum(first, 0), np.minimum(last, axis.size - 1)
+    first, last = first.astype(np.int64)[:, None], last.astype(np.int64)[:, None]
+    position = first + np.arange(max(0, int((last - first).max()) + 1))
+    t = abs(position.astype(kind) * d - x[:, None]) * unit
+    number, over = _kernel(axis.mode, t, wide, a)
+    number = np.where(position <= last, number, 0)
+    total = np.full((axis.out, 1), over, kind)
+    if axis.antialias or axis.exclude:
+        total = number.sum(1, keepdims=True)
+        number, total = np.where(total == 0, 0, number), np.where(total == 0, 1, total)
+    return _Window(position, number, total)
+
+
+def _kernel(mode: str, t: Array, e: int, a: Fraction) -> tuple[Array, int]:
+    """Return (number, over) of the kernel's value at distances t / e."""
+    if mode == "linear":
+        return np.maximum(e - t, 0), e
+    n, d = a.numerator, a.denominator
+    inner = ((n + 2 * d) * t - (n + 3 * d) * e) * t * t + d * e**3
+    outer = n * (((t - 5 * e) * t + 8 * e * e) * t - 4 * e**3)
+    return np.where(t < e, inner, np.where(t < 2 * e, outer, 0)), d * e**3
+
+
+_OF_MODE = {"nearest": _nearest, "area": _areas}
+
+
+def listed(table: Sequence[Sequence[tuple[int, Any]]], inputs: int) -> Entries:
+    """Return rows of (position, weight) as entries.
+
+    >>> listed([[(0, 0.5), (1, 0.5)], []], 2).position
+    array([0, 1])
+    """
+    lengths = [len(row) for row in table]
+    flat = [pair for row in table for pair in row]
+    output = np.repeat(np.arange(len(table)), lengths)
+    weights = np.array([w for _, w in flat], object if flat and _is_exact(flat[0][1]) else float)
+    ones = np.ones(len(flat), np.int64)
+    return Entries(
+        len(table), inputs, output, np.array([i for i, _ in flat], np.int64), weights, ones
+    )
+
+
+def _is_exact(weight: Any) -> bool:
+    return isinstance(weight, Fraction)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, expm1, floor, log1p
-from typing import Any
 
 import numpy as np
 
 from ..case import Call
 from ..ops import ResizeAxis
-from ..ops.sampling import Row, rows, turned
+from ..ops.sampling import Entries, Row, entries, listed, rows
 from ._windows import Array, Results
 from .resize import Table, along_axis, weighted
 
@@ -106,43 +105,47 @@ def _normalised(axis: ResizeAxis, p: int, errors: dict[int, float], u: float) ->
 @lru_cache(maxsize=8)
 def _errors(u: float, kept: float = 0.0) -> Table:
     @lru_cache(maxsize=64)
-    def listed(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
-        return tuple(weight_errors(axis, p, u, kept) for p in range(axis.out))
+    def table(axis: ResizeAxis) -> Entries:
+        return listed([weight_errors(axis, p, u, kept) for p in range(axis.out)], axis.size)
 
-    return listed
-
-
-@lru_cache(maxsize=64)
-def _moduli(axis: ResizeAxis) -> tuple[Row, ...]:
-    return tuple(tuple((i, abs(weight)) for i, weight in row) for row in rows(axis))
+    return table
 
 
 @lru_cache(maxsize=64)
-def _sure(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
+def _moduli(axis: ResizeAxis) -> Entries:
+    found = entries(axis)
+    return found._replace(number=abs(found.number), over=abs(found.over))
+
+
+@lru_cache(maxsize=64)
+def _sure(axis: ResizeAxis) -> Entries:
     """Return the signs of weights that are beyond doubt."""
     found = []
-    for row, doubts in zip(rows(axis), _errors(COARSE)(axis), strict=True):
-        doubt = dict(doubts)
-        signs = [(i, 1.0 if w > 0 else -1.0) for i, w in row if abs(w) > doubt.get(i, 0.0)]
-        found.append(tuple(signs))
-    return tuple(found)
+    for row, doubts in _with_doubts(axis):
+        signs = [(i, 1.0 if w > 0 else -1.0) for i, w in row if abs(w) > doubts.get(i, 0.0)]
+        found.append(signs)
+    return listed(found, axis.size)
 
 
 @lru_cache(maxsize=64)
-def _perhaps(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
+def _perhaps(axis: ResizeAxis) -> Entries:
     """Return 1 for each input that an output may read, be it with weight 0."""
-    doubts = _errors(COARSE)(axis)
-    pairs = zip(rows(axis), doubts, strict=True)
-    return tuple(tuple((i, 1.0) for i in {**dict(row), **dict(e)}) for row, e in pairs)
+    either = ({**dict(row), **doubts} for row, doubts in _with_doubts(axis))
+    return listed([[(i, 1.0) for i in positions] for positions in either], axis.size)
+
+
+def _with_doubts(axis: ResizeAxis) -> list[tuple[Row, dict[int, float]]]:
+    doubts = (dict(weight_errors(axis, p, COARSE)) for p in range(axis.out))
+    return list(zip(rows(axis), doubts, strict=True))
 
 
 @lru_cache(maxsize=64)
 def _transposed(table: Table) -> Table:
     @lru_cache(maxsize=64)
-    def listed(axis: ResizeAxis) -> tuple[Any, ...]:
-        return turned(table(axis), axis.size)
+    def columns(axis: ResizeAxis) -> Entries:
+        return table(axis).transposed()
 
-    return listed
+    return columns
 
 
 def _sums(call: Call, marks: Array, table: Table) -> Array:
@@ -193,5 +196,6 @@ def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:
 
 
 @lru_cache(maxsize=64)
-def _absolute_sure(axis: ResizeAxis) -> tuple[ErrorRow, ...]:
-    return tuple(tuple((i, abs(sign)) for i, sign in row) for row in _sure(axis))
+def _absolute_sure(axis: ResizeAxis) -> Entries:
+    found = _sure(axis)
+    return found._replace(number=abs(found.number))

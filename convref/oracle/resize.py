@@ -20,47 +20,52 @@ from typing import Any
 import numpy as np
 
 from ..ops import Problem, ResizeAxis
-from ..ops.sampling import columns, rows
+from ..ops.sampling import Entries, columns, entries
 from ._passes import by_name
 from ._windows import Array, at_axis
 
 Taps = tuple[tuple[Any, Any, Array | None], ...]
-Table = Callable[[ResizeAxis], tuple[tuple[tuple[int, Any], ...], ...]]
+Table = Callable[[ResizeAxis], Entries]
+MANY = 64  # entries of one output that are added one after another; more are one call
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def taps(axis: ResizeAxis, table: Table, kind: str) -> Taps:
     """Return, for each tap, the outputs that have it, the position each reads, and its weights.
 
     Weights are of dtype `kind`, rounded once; None stands for ones, which need no product.
     """
-    found, listed = [], table(axis)
-    for r in range(max(map(len, listed), default=0)):
-        having = [p for p, row in enumerate(listed) if len(row) > r]
-        entries = [listed[p][r] for p in having]
-        weights = None
-        if any(weight != 1 for _, weight in entries):
-            weights = rounded([weight for _, weight in entries], np.dtype(kind))
-        found.append((_run(having, len(listed)), np.array([i for i, _ in entries]), weights))
+    listed = table(axis)
+    weights = rounded(listed, np.dtype(kind))
+    plain = listed.number == listed.over
+    found, rank = [], listed.rank
+    for r in range(rank.max(initial=-1) + 1):
+        at = np.flatnonzero(rank == r)
+        ones = plain[at].all()
+        found.append((_run(listed.output[at]), listed.position[at], None if ones else weights[at]))
     return tuple(found)
 
 
-def _run(positions: list[int], size: int) -> Any:
+def _run(positions: Array) -> Any:
     """Return positions as a slice where they follow each other: a view costs nothing."""
-    first, last = positions[0], positions[-1] + 1
-    return slice(first, last) if last - first == len(positions) else np.array(positions)
+    first, last = int(positions[0]), int(positions[-1]) + 1
+    return slice(first, last) if last - first == len(positions) else positions
 
 
-def rounded(weights: list[Any], kind: np.dtype[Any]) -> Array:
-    """Return exact weights as the nearest numbers of a dtype; an object array keeps them exact."""
-    if kind.hasobject:
-        found = np.empty(len(weights), object)
-        found[:] = weights
-        return found
-    near = [float(weight) for weight in weights]
-    rest = [float(weight - Fraction(part)) for weight, part in zip(weights, near, strict=True)]
+def rounded(listed: Entries, kind: np.dtype[Any]) -> Array:
+    """Return weights as the nearest numbers of a dtype; an object array keeps them exact."""
+    number, over = listed.number, listed.over
+    if kind.hasobject or (number.dtype == object and kind.itemsize > 8):
+        exact = [Fraction(n) / Fraction(d) for n, d in zip(number.tolist(), over.tolist())]
+        if kind.hasobject:
+            return np.array([*exact, None], object)[:-1]  # of None, so that NumPy keeps Fractions
+        near = np.array([float(w) for w in exact], np.longdouble)
+        return near + np.array([float(w - Fraction(float(w))) for w in exact], np.longdouble)
     real = np.zeros(0, kind).real.dtype
-    return np.array(near, real) + np.array(rest, real)  # the rest is lost but in longdouble
+    wide = np.longdouble if real.itemsize > 8 else np.float64
+    if number.dtype == object:  # Python rounds the quotient of any integers to nearest
+        return (number / over).astype(real)
+    return (number.astype(wide) / over).astype(real)
 
 
 def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
@@ -73,13 +78,13 @@ def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
     axes : tuple of ResizeAxis
         One per spatial axis.
     table : callable
-        `rows` for R.1, `columns` for R.2, or what else lists (position, weight) by output.
+        `entries` for R.1, `columns` for R.2, or another that lists weights by output.
 
     Examples
     --------
     >>> from convref.ops import ResizeProblem
     >>> axes = ResizeProblem(n=1, c=1, input=(2,), output=(4,)).axes
-    >>> weighted(np.array([[0., 8.]]), axes, rows)
+    >>> weighted(np.array([[0., 8.]]), axes, entries)
     array([[0., 2., 6., 8.]])
     >>> weighted(np.array([[4., 4., 4., 4.]]), axes, columns)
     array([[8., 8.]])
@@ -91,8 +96,10 @@ def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
 
 def along_axis(x: Array, number: int, axis: ResizeAxis, table: Table) -> Array:
     """Return the weighted sums of x along the axis of that negative number."""
-    shape = list(x.shape)
-    shape[number] = len(table(axis))
+    shape, listed = list(x.shape), table(axis)
+    shape[number] = listed.outputs
+    if len(listed.output) > MANY * max(1, listed.outputs):
+        return _reduced(x, number, listed, np.zeros(shape, x.dtype))
     sums: Array | None = None
     for outputs, positions, weights in taps(axis, table, x.dtype.str):
         part = x.take(positions, number)
@@ -106,6 +113,15 @@ def along_axis(x: Array, number: int, axis: ResizeAxis, table: Table) -> Array:
     return np.zeros(shape, x.dtype) if sums is None else sums
 
 
+def _reduced(x: Array, number: int, listed: Entries, sums: Array) -> Array:
+    """Return the sums of outputs with so many entries that a call for each would take longer."""
+    products = x.take(listed.position, number)
+    products *= rounded(listed, x.dtype).reshape(-1, *(1,) * (-1 - number))
+    outputs, starts = np.unique(listed.output, return_index=True)
+    sums[at_axis(number, outputs)] = np.add.reduceat(products, starts, number)
+    return sums
+
+
 def resize_fprop(x: Array, problem: Problem) -> Array:
     """Return y, the image sampled where the problem says (R.1). Linear, so its own JVP.
 
@@ -116,7 +132,7 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
     >>> resize_fprop(np.array([[[1., 2., 6.]]]), problem)
     array([[[1.5, 4. ]]])
     """
-    return weighted(x, problem.axes, rows)
+    return weighted(x, problem.axes, entries)
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:

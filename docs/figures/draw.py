@@ -27,6 +27,7 @@ from convref import (
 from convref.case import parse
 from convref.judge import bound, reference
 from convref.ops import AdaptiveAxis
+from convref.ops.sampling import reads
 from convref.oracle.activation import POINTWISE
 
 INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"
@@ -211,8 +212,8 @@ def resize_kernels() -> Any:
             grid = [centre + far * Fraction(k, 100) for k in range(-100, 101)]
             values = [float(axis.kernel((t - centre) / axis.stretch) / axis.stretch) for t in grid]
             ax.plot([float(t) for t in grid], values, color=color, label=label)
-            reads = [(float(j), float(w)) for j, w in axis.reads(1)]
-            ax.plot(*zip(*reads, strict=True), "o", ms=3, color=color)
+            near = [(float(j), float(w)) for j, w in reads(axis)[1]]
+            ax.plot(*zip(*near, strict=True), "o", ms=3, color=color)
         ax.set_title(f"{mode}: what $y_1$ reads", fontsize=9)
         ax.legend(fontsize=8, frameon=False)
         ax.set_xlabel("input")

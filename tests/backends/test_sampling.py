@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 
 from convref import parse_problem
 from convref.backends import may_round_elsewhere
-from convref.ops.sampling import NEAREST
+from convref.ops.sampling import NEAREST, reads
 
 F = np.float32
 # Each as a library may write it, in float32 from the first operation on.
@@ -33,9 +31,9 @@ def moved(axis):
     """Return whether some order of operations in float32 copies another element."""
     size, out = F(axis.size), F(axis.out)
     return any(
-        NEAREST[axis.near](Fraction(float(position(F(p), size, out)))) != axis.nearest(p)
+        NEAREST[axis.near](*float(position(F(p), size, out)).as_integer_ratio()) != window[0][0]
         for position in POSITIONS[axis.coord]
-        for p in range(axis.out)
+        for p, window in enumerate(reads(axis))
     )
 
 

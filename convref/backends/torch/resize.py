@@ -8,7 +8,7 @@ from ... import dtypes
 from ...case import Call
 from ...errors import missing_extra
 from ...ops import Problem
-from ...ops.sampling import rows
+from ...ops.sampling import entries
 from .autograd import Results, derive
 
 try:
@@ -59,7 +59,9 @@ def _ignores_scale(problem: Problem) -> bool:
 def _rounds_across(problem: Any) -> bool:
     """Return whether positions in float32 round to other elements than exact ones."""
     near = "floor" if problem.coord == "asymmetric" else "round_prefer_ceil"
-    return any(rows(axis) != rows(axis._replace(near=near)) for axis in problem.axes)
+    exact = (axis._replace(near=near) for axis in problem.axes)
+    pairs = (map(entries, axes) for axes in zip(problem.axes, exact))
+    return any((own.position != rounded.position).any() for own, rounded in pairs)
 
 
 def _nearest(problem: Any) -> str | None:

@@ -12,7 +12,7 @@ from convref.case import Call
 from convref.conformance.mutations import Operands, Results, Wrong, elsewhere
 from convref.dtypes import rounded
 from convref.ops import ResizeAxis
-from convref.ops.sampling import Row, rows, turned
+from convref.ops.sampling import Entries, Row, columns, entries, listed, reads, rows
 from convref.oracle.resize import weighted
 
 from .base import Fault
@@ -27,8 +27,11 @@ def reading(table: Rows) -> Wrong:
     """Return a kernel whose outputs read what `table` lists; backward is its adjoint."""
 
     @cache
-    def columns(axis: ResizeAxis) -> tuple[Any, ...]:
-        return turned(table(axis), axis.size)
+    def forward(axis: ResizeAxis) -> Entries:
+        return listed(table(axis), axis.size)
+
+    def backward(axis: ResizeAxis) -> Entries:
+        return forward(axis).transposed()
 
     def wrong(call: Call, operands: Operands) -> Results:
         (operand,) = operands
@@ -36,7 +39,7 @@ def reading(table: Rows) -> Wrong:
         found = weighted(
             operand.astype(np.float64),
             call.problem.axes,
-            columns if call.pass_ == "backward" else table,
+            backward if call.pass_ == "backward" else forward,
         )
         return (rounded(found, call.dtype),)
 
@@ -51,24 +54,22 @@ def solving(**changes: Any) -> Wrong:
 @cache
 def _dropped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows without the elements beyond the image."""
-    return tuple(
-        tuple((j, w) for j, w in axis.reads(p) if 0 <= j < axis.size and w) for p in range(axis.out)
-    )
+    return tuple(tuple((j, w) for j, w in row if 0 <= j < axis.size) for row in reads(axis))
 
 
 @cache
 def _wrapped_edges(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows in which elements beyond one end are read at the other."""
-    return tuple(tuple((j % axis.size, w) for j, w in axis.reads(p) if w) for p in range(axis.out))
+    return tuple(tuple((j % axis.size, w) for j, w in row) for row in reads(axis))
 
 
 @cache
 def _not_normalised(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows of weights that were not divided by their sum, but by the stretch."""
     found = []
-    for p in range(axis.out):
-        x, reads = axis.position(p), (j for j, _ in axis.reads(p))
-        pairs = [(j, axis.kernel((j - x) / axis.stretch) / axis.stretch) for j in reads]
+    for p, row in enumerate(reads(axis)):
+        x = axis.position(p)
+        pairs = [(j, axis.kernel((j - x) / axis.stretch) / axis.stretch) for j, _ in row]
         found.append(tuple((j, w) for j, w in pairs if w and 0 <= j < axis.size))
     return tuple(found)
 
@@ -106,12 +107,8 @@ def _turned_scales(call: Call, operands: Operands) -> Results:
     )
     (operand,) = operands
     assert operand is not None
-    table = _columns if call.pass_ == "backward" else rows
+    table = columns if call.pass_ == "backward" else entries
     return (rounded(weighted(operand.astype(np.float64), axes, table), call.dtype),)
-
-
-def _columns(axis: ResizeAxis) -> tuple[Any, ...]:
-    return turned(rows(axis), axis.size)
 
 
 def _mode(*modes: str) -> Callable[[Call], bool]:
