@@ -90,12 +90,7 @@ def judge(
         raise ConvrefError(message("judge", what))
     ref = reference(call, operands) if ref is None else ref
     roles = call.signature.results
-    if not isinstance(results, Sequence):
-        what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
-        raise ConvrefError(message("judge", what))
-    if unknown := set(only or ()) - set(roles):
-        what = f"only has {', '.join(map(str, unknown))}, needs some of {', '.join(roles)}"
-        raise ConvrefError(message("judge", what))
+    _check(results, only, roles)
     if len(results) != len(roles):
         return Verdict("wrong", "form", reason=f"got {len(results)} results, needs {len(roles)}")
     found = []
@@ -109,6 +104,15 @@ def judge(
             if found[-1].kind == "wrong":
                 return found[-1]
     return _summed_up(found)
+
+
+def _check(results: object, only: Sequence[str] | None, roles: tuple[str, ...]) -> None:
+    if not isinstance(results, Sequence):
+        what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
+        raise ConvrefError(message("judge", what))
+    if unknown := set(only or ()) - set(roles):
+        what = f"only has {', '.join(map(str, unknown))}, needs some of {', '.join(roles)}"
+        raise ConvrefError(message("judge", what))
 
 
 def _verdict(it: Exhibit, numerics: Numerics, zero_mean: bool) -> Verdict:
