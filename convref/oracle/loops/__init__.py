@@ -12,6 +12,7 @@ from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
+from . import prelu as _prelu
 from . import resize as _resize
 from . import unfold as _unfold
 from .conv import (
@@ -33,6 +34,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_resize.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
+    **_prelu.FORMULAS,
 }
 
 __all__ = [

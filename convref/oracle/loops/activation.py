@@ -210,58 +210,6 @@ def pointwise_double_backward(call: Call, ddx: Array, *rest: Array) -> tuple[Any
     return tuple(r if on else None for r, on in zip((ddy, dx), call.mask))
 
 
-def _prelu(x: Array, w: Array, at: tuple[int, ...]) -> Triple:
-    """Return the value at a position, and its derivatives by x and by the slope."""
-    slope = w[at[1] % len(w)]  # of this channel, or the only one
-    return (x[at], 1, 0) if x[at] > 0 else (slope * x[at], slope, x[at])
-
-
-def prelu_fprop(x: Array, w: Array, problem: Problem) -> Array:
-    """Return y."""
-    y = zeros(x.shape, x)
-    for at in np.ndindex(x.shape):
-        y[at] = _prelu(x, w, at)[0]
-    return y
-
-
-def prelu_backward(dy: Array, x: Array, w: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (dx, dw)."""
-    dx, dw = zeros(x.shape, x), zeros(w.shape, x)
-    for at in np.ndindex(x.shape):
-        _, by_x, by_slope = _prelu(x, w, at)
-        dx[at] = by_x * dy[at]
-        if not x[at] > 0:
-            dw[at[1] % len(w)] += by_slope * dy[at]
-    return dx, dw
-
-
-def prelu_jvp(
-    x: Array, w: Array, x_dot: Array, w_dot: Array, problem: Problem
-) -> tuple[Array, Array]:
-    """Return (y, y_dot)."""
-    y_dot = zeros(x.shape, x)
-    for at in np.ndindex(x.shape):
-        _, by_x, by_slope = _prelu(x, w, at)
-        y_dot[at] = by_x * x_dot[at]
-        if not x[at] > 0:
-            y_dot[at] += by_slope * w_dot[at[1] % len(w)]
-    return prelu_fprop(x, w, problem), y_dot
-
-
-def prelu_double_backward(
-    ddx: Array, ddw: Array, dy: Array, x: Array, w: Array, problem: Problem
-) -> tuple[Array, Array, Array]:
-    """Return (ddy, dx, dw)."""
-    _, ddy = prelu_jvp(x, w, ddx, ddw, problem)
-    dx, dw = zeros(x.shape, x), zeros(w.shape, x)
-    for at in np.ndindex(x.shape):
-        if not x[at] > 0:
-            channel = at[1] % len(w)
-            dx[at] = ddw[channel] * dy[at]
-            dw[channel] += ddx[at] * dy[at]
-    return ddy, dx, dw
-
-
 def _lines(shape: tuple[int, ...], dim: int) -> Iterator[list[tuple[int, ...]]]:
     """Yield the indices of each line along an axis."""
     rest = [1 if axis == dim else size for axis, size in enumerate(shape)]
@@ -474,5 +422,5 @@ _POINTWISE: tuple[Callable[..., tuple[Any, ...]], ...] = (
 )
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **{(op, name): run for op in TRIPLES for name, run in zip(_PASSES, _POINTWISE)},
-    **by_name(globals(), ("prelu", "softmax", "log_softmax", "cross_entropy"), masks=False),
+    **by_name(globals(), ("softmax", "log_softmax", "cross_entropy"), masks=False),
 }
