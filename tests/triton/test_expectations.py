@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 
@@ -34,6 +35,15 @@ REFERENCE = {
 }
 
 
+def here(specimens, arch="sm_90"):
+    """Return the specimens, compiled in this process: a worker would first import torch and triton."""
+    wanted = list(specimens)
+    for specimen in wanted:
+        with contextlib.suppress(aot.CompileError):
+            aot.compile(specimen.specialisation, arch)
+    return wanted
+
+
 def hold(specimens, arch="sm_90"):
     """Assert that no configuration falls short."""
     results = inspected(specimens, arch)
@@ -48,7 +58,7 @@ def test_choices_for_the_largest_sizes():
     examples = list(classes.examples(("by_16",), ("bf16",)))
     plain = [e for e in examples if e.shape in PLAIN and not e.groups]
     others = [e for e in examples if e.shape in (*PLAIN, "jvp") and e not in plain]
-    hold([*classes.specimens(plain, every=True), *classes.specimens(others, every=False)])
+    hold(here([*classes.specimens(plain, every=True), *classes.specimens(others, every=False)]))
 
 
 @GLUON
@@ -56,13 +66,13 @@ def test_every_tile_in_gluon():
     specimens = classes.gluon_specimens(("by_16",), ("bf16",))
     made = [specimen for specimen in specimens if specimen.example.shape in PLAIN]
     assert {specimen.kernel for specimen in made} == set(classes.GLUON)
-    hold(made)
+    hold(here(made))
 
 
 @COMPILER
 @pytest.mark.parametrize("size", ["by_8", "odd"])
 def test_the_choices_of_the_table(size):
-    hold(classes.specimens(classes.examples((size,), ("bf16",)), every=False))
+    hold(here(classes.specimens(classes.examples((size,), ("bf16",)), every=False)))
 
 
 @pytest.mark.nightly
@@ -94,7 +104,7 @@ def launched(line, title):
 @pytest.mark.parametrize("kernel", REFERENCE)
 def test_budgets_of_the_reference_configurations(kernel):
     line, title, budget = REFERENCE[kernel]
-    ((_, found),) = inspected([launched(line, title)], "sm_90")
+    ((_, found),) = inspected(here([launched(line, title)]), "sm_90")
     assert found.loop <= budget
 
 
@@ -104,7 +114,7 @@ def test_budgets_of_the_reference_configurations(kernel):
 @pytest.fixture(scope="module")
 def strong():
     """Return (a specimen that falls short in nothing, what the compiler made of it)."""
-    ((specimen, found),) = inspected([launched(*REFERENCE["gather"][:2])], "sm_90")
+    ((specimen, found),) = inspected(here([launched(*REFERENCE["gather"][:2])]), "sm_90")
     assert not shortfalls(specimen, found)
     return specimen, found
 
@@ -163,7 +173,7 @@ def test_worse_code_is_reported(strong, worse, text):
     specimen, _ = strong
     launch = specimen.launch
     bad = specimen._replace(launch=worse(launch))
-    ((_, found),) = inspected([bad], "sm_90")
+    ((_, found),) = inspected(here([bad]), "sm_90")
     assert any(text in wrong for wrong in shortfalls(specimen, found))
 
 
@@ -171,7 +181,7 @@ def test_worse_code_is_reported(strong, worse, text):
 def test_an_accumulator_that_spills_is_reported():
     specimen = launched(REFERENCE["gather"][0], "gather 128x256x64 w8 s3")
     few = specimen._replace(launch=replace(specimen.launch, warps=4))
-    ((_, found),) = inspected([few], "sm_90")
+    ((_, found),) = inspected(here([few]), "sm_90")
     assert any("local memory" in wrong for wrong in shortfalls(specimen, found))
 
 
@@ -181,15 +191,15 @@ def unaligned(arguments):
 
 
 def test_every_weakness_is_of_some_configuration():
-    products = [
-        specimen
-        for specimen in classes.everything("sm_90")
-        if expectations.expectation(specimen).products
-    ]
-    for weaker in expectations.WEAKER:
-        assert any(weaker.applies(specimen) for specimen in products), weaker.reason
+    weaker = list(expectations.WEAKER)
     named = {name for spec in KERNELS for name in spec.expects.serialised}
-    assert {expectations.configuration(s) for s in products} >= named
+    for specimen in classes.everything("sm_90"):
+        if expectations.expectation(specimen).products:
+            weaker = [each for each in weaker if not each.applies(specimen)]
+            named.discard(expectations.configuration(specimen))
+        if not weaker and not named:
+            return
+    pytest.fail(f"of no configuration: {[each.reason for each in weaker]}, {named}")
 
 
 def test_weaker_expectation_has_a_reason():

@@ -5,14 +5,17 @@ The disassembler ships with Triton, so that neither a GPU nor a CUDA toolkit is 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 import triton
+from triton.runtime.cache import get_cache_manager
 
 from ..hopper.precompiled import assembler
 from .aot import Compiled
@@ -38,11 +41,24 @@ def resources(compiled: Compiled) -> dict[str, int]:
 @cache
 def _cuobjdump(flag: str, binary: bytes) -> str:
     """Return the output of cuobjdump for a cubin."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(binary)
+    return _printed([triton.knobs.nvidia.cuobjdump.path, flag], binary)
+
+
+def _printed(command: list[str], data: bytes) -> str:
+    """Return what a tool of Triton's prints for a file with these bytes.
+
+    Triton's cache on disk keeps it beside the binary: disassembling takes as long as compiling.
+    """
+    words = " ".join((triton.__version__, *command)).encode()
+    kept = get_cache_manager(hashlib.sha256(words + b"\0" + data).hexdigest())
+    if path := kept.get_file("printed.txt"):
+        return Path(path).read_text()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
         file.flush()
-        command = [triton.knobs.nvidia.cuobjdump.path, flag, file.name]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        done = subprocess.run([*command, file.name], check=True, capture_output=True, text=True)
+    kept.put(done.stdout + done.stderr, "printed.txt")
+    return done.stdout + done.stderr
 
 
 LINE = re.compile(
@@ -110,12 +126,9 @@ def read_access(instruction: MachineInstruction) -> tuple[str, str] | None:
 
 def serialised(compiled: Compiled) -> str:
     """Return why ptxas serialises wgmma, in its own words; empty if it does not."""
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(compiled.asm["ptx"])
-        file.flush()
-        arch = f"--gpu-name={compiled.arch}a"  # wgmma is a feature of this very architecture
-        call = [assembler(compiled.arch), "-v", arch, file.name, "-o", os.devnull]
-        printed = subprocess.run(call, check=True, capture_output=True, text=True).stderr
+    arch = f"--gpu-name={compiled.arch}a"  # wgmma is a feature of this very architecture
+    command = [assembler(compiled.arch), "-v", arch, "-o", os.devnull]
+    printed = _printed(command, compiled.asm["ptx"].encode())
     found = re.search(
         r"\((C\d+)\)[^\n]*?serialized (due to [^\n]*?)( in the function|$)", printed, re.M
     )
