@@ -34,7 +34,7 @@ check: .venv/.installed-check ## hold the installed backends to the reference
 	$(BIN)/convref check --no-fail --html report
 
 test: .venv/.installed-test ## run the whole test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/.installed-lint ## ruff, mypy, codespell, imports and the bans; changes no file
 	$(BIN)/ruff check .
@@ -63,7 +63,7 @@ low high:
 	$(PYTHON) tools/ends.py $@ $(HOLD) > .venv-$@/constraints.txt
 	.venv-$@/bin/python -m pip --disable-pip-version-check install -qq \
 		-c .venv-$@/constraints.txt -e '.[$(EXTRAS_ends)]' -e '$(MOJO)'
-	.venv-$@/bin/python -m pytest -n 2
+	.venv-$@/bin/python -m pytest -n 2 --dist worksteal
 
 clean: ## remove .venv and everything built
 	rm -rf .venv .venv-low .venv-high build dist report docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -49,6 +50,14 @@ json.dump(answers, sys.stdout)
 UNOPTIMISED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
+@cache
+def answers(writer):
+    """Return what each program of a writer answers: one process runs all of them."""
+    lines = {exports.to_torch: [*LINES, *TORCH_ONLY, STRIDED, *LARGE], exports.to_jax: JAX + LARGE}
+    programs = [writer(parse(line)) for line in lines[writer]]
+    return dict(zip(programs, run(programs), strict=True))
+
+
 def run(programs):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DRIVER],
@@ -60,11 +69,11 @@ def run(programs):
     )
     assert done.returncode == 0, done.stderr
     names = {"nan": np.nan, "inf": np.inf}
-    answers = []
+    found = []
     for answer in json.loads(done.stdout):
         values, shapes, strides = eval(answer["repr"], {"__builtins__": {}}, names)
-        answers.append((answer["printed"], values, shapes, strides))
-    return answers
+        found.append((answer["printed"], values, shapes, strides))
+    return found
 
 
 LINES = [
@@ -112,6 +121,12 @@ TORCH_ONLY = [
     "conv.backward:n1c1k1_i4_f2:dt=c64:t=1",
     "conv.jvp:n1c2k2_i4_f2:mem=x.expandw,b.expando:tan=w",  # forward AD takes no expanded primal
 ]
+JAX = [line for line in LINES if line != "conv.backward:n1c1k1_i3_f2:dt=c128"] + [
+    "conv.fprop:n1c0k2_i3_f2",
+    "unfold.fprop:n1c2_i5_f2_s2_p1",
+    "fold.fprop:n1c1_i3x2x2_f2x1x2",
+]
+STRIDED = "conv.backward:n2c3k2_i3x4_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn"
 LARGE = [
     "conv.fprop:n1c3k2_i9x8_f3x3_p1:fill=normal:seed=5",
     "conv.fprop:n1c9k9_i5x8_f3x3:dt=bf16:fill=wide:seed=9",
@@ -124,10 +139,10 @@ LARGE = [
 ]
 
 
-def check_values(lines, programs):
-    for line, program, answer in zip(lines, programs, run(programs), strict=True):
-        call = parse(line).call
-        printed, values, shapes, _ = answer
+def check_values(lines, writer):
+    for line in lines:
+        call, program = parse(line).call, writer(parse(line))
+        printed, values, shapes, _ = answers(writer)[program]
         given = [
             np.array(values[r], dtypes.numpy_dtype(call.dtype)).reshape(call.problem.shape(r))
             if call.is_present(r)
@@ -148,8 +163,7 @@ def check_values(lines, programs):
 
 def test_torch_snippets_give_the_values_of_the_oracle():
     pytest.importorskip("torch", reason="torch is not installed")
-    lines = LINES + TORCH_ONLY
-    check_values(lines, [exports.to_torch(parse(line)) for line in lines])
+    check_values(LINES + TORCH_ONLY, exports.to_torch)
 
 
 @pytest.mark.parametrize("writer", [exports.to_torch, exports.to_jax])
@@ -157,9 +171,9 @@ def test_large_operands_equal_those_of_the_case(writer):
     """Bit for bit, so that what fails in court fails in the snippet: nothing is drawn anew."""
     if importlib.util.find_spec(writer.__name__.removeprefix("to_")) is None:
         pytest.skip(f"needs {writer.__name__.removeprefix('to_')}")
-    cases = [parse(line) for line in LARGE]
-    programs = [writer(case) for case in cases]
-    for case, program, (_, values, _, _) in zip(cases, programs, run(programs), strict=True):
+    for case in map(parse, LARGE):
+        program = writer(case)
+        _, values, _, _ = answers(writer)[program]
         assert "rng" not in program
         for role, array in zip(case.call.roles, operands(case)):
             if array is not None and case.call.dtype[0] != "c":
@@ -185,14 +199,7 @@ def test_jvp_snippets_run_forward_mode():
 def test_jax_snippets_give_the_values_of_the_oracle():
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
-    complex_backward = "conv.backward:n1c1k1_i3_f2:dt=c128"
-    ranks = [
-        "conv.fprop:n1c0k2_i3_f2",
-        "unfold.fprop:n1c2_i5_f2_s2_p1",
-        "fold.fprop:n1c1_i3x2x2_f2x1x2",
-    ]
-    lines = [line for line in LINES if line != complex_backward] + ranks
-    check_values(lines, [exports.to_jax(parse(line)) for line in lines])
+    check_values(JAX, exports.to_jax)
 
 
 @pytest.mark.parametrize("line", LINES + TORCH_ONLY)
@@ -213,8 +220,7 @@ def test_small_snippets_contain_data_and_reference(line):
 
 def test_strided_operands_have_the_strides_of_the_case():
     pytest.importorskip("torch", reason="torch is not installed")
-    line = "conv.backward:n2c3k2_i3x4_f2x2:mem=x.nhwc.step2w,w.ohwi.off3,dy.expandn"
-    [(_, _, _, strides)] = run([exports.to_torch(parse(line))])
+    _, _, _, strides = answers(exports.to_torch)[exports.to_torch(parse(STRIDED))]
     assert strides["x"] == [3 * 8 * 3, 1, 8 * 3, 2 * 3]
     assert strides["w"] == [3 * 4, 1, 2 * 3, 3]
     assert strides["dy"] == [0, 6, 3, 1]

@@ -26,13 +26,13 @@ from convref.oracle.loops import pool as loops_pool
 RATIONAL = tuple(op for op in GROUPS["pool"] if op != "lp_pool")
 EXACT = ["int", "ramp", "ties", "impulse", "ones"]
 SMALL = {"max_elements": 150, "max_macs": 300}
-EXAMPLES = max(100, settings.default.max_examples)
+EXAMPLES = settings.default.max_examples
 PHASES = tuple(Phase)
 UNSHRUNK = (Phase.generate,)  # where a check must fail, the first failure is enough
 
 
 def campaign(check, op, dtypes_, fills=EXACT, pass_=None, phases=PHASES, **more):
-    """Run a check on generated cases of one op: 100 of them, thousands under nightly."""
+    """Run a check on generated cases of one op: 80 of them, thousands under nightly."""
 
     @settings(max_examples=EXAMPLES, phases=phases, report_multiple_bugs=False)
     @given(cases([op], pass_ and [pass_], dtypes=dtypes_, fills=fills, **{**SMALL, **more}))

@@ -36,7 +36,7 @@ REFERENCE = {
 
 
 def here(specimens, arch="sm_90"):
-    """Return the specimens, compiled in this process: a worker would first import torch and triton."""
+    """Return the specimens, compiled here: a worker process would first import triton."""
     wanted = list(specimens)
     for specimen in wanted:
         with contextlib.suppress(aot.CompileError):

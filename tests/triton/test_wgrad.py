@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convref.arrays import to_numpy, to_torch
@@ -29,8 +29,8 @@ from convref_triton.run import interpreted
 CASES = cases(
     passes=["backward", "double_backward"],
     dtypes=("f32", "bf16", "f16"),
-    max_elements=1_500,
-    max_macs=20_000,
+    max_elements=1_000,
+    max_macs=10_000,
 )
 
 
@@ -72,6 +72,7 @@ def without_pixels(case):
 
 WANTED = CASES.map(without_pixels)
 PICKS = st.integers(0, 2**16)
+HALF = settings(max_examples=settings.default.max_examples // 2)
 
 
 @given(WANTED, PICKS)
@@ -79,6 +80,7 @@ def test_every_tile_is_right(case, choice):
     assert verdict(case, results(case, choice))
 
 
+@HALF
 @given(WANTED, PICKS, st.integers(1, 12))
 def test_any_number_of_splits_is_right_and_repeats_bit_for_bit(case, choice, most):
     """In the interpreter, however many programs there are and in whatever order they run."""
@@ -96,6 +98,7 @@ def test_any_number_of_splits_is_right_and_repeats_bit_for_bit(case, choice, mos
         assert to_numpy(tensor).tobytes() == to_numpy(second[role]).tobytes()
 
 
+@HALF
 @given(WANTED, PICKS)
 def test_views_are_read_in_place(case, choice):
     with pytest.MonkeyPatch.context() as patch:
@@ -104,6 +107,7 @@ def test_views_are_read_in_place(case, choice):
         assert verdict(case, results(case, choice))
 
 
+@HALF
 @given(WANTED, PICKS)
 def test_offsets_of_64_bits_are_right(case, choice):
     with pytest.MonkeyPatch.context() as patch:

@@ -262,6 +262,13 @@ def test_marked_files_fail_separately_and_passed_ones_are_not_run_again(tmp_path
     assert names == ["both", *(f"test_{name}.py" for name in sorted(bodies))]
     (tests / "both" / "conftest.py").unlink()
     monkeypatch.setattr(steps, "FILE_S", 12.0)
+
+    def launch(command, limit_s, *rest, **more):
+        """Wait two seconds for the file that never ends, and as long as it takes for the others."""
+        limit_s = 2.0 if "test_late" in " ".join(command) else limit_s
+        return gpu.launch_command(command, limit_s, *rest, **more)
+
+    monkeypatch.setattr(steps, "launch_command", launch)
     with pytest.raises(SystemExit, match=r"3 tests failed, the first: ERROR \S+dead.py: exit 7"):
         steps.marked(steps.StepRun(out, 60.0), tests)
     files = {row["file"]: row["status"] for row in records.read(out)[0] if "file" in row}

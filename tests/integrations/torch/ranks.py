@@ -1,6 +1,6 @@
-"""What each of several processes checks; test_distributed.py starts them and reads what they say.
+"""What each of several processes checks; test_distributed.py starts them and reads their reports.
 
-    python ranks.py RANK SIZE FOLDER
+    python ranks.py SIZE FOLDER
 
 Data are small integers, so that sums come out the same in any order: every comparison is exact.
 """
@@ -8,6 +8,8 @@ Data are small integers, so that sums come out the same in any order: every comp
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import sys
 import traceback
 from datetime import timedelta
@@ -22,6 +24,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 from convref.integrations.torch import convert
 from convref.integrations.torch import functional as F
+from convref.integrations.torch.sharding import register_shardings
 
 TIMEOUT = timedelta(seconds=120)
 WHOLE, BATCH, CHANNEL = Replicate(), Shard(0), Shard(1)
@@ -294,10 +297,11 @@ CHECKS = {
 }
 
 
-def main(rank: int, size: int, folder: Path) -> None:
+def run_checks(rank: int, size: int, folder: Path) -> None:
     """Run every check and write what went wrong, by name."""
-    from convref.integrations.torch.sharding import register_shardings
-
+    log = os.open(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=TIMEOUT)
@@ -315,5 +319,15 @@ def main(rank: int, size: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+def main(size: int, folder: Path) -> None:
+    """Fork a process for each rank: importing torch takes longer than all the checks."""
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=run_checks, args=(rank, size, folder)) for rank in range(size)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,10 +1,12 @@
-"""Two and four processes compute with shares of tensors; one process with whole ones says what."""
+"""Two and four processes compute with shares of tensors what one computes with whole ones."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,38 +34,30 @@ CHECKS = (
 
 
 @pytest.fixture(scope="module", params=(2, 4))
-def said(request, tmp_path_factory):
+def reports(request, tmp_path_factory):
     """Return the report of each process on each check, and its output."""
     size, folder = request.param, tmp_path_factory.mktemp("ranks")
-    threads = {**os.environ, "OMP_NUM_THREADS": "1"}
-    logs = [(folder / f"{rank}.log").open("w") for rank in range(size)]
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), str(size), str(folder)],
-            env=threads,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        for rank, log in enumerate(logs)
-    ]
+    child = subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(size), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
     try:
-        for child in children:
-            child.wait(TIMEOUT_S)
+        child.wait(TIMEOUT_S)
     finally:
-        for child, log in zip(children, logs):
-            child.kill()
-            child.wait()
-            log.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
     files = [folder / f"{rank}.json" for rank in range(size)]
     found = [json.loads(file.read_text()) if file.exists() else {} for file in files]
     # A process whose torch threads crash at exit, after the last check, has reported everything.
-    return [(each, Path(log.name).read_text()) for each, log in zip(found, logs)]
+    return [(each, file.with_suffix(".log").read_text()) for each, file in zip(found, files)]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_sharded_result_equals_unsharded(said, check):
-    for rank, (found, log) in enumerate(said):
-        assert check in found, f"rank {rank} did not get that far: {found} {log}"
+def test_sharded_result_equals_unsharded(reports, check):
+    for rank, (found, log) in enumerate(reports):
+        assert check in found, f"rank {rank} did not reach it: {found} {log}"
         assert not found[check], f"rank {rank}: {found[check]}"
 
 
