@@ -17,6 +17,7 @@ from convref_triton.common.geometry import operands
 from convref_triton.compile import aot, classes, expectations
 from convref_triton.compile.expectations import inspected, shortfalls
 from convref_triton.compile.layouts import Access
+from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.kernels import KERNELS
 from convref_triton.plan.launch import Launch
@@ -40,7 +41,7 @@ def here(specimens, arch="sm_90"):
     wanted = list(specimens)
     for specimen in wanted:
         with contextlib.suppress(aot.CompileError):
-            aot.compile(specimen.specialisation, arch)
+            aot.compile(specialise(specimen.launch), arch)
     return wanted
 
 
