@@ -17,7 +17,6 @@ from convref_triton.common.geometry import operands
 from convref_triton.compile import aot, classes, expectations
 from convref_triton.compile.expectations import inspected, shortfalls
 from convref_triton.compile.layouts import Access
-from convref_triton.compile.specialise import specialise
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.kernels import KERNELS
 from convref_triton.plan.launch import Launch
@@ -41,7 +40,7 @@ def here(specimens, arch="sm_90"):
     wanted = list(specimens)
     for specimen in wanted:
         with contextlib.suppress(aot.CompileError):
-            aot.compile(specialise(specimen.launch), arch)
+            aot.compile(specimen.specialization, arch)
     return wanted
 
 
