@@ -23,7 +23,7 @@ from convref.ops import ConvProblem
 from convref_faults import CONV as FAULTS
 
 CHUNKS = 6  # of a thousand examples
-FAILURES = 4  # the lightest of these is shrunk, as a campaign would
+FAILURES = 8  # the lightest of these is shrunk, as a campaign would
 REPEAT_EVERY = 16
 
 
