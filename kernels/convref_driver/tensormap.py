@@ -43,9 +43,7 @@ def encode(
     upper: Sequence[int] = (),
     device: int = 0,
 ) -> bytes:
-    """Return the 128 bytes of a tensor map; positions outside the tensor read as zero.
-
-    With corners the map is in im2col mode: the tensor is (n, spatial axes, channels).
+    """Return the 128 bytes of a tensor map; with corners, in im2col mode.
 
     Parameters
     ----------
@@ -55,7 +53,7 @@ def encode(
     pointer : int
         Address of the first element, a multiple of 16.
     shape, strides : sequence of int
-        In elements, one to five of each (im2col: three to five); the last stride is 1.
+        In elements, one to five of each; the last stride is 1. Im2col: (n, spatial axes, channels).
     box : sequence of int
         Elements of a copy along each axis; im2col: its pixels and channels, at most 256 of either.
     swizzle : int
@@ -75,9 +73,8 @@ def encode(
         If the driver refuses the geometry; the message repeats it.
     """
     im2col = bool(lower or upper)
-    what = f"{dtype}{tuple(shape)} strides {tuple(strides)} {'pixels' if im2col else 'box'} "
-    what += f"{tuple(box)} at {pointer:#x}"
-    what += f" from {tuple(lower)} to {tuple(upper)}" if im2col else ""
+    what = f"{dtype}{tuple(shape)} strides {tuple(strides)}"
+    what += _corners_text(box, pointer, lower, upper)
     rank, every = len(shape), tuple(every) or (1,) * len(shape)
     lengths = [len(strides), len(every), *((len(lower) + 2, len(upper) + 2) if im2col else ())]
     equal = lengths == [rank] * len(lengths) and len(box) == (2 if im2col else rank)
@@ -87,23 +84,30 @@ def encode(
     code, size = TYPES[dtype]
     steps = [0, *(size * stride for stride in strides[:-1])]  # the driver takes no innermost stride
     tensor = code, rank, pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
-    spans = [(n - 1) * e + 1 for n, e in zip(box, every)]
-    copies: list[Any] = [_reversed(c_uint32, spans)]
+    copies = [_reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)])]
     if im2col:
         copies = [_reversed(c_int, lower), _reversed(c_int, upper), box[1], box[0]]
     options = _reversed(c_uint32, every), 0, swizzle, L2_PROMOTION_128B, 0
-    function = f"cuTensorMapEncode{'Im2col' if im2col else 'Tiled'}"
-    return _encoded(driver, device, function, (*tensor, *copies, *options), what)
+    mode = "Im2col" if im2col else "Tiled"
+    return _encoded(driver, device, mode, (*tensor, *copies, *options), what)
+
+
+def _corners_text(
+    box: Sequence[int], pointer: int, lower: Sequence[int], upper: Sequence[int]
+) -> str:
+    if not (lower or upper):
+        return f" box {tuple(box)} at {pointer:#x}"
+    return f" pixels {tuple(box)} at {pointer:#x} from {tuple(lower)} to {tuple(upper)}"
 
 
 def _encoded(
-    driver: Driver, device: int, function: str, arguments: tuple[Any, ...], what: str
+    driver: Driver, device: int, mode: str, arguments: tuple[Any, ...], what: str
 ) -> bytes:
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
     place = ctypes.addressof(storage) + start
     with driver.inside(driver.context(device)):  # some drivers need a context for it
-        driver.call(function, place, *arguments, why=f"tensor map of {what}")
+        driver.call(f"cuTensorMapEncode{mode}", place, *arguments, why=f"tensor map of {what}")
     return storage.raw[start : start + TENSORMAP]
 
 
