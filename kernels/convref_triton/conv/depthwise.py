@@ -131,7 +131,7 @@ def depthwise(
     # Offsets count in 32 bits from the tile's first image.
     top, _, _, _ = pixel(first, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK)
     n, o, u, v = pixel(strip, O, U, V, o_magic, o_shift, u_magic, u_shift, v_magic, v_shift, RANK)
-    n, q, real, known = n - top, v * SIDE, strip < M, along(k < K, TURN)
+    q, n, real, known = v * SIDE, n - top, strip < M, along(k < K, TURN)
     # The first output row of a strip.
     begin = u // DILATION[1] * (height * DILATION[1]) + u % DILATION[1]
     d, h, i_w = o * STRIDE[0] - lo_d, begin - lo_h, q * STRIDE[2] - lo_w
