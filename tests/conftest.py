@@ -6,11 +6,11 @@ The profile `default` repeats the same few examples, `nightly` is the long campa
 import contextlib
 import os
 
+import driver_stub as stub
 import pytest
 from hypothesis import HealthCheck, settings
 
 from convref.errors import UnsupportedError
-from convref_driver import stub
 
 _COMMON = {
     "deadline": None,

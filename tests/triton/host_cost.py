@@ -49,9 +49,9 @@ def measured(folder: Path, line: str) -> dict[str, float]:
 
 
 def _stub_device(folder: Path) -> Any:
+    import driver_stub as stub
     import torch
 
-    from convref_driver import stub
     from convref_driver.library import LIBRARY
     from convref_triton.run import gpu
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convref.errors import UnsupportedError, message
-
-from .library import LIBRARY, Driver
+from convref_driver.library import LIBRARY, Driver
 
 SOURCE = Path(__file__).with_name("stub_cuda.c")
 
