@@ -39,7 +39,6 @@ def _loaded(library):
 @pytest.fixture
 def driver(_loaded):
     """Return the stand-in, of which nothing was asked before."""
-    _loaded._primary.clear()
     _loaded.layout([])
     _loaded.static_shared(0)
     _loaded.log()

@@ -50,7 +50,9 @@ def in_a_new_thread(work):
     return results[0]
 
 
-def test_a_cubin_is_loaded_launched_and_unloaded(driver):
+def test_a_cubin_is_loaded_launched_and_unloaded(driver, monkeypatch):
+    monkeypatch.setattr(driver, "_primary", {})  # as if no test had run before
+
     def work():
         with load(CUBIN, manifest("ptr", "i32"), driver=driver) as kernel:
             driver.layout([8, 4])
