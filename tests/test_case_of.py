@@ -134,7 +134,9 @@ SETTINGS: dict[str, Settings] = {
 def fields(problem: Any, pass_: str) -> dict[str, Any]:
     """Return the arguments of an op whose arguments have the names of the fields of its problem."""
     names = [f.name for f in problem.KEYS.values() if f.name not in problem.OF_OPERANDS]
-    return {name: getattr(problem, name) for name in names}
+    found = {name: getattr(problem, name) for name in names}
+    takes_x = "x" in SIGNATURE[problem.name, pass_].operands if problem.name in FAMILY else True
+    return found if takes_x else {**found, **shaped(problem, pass_)}
 
 
 def sayable(case: Case) -> Case:

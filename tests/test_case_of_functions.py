@@ -24,6 +24,7 @@ from convref.cli.commands import app
 from convref.conformance.engine import Engine, Limits
 from convref.conformance.operands import operands
 from convref.conformance.worker import Report, Task
+from convref.ops import FAMILY
 
 SPACE = {1: (6,), 2: (6, 5), 3: (6, 5, 4)}
 FUNCTIONS = [name for name in api.__all__ if name not in ("case_of", "assert_correct")]
@@ -86,11 +87,20 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(getattr(convref, name)).parameters)
 
 
+def fields_of(stem: str) -> dict[str, Any]:
+    """Return the plainest value of each field of an op whose arguments have their names."""
+    fields = FAMILY[stem].KEYS.values() if stem in FAMILY else ()
+    return {f.name: f.draws[0] for f in fields if f.draws and f.name not in ("weight", "bias")}
+
+
 def pool_of(name: str) -> dict[str, Any]:
     """Return values for the parameters of a function, but cotangents."""
     stem, rank = re.sub(r"[123]d$", "", stem_of(name)), rank_of(name)
-    x = data(2, 4, *SPACE[rank])
-    values = {"input": x, **GIVEN.get(stem, {})}
+    given, sizes = GIVEN.get(stem, fields_of(stem)), {"n": 2, "c": 4, "input": SPACE[rank]}
+    if stem in FAMILY and stem not in GIVEN:
+        sizes = FAMILY[stem].admissible(sizes, given)
+    x = data(sizes["n"], sizes["c"], *sizes["input"])
+    values = {"input": x, **given}
     if stem.startswith("conv"):
         values["weight"] = data(
             *((4, 2) if stem == "conv_transpose" else (2, 4)), *(3, 2, 3)[:rank]

@@ -84,6 +84,23 @@ def by_channel(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> Vi
     return _fixed(where, dict.fromkeys(seen, shape), seen)
 
 
+def batches(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of (*lead, C, H, W) as (N, C, H, W)."""
+    if len(shape) == 4:
+        return None
+    if len(shape) < 3:
+        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs at least 3"))
+    lead = tuple(shape[:-3])
+
+    def enter(role: str, shape: Any) -> Any:
+        if tuple(shape[:-3]) != lead:
+            what = f"{argument(role)} has shape {tuple(shape)}, needs {lead} before the last 3 axes"
+            raise ConvrefError(message(where, what))
+        return prod(lead), *shape[-3:]
+
+    return View(enter, lambda role, shape: (*lead, *shape[1:]))
+
+
 def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
     """Return the view of an array with an axis `dim` as (before, dim, behind), unless an image."""
     if len(shape) - 2 not in RANKS:

@@ -64,6 +64,7 @@ class Problem:
     KEYS: ClassVar[dict[str, Field]] = {}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0),)  # fields and their least values
     LEAST_CHANNELS: ClassVar[int] = 0
+    HAS_RANKS: ClassVar[tuple[int, ...]] = tuple(RANKS)
     # Fields that the shapes of the operands determine.
     OF_OPERANDS: ClassVar[tuple[str, ...]] = ("n", "c", "input", "weight", "bias")
 
@@ -78,8 +79,9 @@ class Problem:
     def __post_init__(self) -> None:
         where = self.name
         rank = len(self.input) if hasattr(self.input, "__len__") else 1
-        if rank not in RANKS:
-            raise ConvrefError(message(where, f"input has {rank} spatial axes, needs 1 to 3"))
+        if rank not in self.HAS_RANKS:
+            needs = "1 to 3" if len(self.HAS_RANKS) > 1 else self.HAS_RANKS[0]
+            raise ConvrefError(message(where, f"input has {rank} spatial axes, needs {needs}"))
         for name, least in (("n", 0), ("c", self.LEAST_CHANNELS)):
             size = integer(where, name, getattr(self, name))
             self._put(name, self._at_least(name, size, least))
@@ -117,6 +119,16 @@ class Problem:
         found = {"n": n, "c": c, "input": tuple(space)}
         flags = {"weight": "w" in shapes, "bias": "b" in shapes}
         return {**found, **{k: v for k, v in flags.items() if k in cls.__dataclass_fields__}}
+
+    @classmethod
+    def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
+        """Return the channels of the input from those of the output and the other fields."""
+        return channels
+
+    @classmethod
+    def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the sizes n, c and input, or larger ones that the family takes."""
+        return sizes
 
     @classmethod
     def unchecked(cls, given: dict[str, Any]) -> Self:

@@ -185,6 +185,13 @@ class BatchNormProblem(NormProblem):
             what = f"input has {self.count} values per channel, needs at least 2 in training"
             raise ConvrefError(message(where, what))
 
+    @classmethod
+    def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the sizes, or larger ones with two values per channel."""
+        if sizes["n"] * prod(sizes["input"]) >= 2:
+            return sizes
+        return {**sizes, "n": 2, "input": tuple(max(1, size) for size in sizes["input"])}
+
     @property
     def independent(self) -> str:
         """Return the indices by which the problem splits into smaller ones."""

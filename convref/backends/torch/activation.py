@@ -1,4 +1,7 @@
-"""ATen's activations as `torch.nn.functional` calls them, and their derivatives by autograd."""
+"""ATen's ops of the names that `torch.nn.functional` has too, derivatives by autograd.
+
+These are the activations, and what only moves elements.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from math import prod
 
 from ...case import Call
 from ...errors import missing_extra
-from ...ops import FAMILY, GROUPS, SIGNATURE, Problem
+from ...ops import FAMILY, SIGNATURE, TERMS, Problem
 from .autograd import Results, derive
 
 try:
@@ -25,7 +28,8 @@ _INTEGERS = ("i8", "i16", "i32", "i64", "u8")
 
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
-    known = (*_REAL, *_INTEGERS) if (call.op, call.pass_) == ("relu", "fprop") else _REAL
+    copies = call.pass_ == "fprop" and TERMS[call.op, "fprop", "y"].kind == "copy"
+    known = (*_REAL, *_INTEGERS) if copies else _REAL
     if call.dtype not in known:
         return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
     if call.op == "hardsigmoid" and call.pass_ == "double_backward":
@@ -91,8 +95,10 @@ def _by_name(op: str) -> Callable[..., Tensor]:
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     op: _by_name(op)
-    for op in GROUPS["activation"]
-    if hasattr(F, op) and "target" not in SIGNATURE[op, "fprop"].operands
+    for op in FAMILY
+    if hasattr(F, op)
+    and SIGNATURE[op, "fprop"].results == ("y",)
+    and "target" not in SIGNATURE[op, "fprop"].operands
 }
 FUNCTIONS["leaky_relu"] = lambda problem, x: F.leaky_relu(x, problem.slope)
 OPS = (*FUNCTIONS, "cross_entropy")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ... import dtypes
 from ...case import Case, role_dtype
-from ...ops import FAMILY, Problem
+from ...ops import Problem
 from ...oracle.norm import image, plus_eps, reciprocal_root, statistics
 from ..fills import values
 from .windows import Draft, Tape, all_drawn, image_problem, image_sizes
-
-
-def _batch_norm(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
-    sizes = image_sizes(op, draft)
-    if sizes["n"] * prod(sizes["input"]) < 2:  # the least that training takes
-        sizes |= {"n": 2, "input": tuple(max(1, size) for size in sizes["input"])}
-    return FAMILY[op](**sizes, **all_drawn(tape, op))
 
 
 def _group_norm(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
@@ -49,4 +41,4 @@ GENERATED = {
     "rstd": lambda case, given: _moments(case, given)[1],
     "rvar": _variance,
 }
-DRAW = {"batch_norm": _batch_norm, "group_norm": _group_norm}
+DRAW = {"group_norm": _group_norm}

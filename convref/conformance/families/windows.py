@@ -166,7 +166,8 @@ class Limits:
 
 def draft(tape: Tape, op: str, limits: Limits) -> Draft:
     """Return sizes for a problem of `op` within the limits."""
-    rank = tape.choose([rank for rank in (2, 2, 1, 2, 1, 3) if rank <= limits.max_rank])
+    known = [rank for rank in (2, 2, 1, 2, 1, 3) if rank in FAMILY[op].HAS_RANKS]
+    rank = tape.choose([rank for rank in known if rank <= limits.max_rank] or known[:1])
     groups, k, c, n = map(tape.choose, (GROUPS, CHANNELS, CHANNELS, BATCHES))
     transposed = tape.chance(30) if limits.transposed is None else limits.transposed
     filtered = "k" in FAMILY[op].HEAD
@@ -238,4 +239,5 @@ def all_drawn(tape: Tape, op: str, *but: str) -> dict[str, Any]:
 
 def image_problem(tape: Tape, op: str, draft: Draft, max_elements: int, **fields: Any) -> Problem:
     """Return a problem of an op on images; fields that are not given are drawn."""
-    return FAMILY[op](**image_sizes(op, draft), **fields, **all_drawn(tape, op, *fields))
+    fields |= all_drawn(tape, op, *fields)
+    return FAMILY[op](**FAMILY[op].admissible(image_sizes(op, draft), fields), **fields)

@@ -159,7 +159,7 @@ def call_of(config: PassConfig, operands: Tensors) -> Call:
     }
     fields = row.fields(config.attributes)
     math = fields.pop("math", "ieee")
-    x = row.input_shape(base_shapes(found), config.input)
+    x = row.input_shape(base_shapes(found), fields, config.input)
     if not 3 <= len(x) <= 5:
         raise ConvrefError(message(where, f"input has {len(x)} axes, needs 3 to 5"))
     given = {"mask": config.mask, "math": math, "zero_tangents": True}

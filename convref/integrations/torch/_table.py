@@ -120,15 +120,17 @@ class Pass:
         """Return the problem of a call, unchecked, from its operands' shapes by role."""
         found = {BASE_ROLE[role]: tuple(shape) for role, shape in shapes.items()}
         given = self.fields(attributes)
-        found["x"] = self.input_shape(found, input)
+        found["x"] = self.input_shape(found, given, input)
         return self.family.unchecked({**given, **self.family.of_operands(self.pass_, found, given)})
 
-    def input_shape(self, shapes: dict[str, Any], input: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the shape of the input from shapes by base role."""
+    def input_shape(
+        self, shapes: dict[str, Any], given: dict[str, Any], input: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """Return the shape of the input from shapes by base role and the other fields."""
         if "x" in shapes:
             return tuple(shapes["x"])
         lead = shapes["y"] if "y" in shapes else shapes["indices"]
-        return (*lead[:2], *input)
+        return (lead[0], self.family.input_channels(lead[1], given), *input)
 
 
 ROWS: dict[tuple[str, str], Pass] = {

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from convref.api import views  # noqa: E402
 from convref.arrays import to_numpy  # noqa: E402
+from convref.conformance.strategies import problems  # noqa: E402
 from convref.errors import ConvrefError  # noqa: E402
 from convref.integrations.torch import functional as F  # noqa: E402
 from convref.integrations.torch import fuse, nn  # noqa: E402
@@ -161,6 +162,12 @@ def by_channel(draw, _):
     return (draw(st.sampled_from([1, channels])),), {}, shape
 
 
+@st.composite
+def of_problem(draw, op):
+    problem = draw(problems(op, max_elements=100, empty=False))
+    return tuple(getattr(problem, f.name) for f in problem.KEYS.values()), {}, problem.shape("x")
+
+
 def rectifiers(rank):
     return pointwise(rank, inplace=st.booleans())
 
@@ -199,8 +206,14 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
     **dict.fromkeys(("Sigmoid", "Tanh"), pointwise(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), along(0)),
 }
-# Layers of one element without a row draw their shape alone.
+# Layers of one element without a row draw their shape alone; others the fields of their problem.
 ARGUMENTS = {kind.__name__: pointwise(0) for kind in nn.ACTIVATIONS.values()} | ARGUMENTS
+APART = ("MaxUnpool", "CrossEntropyLoss")  # tested below
+ARGUMENTS |= {
+    d.layer: of_problem(d.op)
+    for d in F.OF_TORCH
+    if not (d.ranks or d.layer in (*ARGUMENTS, *APART))
+}
 # What small integers make exact, whoever computes: here the oracle. The rest has a proven bound.
 EXACT = ("Conv", "MaxPool", "AdaptiveMaxPool", "ReLU", "LeakyReLU", "UpsamplingNearest")
 
@@ -301,8 +314,7 @@ def test_constructor_matches_torch_nn_with_a_backend(layer):
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=lambda layer: layer.__name__)
 def test_every_layer_is_tested(layer):
-    apart = ("MaxUnpool", "CrossEntropyLoss")
-    assert layer.__name__ in ARGUMENTS or layer.__name__.startswith(apart)
+    assert layer.__name__ in ARGUMENTS or layer.__name__.startswith(APART)
 
 
 def test_the_text_of_a_layer_names_its_backend():
