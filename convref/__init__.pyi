@@ -64,10 +64,12 @@ __all__ = [
     "max_unpool1d_backward", "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d",
     "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
     "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish",
-    "mish_backward", "mish_double_backward", "mish_jvp", "parse", "parse_problem", "plan", "prelu",
-    "prelu_backward", "prelu_double_backward", "prelu_jvp", "relu", "relu_backward",
-    "relu_double_backward", "relu_jvp", "resize", "resize_backward", "rms_norm",
-    "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "sigmoid",
+    "mish_backward", "mish_double_backward", "mish_jvp", "parse", "parse_problem", "pixel_shuffle",
+    "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
+    "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
+    "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp",
+    "relu", "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward",
+    "rms_norm", "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "sigmoid",
     "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
     "silu_double_backward", "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward",
     "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
@@ -492,6 +494,26 @@ def mish_double_backward(
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def mish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def pixel_shuffle(input: Any, upscale_factor: int, *, backend: str = "auto") -> Any: ...
+def pixel_shuffle_backward(
+    grad_output: Any, input: Any, upscale_factor: int, *, backend: str = "auto"
+) -> Any: ...
+def pixel_shuffle_double_backward(
+    grad_grad_input: Any, upscale_factor: int, *, backend: str = "auto"
+) -> Any: ...
+def pixel_shuffle_jvp(
+    primals: Any, tangents: Any, upscale_factor: int, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def pixel_unshuffle(input: Any, downscale_factor: int, *, backend: str = "auto") -> Any: ...
+def pixel_unshuffle_backward(
+    grad_output: Any, input: Any, downscale_factor: int, *, backend: str = "auto"
+) -> Any: ...
+def pixel_unshuffle_double_backward(
+    grad_grad_input: Any, downscale_factor: int, *, backend: str = "auto"
+) -> Any: ...
+def pixel_unshuffle_jvp(
+    primals: Any, tangents: Any, downscale_factor: int, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def prelu(input: Any, weight: Any, *, backend: str = "auto") -> Any: ...
 def prelu_backward(
     grad_output: Any, input: Any, weight: Any, output_mask: Any = (True, True), *,

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import ConvrefError, message, shorten
 from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
 from ..ops.resize import real
+from . import views
 from .arguments import flag
 from .definition import Fields, Image, define
 from .passes import functions
@@ -227,7 +228,67 @@ resize.derivatives(
 )
 
 
-DEFINITIONS = (interpolate, resize)
+@define(view=views.batches, layouts=False, layer="PixelShuffle")
+def pixel_shuffle(input: Image, upscale_factor: int) -> Fields:
+    """Return `input` with blocks of r^2 channels moved into r x r elements of space.
+
+    Parameters
+    ----------
+    input : (*, C * r^2, H, W) array
+        Any leading axes.
+    upscale_factor : int
+        r, at least 1.
+
+    Returns
+    -------
+    (*, C, H * r, W * r) array
+
+    >>> pixel_shuffle(np.array([[[1.]], [[2.]], [[3.]], [[4.]]]), 2)
+    array([[[1., 2.],
+            [3., 4.]]])
+    """
+    return {"upscale_factor": upscale_factor}
+
+
+@define(view=views.batches, layouts=False, layer="PixelUnshuffle")
+def pixel_unshuffle(input: Image, downscale_factor: int) -> Fields:
+    """Return `input` with r x r elements of space moved into blocks of r^2 channels.
+
+    Parameters
+    ----------
+    input : (*, C, H * r, W * r) array
+        Any leading axes.
+    downscale_factor : int
+        r, at least 1.
+
+    Returns
+    -------
+    (*, C * r^2, H, W) array
+
+    >>> pixel_unshuffle(np.array([[[1., 2.], [3., 4.]]]), 2).ravel()
+    array([1., 2., 3., 4.])
+    """
+    return {"downscale_factor": downscale_factor}
+
+
+pixel_shuffle.derivatives(
+    backward="""
+        >>> x = np.ones((4, 1, 1))
+        >>> pixel_shuffle_backward(np.array([[[1., 2.], [3., 4.]]]), x, 2).ravel()
+        array([1., 2., 3., 4.])
+    """,
+)
+pixel_unshuffle.derivatives(
+    backward="""
+        >>> x = np.ones((1, 2, 2))
+        >>> pixel_unshuffle_backward(np.array([[[1.]], [[2.]], [[3.]], [[4.]]]), x, 2)
+        array([[[1., 2.],
+                [3., 4.]]])
+    """,
+)
+
+
+DEFINITIONS = (interpolate, resize, pixel_shuffle, pixel_unshuffle)
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
 from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
-from .sizes import Sizes, items
+from .sizes import Sizes, integer, items
 from .spec import OpSpec, linear
 
 NEAR = ("float32", *NEAREST)
 _OF_FLOAT32 = ("asymmetric", "half_pixel")  # what ATen calls nearest, and nearest-exact
 _EXACT = 2**24  # integers that binary32 holds
+_FACTORS = (2, 2, 3, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,4 +210,122 @@ def real(where: str, name: str, value: Any) -> float:
     return found
 
 
-OPS = {"resize": OpSpec(ResizeProblem, linear("weighted"))}
+class _PixelProblem(Problem):
+    """An image and another with r times the height and width and 1 / r^2 of the channels."""
+
+    HAS_RANKS: ClassVar[tuple[int, ...]] = (2,)
+
+    def _validate(self, where: str, rank: int) -> None:
+        (field,) = self.KEYS.values()
+        factor = integer(where, field.name, getattr(self, field.name))
+        self._put(field.name, self._at_least(field.name, factor, 1))
+        sizes = {"n": self.n, "c": self.c, "input": self.input}
+        if (needed := self.admissible(sizes, {field.name: factor})) != sizes:
+            found = {"C": (self.c, needed["c"])} | {
+                axis: pair for axis, *pair in zip("HW", self.input, needed["input"])
+            }
+            axis, (size, _) = next((a, pair) for a, pair in found.items() if pair[0] != pair[1])
+            power = f"{field.name}**2 = {factor**2}" if axis == "C" else f"{field.name} = {factor}"
+            raise ConvrefError(
+                message(where, f"input has {axis}={size}, needs a multiple of {power}")
+            )
+
+    @property
+    def independent(self) -> str:
+        """Return the indices by which the problem splits into smaller ones."""
+        return "n"
+
+    @property
+    def factor(self) -> int:
+        (field,) = self.KEYS.values()
+        return int(getattr(self, field.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelShuffleProblem(_PixelProblem):
+    """Channels moved into space: y[n, c, h r + i, w r + j] = x[n, c r^2 + i r + j, h, w].
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`; two spatial axes, c a multiple of r^2.
+    upscale_factor : int
+        r, at least 1.
+
+    Examples
+    --------
+    >>> PixelShuffleProblem(n=1, c=8, input=(3, 4)).shape("y")
+    (1, 2, 6, 8)
+    """
+
+    name: ClassVar[str] = "pixel_shuffle"
+    KEYS: ClassVar[dict[str, Field]] = {"r": Field("upscale_factor", "integer", draws=_FACTORS)}
+
+    upscale_factor: int = 2
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        r, (h, w) = self.upscale_factor, self.input
+        return {"x": (self.n, self.c, h, w), "y": (self.n, self.c // r**2, h * r, w * r)}
+
+    @classmethod
+    def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
+        """Return the channels of the input from those of the output and the other fields."""
+        found: int = channels * given["upscale_factor"] ** 2
+        return found
+
+    @classmethod
+    def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the sizes, channels rounded up to a multiple of r^2."""
+        return {**sizes, "c": _rounded_up(sizes["c"], given["upscale_factor"] ** 2)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelUnshuffleProblem(_PixelProblem):
+    """Space moved into channels: y[n, c r^2 + i r + j, h, w] = x[n, c, h r + i, w r + j].
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`; two spatial axes, multiples of r.
+    downscale_factor : int
+        r, at least 1.
+
+    Examples
+    --------
+    >>> PixelUnshuffleProblem(n=1, c=2, input=(6, 8)).shape("y")
+    (1, 8, 3, 4)
+    """
+
+    name: ClassVar[str] = "pixel_unshuffle"
+    KEYS: ClassVar[dict[str, Field]] = {"r": Field("downscale_factor", "integer", draws=_FACTORS)}
+
+    downscale_factor: int = 2
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        r, (h, w) = self.downscale_factor, self.input
+        return {"x": (self.n, self.c, h, w), "y": (self.n, self.c * r**2, h // r, w // r)}
+
+    @classmethod
+    def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
+        """Return the channels of the input from those of the output and the other fields."""
+        found: int = channels // given["downscale_factor"] ** 2
+        return found
+
+    @classmethod
+    def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the sizes, height and width rounded up to multiples of r."""
+        r = given["downscale_factor"]
+        return {**sizes, "input": tuple(_rounded_up(size, r) for size in sizes["input"])}
+
+
+def _rounded_up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+OPS = {
+    "resize": OpSpec(ResizeProblem, linear("weighted")),
+    "pixel_shuffle": OpSpec(PixelShuffleProblem, linear("copy")),
+    "pixel_unshuffle": OpSpec(PixelUnshuffleProblem, linear("copy")),
+}

@@ -6,7 +6,11 @@ is resized along one axis after the other, so two axes are W_h x W_w^T:
     fprop     y[n,c,p]   =  sum_i W[p,i] x[n,c,i]                                  (R.1)
     backward  dx[n,c,i]  =  sum_p W[p,i] dy[n,c,p]                                 (R.2)
 
-The op is linear, so both its JVP and its double backward are R.1. A weight of 0 is no tap: what it
+Pixel shuffle, a resize that takes the new elements from channels, moves elements and nothing else:
+
+    y[n, c, h r + i, w r + j]  =  x[n, c r^2 + i r + j, h, w]                      (R.3)
+
+Each op is linear, so both its JVP and its double backward are R.1. A weight of 0 is no tap: what it
 would multiply is not read. All functions compute in the dtype they are given.
 """
 
@@ -148,4 +152,31 @@ def resize_backward(dy: Array, problem: Problem) -> Array:
     return weighted(dy, problem.axes, columns)
 
 
-FORMULAS = by_name(globals(), ("resize",), masks=True)
+def shuffled(x: Array, problem: Problem) -> Array:
+    """Return y of R.3.
+
+    Examples
+    --------
+    >>> from convref.ops import FAMILY
+    >>> problem = FAMILY["pixel_shuffle"](n=1, c=4, input=(1, 2))
+    >>> shuffled(np.arange(8).reshape(1, 4, 1, 2), problem)
+    array([[[[0, 2, 1, 3],
+             [4, 6, 5, 7]]]])
+    """
+    (n, deep, h, w), r = x.shape, problem.factor
+    c = deep // r**2
+    blocks = x.reshape(n, c, r, r, h, w).transpose(0, 1, 4, 2, 5, 3)  # (n, c, h, r, w, r)
+    return blocks.reshape(n, c, h * r, w * r)
+
+
+def unshuffled(y: Array, problem: Problem) -> Array:
+    """Return x of R.3; a permutation's adjoint is its inverse."""
+    (n, c, p, q), r = y.shape, problem.factor
+    h, w = p // r, q // r
+    blocks = y.reshape(n, c, h, r, w, r).transpose(0, 1, 3, 5, 2, 4)  # (n, c, r, r, h, w)
+    return blocks.reshape(n, c * r**2, h, w)
+
+
+pixel_shuffle_fprop = pixel_unshuffle_backward = shuffled
+pixel_unshuffle_fprop = pixel_shuffle_backward = unshuffled
+FORMULAS = by_name(globals(), ("resize", "pixel_shuffle", "pixel_unshuffle"), masks=True)

@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 from numpy.testing import assert_array_equal
 
 from convref import dtypes, oracle
+from convref.arrays import to_torch
 from convref.case import Call, Case, Spec, parse, parse_problem
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -33,11 +34,14 @@ PHASES = tuple(Phase)
 UNSHRUNK = (Phase.generate,)  # where a check must fail, the first failure is enough
 
 
-def campaign(check, dtypes_, fills=EXACT, pass_=None, phases=PHASES, **more):
+SHUFFLES = ["pixel_shuffle", "pixel_unshuffle"]
+
+
+def campaign(check, dtypes_, fills=EXACT, pass_=None, phases=PHASES, op="resize", **more):
     """Run a check on generated cases: 80 of them, thousands under nightly."""
 
     @settings(max_examples=EXAMPLES, phases=phases, report_multiple_bugs=False)
-    @given(cases(["resize"], pass_ and [pass_], dtypes=dtypes_, fills=fills, **{**SMALL, **more}))
+    @given(cases([op], pass_ and [pass_], dtypes=dtypes_, fills=fills, **{**SMALL, **more}))
     def run(case):
         check(case)
 
@@ -45,8 +49,9 @@ def campaign(check, dtypes_, fills=EXACT, pass_=None, phases=PHASES, **more):
 
 
 @pytest.mark.parametrize("pass_", list(passes("resize")))
-def test_loops_bit_for_bit(checks, pass_):
-    campaign(checks.loops, ["obj"], pass_=pass_)
+@pytest.mark.parametrize("op", ["resize", *SHUFFLES])
+def test_loops_bit_for_bit(checks, op, pass_):
+    campaign(checks.loops, ["obj"], pass_=pass_, op=op)
 
 
 def copies(case):
@@ -68,7 +73,8 @@ def inner(a, b):
     return sum((x * y for x, y in zip(a.ravel().tolist(), b.ravel().tolist())), 0)
 
 
-def test_adjoint_identity():
+@pytest.mark.parametrize("op", ["resize", *SHUFFLES])
+def test_adjoint_identity(op):
     """<dy, y_dot> = <dx, x_dot>, in Fractions."""
 
     def check(case):
@@ -79,7 +85,7 @@ def test_adjoint_identity():
         (dx,) = evaluate(back.call, dy)
         assert inner(dy, y_dot) == inner(dx, x_dot), str(case)
 
-    campaign(check, ["obj"], pass_="jvp")
+    campaign(check, ["obj"], pass_="jvp", op=op)
 
 
 class Dual:
@@ -334,6 +340,65 @@ def test_integers_are_only_copied():
     with pytest.raises(ConvrefError, match="weights of mode linear are no integers"):
         parse("resize.fprop:n1c1_i3_o3:dt=i8")
     assert parse("resize.fprop:n1c1_i3_o3:mode=nearest:dt=i8").call.dtype == "i8"
+
+
+@pytest.mark.parametrize("op", SHUFFLES)
+def test_a_shuffle_is_torchs_and_undone_by_its_adjoint(op):
+    """In torch's order of channels, with infinities, NaN and the sign of zero in their places."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def check(case):
+        (x,) = operands(case)
+        (y,) = evaluate(case.call, x)
+        theirs = getattr(torch.nn.functional, op)(to_torch(x), case.call.problem.factor)
+        assert y.shape == tuple(theirs.shape)
+        assert y.tobytes() == theirs.contiguous().numpy().tobytes(), str(case)
+        (back,) = evaluate(sibling(case.call, "backward"), y)
+        assert back.tobytes() == np.ascontiguousarray(x).tobytes(), str(case)
+
+    campaign(check, ["f32"], ["int", "nan", "inf", "negzero"], pass_="fprop", op=op, empty=False)
+
+
+def test_a_shuffle_moves_channels_into_blocks():
+    """Channel 4 c + 2 i + j of an element goes to row i and column j of its block."""
+    (y,) = evaluate(
+        parse("pixel_shuffle.fprop:n1c8_i1x2").call, np.arange(16.0).reshape(1, 8, 1, 2)
+    )
+    assert y.tolist() == [
+        [[[0, 2, 1, 3], [4, 6, 5, 7]], [[8, 10, 9, 11], [12, 14, 13, 15]]],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("pixel_shuffle:n1c6_i2x2", "C=6, needs a multiple of upscale_factor**2 = 4"),
+        ("pixel_unshuffle:n1c6_i4x5:r=4", "W=5, needs a multiple of downscale_factor = 4"),
+        ("pixel_unshuffle:n1c6_i4x5:r=0", "downscale_factor is 0, needs at least 1"),
+        ("pixel_shuffle:n1c4_i2", "input has 1 spatial axes, needs 2"),
+    ],
+)
+def test_message_names_the_size_that_a_shuffle_needs(line, text):
+    with pytest.raises(ConvrefError) as caught:
+        parse_problem(line)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("op", SHUFFLES)
+def test_another_order_of_channels_is_noticed(checks, monkeypatch, op):
+    """As ONNX's DCR and SpaceToDepth have it: the channel of the output varies fastest."""
+
+    def wrong(call, x):
+        (n, c, h, w), r = x.shape, call.problem.factor
+        if op == "pixel_shuffle":
+            blocks = x.reshape(n, r, r, c // r**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+        else:
+            blocks = x.reshape(n, c, h // r, r, w // r, r).transpose(0, 3, 5, 1, 2, 4)
+        return (blocks.reshape(call.problem.shape("y")),)
+
+    monkeypatch.setitem(oracle.FORMULAS, (op, "fprop"), wrong)
+    with pytest.raises(AssertionError, match=op):
+        campaign(checks.loops, ["obj"], ["ramp"], pass_="fprop", phases=UNSHRUNK, op=op)
 
 
 def wrong_scatter(dy, axes, table):

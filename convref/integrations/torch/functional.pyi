@@ -21,8 +21,8 @@ __all__ = [
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardsigmoid", "hardswish",
     "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d",
     "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
-    "max_unpool3d", "mish", "prelu", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus",
-    "tanh"
+    "max_unpool3d", "mish", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "rms_norm",
+    "sigmoid", "silu", "softmax", "softplus", "tanh"
 ]
 
 def adaptive_avg_pool1d(
@@ -114,6 +114,10 @@ def max_unpool1d(
 max_unpool2d = max_unpool1d
 max_unpool3d = max_unpool1d
 def mish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
+def pixel_shuffle(input: Tensor, upscale_factor: int, *, backend: str | None = None) -> Tensor: ...
+def pixel_unshuffle(
+    input: Tensor, downscale_factor: int, *, backend: str | None = None
+) -> Tensor: ...
 def prelu(input: Tensor, weight: Tensor, *, backend: str | None = None) -> Tensor: ...
 def relu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def rms_norm(

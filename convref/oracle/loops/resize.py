@@ -140,4 +140,25 @@ def resize_backward(dy: Array, problem: Problem) -> Array:
     return _weighted_sums(dy, problem, adjoint=True)
 
 
-FORMULAS = by_name(globals(), ("resize",), masks=False)
+def shuffled(x: Array, problem: Problem) -> Array:
+    """Return y: each of its elements reads one of x."""
+    (n, deep, h, w), r = x.shape, problem.factor
+    y = zeros((n, deep // r**2, h * r, w * r), x)
+    for m, k, p, q in np.ndindex(y.shape):
+        y[m, k, p, q] = x[m, k * r**2 + p % r * r + q % r, p // r, q // r]
+    return y
+
+
+def unshuffled(y: Array, problem: Problem) -> Array:
+    """Return x: each of its elements reads one of y."""
+    (n, c, p, q), r = y.shape, problem.factor
+    x = zeros((n, c * r**2, p // r, q // r), y)
+    for m, k, h, w in np.ndindex(x.shape):
+        i, j = divmod(k % r**2, r)
+        x[m, k, h, w] = y[m, k // r**2, h * r + i, w * r + j]
+    return x
+
+
+pixel_shuffle_fprop = pixel_unshuffle_backward = shuffled
+pixel_unshuffle_fprop = pixel_shuffle_backward = unshuffled
+FORMULAS = by_name(globals(), ("resize", "pixel_shuffle", "pixel_unshuffle"), masks=False)
