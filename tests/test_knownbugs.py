@@ -235,6 +235,16 @@ EXAMPLES = {
         "silu.double_backward:n1c2_i6:dt=f16:mask=10:fill=wide:seed=19895",
         "cross_entropy.jvp:n1c2_i4:weight=1:dt=f16:fill=wide:seed=14804",
     ),
+    "torch-pixel-unshuffle-empty": (
+        "pixel_unshuffle.fprop:n1c0_i3x9:r=3",
+        "pixel_unshuffle.jvp:n0c1_i2x2",
+        "pixel_unshuffle.backward:n1c1_i6x0",
+        "pixel_unshuffle.double_backward:n1c0_i2x2",
+    ),
+    "torch-pixel-shuffle-empty-gradient": (
+        "pixel_shuffle.backward:n1c0_i3x9",
+        "pixel_shuffle.double_backward:n0c4_i2x2",
+    ),
     "torch-resize-antialias-column": ("resize.fprop:n1c1_i3x1_o2x1:aa=1:xo=1",),
     "torch-resize-antialias-corners": (
         "resize.fprop:n1c1_i5x5_o3x3:coord=align_corners:aa=1:xo=1",

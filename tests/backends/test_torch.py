@@ -338,3 +338,13 @@ def test_a_cuda_call_needs_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_fingerprint_names_what_computes() -> None:
     assert backend.fingerprint()["torch"] == torch.__version__
     assert without_onednn.fingerprint()["onednn"] == "off"
+
+
+@pytest.mark.parametrize(
+    "line", ["pixel_unshuffle.fprop:n0c1_i4x4", "pixel_shuffle.backward:n0c4_i2x2"]
+)
+def test_an_empty_result_has_its_own_shape(line):
+    """ATen's pixel_unshuffle returns an empty image in the shape that it came in."""
+    case = parse(line)
+    (found,) = backend.run(case.call, *drawn(case))
+    assert found.shape == case.call.problem.shape(case.call.wanted[0])
