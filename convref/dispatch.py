@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from . import knownbugs
+from . import knownbugs, memory
 from .arrays import facts
 from .backends import Backend
 from .backends.registry import load, names
@@ -51,6 +51,7 @@ class Plan:
 
     def run(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results; positions and classes among the operands are checked."""
+        self._check_memory()
         self._check_positions(operands)
         return self.backend.run(self.call, *operands)
 
@@ -59,6 +60,7 @@ class Plan:
 
         Derivatives take the positions that the forward pass checked or returned.
         """
+        self._check_memory()
         bind = getattr(self.backend, "bind", None)
         compute = bind(self.call) if bind else partial(self.backend.run, self.call)
         if self.call.pass_ != "fprop" or not self._positions:
@@ -79,6 +81,20 @@ class Plan:
     def _check_positions(self, operands: tuple[Any, ...]) -> None:
         for i, role in self._positions:
             check_positions(self.call, role, operands[i])
+
+    @cached_property
+    def _lacks_memory(self) -> str:
+        """Why the results cannot fit on the CPU, or an empty text."""
+        if self.call.specs[0].device != "cpu":
+            return ""
+        least, most = self.call.least_memory(self.backend.name == "numpy"), memory.available()
+        gib = f"{least / 2**30:,.1f} GiB, this machine has {most / 2**30:,.1f} GiB"
+        return f"results need at least {gib}" if least > most else ""
+
+    def _check_memory(self) -> None:
+        if self._lacks_memory:
+            where = f"{self.call.op}.{self.call.pass_}"
+            raise ConvrefError(message(where, self._lacks_memory, self.call))
 
     def __str__(self) -> str:
         rows = (

@@ -291,3 +291,56 @@ def test_without_its_package_the_name_is_unknown() -> None:
 
 def test_a_missing_extra_is_an_import_error() -> None:
     assert issubclass(MissingExtraError, ImportError)
+
+
+IMPOSSIBLE = {
+    "max_pool2d": ((1, 1, 4, 4), (2,), {"padding": 2**25}),
+    "avg_pool2d": ((1, 1, 4, 4), (2,), {"padding": 2**25}),
+    "unfold": ((1, 1, 4, 4), (2,), {"padding": 2**25}),
+    "interpolate": ((1, 1, 4), (2**40,), {}),
+    "resize": ((1, 1, 4), (2**40,), {"mode": "linear"}),
+    "adaptive_max_pool1d": ((1, 1, 4), (2**40,), {}),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+@pytest.mark.parametrize("make", [np.ones, torch.ones])
+def test_results_beyond_the_memory_of_the_machine_are_refused(name: str, make: Any) -> None:
+    """Seen with `max_pool2d`, which ran 81 s and took 12.5 GiB before a MemoryError."""
+    shape, given, named = IMPOSSIBLE[name]
+    with pytest.raises(ConvrefError, match=r"results need at least [\d,.]+ GiB, this machine has"):
+        getattr(convref, name)(make(shape), *given, **named)
+
+
+def test_bound_plans_refuse_what_exceeds_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = dispatch.plan(parse(LINE).call)
+    monkeypatch.setattr("convref.memory.available", lambda: 35)  # y has 9 elements of 4 bytes
+    with pytest.raises(ConvrefError, match="results need at least"):
+        made.bound()
+    dispatch._plan.cache_clear()
+    monkeypatch.setattr("convref.memory.available", lambda: 10**6)
+    assert dispatch.choose(parse(LINE).call).run(X, W, None)
+
+
+def test_padding_that_only_the_oracle_holds_counts_for_it_alone() -> None:
+    call = parse("conv.fprop:n1c1k1_i4_f1_s1024_p1024:bias=0").call
+    assert call.least_memory(oracle=False) == 3 * 4
+    assert call.least_memory(oracle=True) == 3 * 4 + (4 + 2 * 1024) * 8
+    pooled = parse("max_pool.fprop:n1c1_i4_f1_s1024_p1024").call
+    assert pooled.least_memory(oracle=True) == 3 * (4 + 8)
+
+
+def test_limits_of_control_groups(tmp_path: Path) -> None:
+    from convref.memory import group_limits
+
+    groups = tmp_path / "proc"
+    groups.write_text("5:cpu,memory:/job/1\n4:cpu:/\n0::/user\n")
+    for path, text in (
+        ("memory/job/1/memory.limit_in_bytes", "4096\n"),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("user/memory.max", "max\n"),
+        ("memory.max", "8192\n"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert sorted(group_limits(groups, tmp_path)) == [4096, 8192, 9223372036854771712]

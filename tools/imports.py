@@ -33,7 +33,7 @@ ORDER = (
     ("convref.case",),
     ("convref.ops",),
     ("convref.arrays",),
-    ("convref.dtypes",),
+    ("convref.dtypes", "convref.memory"),
     ("convref.errors",),
 )
 ROW = {name: row for row, names in enumerate(ORDER) for name in names}

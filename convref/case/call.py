@@ -243,6 +243,13 @@ class Call:
         arrays = sum(prod(self.problem.shape(r)) for r in (*self.roles, *self.wanted))
         return 4 * wide * (arrays + self.problem.scratch())
 
+    def least_memory(self, oracle: bool) -> int:
+        """Return the bytes of the results, and those of one image that the oracle has to pad."""
+        sizes = [(prod(self.problem.shape(role)), self.dtype_of(role)) for role in self.wanted]
+        if oracle and any(BASE_ROLE[role] != "b" for role in self.wanted):
+            sizes.append((self.problem.padded_image(), dtypes.accumulator(self.dtype)))
+        return sum(count * dtypes.numpy_dtype(code).itemsize for count, code in sizes)
+
     def line(self, *data: tuple[str, str | None]) -> str:
         """Return the line of the call and of its `data`: (key, text or None for a default)."""
         name, mask = self.pass_, None

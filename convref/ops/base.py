@@ -251,3 +251,7 @@ class Problem:
     def scratch(self) -> int:
         """Return how many elements the oracle holds besides operands and results."""
         return 0
+
+    def padded_image(self) -> int:
+        """Return how many elements an image has that the oracle pads, or 0 if it pads none."""
+        return 0

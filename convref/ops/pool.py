@@ -91,6 +91,10 @@ class PoolProblem(WindowProblem):
             return prod(axis.windows_per_position for axis in self.axes)
         return 1
 
+    def padded_image(self) -> int:
+        """Return how many elements an image has that the oracle pads, or 0 if it pads none."""
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class AvgPoolProblem(PoolProblem):

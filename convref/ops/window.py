@@ -223,6 +223,11 @@ class WindowProblem(Problem):
         """Return how many elements the oracle holds besides operands and results."""
         return self.n * self.c * self._padded()
 
+    def padded_image(self) -> int:
+        """Return how many elements an image has that the oracle pads, or 0 if it pads none."""
+        channels = self.line_value("k") if self.line_value("t") else self.c
+        return channels * prod(max(0, axis.big + axis.lo + axis.hi) for axis in self.axes)
+
     def _padded(self) -> int:
         return prod(axis.big + max(axis.lo, 0) + max(axis.hi, 0) for axis in self.axes)
 
