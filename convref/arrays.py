@@ -126,8 +126,8 @@ def to_torch(array: Any) -> Any:
         return array
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    dense = array.flags.c_contiguous
-    if not dense and any(stride < 0 or stride % array.itemsize for stride in array.strides):
+    # NumPy counts a flipped axis of one element as contiguous.
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = array.copy()  # torch has neither negative strides nor fractions of an element
     bf16 = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # a name takes long to spell
     plain = array.view(np.int16) if bf16 else array

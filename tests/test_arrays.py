@@ -63,11 +63,12 @@ def test_a_shared_alias_keeps_its_memory_alive() -> None:
     "view",
     [
         lambda a: a[::-1],
+        lambda a: a[:1][::-1],
         lambda a: a.astype(">f8"),
         lambda a: np.broadcast_to(a[:1], a.shape),
         lambda a: a[:0],
     ],
-    ids=["reversed", "big endian", "expanded", "empty"],
+    ids=["reversed", "one reversed", "big endian", "expanded", "empty"],
 )
 def test_views_that_torch_lacks_are_copied(view: Any) -> None:
     here = view(np.arange(12.0).reshape(4, 3))
