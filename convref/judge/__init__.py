@@ -85,12 +85,9 @@ def judge(
     >>> judge(call, (x, w, None), (x + 1,), Numerics("rn32")).reason
     'y[0, 0, 0] is 2.0, exactly 1.0 is right (3 of 3 elements differ)'
     """
-    if not isinstance(numerics, Numerics):
-        what = f"numerics is {shorten(repr(numerics))}, needs a Numerics"
-        raise ConvrefError(message("judge", what))
     ref = reference(call, operands) if ref is None else ref
     roles = call.signature.results
-    _check(results, only, roles)
+    _check(results, numerics, only, roles)
     if len(results) != len(roles):
         return Verdict("wrong", "form", reason=f"got {len(results)} results, needs {len(roles)}")
     found = []
@@ -106,7 +103,12 @@ def judge(
     return _summed_up(found)
 
 
-def _check(results: object, only: Sequence[str] | None, roles: tuple[str, ...]) -> None:
+def _check(
+    results: object, numerics: object, only: Sequence[str] | None, roles: tuple[str, ...]
+) -> None:
+    if not isinstance(numerics, Numerics):
+        what = f"numerics is {shorten(repr(numerics))}, needs a Numerics"
+        raise ConvrefError(message("judge", what))
     if not isinstance(results, Sequence):
         what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
         raise ConvrefError(message("judge", what))
