@@ -151,7 +151,6 @@ class Kernel:
         return Prepared(self, grid, arguments, scratch)
 
     def unload(self) -> None:
-        """Unload the module; the kernel and its prepared launches cannot be used afterwards."""
         with self.driver.inside(self._context):
             self.driver.call("cuModuleUnload", self._module, why=self.manifest.name)
 

@@ -97,7 +97,6 @@ class Driver:
         return (found.value or b"").decode(errors="replace")
 
     def current(self) -> int:
-        """Return this thread's context, 0 if it has none."""
         found = c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(found))
         return found.value or 0

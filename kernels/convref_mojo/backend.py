@@ -62,7 +62,6 @@ class MojoBackend:
         self.always = False  # all threads, for small calls too
 
     def supports(self, call: Call) -> str | None:
-        """Return None, or the reason why not: no kernel, dtype, device or library."""
         if call.op not in FAMILIES:
             return f"no {call.op} kernel"
         if call.op in norm.OPS and call.pass_ not in norm.PASSES:
@@ -122,7 +121,6 @@ class MojoBackend:
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the variant of the library, its sources and the compiler, or why there is none."""
         if (reason := build.missing()) is not None:
             return {"missing": reason}
         library.loaded()
@@ -136,7 +134,6 @@ class MojoBackend:
 
 
 def unsupported(call: Call, device: str) -> str | None:
-    """Return why no kernel for `device` takes the numbers of a call, or None."""
     if call.dtype not in library.DTYPES:
         return f"no kernel for {call.dtype}, only for {', '.join(library.DTYPES)}"
     if call.math != "ieee":
@@ -148,8 +145,6 @@ def unsupported(call: Call, device: str) -> str | None:
 
 @lru_cache(CALLS)
 def spec_of(call: Call) -> CallSpec:
-    """Return the arrays of a call."""
-
     def need(role: str, model: str | None = None) -> ArraySpec:
         dtype = dtypes.numpy_dtype(call.dtype_of(role))
         return ArraySpec(call.problem.shape(role), dtype, model)
@@ -163,7 +158,6 @@ def spec_of(call: Call) -> CallSpec:
 
 
 def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str | None:
-    """Return the operand whose axis order a result takes: one of its own role, else an image."""
     rank = len(call.problem.shape(role))
     fitting = [r for r, need in operands.items() if need and len(need.shape) == rank]
     same = [r for r in fitting if BASE_ROLE[r] == BASE_ROLE[role]]

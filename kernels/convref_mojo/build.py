@@ -52,7 +52,6 @@ VARIANTS = (
 
 @cache
 def cpu_flags() -> frozenset[str]:
-    """Return the CPU flags in /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -73,7 +72,6 @@ def variant_of(flags: frozenset[str] | None = None) -> Variant:
 
 
 def hash_of(folder: Path) -> str:
-    """Return the hash of the names and contents of the .mojo files of a folder."""
     found = hashlib.sha256()
     for path in sorted(folder.glob("*.mojo")):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -82,7 +80,6 @@ def hash_of(folder: Path) -> str:
 
 @cache
 def source_hash() -> str:
-    """Return the hash of the sources of the library."""
     return hash_of(SOURCES)
 
 
@@ -98,7 +95,6 @@ def compiler() -> tuple[Path, str] | None:
 
 
 def prebuilt(variant: Variant, folder: Path = PACKAGE / "prebuilt") -> Path:
-    """Return the path of the library that a wheel may contain."""
     system = f"{sys.platform}-{platform.machine()}"
     return folder / f"{system}-{variant.name}-{source_hash()}.so"
 
@@ -129,7 +125,6 @@ def found(ready: Path, reason: str | None, name: str, make: Callable[[Path], Non
 
 @cache
 def missing(variant: Variant | None = None) -> str | None:
-    """Return None if a library exists or can be built, else the reason why not."""
     variant = variant or variant_of()
     if prebuilt(variant).exists() or compiler() is not None:
         return None
@@ -140,7 +135,6 @@ def missing(variant: Variant | None = None) -> str | None:
 
 
 def library(variant: Variant | None = None) -> Path:
-    """Return the path of the library; it is built first where there is none."""
     variant = variant or variant_of()
     _, version = compiler() or (None, "")
     name = f"{variant.name}-mojo{version}-{source_hash()}.so"
@@ -192,7 +186,6 @@ def run_compiler(path: Path, words: list[str], result: Callable[[str, Path], byt
 
 
 def compile_to(path: Path, variant: Variant) -> None:
-    """Compile the library to `path`."""
     target = ["--target-cpu", variant.target] if variant.target else []
     words = ["build", "--emit", "shared-lib", *target, "-o", "OUT", str(SOURCES / ENTRY)]
     run_compiler(
@@ -218,7 +211,6 @@ def main(words: list[str], reason: str | None, make: Callable[[Path], list[Path]
 
 
 def build_variants(folder: Path) -> list[Path]:
-    """Build every variant for this kind of machine; return the paths."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     variants = [variant for variant in VARIANTS if bool(variant.target) == x86]
     for variant in variants:

@@ -54,7 +54,6 @@ class GpuBackend:
         self.name, self.runner, self.kinds, self.arms = name, runner, kinds, arms
 
     def supports(self, call: Call) -> str | None:
-        """Return None, or the reason why not: no kernel, dtype, device or PTX."""
         if call.op != "conv" and call.op not in OPS:
             return f"no {call.op}.{call.pass_} kernel for the GPU"
         if (reason := unsupported(call, self.runner.device)) is not None:
@@ -101,7 +100,6 @@ class GpuBackend:
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the sources of the kernels and the compiler, or why there is no PTX."""
         if (reason := self.runner.missing() or emit.missing()) is not None:
             return {"missing": reason}
         return {"sources": emit.source_hash(), "compiler": emit.version() or ""}
@@ -129,7 +127,6 @@ class Interpreter:
         self.arch, self.seed = arch, 0
 
     def missing(self) -> str | None:
-        """Return None: NumPy is always installed."""
         return None
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
@@ -147,7 +144,6 @@ class Interpreter:
         return out
 
     def layout(self, role: str, array: Any) -> ArrayLayout:
-        """Return the layout of an array."""
         return ArrayLayout(role, array.shape, strides_of(array))
 
     def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
@@ -187,7 +183,6 @@ def _program(arch: str, kernel: str) -> Any:
 
 
 def _flat(array: Any) -> Any:
-    """Return the memory of a dense array as one axis."""
     order = np.argsort([-abs(s) for s in array.strides], kind="stable")
     return array.transpose(order).reshape(-1)
 
@@ -207,7 +202,6 @@ class CudaRunner:
         self.only = only
 
     def missing(self) -> str | None:
-        """Return None, or the reason why no CUDA device can be used."""
         try:
             import torch
         except ImportError:
@@ -236,12 +230,10 @@ class CudaRunner:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=layout)
 
     def layout(self, role: str, array: Any) -> ArrayLayout:
-        """Return the layout of an array."""
         strides = tuple(0 if n == 1 else s for n, s in zip(array.shape, array.stride()))
         return ArrayLayout(role, tuple(array.shape), strides, array.data_ptr() % 16 == 0)
 
     def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
-        """Run one launch on the current stream of the result's device."""
         import torch
 
         out = arrays[launch.pointers[0][0]]
@@ -263,7 +255,6 @@ def _torch_name(code: str) -> str:
 
 @cache
 def loaded(arch: str, kernel: str, device: int, driver: Any = None) -> Any:
-    """Return a kernel, loaded by the driver."""
     from convref_driver import load
 
     text = emit.texts()[arch, kernel]
@@ -271,7 +262,6 @@ def loaded(arch: str, kernel: str, device: int, driver: Any = None) -> Any:
 
 
 def manifest(text: str) -> Any:
-    """Return the manifest of a kernel, read from its PTX."""
     from convref_driver import Manifest
     from convref_ptx import parse
 

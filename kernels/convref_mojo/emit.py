@@ -22,7 +22,6 @@ MARK = "//// "  # starts the line before each kernel: architecture and name
 
 @cache
 def source_hash() -> str:
-    """Return the hash of the sources of the GPU kernels."""
     return build.hash_of(SOURCES)
 
 
@@ -36,13 +35,11 @@ def version() -> str | None:
 
 
 def prebuilt(folder: Path = build.PACKAGE / "prebuilt") -> Path:
-    """Return the path of the PTX that a wheel may contain."""
     return folder / f"{source_hash()}.ptx.xz"
 
 
 @cache
 def missing() -> str | None:
-    """Return None if the PTX exists or can be compiled, else the reason why not."""
     if prebuilt().exists() or (version() is not None and build.compiler() is not None):
         return None
     return (
@@ -52,13 +49,10 @@ def missing() -> str | None:
 
 
 def library() -> Path:
-    """Return the path of the PTX of all kernels; it is compiled first where there is none."""
     return build.found(prebuilt(), missing(), f"max{version()}-{source_hash()}.ptx.xz", emit_to)
 
 
 def emit_to(path: Path) -> None:
-    """Compile the PTX to `path`."""
-
     def compressed(text: str, _: Path) -> bytes | None:
         return lzma.compress(text.encode()) if MARK in text else None
 
@@ -67,7 +61,6 @@ def emit_to(path: Path) -> None:
 
 @cache
 def texts() -> dict[tuple[str, str], str]:
-    """Return the PTX of each (architecture, kernel)."""
     whole = lzma.decompress(library().read_bytes()).decode()
     found = {}
     for part in whole.split(MARK)[1:]:
@@ -78,7 +71,6 @@ def texts() -> dict[tuple[str, str], str]:
 
 
 def emit_all(folder: Path) -> list[Path]:
-    """Compile the PTX; return its path."""
     emit_to(prebuilt(folder))
     return [prebuilt(folder)]
 

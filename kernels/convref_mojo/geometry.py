@@ -195,7 +195,6 @@ def _bgrad_launch(folder: str, problem: ConvProblem, b: ArrayLayout, dy: ArrayLa
 
 
 def _sides(problem: ConvProblem, scatter: bool) -> tuple[int, int]:
-    """Return the channels per group that are summed over, and those of the result."""
     c, k = problem.c // problem.groups, problem.k // problem.groups
     return (k, c) if problem.transposed != scatter else (c, k)
 

@@ -30,7 +30,6 @@ Word = ctypes.c_int64
 
 @cache
 def loaded() -> ctypes.CDLL:
-    """Return the library for this CPU; it is built first where there is none."""
     found = ctypes.CDLL(str(build.library()))
     found.convref_plan.restype = found.convref_compute.restype = None
     return found
@@ -50,7 +49,6 @@ def _words(kernel: str, dtype: str) -> tuple[Word, Word]:
 
 
 def plan(kernel: str, dtype: str, struct: Any) -> None:
-    """Complete the struct of a convolution kernel."""
     loaded().convref_plan(*_words(kernel, dtype), ctypes.byref(struct))
 
 
@@ -67,7 +65,6 @@ def run(kernel: str, dtype: str, struct: Any, units: int, threads: int, size: in
 
 
 def cores() -> int:
-    """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -90,7 +87,6 @@ class Workers:
         self._excluded = NO_PROCESSOR
 
     def start(self, tasks: Iterable[Callable[[], Any]]) -> list[Future[Any]]:
-        """Submit the tasks."""
         if (processor := self._current_processor()) != self._excluded:
             self._exclude(processor)
         return [self._pool.submit(task) for task in tasks]

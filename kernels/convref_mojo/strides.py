@@ -21,7 +21,6 @@ def strides_of(array: Array) -> Strides:
 
 @lru_cache(LAYOUTS)
 def elements(shape: tuple[int, ...], strides: Strides, size: int) -> Strides:
-    """Return strides in bytes of elements of `size` bytes as strides in elements."""
     return tuple(0 if n == 1 else s // size for n, s in zip(shape, strides))
 
 

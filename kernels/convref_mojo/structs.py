@@ -29,7 +29,6 @@ def struct(folder: str, name: str) -> Any:
 
 
 def table(file: str, name: str) -> tuple[str, ...]:
-    """Return the strings of a tuple of a Mojo file."""
     text = (PACKAGE / file).read_text("utf-8")
     rows = re.search(rf"^comptime {name} = \((.*?)^\)", text, re.M | re.S)
     return tuple(re.findall(r'"(\w+)"', rows[1] if rows else ""))

@@ -134,7 +134,6 @@ class Barrier:
             self.phase, self.pending, self.seen = self.phase + 1, self.count, self.clock.copy()
 
     def passed(self, parity: Array) -> Array:
-        """Return whether the phase of a parity is complete."""
         return (self.phase - parity) % 2 == 1
 
 

@@ -86,7 +86,6 @@ class Machine:
         self.fragments = matrices.fragments(program.code)
 
     def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
-        """Start the threads of some blocks at the first instruction."""
         size, program = prod(threads), self.program
         self.count = len(blocks) * size
         self.all = np.arange(self.count)
@@ -272,7 +271,6 @@ class Machine:
         return numbers.as_type(pattern, kind)
 
     def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
-        """Return the bits of a special register or an immediate."""
         key = (operand, kind) if isinstance(operand, int) else operand
         if key not in self.fixed:
             refuse(key is operand, i.text, f"{operand} is not declared")
@@ -331,7 +329,6 @@ class Machine:
 
 
 def _put(array: Array, lanes: Array, value: Array) -> Array:
-    """Return a copy of an array with new values in some lanes."""
     if len(lanes) == len(array):
         return value
     found = array.copy()

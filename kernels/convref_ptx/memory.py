@@ -42,7 +42,6 @@ class CheckedMemory:
         self.bytes, self.grain = np.full(size, 0xFF, np.uint8), grain
 
     def lines(self, size: int) -> Array:
-        """Return the bytes as lines of `size`."""
         return self.bytes.reshape(-1, size)
 
     def cells(self, place: Array, size: int) -> Array:
@@ -78,7 +77,6 @@ class GlobalMemory(CheckedMemory):
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
-        """Copy the results to the arrays of writable allocations."""
         for allocation, start in self.allocations.items():
             if allocation.writable:
                 here = self.bytes[start : start + allocation.array.nbytes]
@@ -106,7 +104,6 @@ class GlobalMemory(CheckedMemory):
         return self.lines(size)[place // size], None
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        """Write values, of one or several elements each, to addresses."""
         value = _bytes(value)
         place, writable = self._places(text, address, size := value.shape[1])
         refuse(~writable, text, "writes to an operand")
@@ -145,7 +142,6 @@ class SharedMemory(CheckedMemory):
         self.clock[warps, warps % self.width] += 1
 
     def column(self, lanes: Array) -> Array:
-        """Return the columns (lane, 1) of the warps of some lanes."""
         return (self.warp[lanes] % self.width)[:, None]
 
     def now(self, lanes: Array) -> Array:
@@ -205,7 +201,6 @@ class SharedMemory(CheckedMemory):
         return self.lines(size)[place // size], undefined
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        """Write values, of one or several elements each, to addresses."""
         value = _bytes(value)
         place = self.places(text, address, size := value.shape[1], lanes)
         lines, line, cells = self.lines(size), place // size, self.cells(place, size)
@@ -223,5 +218,4 @@ def _another(owner: Array, who: Array) -> Array:
 
 
 def _bytes(value: Array) -> Array:
-    """Return the bytes (access, byte) of values."""
     return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), -1)

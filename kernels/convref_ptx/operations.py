@@ -118,7 +118,6 @@ def _loaded(m: Machine, i: Instruction, names: Any, kind: str, lanes: Array, fou
 
 
 def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
-    """Return the addresses of an access; the base has 32 or 64 bits."""
     base, offset = operand
     if isinstance(base, int):
         return np.full(len(lanes), base + offset, np.int64)

@@ -66,7 +66,6 @@ class Program:
 
     @cached_property
     def leaders(self) -> frozenset[int]:
-        """Return the targets of branches."""
         named = {str(i.operands[0]) for i in self.code if i.op.startswith("bra")}
         named.update(*self.tables.values())
         return frozenset(at for label, at in self.labels.items() if label in named)

@@ -49,7 +49,6 @@ class TritonBackend:
         self.name = name
 
     def supports(self, call: Call) -> str | None:
-        """Return None, or why no kernel computes the call."""
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
             return "torch sees no CUDA device"
         return refusal(call)
@@ -114,11 +113,9 @@ class TritonBackend:
     def interpret(
         self, made: KernelPlan, tensors: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
-        """Return every buffer of a plan on CPU tensors."""
         return interpreted.run(made, tensors)
 
     def compile_all(self, arch: str, jobs: int, calls: Iterable[Call]) -> str:
-        """Compile, in `jobs` processes, what `calls` need."""
         able = ((call, [None]) for call in calls if self.supports(call) is None)
         return self.compile_some(arch, jobs, able)
 
@@ -172,7 +169,6 @@ class TritonBackend:
         return list(_configurations(call, _arch(call), _sms(call)))
 
     def describe(self, call: Call) -> str:
-        """Return which kernel and tile compute a call, and why no other does."""
         return plan(call, operands(call), card=_card(call), arch=_arch(call)).reason
 
     def numerics(self, call: Call) -> Numerics:
@@ -185,7 +181,6 @@ class TritonBackend:
         return Numerics("mma32", splits=64, **cut)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the versions and the device."""
         found = {"triton": triton.__version__, "torch": torch.__version__}
         cuda = torch.cuda.is_available()
         return found | {"device": torch.cuda.get_device_name() if cuda else "interpreter"}
@@ -200,7 +195,6 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
 def cached_plan(
     call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion
 ) -> KernelPlan:
-    """Return the plan of a call on the current device, the second time from memory."""
     known = {tensor.role: tensor for tensor in tensors}
     return plan(call, known, choice, _card(call), fusion, _arch(call), _sms(call))
 

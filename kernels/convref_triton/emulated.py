@@ -51,7 +51,6 @@ def execute(
     late: bool,
     arch: str,
 ) -> None:
-    """Run one launch on the tensors of its slots."""
     compiled = aot.compile(specialize(step), arch)
     buffers = {role: _buffer(tensor, role in writable) for role, tensor in tensors.items()}
     manifest = gpu.manifest(compiled)

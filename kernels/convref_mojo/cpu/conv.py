@@ -73,7 +73,6 @@ def _is_depthwise(problem: ConvProblem) -> bool:
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
-    """Write the requested results of a convolution, by role."""
     arrays = {role: a for role, a in (given | outputs).items() if a is not None}
     memory = tuple([(role, a.shape, a.strides, a.itemsize) for role, a in arrays.items()])
     for kernels, template, addresses in _launches(call, memory, threads):

@@ -70,14 +70,12 @@ class Images:
 
 
 def channel_sums(dtype: str, x: Array, threads: int) -> Array:
-    """Return the sum of each channel of x (N, C, *space) in the accumulator's dtype."""
     images = Images(dtype, x, threads)
     images.rstd[...] = 1
     return images.sums(None)[0]  # with mean 0 and rstd 1, z is x
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
-    """Write the requested results of batch norm, by role."""
     with np.errstate(all="ignore"):  # results may be NaN or infinite
         images = Images(call.dtype, given["x"], threads)
         moments = _set_statistics(call, given, images)
@@ -113,7 +111,6 @@ def _set_statistics(
 
 
 def _moments(call: Call, x: Array, images: Images) -> tuple[Array, Array]:
-    """Return mean and variance in two passes over x."""
     count = images.number(call.problem.count)
     images.mean[...] = images.sums(x)[0] / count
     images.rstd[...] = 1

@@ -66,7 +66,6 @@ def _template(problem: AnyPoolProblem) -> tuple[Pool, Any]:
 def _run(
     kernel: str, call: Call, big: Array, small: Array, indices: Array | None, threads: int
 ) -> None:
-    """Run a kernel: those of a backward pass write `big`, the others `small`."""
     backward = kernel.endswith("backward")
     if (big if backward else small).size == 0:
         return

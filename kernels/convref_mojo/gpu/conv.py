@@ -34,7 +34,6 @@ class GpuLaunch(NamedTuple):
 
     @property
     def written(self) -> frozenset[str]:
-        """Return the roles that the kernel writes."""
         return frozenset(role for role, _ in self.pointers[: self.results])
 
 
@@ -61,7 +60,6 @@ def launches(
 
 
 def _kernel(call: Call, launch: ConvLaunch, kinds: Sequence[str]) -> tuple[str, tuple[int, int]]:
-    """Return the name of the kernel of a launch, and the grid."""
     g, kind = launch.geometry, launch.kind
     matrix = call.dtype == "bf16" and "mma" in kinds
     columns = g.channels * g.z.taps * g.y.taps * g.x.taps  # of a filter

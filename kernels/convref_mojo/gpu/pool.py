@@ -74,7 +74,6 @@ def _divisor(problem: AnyPoolProblem) -> int:
 
 
 def launch(call: Call, arrays: dict[str, ArrayLayout]) -> GpuLaunch:
-    """Return the launch of a call with these operands and results, by role."""
     problem = call.problem
     p = struct("gpu", "Pool")(problem.n, problem.c, divisor=_divisor(problem))
     for name, axis in zip("zyx", [UNIT] * (3 - problem.rank) + list(problem.axes)):

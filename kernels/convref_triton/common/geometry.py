@@ -48,7 +48,6 @@ class Tensor(NamedTuple):
 
     @property
     def image_span(self) -> int:
-        """Return the span of one image."""
         return self.span - max(self.shape[0] - 1, 0) * abs(self.strides[0])
 
 
@@ -99,7 +98,6 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Return the taps of the filter."""
         return prod(self.filter)
 
     @property
@@ -122,7 +120,6 @@ class Geometry:
 
 
 def operands(call: Call) -> dict[str, Tensor]:
-    """Return the operands of a call by role, with the memory layouts of its Specs."""
     return {
         role: layout_of(role, call.problem.shape(role), axis_letters(call.problem, role), spec)
         for role, spec in zip(call.roles, call.specs)

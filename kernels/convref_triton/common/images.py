@@ -67,12 +67,10 @@ def offsets(c, n, place, steps):
 
 @triton.jit
 def tap_at(tap, R, S):
-    """Return (t, r, s) of a row-major index of taps."""
     return tap // (R * S), tap // S % R, tap % S
 
 
 def tiles(result: Tensor) -> tuple[Tile, ...]:
-    """Return the rows that serve a result, best guess first."""
     channels, rows = result.shape[1], prod(result.shape) // max(result.shape[1], 1)
     offered = wide_enough(LAST, result.dtype) if is_channels_last(result) else FIRST
     return ranked(offered, channels, lambda t: -(-rows // t.bm) * -(-channels // t.bn))
@@ -103,19 +101,16 @@ def ranked(
 
 
 def order_like(operand: Tensor) -> tuple[int, ...]:
-    """Return the order of axes of a new tensor: channels last if `operand` is."""
     rank = len(operand.shape) - 2
     return channels_last(rank) if is_channels_last(operand) else tuple(range(2 + rank))
 
 
 def result(builder: Builder, role: str, like: Tensor) -> Tensor:
-    """Return a new result in the order of axes of the operand `like`."""
     call = builder.call
     return builder.new(role, call.problem.shape(role), order_like(like), call.dtype_of(role))
 
 
 def planned_result(builder: Builder, role: str, like: Tensor) -> Tensor:
-    """Return the layout of a result in `role`, before it is planned."""
     shape = builder.call.problem.shape(role)
     return Tensor(role, shape, dense(shape, order_like(like)), builder.call.dtype)
 

@@ -36,7 +36,6 @@ class Window(NamedTuple):
 
 
 def window(geometry: Geometry, scatter: bool) -> Window:
-    """Return the window of a geometry."""
     taps, move = geometry.filter, geometry.dilation
     step, common, inverse = ONES, ONES, (0, 0, 0)
     if scatter:

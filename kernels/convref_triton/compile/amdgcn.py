@@ -16,13 +16,11 @@ BYTES = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "short": 2, "byte": 1
 
 
 def text(compiled: Compiled) -> str:
-    """Return the assembly of a kernel."""
     assembly: str = compiled.asm["amdgcn"]
     return assembly
 
 
 def parse(code: str) -> list[MachineInstruction]:
-    """Return the instructions of AMD's assembly, positions counted from 0."""
     labels: dict[str, int] = {}
     found: list[tuple[str, str]] = []
     for label, opcode, operands in LINE.findall(code):
@@ -65,7 +63,6 @@ def read_access(instruction: MachineInstruction) -> tuple[str, str] | None:
 
 
 def registers(compiled: Compiled) -> int:
-    """Return the vector registers of a thread."""
     found = re.search(r"^\s+\.vgpr_count:\s+(\d+)\s*$", text(compiled), re.M)
     assert found is not None, compiled.name
     return int(found[1])

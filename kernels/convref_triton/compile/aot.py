@@ -108,7 +108,6 @@ def compile(specialization: Specialization, arch: str) -> Compiled:
 
 
 def is_cached(specialization: Specialization, arch: str) -> bool:
-    """Return whether `compile` would find it in memory."""
     return (specialization.key, arch) in _cache
 
 
@@ -142,7 +141,6 @@ def _compile(specialization: Specialization, arch: str, goal: GPUTarget) -> Comp
 
 
 def _assemble(specialization: Specialization, kernel: Precompiled, arch: str) -> Compiled:
-    """Return a precompiled kernel, assembled."""
     start = time.perf_counter()
     try:
         asm = {"ptx": kernel.ptx, "cubin": kernel.cubin(arch)}
@@ -153,7 +151,6 @@ def _assemble(specialization: Specialization, kernel: Precompiled, arch: str) ->
 
 
 def _language(kernel: Any) -> type[ASTSource]:
-    """Return the front end of a kernel's source: Triton's or Gluon's."""
     if not kernel.is_gluon():
         return ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource
@@ -233,7 +230,6 @@ def compile_all(
 def _in_workers(
     specializations: list[Specialization], arch: str, jobs: int, life: Connection
 ) -> list[Compiled | CompileError | None]:
-    """Return a result for each, None where the worker process died."""
     if not specializations:
         return []
     with ProcessPoolExecutor(jobs, get_context("spawn"), _follow, (life,)) as pool:

@@ -61,18 +61,15 @@ class Specimen(NamedTuple):
 
     @property
     def kernel(self) -> str:
-        """Return the kernel's name."""
         name: str = self.launch.kernel.__name__
         return name
 
     @property
     def itemsize(self) -> int:
-        """Return the bytes of an operand's element."""
         return 2 if self.example.number in ("bf16", "f16") else 4
 
     @property
     def specialization(self) -> Specialization:
-        """Return what has to be compiled."""
         return specialize(self.launch)
 
 
@@ -126,7 +123,6 @@ def gluon_specimens(
 
 
 def everything(arch: str) -> Iterator[Specimen]:
-    """Yield every configuration that an architecture is tested with."""
     yield from specimens(examples(), every=True, arch=arch)
     yield from gluon_specimens(arch=arch)
 
@@ -141,7 +137,6 @@ def _gluon_lines(size: str) -> Iterator[tuple[str, str, Fusion]]:
 
 
 def _extended(call: Call, fusion: Fusion) -> Mapping[str, Tensor]:
-    """Return the operands of a call and of its epilogue."""
     known = operands(call)
     if fusion != UNFUSED:
         y = call.problem.shape("y")

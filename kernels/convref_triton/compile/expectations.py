@@ -54,7 +54,6 @@ class Weaker(NamedTuple):
 
 
 def expectation(specimen: Specimen) -> Expectation:
-    """Return what its kernel's row expects."""
     return BY_NAME[specimen.kernel].expects if specimen.kernel in BY_NAME else NOTHING
 
 
@@ -136,7 +135,6 @@ def _share(specimen: Specimen) -> int:
 
 
 def form(specimen: Specimen) -> Form:
-    """Return the form that a matrix product must have."""
     row, best, stages = expectation(specimen), BEST[specimen.arch], specimen.launch.stages
     if specimen.arch == "sm_90":
         made = Form(best, row.operands, row.in_flight, stages)
@@ -150,7 +148,6 @@ def form(specimen: Specimen) -> Form:
 
 
 def shortfalls(specimen: Specimen, found: Inspection | aot.CompileError) -> list[str]:
-    """Return in what a configuration falls short, each as a text."""
     if isinstance(found, aot.CompileError):
         return [str(found)]
     checks = [_resources, _loop]
@@ -216,7 +213,6 @@ def _stages(specimen: Specimen, found: Inspection) -> Iterator[str]:
 def inspected(
     specimens: Iterable[Specimen], arch: str, jobs: int | None = None
 ) -> list[tuple[Specimen, Inspection | aot.CompileError]]:
-    """Return what the compiler makes of each specimen, or its refusal."""
     wanted = list(specimens)
     compiled = aot.compile_all([specimen.specialization for specimen in wanted], arch, jobs)
     distinct = {specimen.specialization.key: made for specimen, made in zip(wanted, compiled)}

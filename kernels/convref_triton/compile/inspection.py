@@ -56,7 +56,6 @@ class Inspection:
     from_disk: bool  # whether it was in Triton's cache
 
     def facts(self) -> dict[str, str]:
-        """Return the properties as text, by name."""
         operands = f" from {self.operands}" if self.operands else ""
         wait = "" if self.wait is None else f", {self.wait} in flight at the wait"
         issue = "" if self.issue is None else f", {self.issue:.2f} issue slots a cycle of products"
@@ -80,7 +79,6 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def inspect(compiled: Compiled) -> Inspection:
-    """Return the properties of a compiled kernel."""
     reader: Any = amdgcn if "hsaco" in compiled.asm else sass
     code = reader.parse(reader.text(compiled))
     loop, products = hot_loop(code, reader.read_mma)
@@ -111,7 +109,6 @@ def _nvidia(
     loop: Sequence[MachineInstruction] | None,
     products: Sequence[Mma],
 ) -> dict[str, Any]:
-    """Return the properties that only NVIDIA's kernels have."""
     operands = sass.left_operands(code if loop is None else loop)
     if loop is None:
         return {"operands": operands}
@@ -127,7 +124,6 @@ def _nvidia(
 
 
 def shared(compiled: Compiled) -> int:
-    """Return the bytes of shared memory of a block, static and dynamic."""
     dynamic: int = compiled.metadata["shared"]
     return dynamic if "hsaco" in compiled.asm else dynamic + sass.resources(compiled)["SHARED"]
 

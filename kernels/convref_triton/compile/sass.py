@@ -25,7 +25,6 @@ WARP, GROUP = 1, 4  # warps that execute one instruction together: mma.sync and 
 
 
 def text(compiled: Compiled) -> str:
-    """Return the disassembled cubin."""
     return _cuobjdump("-sass", compiled.binary)
 
 
@@ -40,7 +39,6 @@ def resources(compiled: Compiled) -> dict[str, int]:
 
 @cache
 def _cuobjdump(flag: str, binary: bytes) -> str:
-    """Return the output of cuobjdump for a cubin."""
     return _printed([triton.knobs.nvidia.cuobjdump.path, flag], binary)
 
 
@@ -136,12 +134,10 @@ def serialised(compiled: Compiled) -> str:
 
 
 def registers(compiled: Compiled) -> int:
-    """Return the registers of a thread."""
     return resources(compiled)["REG"]
 
 
 def spills(code: Iterable[MachineInstruction]) -> int:
-    """Return the accesses to local memory."""
     return sum(i.opcode.startswith(("LDL", "STL")) for i in code)
 
 

@@ -155,7 +155,6 @@ class _Types:
         self.constants: dict[Path, Any] = {}
 
     def of(self, path: Path, name: str, value: Any, rules: _Rules) -> Any:
-        """Return the type of an argument: a string, or a tuple of types."""
         if is_group(value) and not rules.constexpr:
             if rules.annotation:
                 raise self._error(f"{name} is a tuple, needs {rules.annotation}")

@@ -78,7 +78,6 @@ def bgrad_tile(task: Task) -> Tile:
 
 
 def add_bgrad(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task."""
     dy, db = task.added, task.result()
     images, _, pixels, *_ = _rows(dy, tile)
     splits = blocks(tile, db.shape[0], images * prod(pixels))

@@ -226,7 +226,6 @@ MOST_REGISTERS = 190  # of a thread for filter, sums and what is read
 
 
 def depthwise_refusal(task: Task) -> str | None:
-    """Return why the kernel does not compute a task, None if it does."""
     shape = task.geometry
     if shape.big_channels != 1 or shape.small_channels > MOST_MULTIPLIER:
         return "not depthwise"
@@ -251,12 +250,10 @@ def depthwise_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def is_last(task: Task) -> bool:
-    """Return whether what a task reads has its channels innermost."""
     return all(is_channels_last(x) for x, _ in task.pairs)
 
 
 def registers(task: Task, tile: Tile) -> int:
-    """Return the registers of a thread for the filter, the sums and the rows being loaded."""
     (t, r, s), pairs = task.geometry.filter, len(task.pairs)
     rows = r if tile.stages > 1 else 1
     reads = rows * t * (s + tile.side - 1) * pairs * ITEMSIZE[task.dtype] / 4
@@ -264,7 +261,6 @@ def registers(task: Task, tile: Tile) -> int:
 
 
 def depthwise_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile."""
     shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)
     o, p, q = shape.big if task.kind == "scatter" else shape.small
     channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
@@ -279,7 +275,6 @@ def depthwise_work(task: Task, tile: Tile) -> Work:
 
 
 def add_depthwise(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task."""
     pairs, y = same_strides(task), task.result()
     made = depthwise_launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
     task.builder.steps.append(made)

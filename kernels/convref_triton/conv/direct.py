@@ -130,7 +130,6 @@ MOST_CHANNELS = 8  # of a group on either side, which leave most of a product of
 
 
 def direct_refusal(task: Task) -> str | None:
-    """Return why a task is left to products of matrices, None if it is not."""
     shape = task.geometry
     if not task.pairs:
         return "no products"
@@ -142,12 +141,10 @@ def direct_refusal(task: Task) -> str | None:
 
 
 def direct_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     return (LAST if is_last(task) else FIRST).of(task)
 
 
 def direct_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile."""
     columns = -(-task.geometry.groups * task.channels[1] // tile.bn)
     programs = -(-task.rows // tile.bm) * columns * task.classes
     terms = len(task.pairs) * taps_met(task.geometry, task.scatters) * task.channels[0]
@@ -156,7 +153,6 @@ def direct_work(task: Task, tile: Tile) -> Work:
 
 
 def add_direct(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task."""
     pairs, y = same_strides(task), task.result()
     if is_channels_last(y) and task.channels == (1, 1):
         pairs = tuple((x, _packed(task, w)) for x, w in pairs)

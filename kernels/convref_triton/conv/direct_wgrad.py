@@ -148,13 +148,11 @@ MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was 
 
 
 def direct_wgrad_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     last = all(is_channels_last(x) for pair in task.pairs for x in pair)
     return (LAST if last else FIRST).of(task)
 
 
 def direct_wgrad_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile."""
     shape, (o, p, q) = task.geometry, task.geometry.small
     rows = strip_height(shape, tile)
     pairs = shape.groups * shape.small_channels * shape.big_channels
@@ -172,7 +170,6 @@ def strip_height(shape: Geometry, tile: Tile) -> int:
 
 
 def add_direct_wgrad(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task."""
     a, b = task.pairs[0][:: -1 if task.builder.call.conv.transposed else 1]
     if is_channels_last(a) != is_channels_last(b):
         rank = len(b.shape) - 2

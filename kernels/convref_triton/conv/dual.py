@@ -127,7 +127,6 @@ TILES = TileTable(
 
 
 def dual_refusal(task: Task) -> str | None:
-    """Return why a result is not computed together with its tangent, None if it is."""
     other = tangent(task)
     if task.fusion != UNFUSED:
         return "an epilogue has a derivative of its own"
@@ -145,7 +144,6 @@ def tangent(task: Task) -> Task | None:
 
 
 def dual_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     return TILES.of(task, task.width)
 
 
@@ -159,7 +157,6 @@ def dual_work(task: Task, tile: Tile) -> Work:
 
 
 def add_dual(task: Task, tile: Tile) -> None:
-    """Add the launch that computes y and y_dot, of the same strides."""
     other = tangent(task)
     assert other is not None
     (x, x_dot), (w, w_dot) = (_with_tangent(task, role) for role in "xw")

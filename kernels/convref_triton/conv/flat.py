@@ -172,7 +172,6 @@ TILES = TileTable(
 
 
 def flat_refusal(task: Task) -> str | None:
-    """Return why taps and channels stay separate axes of the reduction, None if they do not."""
     geometry, c = task.geometry, task.channels[0]
     step = geometry.step if task.kind == "scatter" else (1, 1, 1)
     if any(taps % s for taps, s in zip(geometry.filter, step)):
@@ -191,7 +190,6 @@ def flat_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def flat_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile, copies into vectors included."""
     c = task.channels[0]
     full = rounded(c, tile)
     taps = task.geometry.taps // (prod(task.geometry.step) if task.kind == "scatter" else 1)

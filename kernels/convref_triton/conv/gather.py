@@ -219,30 +219,25 @@ TILES = TileTable(
 
 
 def gather_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     return TILES.of(task, task.width)
 
 
 def gather_tile_count(task: Task, tile: Tile) -> int:
-    """Return how many tiles the result has."""
     return -(-task.rows // tile.bm) * -(-task.channels[1] // tile.bn) * task.copies
 
 
 def gather_steps(task: Task, tile: Tile) -> int:
-    """Return the steps of a tile: blocks of channels of each tap and pair."""
     return (
         len(task.pairs) * taps_met(task.geometry, task.scatters) * -(-task.channels[0] // tile.bk)
     )
 
 
 def gather_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile."""
     count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
     return cost.block_work(task, tile, count, steps, reached=0.7, vector=task.width, per_vector=16)
 
 
 def add_gather(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task."""
     pairs, shape, scatter = task.aligned_pairs(), task.geometry, task.kind == "scatter"
     task.compute(lambda y, after: gather_launch(shape, pairs, y, scatter, tile, task.math, after))
 

@@ -45,7 +45,6 @@ RUNTIME = [*PIXELS.split(), *TAPS, "w_first", "w_row", "w_column", "w_d", "w_h",
 
 @cache
 def kernels() -> dict[tuple[str, int, Tile], Precompiled]:
-    """Return the compiled kernels, by type, spatial axes and tile."""
     found = {}
     for kernel in precompiled.load(NAME).kernels:
         c = kernel.constants
@@ -54,12 +53,10 @@ def kernels() -> dict[tuple[str, int, Tile], Precompiled]:
 
 
 def source() -> str:
-    """Return twelve digits that change with the kernels."""
     return precompiled.load(NAME).digest
 
 
 def im2col_refusal(task: Task) -> str | None:
-    """Return why rows of pixels do not compute a task, None if they do."""
     scatter, stride = task.kind == "scatter", task.geometry.stride
     if task.builder.call.specs[0].device != "cuda":
         return "the interpreter takes no PTX"
@@ -104,7 +101,6 @@ def _walk(task: Task, axis: int) -> tuple[int, int, int]:
 
 
 def im2col_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     return tuple(tile for tile in TILES if (task.dtype, _rank(task), tile) in kernels())
 
 
@@ -114,7 +110,6 @@ def _count(task: Task, tile: Tile) -> int:
 
 
 def im2col_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile."""
     count, steps = _count(task, tile), gather_steps(task, tile)
     return cost.block_work(task, tile, count, steps, reached=0.85, resident=cost.ALWAYS)
 
@@ -142,7 +137,6 @@ def add_im2col(task: Task, tile: Tile) -> None:
 
 
 def _pixels(task: Task, x: Any, tile: Tile) -> Descriptor:
-    """Return the map im2col of x."""
     geometry, rank = task.geometry, _rank(task)
     read = geometry.small if task.kind == "scatter" else geometry.big
     x_n, _, *steps = x.steps
@@ -156,7 +150,6 @@ def _pixels(task: Task, x: Any, tile: Tile) -> Descriptor:
 
 
 def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
-    """Return the values of `RUNTIME`; `tap` is the distance of two taps of w in channels."""
     geometry, (c, k), scatter = task.geometry, task.channels, task.kind == "scatter"
     o, p, q = written = geometry.big if scatter else geometry.small
     los = (-_walk(task, axis)[0] for axis in range(3))

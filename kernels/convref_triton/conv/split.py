@@ -37,7 +37,6 @@ MOST_FAR = 128 * 64  # results of a tile whose parts are stored with 64-bit offs
 
 
 def split_refusal(task: Task) -> str | None:
-    """Return why the reduction stays whole, None if it is cut."""
     if task.width < 8:
         return f"{task.channels} channels share no vector"
     whole = gather.SPEC.best(task)
@@ -61,13 +60,11 @@ def split_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def split_parts(task: Task, tile: Tile) -> tuple[int, Work]:
-    """Return into how many parts the reduction is cut on a tile, and their work."""
     count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
     return cost.cut(task, cost.block_work(task, tile, count, steps, reached=0.7, per_vector=16))
 
 
 def add_split(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task."""
     pairs, y = task.aligned_pairs(), task.result()
     stored, (parts, _), builder = task.stored(y), split_parts(task, tile), task.builder
     target = builder.parts(stored, parts)

@@ -177,7 +177,6 @@ EDGES = {
 
 
 def tma_refusal(task: Task) -> str | None:
-    """Return why boxes do not compute a task, None if they do."""
     return box_refusal(task) or (
         "boxes move with stride 1" if task.geometry.stride != (1, 1, 1) else None
     )
@@ -221,7 +220,6 @@ def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> F
 
 
 def in_boxes(pixels: Four, box: Four) -> Four:
-    """Return how many boxes there are along each axis."""
     n, o, p, q = (-(-size // edge) for size, edge in zip(pixels, box))
     return n, o, p, q
 
@@ -349,7 +347,6 @@ def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, M
 def tensors_of(
     pairs: Pairs, x_map: Map, w_map: Map, y: Tensor, epilogue: Epilogue
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (arguments, constants) of the tensors of a kernel."""
     maps = dict(zip(TENSORS, (t for pair in pairs for t in pair)))
     arguments: dict[str, Any] = {
         name: Descriptor(slot(t), *(x_map if name[0] == "x" else w_map)) for name, t in maps.items()

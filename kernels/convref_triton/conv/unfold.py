@@ -131,7 +131,6 @@ FOLD = TileTable({"*": (Tile(256, 4, 1), Tile(128, 4, 1), Tile(256, 1, 1), Tile(
 
 
 def unfold_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     if task.kind == "fold":
         return FOLD.of(task)
     return (UNFOLD_LAST if is_channels_last(task.added) else UNFOLD).of(task)
@@ -150,7 +149,6 @@ def unfold_tile(task: Task) -> Tile:
 
 
 def add_unfold(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a task; its result is dense, in the order of its axes."""
     call = task.builder.call
     shape = call.problem.shape(task.role)
     result = task.builder.new(task.role, shape, tuple(range(len(shape))), task.dtype)
@@ -160,7 +158,6 @@ def add_unfold(task: Task, tile: Tile) -> None:
 
 
 def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile: Tile) -> Launch:
-    """Return the launch that makes columns of x, or adds them up into x."""
     read, written = (geometry.small, geometry.big) if folds else (geometry.big, geometry.small)
     classes = geometry.stride if folds else ONES
     pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))

@@ -172,7 +172,6 @@ def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
 
 
 def add_wgrad(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a task, after copies that make vectors of channels."""
     pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
     w, (splits, _) = task.result(), wgrad_parts(task, tile)
     stored = task.stored(w)

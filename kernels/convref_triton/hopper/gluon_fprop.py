@@ -71,7 +71,6 @@ class Fprop(NamedTuple):
 
 @gluon.jit
 def locate(tile, tiling, CONFIG: gl.constexpr):
-    """Return the TilePlace of a tile."""
     BOX: gl.constexpr = CONFIG.box
     MOVE: gl.constexpr = CONFIG.move
     CLASSES: gl.constexpr = CONFIG.classes
@@ -138,7 +137,6 @@ def load_tile(
 
 @gluon.jit
 def load(args, CONFIG: gl.constexpr):
-    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     STRIDE: gl.constexpr = CONFIG.stride
     STEP: gl.constexpr = CONFIG.step
     PAIRS: gl.constexpr = CONFIG.pairs
@@ -190,7 +188,6 @@ def store(
 
 @gluon.jit
 def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
-    """Compute the tiles of a warp group, or its rows of all tiles."""
     BOX: gl.constexpr = CONFIG.box
     CLASSES: gl.constexpr = CONFIG.classes
     ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
@@ -268,7 +265,6 @@ TILES = TileTable(
 
 
 def gluon_fprop_refusal(task: Task) -> str | None:
-    """Return why the kernel does not compute a task, None if it does."""
     if reason := ring.refusal(task) or tma.box_refusal(task):
         return reason
     stride = task.geometry.stride

@@ -73,7 +73,6 @@ class Halo(NamedTuple):
 
 @gluon.jit
 def load(args, CONFIG: gl.constexpr):
-    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     STRIDE: gl.constexpr = CONFIG.stride
     BOX: gl.constexpr = CONFIG.box
     PAIRS: gl.constexpr = CONFIG.pairs
@@ -94,7 +93,6 @@ def load(args, CONFIG: gl.constexpr):
 
 @gluon.jit
 def load_tile(args, x, w, count, at, channel, row, column, CONFIG: gl.constexpr):
-    """Copy the blocks of a tile's taps and channels; return the count of the next one."""
     MOVE: gl.constexpr = CONFIG.move
     LINES: gl.constexpr = x.block_type.shape[0]  # of a copy
     BYTES: gl.constexpr = x.block_type.nbytes * (CONFIG.halo // LINES)
@@ -192,7 +190,6 @@ def accumulate(args, turn, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
 
 @gluon.jit
 def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
-    """Compute the tiles of a warp group, or its rows of all tiles."""
     BOX: gl.constexpr = CONFIG.box
     BM: gl.constexpr = CONFIG.bm
     BN: gl.constexpr = CONFIG.bn
@@ -279,7 +276,6 @@ TILES = TileTable(  # taps share blocks of x; stages are those that w has of eve
 
 
 def gluon_halo_refusal(task: Task) -> str | None:
-    """Return why no taps of a task share blocks, None if some do."""
     if reason := ring.refusal(task) or tma.box_refusal(task):
         return reason
     stride = task.geometry.stride
@@ -293,12 +289,10 @@ def gluon_halo_refusal(task: Task) -> str | None:
 
 
 def gluon_halo_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles that serve a task."""
     return tuple(tile for tile in TILES.of(task) if any(cuts(task, tile)))
 
 
 def gluon_halo_work(task: Task, tile: Tile) -> Work:
-    """Return what the kernel does for a task on a tile."""
     shared, _ = cut(task, tile)
     boxes = prod(shared.boxes(task.written))
     count = boxes * -(-task.channels[1] // tile.bn) * task.geometry.groups
@@ -370,7 +364,6 @@ def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
 
 
 def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
-    """Return the offsets of taps in x and in w, where they are `tap` channels apart, and groups."""
     geometry, (c, k), scatter = task.geometry, task.channels, task.scatters
     axis, taps, (_, r, s) = shared.order[0], (1, *geometry.filter), geometry.filter
     los, steps, first = [0, *geometry.lo], [0, tap * r * s, tap * s, tap], 0

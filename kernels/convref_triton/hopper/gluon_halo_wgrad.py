@@ -56,7 +56,6 @@ MAX_SHARED = 5  # taps: a thread has registers for so many accumulators
 
 @gluon.jit
 def load(args, CONFIG: gl.constexpr):
-    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     a, b, lo, steps = args.a, args.b, args.lo, args.items.steps
     STRIDE: gl.constexpr = CONFIG.stride
     MOVE: gl.constexpr = CONFIG.move
@@ -90,7 +89,6 @@ def load(args, CONFIG: gl.constexpr):
 
 @gluon.jit
 def zeros(SHARED: gl.constexpr, LAYOUT: gl.constexpr):
-    """Return an accumulator for each tap."""
     if SHARED == 0:
         return ()
     else:
@@ -141,7 +139,6 @@ def accumulate(args, turn, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
 
 @gluon.jit
 def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
-    """Compute a warp group's part of all tiles."""
     SHARED: gl.constexpr = CONFIG.shared
     LAYOUT: gl.constexpr = store_layout(args.dw.dtype.element_ty)
     K: gl.constexpr = CONSUMER * ROWS if CONFIG.bm > ROWS else 0
@@ -193,7 +190,6 @@ TILES = TileTable(  # a group has 64 channels of each side
 
 
 def gluon_halo_wgrad_refusal(task: Task) -> str | None:
-    """Return why no taps of a task share blocks, None if some do."""
     if reason := side_refusal(task):
         return reason
     if sharing(task.geometry) is None:
@@ -202,7 +198,6 @@ def gluon_halo_wgrad_refusal(task: Task) -> str | None:
 
 
 def gluon_halo_wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
-    """Return into how many parts the boxes are cut, and their work."""
     shape, shared = task.geometry, sharing(task.geometry)
     assert shared is not None
     count = gluon_wgrad.count(task, tile, apart(shape, shared)) * shape.groups

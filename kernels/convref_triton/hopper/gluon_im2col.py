@@ -63,7 +63,6 @@ def load_rows(x, n, d, h, v, c, t, r, s, full, block, RANK: gl.constexpr):
 
 @gluon.jit
 def load(args, CONFIG: gl.constexpr):
-    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     x, w, stride, lo, dilation, matrix = (
         args.x, args.w, args.stride, args.lo, args.dilation, args.filter
     )  # fmt: skip
@@ -91,7 +90,6 @@ def load(args, CONFIG: gl.constexpr):
 
 @gluon.jit
 def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
-    """Compute the tiles of a warp group, or its rows of all tiles."""
     K = args.K * VECTOR
     ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
     PARTS: gl.constexpr = CONFIG.bn // EPILOGUE_N

@@ -75,7 +75,6 @@ class Wgrad(NamedTuple):
 
 @gluon.jit
 def locate(args, item, C, CONFIG: gl.constexpr):
-    """Return the TilePlace of an item."""
     TAPS: gl.constexpr = CONFIG.taps
     BN: gl.constexpr = CONFIG.bn
     rest = item // args.items.tiles
@@ -93,7 +92,6 @@ def locate(args, item, C, CONFIG: gl.constexpr):
 
 @gluon.jit
 def load(args, CONFIG: gl.constexpr):
-    """Copy all blocks of a program's tiles, in the order in which they are multiplied."""
     a, b, lo, steps = args.a, args.b, args.lo, args.items.steps
     STRIDE: gl.constexpr = CONFIG.stride
     MOVE: gl.constexpr = CONFIG.move
@@ -157,7 +155,6 @@ def store(acc, dw, to_w, row, column, inside, w):
 
 @gluon.jit
 def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
-    """Compute the tiles of a warp group, or its rows of all tiles."""
     ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
     PARTS: gl.constexpr = CONFIG.bn // EPILOGUE_N
     TURNS: gl.constexpr = CONFIG.turns
@@ -206,7 +203,6 @@ def gluon_wgrad(
 
 
 def gluon_wgrad_refusal(task: Task) -> str | None:
-    """Return why the kernel does not compute a task, None if it does."""
     shape = task.geometry
     if reason := side_refusal(task):
         return reason
@@ -231,7 +227,6 @@ def side_refusal(task: Task) -> str | None:
 
 
 def gluon_wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
-    """Return into how many parts the boxes are cut, and their work."""
     shape, (_, pixels, box) = task.geometry, boxes_of(task.geometry)
     tiles, steps = count(task, tile, shape.filter) * shape.groups, prod(in_boxes(pixels, box))
     options = {"reached": 0.8, "resident": cost.ALWAYS}

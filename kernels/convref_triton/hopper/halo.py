@@ -58,15 +58,12 @@ class Sharing(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Return the pixels of a block."""
         return self.halo * prod(self.box[1:])
 
     def boxes(self, pixels: Sequence[int]) -> Four:
-        """Return how many boxes cover pixels (n, d, h, w), in the order of the axes."""
         return in_boxes(self.ordered(pixels), self.box)
 
     def cost(self, pixels: Sequence[int]) -> int:
-        """Return the products and loads of all boxes, in rows of channels."""
         return prod(self.boxes(pixels)) * (prod(self.box) * self.taps + self.pixels)
 
 

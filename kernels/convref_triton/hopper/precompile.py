@@ -55,7 +55,6 @@ def compile_kernel(dtype: str, rank: int, tile: Tile) -> Precompiled:
 
 
 def main() -> int:
-    """Compile all kernels and write their file."""
     os.environ |= ENVIRONMENT
     kernels = tuple(
         compile_kernel(dtype, rank, tile)

@@ -73,7 +73,6 @@ class File(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return twelve digits that change with any kernel."""
         return sha256("".join(kernel.ptx for kernel in self.kernels).encode()).hexdigest()[:12]
 
 
@@ -94,7 +93,6 @@ def source_digest(module: str) -> str:
 
 
 def path(name: str) -> Path:
-    """Return the path of a file of kernels."""
     return Path(__file__).with_name(f"{name}.json.xz")
 
 
@@ -109,7 +107,6 @@ def save(name: str, file: File) -> Path:
 
 @cache
 def load(name: str) -> File:
-    """Return a file of kernels, an empty one if it is missing."""
     if not path(name).exists():
         return File()
     fields = json.loads(lzma.decompress(path(name).read_bytes()))
@@ -118,6 +115,5 @@ def load(name: str) -> File:
 
 
 def strip(ptx: str) -> str:
-    """Return PTX without comments, indentation and empty lines."""
     lines = (line.strip() for line in re.sub(r"//[^\n]*", "", ptx).splitlines())
     return "\n".join(line for line in lines if line)

@@ -47,7 +47,6 @@ def refusal(task: Task) -> str | None:
 
 
 def readers(rows: int, columns: int) -> int:
-    """Return how many warp groups share a tile."""
     return 1 if rows * columns <= MAX_ACCUMULATOR else GROUPS
 
 
@@ -67,7 +66,6 @@ def configured(constants: Mapping[str, Any], tile: Tile, **more: Any) -> dict[st
 
 @triton.jit
 def stage_of(count, STAGES: gl.constexpr):
-    """Return the stage of a block."""
     return (count.to(gl.uint32) % STAGES).to(gl.int32)
 
 
@@ -94,7 +92,6 @@ def order_phase(turn, CONSUMER: gl.constexpr):
 
 @gluon.jit
 def allocate_barriers(STAGES: gl.constexpr, READERS: gl.constexpr):
-    """Return initialised Barriers."""
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES + 1, 1], mbarrier.MBarrierLayout())
     order = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
@@ -137,7 +134,6 @@ def consumer(multiply, args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
 
 @gluon.jit
 def producer(load, args, CONFIG: gl.constexpr):
-    """Call `load`."""
     load(args, CONFIG)
 
 
@@ -157,7 +153,6 @@ def run_partitions(multiply, load, args, CONFIG: gl.constexpr):
 
 @gluon.jit
 def locate(tile, rows, columns, BAND: gl.constexpr):
-    """Return (group, row, column) of a tile."""
     group = tile // (rows * columns)
     row, column = tile_of(tile - group * (rows * columns), rows, columns, BAND)
     return group, row, column

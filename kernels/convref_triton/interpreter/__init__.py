@@ -153,7 +153,6 @@ def _order(programs: int, order: str, seed: int) -> Any:
 
 
 def _argument(value: Any, memory: CheckedMemory, functions: PythonFunctions) -> Any:
-    """Return an argument as a value of the kernel language."""
     if isinstance(value, Slot):
         return _pointer(memory.regions[value.role], TYPES[value.dtype][1])
     if isinstance(value, Descriptor):

@@ -41,15 +41,12 @@ class Builder(FixedBuilder):
         self.memory = CheckedMemory({})
 
     def create_load(self, ptr: Any, *_: Any) -> Any:
-        """Load everywhere."""
         return self.create_masked_load(ptr, None, None)
 
     def create_store(self, ptr: Any, value: Any, *_: Any) -> None:
-        """Store everywhere."""
         self.create_masked_store(ptr, value, None)
 
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any, **__: Any) -> Any:
-        """Load where `mask` is true."""
         dtype = ptrs.get_element_ty()
         poison = _poison(dtype) if self.memory.strict else 0
         filler = None if other is None else other.data
@@ -57,11 +54,9 @@ class Builder(FixedBuilder):
         return TensorHandle(data, dtype)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any, **__: Any) -> None:
-        """Store where `mask` is true."""
         self.memory.store(ptrs.data, _mask(mask), value.data)
 
     def create_assume(self, condition: Any) -> None:
-        """Check a condition that the compiler may assume."""
         if not condition.data.all():
             raise StrictError("assumption", self.memory.where, "tl.assume does not hold")
 

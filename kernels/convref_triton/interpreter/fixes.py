@@ -30,7 +30,6 @@ _MOD_2 = {np.add: np.bitwise_xor, np.subtract: np.bitwise_xor, np.multiply: np.b
 
 
 def widen(bits: Array) -> Array:
-    """Return the f32 values of bf16 bit patterns."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
@@ -73,12 +72,10 @@ def is_bf16(handle: Any) -> bool:
 
 
 def numbers(handle: Any) -> Array:
-    """Return the values of `handle` in a type that NumPy can compute with."""
     return widen(handle.data) if is_bf16(handle) else handle.data
 
 
 def scalar(value: int | float, dtype: Any) -> Any:
-    """Return a scalar of the kernel language."""
     return tl.tensor(TensorHandle(np.array([value], dtype=numpy_dtype(dtype)), dtype), dtype)
 
 
@@ -160,7 +157,6 @@ class FixedBuilder(InterpreterBuilder):  # type: ignore[misc]
         return self.binary_op(lhs, rhs, np.fmax)
 
     def create_clampf(self, arg: Any, low: Any, high: Any, propagate_nans: Any) -> Any:
-        """Return arg within [low, high]."""
         least, most = (np.fmin, np.fmax) if propagate_nans == NO_NAN else (np.minimum, np.maximum)
         return self.binary_op(self.binary_op(arg, low, most), high, least)
 

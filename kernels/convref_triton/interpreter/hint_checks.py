@@ -37,12 +37,10 @@ def is_multiple(values: Array, axis: int, factor: int, step: int) -> bool:
 
 
 def is_contiguous(values: Array, axis: int, size: int, step: int) -> bool:
-    """Return whether aligned groups of `size` along `axis` hold consecutive values."""
     return _in_runs(values, axis, min(size, values.shape[axis]), step)
 
 
 def is_constant(values: Array, axis: int, size: int, step: int) -> bool:
-    """Return whether aligned groups of `size` along `axis` hold one value."""
     return _in_runs(values, axis, min(size, values.shape[axis]), 0)
 
 

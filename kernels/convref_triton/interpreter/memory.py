@@ -46,7 +46,6 @@ class Shadow:
         return before | (self._stamp[where] != count)
 
     def read_by_others(self, where: Array, program: int) -> Array:
-        """Return which units another program has read."""
         readers = self.reader[where]
         return (readers != UNTOUCHED) & (readers != program)
 
@@ -79,7 +78,6 @@ class MappedTensor:
         return None if found.all() else found
 
     def view(self, dtype: np.dtype[Any]) -> Array:
-        """Return the elements as numbers of `dtype`."""
         if dtype not in self._views:
             own = self._views[None]
             whole = own.view(np.uint8)[: own.nbytes // dtype.itemsize * dtype.itemsize]
@@ -167,7 +165,6 @@ class CheckedMemory:
         return result
 
     def store(self, addresses: Array, mask: Array | None, values: Array) -> None:
-        """Write `values` at `addresses` where `mask` is true."""
         values = np.broadcast_to(values, addresses.shape)
         if mask is not None and not mask.all():
             live = np.broadcast_to(mask, addresses.shape)
@@ -234,7 +231,6 @@ class CheckedMemory:
         return region, where
 
     def _refuse(self, bad: Array, region: MappedTensor, where: Array, kind: str, what: str) -> None:
-        """Raise if any unit of the elements `where` is bad."""
         if bad.any():
             element = where.ravel()[int(bad.argmax()) * where.size // bad.size]
             raise self._error(kind, f"{region.position(int(element))} is {what}")
@@ -243,7 +239,6 @@ class CheckedMemory:
         return StrictError(kind, self.where, what)
 
     def finish(self) -> None:
-        """Check that each output is completely written."""
         if not self.strict:
             return
         for role in sorted((self.outputs | self.written) - self.partial):

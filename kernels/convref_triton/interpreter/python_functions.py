@@ -176,7 +176,6 @@ class PythonFunctions:
                         setattr(owner, name, before)
 
     def of(self, jitted: Any) -> Any:
-        """Return the Python function of a `triton.jit` function; compiled at its first call."""
         function = jitted.fn
         if function not in self._functions:
 

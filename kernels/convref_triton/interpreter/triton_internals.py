@@ -63,7 +63,6 @@ _numbers: dict[str, Any] = {}
 
 
 def numpy_dtype(type: Any) -> Any:
-    """Return NumPy's type of the elements of a type of the language."""
     if type.name not in _numbers:
         _numbers[type.name] = _get_np_dtype(type)
     return _numbers[type.name]
@@ -178,7 +177,6 @@ def _drop_copy(owner: Any, name: str) -> None:
 
 
 def _bound(builtin: Any, semantic: Any) -> Any:
-    """Return the builtin bound to a semantic, so that it can be called from Python."""
     inner = getattr(builtin, "__wrapped__", builtin)
 
     def call(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:

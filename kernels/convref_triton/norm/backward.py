@@ -208,7 +208,6 @@ def _sums(builder: Builder, name: str, size: int) -> Tensor:
 
 
 def _wgrad_launch(builder: Builder, view: View, made: dict[str, Tensor], splits: int) -> Launch:
-    """Return the launch that adds up the splits of the sums over dy."""
     tensors = {"dw": made.get("dw"), "db": made.get("db")}
     fixed = {"parts": slot(PARTS), "sums": slot(_sums(builder, "sums", view.c))}
     given, absent = slots(tensors)

@@ -92,7 +92,6 @@ def add_norm_fprop(task: Task, tile: Tile) -> None:
 
 
 def norm_refusal(task: Task) -> str | None:
-    """Return why no kernel computes a norm, None if one does."""
     call = task.builder.call
     if call.pass_ not in ("fprop", "backward"):
         return f"no kernel for {call.op}.{call.pass_}: there are some for fprop, backward"
@@ -104,7 +103,6 @@ def norm_refusal(task: Task) -> str | None:
 
 
 def norm_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles for a call, the best guess first."""
     x = task.builder.tensors["x"]
     together = is_channels_last(x) and task.kind != "group_norm"
     offered = images.wide_enough(LAST, x.dtype) if is_channels_last(x) else FIRST
@@ -116,7 +114,6 @@ def norm_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def add_norm(task: Task, tile: Tile) -> None:
-    """Add the launches that compute a call."""
     fprop = task.builder.call.pass_ == "fprop"
     (add_norm_fprop if fprop else backward.add_norm_backward)(task, tile)
 

@@ -29,7 +29,6 @@ PARTS = Tensor("parts", (1,), (1,), "f32")
 
 @triton.jit
 def merged(mean, m2, count, mean_2, m2_2, count_2):
-    """Return (mean, M2, count) of two sets as one."""
     total = count + count_2
     share = tl.where(total > 0, count_2 / total, 0.0)
     apart = mean_2 - mean

@@ -53,7 +53,6 @@ def portion(steps, total, pieces):
 def tile_of(
     L, C, x_l, x_c, UNIT: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
 ):
-    """Return pixels, channels, L, C and the strides of both in elements."""
     i, c = tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     L, C = L * VEC[1], C * VEC[2]
     return i, c, L, C, 1 if UNIT[0] else x_l * VEC[0], 1 if UNIT[1] else x_c * VEC[0]

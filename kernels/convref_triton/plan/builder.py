@@ -29,7 +29,6 @@ def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
-    """Return the order of axes with axis 1 innermost."""
     return (0, *range(2, 2 + rank), 1)
 
 
@@ -87,12 +86,10 @@ class Builder:
         return first
 
     def plan(self) -> KernelPlan:
-        """Return the finished plan."""
         return KernelPlan(self.buffers, tuple(self.steps), "; ".join(self.reasons))
 
 
 def slot(tensor: Tensor | None) -> Slot | None:
-    """Return a tensor as an argument of a launch."""
     return None if tensor is None else Slot(tensor.role, tensor.dtype, tensor.aligned)
 
 

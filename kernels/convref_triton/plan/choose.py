@@ -57,7 +57,6 @@ def plan(
     arch: str = archs.DEFAULT,  # architecture of the device
     sms: int = 0,  # its multiprocessors; 0 for as many as estimates assume
 ) -> KernelPlan:
-    """Return what computes `call` on operands of the given memory layouts."""
     builder = Builder(call, tensors)
     for task in tasks(builder, fusion, arch, sms):
         if task.role in builder.buffers:
@@ -88,7 +87,6 @@ def tasks(
 
 
 def choices(task: Task) -> Iterator[Choice]:
-    """Yield everything that computes a task, the preferred kernel first."""
     for measured_only in (False, True):
         for spec in serving(task.kind, measured_only=measured_only):
             if spec.refusal(task) is None:
@@ -136,7 +134,6 @@ def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[C
 
 
 def _expected(task: Task) -> tuple[Choice, str]:
-    """Return the estimate's choice, and why kernels of higher preference refuse the task."""
     passed, spec = ["heuristic"], _first(task)
     for other in serving(task.kind):
         if other is spec:
@@ -152,7 +149,6 @@ def _first(task: Task) -> KernelSpec:
 
 
 def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:
-    """Return why no kernel computes `call` on an architecture, None if one does."""
     if call.op not in OPS:
         return f"no kernel for {call.op}: there are some for {', '.join(OPS)}"
     if call.dtype not in ITEMSIZE:

@@ -52,7 +52,6 @@ def class_of(line: str) -> str:
 
 @cache
 def table(card: str) -> dict[str, Row]:
-    """Return the rows of a card by line and by class; none for a card that was not measured."""
     path = FOLDER / f"{slug(card)}.json"
     if not path.exists():
         return {}

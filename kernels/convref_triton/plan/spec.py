@@ -75,12 +75,10 @@ class KernelSpec:
         return sha256("".join(keys).encode()).hexdigest()[:12]
 
     def work_of(self, task: Task, tile: Tile) -> Work:
-        """Return the work of a task on a tile; the kernel has to have `work`."""
         assert self.work is not None, self.name
         return self.work(task, tile)._replace(kernel=self.name)
 
     def us(self, task: Task, tile: Tile, rates: Rates = ESTIMATED) -> float:
-        """Return the microseconds that the kernel is expected to take for a task on a tile."""
         moved = task.builder.call.bytes_moved()
         return cost.us(self.work_of(task, tile), moved, task.sms, rates)
 

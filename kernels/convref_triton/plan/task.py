@@ -42,7 +42,6 @@ class Epilogue(NamedTuple):
 
     @property
     def tensors(self) -> dict[str, Tensor | None]:
-        """Return the tensors by the names that kernels give them."""
         return dict(zip(self._fields, self[:-1]))
 
 
@@ -84,7 +83,6 @@ class Task:
 
     @property
     def dtype(self) -> str:
-        """Return the type of operands and result."""
         return self.builder.call.dtype
 
     @property
@@ -99,7 +97,6 @@ class Task:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Return the operands of each product, in the order of `convref.ops.TERMS`."""
         named = self.builder.call.terms(self.role).products
         return tuple((self.builder.tensors[a], self.builder.tensors[b]) for a, b in named)
 
@@ -135,7 +132,6 @@ class Task:
 
     @property
     def written(self) -> Four:
-        """Return (n, o, p, q) of the result."""
         return (self.geometry.n, *self.geometry.big) if self.scatters else self.geometry.pixels
 
     @property
@@ -145,7 +141,6 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """Return how many classes of pixels the result has."""
         return prod(self.geometry.stride) if self.scatters else 1
 
     @property
@@ -204,12 +199,10 @@ class Task:
         self.finish(stored, y)
 
     def finish(self, stored: Tensor, y: Tensor) -> None:
-        """Copy what a kernel stored to the result, unless it is the result."""
         if stored is not y:
             self.builder.steps.append(Copy(stored.role, y.role))
 
     def result(self) -> Tensor:
-        """Return the new result: channels last if its operands are."""
         call = self.builder.call
         shape = call.problem.shape(self.role)
         given = self.builder.tensors.items()

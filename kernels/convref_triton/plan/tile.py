@@ -31,12 +31,10 @@ class Tile(NamedTuple):
 
     @property
     def per_thread(self) -> int:
-        """Return how many elements of the (bm, bn) tile each thread has."""
         return self.bm * self.bn // (WARP * self.warps)
 
     @property
     def constants(self) -> dict[str, int]:
-        """Return the constants of a kernel that multiplies matrices."""
         return {"BM": self.bm, "BN": self.bn, "BK": self.bk, "BAND": self.band}
 
     def __str__(self) -> str:

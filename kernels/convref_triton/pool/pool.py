@@ -35,7 +35,6 @@ PASSES: dict[tuple[bool, str], tuple[Any, str, str, tuple[str, ...]]] = {
 
 
 def pool_refusal(task: Task) -> str | None:
-    """Return why no kernel computes a pool, None if one does."""
     call = task.builder.call
     shape = form(call)
     if call.problem.n * max(prod(shape.big), prod(shape.small)) >= LIMIT:
@@ -55,7 +54,6 @@ def _is_whole(call: Call) -> bool:
 
 
 def pool_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles for a call, the best guess first."""
     builder = task.builder
     _, read, _, results = _row(builder.call)
     source = builder.tensors[read]
@@ -65,7 +63,6 @@ def pool_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def add_pool(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a call."""
     builder, call = task.builder, task.builder.call
     kernel, read, beside, results = _row(call)
     source = builder.tensors[read]

@@ -80,7 +80,6 @@ def pool_whole_kernel(
 
 
 def is_whole(form: Form) -> bool:
-    """Return whether there is one window, and it reads every position."""
     alone = prod(form.small) == 1 and prod(form.big) and form.scale
     reads = zip(form.big, form.size, form.dilation, form.lo, form.end)
     return bool(alone) and all(
@@ -90,14 +89,12 @@ def is_whole(form: Form) -> bool:
 
 
 def whole_tiles(x: Tensor) -> tuple[Tile, ...]:
-    """Return the rows that serve an operand, best guess first."""
     n, channels = x.shape[:2]
     offered = images.wide_enough(LAST, x.dtype) if is_channels_last(x) else FIRST
     return images.ranked(offered, channels, lambda tile: n * -(-channels // tile.bn), SMS)
 
 
 def whole_launch(x: Tensor, made: list[Tensor], form: Form, largest: bool, tile: Tile) -> Launch:
-    """Return the launch that pools whole images into a result, and of a maximum into its index."""
     n, c, *moves = x.steps
     rank, sizes = len(x.shape) - 2, form.big
     if one := merge(x):

@@ -74,7 +74,6 @@ def resize_fprop_kernel(
     RANK: tl.constexpr, KIND: tl.constexpr, HALF: tl.constexpr, REACH: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Sample BM outputs of BN channels."""
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[1]
     x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
     y_steps = in_elements(y_n, y_d, y_h, y_w, y_c, UNIT[1], VEC[1], WIDE)
@@ -195,7 +194,6 @@ def kind(problem: ResizeProblem) -> str:
 
 
 def rule(axis: ResizeAxis) -> Rule:
-    """Return how an axis samples."""
     size, out = axis.size, axis.out
     step = float(np.float32(1 / axis.scale) if axis.scale else np.float32(size) / out)
     if axis.coord == "align_corners":
@@ -241,7 +239,6 @@ def readers(axis: ResizeAxis, how: str, shift: float) -> tuple[float, int, int]:
 
 
 def resize_refusal(task: Task) -> str | None:
-    """Return why no kernel computes a resize, None if one does."""
     problem = task.builder.call.problem
     assert isinstance(problem, ResizeProblem)
     if problem.mode not in ("nearest", "linear"):
@@ -267,7 +264,6 @@ def _roles(call: Call) -> tuple[str, str]:
 
 
 def resize_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles for a call, the best guess first."""
     builder = task.builder
     call, (read, made) = builder.call, _roles(builder.call)
     rows = images.tiles(images.planned_result(builder, made, builder.tensors[read]))
@@ -276,7 +272,6 @@ def resize_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def add_resize(task: Task, tile: Tile) -> None:
-    """Add the launch that computes a call."""
     builder = task.builder
     read, role = _roles(builder.call)
     source = builder.tensors[read]
@@ -286,7 +281,6 @@ def add_resize(task: Task, tile: Tile) -> None:
 
 
 def gathered(call: Call) -> list[tuple[float, int, int]]:
-    """Return for each of three axes which outputs may read an input; forward reads its own."""
     problem = call.problem
     assert isinstance(problem, ResizeProblem)
     alone = (0.0, 0, 1)
@@ -302,7 +296,6 @@ def unrolled(reach: Three) -> Three:
 
 
 def resize_launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launch:
-    """Return the launch that samples an image, or gives back to it what was sampled."""
     problem = call.problem
     assert isinstance(problem, ResizeProblem)
     back, how, shift = call.pass_ == "backward", kind(problem), half(problem)

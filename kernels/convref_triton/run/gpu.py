@@ -61,7 +61,6 @@ class Device:
 
 @cache
 def cuda(index: int) -> Device:
-    """Return CUDA device `index` as torch sees it."""
     major, minor = torch.cuda.get_device_capability(index)
     current = torch._C._cuda_getDevice
     return Device(
@@ -98,7 +97,6 @@ _ready: dict[tuple[int, Device], Ready] = {}
 
 
 def prepare(plan: KernelPlan, device: Device) -> Ready:
-    """Return `plan` compiled and loaded on a device; the second time from memory."""
     key = (id(plan), device)
     found = _ready.get(key)
     if found is None:
@@ -217,7 +215,6 @@ def _slots(launch: Launch) -> list[Slot]:
 
 
 def _packs(step: Copy | Launch, roles: Sequence[str]) -> bool:
-    """Return whether a step puts the filter of a call into another order."""
     return isinstance(step, Copy) and step.source == FILTER and step.source in roles
 
 
@@ -301,7 +298,6 @@ _kernels: dict[tuple[Any, ...], tuple[aot.Compiled, Kernel]] = {}
 
 
 def _kernel(specialization: Specialization, device: Device) -> tuple[aot.Compiled, Kernel]:
-    """Return the loaded kernel, which all plans of its class share."""
     key = (specialization.key, device)
     if key not in _kernels:
         name = specialization.kernel.__name__
@@ -382,5 +378,4 @@ def _pairs(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def specializations(plan: KernelPlan) -> list[Specialization]:
-    """Return what `aot.compile_all` compiles for a plan, ahead of any call."""
     return [specialize(step) for step in plan.steps if isinstance(step, Launch)]

@@ -32,7 +32,6 @@ class Entry(NamedTuple):
     packed: torch.Tensor
 
     def is_of(self, source: torch.Tensor) -> bool:
-        """Return whether the copy is valid for `source`."""
         same = self.source() is source and self.version == source._version
         return same and self.address == source.data_ptr()
 
