@@ -162,3 +162,37 @@ def test_missing_tangent_is_zero_for_any_primal(kind: Any) -> None:
     _, tangent = convref.batch_norm_jvp((kind(X), None, endless), (kind(X), None, None))
     _, same = convref.batch_norm_jvp((kind(X), None, kind(W)), (kind(X), None, None))
     assert (np.asarray(tangent) == np.asarray(same)).all()
+
+
+@pytest.mark.parametrize("eps", [-0.1, -0.9, -1e9])
+def test_a_negative_eps_is_computed_as_torch_does(eps: float) -> None:
+    """Of a sum var + eps below 0 the root is NaN; batch norm refuses such an eps, as torch does."""
+    x = RNG.normal(size=(3, 4, 5))
+    (t,) = tensors(x)
+    for name, size in (("group_norm", 2), ("layer_norm", [5]), ("rms_norm", [5])):
+        got = getattr(convref, name)(x, size, eps=eps)
+        np.testing.assert_allclose(got, getattr(F, name)(t, size, eps=eps), rtol=1e-9)
+    with pytest.raises(convref.ConvrefError, match="needs a finite number of at least 0"):
+        convref.batch_norm(x, MEAN, VAR, eps=eps)
+
+
+def test_momentum_beyond_0_and_1_is_computed_as_torch_does() -> None:
+    mean, var = tensors(MEAN, VAR)
+    F.batch_norm(*tensors(X), mean, var, training=True, momentum=-1.2)
+    got = convref.batch_norm_statistics(X, MEAN, VAR, momentum=-1.2)
+    near(got[3], mean)
+    near(got[4], var)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_of_an_empty_vector(training: bool) -> None:
+    """PyTorch's own sample: an input of shape (0,) has no channels."""
+    for empty in (np.zeros(0), torch.zeros(0)):
+        assert convref.batch_norm(empty, empty, empty, training=training).shape == (0,)
+    empty = np.zeros(0)
+    found = convref.batch_norm_backward(empty, empty, None, empty, empty, training=training)
+    assert [a.shape for a in found] == [(0,)] * 3
+    objects = empty.astype(object)
+    assert convref.batch_norm(objects, objects, objects, training=training).shape == (0,)
+    with pytest.raises(convref.ConvrefError, match="input has 1 axes, needs 2 to 5"):
+        convref.batch_norm(np.zeros(3), empty, empty)

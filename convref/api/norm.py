@@ -217,6 +217,8 @@ def _jvp(
 def _channels(where: str, input: Any, layout: Any) -> int:
     """Return C, the second axis, or the last one where `layout` ends in C."""
     shape = facts(where, "input", input).shape
+    if tuple(shape) == (0,):
+        return 0
     if len(shape) < 2:
         raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))
     last = isinstance(layout, str) and len(layout) > 2 and layout.endswith("C")

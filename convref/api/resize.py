@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConvrefError, message, shorten
 from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
-from ..ops.resize import real
+from ..ops.sizes import real
 from . import views
 from .arguments import flag
 from .definition import Fields, Image, define

@@ -63,6 +63,8 @@ def channels(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View
     """Return the view of (N, C) as (N, C, 1); of (N, C, *spatial) there is none."""
     if len(shape) == 2:
         return ONE_PIXEL
+    if tuple(shape) == (0,):  # PyTorch takes it for an image without channels
+        return _fixed(where, dict.fromkeys(("x", "y"), (0,)), dict.fromkeys(("x", "y"), (0, 0, 1)))
     if len(shape) - 2 not in RANKS:
         raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))
     return None

@@ -121,7 +121,8 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
         return Reference(call, raw, exact, nothing, True, 0.0, {})
     finite, found = raw, {}
     if not all(a is None or np.isfinite(_real_wide(a, wide)).all() for a in raw):
-        finite, found = _finite_operands(call, raw), kinds(call, raw)
+        finite = _finite_operands(call, raw)
+        found = {} if call.problem.may_cancel else kinds(call, raw)
     values, sums = oracle.evaluate(call, *finite, out=wide), oracle.magnitudes(call, *finite)
     values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, values))
     sums = tuple(None if k == "copy" else s for k, s in zip(made_as, sums))

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
-from .norm import inexact, real
-from .sizes import SPATIAL, Sizes, integer
+from .norm import inexact
+from .sizes import SPATIAL, Sizes, integer, real
 from .spec import SMOOTH, OpSpec, Pass, formula, piecewise
 
 POINTWISE = 16  # roundings of a function of one element, as docs/judge.md counts them

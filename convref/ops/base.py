@@ -228,6 +228,11 @@ class Problem:
         return True
 
     @property
+    def may_cancel(self) -> bool:
+        """Return whether rounding may decide which results are finite."""
+        return False
+
+    @property
     def grain(self) -> int:
         """Return a number that makes an integer of each term of a sum of integers."""
         return 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isfinite, prod
+from math import inf, prod
 from typing import Any, ClassVar, NamedTuple
 
-from ..errors import ConvrefError, message, shorten
+from ..errors import ConvrefError, message
 from .base import BASE_ROLE, Field, Problem
-from .sizes import SPATIAL, Sizes, integer
+from .sizes import SPATIAL, Sizes, integer, real
 from .spec import OpSpec, Pass, formula
 
 
@@ -37,18 +37,6 @@ class Blocks(NamedTuple):
         return tuple(axis for axis, size in enumerate(self.weight) if size == 1)
 
 
-def real(where: str, name: str, value: Any, least: float = -float("inf")) -> float:
-    """Return `value` as a finite float of at least `least`, or raise."""
-    try:
-        found = float("nan") if isinstance(value, (bool, str)) else float(value)
-    except (TypeError, ValueError):
-        found = float("nan")
-    if not (isfinite(found) and found >= least):
-        needs = "a finite number" + (f" of at least {least:g}" if isfinite(least) else "")
-        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs {needs}"))
-    return found
-
-
 def inexact(code: str) -> str | None:
     """Return why numbers of type `code` have no roots or exponentials here, or None."""
     if code[0] == "c":
@@ -67,7 +55,7 @@ class NormProblem(Problem):
     n, c, input
         As in `Problem`.
     eps : float
-        Added to the variance, at least 0.
+        Added to the variance, at least 0 in batch norm. Elsewhere a sum below 0 gives NaN.
     weight, bias : bool
         Whether there is one.
     """
@@ -78,13 +66,14 @@ class NormProblem(Problem):
         "bias": Field("bias", "flag", draws=(True, True, True, False)),
     }
     SUBTRACTS_MEAN: ClassVar[bool] = True
+    LEAST_EPS: ClassVar[float] = -inf
 
     eps: float = 1e-5
     weight: bool = True
     bias: bool = True
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("eps", real(where, "eps", self.eps, 0.0))
+        self._put("eps", real(where, "eps", self.eps, self.LEAST_EPS))
         self._put("weight", bool(self.weight))
         self._put("bias", bool(self.bias))
 
@@ -137,6 +126,11 @@ class NormProblem(Problem):
         """Return why numbers of type `code` have no such result, or None."""
         return inexact(code)
 
+    @property
+    def may_cancel(self) -> bool:
+        """Return whether rounding may decide which results are finite: var + eps may be 0."""
+        return self.eps < 0
+
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`.
 
@@ -176,12 +170,14 @@ class BatchNormProblem(NormProblem):
         "mom": Field("momentum", "float", draws=(0.1, 0.1, 0.01, 1.0, 0.25, 0.9)),
     }
 
+    LEAST_EPS: ClassVar[float] = 0.0
+
     momentum: float = 0.1
 
     def _validate(self, where: str, rank: int) -> None:
         super()._validate(where, rank)
         self._put("momentum", real(where, "momentum", self.momentum))
-        if self.count < 2:
+        if self.count < 2 and (self.count or self.c):
             what = f"input has {self.count} values per channel, needs at least 2 in training"
             raise ConvrefError(message(where, what))
 
@@ -213,6 +209,7 @@ class FrozenNormProblem(NormProblem):
     """
 
     name: ClassVar[str] = "batch_norm_eval"
+    LEAST_EPS: ClassVar[float] = 0.0
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -335,7 +332,7 @@ class RmsNormProblem(LayerNormProblem):
     bias: bool = False
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("eps", None if self.eps is None else real(where, "eps", self.eps, 0.0))
+        self._put("eps", None if self.eps is None else real(where, "eps", self.eps))
         self._put("weight", bool(self.weight))
         self._put("bias", False)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import inf, prod
+from math import prod
 from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message, shorten
 from .base import BASE_ROLE, Field, Problem
 from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
-from .sizes import Sizes, integer, items
+from .sizes import Sizes, integer, items, real
 from .spec import OpSpec, linear
 
 NEAR = ("float32", *NEAREST)
@@ -194,20 +194,6 @@ def _is_dyadic(axis: ResizeAxis) -> bool:
 
 def _is_power(number: int) -> bool:
     return number & (number - 1) == 0
-
-
-def real(where: str, name: str, value: Any) -> float:
-    """Return `value` as a finite float, or raise: bools and strings are no numbers."""
-    try:
-        if isinstance(value, (bool, str)):
-            raise TypeError
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not -inf < found < inf:  # a compiler traces this, and not `isfinite`
-        text = f"{name} is {shorten(repr(value))}, needs a finite number"
-        raise ConvrefError(message(where, text))
-    return found
 
 
 class _PixelProblem(Problem):

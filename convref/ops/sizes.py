@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from itertools import islice
+from math import inf, nan
 from typing import Any
 
 from ..errors import ConvrefError, message, shorten
@@ -36,6 +37,20 @@ def integer(where: str, name: str, value: Any) -> int:
     if abs(result) > MAX_SIZE:
         raise ConvrefError(message(where, f"{name} is {shorten(result)}, needs at most 2**40"))
     return result
+
+
+def real(where: str, name: str, value: Any, least: float = -inf) -> float:
+    """Return `value` as a finite float of at least `least`, or raise: bools and texts are none."""
+    try:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError
+        found = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: torch
+        found = nan
+    if not (-inf < found < inf and found >= least):  # a compiler traces this, and not `isfinite`
+        needs = "a finite number" + (f" of at least {least:g}" if least > -inf else "")
+        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs {needs}"))
+    return found
 
 
 def items(value: Any) -> list[Any] | None:

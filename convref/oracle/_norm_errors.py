@@ -1,7 +1,8 @@
 """S of every result of a norm: what its rounding errors are relative to (docs/judge.md).
 
 Where statistics are found from x, a bound to first order holds while n u K is small; K is the
-loss of a variance to a mean that is large relative to it. Beyond, S is infinite: nothing is judged.
+loss of a variance to a mean that is large relative to it, or of var + eps where eps is negative.
+Beyond, S is infinite, and where var + eps is below 0 it is NaN: nothing is judged.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
     n_u = problem.products("mean") * unit(call)
     spread = np.sqrt(var) * rms + n_u * level * level
     power = plus_eps(var, problem)
-    k = spread / power
+    k = (spread + max(0.0, -problem.eps)) / np.abs(power)
     k = np.where(n_u * k > FIRST_ORDER, np.inf, k)
     rstd = reciprocal_root(power)
     z = rstd * (np.abs(x) + level + np.abs(x - mean) * (1 + k))

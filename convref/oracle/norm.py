@@ -15,7 +15,7 @@ in arrays of Fractions it is the nearest float64, and everything else is exact.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import sqrt
+from math import inf, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ def broadcast(statistic: Array, problem: Problem) -> Array:
 def mean_of(v: Array, problem: Problem) -> Array:
     """Return the mean of v (N, G, C/G, positions) over the axes of a statistic, kept as 1."""
     sums = v.sum(axis=problem.blocks.statistics, keepdims=True)
-    return sums * Fraction(1, problem.count) if v.dtype == object else sums / problem.count
+    count = max(1, problem.count)  # batch norm without channels has none
+    return sums * Fraction(1, count) if v.dtype == object else sums / count
 
 
 def subtracted(v: Array, problem: Problem) -> Array:
@@ -58,8 +59,13 @@ def subtracted(v: Array, problem: Problem) -> Array:
 def reciprocal_root(v: Array) -> Array:
     """Return 1 / sqrt(v); of Fractions, the float64 next to it as a Fraction (N.2)."""
     if v.dtype == object:
-        return np.vectorize(lambda a: Fraction(1 / sqrt(float(a))), otypes=[object])(v)
+        return np.vectorize(_fraction_root, otypes=[object])(v)
     return 1 / np.sqrt(v)
+
+
+def _fraction_root(v: Any) -> Any:
+    """Return 1 / sqrt(v) as a Fraction; of 0 infinity, and NaN below."""
+    return Fraction(1 / sqrt(v)) if v > 0 else inf if v == 0 else nan
 
 
 def plus_eps(var: Array, problem: Problem) -> Array:

@@ -300,3 +300,42 @@ def test_a_wrong_formula_fails(checks, monkeypatch, name):
     monkeypatch.setattr(formulas, where, wrong)
     with pytest.raises(AssertionError, match=op):
         campaign(checks.loops, op, "obj", ["int"], phases=UNSHRUNK)
+
+
+# x, eps and the y that binary32 may return: var + eps is 0 or below, or is lost to rounding.
+CANCELLING = {
+    "zero": ([1.0, 3.0], -1.0, [np.nan, np.inf]),
+    "lost": ([1.0, 3.0], -0.99999999, [0.0, -9.0]),
+    "below": ([1.0, 3.0], -2.0, [np.nan, np.nan]),
+    "beside NaN": ([1.0, 3.0, np.nan, 1.0], -0.99999999, [np.nan, 5.0, 0.0, np.nan]),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_a_sum_of_variance_and_eps_that_cancels_is_not_judged(name):
+    data, eps, y = CANCELLING[name]
+    x, got = (np.array([[a]], "f4").reshape(-1, 1, 2) for a in (data, y))
+    call = parse(f"layer_norm.fprop:n{len(x)}c1_i2:eps={eps}:weight=0:bias=0").call
+    statistics = np.array([1.0, 2.0][: len(x)], "f4")
+    results = got, np.nanmean(x, (1, 2), dtype="f4"), statistics
+    assert judge(call, (x, None, None), results, Numerics("rn32"), only=("y", "rstd"))
+
+
+def test_a_negative_eps_is_judged_where_nothing_cancels():
+    call = parse("layer_norm.fprop:n1c1_i2:eps=-0.75:weight=0:bias=0").call
+    x = np.array([[[1.0, 3.0]]], "f4")
+    results = [np.array(a, "f4") for a in ([[[-2.0, 2.0]]], [2.0], [2.0])]
+    assert judge(call, (x, None, None), results, Numerics("rn32"))
+    results[0][0, 0, 0] = -2.001
+    assert not judge(call, (x, None, None), results, Numerics("rn32"))
+
+
+@pytest.mark.parametrize(("eps", "want"), [(-1, [-np.inf, np.inf]), (-2, [np.nan, np.nan])])
+def test_fractions_whose_variance_cancels(eps, want):
+    call = parse(f"layer_norm.fprop:n1c1_i2:eps={eps}:weight=0:bias=0:dt=obj").call
+    x = np.array([[[Fraction(1), Fraction(3)]]])
+    for found in (
+        evaluate(call, x, None, None),
+        loops.FORMULAS["layer_norm", "fprop"](call, x, None, None),
+    ):
+        assert_array_equal(np.asarray(found[0]).astype(float)[0, 0], want)

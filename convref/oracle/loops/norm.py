@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from fractions import Fraction
-from math import sqrt
+from math import inf, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def _number(value: float, like: Array) -> Any:
 
 def _root(value: Any) -> Any:
     if isinstance(value, Fraction):
-        return Fraction(1 / sqrt(float(value)))
+        return Fraction(1 / sqrt(value)) if value > 0 else inf if value == 0 else nan
     return 1 / np.sqrt(value)
 
 
