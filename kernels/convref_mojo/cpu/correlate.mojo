@@ -49,7 +49,6 @@ struct Block(ImplicitlyCopyable):
 
 
 def plan_correlate_im2col[T: DType](mut p: Conv):
-    """Set the block sizes and the memory that they need."""
     ref g = p.geometry
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
@@ -72,7 +71,6 @@ def plan_correlate_im2col[T: DType](mut p: Conv):
 
 
 def correlate_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
@@ -135,14 +133,9 @@ def pack_big[T: DType](
             var here = min(width, columns - panel * width)
             var pitch = (here + W - 1) // W * W
             pack_im2col[T](
-                g,
-                group,
-                table.unsafe_offset(turn),
-                min(WINDOWS_AT_ONCE, count - turn),
-                left + panel * width,
-                here,
-                b.unsafe_offset(panel * WINDOWS_PACKED * width + turn * pitch),
-                pitch,
+                g, group, table.unsafe_offset(turn), min(WINDOWS_AT_ONCE, count - turn),
+                left + panel * width, here, b.unsafe_offset(panel * WINDOWS_PACKED * width + turn * pitch),
+                pitch
             )
 
 

@@ -54,7 +54,6 @@ def lines_of(p: Conv) -> Int:
 
 
 def correlate_padded[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute the sums of slices and blocks `low` to `high`."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
     ref g = p.geometry
@@ -84,16 +83,8 @@ def correlate_padded[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 @always_inline
 def multiply_panel[T: DType](
-    p: Conv,
-    s: PaddedInput,
-    patch: Patch,
-    group: Int,
-    panel: Int,
-    starts: Table,
-    a: Address[wide[T]],
-    own: Address[wide[T]],
-    c: Address[wide[T]],
-    fresh: Bool,
+    p: Conv, s: PaddedInput, patch: Patch, group: Int, panel: Int, starts: Table, a: Address[wide[T]],
+    own: Address[wide[T]], c: Address[wide[T]], fresh: Bool
 ):
     """Add the products of a patch and a panel of channels of the small side."""
     comptime A = wide[T]

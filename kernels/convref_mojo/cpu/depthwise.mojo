@@ -19,7 +19,6 @@ comptime VECTORS = 2
 
 
 def plan_depthwise[T: DType](mut p: Conv):
-    """Set the memory and the units, which are lines of windows."""
     comptime A = wide[T]
     ref g = p.geometry
     p.workspace_units = g.depth()
@@ -41,7 +40,6 @@ def pack_depthwise[T: DType](p: Conv, low: Int, high: Int):
 
 
 def depthwise[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute lines `low` to `high` of the result."""
     ref g = p.geometry
     var taps = Table(unsafe_from_address=scratch)
     var dense = g.big.c == 1 and contiguous(p) and (g.pairs < 2 or g.second_big.c == 1)
@@ -145,7 +143,6 @@ def compute_sums[
 
 
 def plan_depthwise_wgrad[T: DType](mut p: Conv):
-    """Set the memory and the units, which are blocks of channels."""
     ref g = p.geometry
     comptime A = wide[T]
     comptime width = VECTORS * lanes[A]()
@@ -154,7 +151,6 @@ def plan_depthwise_wgrad[T: DType](mut p: Conv):
 
 
 def depthwise_wgrad[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute blocks `low` to `high` of the filter gradient."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = VECTORS * W
@@ -175,7 +171,6 @@ def depthwise_wgrad[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 
 def compute_channels[T: DType, V: Int, W: Int](p: Conv, sums: Address[wide[T]], c: Int):
-    """Compute the filter gradient of V times W channels from `c` on."""
     ref g = p.geometry
     clear[wide[T]](sums, g.taps() * V * W)
     for line in range(g.lines()):

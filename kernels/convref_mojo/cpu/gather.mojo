@@ -30,7 +30,6 @@ comptime PANELS = 8
 
 @always_inline
 def panels_per_group(p: Conv, width: Int) -> Int:
-    """Return the number of panels of `width` columns of a group."""
     return (p.geometry.results + width - 1) // width
 
 
@@ -42,7 +41,6 @@ def contiguous(p: Conv) -> Bool:
 
 
 def plan_gather_im2col[T: DType](mut p: Conv):
-    """Set the block sizes and the memory that they need."""
     ref g = p.geometry
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
@@ -124,7 +122,6 @@ def pack_matrix[T: DType](
 
 
 def gather_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W
@@ -179,11 +176,8 @@ def gather_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
                     if last and target.data == 0:
                         for i in range(here):
                             finish[T](
-                                p,
-                                sums.unsafe_offset(i * vectors * W),
-                                table[unsafe_offset=tile * MR + i].place,
-                                channel,
-                                columns,
+                                p, sums.unsafe_offset(i * vectors * W),
+                                table[unsafe_offset=tile * MR + i].place, channel, columns
                             )
             begin += length
             if last:
@@ -200,14 +194,9 @@ def pack_rows[T: DType](
     for tile in range(num_blocks(rows, MR)):
         for chunk in range(num_blocks(length, CHUNK)):
             pack_im2col[T](
-                p.geometry,
-                group,
-                table.unsafe_offset(tile * MR),
-                min(MR, rows - tile * MR),
-                begin + chunk * CHUNK,
-                min(CHUNK, length - chunk * CHUNK),
-                a.unsafe_offset(tile * MR * p.block_depth + chunk * MR * CHUNK),
-                CHUNK,
+                p.geometry, group, table.unsafe_offset(tile * MR), min(MR, rows - tile * MR),
+                begin + chunk * CHUNK, min(CHUNK, length - chunk * CHUNK),
+                a.unsafe_offset(tile * MR * p.block_depth + chunk * MR * CHUNK), CHUNK
             )
 
 

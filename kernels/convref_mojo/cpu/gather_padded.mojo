@@ -40,7 +40,6 @@ def set_patches(mut p: Conv, lines: Int, across: Int):
 
 @always_inline
 def patch_of(p: Conv, row_block: Int) -> Patch:
-    """Return the patch of windows that a block of rows consists of."""
     ref g = p.geometry
     var rest, x = split(row_block, pieces(g, p.across))
     var image, y = split(rest, num_blocks(g.y.count, p.lines))
@@ -48,7 +47,6 @@ def patch_of(p: Conv, row_block: Int) -> Patch:
 
 
 def gather_padded[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
     ref g = p.geometry
@@ -73,16 +71,8 @@ def gather_padded[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
 
 @always_inline
 def multiply_line[T: DType](
-    p: Conv,
-    s: PaddedInput,
-    patch: Patch,
-    line: Int,
-    group: Int,
-    panel: Int,
-    a: Address[wide[T]],
-    b: Address[wide[T]],
-    c: Address[wide[T]],
-    distances: Table,
+    p: Conv, s: PaddedInput, patch: Patch, line: Int, group: Int, panel: Int, a: Address[wide[T]],
+    b: Address[wide[T]], c: Address[wide[T]], distances: Table
 ):
     """Multiply the windows of a line by a panel of the filter."""
     comptime A = wide[T]

@@ -37,7 +37,6 @@ def plan_gather_planar[T: DType](mut p: Conv):
 
 
 def gather_planar[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
-    """Compute blocks `low` to `high` of the result."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     comptime width = NV * W

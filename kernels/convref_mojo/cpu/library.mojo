@@ -17,20 +17,9 @@ from windows import Conv
 
 comptime DTYPES = (DType.float32, DType.float64, DType.bfloat16)  # DTYPES of library.py
 comptime KERNELS = (
-    "gather",
-    "pack_filter",
-    "depthwise",
-    "pack_depthwise",
-    "correlate",
-    "merge",
-    "depthwise_wgrad",
-    "max_pool_fprop",
-    "avg_pool_fprop",
-    "max_pool_select",
-    "max_pool_backward",
-    "avg_pool_backward",
-    "channel_sums",
-    "affine",
+    "gather", "pack_filter", "depthwise", "pack_depthwise", "correlate", "merge", "depthwise_wgrad",
+    "max_pool_fprop", "avg_pool_fprop", "max_pool_select", "max_pool_backward", "avg_pool_backward",
+    "channel_sums", "affine"
 )
 
 

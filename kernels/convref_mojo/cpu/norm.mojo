@@ -33,33 +33,27 @@ struct Norm(ImplicitlyCopyable):
 
     @always_inline
     def dense(self) -> Bool:
-        """Return whether the channels of all arrays are contiguous."""
         return self.x.c == 1 and self.out.c == 1 and (self.u.data == 0 or self.u.c == 1)
 
     @always_inline
     def contiguous_lines(self) -> Bool:
-        """Return whether the pixels of a line are contiguous."""
         return self.x.x == 1 and self.out.x == 1 and (self.u.data == 0 or self.u.x == 1)
 
 
 @fieldwise_init
 struct Line(ImplicitlyCopyable):
-    """A line of pixels."""
-
     var n: Int
     var z: Int
     var y: Int
 
     @always_inline
     def __init__(out self, p: Norm, index: Int):
-        """Decode the index of a line."""
         var rest, y = split(index, p.size_y)
         var n, z = split(rest, p.size_z)
         self = Self(n, z, y)
 
     @always_inline
     def of[T: DType](self, s: Source, c: Int) -> Address[T]:
-        """Return the address of the first pixel of the line in an array."""
         return at[T](s.data).unsafe_offset(s.offset(self.n, self.z, self.y, 0) + c * s.c)
 
 
@@ -73,7 +67,6 @@ def channels_of[A: DType, W: Int, along: Bool](address: Int, c: Int) -> SIMD[A, 
 
 @always_inline
 def normalized[T: DType, W: Int](x: Address[T], mean: SIMD[wide[T], W], rstd: SIMD[wide[T], W]) -> SIMD[wide[T], W]:
-    """Return z of W elements."""
     return (load[T, W](x) - mean) * rstd
 
 
@@ -82,7 +75,6 @@ comptime CHANNELS = 16
 
 
 def channel_sums[T: DType](p: Norm, low: Int, high: Int):
-    """Compute the sums of blocks `low` to `high` of channels."""
     comptime A = wide[T]
     comptime W = lanes[A]()
     for unit in range(low, high):
@@ -132,7 +124,6 @@ def add_pixels[T: DType, W: Int, along: Bool](
 
 
 def affine[T: DType](p: Norm, low: Int, high: Int):
-    """Compute lines `low` to `high` of the result."""
     comptime W = lanes[wide[T]]()
     for index in range(low, high):
         var line = Line(p, index)

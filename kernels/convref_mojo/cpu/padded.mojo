@@ -54,7 +54,6 @@ struct PaddedInput(ImplicitlyCopyable):
 
     @always_inline
     def __init__(out self, g: Geometry, lines: Int, across: Int):
-        """Lay out a patch of `lines` lines of `across` windows."""
         self.lines = g.y.reach(lines)
         self.pixels = g.x.reach(across)
         self.line = self.pixels * g.channels

@@ -22,8 +22,6 @@ struct Reads(ImplicitlyCopyable):
 
 
 struct PoolAxis(ImplicitlyCopyable):
-    """The windows and positions of one axis."""
-
     var count: Int
     var size: Int
     var dilation: Int
@@ -45,7 +43,6 @@ struct Pool(ImplicitlyCopyable):
 
     @always_inline
     def dense(self) -> Bool:
-        """Return whether channels are contiguous."""
         return self.big.c == 1 and self.small.c == 1
 
 
@@ -63,7 +60,6 @@ struct Window(ImplicitlyCopyable):
 
     @always_inline
     def __init__(out self, p: Pool, n: Int, jz: Int, jy: Int, jx: Int):
-        """Read a window from the tables."""
         var z = Pointer[Reads, MutAnyOrigin](unsafe_from_address=p.reads)
         var y = z.unsafe_offset(p.z.count)
         var x = y.unsafe_offset(p.y.count)
@@ -71,7 +67,6 @@ struct Window(ImplicitlyCopyable):
 
     @always_inline
     def place(self, s: Source, c: Int) -> Int:
-        """Return the offset of channel `c` of the window in an array of windows."""
         return s.offset(self.n, self.jz, self.jy, self.jx) + c * s.c
 
     @always_inline
@@ -91,7 +86,6 @@ comptime SELECT = 2
 
 
 def pool_forward[T: DType, kind: Int](p: Pool, low: Int, high: Int):
-    """Compute lines `low` to `high` of windows."""
     comptime W = lanes[wide[T]]()
     for line in range(low, high):
         var rest, jy = split(line, p.y.count)
@@ -159,7 +153,6 @@ def select_index[T: DType](p: Pool, window: Window, c: Int):
 
 @always_inline
 def index_of(p: Pool, window: Window, c: Int) -> Int:
-    """Return a window's index."""
     return Int(at[DType.int64](p.indices.data)[unsafe_offset=window.place(p.indices, c)])
 
 

@@ -17,7 +17,6 @@ comptime AVX512 = CompilationTarget.has_avx512f()
 
 @always_inline
 def lanes[T: DType]() -> Int:
-    """Return how many elements of type T one vector register has."""
     comptime if AVX512:
         return 512 // 8 // size[T]()
     return simd_width_of[T]()
@@ -25,7 +24,6 @@ def lanes[T: DType]() -> Int:
 
 @always_inline
 def size[T: DType]() -> Int:
-    """Return the bytes of an element in memory."""
     comptime if T == DType.float64:
         return 8
     comptime if T == DType.bfloat16:
@@ -35,7 +33,6 @@ def size[T: DType]() -> Int:
 
 @always_inline
 def at[T: DType](address: Int) -> Address[T]:
-    """Return an address from Python as a pointer."""
     return Address[T](unsafe_from_address=address)
 
 
@@ -82,7 +79,6 @@ def copy[T: DType](to: Address[wide[T]], start: Address[T], count: Int, step: In
 
 @always_inline
 def clear[A: DType](to: Address[A], count: Int):
-    """Write `count` zeros."""
     comptime W = lanes[A]()
     var i = 0
     while i + W <= count:
@@ -144,7 +140,6 @@ def pack_pixels[T: DType](
 
 
 def log2(n: Int) -> Int:
-    """Return the binary logarithm of a power of two."""
     var found = 0
     while (1 << found) < n:
         found += 1

@@ -97,15 +97,8 @@ def store_tile[A: DType, M: Int, V: Int](sums: Sums[A], c: Address[A], target: T
 
 
 def tile_of_runs[A: DType, pitch: Int = 0](
-    a: Address[A],
-    b: Address[A],
-    c: Address[A],
-    rows: Int,
-    vectors: Int,
-    depth: Int,
-    runs: Runs,
-    fresh: Bool,
-    target: Target,
+    a: Address[A], b: Address[A], c: Address[A], rows: Int, vectors: Int, depth: Int, runs: Runs,
+    fresh: Bool, target: Target
 ):
     """Compute a tile whose rows are runs, and store it to `target`, or to `c` if that has no address.
 
@@ -137,14 +130,8 @@ def compute_runs[A: DType, M: Int, V: Int, pitch: Int](
 
 
 def tile_of_pixels[A: DType](
-    a: Address[A],
-    b: Address[A],
-    c: Address[A],
-    rows: Int,
-    vectors: Int,
-    pixels: Pixels,
-    fresh: Bool,
-    target: Target,
+    a: Address[A], b: Address[A], c: Address[A], rows: Int, vectors: Int, pixels: Pixels, fresh: Bool,
+    target: Target
 ):
     """Compute a tile summed over pixels, each of which has the elements of all rows contiguous."""
     comptime for v in range(1, NV + 1):

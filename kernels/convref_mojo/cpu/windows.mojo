@@ -9,8 +9,6 @@ from simd import Address, Table, at, clear, copy, wide
 
 
 struct Axis(ImplicitlyCopyable):
-    """One axis of the windows."""
-
     var count: Int  # windows
     var size: Int  # positions of the source
     var step: Int
@@ -20,12 +18,10 @@ struct Axis(ImplicitlyCopyable):
 
     @always_inline
     def has(self, position: Int) -> Bool:
-        """Return whether a position is inside of the source, in one comparison."""
         return UInt(position) < UInt(self.size)
 
     @always_inline
     def reach(self, count: Int) -> Int:
-        """Return how many positions `count` windows span."""
         return (count - 1) * self.step + (self.taps - 1) * self.tap_step + 1
 
 
@@ -41,7 +37,6 @@ struct Source(ImplicitlyCopyable):
 
     @always_inline
     def offset(self, n: Int, z: Int, y: Int, x: Int) -> Int:
-        """Return the offset of channel 0 of a pixel."""
         return n * self.n + z * self.z + y * self.y + x * self.x
 
 
@@ -58,7 +53,6 @@ struct Filter(ImplicitlyCopyable):
 
     @always_inline
     def offset(self, tap: Tap) -> Int:
-        """Return the offset of a tap and channel."""
         return tap.t * self.z + tap.r * self.y + tap.s * self.x + tap.c * self.channel
 
 
@@ -90,12 +84,10 @@ struct Geometry(ImplicitlyCopyable):
 
     @always_inline
     def source(self, pair: Int) -> Source:
-        """Return `big` of a pair."""
         return self.second_big if pair == 1 else self.big
 
     @always_inline
     def factor(self, pair: Int) -> Filter:
-        """Return the filter of a pair."""
         return self.second_filter if pair == 1 else self.filter
 
     @always_inline
@@ -105,12 +97,10 @@ struct Geometry(ImplicitlyCopyable):
 
     @always_inline
     def windows(self) -> Int:
-        """Return the number of windows in all images."""
         return self.lines() * self.x.count
 
     @always_inline
     def taps(self) -> Int:
-        """Return the number of taps of one pair."""
         return self.z.taps * self.y.taps * self.x.taps
 
     @always_inline
@@ -142,7 +132,6 @@ struct Conv(ImplicitlyCopyable):
 
     @always_inline
     def blocks(self) -> Int:
-        """Return the number of blocks of the result of a correlate."""
         return self.geometry.groups * self.row_blocks * self.column_blocks
 
 
@@ -175,7 +164,6 @@ struct Window(ImplicitlyCopyable):
 
     @always_inline
     def __init__(out self, g: Geometry, index: Int):
-        """Decode a window's index."""
         var rest, x = split(index, g.x.count)
         var more, y = split(rest, g.y.count)
         var n, z = split(more, g.z.count)
@@ -252,14 +240,8 @@ struct Run(ImplicitlyCopyable):
 
 @always_inline
 def pack_im2col[T: DType](
-    g: Geometry,
-    group: Int,
-    table: WindowTable,
-    count: Int,
-    begin: Int,
-    length: Int,
-    to: Address[wide[T]],
-    pitch: Int,
+    g: Geometry, group: Int, table: WindowTable, count: Int, begin: Int, length: Int, to: Address[wide[T]],
+    pitch: Int
 ):
     """Write positions `begin` to `begin + length` of the im2col rows of `count` windows, `pitch` apart;
     zeros outside the source."""
@@ -276,7 +258,6 @@ def pack_im2col[T: DType](
 
 @always_inline
 def pack_run[T: DType](g: Geometry, window: Window, run: Run, to: Address[wide[T]]):
-    """Write the elements of one run of one window."""
     var x = window.x + run.x
     if not (g.z.has(window.z + run.z) and g.y.has(window.y + run.y)):
         clear[wide[T]](to, run.length)

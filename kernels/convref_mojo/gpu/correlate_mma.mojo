@@ -15,19 +15,8 @@ from std.utils import StaticTuple
 from direct import Elements
 from geometry import Geometry, read_at, split, tap_of, window_of
 from mma import (
-    COLUMN_FRAGMENTS,
-    COLUMNS,
-    DEPTH,
-    ROWS,
-    Shared,
-    Sums,
-    T,
-    ROW_FRAGMENTS,
-    THREADS,
-    VECTOR,
-    clear,
-    store_filter_tile,
-    copy,
+    COLUMN_FRAGMENTS, COLUMNS, DEPTH, ROWS, Shared, Sums, T, ROW_FRAGMENTS, THREADS, VECTOR, clear,
+    store_filter_tile, copy
 )
 
 comptime STAGES = 4

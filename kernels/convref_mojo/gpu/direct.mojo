@@ -37,13 +37,8 @@ def add_window[T: DType](
 
 @__name("convref_gather")
 def gather[T: DType](
-    small: Elements[T],
-    big: Elements[T],
-    w: Elements[T],
-    bias: Elements[T],
-    second_big: Elements[T],
-    second_w: Elements[T],
-    g: Geometry,
+    small: Elements[T], big: Elements[T], w: Elements[T], bias: Elements[T], second_big: Elements[T],
+    second_w: Elements[T], g: Geometry
 ):
     """Write small[n, j, k] = sum over pairs, taps r, channels c of big[n, j * step + shift[r], c] w[k, c, r]."""
     comptime A = wide[T]

@@ -11,7 +11,6 @@ from wgmma import gather_wgmma
 
 
 def show[Kind: TrivialRegisterPassable, //, kernel: Kind, arch: StaticString](*name: StaticString):
-    """Print one kernel."""
     print("//// ", arch, " ", sep="", end="")
     for part in name:
         print(part, end="")
@@ -20,7 +19,6 @@ def show[Kind: TrivialRegisterPassable, //, kernel: Kind, arch: StaticString](*n
 
 
 def of_any_type[arch: StaticString, T: DType](suffix: StaticString):
-    """Print the kernels of one number type."""
     show[gather[T], arch]("gather_", suffix)
     show[correlate[T], arch]("correlate_", suffix)
     show[bgrad[T], arch]("bgrad_", suffix)
@@ -32,7 +30,6 @@ def of_any_type[arch: StaticString, T: DType](suffix: StaticString):
 
 
 def emit[arch: StaticString]():
-    """Print the kernels for one architecture."""
     of_any_type[arch, DType.float32]("f32")
     of_any_type[arch, DType.float64]("f64")
     of_any_type[arch, DType.bfloat16]("bf16")

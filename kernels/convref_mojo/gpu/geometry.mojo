@@ -8,8 +8,6 @@ one such gather per class of its result (../geometry.py).
 
 @fieldwise_init
 struct Axis(ImplicitlyCopyable, TrivialRegisterPassable):
-    """One axis."""
-
     var count: Int32  # windows
     var size: Int32  # positions
     var step: Int32
@@ -19,12 +17,10 @@ struct Axis(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def at(self, window: Int32, tap: Int32) -> Int32:
-        """Return the position that a tap reads."""
         return window * self.step + self.shift + tap * self.tap_step
 
     @always_inline
     def has(self, position: Int32) -> Bool:
-        """Return whether a position exists."""
         return UInt32(position) < UInt32(self.size)
 
 
@@ -61,8 +57,6 @@ struct Bias(ImplicitlyCopyable, TrivialRegisterPassable):
 
 @fieldwise_init
 struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
-    """One launch."""
-
     var images: Int32
     var groups: Int32
     var channels: Int32  # of big, per group
@@ -80,7 +74,6 @@ struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def of_second(self) -> Self:
-        """Return the geometry of the second pair."""
         var g = self
         g.big = self.second_big
         g.filter = self.second_filter
@@ -88,12 +81,10 @@ struct Geometry(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def windows(self) -> Int32:
-        """Return the number of windows in all images."""
         return self.images * self.z.count * self.y.count * self.x.count
 
     @always_inline
     def taps(self) -> Int32:
-        """Return the number of taps of a window."""
         return self.z.taps * self.y.taps * self.x.taps
 
 
@@ -115,13 +106,11 @@ struct Window(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def offset(self, s: Strides) -> Int32:
-        """Return its offset in an array with one element per window."""
         return self.n * s.n + self.z * s.z + self.y * s.y + self.x * s.x
 
 
 @always_inline
 def window_of(g: Geometry, index: Int32) -> Window:
-    """Decode the index of a window."""
     var lines, x = split(index, g.x.count)
     var planes, y = split(lines, g.y.count)
     var n, z = split(planes, g.z.count)
@@ -138,13 +127,11 @@ struct Tap(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def offset(self, f: Filter) -> Int32:
-        """Return its offset in the filter."""
         return self.z * f.z + self.y * f.y + self.x * f.x
 
 
 @always_inline
 def tap_of(g: Geometry, index: Int32) -> Tap:
-    """Decode the index of a tap."""
     var lines, x = split(index, g.x.taps)
     var z, y = split(lines, g.y.taps)
     return Tap(z, y, x)

@@ -59,13 +59,11 @@ def multiply(a: Shared, b: Shared, sums: Sums):
 
 @always_inline
 def pair(p: Shared) -> SIMD[T, 2]:
-    """Load two adjacent elements."""
     return p.unsafe_load[width=2, alignment=4]()
 
 
 @always_inline
 def clear(sums: Sums):
-    """Set the accumulators of this warp to zero."""
     comptime for i in range(ROW_FRAGMENTS * COLUMN_FRAGMENTS):
         sums[unsafe_offset=i] = SIMD[DType.float32, 4](0)
 
@@ -127,15 +125,9 @@ def gather_mma[
 
 @always_inline
 def finish(
-    small: Elements[T],
-    bias: Elements[T],
-    g: Geometry,
-    group: Int32,
-    window: Int32,
-    result: Int32,
-    total: Float32,
+    small: Elements[T], bias: Elements[T], g: Geometry, group: Int32, window: Int32, result: Int32,
+    total: Float32
 ):
-    """Store one result if it is inside of the output."""
     if window < g.windows() and result < g.results:
         var k = group * g.results + result
         var sum = total

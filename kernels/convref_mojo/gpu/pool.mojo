@@ -18,16 +18,12 @@ comptime Indices = Pointer[Int64, MutAnyOrigin]
 
 @fieldwise_init
 struct Range(ImplicitlyCopyable, TrivialRegisterPassable):
-    """Integers from `first` to before `last`."""
-
     var first: Int32
     var last: Int32
 
 
 @fieldwise_init
 struct PoolAxis(ImplicitlyCopyable, TrivialRegisterPassable):
-    """One axis."""
-
     var count: Int32  # windows
     var size: Int32  # positions
     var step: Int32
@@ -54,7 +50,6 @@ struct PoolAxis(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def reads(self, j: Int32) -> Range:
-        """Return the positions that window j reads."""
         return self.within(j, 0, self.end)
 
     @always_inline
@@ -102,7 +97,6 @@ struct Pool(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def position(self, z: Int32, y: Int32, x: Int32) -> Int64:
-        """Return the index of a position in its image."""
         return Int64((z * self.y.size + y) * self.x.size + x)
 
     @always_inline
@@ -113,8 +107,6 @@ struct Pool(ImplicitlyCopyable, TrivialRegisterPassable):
 
 @fieldwise_init
 struct Element(ImplicitlyCopyable, TrivialRegisterPassable):
-    """The indices of an element."""
-
     var n: Int32
     var c: Int32
     var z: Int32
@@ -123,7 +115,6 @@ struct Element(ImplicitlyCopyable, TrivialRegisterPassable):
 
     @always_inline
     def offset(self, s: Strides) -> Int:
-        """Return its offset in an array."""
         return Int(self.n * s.n + self.c * s.c + self.z * s.z + self.y * s.y + self.x * s.x)
 
 
@@ -215,7 +206,6 @@ def max_pool_fprop[
 
 @__name("convref_max_pool_select")
 def max_pool_select[T: DType](y: Elements[T], x: Elements[T], indices: Indices, p: Pool):
-    """Write the element at a window's index."""
     var window = element_of(p, p.z.count, p.y.count, p.x.count)
     if window.n < 0:
         return
@@ -225,7 +215,6 @@ def max_pool_select[T: DType](y: Elements[T], x: Elements[T], indices: Indices, 
 
 @__name("convref_avg_pool_fprop")
 def avg_pool_fprop[T: DType](y: Elements[T], x: Elements[T], p: Pool):
-    """Write the mean of a window."""
     comptime A = wide[T]
     var window = element_of(p, p.z.count, p.y.count, p.x.count)
     if window.n < 0:
