@@ -15,7 +15,7 @@ from .library import driver as machines_driver
 from .manifest import Manifest, format_of, pack
 from .tensormap import ALIGN
 
-VARIES = object()  # stands for an argument that is passed at each launch of a Prepared
+VARIES = object()  # marks an argument that is passed at each launch of a Prepared
 
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6  # CUjit_option
 # CUfunction_attribute
@@ -134,7 +134,7 @@ class Kernel:
         Parameters
         ----------
         grid : sequence of int
-            Blocks along x, y, z; with a 0 among them nothing is launched.
+            Blocks along x, y, z; nothing is launched if one of them is 0.
         arguments : sequence
             One per parameter: addresses as ints, tensor maps as bytes, numbers.
         stream : int

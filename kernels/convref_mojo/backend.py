@@ -189,7 +189,7 @@ def empty(need: ArraySpec, given: Mapping[str, Array | None]) -> Array:
 
 
 class IntoBackend(MojoBackend):
-    """The same kernels with outputs of the caller, so that the court can check the memory around.
+    """The same kernels writing to the caller's outputs, so that the court can check around them.
 
     Those outputs are contiguous; the results of `run` have the operands' layout.
     """

@@ -69,7 +69,7 @@ def cores() -> int:
 
 
 class Workers:
-    """The threads beside the caller's, with an affinity that leaves out the caller's processor.
+    """The worker threads, with an affinity that excludes the caller's processor.
 
     On a virtual machine whose host has taken a processor away, that processor looks idle to the
     guest. Linux then wakes a worker on the processor of the thread that woke it, and the two

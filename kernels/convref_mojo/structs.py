@@ -1,4 +1,4 @@
-"""What Python reads from the Mojo sources, so that it is declared once: structs and tables."""
+"""Structs and tables parsed from the Mojo sources, so that each is declared once."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _compute(
 ) -> None:
     """Write a function of operands and their types to one register, or a part of it to each.
 
-    If an operand has undefined bits, so has the result: `bitwise`, those that differ when the
+    If an operand has undefined bits, so has the result: with `bitwise`, those that differ when the
     undefined bits are ones and when they are zeros, else all bits.
     """
     masks = [x for word, _ in pairs if (x := m.undefined_bits(word, lanes)) is not None]

@@ -45,7 +45,7 @@ class Groups:
         self.begun: list[tuple[Work, Array, Array]] = []
 
     def begin(self, work: Work) -> None:
-        """Mark the memory of the work as in flight, and do the work unless runs are late."""
+        """Mark the memory of the work as in flight, and do the work unless the run is late."""
         m, every = self.machine, np.ones(len(work.lanes), bool)
         undefined = m.shared.look(work.text, work.reads, work.lanes, False)
         refuse(undefined, work.text, "reads unwritten memory")

@@ -102,7 +102,7 @@ class Machine:
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
-        self.defined_in: dict[str, Array] = {}  # lanes that lack nothing of one of those
+        self.defined_in: dict[str, Array] = {}  # lanes in which all bits are defined
         self.fixed = self._special(np.repeat(blocks, size), within, grid, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their offset

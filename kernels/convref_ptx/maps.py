@@ -1,4 +1,4 @@
-"""Tensor maps: the elements of a allocation that the copy engine moves, and their swizzle.
+"""Tensor maps: the elements of an allocation that the copy engine moves, and their swizzle.
 
 After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes.
 """

@@ -113,7 +113,7 @@ def _described(
     """Return the indices (warp, row, 2) of the 16-byte chunks of a matrix in shared memory.
 
     `rows` are those of each warp. The layout is in "Asynchronous wgmma: Shared Memory Matrix
-    Layout" and "Strides". `across`, the matrix is transposed: indices are (warp, row / 8, depth).
+    Layout" and "Strides". With `across`, it is transposed: indices are (warp, row / 8, depth).
     """
     found = m.read(i, word, "u64", warps.ravel()).reshape(-1, WARP)
     wrong = (found != found[:, :1]) | (found >> np.uint64(49) & np.uint64(7) != 0)

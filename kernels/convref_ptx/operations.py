@@ -105,7 +105,7 @@ def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
 
 
 def _loaded(m: Machine, i: Instruction, names: Any, kind: str, lanes: Array, found: Any) -> None:
-    """Write bytes (lane, byte), and what they lack, to registers, which may be wider."""
+    """Write bytes (lane, byte) and their undefined bits to registers, which may be wider."""
     letter, narrow = "i" if kind[0] == "s" else "u", numbers.width(kind) // 8
     size = max(narrow, *(m.program.registers.get(name, 0) // 8 for name in names))
 

@@ -1,4 +1,4 @@
-"""What is done to a tile of sums before it is stored: scale, shift, bias, residual, activation."""
+"""The epilogue of a tile of sums: scale, shift, bias, residual, activation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_row(vector):
 def finish(
     acc, bias, scale, shift, residual, channel, known, where, inside, ACTIVATION: tl.constexpr
 ):
-    """Return the sums (rows, channels) after the epilogue; what is None costs nothing.
+    """Return the sums (rows, channels) after the epilogue; absent operands (None) cost nothing.
 
     `channel` indexes the per-channel vectors, as a vector or a tile, and `known` masks it; `where`
     and `inside` are the offsets and the mask of the residual.
@@ -55,7 +55,7 @@ def finish(
 
 @triton.jit
 def apply(acc, bias, scale, shift, residual, ACTIVATION: tl.constexpr):
-    """Return float32 sums after the epilogue with what has been loaded for it; the rest is None."""
+    """Return float32 sums after the epilogue, given its loaded operands; absent ones are None."""
     if bias is not None:
         acc += bias
     if scale is not None:

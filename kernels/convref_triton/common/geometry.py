@@ -140,8 +140,8 @@ def layout_of(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Te
 def geometry(problem: WindowProblem) -> Geometry:
     """Return the Geometry of a problem.
 
-    Columns are what a depthwise convolution with one filter a tap would give: each channel is a
-    group, with as many channels of the small side as there are taps.
+    The columns of an unfold are the output of a depthwise convolution with one filter per tap:
+    each channel is a group, with as many channels of the small side as there are taps.
     """
 
     def three(values: tuple[int, ...], missing: int = 1) -> Three:
@@ -182,10 +182,10 @@ def filter_steps(geometry: Geometry, w: Tensor, scatter: bool) -> tuple[int, ...
 
 
 def merge(*tensors: Tensor) -> tuple[int, int, Three, tuple[int, ...]] | None:
-    """Return (images, rank, pixels, strides) with as many axes as one as the tensors allow.
+    """Return (images, rank, pixels, strides) with as many axes merged as the tensors allow.
 
     The tensors have the same pixels; `strides` are (n, w) of each tensor in turn. With rank 0 every
-    pixel is an image; None if only the rank that they have is possible.
+    pixel is an image. Return None if no axes can be merged.
     """
     n, _, *spatial = tensors[0].shape
     for images, rank, axes in ((prod((n, *spatial)), 0, (0, 2, 3, 4)), (n, 1, (2, 3, 4))):
@@ -198,7 +198,7 @@ def merge(*tensors: Tensor) -> tuple[int, int, Three, tuple[int, ...]] | None:
 
 
 def _merged(tensor: Tensor, axes: tuple[int, ...]) -> int | None:
-    """Return the stride of the axes taken as one, None if they are not."""
+    """Return the stride of the axes merged into one, None if they cannot be merged."""
     sizes = (tensor.shape[0], 1, *(1,) * (5 - len(tensor.shape)), *tensor.shape[2:])
     steps = (tensor.steps[0], 0, *tensor.steps[2:])
     inner, size = 0, 1

@@ -1,7 +1,7 @@
-"""What kernels that sweep images share: tiles, memory layouts, the numbers the host sends.
+"""Shared code of kernels that sweep images: tiles, memory layouts, arguments from the host.
 
-A tile is pixels by channels of a result. These kernels are bound by what they move, so that a tile
-is as small as whole vectors allow and there are as many as fill a card.
+A tile is pixels by channels of a result. These kernels are bound by memory, so a tile is as
+small as whole vectors allow, which gives enough tiles to fill a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNROLLED = 27  # taps that are unrolled: of 3x3x3; more would not fit the regist
 
 @triton.jit
 def lanes(M, own, magic, C, RANK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """Return the channels and pixels (n, o, p, q) of a tile, its first image, and what is real.
+    """Return the channels and pixels (n, o, p, q) of a tile, its first image, and two masks.
 
     Images count from the tile's first one, from where offsets have 32 bits.
     """
@@ -77,7 +77,7 @@ def tiles(result: Tensor) -> tuple[Tile, ...]:
 
 
 def wide_enough(rows: Iterable[Tile], dtype: str) -> tuple[Tile, ...]:
-    """Return the tiles of which each thread has a vector of 16 bytes, and a row 32 bytes."""
+    """Return the tiles with at least 16 bytes per thread and 32 bytes per row."""
     size = ITEMSIZE[dtype]
     return tuple(tile for tile in rows if tile.per_thread * size >= 16 and tile.bn * size >= 32)
 
@@ -85,10 +85,10 @@ def wide_enough(rows: Iterable[Tile], dtype: str) -> tuple[Tile, ...]:
 def ranked(
     offered: Sequence[Tile], channels: int, count: Callable[[Tile], int], enough: int = SMS * PER_SM
 ) -> tuple[Tile, ...]:
-    """Return the tiles that are no wider than `channels` need, best guess first.
+    """Return the tiles that are not wider than `channels` requires, the preferred one first.
 
-    That is the one with the least elements in all of the `count` tiles, of those that give
-    `enough` programs; if none does, the one that gives most.
+    Tiles that give `enough` programs come first, the one with the fewest elements in all of its
+    `count` tiles leading; then the others, the one that gives the most programs leading.
     """
     narrowest = min(offered, key=lambda tile: tile.bn)
     fitting = [tile for tile in offered if tile.bn < 2 * channels] or [narrowest]

@@ -1,4 +1,4 @@
-"""Device code of kernels that slide windows: which pixels a tile has, and which taps these have.
+"""Device code of kernels that slide windows: the pixels of a tile, and the taps of each pixel.
 
 Windows are either gathered, one for each pixel of the result, or the result is the big side: then
 its pixels go by classes, those that are congruent modulo the stride, which have the same taps.
@@ -20,7 +20,7 @@ MAGIC = "o_magic o_shift p_magic p_shift q_magic q_shift"  # of `divisors`
 
 
 class Window(NamedTuple):
-    """What is compiled in of a filter and its steps, by axis."""
+    """The compile-time constants of a filter and its steps, by axis."""
 
     # As `Geometry` has them; the last three are 1, 1 and 0 where windows are gathered.
     filter: Three
@@ -160,7 +160,7 @@ def is_valid(real, bits, t, r, s, at, sizes, WINDOW: tl.constexpr):
 
 @triton.jit
 def advance(pair, t, r, s, c, C, count, WINDOW: tl.constexpr, PAIRS: tl.constexpr):
-    """Return the next (pair, t, r, s, c), c the fastest; what cannot move costs nothing."""
+    """Return the next (pair, t, r, s, c), c the fastest; an index of size 1 costs nothing."""
     c = tl.where(c < C, c, 0)
     carry = c == 0
     if WINDOW.taps[2] > 1:

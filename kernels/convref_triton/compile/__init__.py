@@ -1,1 +1,1 @@
-"""From a launch to machine code, and what the compiler made of it."""
+"""Compile launches to machine code, and inspect the result."""

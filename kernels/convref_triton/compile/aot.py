@@ -197,7 +197,7 @@ def _refusal(where: str, error: Exception, log: str) -> CompileError:
 def compile_all(
     specializations: Iterable[Specialization], arch: str, jobs: int | None = None
 ) -> list[Compiled | CompileError]:
-    """Return every specialization compiled for `arch`, or the error it met, in the given order.
+    """Return every specialization compiled for `arch`, or its error, in the given order.
 
     There are `jobs` worker processes, by default one per processor. A script that calls this needs
     the usual ``if __name__ == "__main__"``.

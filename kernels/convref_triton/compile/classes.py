@@ -1,4 +1,4 @@
-"""One example per class of binaries, and its launches on every tile: what static tests compile."""
+"""The launches that static tests compile: an example per class of binaries, on every tile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NUMBERS = {
 
 
 class Example(NamedTuple):
-    """A line that stands for a class of binaries, and the words that name the class."""
+    """A line that represents a class of binaries, and the words that name the class."""
 
     groups: str  # "", "depthwise" or "grouped"
     shape: str
@@ -128,7 +128,7 @@ def everything(arch: str) -> Iterator[Specimen]:
 
 
 def _gluon_lines(size: str) -> Iterator[tuple[str, str, Fusion]]:
-    """Yield (shape, line, epilogue) of what kernels in Gluon compute."""
+    """Yield (shape, line, epilogue) of the examples that kernels in Gluon compute."""
     for shape in dict.fromkeys(name for spec in GLUON.values() for name in spec.lines):
         yield shape, SHAPES[shape].text.format((FAR if shape == "wgrad" else SIZES)[size]), UNFUSED
     if GLUON:

@@ -1,4 +1,4 @@
-"""What the compiler must make of each configuration: the invariants that we mean.
+"""Invariants of the code that the compiler generates for each configuration.
 
 A matrix product has the strong form: the best matrix instruction of the architecture, operands in
 shared memory, 16-byte loads, as many stages in shared memory as the configuration asks for and, on
@@ -37,16 +37,16 @@ NUMBERS = ("16", "f32", "tf32", "tf32x3")  # in the order of a budget
 
 
 class Form(NamedTuple):
-    """What a matrix product must be at least."""
+    """The least that a matrix product must have."""
 
     instruction: str  # how its name begins
     operands: str = ""  # where wgmma reads from; empty for other instructions
     in_flight: int = 0  # products in flight at the wait of the loop
-    stages: int = 0  # what shared memory holds; 0 where tiles pass through registers
+    stages: int = 0  # stages in shared memory; 0 where tiles pass through registers
 
 
 class Weaker(NamedTuple):
-    """A reason why configurations fall short of the strong form, which, and in what."""
+    """Configurations that fall short of the strong form, the properties, and the reason."""
 
     reason: str
     applies: Callable[[Specimen], bool]

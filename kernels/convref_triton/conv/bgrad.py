@@ -25,7 +25,7 @@ from ..plan.tile import Change, Tile, TileTable
 
 SIZES = "L O P Q K steps"
 STEPS = "y_n y_d y_h y_w y_k"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -85,7 +85,7 @@ def add_bgrad(task: Task, tile: Tile) -> None:
 
 
 def blocks(tile: Tile, columns: int, rows: int) -> int:
-    """Return into how many parts to cut a sum over `rows`, so that blocks fill a card."""
+    """Return the number of splits of a sum over `rows` that fills a GPU."""
     most = max(rows // (tile.bm * LEAST_STEPS), 1)
     return min(max(archs.SMS * archs.PER_SM // -(-columns // tile.bn), 1), most)
 
@@ -93,8 +93,8 @@ def blocks(tile: Tile, columns: int, rows: int) -> int:
 def bgrad_launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
     """Return the launch that adds up dy (N, K, *pixels) into db (K,), or its partial sums.
 
-    db is dense, with splits the first of as many consecutive ones, of which the last ones may have
-    nothing to add up.
+    db is dense; with splits it is the first of as many consecutive tensors, the last of which may
+    have nothing to add up.
     """
     images, rank, pixels, moves, k, lanes = _rows(dy, tile)
     rows = images * prod(pixels)
@@ -125,7 +125,7 @@ def bgrad_launch(dy: Tensor, db: Tensor, tile: Tile, splits: int = 1) -> Launch:
 
 
 def _rows(dy: Tensor, tile: Tile) -> tuple[int, int, Three, tuple[int, ...], int, int]:
-    """Return images, rank, pixels, steps of (n, d, h, w), the step of k, and the lanes of a row.
+    """Return images, rank, pixels, strides of (n, d, h, w), the stride of k, and lanes of a row.
 
     The rank is the least that the strides allow; pixels and w count rows of that many lanes.
     """

@@ -32,7 +32,7 @@ from ..plan.tile import Tile, TileTable
 SIZES = "M D H W O U V P Q K multiplier height lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
 STEPS = "x_n x_d x_h x_w x_c w_0 w_t w_r w_s w_k y_n y_d y_h y_w y_c"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def read_row(
     T: tl.constexpr, READS: tl.constexpr, DILATION: tl.constexpr, PAIRS: tl.constexpr,
     TURN: tl.constexpr,
 ):  # fmt: skip
-    """Return what a strip reads of a row of x: (pair, t, column) in turn."""
+    """Return the elements of a row of x that a strip reads: (pair, t, column) in turn."""
     down = row * DILATION[1]
     on = across(below(h + down, H), TURN) & known
     x, x_2 = x + down * x_h, x_2 + down * x_h
@@ -86,7 +86,7 @@ def add_row(
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, SIDE: tl.constexpr, PAIRS: tl.constexpr,
     A: tl.constexpr,
 ):  # fmt: skip
-    """Return the sums, (rows modulo R, columns), with what row A of a turn adds to each of them."""
+    """Return the sums, (rows modulo R, columns), after adding the products of row A of a turn."""
     values = ()
     for i in tl.static_range(PAIRS * T * (S + SIDE - 1)):
         values = values + (row[i].to(tl.float32),)
@@ -222,7 +222,7 @@ FIRST = TileTable(
     }
 )
 MOST_MULTIPLIER = 8  # results of one channel for which a product of matrices gains nothing
-MOST_REGISTERS = 190  # of a thread for filter, sums and what is read
+MOST_REGISTERS = 190  # of a thread for filter, sums and loaded elements
 
 
 def depthwise_refusal(task: Task) -> str | None:

@@ -30,7 +30,7 @@ from .direct import direct_refusal
 SIZES = "M D H W O U V E C each height steps rows_of_taps columns_of_taps lo_d lo_h lo_w"
 MAGIC = "o_magic o_shift u_magic u_shift v_magic v_shift"
 STEPS = "a_n a_d a_h a_w a_c b_n b_d b_h b_w b_c w_0 w_t w_r w_s w_k w_c w_z"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def read_taps(
     b, where, on, h, on_w, H, b_h, b_w,
     RG: tl.constexpr, SG: tl.constexpr, DILATION: tl.constexpr, TURN: tl.constexpr,
 ):  # fmt: skip
-    """Return what RG rows of SG taps read, as float32, one after the other."""
+    """Return the elements that RG rows of SG taps read, as float32, one after the other."""
     values = ()
     for r in tl.static_range(RG):
         on_h = below(h + r * DILATION[1], H)
@@ -200,7 +200,7 @@ def _groups(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
 
 
 def _splits(geometry: Geometry, tile: Tile, size: int) -> int:
-    """Return into how many parts to cut the sums, so that programs fill a GPU about four times."""
+    """Return the number of splits of the sums, so that programs fill a GPU about four times."""
     blocks = -(-_strips(geometry, tile)[0] // tile.bm)
     pairs = geometry.groups * geometry.small_channels * geometry.big_channels
     _, _, down, along_ = _groups(geometry, tile)

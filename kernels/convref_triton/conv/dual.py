@@ -1,10 +1,10 @@
-"""A convolution and its tangent in one kernel, which share what they read.
+"""A convolution and its tangent in one kernel, which share their loads.
 
 y = x * w + b    y_dot = x_dot * w + x * w_dot + b_dot
 
-Each step loads blocks of x, w and of the tangents that there are, and makes two or three products
-of them, for two sums; apart, the two results would read x and w twice. Without a tangent of x or w
-there is nothing to share.
+Each step loads blocks of x, w and the tangents that are present, and computes two or three products
+for two sums; two kernels would read x and w twice. Without a tangent of x or w there is nothing to
+share.
 """
 
 from __future__ import annotations

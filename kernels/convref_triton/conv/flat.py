@@ -70,7 +70,7 @@ def valid_in_block(
         v = at[2][:, None] + (s * MOVE[2])[None, :]
         on = (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
         on &= real[:, None] & (u < depth)[None, :]
-    return tl.max_constancy(on, [1, RUN])  # what is set on a call's result, inlining drops
+    return tl.max_constancy(on, [1, RUN])  # inlining drops hints set on a call's result
 
 
 @triton.jit(do_not_specialize=FLAT)

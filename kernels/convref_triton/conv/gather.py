@@ -3,7 +3,7 @@
 y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation - lo] w[k, c, r]
 
 Rows are output pixels, columns output channels, and the reduction runs over taps and channels, a
-block of channels of one tap at a time; no matrix of columns is ever made. The adjoint (dx of a
+block of channels of one tap at a time; the im2col matrix is never formed. The adjoint (dx of a
 convolution, y of a transposed one) is the same product once for each class of pixels that are
 congruent modulo the stride: they have the same taps, `index.taps_of`, and gather with stride 1.
 A second pair of operands, as derivatives have it, doubles the reduction.
@@ -40,7 +40,7 @@ from ..plan.tile import Change, Tile, TileTable, tiles
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 STEPS = "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 PARTS = ["steps", "y_z"]
 
 
@@ -257,7 +257,7 @@ def gather_launch(
     `scatter` is whether y is the big side, and `precision` what `tl.dot` may do to float32. With
     splits the reduction is cut into as many parts, and y is the first of as many consecutive ones.
     """
-    x, w = pairs[0] if pairs else (y, y)  # of no products nothing is read
+    x, w = pairs[0] if pairs else (y, y)  # without products nothing is read
     x_2, w_2 = pairs[1] if len(pairs) > 1 else (None, None)
     read, written = geometry.big, geometry.small
     c, k = geometry.big_channels, geometry.small_channels

@@ -37,7 +37,7 @@ RANKS = (2, 3)  # spatial axes of maps; one is two of which the first has one li
 DTYPES = ("bf16", "f16")
 BITS = {2: 8, 3: 5}  # of an offset, and of a corner with its sign, by the spatial axes of a map
 MAX_STRIDE = 8  # along an axis, the limit of tensor maps
-VECTOR = 8  # channels that a result's are counted in
+VECTOR = 8  # channels of a vector, the unit of the result's channels
 PIXELS = "M O P Q C K groups biased o_magic o_shift p_magic p_shift q_magic q_shift"
 TAPS = [f"{name}_{axis}" for name in ("stride", "lo", "taps", "dilation") for axis in "dhw"]
 RUNTIME = [*PIXELS.split(), *TAPS, "w_first", "w_row", "w_column", "w_d", "w_h", "w_w"]
@@ -74,7 +74,7 @@ def im2col_refusal(task: Task) -> str | None:
 
 
 def _too_far(task: Task) -> str | None:
-    """Return None, or which axis reaches further than a map's numbers."""
+    """Return None, or the axis whose offsets exceed the range of a tensor map."""
     bits = BITS[_rank(task)]
     for axis in range(3):
         lower, upper, reach = _walk(task, axis)

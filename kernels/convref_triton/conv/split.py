@@ -50,7 +50,7 @@ def split_refusal(task: Task) -> str | None:
 
 
 def split_tiles(task: Task) -> tuple[Tile, ...]:
-    """Return the tiles with which there is something to cut."""
+    """Return the tiles on which the reduction can be cut."""
     far = any(tensor.span >= LIMIT for pair in task.pairs for tensor in pair)
     return tuple(
         tile

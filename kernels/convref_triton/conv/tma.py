@@ -225,7 +225,7 @@ def in_boxes(pixels: Four, box: Four) -> Four:
 
 
 def box_work(task: Task, tile: Tile, pixels: int, channels: int, reached: float) -> Work:
-    """Return the work of a kernel on boxes of so many pixels."""
+    """Return the work of a kernel on boxes with this number of pixels."""
     geometry, stride = task.geometry, task.geometry.stride
     rank, sizes, apart = geometry.rank, geometry.pixels, stride
     if task.scatters:
@@ -239,7 +239,7 @@ def box_work(task: Task, tile: Tile, pixels: int, channels: int, reached: float)
 
 
 def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
-    """Add what computes a task with a kernel of boxes, after the copies that tensor maps need.
+    """Add the launches of a box kernel for a task, after the copies that tensor maps need.
 
     `launch` has the parameters of `tma_launch`.
     """
@@ -296,7 +296,7 @@ def tma_launch(task: Task, pairs: Pairs, y: Tensor, tile: Tile, epilogue: Epilog
 def given(
     task: Task, pairs: Pairs, y: Tensor, pixels: int, channels: int, depth: int, epilogue: Epilogue
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (arguments, constants) of a kernel whose tiles have so many pixels and channels.
+    """Return (arguments, constants) of a kernel, given the pixels and channels of its tiles.
 
     Those of tiles are left to the kernel; `depth` is how many channels a block has.
     """

@@ -29,7 +29,7 @@ from ..plan.tile import Change, Tile, TileTable
 
 SIZES = "M D H W O P Q OD OH OW C lo_d lo_h lo_w"
 STEPS = "x_n x_d x_h x_w x_c y_n y_d y_h y_w y_c y_r"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 
 
 @triton.jit(do_not_specialize=RUNTIME)

@@ -30,7 +30,7 @@ from .gather import IEEE, TF32, reach
 
 SIZES = "L D H W O P Q K C kept_k kept_c steps lo_d lo_h lo_w"
 STEPS = "a_n a_g a_d a_h a_w a_k b_n b_g b_d b_h b_w b_c w_0 w_g w_k w_t w_r w_s w_c w_z"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # of which no shape has a binary of its own
+RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -157,7 +157,7 @@ def wgrad_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
-    """Return into how many parts the sums are cut, and their work, copies into vectors included."""
+    """Return the number of splits of the sums, and their work, copies into vectors included."""
     shape = task.geometry
     rows = rounded(shape.small_channels, tile)
     columns = rounded(shape.big_channels, tile) * shape.taps

@@ -51,7 +51,7 @@ BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift
 RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_u w_c w_z".split()
 ROWS = gl.constexpr(64)  # channels of a that a warp group multiplies
 COLUMNS = gl.constexpr(64)  # channels of b of one copy
-MAX_SHARED = 5  # taps: a thread has registers for so many accumulators
+MAX_SHARED = 5  # taps: a thread has registers for at most 5 accumulators
 
 
 @gluon.jit

@@ -269,7 +269,7 @@ def add_gluon_wgrad(task: Task, tile: Tile) -> None:
 def add_sides(
     task: Task, tile: Tile, splits: int, launch: Callable[..., Launch], nested: bool = True
 ) -> None:
-    """Add what computes a task in `splits` parts with the kernel that `launch` launches.
+    """Add the launches of a task in `splits` parts; `launch` makes the kernel's.
 
     Sides are copied where no tensor map describes them, or where they are not `nested`.
     """

@@ -1,4 +1,4 @@
-"""What strict interpretation reports."""
+"""The errors of strict interpretation."""
 
 from __future__ import annotations
 

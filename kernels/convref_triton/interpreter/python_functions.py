@@ -156,7 +156,7 @@ class PythonFunctions:
         for name in ("reduce", "associative_scan"):
             places[tl.core.tensor, name] = places[tl.core, name]
         places[tl.core.tensor, "__index__"] = index_of
-        places.pop((tl.core.tensor, "__bool__"), None)  # library code asks "is there one?"
+        places.pop((tl.core.tensor, "__bool__"), None)  # library code tests for presence
         self._names.update(min=places[tl.core, "builtin_min"], max=places[tl.core, "builtin_max"])
         return [(o, n, vars(o).get(n, _MISSING), value) for (o, n), value in places.items()]
 

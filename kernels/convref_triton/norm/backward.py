@@ -1,9 +1,9 @@
-"""The cotangents of a norm: two sums over dy for each channel, and dx, which is made of them.
+"""The cotangents of a norm: two sums over dy for each channel, and dx, computed from them.
 
 dw[c], db[c] = sum over n and i of dy z, of dy,   z = (x - mean) rstd
 dx[n, c, i]  = w rstd (dy - db / m - z dw / m);   w rstd dy where statistics were given
 
-Of group norm, the sums of w dy z and w dy over the channels of a group take the place of dw, db.
+For group norm, the sums of w dy z and w dy over the channels of a group take the place of dw, db.
 """
 
 from __future__ import annotations

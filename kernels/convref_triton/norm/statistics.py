@@ -4,7 +4,7 @@ mean[c], M2[c]  = mean and sum of squares about it over n and i of x[n, c, i],  
 
 Each lane of a split updates (mean, M2) by its values in turn (Welford); lanes, then splits are
 merged in a fixed order (Chan). So results repeat bit for bit, and no difference of large sums is
-taken. Of group norm, the splits of all channels of a group are merged.
+taken. For group norm, the splits of all channels of a group are merged.
 """
 
 from __future__ import annotations

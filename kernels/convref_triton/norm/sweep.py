@@ -1,4 +1,4 @@
-"""Sweeps over images, which every norm is made of.
+"""Sweeps over images, from which every norm is built.
 
 Tensors of one shape are seen as (images, channels, pixels) with one stride each; what cannot be is
 copied. A step is BM pixels of one image and BN channels, and a program does some consecutive steps.
@@ -148,7 +148,7 @@ def _steps(view: View, tile: Tile) -> tuple[int, int]:
 
 
 def splits_of(view: View, tile: Tile) -> int:
-    """Return into how many parts to cut a sum: as many as fill a card, none of them empty."""
+    """Return the number of splits of a sum: as many as fill a GPU, none of them empty."""
     _, count = _steps(view, tile)
     wanted = max(SMS * PER_SM // (-(-view.c // tile.bn) * max(view.sections, 1)), 1)
     splits = max(min(wanted, count // SPLIT_STEPS), 1)
@@ -156,7 +156,7 @@ def splits_of(view: View, tile: Tile) -> int:
 
 
 def programs_of(view: View, tile: Tile) -> int:
-    """Return into how many parts to cut what is written: of four steps where there are many."""
+    """Return the number of programs that write a result: of four steps each if there are many."""
     _, count = _steps(view, tile)
     enough = 2 * SMS * PER_SM
     steps = max(min(count * view.sections * -(-view.c // tile.bn) // enough, 4), 1)
@@ -168,7 +168,7 @@ def sweep_launch(
     view: View,
     operands: dict[str, Tensor | None],  # by the kernel's names; None for those that are absent
     tile: Tile,  # pixels and channels of a step
-    splits: int,  # into how many parts the steps are cut
+    splits: int,  # parts into which the steps are cut
     along: tuple[Tensor, ...] = (),  # whose strides are x's, v's and y's
     call: Call | None = None,  # of a kernel that takes eps and the count
     **constants: Any,

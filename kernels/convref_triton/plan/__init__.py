@@ -1,1 +1,1 @@
-"""Which kernels compute a call, on which tiles."""
+"""Choose the kernels and tiles of a call."""

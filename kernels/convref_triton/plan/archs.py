@@ -1,10 +1,10 @@
-"""Figures of architectures: what a multiprocessor has room for and how fast it multiplies."""
+"""Figures of architectures: capacity and peak rates of a multiprocessor."""
 
 from __future__ import annotations
 
 import re
 
-DEFAULT = "sm_90"  # what a plan is made for unless an architecture is given
+DEFAULT = "sm_90"  # architecture of a plan unless one is given
 SMS = 132  # multiprocessors that plans assume: those of an H100 or H200
 PER_SM = 4  # programs of four warps that a multiprocessor runs at a time
 REGISTERS = 2**16  # of a multiprocessor

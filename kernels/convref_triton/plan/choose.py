@@ -1,4 +1,4 @@
-"""Which kernels compute a call, on which tiles: a pure function of the call and of its strides."""
+"""Choose the kernels and tiles of a call: a pure function of the call and of its strides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .spec import KernelSpec
 from .task import UNFUSED, Fusion, Task
 from .tile import Tile
 
-# Ops each of whose results is a task of its own.
+# Ops with one task per result; the other ops have one task for all results.
 WINDOWED = tuple(dict.fromkeys(op for k in KERNELS if not k.whole_call for op in k.ops))
 OPS = (*WINDOWED, *(op for spec in KERNELS if spec.whole_call for op in spec.serves))
 UNMEASURED = "used only where it was measured to be the fastest"
@@ -36,7 +36,7 @@ class Choice:
 
     @property
     def key(self) -> str:
-        """Return kernel and tile as a measured row has them."""
+        """Return kernel and tile as in a measured row."""
         return f"{self.kernel} {list(self.tile)}"
 
     @property
@@ -53,7 +53,7 @@ def plan(
     tensors: Mapping[str, Tensor],  # the operands that are present, by role
     choice: Choice | None = None,  # used for every result that it serves, instead of the default
     card: str = "",  # name of the device, whose measured rows are looked up
-    fusion: Fusion = UNFUSED,  # what else happens to the sums of a forward convolution
+    fusion: Fusion = UNFUSED,  # the epilogue of a forward convolution
     arch: str = archs.DEFAULT,  # architecture of the device
     sms: int = 0,  # its multiprocessors; 0 for as many as estimates assume
 ) -> KernelPlan:
@@ -79,7 +79,7 @@ def plan(
 def tasks(
     builder: Builder, fusion: Fusion = UNFUSED, arch: str = archs.DEFAULT, sms: int = 0
 ) -> Iterator[Task]:
-    """Yield the tasks of a call: one for each result of windows, one for all of another op."""
+    """Yield the tasks of a call: one per result of ops with windows, else one for all results."""
     call = builder.call
     windows = geometry(call.windows) if call.op in WINDOWED else None
     for role in call.wanted if windows else call.wanted[:1]:
@@ -94,7 +94,7 @@ def choices(task: Task) -> Iterator[Choice]:
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = archs.DEFAULT) -> list[Choice]:
-    """Return every choice that `plan` takes for some result of a call; an empty one has none."""
+    """Return every choice that `plan` accepts for some result of a call; none if it is empty."""
     found = [
         choice
         for task in tasks(Builder(call, tensors), arch=arch)
@@ -121,7 +121,7 @@ def ranked(task: Task, choices: Iterable[Choice]) -> list[Choice]:
 
 
 def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str]:
-    """Return what was measured to be fastest, else the estimate's choice, and the reason."""
+    """Return the choice measured to be fastest, else the estimate's, and the reason."""
     expected, why = _expected(task)
     found = measured.look_up(task.builder.call, task.role, card)
     if found is None:

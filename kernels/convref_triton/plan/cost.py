@@ -1,4 +1,4 @@
-"""The model of time: an estimate from what a kernel multiplies and what it loads.
+"""The cost model: the time of a kernel, estimated from its products and its loads.
 
 A multiprocessor computes its share of the tiles one after the other. A step of a tile takes as long
 as its products at peak, as its blocks take to come from the L2 cache, or as its instructions take
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 LINE = 128  # bytes of 64 channels, which blocks of tensor maps have
 ALWAYS = 10**6  # resident tiles of a persistent kernel, which overlaps each end with other work
 WARP_GROUP = 64  # rows that four warps multiply together; fewer are multiplied at half the rate
-ADDRESSES = 64  # registers of a thread beside its sums
+ADDRESSES = 64  # registers of a thread besides its accumulators
 LEAST_STEPS = 8  # of a part of a sum, to fill the pipeline
 WORKSPACE = 2**26  # bytes of parts, at most
 
 
 class Work(NamedTuple):
-    """What a kernel does for a result on one tile of its table."""
+    """The work of a kernel for a result on one tile of its table."""
 
     numbers: str  # key of `archs.PRODUCTS`
     # Tiles of the result, or of its parts, and steps of each.
     tiles: int
     steps: int
     products: float  # multiplications of a step, those of padding too
-    loaded: float  # bytes that a step brings into a multiprocessor
-    issued: float = 0.0  # instructions of warps of a step, where that many may be the bound
+    loaded: float  # bytes that a step loads into a multiprocessor
+    issued: float = 0.0  # warp instructions of a step, where instruction issue may be the bound
     beside: float = 0.0  # bytes that copies and partial sums move through memory
     launches: int = 1
     # Tiles that a multiprocessor has at a time: one is begun or ended while others multiply.
@@ -157,7 +157,7 @@ def thread_work(programs: int, instructions: int, tile: Tile, *, reached: float)
 
 
 def cut(task: Task, whole: Work) -> tuple[int, Work]:
-    """Return into how many parts to cut the sums of a result, and the work of these parts.
+    """Return the number of parts to cut the sums of a result into, and the work of these parts.
 
     Another kernel adds the parts. Each has at least `LEAST_STEPS` steps, and their workspace is
     limited. They fill the multiprocessors once or twice, whichever is expected to be fastest. The

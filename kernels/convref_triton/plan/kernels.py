@@ -1,4 +1,4 @@
-"""All kernels, each by the row at the end of its file."""
+"""The list of all kernels: the `KernelSpec` at the end of each kernel's file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..pool import pool
 from ..resize import resize
 from .spec import KernelSpec
 
-# In order of preference; the last of those that serve a kind refuses nothing.
+# In order of preference; the last kernel that serves a kind accepts every task of it.
 KERNELS: tuple[KernelSpec, ...] = (
     depthwise.SPEC,
     direct.SPEC,

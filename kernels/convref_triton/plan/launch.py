@@ -1,7 +1,7 @@
-"""What a plan consists of, without tensors or a device.
+"""The data of a plan, without tensors or a device.
 
 A Launch is data: the interpreter runs it, the ahead-of-time compiler compiles it, the launcher of a
-GPU launches it. Only `Slot`s stand for tensors, so that a plan serves every call of its kind.
+GPU launches it. Tensors are represented by `Slot`s, so that a plan serves every call of its kind.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """What computes one kind of call: buffers to allocate, then copies and launches in order."""
+    """The plan of one kind of call: buffers to allocate, then copies and launches in order."""
 
     # Results under their roles ("y", "dx", ...), the rest under other names.
     buffers: Mapping[str, Buffer]

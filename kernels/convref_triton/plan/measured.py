@@ -1,4 +1,4 @@
-"""What was fastest on a card, for lines that a tuner has timed: `measured/*.json`.
+"""The fastest configurations on a card, for lines that a tuner has timed: `measured/*.json`.
 
 A row names the kernel, the tile and a hash of the kernel's source. A row of another source, or of
 another card, is ignored. `python -m convref_triton.plan.measured RESULTS.jsonl` makes a file
@@ -22,7 +22,7 @@ from convref.ops import ConvProblem
 from ..common.geometry import geometry
 
 FOLDER = Path(__file__).parent / "measured"
-# "auto" chooses us where our time was this share of the best other, in so many runs.
+# "auto" chooses this backend if its time was at most this share of the best other, in RUNS runs.
 AT_MOST, RUNS = 0.97, 2
 Row = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ def line_of(call: Call, role: str) -> str:
 
 
 def class_of(line: str) -> str:
-    """Return the class of a line: what it computes with what, and each size's power of two."""
+    """Return the class of a line: everything but its sizes, and the power of two of each size."""
     call = parse(line).call
     problem, shape = call.windows, geometry(call.windows)
     conv = isinstance(problem, ConvProblem)
@@ -135,7 +135,7 @@ def _classes(times: Mapping[str, Mapping[str, float]]) -> dict[str, Row]:
 
 
 def main(paths: list[str]) -> int:
-    """Write one file a card from tuners' records, a run a path; exit status 0."""
+    """Write one file per card from tuners' records, one path per run; exit status 0."""
     runs: dict[str, list[list[Row]]] = {}
     for path in paths:
         records = [json.loads(text) for text in Path(path).read_text("utf-8").splitlines()]

@@ -1,7 +1,7 @@
-"""A kernel as the rest of the package sees it: one `KernelSpec`, at the end of the kernel's file.
+"""The interface of a kernel: one `KernelSpec`, at the end of the kernel's file.
 
-`plan.kernels` lists all of them. What chooses, estimates, compiles and tests kernels reads only
-these rows.
+`plan.kernels` lists all of them. The code that chooses, estimates, compiles and tests kernels reads
+only these rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tile import Tile
 
 
 class Expectation(NamedTuple):
-    """What the compiler must make of a kernel; `compile.expectations` checks it.
+    """Required properties of the compiled kernel; `compile.expectations` checks them.
 
     Rules for all kernels are there: no spills, load widths, stages in shared memory.
     """
@@ -48,11 +48,11 @@ NOTHING = Expectation()
 class KernelSpec:
     """One kernel."""
 
-    name: str  # as choices, measured rows and `explain` have it
+    name: str  # as in choices, measured rows and `explain`
     serves: tuple[str, ...]  # the `Task.kind`s that it computes
     refusal: Callable[[Task], str | None]  # returns why it does not compute a task, None if it does
     tiles: Callable[[Task], tuple[Tile, ...]]  # returns the configurations that serve a task
-    add: Callable[[Task, Tile], None]  # adds to a task's builder what computes the task on a tile
+    add: Callable[[Task, Tile], None]  # adds the launches of a task on a tile to its builder
     kernels: tuple[Any, ...] = ()  # the device kernels; measured rows hold for their source alone
     # Returns the `Work` of a task on a tile, for the estimate of time.
     work: Callable[[Task, Tile], Work] | None = None
@@ -61,10 +61,10 @@ class KernelSpec:
     whole_call: bool = False  # whether it computes all results of a call at once
     ops: tuple[str, ...] = ("conv",)  # without `whole_call`: those whose results it computes
     measured_only: bool = False  # whether it is chosen only where it was measured to be the fastest
-    # What represents it in static tests, by name.
+    # The lines of its static tests, by name.
     lines: Mapping[str, Line] = field(default_factory=dict)
     expects: Expectation = NOTHING
-    # Returns what changes with kernels that have no Python source.
+    # Returns a digest of kernels that have no Python source.
     digest: Callable[[], str] | None = None
 
     @cached_property

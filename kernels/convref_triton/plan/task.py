@@ -1,4 +1,4 @@
-"""One result of a call as the kernels see it: which sum it is, of what, and where it goes."""
+"""A task: one result of a call, with its kind of sum, its operands and its destination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pairs = tuple[tuple[Tensor, Tensor], ...]
 
 
 class Fusion(NamedTuple):
-    """What a forward convolution does to its sums after adding a bias; vectors are per channel."""
+    """The epilogue of a forward convolution, after the bias; vectors are per channel."""
 
     # Names of operands; empty for none. The residual has the result's shape.
     scale: str = ""
@@ -32,7 +32,7 @@ UNFUSED = Fusion()
 
 
 class Epilogue(NamedTuple):
-    """What follows the sums in a kernel: per-channel vectors, a residual of y's strides."""
+    """The tensors of an epilogue: per-channel vectors, a residual of y's strides."""
 
     bias: Tensor | None = None
     scale: Tensor | None = None
@@ -61,12 +61,12 @@ class Task:
 
     @property
     def programs(self) -> int:
-        """Return how many programs run at a time that keep a multiprocessor each."""
+        """Return how many programs run at a time if each occupies a multiprocessor."""
         return self.sms or archs.SMS
 
     @property
     def kind(self) -> str:
-        """Return what is computed: what a `KernelSpec` serves.
+        """Return the kind of the task, one of those that a `KernelSpec` serves.
 
         "gather", "scatter", "correlate" (dw) and "total" (db) of convolutions, else the op, or its
         adjoint of "unfold" and "fold".
@@ -87,7 +87,7 @@ class Task:
 
     @property
     def math(self) -> str:
-        """Return what may be done to float32 products."""
+        """Return the math of float32 products."""
         return self.builder.call.math
 
     @property
@@ -115,7 +115,7 @@ class Task:
         return self.builder.copied(found, (0,))
 
     def epilogue(self, stored: Tensor) -> Epilogue:
-        """Return what follows the sums of a kernel that writes to `stored`."""
+        """Return the epilogue of a kernel that writes to `stored`."""
         scale, shift, name, activation = self.fusion
         residual = self.builder.tensors[name] if name else None
         if residual is not None and residual.steps != stored.steps:
@@ -160,12 +160,12 @@ class Task:
         return vector(self.dtype, *self.channels) * ITEMSIZE[self.dtype]
 
     def aligned_pairs(self) -> Pairs:
-        """Return the pairs as a matrix product reads them best, of equal strides on each side."""
+        """Return the pairs in the layout that a matrix product reads best."""
         xs, ws = (self.one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
         return tuple(zip(xs, ws))
 
     def one_order(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return tensors of one side as a matrix product reads them best, of equal strides."""
+        """Return tensors of one side in the layout that a matrix product reads best."""
         differ = len({tensor.steps for tensor in tensors}) > 1
         if not (differ or any(map(self._gains, tensors))):
             return tensors

@@ -59,7 +59,7 @@ def tiles(text: str) -> tuple[Tile, ...]:
 
 
 class Change(NamedTuple):
-    """A tile that spills registers on an architecture, and what is used there instead."""
+    """A tile that spills registers on an architecture, and its replacement there."""
 
     arch: str  # how the architecture's name begins
     numbers: str  # as the keys of `TileTable.rows`
@@ -70,7 +70,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class TileTable:
-    """The tiles of a kernel, the best guess for large sizes first."""
+    """The tiles of a kernel, the preferred one for large sizes first."""
 
     # Each key lists, separated by spaces, what the tiles multiply: "f16", "bf16", or the math of
     # float32: "ieee", "tf32", "tf32x3". "*" is everything else.

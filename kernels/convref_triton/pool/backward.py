@@ -37,7 +37,7 @@ def return_to(
     others, real, known, x_steps, v_steps, total,
     STRIDE: tl.constexpr, DILATION: tl.constexpr, ADAPTIVE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Return `total` with what one window of each position sends back to it."""
+    """Return `total` plus the contribution of one window of each position."""
     t, r, s = tap
     p = (first[0] + t, first[1] + r, first[2] + s)
     on = real
@@ -72,7 +72,7 @@ def pool_backward_kernel(
     COUNT: tl.constexpr, ADAPTIVE: tl.constexpr, MAX: tl.constexpr, EVEN: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Gather what BM positions of BN channels get back from the windows that read them."""
+    """Gather the cotangents of BM positions of BN channels from the windows that read them."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
     x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
     v_steps = in_elements(v_n, v_d, v_h, v_w, v_c, UNIT[1], VEC[1], WIDE)
@@ -133,7 +133,7 @@ def pool_double_backward_kernel(
     COUNT: tl.constexpr, ADAPTIVE: tl.constexpr, MAX: tl.constexpr, EVEN: tl.constexpr,
     UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Copy to BM windows of BN channels what stands at their indices, 0 where there is none."""
+    """Copy the elements at the indices of BM windows of BN channels, 0 where there is none."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
     x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
     v_steps = in_elements(v_n, v_d, v_h, v_w, v_c, UNIT[1], VEC[1], WIDE)

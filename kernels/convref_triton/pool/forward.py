@@ -1,4 +1,4 @@
-"""The kernel of forward pools: the largest or the mean of what each window reads.
+"""The kernel of forward pools: the maximum or the mean of each window.
 
 y[n, c, p] = max or mean over the positions i of window p of x[n, c, i]
 

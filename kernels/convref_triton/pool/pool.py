@@ -21,7 +21,7 @@ from .forward import pool_fprop_kernel
 from .whole import is_whole, pool_whole_kernel, whole_launch, whole_tiles
 from .windows import RUNTIME, Form, form, reach_of
 
-# By whether it is a maximum, and the pass: kernel, what it reads, second operand, results.
+# (whether it is a maximum, pass): kernel, first operand, second operand, results.
 PASSES: dict[tuple[bool, str], tuple[Any, str, str, tuple[str, ...]]] = {
     (True, "fprop"): (pool_fprop_kernel, "x", "", ("y", "indices")),
     (True, "jvp"): (pool_fprop_kernel, "x", "x_dot", ("y", "y_dot")),
@@ -85,7 +85,7 @@ def pool_launch(
     made: list[Tensor],
     tile: Tile,
 ) -> Launch:
-    """Return the launch of a kernel on what it reads, a second operand or None, and its results."""
+    """Return the launch of a kernel on its first operand, a second one or None, and its results."""
     source, second = operands
     back, largest = kernel is pool_backward_kernel, "max" in call.op
     own, other = (shape.big, shape.small) if back else (shape.small, shape.big)
@@ -125,7 +125,7 @@ def pool_launch(
 
 
 def _named(kernel: Any, tensors: list[Tensor | None]) -> dict[str, Tensor | None]:
-    """Return the tensor of each pointer of a kernel, by its name; None where it goes without."""
+    """Return the tensor of each pointer of a kernel, by its name; None where it has none."""
     source, second, first, *rest = tensors
     found = {"y": first, "dx": first, "x": source, "dy": source, "y_dot": None, "x_dot": None}
     found |= {"indices": None} | {tensor.role: tensor for tensor in (second, *rest) if tensor}

@@ -1,4 +1,4 @@
-"""The windows of a pool: what each reads, along each axis, on the host and on the device."""
+"""The windows of a pool: the positions of each, by axis, on the host and on the device."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def rule(axis: ResizeAxis) -> Rule:
 
 
 def half(problem: ResizeProblem) -> float:
-    """Return what is added to p before it is scaled, in float32."""
+    """Return the offset that is added to p before it is scaled, in float32."""
     return 0.5 if problem.coord.endswith("half_pixel") else 0.0
 
 
@@ -225,7 +225,7 @@ def reads(axis: ResizeAxis, how: str, shift: float) -> tuple[Any, Any]:
 def readers(axis: ResizeAxis, how: str, shift: float) -> tuple[float, int, int]:
     """Return (ratio, before, count): floor(i ratio) - before begins the outputs that may read i.
 
-    Rounding of a position may be another on the device, so that there is one more at either end.
+    The device may round a position differently, so there is one more output at either end.
     """
     first, last = reads(axis, how, shift)
     i = np.arange(axis.size)
@@ -291,7 +291,7 @@ def gathered(call: Call) -> list[tuple[float, int, int]]:
 
 
 def unrolled(reach: Three) -> Three:
-    """Return how many outputs of each axis are read one beside the other, zeros for a loop."""
+    """Return the outputs along each axis if the loop over them is unrolled, else zeros."""
     return reach if prod(reach) <= UNROLLED else (0, 0, 0)
 
 

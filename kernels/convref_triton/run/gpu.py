@@ -1,4 +1,4 @@
-"""A KernelPlan on a device: compiled and loaded once, then launched for little host time.
+"""Run a KernelPlan on a device: compiled and loaded once, then launched with little overhead.
 
 A repeated call costs an allocation per buffer, an address per tensor and a driver call per launch.
 Triton's own launcher, which specializes and formats its arguments each time, is not used.
@@ -45,7 +45,7 @@ KEPT = 4096  # plans, and tensor maps of an argument
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """What running a plan requires of a device; compared by identity."""
+    """The device of a plan: allocation, streams, driver; compared by identity."""
 
     place: torch.device  # where buffers are allocated
     arch: str  # as `aot.compile` takes it
@@ -311,7 +311,7 @@ def _kernel(specialization: Specialization, device: Device) -> tuple[aot.Compile
 
 
 def manifest(compiled: aot.Compiled) -> Manifest:
-    """Return what any launcher needs to launch a kernel that Triton compiled for NVIDIA."""
+    """Return the Manifest of a kernel that Triton compiled for NVIDIA."""
     metadata = compiled.metadata
     scratch = tuple(
         Scratch(
