@@ -1,1 +1,1 @@
-"""Suites of real layers, honest timing, rooflines and reports; `python -m convref_bench --help`."""
+"""Suites of real layers, timing, rooflines and reports; see `python -m convref_bench --help`."""

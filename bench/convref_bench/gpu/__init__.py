@@ -1,1 +1,1 @@
-"""`make gpu`: its steps, the tuner, and what they need of a CUDA device."""
+"""`make gpu`: its steps, the tuner, and timing on a CUDA device."""

@@ -22,7 +22,7 @@ from ..timing.point import PLAIN, Prepared
 from . import sampled, sums
 from .arms import LAYOUTS, Absent, Arm, Results, arm, residual
 
-ROTATED_CACHES = 3  # operands of one sample fill the L2 cache so many times
+ROTATED_CACHES = 3  # operands of one sample fill the L2 cache 3 times
 MOST_BYTES = 8e9  # memory that rotated operands may take
 MOST_COPIES = 64
 POINT = Stop(samples=7, noise=0.01, timeout_s=0.25)  # at most about 60 ms of GPU time an arm

@@ -1,4 +1,4 @@
-"""The rates of the estimate of time, fitted to a tuner's times; and what its order loses.
+"""Fit the rates of the cost model to a tuner's times, and report the loss of its ranking.
 
 This needs no card: a committed matrix has the lines, the configurations and the times.
 """
@@ -109,7 +109,7 @@ def _missed(
 
 
 class Loss(NamedTuple):
-    """What an order loses: time of its choice over the best time, as geometric means."""
+    """The loss of a ranking: time of its choice over the best time, as geometric means."""
 
     lines: int
     first: float
@@ -138,7 +138,7 @@ COLUMNS = ("rates", "lines", "first / best", f"best of {FEW} / best", "worst fir
 def losses(
     found: Sequence[Timed], sms: int, rows: Sequence[records.Record]
 ) -> tuple[list[list[Any]], Rates]:
-    """Return a table of what the order by estimated and by fitted rates loses, and the latter."""
+    """Return a table of the losses with estimated and with fitted rates, and the fitted rates."""
     guessed = rates_of(rows)
     best = fitted(found, sms, guessed)
     table = []
@@ -150,7 +150,7 @@ def losses(
 
 
 def main(matrix: Path) -> int:
-    """Print the rates that fit a matrix, and what either order loses; exit status 2 if empty."""
+    """Print the rates that fit a matrix, and the loss of either ranking; exit status 2 if empty."""
     from convref.cli.output import print_table
 
     rows, _ = records.read(matrix)

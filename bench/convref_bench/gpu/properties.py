@@ -92,7 +92,7 @@ def _call(
 
 
 def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
-    """Run the list on a backend, in another process; yield what is worse than a refusal.
+    """Run the list on a backend, in another process; yield findings worse than a refusal.
 
     The step gets a record per chunk; chunks that it has already are not run again.
     """
@@ -105,7 +105,7 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
         every = lines()
         for chunk in range(-(-len(every) // CHUNK)):
             if chunk in done:
-                yield from done[chunk]  # what was wrong before stays wrong
+                yield from done[chunk]  # report findings of earlier runs again
                 continue
             counts, findings = _run(engine, every[chunk * CHUNK : (chunk + 1) * CHUNK])
             step.add("properties", backend=name, chunk=chunk, counts=counts, findings=findings)

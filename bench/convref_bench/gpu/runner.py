@@ -1,7 +1,7 @@
 """`make gpu`: steps as subprocesses, each with its own time limit, resumed where they stopped.
 
-The parent imports no framework: only a child can hang or die. A child appends its own records, so
-what it measured before it died is kept.
+The parent imports no framework: only a child can hang or crash. A child appends its own records, so
+its measurements before a crash are kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Step:
     limit_s: float  # wall time after which it is killed
     absent: Callable[[], str] | None = None  # returns why it cannot run here, empty if it can
     sources: tuple[str, ...] = ALL  # folders of Python files on which its results depend
-    vital: bool = False  # nothing after it makes sense if it fails
+    vital: bool = False  # the run ends if it fails
     first: bool = False  # continues before the others, however often it had a turn
 
 

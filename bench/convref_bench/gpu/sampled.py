@@ -1,4 +1,4 @@
-"""The oracle as judge of a sample: of ops that treat images, channels or groups separately.
+"""Judge a sample of results by the oracle, for ops that treat images, channels or groups apart.
 
 Convolutions have the three sums on the device instead (`sums`), which check every element.
 """

@@ -253,7 +253,7 @@ def training(step: StepRun) -> None:
 
 
 def properties(step: StepRun) -> None:
-    """Hold every kernel to the oracle on a fixed list of small problems of many sizes."""
+    """Check every kernel against the oracle on a fixed list of small problems of many sizes."""
     from . import properties
 
     compile_for(ours(), [parse(line).call for line in properties.lines()])

@@ -84,8 +84,8 @@ def card() -> dict[str, Any]:
 class Search:
     """Times the configurations of one backend line after line, and appends every time to `out`.
 
-    What `out` holds under the same sources and `key` is not timed again. Unproven configurations
-    are timed only for kernels in `proven`, or all of them if that is None.
+    Times that `out` has under the same sources and `key` are not measured again. Unproven
+    configurations are timed only for kernels in `proven`, or all of them if that is None.
     """
 
     def __init__(

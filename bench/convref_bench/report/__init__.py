@@ -1,1 +1,1 @@
-"""What records become: tables, plots, an HTML page and the part of the documentation."""
+"""Reports of records: tables, plots, an HTML page and a section of the documentation."""

@@ -1,4 +1,4 @@
-"""A suite on any backends of a device: judged, then timed side by side."""
+"""Judge a suite on backends of a device, then time them side by side."""
 
 from __future__ import annotations
 

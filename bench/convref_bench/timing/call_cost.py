@@ -1,7 +1,7 @@
-"""What a call from PyTorch costs the host beside torch's own call.
+"""The host cost of a call from PyTorch, compared with torch's own call.
 
-Operands are so small that little is left but the way to the kernel, which on the CPU is ATen's for
-both. A row is the best of many short runs, taken in turns.
+Operands are so small that host overhead dominates; on the CPU both sides call the same ATen
+kernel. A row is the best of many short runs, taken in turns.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _with(threads: int, work: Work) -> Work:
 
 
 def mean(rows: Sequence[Record], arm: str) -> float:
-    """Return how many times as long as an arm the oracle takes, in geometric mean.
+    """Return the geometric mean of the oracle's time over an arm's.
 
     >>> mean([{"oracle_ms": 1.0, "torch_ms": 2.0}, {"oracle_ms": 8.0, "torch_ms": 1.0}], "torch")
     2.0

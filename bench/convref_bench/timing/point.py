@@ -14,7 +14,7 @@ from ..records import Record
 from .measure import Device, Stop, Timing, Work, measure, verdict
 from .roofline import Roof, RoofError
 
-ARMS_PER_LIMIT = 4  # a place's limit of time is meant for so many arms; more get more
+ARMS_PER_LIMIT = 4  # arms that a place's time limit is meant for; more arms get more time
 # Arms that others are compared with: "NAME", and "NAME+EPILOGUE" for fused arms.
 PLAIN = ("torch", "torch.nchw", "torch.nhwc")
 FUSED = ("cudnn", "compile")
