@@ -1,4 +1,4 @@
-"""Refuse what no linter checks: each ban is a row of a table. Prints path:line: reason."""
+"""Bans that no linter checks, each a row of a table. Prints path:line: reason."""
 
 from __future__ import annotations
 

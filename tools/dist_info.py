@@ -23,7 +23,7 @@ def entry_points(project: dict) -> str:
 
 
 def write(folder: Path, root: Path = ROOT) -> Path:
-    """Write NAME-VERSION.dist-info below `folder`, alone of its name, and return its path."""
+    """Write NAME-VERSION.dist-info below `folder` in place of older ones, and return its path."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     name, version = project["name"], project["version"]
     for stale in folder.glob(f"{name}-*.dist-info"):

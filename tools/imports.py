@@ -42,7 +42,7 @@ PACKAGES = sorted(name for name in ROW if "." not in name)
 MAX_ENTRIES = 20
 LONG_FOLDERS = {"convref/oracle", "bench/results", "tests", "docs"}  # one file per formula, page
 
-# What is still to be removed; each entry is a part of a violation's text.
+# Violations still to be removed; each entry is a part of a violation's text.
 ALLOWED: tuple[str, ...] = ()
 
 

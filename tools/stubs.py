@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = '"""Signatures; made by tools/stubs.py."""\n\n# fmt: off\n'
 
-# Each module, and the lines of its stub for what is no such function.
+# Each module, and the lines of its stub for names that are not such functions.
 MODULES = {
     "convref": """\
 from typing import Any
@@ -102,7 +102,7 @@ def path_of(name: str) -> Path:
 
 
 def is_stale(name: str) -> bool:
-    """Return whether the stub of a module is not what it should be."""
+    """Return whether the stub of a module is out of date."""
     path = path_of(name)
     return not path.exists() or path.read_text("utf-8") != stub(name)
 
