@@ -30,7 +30,7 @@ class Facts(NamedTuple):
 def kind_of(array: Any) -> str:
     """Return "numpy" or "torch", or an empty text for anything else.
 
-    A mask would be passed over, and a matrix has two axes whatever becomes of it: they are neither.
+    Masked arrays and np.matrix are neither: a mask would be ignored, a matrix always has two axes.
     """
     if isinstance(array, np.ndarray):
         return "" if isinstance(array, (np.ma.MaskedArray, np.matrix)) else "numpy"
@@ -129,7 +129,7 @@ def to_torch(array: Any) -> Any:
     # NumPy counts a flipped axis of one element as contiguous.
     if any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = array.copy()  # torch has neither negative strides nor fractions of an element
-    bf16 = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # a name takes long to spell
+    bf16 = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # computing the name is slow
     plain = array.view(np.int16) if bf16 else array
     if not plain.flags.writeable:
         plain = _writeable_alias(plain)
@@ -146,7 +146,7 @@ def _writeable_alias(array: Array) -> Array:
 
 
 def zeros_like(array: Any) -> Any:
-    """Return zeros of the kind, sizes, dtype and device of `array`; what is none is returned."""
+    """Return zeros like `array`, of its kind and device; return what is not an array unchanged."""
     kind = kind_of(array)
     if kind == "torch":
         return array.new_zeros(array.shape)

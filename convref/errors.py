@@ -43,7 +43,7 @@ def message(where: str, what: str, line: object = None) -> str:
 
 
 def missing_extra(extra: str, error: ImportError) -> MissingExtraError:
-    """Return the error that tells how to install what the import ``error`` missed."""
+    """Return the error with the pip command for the package missing from the import ``error``."""
     return MissingExtraError(
         f"{error.name or error} is not installed; run: pip install 'convref[{extra}]'"
     )

@@ -68,7 +68,7 @@ _CALL: dict[str, tuple[type, Callable[[Call], Any]]] = {
     "cg": (int, lambda call: _per_group(call, "c")),
     "kg": (int, lambda call: _per_group(call, "k")),
 }
-# What a scope reads of an operand's memory, with its type.
+# The properties of an operand's memory that a scope names, with their types.
 _MEMORY: dict[str, tuple[type, Callable[[Spec], Any]]] = {
     "order": (str, lambda spec: spec.order or "plain"),
     "expand": (str, lambda spec: spec.expand),

@@ -1,6 +1,6 @@
-"""What users call: arrays in, arrays of the same kind, dtype and device out.
+"""The public functions: arrays in, arrays of the same kind, dtype and device out.
 
-Each function builds a Call once, keeps it under the raw shapes, strides and arguments, and hands
+Each function builds a Call once, caches it by the raw shapes, strides and arguments, and passes
 the arrays to the backend that `convref.dispatch` planned for it. The functions of an op come from
 its definition (`convref.api.definition`); a type checker reads their signatures in `__init__.pyi`.
 """

@@ -1,4 +1,4 @@
-"""Arguments of public functions that are no arrays: flags, masks, layouts, windows, padding."""
+"""Non-array arguments of public functions: flags, masks, layouts, windows, padding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def flag(where: str, name: str, value: Any) -> bool:
 
 
 def is_bool(bit: Any) -> bool:
-    """Return whether a user's value is True or False, as any of Python's and NumPy's kinds."""
+    """Return whether a value is a bool of Python or NumPy."""
     return isinstance(bit, (bool, int, np.bool_)) and bit in (True, False)
 
 
@@ -71,7 +71,7 @@ def _tuple_of(where: str, name: str, given: Any, names: tuple[str, ...]) -> tupl
 
 
 def per_axis(where: str, rank: int, **given: Any) -> tuple[Sizes, ...]:
-    """Return sizes along each axis, at least 1, of what the user calls `stride` and the like."""
+    """Return the sizes along each axis, at least 1, of an argument such as `stride`."""
     found = {name: integers(where, name, value, rank) for name, value in given.items()}
     for name, sizes in found.items():
         if min(sizes) < 1:

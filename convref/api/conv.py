@@ -344,7 +344,7 @@ _FUNCTIONS = (
 )
 
 
-# What texts do not describe: as in `conv2d`, else as in its backward pass.
+# Parameters that a docstring does not describe: as in `conv2d`, else as in its backward pass.
 _KNOWN = entries(sections(_FUNCTIONS[2].text)["Parameters"])
 _KNOWN |= entries(sections(_FUNCTIONS[0].text)["Parameters"])
 _ANY_RANK = _KNOWN | entries(

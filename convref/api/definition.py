@@ -1,4 +1,4 @@
-"""One definition per op: from it come its functions of every rank and every pass.
+"""One definition per op, from which its functions of every rank and every pass are made.
 
 A definition is a function with the arguments of the public one, in PyTorch's order and with its
 defaults. It returns the fields of the op's Problem, or None where the settings are the fields. Each
@@ -48,7 +48,7 @@ ViewOf = Callable[[str, int, Sizes, dict[str, Any]], views.View | None]
 
 
 class Image(NamedTuple):
-    """The input as a definition sees it: what an error begins with, and the sizes."""
+    """The input that a definition takes: the prefix of error messages, and the sizes."""
 
     where: str
     n: int
@@ -74,7 +74,7 @@ class Definition:
     layouts : bool
         Whether channels may come last; the functions then take `layout`.
     layer : str, optional
-        What computes this in torch.nn, without the rank.
+        Name of the layer in torch.nn, without the rank.
     autocast : dict
         The dtype that torch.autocast casts the operands to, by device: "float32", or "low" for
         its own.

@@ -16,13 +16,13 @@ from .conv import CONV, rank_of
 from .functions import FUNCTIONS
 from .trace import Mark, Trace, Traced
 
-# What OP.PASS calls, where that is not OP_PASS or OP{rank}d_PASS.
+# The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {
     "batch_norm.fprop": "batch_norm_statistics",
     "unfold.backward": "fold",
     "fold.backward": "unfold",
 }
-_OP = {"interpolate": "resize"}  # an op that functions of two names compute
+_OP = {"interpolate": "resize"}  # an op with functions of two names
 _FIXED: dict[str, dict[str, Any]] = {
     "batch_norm": {"training": True},
     "batch_norm_eval": {"training": False},
@@ -32,14 +32,14 @@ _EVERY_RESULT = {"return_indices": True, "return_statistics": True}
 
 @dataclass(frozen=True)
 class Recorded:
-    """The calls that are made, and a mark, or None, for each result that the user is given."""
+    """The calls that a function makes, and a Mark, or None, for each result that it returns."""
 
     calls: Sequence[Traced]
     results: tuple[Mark | None, ...]
 
 
 def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Recorded:
-    """Return what the function called `name`, or the pass OP.PASS, would compute.
+    """Return the calls that the function `name`, or the pass OP.PASS, makes.
 
     A public function takes `operands` as its first arguments, OP.PASS by role.
     """
@@ -54,7 +54,7 @@ def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Rec
 
 
 def _unknown(name: Any, op: str) -> str:
-    """Return what is wrong with a name, and what may have been meant."""
+    """Return the message on an unknown name, with similar names."""
     if known := tuple(passes(op)):
         return f"name is {shorten(name)}, needs one of {', '.join(f'{op}.{p}' for p in known)}"
     names = [*FUNCTIONS, *(f"{op}.{pass_}" for op, pass_ in SIGNATURE)]
@@ -65,7 +65,7 @@ def _unknown(name: Any, op: str) -> str:
 def _traced(
     name: str, function: Callable[..., Any], operands: tuple[Any, ...], arguments: dict[str, Any]
 ) -> Recorded:
-    """Return what a function would do; arguments that do not fit it are named."""
+    """Return the calls of a function; an error names arguments that it does not take."""
     trace, form = Trace(), signature(function)
     accepted = [parameter for parameter in form.parameters if parameter != "backend"]
     _accept(name, arguments, accepted)
@@ -97,7 +97,7 @@ def _padded(name: str, operands: Sequence[Any], roles: Sequence[str]) -> tuple[A
 def _conv(
     stem: str, op: str, pass_: str, operands: Sequence[Any], arguments: dict[str, Any]
 ) -> Recorded:
-    """Return what a pass of convolution would do; in every pass it has all of the settings."""
+    """Return the calls of a pass of convolution, which takes all settings in every pass."""
     form, name, trace = SIGNATURE[op, pass_], f"{stem}.{pass_}", Trace()
     arrays = _padded(name, operands, form.operands)
     mask = ("output_mask",) if form.maskable else ()
@@ -115,7 +115,7 @@ def _conv(
 def _by_role(
     stem: str, op: str, pass_: str, operands: Sequence[Any], arguments: dict[str, Any]
 ) -> Recorded:
-    """Return what a pass would do: its function is given operands by role, returns every result."""
+    """Return the calls of a pass; its function takes operands by role, returns every result."""
     name = f"{stem}.{pass_}"
     arrays = _padded(name, operands, SIGNATURE[op, pass_].operands)
     source = _source(op, pass_)

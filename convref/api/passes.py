@@ -172,7 +172,7 @@ class Pass:
         return compute("jvp", (*values, *others, *dots), *given)
 
     def _completed(self, arrays: Any, settings: Any, layout: Any, backend: Any) -> tuple[Any, ...]:
-        """Return the operands with what the forward pass kept, computed again."""
+        """Return the operands with the results that the forward pass keeps, recomputed."""
         named = dict(zip(self.form.operands, arrays))
         forward = SIGNATURE[self.op, "fprop"]
         again = tuple(named[r] if r == "x" else None for r in forward.operands)

@@ -64,7 +64,7 @@ def _permuted(array: Any, axes: tuple[int, ...] | None) -> Any:
 def given_arrays(
     where: str, roles: Sequence[str], arrays: Sequence[Any], required: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arrays that are not None by role; what is no array raises."""
+    """Return the arrays that are not None by role; raise if one is not an array."""
     given = {role: a for role, a in zip(roles, arrays, strict=True) if a is not None}
     for role, array in given.items():
         facts(where, argument(role), array)

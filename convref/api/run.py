@@ -1,4 +1,4 @@
-"""From arrays to results: a call is looked up by raw facts, else prepared and planned."""
+"""Compute on arrays: look up the call by its raw arguments, or prepare and plan it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
 
 
 def _facts_key(array: Any) -> Any:
-    """Return what a plan may depend on; cheap, since it is built at every call."""
+    """Return the part of the cache key for an argument; cheap, since every call builds it."""
     if array is None:
         return None
     stride = array.stride() if callable(getattr(array, "stride", None)) else array.strides
@@ -41,13 +41,13 @@ def compute(
         # The text of plain values is exact and differs for 1, 1.0 and True.
         key = None if foreign else (prepare, *map(_facts_key, arrays), repr(arguments), backend)
         found = plans.get(key)
-    except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is no plain array
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # an operand is not a plain array
         key, found = None, None
     if found is None:
         prepared = prepare(arrays, *arguments)
         kind = facts("", "", next(a for a in arrays if a is not None)).kind
         found = prepared, dispatch.plan(prepared.call, backend, kind)
-        if key is not None and prepared.call.dtype != "obj":  # objects are looked at every time
+        if key is not None and prepared.call.dtype != "obj":  # objects: checked at every call
             plans[key] = found
             if len(plans) > MAX_PLANS:
                 plans.popitem(last=False)

@@ -103,10 +103,10 @@ def assert_correct(
     name : str
         As in `case_of`.
     operands : tuple
-        What it was given: the function's first arguments, or after OP.PASS arrays by role.
+        Your kernel's operands: the function's first arguments, or after OP.PASS arrays by role.
         Statistics and indices that are left out come from the oracle.
     accuracy : Numerics or str
-        Its declared arithmetic; a str is the model's name. Undeclared arithmetic is held to
+        Its declared arithmetic; a str is the model's name. Undeclared arithmetic is judged as
         round-to-nearest sums in float32 (float64 for float64).
     **arguments
         As in `case_of`.

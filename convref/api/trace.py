@@ -1,4 +1,4 @@
-"""The calls that a public function would make, and where their results go, without computing.
+"""Trace the calls of a public function, and where their results go, without computing.
 
 A `Trace` is passed in place of the name of a backend. The function checks its arguments and shapes
 its results as usual; only the values are missing.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Mark(np.ndarray[Any, Any]):
-    """Zeros in the place of a result; its views, of any shape, keep which result it is.
+    """A placeholder of zeros for a result; its views, of any shape, record which result it is.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Traced:
         return tuple(None if a is None else to_numpy(a) for a in self.operands)
 
     def mark(self, number: int, role: str) -> Mark | None:
-        """Return zeros, of no memory, where the user is given the result in `role`."""
+        """Return the placeholder of the result in `role`, in the user's shape, without memory."""
         call = self.prepared.call
         if role not in call.wanted:
             return None
@@ -61,23 +61,23 @@ class Traced:
         return made
 
     def formula(self, role: str, result: Any) -> Any:
-        """Return a result of the user's, shaped in any way, as the formulas have it."""
+        """Return a user's result, of any shape, in the shape and axis order of the formulas."""
         seen = self.mark(0, role)
         assert seen is not None
         return self.prepared.operand(role, result.reshape(seen.shape))
 
     def place(self, role: str, shape: Sizes, index: tuple[int, ...]) -> tuple[int, ...]:
-        """Return where the user's array of `shape` has the element at `index` of the formulas'."""
+        """Return the index in the user's array of `shape` of the formulas' element at `index`."""
         numbered = np.arange(np.prod(shape, dtype=int)).reshape(shape)
         found = np.unravel_index(int(self.formula(role, numbered)[index]), shape)
         return tuple(map(int, found))
 
 
 class Oracle:
-    """Computes, whatever kind of array and on whatever device, what a traced call needs."""
+    """Computes operands of traced calls with the oracle, for any kind of array and device."""
 
     def take(self, prepared: Prepared, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the results as the user is given them, from the oracle."""
+        """Return the results of the oracle, in the user's form."""
         call, template = prepared.call, next(a for a in operands if a is not None)
         found = oracle.evaluate(call, *Traced(prepared, operands).inputs)
         return tuple(
@@ -88,13 +88,13 @@ class Oracle:
 
 @dataclass
 class Trace:
-    """Keeps the calls; what a later call takes from an earlier one, the oracle computes."""
+    """Records the calls; `needed` computes results that later calls take as operands."""
 
     calls: list[Traced] = field(default_factory=list)
     needed: Oracle = field(default_factory=Oracle)
 
     def take(self, prepared: Prepared, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Keep a call; return a mark, or None, for each of its results."""
+        """Record a call; return a Mark, or None, for each of its results."""
         traced = Traced(prepared, operands)
         self.calls.append(traced)
         number = len(self.calls) - 1
@@ -102,5 +102,5 @@ class Trace:
 
 
 def needed(backend: Any) -> Any:
-    """Return what computes an operand that the user left out, where `backend` computes the rest."""
+    """Return the backend that computes omitted operands: the oracle if calls are traced."""
     return backend.needed if isinstance(backend, Trace) else backend

@@ -1,4 +1,4 @@
-"""Arrays of the shapes that users have, as the images that the formulas are about, and back."""
+"""Views of the user's arrays as the images of the formulas, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..ops import BASE_ROLE, RANKS, Sizes, integer, items
 
 
 class View(NamedTuple):
-    """How the shape of the array in a role changes on the way to the formulas and back."""
+    """Two functions of (role, shape): the shape in the formulas, and the user's shape."""
 
     enter: Callable[[str, Any], Any]
     leave: Callable[[str, Any], Any]
@@ -34,7 +34,7 @@ ONE_PIXEL = View(
 
 
 def _fixed(where: str, users: dict[str, Sizes], formulas: dict[str, Sizes]) -> View:
-    """Return the view between two shapes for each base role; "" is any other, or those stay."""
+    """Return the view between two shapes per base role; "" is the default, else shapes stay."""
 
     def enter(role: str, shape: Any) -> Any:
         base = BASE_ROLE[role]
@@ -104,7 +104,7 @@ def batches(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View 
 
 
 def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
-    """Return the view of an array with an axis `dim` as (before, dim, behind), unless an image."""
+    """Return the view of an array with an axis `dim` as (before, dim, after), unless an image."""
     if len(shape) - 2 not in RANKS:
         return lines(where, rank, shape, given)
     given["dim"] = _axis(where, len(shape), given["dim"])
@@ -112,7 +112,7 @@ def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | 
 
 
 def lines(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View:
-    """Return the view of an array with an axis `dim` as (before, dim, behind)."""
+    """Return the view of an array with an axis `dim` as (before, dim, after)."""
     axis, given["dim"] = _axis(where, len(shape), given["dim"]), 1
     seen = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     return _fixed(where, {"": shape}, {"": seen})

@@ -1,4 +1,4 @@
-"""What computes a Call: the protocol, and the backends that convref ships.
+"""Backends compute Calls: the protocol, and the backends that convref ships.
 
 Each module is imported only when its backend is loaded, and imports its framework itself.
 """
@@ -35,7 +35,7 @@ class Arm:
     name : str
         "plain" for the library as it is.
     environment : tuple of (str, str)
-        Variables of the worker process, for what a library reads once.
+        Variables of the worker process, which a library may read only once.
     backend : str
         The object that is called instead, as `convref.dispatch.load` takes it.
     share : int
@@ -59,7 +59,7 @@ class Inspected(NamedTuple):
     title : str
         Which kernel, and how it is launched.
     facts : mapping of str to str
-        What was found in its code, by name.
+        Properties of its code, by name.
     asm : mapping of str to str
         Its stages as text: "ptx", "sass" ...
     """
@@ -71,9 +71,9 @@ class Inspected(NamedTuple):
 
 @runtime_checkable
 class Backend(Protocol):
-    """Whatever computes calls. Register one through the entry-point group "convref.backends".
+    """An object that computes calls. Register one in the entry-point group "convref.backends".
 
-    These are optional, and for the court:
+    These are optional, for the court:
 
     - ``raw``, the same backend without checks of its own;
     - ``checked_by_dispatch``, true where `convref.dispatch.run` has checked the operands' sizes, so

@@ -20,7 +20,7 @@ Function = Callable[[Tensors], Tensors]
 
 @dataclass(frozen=True)
 class Autodiff:
-    """Four functions of a library that differentiates, from which every pass of an op follows.
+    """Every pass of an op, from four functions of a library with automatic differentiation.
 
     Functions that are differentiated take a dict of tensors and return another, both by role.
 

@@ -1,4 +1,4 @@
-"""Checked operands for libraries that would cast, broadcast or ignore wrong ones."""
+"""Check operands for libraries that would cast, broadcast or ignore wrong ones."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def load(name: str) -> Backend:
     Raises
     ------
     ConvrefError
-        If there is no such backend, or the object is none.
+        If there is no such backend, or the object is not a backend.
     MissingExtraError
         If its framework is not installed; the text names the pip command.
 

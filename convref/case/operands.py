@@ -101,7 +101,7 @@ def check_operands(call: Call, operands: Sequence[Any], where: str = "") -> None
     call : Call
     operands : sequence of (array or None)
     where : str
-        What names the place in messages on arrays of no known library; by default the pass.
+        Prefix of messages on arrays of unknown libraries; by default the pass.
     """
     for role, array in zip(call.roles, operands, strict=True):
         place = where or f"{call.op}.{call.pass_}"

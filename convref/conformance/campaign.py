@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """What a campaign found."""
+    """The outcome of a campaign."""
 
     settings: Settings
     tally: Tally
@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Return whether something was seen, and nothing worse than a refusal."""
+        """Return whether examples ran, and none was worse than a refusal."""
         return bool(self.tally.examples) and all(key[3] in HARMLESS for key in self.tally.counts)
 
 
@@ -172,7 +172,7 @@ def _resume(settings: Settings, tally: Tally) -> None:
 
 
 def _findings_cut_off(parts: dict[int, Part]) -> list[Finding]:
-    """Return the findings of chunks that run again: what depends on chance may not show again."""
+    """Return the findings of chunks that run again: a random failure may not occur again."""
     return [finding for part in parts.values() if not part.done for finding in part.findings]
 
 
@@ -198,7 +198,7 @@ def _draw(
 
     engine.run(_tasks(settings, engine, tally), receive, stop)
     engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
-    for worker in engine.workers:  # drop what the time limit cut off
+    for worker in engine.workers:  # drop tasks that the time limit cut off
         if worker.task is not None:
             worker.task = None
             worker.stop()

@@ -55,7 +55,7 @@ def root_causes(
     known : tuple of Region
         Where a smaller case does not count, as it fails for another reason.
     watch : callable
-        Called with a note on what is being shrunk.
+        Called with a note on the failure that is being shrunk.
     laws : bool
         Whether the findings are of laws.
     """
@@ -100,7 +100,7 @@ def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
 
 
 def _without_arm(engine: Engine, findings: Sequence[Finding], laws: bool) -> Iterator[Finding]:
-    """Yield the findings; those that the plain library shows too lose their arm."""
+    """Yield the findings; without their arm if the plain library has them too."""
     in_arms = [f for f in findings if f.arm != "plain" and not _has_invalid_input(f)][:RETRIED]
     again = run_lines(engine, [f.line for f in in_arms], laws=laws)
     plain = {(f.line, f.verdict) for f in again}
@@ -155,9 +155,9 @@ def _kind(finding: Finding) -> tuple[str, ...]:
 
 
 def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
-    """Return what makes two shrunk failures one bug: the verdict, and the features both need.
+    """Return the key that merges shrunk failures into one bug: the verdict and the needed features.
 
-    Sizes do not count, nor on which axis or operand a feature sits.
+    Sizes are left out, and so are the axis and the operand of a feature.
     """
     call, problem = shrunk.case.call, shrunk.case.call.problem
     named = {need.partition(" ")[0].partition("[")[0] for need in shrunk.needs}

@@ -1,4 +1,4 @@
-"""The parent process: hands chunks to workers, and continues after their crashes and hangs."""
+"""The parent process: sends chunks to workers, and continues after their crashes and hangs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ START_SECONDS = 120.0  # importing a framework on a busy machine
 
 @dataclass(frozen=True)
 class Limits:
-    """What one example may take: seconds of wall time, and bytes of resident memory."""
+    """The limits of one example: seconds of wall time, and bytes of resident memory."""
 
     seconds: float = 30.0
     memory: int = 4 << 30
@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass
 class Tally:
-    """Counts of a campaign, and what was found.
+    """Counts and findings of a campaign.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Tally:
     def add(
         self, counts: Counter[tuple[str, ...]], findings: list[Finding], arm: str = "plain"
     ) -> None:
-        """Add what a worker reported."""
+        """Add the report of a worker."""
         self.counts.update(counts)
         self.findings.extend(findings)
         self.arms[arm] += counts.total()
@@ -129,7 +129,7 @@ class Worker:
         self.ready, self.running, self.since = False, -1, time.monotonic()
 
     def give(self, task: Task) -> None:
-        """Hand over a task; in another environment it waits for a new process to be ready."""
+        """Send a task; in another environment it waits for a new process to be ready."""
         assert self.pipe is not None
         self.task, self.next = task, task.start
         if task.arm.environment != self.environment:
@@ -142,7 +142,7 @@ class Worker:
             self.pipe.send(task)
 
     def stop(self) -> None:
-        """Kill the process, whatever it is doing."""
+        """Kill the process."""
         if self.process is not None:
             self.process.kill()
             self.process.join()

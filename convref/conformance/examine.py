@@ -46,7 +46,7 @@ FRESH_SEEDS = 5  # on most of which a suspect case has to be suspect again
 
 @dataclass(frozen=True)
 class Finding:
-    """What one example showed.
+    """The verdict on one example.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def _buffer(array: Array) -> Array:
 
 
 def _changed(call: Call, given: tuple[Array | None, ...], before: list[bytes | None]) -> str:
-    """Return the operand whose memory is not as it was, or an empty text."""
+    """Return the operand whose memory has changed, or an empty text."""
     for role, array, old in zip(call.roles, given, before):
         if array is not None and _buffer(array).tobytes() != old:
             return role

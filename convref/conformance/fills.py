@@ -28,7 +28,7 @@ _EXPONENTS = 12  # "wide" spans 2**-12 to 2**12
 
 
 def available(fill: str, dtype: str) -> bool:
-    """Return whether the number type has the values that `fill` is about.
+    """Return whether the number type has the special values of `fill`.
 
     >>> available("nan", "bf16"), available("nan", "i8")
     (True, False)
@@ -140,9 +140,10 @@ def _signs(words: Words) -> Array:
 
 
 class Plan(NamedTuple):
-    """What keeps integer sums exact: the largest magnitude and, if that is 1, one in how many.
+    """Limits that keep integer sums exact: the largest magnitude, and the sparsity if that is 1.
 
-    `filter` thins what is shaped like the filter, `batch` what is summed over batch and space.
+    One in `filter` elements of a filter is not zero, and one in `batch` of those summed over batch
+    and space.
     """
 
     magnitude: int
@@ -177,7 +178,7 @@ def plan(call: Call) -> Plan:
 
 
 def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
-    """Return in how many elements of filters, and of what wgrad sums over, one is not zero."""
+    """Return `filter` and `batch` of the Plan of a call whose sums are too long for ones."""
     problem, taps = call.conv, prod(call.conv.filter)
     by_filter = by_batch = 1
     for role in long:

@@ -30,7 +30,7 @@ CHUNK = 1000
 
 @dataclass(frozen=True)
 class Axes:
-    """What a campaign draws from; an empty tuple means everything, but for ops convolution.
+    """The axes of a campaign; an empty tuple means everything, but convolution for `ops`.
 
     Parameters
     ----------

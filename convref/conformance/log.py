@@ -90,7 +90,7 @@ def _event(text: bytes) -> dict[str, Any]:
 
 @dataclass
 class Part:
-    """What one chunk gave: counts, findings, the arm, and whether it was run to its end."""
+    """The report of one chunk: counts, findings, the arm, and whether it is complete."""
 
     counts: Counter[Key] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)

@@ -119,7 +119,7 @@ def _region(where: str, text: str) -> knownbugs.Region | None:
 
 @dataclass
 class Court:
-    """What the tests of one session share."""
+    """The state that the tests of one session share."""
 
     backend: str
     examples: int
@@ -198,7 +198,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def convref_court(request: pytest.FixtureRequest) -> Court:
-    """Return what the tests share."""
+    """Return the state that the tests share."""
     return request.config.stash[_COURT]
 
 
@@ -277,7 +277,7 @@ def outcome(found: dict[str, Any]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Hand what a test found to the session that writes the JSON, also from pytest-xdist."""
+    """Send the findings of a test to the session that writes the JSON, also from pytest-xdist."""
     for key, value in report.user_properties:
         if key == "convref" and report.when == "call" and isinstance(value, dict):
             _FOUND[value["name"]] = value

@@ -26,7 +26,7 @@ Named = tuple[str, Operands]
 # Axes whose extent another operand fixes too, by base role; o is K, i is C or C/G. The cotangent
 # of the output shares N with x, K with w, and the spatial axes with both.
 _FIXED = {"y": "ncdhw", "x": "c", "w": "i", "b": "o"}
-# What an adapter may add to a result itself, with broadcasting: the library does not check it.
+# Operands that an adapter may add to a result itself, with broadcasting, unchecked by the library.
 _ADDED_OUTSIDE = ("x_dot", "w_dot", "b_dot", "ddx", "ddw", "ddb")
 # Ops with one operand, whose sizes only the call determines: adapters pass those on.
 _CHECKED = {("resize", "backward"): {"dy"}}
@@ -119,9 +119,9 @@ def _shared_letters(call: Call) -> dict[str, str]:
 
 
 def _contradictable(call: Call) -> set[str]:
-    """Return the roles that a wanted result multiplies with another, and a bias beside them.
+    """Return the roles that a wanted result multiplies with another, and a bias with them.
 
-    What no result needs may be anything, and db needs dy alone.
+    Operands that no result needs may be anything, and db needs dy alone.
     """
     if (call.op, call.pass_) in _CHECKED:
         return _CHECKED[call.op, call.pass_]

@@ -29,10 +29,10 @@ from .reject import examine_rejection
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2
-REPEAT_EVERY = 16  # every so many generated examples are run twice; given lines always are
-MUTATE_EVERY = 32  # every so many are checked for whether a mutation would be noticed
+REPEAT_EVERY = 16  # one generated example in 16 is run twice; given lines always are
+MUTATE_EVERY = 32  # one generated example in 32 is checked with mutations
 BATCH = "batch"  # note of the write-ahead record while several examples run
-REJECT_EVERY = 64  # after every so many the backend gets an input that it must refuse
+REJECT_EVERY = 64  # after one example in 64 the backend gets an input that it must refuse
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Task:
 
 @dataclass
 class Report:
-    """What a worker reports of the examples [start, stop) of a task, or that it is ready."""
+    """The report of a worker on the examples [start, stop) of a task, or that it is ready."""
 
     start: int
     stop: int
@@ -118,7 +118,7 @@ class WriteAhead:
         return (int(index), line) if index else (-1, "")
 
     def note(self) -> str:
-        """Return what was made wrong in the last recorded example; empty if it is valid."""
+        """Return the name of the invalid operand of the last recorded example; empty if valid."""
         return self._fields()[2]
 
     def _fields(self) -> tuple[str, str, str]:
@@ -201,7 +201,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
 
 
 class _Computed:
-    """A backend that has computed a case already."""
+    """A backend that returns results computed before."""
 
     def __init__(self, backend: Backend, results: tuple[Any, ...]) -> None:
         self.supports, self.numerics = backend.supports, backend.numerics
@@ -273,7 +273,7 @@ def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
 
 
 def count_key(case: Case, verdict: str, tier: str) -> tuple[str, ...]:
-    """Return what examples are counted by."""
+    """Return the key by which examples are counted."""
     return case.call.op, case.call.pass_, case.call.dtype, verdict, tier
 
 

@@ -1,4 +1,4 @@
-"""What the programs of all frameworks share: data, header, passes and answers."""
+"""The common parts of the programs of all frameworks: data, header, passes and results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 
 
 class Program(ABC):
-    """A case as a program of a framework, which has the lines that are its own."""
+    """A case as a program; a subclass per framework gives the lines that differ."""
 
     writer: str  # the public function
     framework: str
@@ -53,7 +53,7 @@ class Program(ABC):
 
     @abstractmethod
     def data(self) -> list[str]:
-        """Return the lines that make the operands, and a bias that is differentiated by."""
+        """Return the lines that make the operands, and a bias where db is computed."""
 
     @abstractmethod
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:

@@ -109,7 +109,7 @@ def _weighted_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -
 
 
 def _wide(a: Array) -> Array:
-    """Return `a` in float64; of a complex number, its modulus, which says whether it is finite."""
+    """Return `a` in float64; of complex numbers the modulus, which is as finite as they are."""
     return (np.abs(a) if a.dtype.kind == "c" else a).astype(np.float64)
 
 
@@ -167,7 +167,7 @@ def _evaluated(call: Call, role: str, operands: tuple[Array | None, ...]) -> Arr
 
 
 def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array:
-    """Return where more non-finite factors lie in reach of the taps than real taps meet."""
+    """Return where the taps could reach more non-finite factors than real taps multiply."""
     arrays = dict(zip(call.roles, operands))
     reach, met = np.zeros(call.problem.shape(role)), np.zeros(call.problem.shape(role))
     for first, second in TERMS[call.op, call.pass_, role].products:

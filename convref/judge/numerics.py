@@ -90,7 +90,7 @@ class Numerics:
 
     @property
     def cut(self) -> float:
-        """Return what cutting the operands does to a product, as a fraction of it."""
+        """Return the relative error of a product whose operands are cut."""
         v = TF32_UNIT
         if self.tf32x3:
             return 3 * v**2 + v**4

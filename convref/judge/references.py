@@ -1,4 +1,4 @@
-"""What the judge compares with: the reference in a wider type, and one result beside it."""
+"""The reference in a wider type, and one result to compare with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every family of problems has: a batch of images, and what follows from its sizes."""
+"""The base of all families of problems: a batch of images, and what its sizes determine."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class ConvProblem(WindowProblem):
             what = f"weight has {len(w)} axes, needs {len(x)}"
             raise ConvrefError(message(f"conv.{pass_}", what))
         found = super().of_operands(pass_, shapes, given)
-        found["bias"] |= pass_ == "double_backward"  # the tangents tell
+        found["bias"] |= pass_ == "double_backward"  # the tangents decide
         k = w[1] * given["groups"] if given["transposed"] else w[0]
         return {**found, "k": k, "filter": tuple(w[2:])}
 
@@ -152,7 +152,7 @@ class ConvProblem(WindowProblem):
         return "nck" if self.groups == 1 else "n"
 
     def for_pass(self, pass_: str, code: str) -> ConvProblem:
-        """Return the same problem as `pass_` has it: in backward the mask says it all of bias."""
+        """Return the problem of `pass_`: in backward the mask alone decides on the bias."""
         return replace(self, bias=True) if pass_ == "backward" else self
 
     def has(self, role: str) -> bool:

@@ -1,4 +1,4 @@
-"""Normalisations: over which elements statistics are taken, and how weights lie on an image."""
+"""Normalisations: the elements of each statistic, and how weights broadcast over an image."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class NormProblem(Problem):
         return "n"
 
     def for_pass(self, pass_: str, code: str) -> Problem:
-        """Return the problem of `pass_`: in backward the mask says it all of bias."""
+        """Return the problem of `pass_`: in backward the mask alone decides on the bias."""
         return replace(self, bias=True) if pass_ == "backward" else self
 
     def has(self, role: str) -> bool:

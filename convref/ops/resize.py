@@ -43,7 +43,7 @@ class ResizeProblem(Problem):
     a : float
         Parameter of the cubic kernel.
     scale : tuple of float
-        Outputs per input, one per axis; empty where the sizes tell.
+        Outputs per input, one per axis; empty where the sizes determine it.
     roi : tuple of (float, float)
         What "tf_crop_and_resize" samples, in shares of the image; beyond it is 0.
 

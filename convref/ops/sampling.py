@@ -37,7 +37,7 @@ class ResizeAxis(NamedTuple):
 
     @property
     def ratio(self) -> Fraction:
-        """Return how many outputs lie on one input."""
+        """Return the number of outputs per input."""
         return Fraction(self.scale) if self.scale else Fraction(self.out, self.size)
 
     def position(self, p: int) -> Fraction:
@@ -79,7 +79,7 @@ def _half_pixel_of_many(axis: ResizeAxis, p: int) -> Fraction:
 
 
 def _half_pixel_about_the_centre(axis: ResizeAxis, p: int) -> Fraction:
-    """Return the position where the centres of image and output lie on each other."""
+    """Return the position where the centres of image and output coincide."""
     adjustment = axis.out / (axis.ratio * axis.size)
     return Fraction(axis.size, 2) * (1 - adjustment) + _half_pixel(axis, p)
 

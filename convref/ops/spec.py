@@ -1,4 +1,4 @@
-"""What an op is: its problem and, for each pass, the operands, the results and their terms."""
+"""The definition of an op: its problem and, for each pass, operands, results and their terms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Signature(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What one result is computed from, and by that how it is judged.
+    """The operands of one result, which also decide how it is judged.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How formulas go over large arrays: in blocks that stay in a cache, and without branches."""
+"""Formulas on large arrays: in blocks that stay in a cache, and without branches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _bits_of(v: Array) -> type[np.signedinteger[Any]] | None:
 def zeroed(where: Array, v: Array) -> Array:
     """Return 0 where `where` holds, else v, bit for bit.
 
-    `np.where` jumps at every element, and guesses wrong at every second one of random signs.
+    `np.where` branches at every element; on random signs, half of the branches are mispredicted.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def in_groups(
 
 
 def _widened(part: Array | None, groups: int, step: int) -> Array | None:
-    """Return room for all groups where `part` is that of `step`, one or more rows for each."""
+    """Return an empty array for all groups, given the result `part` of `step` groups."""
     if part is None:
         return None
     return np.empty((part.shape[0], part.shape[1] // step * groups, *part.shape[2:]), part.dtype)

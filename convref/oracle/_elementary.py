@@ -1,6 +1,6 @@
 """The functions that are not rational: exp, log, and the normal distribution.
 
-Of Fractions these are the nearest float64; all else in the formulas is exact.
+On Fractions they return the nearest float64; all else in the formulas is exact.
 """
 
 from __future__ import annotations

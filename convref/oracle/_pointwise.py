@@ -1,4 +1,4 @@
-"""What an activation is: a function of one element with its derivatives."""
+"""Activations as functions of one element with their derivatives."""
 
 from __future__ import annotations
 

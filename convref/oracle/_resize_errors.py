@@ -1,4 +1,4 @@
-"""What rounding of positions and weights does to a resize. docs/resize.md derives each number."""
+"""The effect of rounded positions and weights on a resize; docs/resize.md derives each number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What magnitudes of all families share: unit roundoff, underflow and the limit of first order."""
+"""Shared by the magnitudes of all families: unit roundoff, underflow, limit of first order."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def mean_of(v: Array, problem: Problem) -> Array:
 
 
 def subtracted(v: Array, problem: Problem) -> Array:
-    """Return what the norm takes from v: its mean, or zeros."""
+    """Return what the norm subtracts from v: its mean, or zeros."""
     mean = mean_of(v, problem)
     return mean if problem.SUBTRACTS_MEAN else np.zeros_like(mean)
 

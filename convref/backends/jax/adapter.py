@@ -32,8 +32,8 @@ DTYPES = ("f16", "bf16", "f32", "f64", "c64", "c128", *INTEGERS)
 CACHED = 256  # compiled programs that are kept; each is some hundred kilobytes
 
 
-# What XLA does to the loops around a convolution takes longer than all else; without it a program
-# compiles four times faster, and its convolution is computed by the same code.
+# XLA spends most of its compile time on the loops around a convolution; without these passes a
+# program compiles four times faster, and the convolution itself runs the same code.
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_use_fusion_emitters": False,
@@ -48,7 +48,7 @@ class JaxBackend:
     ----------
     name : str
     options : dict
-        Options of XLA's compiler; those that the installed one does not know are left out.
+        Options of XLA's compiler; those unknown to the installed version are dropped.
     arms : tuple of Arm
         Over which the court spreads its chunks.
     rules : bool

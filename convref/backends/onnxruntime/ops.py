@@ -118,7 +118,7 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
 
 
 def model(call: Call) -> Any:
-    """Return the call as an ONNX model: one node, and those that find what it does not return."""
+    """Return the call as an ONNX model: one node, and more for results that it does not return."""
     nodes, constants = _NODES[call.op](call)
     opset, ir_version = _OPSETS.get(call.op, OPSET)
     given = [role for role in call.roles if call.is_present(role)]

@@ -1,6 +1,6 @@
-"""ATen's ops of the names that `torch.nn.functional` has too, derivatives by autograd.
+"""ATen's ops of the same name in `torch.nn.functional`, derivatives by autograd.
 
-These are the activations, and what only moves elements.
+These are the activations and the pixel shuffles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process-wide flags of torch: what float32 products and 16-bit sums may do."""
+"""The process-wide flags of torch: precision of float32 products and of 16-bit sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def are_set(call: Call) -> Callable[[], bool]:
     read = torch._C._get_fp32_precision_getter
     wanted = MATH[call.math]
     if call.specs[0].device == "cpu":
-        fine = (wanted, "none") if wanted == "ieee" else (wanted,)  # nothing said: nothing lost
+        fine = (wanted, "none") if wanted == "ieee" else (wanted,)  # "none" is full precision
         return lambda: read("mkldnn", "conv") in fine and read("mkldnn", "matmul") in fine
     matmul = torch.backends.cuda.matmul
     return lambda: (
@@ -34,7 +34,7 @@ _ONE_AT_A_TIME = RLock()  # the flags belong to the process
 
 @contextmanager
 def flags(math: str, onednn: bool) -> Iterator[None]:
-    """Set what float32 products and 16-bit sums may do, and put it back afterwards."""
+    """Set the precision of float32 products and 16-bit sums, and restore it afterwards."""
     with _ONE_AT_A_TIME:
         yield from _set_flags(math, onednn)
 
@@ -82,6 +82,6 @@ def _set_flags(math: str, onednn: bool) -> Iterator[None]:
             torch._C._set_cudnn_allow_tf32(legacy)
         for part, name, value in before:
             if name == "fp32_precision":
-                part.fp32_precision = "none"  # a value that was inherited stays so
+                part.fp32_precision = "none"  # an inherited value stays inherited
             if getattr(part, name) != value:
                 setattr(part, name, value)

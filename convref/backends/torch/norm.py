@@ -1,7 +1,7 @@
 """ATen's norms as `torch.nn.functional` reaches them, and their derivatives by autograd.
 
-Only what a forward pass saves is asked of the kernels beneath. Derivatives find the statistics
-again, whatever was saved.
+The underlying kernels are called only for the statistics that a forward pass saves. Derivatives
+recompute the statistics.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
 
 
 def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
-    """Return y and the statistics of the kernel beneath, given what `group_norm` hands down."""
+    """Return y and the statistics of the underlying kernel, called as `group_norm` calls it."""
     problem: NormProblem = call.problem  # type: ignore[assignment]
     x, parameters, eps = given["x"], _parameters(call, given), problem.eps
     if isinstance(problem, BatchNormProblem):

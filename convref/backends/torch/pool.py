@@ -62,7 +62,7 @@ def _is_small(problem: Problem) -> bool:
 
 
 def _unlike(op: str, problem: Problem) -> str | None:
-    """Return what ATen's windows lack that those of the problem have."""
+    """Return why ATen has no such windows, None if it has."""
     if op != "max_pool" and set(problem.dilation) != {1}:
         return f"ATen has no dilation in {op}"
     if any(lo != hi for lo, hi in problem.padding):

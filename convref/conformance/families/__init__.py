@@ -1,4 +1,4 @@
-"""What the court draws for each op: one file per family, found by op.
+"""The draw rules of the court, by op: one file per family.
 
 A draw rule takes the sizes of a draft (`windows.sizes_of`) and returns a problem of the op. An op
 without a row is an image whose fields are drawn from their `convref.ops.Field.draws`.

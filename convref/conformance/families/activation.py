@@ -10,7 +10,7 @@ from ...case import Case
 from ...ops import Problem
 from .windows import Draft, Tape, drawn, image_problem, image_sizes
 
-IGNORED_EVERY = 5  # one target in so many is ignored
+IGNORED_EVERY = 5  # one target in 5 is ignored
 
 
 def _softmax(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
@@ -34,7 +34,7 @@ def _target(case: Case, given: dict[str, Any]) -> Any:
     target = generator.integers(0, problem.c, shape)
     ignored = generator.integers(0, IGNORED_EVERY, shape) == 0
     target = np.where(ignored, problem.ignore_index, target)
-    if target.size and problem.c > 1:  # a mean over no target at all is no number
+    if target.size and problem.c > 1:  # a mean over no target is NaN
         target.flat[0] = (problem.ignore_index + 1) % problem.c
     return target
 

@@ -1,4 +1,4 @@
-"""Convolutions, unfold and fold: all sizes of the draft as they are."""
+"""Convolutions, unfold and fold: the sizes of the draft, unchanged."""
 
 from __future__ import annotations
 

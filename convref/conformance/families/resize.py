@@ -22,7 +22,7 @@ COMMON: tuple[dict[str, Any], ...] = (
     {"antialias": True, "exclude": True},
     {"mode": "cubic", "antialias": True, "exclude": True, "a": -0.5},
 )
-EVERY_RANK = 5  # so many of these are in every library in every rank; the others in 2D
+EVERY_RANK = 5  # the first 5 exist in every library and rank; the others in 2D only
 SCALES = (2.0, 0.5, 1.5, 3.0, 2.5, 0.7, 1.2, 0.3, 1.0, 4.0)
 FRAMES = ((0.0, 1.0), (0.25, 0.75), (-0.5, 1.0), (0.0, 1.25), (1.0, 0.0))
 

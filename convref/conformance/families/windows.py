@@ -28,7 +28,7 @@ SLACK = (0, 0, 1, 2, 3, 4)
 
 
 class Tape:
-    """Decisions read off bytes, one after another."""
+    """A sequence of decisions, each read from the next byte."""
 
     def __init__(self, data: bytes) -> None:
         self._bytes = iter(data)
@@ -48,7 +48,7 @@ class Tape:
 
 @dataclass
 class DraftAxis:
-    """What is drawn for one spatial axis; `small` is the side that counts windows."""
+    """The draw of one spatial axis; `small` is the number of windows."""
 
     small: int
     taps: int
@@ -153,7 +153,7 @@ def _axis(tape: Tape, negative: bool, least: int) -> DraftAxis:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the keywords of the strategies allow; see `convref.conformance.strategies.problems`."""
+    """The limits of a draw; see `convref.conformance.strategies.problems`."""
 
     max_elements: int = 4_000
     max_macs: int = 50_000

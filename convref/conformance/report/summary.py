@@ -1,4 +1,4 @@
-"""What campaigns found, and the sum of the logs of a campaign's shards."""
+"""The summary of campaigns, and the sum of the logs of a campaign's shards."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..log import MALFORMED, MAX_TEXT, Key, Part, add_report, failure_of, read_l
 
 @dataclass
 class Summary:
-    """What campaigns found, as the page shows it.
+    """The results of campaigns, as the page shows them.
 
     Parameters
     ----------
     backend : str
     axes : dict
-        What was drawn from, with the seed.
+        The axes of the campaign, with the seed.
     counts : Counter
         Keyed (op, pass, dtype, verdict, tier).
     failures : list of Failure
@@ -60,12 +60,12 @@ class Summary:
 
     @property
     def good(self) -> bool:
-        """Return whether nothing worse than a refusal was seen."""
+        """Return whether no verdict is worse than a refusal."""
         return all(key[3] in HARMLESS for key in self.counts)
 
     @property
     def word(self) -> tuple[str, str]:
-        """Return what to call the campaign, and the verdict whose colour it has."""
+        """Return the title of the campaign, and the verdict that gives its colour."""
         if not self.good:
             return "failures", "wrong"
         judged = any(n and key[3] not in PASSED_OVER for key, n in self.counts.items())

@@ -32,7 +32,7 @@ QUIET_SECONDS = 10.0  # between lines where there is no terminal
 
 
 def run(settings: Settings, console: Console) -> Outcome:
-    """Run a campaign, show how it goes, and print what it found."""
+    """Run a campaign, show its progress and print its findings."""
     columns = (
         SpinnerColumn(),
         TextColumn("[bold]{task.description}"),

@@ -1,6 +1,6 @@
-"""Derivatives of every op, both ways and twice, from the passes that the tables name.
+"""Reverse and forward derivatives of every op, first and second, from the passes in the tables.
 
-What an op computes is f(x, w, b); its backward pass is the gradient of <dy, f>. The matrix of
+An op computes f(x, w, b); its backward pass is the gradient of <dy, f>. The matrix of
 second derivatives of that number is symmetric, so the tangent of a backward pass, and the gradient
 of a jvp, are rows of double_backward with the tangents in place of ddx, ddw and ddb.
 """
@@ -56,7 +56,7 @@ def _invoked(config: PassConfig, operands: Tensors) -> Tensors:
 
 
 def recorded(config: PassConfig, operands: Tensors) -> Tensors:
-    """Return the results of a pass, with what is needed to differentiate them."""
+    """Return the results of a pass, recorded so that autograd can differentiate them."""
     function = FUNCTIONS[config.row.pass_]
     if _is_within_transform():  # one level records; the dispatcher takes the call to the next
         with enable_single_level_autograd_function():
@@ -100,7 +100,7 @@ def cast(row: Pass, operands: Tensors) -> Tensors:
 
 
 def is_recorded(operands: Tensors) -> bool:
-    """Return whether reverse or forward mode follows one of these operands."""
+    """Return whether reverse or forward mode tracks one of these operands."""
     if _is_within_transform():  # `forward_ad` does not report tangents here
         return True
     if torch.is_grad_enabled():
@@ -111,7 +111,7 @@ def is_recorded(operands: Tensors) -> bool:
 
 
 def _is_within_transform() -> bool:
-    """Return whether the dispatcher is at work on a custom op at one level of torch.func."""
+    """Return whether the dispatcher is running a custom op within a transform of torch.func."""
     if not _is_transformed():  # nearly always, and on the path of every call
         return False
     return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS))
@@ -122,7 +122,7 @@ def is_plain(pass_: str, operands: Tensors) -> bool:
     for tensor in operands:
         if tensor is not None and (
             type(tensor) not in _PLAIN
-            # what autograd.grad(is_grads_batched=True) hands a backward pass has no other sign
+            # the only sign of autograd.grad(is_grads_batched=True) in a backward pass
             or (pass_ != "fprop" and torch._C._dispatch_keys(tensor).has(_BATCHED))
         ):
             return False
@@ -248,7 +248,7 @@ class _Fprop(_Recorded):
         backward = ROWS[config.row.op, "backward"].signature
         ctx.kept = [role for role in backward.operands if role in known]
         tangent = ROWS[config.row.op, "jvp"].signature.operands
-        ctx.save_for_forward(  # what no derivative reads is not held until the graph goes
+        ctx.save_for_forward(  # operands that no derivative reads are not kept
             *(t if role in tangent else None for role, t in zip(ctx.roles, operands))
         )
         ctx.input = tuple(known["x"].shape[2:])

@@ -74,7 +74,7 @@ class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
     in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         As in torch.nn.Conv2d.
     activation : str or Module
-        A name of `ACTIVATIONS`, or what computes it: torch.nn.Identity() for none.
+        A name of `ACTIVATIONS`, or a module: torch.nn.Identity() for none.
     eps, momentum
         As in torch.nn.BatchNorm2d.
     padding_mode, device, dtype
@@ -130,7 +130,7 @@ class ConvBNAct(torch.nn.Module):  # type: ignore[misc]
 
 
 class ConvAct:
-    """What `fuse` makes: a convolution, transposed or not, and the activation after it.
+    """The result of `fuse`: a convolution, transposed or not, and the activation after it.
 
     A subclass of the convolution; the activation is its attribute ``act``.
     """

@@ -1,4 +1,4 @@
-"""From tensors to results: the call that a pass of an op is, looked up by raw facts."""
+"""Run a pass of an op on tensors: its call is looked up by raw shapes, strides and dtypes."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def empty(config: PassConfig, operands: Tensors) -> Tensors:
     row = config.row
     given = {r: t for r, t in zip(row.signature.operands, operands) if t is not None}
     if all(type(size) is int for t in given.values() for size in t.shape):
-        call_of(config, operands)  # a size that is still open is checked when the call is made
+        call_of(config, operands)  # symbolic sizes are checked when the call is made
     shapes = {role: t.shape for role, t in given.items()}
     problem = row.problem(shapes, config.attributes, config.input)
     sizes = {BASE_ROLE[role]: shape for role, shape in shapes.items()}

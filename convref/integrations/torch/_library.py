@@ -38,7 +38,7 @@ def _filled(found: Tensors, template: Tensors) -> Any:
 def _kernel(row: Pass) -> Callable[..., Any]:
     def kernel(*arguments: Any) -> Any:
         operands, config = _split(row, arguments)
-        # a backend may take derivatives by autograd, which is switched off behind the dispatcher
+        # a backend may take derivatives by autograd, which is disabled below the dispatcher
         with torch._C._SetExcludeDispatchKeyGuard(_AUTOGRAD, False):
             return _filled(compute(config, operands), operands)
 

@@ -1,6 +1,6 @@
-"""What PyTorch requires of each pass: its schema, and the sizes of its results.
+"""The schema of each pass, as PyTorch requires it, and the sizes of its results.
 
-All of it is read off the tables of `convref.ops`, so that an op with a row there is an op here.
+All of it is derived from the tables of `convref.ops`, so that an op with a row there is an op here.
 Sizes are plain arithmetic: in a compiled graph they are symbols.
 """
 

@@ -23,7 +23,7 @@ _IN_MODULE = {
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one layer: its name in the model, its class, and why it is as it is."""
+    """One layer: its name in the model, its class, and why it was changed or left."""
 
     name: str
     layer: str
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What a pass over a model changed, and what it left.
+    """The layers that a pass over a model changed, and those that it left.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def convert(model: Any, backend: str | None = None) -> Report:
 def revert(model: Any) -> Report:
     """Give the layers of `model` back to torch.nn, in place: what `convert` did, undone.
 
-    What convref alone has, `nn.ConvBNAct2d` and its like, stays.
+    Layers that only convref has, such as `nn.ConvBNAct2d`, stay.
 
     Returns
     -------

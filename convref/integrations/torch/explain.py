@@ -33,9 +33,9 @@ class Row:
     line : str
         The call as a case line; empty for what is not convref's.
     backend : str
-        Who computes it: a backend, or "torch.nn".
+        The backend that computes it, or "torch.nn".
     why : str
-        What was considered, and the reason; for kernels, which of them and its tile.
+        The candidates and the reason; for kernels, the chosen one and its tile.
     """
 
     layer: str
@@ -102,7 +102,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
 
 
 class _Watched(TorchDispatchMode):  # type: ignore[misc]
-    """Sees the ops that the modules of a model call, each in the innermost one."""
+    """Records the ops that the modules of a model call, each under the innermost module."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Note a call, and let it go on."""
+        """Record a call, and run it."""
         self.calls += 1
         name, module = self.inside[-1] if self.inside else ("", self.model)
         namespace, _, op = func._schema.name.partition("::")

@@ -1,4 +1,4 @@
-"""The calls of convref's ops that a program makes: what went in, what came out, and is it right?"""
+"""Record the calls of convref's ops in a program, with operands and results, and judge them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Seen:
 
     @cached_property
     def reference(self) -> Reference:
-        """Return what is right, from the oracle."""
+        """Return the results of the oracle."""
         return reference(self.call, self.operands)
 
     def verdict(self, results: Arrays | None = None, backend: str | None = None) -> Verdict:
@@ -51,9 +51,9 @@ class Seen:
         Parameters
         ----------
         results : tuple of (ndarray or None), optional
-            By role; by default what was seen.
+            By role; by default those that were recorded.
         backend : str, optional
-            Whose arithmetic is allowed for; by default that of what computed them.
+            The backend whose declared arithmetic is used; by default the one that computed them.
         """
         numerics = dispatch.load(backend or self.backend).numerics(self.call)
         given = self.results if results is None else results

@@ -1,8 +1,8 @@
 """Sharding rules of the ops for tensors on several devices (DTensor).
 
-A result is a sum over some of the indices n (images), c (channels in) and k (channels out). What is
-cut along one of them: every tensor that has it, along that axis. An operand without it is needed
-whole everywhere; a result without it comes out as one partial sum on each device.
+A result is a sum over some of the indices n (images), c (channels in) and k (channels out). A
+call is cut along one of them: so is every tensor that has it, along that axis. Each device needs
+the whole of an operand without it; a result without it is one partial sum per device.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def register_shardings() -> None:
 
 
 def _hash_attributes(op: Any, operands: int) -> None:
-    """Let every attribute count when DTensor remembers what comes of a call.
+    """Make every attribute part of the key of DTensor's cache of sharding decisions.
 
-    `register_sharding` has it hash what follows the first integer; a stride stands before that.
+    `register_sharding` hashes only the arguments from the first integer on; a stride is before it.
     """
     known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     known[op].static_argnum = operands

@@ -1,4 +1,4 @@
-"""Where every sum begins."""
+"""The initial value of every sum."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ def _counts(w: Array | None, target: Array, x: Array, problem: Problem) -> tuple
 
 
 def _over(total: Any, share: Any) -> Any:
-    nothing = share == 0 and not isinstance(share, np.floating)  # which would say so itself
+    nothing = share == 0 and not isinstance(share, np.floating)  # which gives NaN itself
     return float("nan") if nothing else total / share
 
 
