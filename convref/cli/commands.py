@@ -71,12 +71,13 @@ Words = list[str] | None  # of an option that is given again, or takes commas
 @app.command()
 def check(
     backends: Annotated[
-        Words, typer.Argument(help="Names or package.module:object; all that load by default.")
+        Words,
+        typer.Argument(help="Names or package.module:object; by default all that can be imported."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time to draw cases, per backend.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Seconds to run, per backend.")] = 60.0,
     examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
     op: Annotated[
-        Words, typer.Option(help="Ops or families (pool), with commas; by default conv.")
+        Words, typer.Option(help="Ops or families, such as relu,pool; by default conv.")
     ] = None,
     pass_: Annotated[Words, typer.Option("--pass", help="Only these passes.")] = None,
     dtype: Annotated[Words, typer.Option(help=f"Only these of {' '.join(CODES)}.")] = None,
@@ -84,10 +85,12 @@ def check(
     arm: Annotated[Words, typer.Option(help="Only these arms (variants) of the backend.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
-    shard: Annotated[str, typer.Option(help="I/N: only the I-th of N parts, from 0.")] = "0/1",
-    log: Annotated[Path | None, typer.Option(help="Write JSON lines, or continue them.")] = None,
+    shard: Annotated[str, typer.Option(help="I/N: run only part I of N, from 0.")] = "0/1",
+    log: Annotated[
+        Path | None, typer.Option(help="Write a log of JSON lines; continue it if it exists.")
+    ] = None,
     replay: Annotated[
-        Path | None, typer.Option(help="Run the lines of this file, or of a log.")
+        Path | None, typer.Option(help="Run the case lines of a text file or a log.")
     ] = None,
     limit: Annotated[float, typer.Option(help="Seconds one case may take.")] = 30.0,
     memory: Annotated[float, typer.Option(help="GiB of memory a worker may use.")] = 4.0,
@@ -95,13 +98,13 @@ def check(
     laws: Annotated[
         bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
     ] = False,
-    known: Annotated[bool, typer.Option(help="Leave out known bugs.")] = True,
+    known: Annotated[bool, typer.Option(help="Skip known bugs.")] = True,
     retest_known: Annotated[
-        bool, typer.Option(help="Run known bugs too, and say which are fixed.")
+        bool, typer.Option(help="Run known bugs too, and report which are fixed.")
     ] = False,
-    known_bugs: Annotated[Path | None, typer.Option(help="A file of more known bugs.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Folder for a page per backend.")] = None,
-    fail: Annotated[bool, typer.Option(help="Exit with 1 when something fails.")] = True,
+    known_bugs: Annotated[Path | None, typer.Option(help="A file of further known bugs.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Folder for an HTML page per backend.")] = None,
+    fail: Annotated[bool, typer.Option(help="Exit with status 1 if a case fails.")] = True,
 ) -> None:
     """Compare backends with the reference on generated cases."""
     from ..conformance import campaign
@@ -205,16 +208,18 @@ def _why_not(name: str) -> str:
 def run(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Name or package.module:object.")] = "torch",
-    snippet: Annotated[str, typer.Option(help="Print a program of torch or jax instead.")] = "",
+    snippet: Annotated[
+        str, typer.Option(help="Print a program without convref instead: torch or jax.")
+    ] = "",
     threads: Annotated[
-        int, typer.Option(min=0, help="Threads of a torch program; 0: as torch chooses.")
+        int, typer.Option(min=0, help="Threads of the torch program; 0: torch's default.")
     ] = 1,
-    limit: Annotated[float, typer.Option(help="Seconds it may take.")] = 60.0,
+    limit: Annotated[float, typer.Option(help="Seconds the case may take.")] = 60.0,
     laws: Annotated[
         bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
     ] = False,
 ) -> None:
-    """Run one line in a worker process and judge it."""
+    """Run one case line in a worker process and judge its results."""
     case = affordable(parse(line))
     _above_zero("run", limit=limit)
     if laws and case.call.op != "conv":
@@ -259,7 +264,7 @@ def explain(
     backend: Annotated[str, typer.Option(help="Backend by name, module:object or auto.")] = "auto",
     kind: Annotated[str, typer.Option(help="Kind of array: numpy or torch.")] = "numpy",
 ) -> None:
-    """Print sizes, cost and the chosen backend of a line."""
+    """Print the sizes and cost of a line, and which backend computes it and why."""
     call = parse(line).call
     problem = call.problem
     rows: list[tuple[str, Any]] = [
@@ -282,12 +287,14 @@ def _shape(call: Any, role: str) -> str:
 @app.command()
 def inspect(
     line: Annotated[str, typer.Argument(help="A case line.")],
-    arch: Annotated[str, typer.Option(help="sm_90, sm_80, gfx942 or the like.")] = "sm_90",
-    asm: Annotated[str, typer.Option(help="Print ptx, sass, ttgir ... instead.")] = "",
+    arch: Annotated[str, typer.Option(help="An architecture: sm_90, sm_80, gfx942.")] = "sm_90",
+    asm: Annotated[str, typer.Option(help="Print the code instead: ptx, sass, ttgir.")] = "",
     backend: Annotated[str, typer.Option(help="Backend by name or module:object.")] = "triton",
-    kernel: Annotated[str, typer.Option(help="How another choice of kernel and tile begins.")] = "",
+    kernel: Annotated[
+        str, typer.Option(help="Another kernel and tile, by the beginning of its name.")
+    ] = "",
 ) -> None:
-    """Show what the compiler makes of a line's kernels.
+    """Print registers, spills and load widths of the compiled kernels of a line.
 
     No GPU is needed.
     """
@@ -311,7 +318,7 @@ def inspect(
 @app.command()
 def backends(
     load: Annotated[
-        bool, typer.Option("--load", help="Import each: versions and devices, or the error.")
+        bool, typer.Option("--load", help="Import each; print versions and devices, or the error.")
     ] = False,
 ) -> None:
     """List the registered backends."""
@@ -321,7 +328,7 @@ def backends(
     rows = [(name, target, state(name)) for name, target in dispatch.names().items()]
     print_table(["backend", "object", "loaded" if load else "library"], rows)
     if not load:
-        print("convref backends --load imports them: devices, or why one does not load")
+        print("convref backends --load imports them and prints devices and import errors")
 
 
 def _loaded(name: str) -> str:

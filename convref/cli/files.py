@@ -14,17 +14,17 @@ from ..errors import ConvrefError, message
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Merge logs of check; write a page.",
+    help="Merge the logs of check; write an HTML page.",
 )
-Logs = Annotated[list[Path], typer.Argument(help="Logs that check --log wrote.")]
+Logs = Annotated[list[Path], typer.Argument(help="Logs written by check --log.")]
 
 
 @app.command("merge")
 def report_merge(
     logs: Logs,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write one log of all.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The merged log.")] = None,
 ) -> None:
-    """Merge the logs of a check's shards: print the table and every failure once."""
+    """Merge the logs of the shards of a check; print the table and each failure once."""
     from ..conformance import report
     from ..conformance.report import terminal
     from .output import console
@@ -44,7 +44,7 @@ def report_html(
     logs: Logs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
 ) -> None:
-    """Write a page of one or more logs; nothing that a log names is run."""
+    """Write an HTML page from one or more logs; nothing in them is executed."""
     from ..conformance import report
     from ..conformance.report import page
 

@@ -8,10 +8,14 @@ D H W input, T R S filter, O P Q output.
 from .activation import (
     ActivationProblem,
     CrossEntropyProblem,
+    EluProblem,
     GeluProblem,
+    HardtanhProblem,
     LeakyReluProblem,
+    PreluProblem,
     ReluProblem,
     SoftmaxProblem,
+    SoftplusProblem,
 )
 from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
 from .conv import ConvProblem
@@ -21,6 +25,7 @@ from .norm import (
     GroupNormProblem,
     LayerNormProblem,
     NormProblem,
+    RmsNormProblem,
 )
 from .pool import (
     AdaptiveAxis,
@@ -31,7 +36,7 @@ from .pool import (
     PoolProblem,
     UnpoolProblem,
 )
-from .resize import ResizeProblem
+from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
 from .sampling import ResizeAxis
 from .sizes import (
     FILTER_AXES,
@@ -87,10 +92,12 @@ __all__ = [
     "BatchNormProblem",
     "ConvProblem",
     "CrossEntropyProblem",
+    "EluProblem",
     "Field",
     "FrozenNormProblem",
     "GeluProblem",
     "GroupNormProblem",
+    "HardtanhProblem",
     "LayerNormProblem",
     "LeakyReluProblem",
     "LpPoolProblem",
@@ -98,14 +105,19 @@ __all__ = [
     "OpSpec",
     "Pads",
     "Pass",
+    "PixelShuffleProblem",
+    "PixelUnshuffleProblem",
     "PoolProblem",
+    "PreluProblem",
     "Problem",
     "ReluProblem",
     "ResizeAxis",
     "ResizeProblem",
+    "RmsNormProblem",
     "Signature",
     "Sizes",
     "SoftmaxProblem",
+    "SoftplusProblem",
     "Terms",
     "UnpoolProblem",
     "WindowProblem",
