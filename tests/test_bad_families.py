@@ -51,8 +51,8 @@ POOL: Rows = [
         "divisor_override is 0, needs another integer",
     ),
     ("avg_pool2d", (image, 2), {"count_include_pad": 2}, "count_include_pad is 2, needs a bool"),
-    ("lp_pool2d", (image, 0.5, 2), {}, "norm is 0.5, needs a number of at least 1"),
-    ("lp_pool2d", (image, "inf", 2), {}, "norm is 'inf', needs a number of at least 1"),
+    ("lp_pool2d", (image, 0.5, 2), {}, "norm is 0.5, needs a finite number of at least 1"),
+    ("lp_pool2d", (image, "inf", 2), {}, "norm is 'inf', needs a finite number of at least 1"),
     (
         "lp_pool2d",
         (image.astype(int), 2, 2),

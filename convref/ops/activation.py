@@ -7,11 +7,10 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
-from ..errors import ConvrefError, message, shorten
-from .base import BASE_ROLE, Field, Problem
-from .norm import inexact
-from .sizes import SPATIAL, Sizes, integer, real
-from .spec import SMOOTH, OpSpec, Pass, formula, piecewise
+from ..errors import ConvrefError, message
+from .base import BASE_ROLE, INEXACT, Field, Problem
+from .sizes import SPATIAL, Sizes, real
+from .spec import SMOOTH, OpSpec, Pass, formula, piecewise, smooth
 
 POINTWISE = 16  # roundings of a function of one element, as docs/judge.md counts them
 
@@ -26,10 +25,7 @@ class ReluProblem(Problem):
     """
 
     name: ClassVar[str] = "relu"
-
-    def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
-        return "complex numbers have no order" if code[0] == "c" else None
+    REFUSES: ClassVar[dict[str, str]] = {"c": "complex numbers have no order"}
 
 
 class ActivationProblem(Problem):
@@ -42,13 +38,9 @@ class ActivationProblem(Problem):
     """
 
     name: ClassVar[str] = "activation"
-
-    def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
-        return inexact(code)
+    REFUSES: ClassVar[dict[str, str]] = INEXACT
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         return POINTWISE
 
 
@@ -71,13 +63,12 @@ class LeakyReluProblem(ActivationProblem):
 
     name: ClassVar[str] = "leaky_relu"
     KEYS: ClassVar[dict[str, Field]] = {
-        "slope": Field("slope", "float", draws=(0.01, 0.01, 0.2, 0.0, 1.5, -0.1))
+        "slope": Field(
+            "slope", "float", draws=(0.01, 0.01, 0.2, 0.0, 1.5, -0.1), label="negative_slope"
+        )
     }
 
     slope: float = 0.01
-
-    def _validate(self, where: str, rank: int) -> None:
-        self._put("slope", real(where, "negative_slope", self.slope))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +100,6 @@ class PreluProblem(ActivationProblem):
     def of_operands(
         cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the fields that the shapes of the operands determine."""
         return {**super().of_operands(pass_, shapes, given), "shared": shapes["w"] == (1,)}
 
     def _validate(self, where: str, rank: int) -> None:
@@ -117,16 +107,13 @@ class PreluProblem(ActivationProblem):
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
-        x = (self.n, self.c, *self.input)
-        return {"x": x, "y": x, "w": (1,) if self.shared else (self.c,)}
+        return {**super()._shapes, "w": (1,) if self.shared else (self.c,)}
 
     def letters(self, role: str) -> str:
-        """Return one letter per axis of the array in `role`, in logical order."""
         slope = "l" if self.shared else "c"
         return slope if BASE_ROLE[role] == "w" else super().letters(role)
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         summed = self.n * prod(self.input) * (self.c if self.shared else 1)
         return POINTWISE + (summed if role == "dw" else 0)
 
@@ -155,11 +142,7 @@ class GeluProblem(ActivationProblem):
 
     approximate: str = "none"
 
-    def _validate(self, where: str, rank: int) -> None:
-        _one_of(where, "approximate", self.approximate, ("none", "tanh"))
-
     def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
         if code == "f80" and self.approximate == "none":
             return "the error function is known to float64, needs f64 or approximate='tanh'"
         return super().refuses(code)
@@ -192,7 +175,6 @@ class HardtanhProblem(ActivationProblem):
     max_val: float = 1.0
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("min_val", real(where, "min_val", self.min_val))
         self._put("max_val", real(where, "max_val", self.max_val, self.min_val))
 
 
@@ -219,9 +201,6 @@ class EluProblem(ActivationProblem):
     }
 
     alpha: float = 1.0
-
-    def _validate(self, where: str, rank: int) -> None:
-        self._put("alpha", real(where, "alpha", self.alpha))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,16 +232,8 @@ class SoftplusProblem(ActivationProblem):
     threshold: float = 20.0
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("beta", real(where, "beta", self.beta))
         if not self.beta:
             raise ConvrefError(message(where, "beta is 0.0, needs another number"))
-        self._put("threshold", real(where, "threshold", self.threshold))
-
-
-def _one_of(where: str, name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
-        raise ConvrefError(message(where, what))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,13 +259,11 @@ class SoftmaxProblem(ActivationProblem):
     dim: int = 1
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("dim", integer(where, "dim", self.dim))
         if not 0 <= self.dim < rank + 2:
             raise ConvrefError(message(where, f"dim is {self.dim}, needs 0 to {rank + 1}"))
 
     @property
     def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
         return "nc".replace(self.letters("x")[self.dim], "")
 
     @property
@@ -303,11 +272,7 @@ class SoftmaxProblem(ActivationProblem):
         return (self.n, self.c, *self.input)[self.dim]
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         return 2 * self.count + POINTWISE
-
-
-REDUCTIONS = ("mean", "sum", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,11 +302,12 @@ class CrossEntropyProblem(ActivationProblem):
     KEYS: ClassVar[dict[str, Field]] = {
         "weight": Field("weight", "flag", draws=(False, False, False, True, True)),
         "ignore": Field("ignore_index", "integer"),
-        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0)),
-        "red": Field("reduction", "word", draws=REDUCTIONS),
+        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0), least=0.0),
+        "red": Field("reduction", "word", draws=("mean", "sum", "none")),
     }
 
     LEAST_CHANNELS: ClassVar[int] = 1
+    INDEPENDENT: ClassVar[str] = ""
 
     weight: bool = False
     ignore_index: int = -100
@@ -349,13 +315,8 @@ class CrossEntropyProblem(ActivationProblem):
     reduction: str = "mean"
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("weight", bool(self.weight))
-        self._put("ignore_index", integer(where, "ignore_index", self.ignore_index))
-        smoothing = real(where, "label_smoothing", self.label_smoothing, 0.0)
-        if smoothing > 1:
+        if (smoothing := self.label_smoothing) > 1:
             raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
-        self._put("label_smoothing", smoothing)
-        _one_of(where, "reduction", self.reduction, REDUCTIONS)
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
@@ -364,27 +325,15 @@ class CrossEntropyProblem(ActivationProblem):
         return {"x": (self.n, self.c, *self.input), "w": (self.c,), "target": target, "y": y}
 
     def letters(self, role: str) -> str:
-        """Return one letter per axis of the array in `role`, in logical order."""
         space, base = SPATIAL[self.rank], BASE_ROLE[role]
         if base == "y" and self.reduction != "none":
             return "l"
         return {"x": "nc" + space, "w": "c"}.get(base, "n" + space)
 
-    @property
-    def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
-        return ""
-
-    def has(self, role: str) -> bool:
-        """Return whether the problem has an operand in `role` at all."""
-        return role != "w" or self.weight
-
     def positions(self, role: str) -> tuple[int, int] | None:
-        """Return (count, other) where an operand holds classes: 0 to count - 1, or `other`."""
         return (self.c, self.ignore_index) if role == "target" else None
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
 
 
@@ -407,25 +356,6 @@ _PRELU = {
         maskable=True,
     ),
 }
-_LOSS = {
-    "fprop": Pass(("x", "w", "target"), {"y": formula("x", "w", by=("target",))}),
-    "backward": Pass(("dy", "x", "w", "target"), {"dx": formula("dy", "x", "w", by=("target",))}),
-    "jvp": Pass(
-        ("x", "w", "target", "x_dot"),
-        {
-            "y": formula("x", "w", by=("target",)),
-            "y_dot": formula("x", "w", "x_dot", by=("target",)),
-        },
-    ),
-    "double_backward": Pass(
-        ("ddx", "dy", "x", "w", "target"),
-        {
-            "ddy": formula("ddx", "x", "w", by=("target",)),
-            "dx": formula("ddx", "dy", "x", "w", by=("target",)),
-        },
-        maskable=True,
-    ),
-}
 OPS = {
     "relu": OpSpec(ReluProblem, piecewise("copy", signed=False)),
     "leaky_relu": OpSpec(LeakyReluProblem, piecewise("formula", signed=True)),
@@ -443,5 +373,7 @@ OPS = {
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),
     "log_softmax": OpSpec(SoftmaxProblem, SMOOTH),
     # Sums of subnormal weights divide.
-    "cross_entropy": OpSpec(CrossEntropyProblem, _LOSS, unsuitable_fills=("subnormal",)),
+    "cross_entropy": OpSpec(
+        CrossEntropyProblem, smooth("w", by=("target",)), unsuitable_fills=("subnormal",)
+    ),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from ..errors import ConvrefError, message
-from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Pads, Sizes, integer, integers
+from ..errors import ConvrefError, message, shorten
+from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Pads, Sizes, integer, integers, real
 
 ROLES = ("x", "w", "b", "y", "cols")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
@@ -30,12 +30,44 @@ class Field(NamedTuple):
         How the line writes it: a key of `convref.case.text.WRITE`.
     draws : tuple
         The values that the court draws, the plainest first, likelier ones repeated; empty where
-        a rule of the family draws the field.
+        a rule of the family draws the field. None among them is a value.
+    words : tuple of str
+        The words that the field takes, if not those that are drawn.
+    least : float
+        The least value of a float.
+    label : str
+        What messages call the field, if not by its name.
     """
 
     name: str
     codec: str
     draws: tuple[Any, ...] = ()
+    words: tuple[str, ...] = ()
+    least: float = -inf
+    label: str = ""
+
+    def checked(self, where: str, value: Any, rank: int) -> Any:
+        """Return `value` as a problem holds it, or raise."""
+        name = self.label or self.name
+        if value is None and None in self.draws:
+            return None
+        if self.codec == "float":
+            return real(where, name, value, self.least)
+        if self.codec == "word" and value not in (words := self.words or self.draws):
+            needs = f"needs one of {', '.join(words)}"
+            raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, {needs}"))
+        if self.codec == "sizes":
+            return integers(where, name, value, rank)
+        if self.codec == "integer":
+            return integer(where, name, value)
+        return bool(value) if self.codec == "flag" else value
+
+
+# The parts of a problem whose output may have any size.
+INPUT_AND_OUTPUT = {"i": Field("input", "extents"), "o": Field("output", "extents")}
+# Why an op that takes roots or exponentials has no numbers of these types.
+_NO_INTEGERS = "results of {code} are no integers, needs floats or Fractions"
+INEXACT = {"c": "complex numbers are not in the domain", "i": _NO_INTEGERS, "u": _NO_INTEGERS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +97,8 @@ class Problem:
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0),)  # fields and their least values
     LEAST_CHANNELS: ClassVar[int] = 0
     HAS_RANKS: ClassVar[tuple[int, ...]] = tuple(RANKS)
+    INDEPENDENT: ClassVar[str] = "nc"  # see `independent`
+    REFUSES: ClassVar[dict[str, str]] = {}  # reasons by the first letter of the type of numbers
     # Fields that the shapes of the operands determine.
     OF_OPERANDS: ClassVar[tuple[str, ...]] = ("n", "c", "input", "weight", "bias")
 
@@ -91,6 +125,8 @@ class Problem:
             for axis, size in zip(axes[rank], sizes, strict=True):
                 self._at_least(f"{name} {axis}", size, least)
             self._put(name, sizes)
+        for field in self.KEYS.values():
+            self._put(field.name, field.checked(where, getattr(self, field.name), rank))
         self._validate(where, rank)
         for role, shape in self._shapes.items():
             if (count := prod(shape)) > MAX_ELEMENTS:
@@ -99,7 +135,7 @@ class Problem:
                 )
 
     def _validate(self, where: str, rank: int) -> None:
-        """Check and normalise what a family adds."""
+        """Check what a family adds; fields of KEYS are what `Field.checked` returns."""
 
     @classmethod
     def of_operands(
@@ -183,8 +219,8 @@ class Problem:
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
-        x = (self.n, self.c, *self.input)
-        return {"x": x, "y": x}
+        images = {"x": self.input, "y": getattr(self, "output", self.input)}
+        return {role: (self.n, self.c, *sizes) for role, sizes in images.items()}
 
     def letters(self, role: str) -> str:
         """Return one letter per axis of the array in `role`, in logical order."""
@@ -197,7 +233,7 @@ class Problem:
         An operand or result without the index belongs to all of them; such a result is the sum
         of theirs.
         """
-        return "nc"
+        return self.INDEPENDENT
 
     def for_pass(self, pass_: str, code: str) -> Problem:
         """Return the problem of `pass_` on numbers of type `code`, so that a call has one."""
@@ -205,7 +241,8 @@ class Problem:
 
     def has(self, role: str) -> bool:
         """Return whether the problem has an operand in `role` at all."""
-        return True
+        flag = {"w": "weight", "b": "bias"}.get(BASE_ROLE[role], "")
+        return bool(getattr(self, flag, True))
 
     def positions(self, role: str) -> tuple[int, int] | None:
         """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`."""
@@ -217,7 +254,8 @@ class Problem:
 
     def refuses(self, code: str) -> str | None:
         """Return why numbers of type `code` have no such result, or None."""
-        return None
+        reason = self.REFUSES.get(code[0])
+        return reason and reason.format(code=code)
 
     def for_dtype(self, code: str) -> Problem:
         """Return the problem, or one like it that numbers of type `code` have."""

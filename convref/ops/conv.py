@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message
 from .base import BASE_ROLE, Field
-from .sizes import SPATIAL, Sizes, integer, integers
+from .sizes import SPATIAL, Sizes, integer
 from .spec import OpSpec, Pass, Terms
 from .window import WindowProblem
 
@@ -64,7 +64,6 @@ class ConvProblem(WindowProblem):
     def of_operands(
         cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the fields that the shapes of the operands determine."""
         x, w = shapes["x"], shapes["w"]
         if len(w) != len(x):
             what = f"weight has {len(w)} axes, needs {len(x)}"
@@ -83,10 +82,7 @@ class ConvProblem(WindowProblem):
                 raise ConvrefError(
                     message(where, f"{name} is {size}, needs a multiple of groups={groups}")
                 )
-        for name in ("transposed", "flip", "bias"):
-            self._put(name, bool(getattr(self, name)))
-        extra = integers(where, "output_padding", self.output_padding, rank)
-        self._put("output_padding", extra)
+        extra = self.output_padding
         if not self.transposed and any(extra):
             raise ConvrefError(
                 message(where, f"output_padding is {extra}, needs 0 unless transposed")
@@ -139,7 +135,6 @@ class ConvProblem(WindowProblem):
         }
 
     def letters(self, role: str) -> str:
-        """Return one letter per axis of the array in `role`, in logical order."""
         base = BASE_ROLE[role]
         if base == "b":
             return "o"
@@ -148,7 +143,6 @@ class ConvProblem(WindowProblem):
 
     @property
     def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
         return "nck" if self.groups == 1 else "n"
 
     def for_pass(self, pass_: str, code: str) -> ConvProblem:
@@ -156,17 +150,14 @@ class ConvProblem(WindowProblem):
         return replace(self, bias=True) if pass_ == "backward" else self
 
     def has(self, role: str) -> bool:
-        """Return whether the problem has an operand in `role` at all."""
         return role != "b" or self.bias
 
     def tangents(self, pass_: str) -> str:
-        """Return the primals that may, each on its own, carry a tangent or cotangent in `pass_`."""
         if pass_ not in ("jvp", "double_backward"):
             return ""
         return "xwb" if self.bias else "xw"
 
     def products(self, role: str) -> int:
-        """Return the most products and additions on the path to one element of `role`."""
         c, k = self.c // self.groups, self.k // self.groups
         gathered = prod(self.filter)
         scattered = prod(axis.windows_per_position for axis in self.axes)
@@ -190,15 +181,12 @@ class ConvProblem(WindowProblem):
         return self.n * self.c * (self.k // self.groups) * pairs
 
     def work(self) -> int:
-        """Return about how many steps nested loops take for one pass."""
         return self.macs("y")
 
     def scratch(self) -> int:
-        """Return how many elements the oracle holds besides operands and results."""
         return self.n * max(self.c, self.k) * self._padded()
 
     def touched(self, role: str) -> int:
-        """Return how many elements of an operand in `role` any product reads."""
         big = "y" if self.transposed else "x"
         if BASE_ROLE[role] == big:
             channels = self.k if self.transposed else self.c

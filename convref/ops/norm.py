@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf, prod
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from ..errors import ConvrefError, message
-from .base import BASE_ROLE, Field, Problem
-from .sizes import SPATIAL, Sizes, integer, real
+from .base import BASE_ROLE, INEXACT, Field, Problem
+from .sizes import SPATIAL, Sizes, integer
 from .spec import OpSpec, Pass, formula
 
 
@@ -37,15 +37,6 @@ class Blocks(NamedTuple):
         return tuple(axis for axis, size in enumerate(self.weight) if size == 1)
 
 
-def inexact(code: str) -> str | None:
-    """Return why numbers of type `code` have no roots or exponentials here, or None."""
-    if code[0] == "c":
-        return "complex numbers are not in the domain"
-    if code[0] in "iu":
-        return f"results of {code} are no integers, needs floats or Fractions"
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class NormProblem(Problem):
     """What all norms share: y = (x - mean) * rstd * w + b with rstd = 1 / sqrt(var + eps).
@@ -65,22 +56,18 @@ class NormProblem(Problem):
         "weight": Field("weight", "flag", draws=(True, True, True, False)),
         "bias": Field("bias", "flag", draws=(True, True, True, False)),
     }
+    REFUSES: ClassVar[dict[str, str]] = INEXACT
+    INDEPENDENT: ClassVar[str] = "n"
     SUBTRACTS_MEAN: ClassVar[bool] = True
-    LEAST_EPS: ClassVar[float] = -inf
 
     eps: float = 1e-5
     weight: bool = True
     bias: bool = True
 
-    def _validate(self, where: str, rank: int) -> None:
-        self._put("eps", real(where, "eps", self.eps, self.LEAST_EPS))
-        self._put("weight", bool(self.weight))
-        self._put("bias", bool(self.bias))
-
     @cached_property
     def blocks(self) -> Blocks:
-        """Return how the image is seen: statistics for each n and group, a weight per channel."""
-        raise NotImplementedError
+        """Return how the image is seen: here, statistics and a weight for each channel."""
+        return Blocks((self.n, self.c, 1, prod(self.input)), (0, 2, 3), (1, self.c, 1, 1))
 
     @property
     def count(self) -> int:
@@ -100,7 +87,6 @@ class NormProblem(Problem):
         return (self.c,)
 
     def letters(self, role: str) -> str:
-        """Return one letter per axis of the array in `role`, in logical order."""
         letters = "nc" + SPATIAL[self.rank]
         base = BASE_ROLE[role]
         if base in ("x", "y"):
@@ -109,27 +95,13 @@ class NormProblem(Problem):
             return letters[1 : 1 + len(self._weights())]
         return {(0, 2, 3): "c", (2, 3): "ng"}[self.blocks.statistics][: len(self.shape(role))]
 
-    @property
-    def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
-        return "n"
-
     def for_pass(self, pass_: str, code: str) -> Problem:
         """Return the problem of `pass_`: in backward the mask alone decides on the bias."""
         return replace(self, bias=True) if pass_ == "backward" else self
 
-    def has(self, role: str) -> bool:
-        """Return whether the problem has an operand in `role` at all."""
-        return {"w": self.weight, "b": self.bias}.get(BASE_ROLE[role], True)
-
-    def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
-        return inexact(code)
-
     @property
     def may_cancel(self) -> bool:
-        """Return whether rounding may decide which results are finite: var + eps may be 0."""
-        return self.eps < 0
+        return self.eps < 0  # var + eps may be 0
 
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`.
@@ -145,6 +117,9 @@ class NormProblem(Problem):
             "dw": 2 * statistics + weights,
             "db": weights + 1,
         }.get(role, statistics)
+
+
+_STABLE = {**NormProblem.KEYS, "eps": NormProblem.KEYS["eps"]._replace(least=0.0)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,18 +140,15 @@ class BatchNormProblem(NormProblem):
     """
 
     name: ClassVar[str] = "batch_norm"
+    INDEPENDENT: ClassVar[str] = "c"
     KEYS: ClassVar[dict[str, Field]] = {
-        **NormProblem.KEYS,
+        **_STABLE,
         "mom": Field("momentum", "float", draws=(0.1, 0.1, 0.01, 1.0, 0.25, 0.9)),
     }
-
-    LEAST_EPS: ClassVar[float] = 0.0
 
     momentum: float = 0.1
 
     def _validate(self, where: str, rank: int) -> None:
-        super()._validate(where, rank)
-        self._put("momentum", real(where, "momentum", self.momentum))
         if self.count < 2 and (self.count or self.c):
             what = f"input has {self.count} values per channel, needs at least 2 in training"
             raise ConvrefError(message(where, what))
@@ -187,16 +159,6 @@ class BatchNormProblem(NormProblem):
         if sizes["n"] * prod(sizes["input"]) >= 2:
             return sizes
         return {**sizes, "n": 2, "input": tuple(max(1, size) for size in sizes["input"])}
-
-    @property
-    def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
-        return "c"
-
-    @cached_property
-    def blocks(self) -> Blocks:
-        """Return how the image is seen."""
-        return Blocks((self.n, self.c, 1, prod(self.input)), (0, 2, 3), (1, self.c, 1, 1))
 
 
 class FrozenNormProblem(NormProblem):
@@ -209,20 +171,10 @@ class FrozenNormProblem(NormProblem):
     """
 
     name: ClassVar[str] = "batch_norm_eval"
-    LEAST_EPS: ClassVar[float] = 0.0
-
-    @cached_property
-    def blocks(self) -> Blocks:
-        """Return how the image is seen."""
-        return Blocks((self.n, self.c, 1, prod(self.input)), (0, 2, 3), (1, self.c, 1, 1))
-
-    @property
-    def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
-        return "nc"
+    KEYS: ClassVar[dict[str, Field]] = _STABLE
+    INDEPENDENT: ClassVar[str] = "nc"
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         summed = self.n * prod(self.input) if role in ("dw", "db") else 0
         return summed + 16
 
@@ -252,7 +204,6 @@ class GroupNormProblem(NormProblem):
     groups: int = 1
 
     def _validate(self, where: str, rank: int) -> None:
-        super()._validate(where, rank)
         self._put("groups", integer(where, "groups", self.groups))
         self._at_least("groups", self.groups, 1)
         if self.c % self.groups:
@@ -261,7 +212,6 @@ class GroupNormProblem(NormProblem):
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Return how the image is seen."""
         per = self.c // self.groups
         image = (self.n, self.groups, per, prod(self.input))
         return Blocks(image, (2, 3), (1, self.groups, per, 1))
@@ -291,7 +241,6 @@ class LayerNormProblem(NormProblem):
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Return how the image is seen."""
         return Blocks(
             (self.n, 1, self.c, prod(self.input)), (2, 3), (1, 1, self.c, prod(self.input))
         )
@@ -332,8 +281,6 @@ class RmsNormProblem(LayerNormProblem):
     bias: bool = False
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("eps", None if self.eps is None else real(where, "eps", self.eps))
-        self._put("weight", bool(self.weight))
         self._put("bias", False)
 
     def for_pass(self, pass_: str, code: str) -> Problem:
@@ -360,75 +307,53 @@ def _without(passes: dict[str, Pass], *bases: str) -> dict[str, Pass]:
     }
 
 
-def _norm(saved: tuple[str, ...], running: tuple[str, ...] = ()) -> dict[str, Pass]:
+def _norm(
+    saved: tuple[str, ...] = (), running: tuple[str, ...] = (), given: tuple[str, ...] = ()
+) -> dict[str, Pass]:
     """Return the passes of a norm that takes `saved` statistics in backward.
 
-    Its forward pass returns them, and updates the `running` ones.
+    Its forward pass returns them, and updates the `running` ones; or all passes take statistics
+    that are `given`, in which y is linear in x.
     """
     statistics = {role: formula("x") for role in saved}
     statistics |= {role: formula(role, "x") for role in running}
+    y, dots = formula("x", "w", "b", *given), ("x_dot", "w_dot", "b_dot")
+    kept = saved or given
+    scale = ("rvar",) if given else ("x", *saved)  # what a slope depends on
+    curved = () if given else ("ddx", "w")
     return {
-        "fprop": Pass(("x", "w", "b", *running), {"y": formula("x", "w", "b"), **statistics}),
+        "fprop": Pass(("x", "w", "b", *running, *given), {"y": y, **statistics}),
         "backward": Pass(
-            ("dy", "x", "w", *saved),
+            ("dy", "x", "w", *kept),
             {
-                "dx": formula("dy", "x", "w", *saved),
-                "dw": formula("dy", "x", *saved),
+                "dx": formula("dy", "w", *scale),
+                "dw": formula("dy", "x", *kept),
                 "db": formula("dy"),
             },
             maskable=True,
         ),
         "jvp": Pass(
-            ("x", "w", "b", "x_dot", "w_dot", "b_dot"),
-            {"y": formula("x", "w", "b"), "y_dot": formula("x", "w", "x_dot", "w_dot", "b_dot")},
+            ("x", "w", "b", *given, *dots), {"y": y, "y_dot": formula("x", "w", *given, *dots)}
         ),
         "double_backward": Pass(
-            ("ddx", "ddw", "ddb", "dy", "x", "w", *saved),
+            ("ddx", "ddw", "ddb", "dy", "x", "w", *kept),
             {
-                "ddy": formula("ddx", "ddw", "ddb", "x", "w", *saved),
-                "dx": formula("ddx", "ddw", "dy", "x", "w", *saved),
-                "dw": formula("ddx", "dy", "x", *saved),
+                "ddy": formula("ddx", "ddw", "ddb", "x", "w", *kept),
+                "dx": formula("ddw", "dy", *scale, *curved),
+                "dw": formula("ddx", "dy", *scale),
             },
             maskable=True,
         ),
     }
 
 
-_GIVEN = ("rmean", "rvar")
-_FROZEN = {
-    "fprop": Pass(("x", "w", "b", *_GIVEN), {"y": formula("x", "w", "b", *_GIVEN)}),
-    "backward": Pass(
-        ("dy", "x", "w", *_GIVEN),
-        {
-            "dx": formula("dy", "w", "rvar"),
-            "dw": formula("dy", "x", *_GIVEN),
-            "db": formula("dy"),
-        },
-        maskable=True,
-    ),
-    "jvp": Pass(
-        ("x", "w", "b", *_GIVEN, "x_dot", "w_dot", "b_dot"),
-        {
-            "y": formula("x", "w", "b", *_GIVEN),
-            "y_dot": formula("x", "w", *_GIVEN, "x_dot", "w_dot", "b_dot"),
-        },
-    ),
-    "double_backward": Pass(
-        ("ddx", "ddw", "ddb", "dy", "x", "w", *_GIVEN),
-        {
-            "ddy": formula("ddx", "ddw", "ddb", "x", "w", *_GIVEN),
-            "dx": formula("ddw", "dy", "rvar"),
-            "dw": formula("ddx", "dy", "rvar"),
-        },
-        maskable=True,
-    ),
-}
+_RUNNING = ("rmean", "rvar")
 _SAVED = ("mean", "rstd")
 # Ones have no variance, and rstd magnifies what is lost of subnormal numbers.
 _UNSUITABLE = ("ones", "subnormal")
 OPS = {
-    "batch_norm": OpSpec(BatchNormProblem, _norm(_SAVED, _GIVEN), _UNSUITABLE),
-    "batch_norm_eval": OpSpec(FrozenNormProblem, _FROZEN, ("subnormal",)),
+    "batch_norm": OpSpec(BatchNormProblem, _norm(_SAVED, _RUNNING), _UNSUITABLE),
+    "batch_norm_eval": OpSpec(FrozenNormProblem, _norm(given=_RUNNING), ("subnormal",)),
     "group_norm": OpSpec(GroupNormProblem, _norm(_SAVED), _UNSUITABLE),
     "layer_norm": OpSpec(LayerNormProblem, _norm(_SAVED), _UNSUITABLE),
     "rms_norm": OpSpec(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite, prod
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
-from ..errors import ConvrefError, message, shorten
-from .base import Field, Problem
-from .sizes import Sizes, integer
+from .base import INPUT_AND_OUTPUT, Field, Problem
+from .sizes import Sizes
 from .spec import SMOOTH, OpSpec, Pass, Terms, linear
 from .window import WindowProblem
 
+NO_MAXIMUM = {"c": "complex numbers have no maximum"}
 _INTEGRAL = ("i", "u", "o")  # first letters of the types that divide or root inexactly
 
 
@@ -60,6 +60,7 @@ class PoolProblem(WindowProblem):
 
     name: ClassVar[str] = "max_pool"
     KEYS: ClassVar[dict[str, Field]] = {"ceil": Field("ceil", "flag")}
+    REFUSES: ClassVar[dict[str, str]] = NO_MAXIMUM
     include_pad, divisor = False, 0  # average pools have fields of these names
 
     ceil: bool = False
@@ -69,30 +70,20 @@ class PoolProblem(WindowProblem):
         """Return, for each axis, the factor of each window's divisor: 1 for what is no mean."""
         return tuple((1,) * axis.small for axis in self.axes)
 
-    def _validate_family(self, where: str, rank: int) -> None:
-        self._put("ceil", bool(self.ceil))
-
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
         y = (self.n, self.c, *self.output)
         return {"x": (self.n, self.c, *self.input), "y": y, "indices": y}
 
     def letters(self, role: str) -> str:
-        """Return one letter per axis of the array in `role`, in logical order."""
         return Problem.letters(self, role)
 
-    def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
-        return "complex numbers have no maximum" if code[0] == "c" else None
-
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         if role == "dx":
             return prod(axis.windows_per_position for axis in self.axes)
         return 1
 
     def padded_image(self) -> int:
-        """Return how many elements an image has that the oracle pads, or 0 if it pads none."""
         return 0
 
 
@@ -123,25 +114,13 @@ class AvgPoolProblem(PoolProblem):
         "div": Field("divisor", "integer", draws=(0, 0, 0, 0, 0, 1, 2, 3, 7, -2)),
     }
 
+    REFUSES: ClassVar[dict[str, str]] = {}  # integers have a mean that is cut toward zero
+
     include_pad: bool = True
     divisor: int = 0
 
-    def _validate_family(self, where: str, rank: int) -> None:
-        super()._validate_family(where, rank)
-        self._put("include_pad", bool(self.include_pad))
-        self._put("divisor", integer(where, "divisor", self.divisor))
-
-    @cached_property
-    def _shapes(self) -> dict[str, Sizes]:
-        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
-
-    def refuses(self, code: str) -> str | None:
-        """Return None: every type has a mean, integers one that is cut toward zero."""
-        return None
-
     @cached_property
     def counts(self) -> tuple[Sizes, ...]:
-        """Return, for each axis, how many taps of each window its divisor counts."""
         found = []
         for axis in self.axes:
             least, most = (-axis.lo, axis.big + axis.hi) if self.include_pad else (0, axis.big)
@@ -150,12 +129,10 @@ class AvgPoolProblem(PoolProblem):
         return tuple(found)
 
     def is_exact(self, code: str) -> bool:
-        """Return whether sums of integers that fit give results that need no rounding."""
         divisors = [abs(self.divisor)] if self.divisor else [n for c in self.counts for n in c]
         return all(n & (n - 1) == 0 for n in divisors)
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         if role == "dx":
             return prod(axis.windows_per_position for axis in self.axes) + 1
         return prod(self.filter) + 1
@@ -185,35 +162,18 @@ class LpPoolProblem(PoolProblem):
     """
 
     name: ClassVar[str] = "lp_pool"
+    REFUSES: ClassVar[dict[str, str]] = {"c": "complex numbers are not pooled by norm"}
     KEYS: ClassVar[dict[str, Field]] = {
         "ceil": Field("ceil", "flag"),
-        "norm": Field("norm", "float", draws=(2.0, 2.0, 1.0, 3.0, 4.0, 1.5, 2.5)),
+        "norm": Field("norm", "float", draws=(2.0, 2.0, 1.0, 3.0, 4.0, 1.5, 2.5), least=1.0),
     }
 
     norm: float = 2.0
 
-    def _validate_family(self, where: str, rank: int) -> None:
-        super()._validate_family(where, rank)
-        try:
-            norm = float(self.norm)
-        except (TypeError, ValueError):
-            norm = float("nan")
-        if not (isfinite(norm) and norm >= 1) or isinstance(self.norm, (bool, str)):
-            got = shorten(repr(self.norm))
-            raise ConvrefError(message(where, f"norm is {got}, needs a number of at least 1"))
-        self._put("norm", norm)
-
-    @cached_property
-    def _shapes(self) -> dict[str, Sizes]:
-        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
-
     def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
-        if code[0] == "c":
-            return "complex numbers are not pooled by norm"
         if code[0] in _INTEGRAL and self.norm != 1:
             return f"roots of {code} are not rational, needs floats or norm 1"
-        return None
+        return super().refuses(code)
 
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`.
@@ -245,10 +205,7 @@ class AdaptivePoolProblem(Problem):
     """
 
     name: ClassVar[str] = "adaptive_avg_pool"
-    PARTS: ClassVar[dict[str, Field]] = {
-        "i": Field("input", "extents"),
-        "o": Field("output", "extents"),
-    }
+    PARTS: ClassVar[dict[str, Field]] = INPUT_AND_OUTPUT
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), ("output", 1))
     include_pad, divisor = False, 0
 
@@ -256,12 +213,7 @@ class AdaptivePoolProblem(Problem):
 
     @cached_property
     def axes(self) -> tuple[AdaptiveAxis, ...]:
-        """Return the geometry of each spatial axis."""
         return tuple(map(AdaptiveAxis, self.input, self.output))
-
-    @cached_property
-    def _shapes(self) -> dict[str, Sizes]:
-        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
 
     @cached_property
     def counts(self) -> tuple[Sizes, ...]:
@@ -272,17 +224,14 @@ class AdaptivePoolProblem(Problem):
         )
 
     def is_exact(self, code: str) -> bool:
-        """Return whether sums of integers that fit give results that need no rounding."""
         return all(n & (n - 1) == 0 for count in self.counts for n in count)
 
     def products(self, role: str) -> int:
-        """Return the most roundings on the path to one element of the result `role`."""
         if role == "dx":
             return prod(axis.windows_per_position for axis in self.axes) + 1
         return prod(axis.taps for axis in self.axes) + 1
 
     def work(self) -> int:
-        """Return about how many steps nested loops take for one pass."""
         return self.n * self.c * prod(axis.taps * axis.small for axis in self.axes)
 
 
@@ -290,18 +239,14 @@ class AdaptiveMaxPoolProblem(AdaptivePoolProblem):
     """Adaptive max pooling: the windows of `AdaptivePoolProblem`, for numbers with an order."""
 
     name: ClassVar[str] = "adaptive_max_pool"
+    REFUSES: ClassVar[dict[str, str]] = NO_MAXIMUM
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
-        y = (self.n, self.c, *self.output)
-        return {"x": (self.n, self.c, *self.input), "y": y, "indices": y}
-
-    def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
-        return "complex numbers have no maximum" if code[0] == "c" else None
+        shapes = super()._shapes
+        return {**shapes, "indices": shapes["y"]}
 
     def is_exact(self, code: str) -> bool:
-        """Return True: a maximum is not divided."""
         return True
 
 
@@ -323,21 +268,17 @@ class UnpoolProblem(Problem):
     """
 
     name: ClassVar[str] = "max_unpool"
-    PARTS: ClassVar[dict[str, Field]] = {
-        "i": Field("input", "extents"),
-        "o": Field("output", "extents"),
-    }
+    PARTS: ClassVar[dict[str, Field]] = INPUT_AND_OUTPUT
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0), ("output", 1))
 
     output: Sizes
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
-        x = (self.n, self.c, *self.input)
-        return {"x": x, "indices": x, "y": (self.n, self.c, *self.output)}
+        shapes = super()._shapes
+        return {**shapes, "indices": shapes["x"]}
 
     def positions(self, role: str) -> tuple[int, int] | None:
-        """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`."""
         return (prod(self.output), -1) if role == "indices" else None
 
 

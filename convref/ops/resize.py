@@ -9,9 +9,9 @@ from math import prod
 from typing import Any, ClassVar
 
 from ..errors import ConvrefError, message, shorten
-from .base import BASE_ROLE, Field, Problem
+from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Problem
 from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
-from .sizes import Sizes, integer, items, real
+from .sizes import Sizes, items, real
 from .spec import OpSpec, linear
 
 NEAR = ("float32", *NEAREST)
@@ -55,14 +55,11 @@ class ResizeProblem(Problem):
     """
 
     name: ClassVar[str] = "resize"
-    PARTS: ClassVar[dict[str, Field]] = {
-        "i": Field("input", "extents"),
-        "o": Field("output", "extents"),
-    }
+    PARTS: ClassVar[dict[str, Field]] = INPUT_AND_OUTPUT
     KEYS: ClassVar[dict[str, Field]] = {
-        "mode": Field("mode", "word"),
-        "coord": Field("coord", "word"),
-        "near": Field("near", "word"),
+        "mode": Field("mode", "word", words=MODES),
+        "coord": Field("coord", "word", words=tuple(COORDINATES)),
+        "near": Field("near", "word", words=NEAR),
         "aa": Field("antialias", "flag"),
         "xo": Field("exclude", "flag"),
         "a": Field("a", "float"),
@@ -82,19 +79,12 @@ class ResizeProblem(Problem):
     roi: tuple[tuple[float, float], ...] = ()
 
     def _validate(self, where: str, rank: int) -> None:
-        for name, known in (("mode", MODES), ("coord", tuple(COORDINATES)), ("near", NEAR)):
-            if (got := getattr(self, name)) not in known:
-                needs = f"{name} is {shorten(repr(got))}, needs one of {', '.join(known)}"
-                raise ConvrefError(message(where, needs))
-        for name in ("antialias", "exclude"):
-            self._put(name, bool(getattr(self, name)))
         if self.antialias and self.mode not in ("linear", "cubic"):
             raise ConvrefError(message(where, f"antialias with mode {self.mode}, needs a kernel"))
         if self.mode == "nearest" and self.near == "float32" and self.coord not in _OF_FLOAT32:
             needs = " or ".join(_OF_FLOAT32)
             text = f"coord is {self.coord!r} with near float32, needs {needs}"
             raise ConvrefError(message(where, text))
-        self._put("a", real(where, "a", self.a))
         self._put("scale", self._scales(where, rank))
         self._put("roi", self._frames(where, rank))
 
@@ -122,7 +112,6 @@ class ResizeProblem(Problem):
 
     @cached_property
     def axes(self) -> tuple[ResizeAxis, ...]:
-        """Return the sampling of each spatial axis."""
         rule = (self.mode, self.coord, self.near, self.antialias, self.exclude, self.a)
         scales = self.scale or (0.0,) * self.rank
         frames = self.roi or ((0.0, 1.0),) * self.rank
@@ -131,12 +120,7 @@ class ResizeProblem(Problem):
             for size, out, scale, frame in zip(self.input, self.output, scales, frames, strict=True)
         )
 
-    @cached_property
-    def _shapes(self) -> dict[str, Sizes]:
-        return {"x": (self.n, self.c, *self.input), "y": (self.n, self.c, *self.output)}
-
     def refuses(self, code: str) -> str | None:
-        """Return why numbers of type `code` have no such result, or None."""
         if code[0] in "iu" and self.mode != "nearest":
             return f"weights of mode {self.mode} are no integers, needs floats instead of {code}"
         return None
@@ -150,14 +134,12 @@ class ResizeProblem(Problem):
 
     @cached_property
     def grain(self) -> int:
-        """Return a number of which every product of weights, times it, is an integer."""
         found = 1
         for axis in self.axes:
             found *= max((w.denominator for row in rows(axis) for _, w in row), default=1)
         return found
 
     def is_exact(self, code: str) -> bool:
-        """Return whether weights are exact in binary32, however they are computed."""
         return self.mode == "nearest" or all(map(_is_dyadic, self.axes))
 
     def products(self, role: str) -> int:
@@ -171,7 +153,6 @@ class ResizeProblem(Problem):
         return max(terms - 1, 0) if self.mode == "nearest" else terms + 2 * self.rank
 
     def work(self) -> int:
-        """Return about how many steps nested loops take for one pass."""
         return self.n * self.c * prod(self.output) * prod(self.input)
 
 
@@ -200,11 +181,11 @@ class _PixelProblem(Problem):
     """An image and another with r times the height and width and 1 / r^2 of the channels."""
 
     HAS_RANKS: ClassVar[tuple[int, ...]] = (2,)
+    INDEPENDENT: ClassVar[str] = "n"
 
     def _validate(self, where: str, rank: int) -> None:
         (field,) = self.KEYS.values()
-        factor = integer(where, field.name, getattr(self, field.name))
-        self._put(field.name, self._at_least(field.name, factor, 1))
+        factor = self._at_least(field.name, self.factor, 1)
         sizes = {"n": self.n, "c": self.c, "input": self.input}
         if (needed := self.admissible(sizes, {field.name: factor})) != sizes:
             found = {"C": (self.c, needed["c"])} | {
@@ -215,11 +196,6 @@ class _PixelProblem(Problem):
             raise ConvrefError(
                 message(where, f"input has {axis}={size}, needs a multiple of {power}")
             )
-
-    @property
-    def independent(self) -> str:
-        """Return the indices by which the problem splits into smaller ones."""
-        return "n"
 
     @property
     def factor(self) -> int:
@@ -256,7 +232,6 @@ class PixelShuffleProblem(_PixelProblem):
 
     @classmethod
     def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
-        """Return the channels of the input from those of the output and the other fields."""
         found: int = channels * given["upscale_factor"] ** 2
         return found
 
@@ -295,7 +270,6 @@ class PixelUnshuffleProblem(_PixelProblem):
 
     @classmethod
     def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
-        """Return the channels of the input from those of the output and the other fields."""
         found: int = channels // given["downscale_factor"] ** 2
         return found
 

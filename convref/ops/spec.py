@@ -117,14 +117,23 @@ def piecewise(kind: str, signed: bool) -> dict[str, Pass]:
     }
 
 
-# A smooth function of x alone, of one element or of several.
-SMOOTH: dict[str, Pass] = {
-    "fprop": Pass(("x",), {"y": formula("x")}),
-    "backward": Pass(("dy", "x"), {"dx": formula("dy", "x")}),
-    "jvp": Pass(("x", "x_dot"), {"y": formula("x"), "y_dot": formula("x", "x_dot")}),
-    "double_backward": Pass(
-        ("ddx", "dy", "x"),
-        {"ddy": formula("ddx", "x"), "dx": formula("ddx", "dy", "x")},
-        maskable=True,
-    ),
-}
+def smooth(*constants: str, by: tuple[str, ...] = ()) -> dict[str, Pass]:
+    """Return the passes of a smooth function of x, which also reads operands without tangents."""
+
+    def of(*roles: str) -> Terms:
+        return formula(*roles, *constants, by=by)
+
+    given = ("x", *constants, *by)
+    return {
+        "fprop": Pass(given, {"y": of("x")}),
+        "backward": Pass(("dy", *given), {"dx": of("dy", "x")}),
+        "jvp": Pass((*given, "x_dot"), {"y": of("x"), "y_dot": of("x", "x_dot")}),
+        "double_backward": Pass(
+            ("ddx", "dy", *given),
+            {"ddy": of("ddx", "x"), "dx": of("ddx", "dy", "x")},
+            maskable=True,
+        ),
+    }
+
+
+SMOOTH = smooth()  # of one element or of several

@@ -189,7 +189,6 @@ class WindowProblem(Problem):
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
-        """Return the geometry of each spatial axis."""
         return tuple(
             Axis(big, small, taps, stride, dilation, lo, hi)
             for big, small, taps, stride, dilation, (lo, hi) in zip(
@@ -206,25 +205,20 @@ class WindowProblem(Problem):
         return {"x": (self.n, self.c, *self.input), "cols": columns}
 
     def letters(self, role: str) -> str:
-        """Return one letter per axis of the array in `role`, in logical order."""
         return "ncl" if BASE_ROLE[role] == "cols" else super().letters(role)
 
     def products(self, role: str) -> int:
-        """Return the most additions on the path to one element of the result `role`."""
         if BASE_ROLE[role] == "cols":
             return 1
         return prod(axis.windows_per_position for axis in self.axes)
 
     def work(self) -> int:
-        """Return about how many steps nested loops take for one pass."""
         return self.n * self.c * prod(self.filter) * prod(self._sides()[1])
 
     def scratch(self) -> int:
-        """Return how many elements the oracle holds besides operands and results."""
         return self.n * self.c * self._padded()
 
     def padded_image(self) -> int:
-        """Return how many elements an image has that the oracle pads, or 0 if it pads none."""
         channels = self.line_value("k") if self.line_value("t") else self.c
         return channels * prod(max(0, axis.big + axis.lo + axis.hi) for axis in self.axes)
 
@@ -232,7 +226,6 @@ class WindowProblem(Problem):
         return prod(axis.big + max(axis.lo, 0) + max(axis.hi, 0) for axis in self.axes)
 
     def touched(self, role: str) -> int:
-        """Return how many elements of an operand in `role` any result needs."""
         if role == "x":
             return self.n * self.c * prod(axis.touched for axis in self.axes)
         return prod(self.shape(role))
