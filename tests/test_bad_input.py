@@ -1,4 +1,4 @@
-"""Wrong calls: each raises one short message that names the argument, what it is and its need."""
+"""Wrong calls: each raises one short message with the argument, its value and what it needs."""
 
 import re
 from typing import Any, NamedTuple

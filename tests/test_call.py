@@ -1,4 +1,4 @@
-"""A Call and the judge are given what does not fit: an error in words, of one type."""
+"""Invalid arguments of a Call and of the judge raise one type of error, with a sentence."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_a_problem_of_another_family_is_refused(op, line):
         (("conv", "fprop", (), 3), "problem is a tuple"),
     ],
 )
-def test_what_is_no_call_is_refused(arguments, text):
+def test_invalid_calls_are_refused(arguments, text):
     with pytest.raises(convref.ConvrefError, match=text):
         Call(*arguments, *(() if len(arguments) > 2 else (parse(LINES["conv"]).call.problem,)))
 

@@ -162,7 +162,7 @@ def _sayable_resize(problem: Problem) -> Problem:
     return problem if fits else replace(problem, scale=())
 
 
-def said(case: Case, arrays: tuple[Any, ...]) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+def user_call(case: Case, arrays: tuple[Any, ...]) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """Return the name, operands and arguments that ask for the call of a case."""
     call, problem = case.call, case.call.problem
     name = f"{call.op}.{call.pass_}"
@@ -185,7 +185,7 @@ def _as_user(call: Call, role: str, array: Any) -> Any:
 
 
 def visible(array: Any) -> tuple[int, ...]:
-    """Return the strides that say where elements lie."""
+    """Return the strides of axes with more than one element."""
     sizes = zip(array.shape, array.strides)
     return () if 0 in array.shape else tuple(s for size, s in sizes if size > 1)
 
@@ -196,7 +196,7 @@ def visible(array: Any) -> tuple[int, ...]:
 def test_call_and_its_line_round_trip(op: str, case: st.DataObject) -> None:
     drawn = sayable(case.draw(cases([op], max_elements=300, max_macs=3_000)))
     arrays = operands(drawn)
-    name, given_arrays, arguments = said(drawn, arrays)
+    name, given_arrays, arguments = user_call(drawn, arrays)
     found = convref.case_of(name, *given_arrays, **arguments)
     assert convref.parse(str(found)) == found
     problem, layouts = drawn.call.problem, found.call.specs
@@ -216,10 +216,10 @@ def results_of(call: Call, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
 @HALF
 @given(case=st.data())
 @pytest.mark.parametrize("op", FAMILY)
-def test_what_the_oracle_returns_is_correct(op: str, case: st.DataObject) -> None:
+def test_results_of_the_oracle_are_correct(op: str, case: st.DataObject) -> None:
     drawn = sayable(case.draw(cases([op], max_elements=300, max_macs=3_000)))
     arrays = operands(drawn)
-    name, given_arrays, arguments = said(drawn, arrays)
+    name, given_arrays, arguments = user_call(drawn, arrays)
     got = results_of(drawn.call, arrays)
     numerics = declared(drawn.call)
     convref.assert_correct(got, name, given_arrays, accuracy=numerics, **arguments)
@@ -238,7 +238,7 @@ def off_by_more_than_itself(array: Any, index: tuple[int, ...]) -> Any:
 def test_one_wrong_element_gets_the_verdict_of_the_judge(op: str, case: st.DataObject) -> None:
     drawn = sayable(case.draw(cases([op], fills=["int", "normal"], max_elements=200)))
     call, arrays = drawn.call, operands(drawn)
-    name, given_arrays, arguments = said(drawn, arrays)
+    name, given_arrays, arguments = user_call(drawn, arrays)
     results = oracle.evaluate(call, *arrays)
     there = [i for i, a in enumerate(results) if a is not None and a.size]
     assume(there)
@@ -271,7 +271,7 @@ def fullest(op: str, pass_: str) -> Case:
 def test_wrong_result_of_each_pass_is_reported(op: str, pass_: str) -> None:
     case = fullest(op, pass_)
     arrays = operands(case)
-    name, given_arrays, arguments = said(case, arrays)
+    name, given_arrays, arguments = user_call(case, arrays)
     results = results_of(case.call, arrays)
     judge = partial(convref.assert_correct, name=name, operands=given_arrays, **arguments)
     judge(results, accuracy="rn64")

@@ -283,7 +283,7 @@ def test_unsupported_cases_do_not_count_as_right(tmp_path, monkeypatch):
     (tmp_path / "picky.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     check = ("check", "picky:picky", "--op", "relu", "--examples", "20")
-    # A line breaks where a console ends, which the speed in it decides.
+    # Where a line wraps depends on the length of the speed printed in it.
     refused, some = (" ".join(run(*check, *more)[1].split()) for more in (("--pass", "fprop"), ()))
     assert re.search(r"20 examples, .*nothing judged yet", refused)
     assert re.search(r"20 examples, .*\d+ of them judged, all right", some)

@@ -110,7 +110,7 @@ def test_a_named_backend_never_falls_back() -> None:
         convref.conv1d(X.astype("u2"), W.astype("u2"), backend="torch")
 
 
-def test_nothing_for_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cuda_device_is_an_unsupported_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UnsupportedError, match="torch: torch sees no CUDA device"):
         convref.plan(parse(LINE + ":dev=cuda").call, kind="torch")

@@ -1,4 +1,4 @@
-"""What `import convref` costs and loads: NumPy, the standard library, and little time."""
+"""`import convref` loads NumPy and the standard library only, and takes little time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_import_takes_60_ms_or_less_than_numpy(tmp_path):
 
 
 @pytest.mark.parametrize("package", OPTIONAL)
-def test_the_probe_sees_an_import(package):
+def test_the_probe_detects_an_import(package):
     pytest.importorskip(package)
     seen = probe(PROBE.replace("import convref", f"import {package}"))[1]
     assert package in seen

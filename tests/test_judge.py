@@ -164,7 +164,7 @@ def test_an_undeclared_model_is_at_most_suspect_outside_exact_data():
 
 
 @pytest.mark.parametrize(("dtype", "lower"), [("f64", "f32"), ("c128", "c64"), ("f80", "f64")])
-def test_undeclared_arithmetic_is_held_to_the_type_of_the_data(dtype, lower):
+def test_undeclared_arithmetic_is_judged_by_the_type_of_the_data(dtype, lower):
     """A sum that was kept in the type below is suspect."""
     case = parse(f"conv.fprop:n1c8k4_i3x3_f1:dt={dtype}:bias=0:fill=normal")
     given = operands(case)

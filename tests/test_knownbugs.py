@@ -168,8 +168,8 @@ def test_a_malformed_file_names_its_line(text, part):
     assert len(said) < 300
 
 
-def test_the_court_sees_more_than_users():
-    """convref's own rules stand before torch's, so users never meet what only raw ATen does."""
+def test_raw_bugs_are_known_to_the_court_alone():
+    """convref's own rules are applied before torch, so users never meet bugs of raw ATen alone."""
     case = parse("conv.fprop:n1c0k1_i3_f1")
     assert known(case, "torch") is None
     assert known(case, "torch", raw=True).id == "torch-c0-shape"
@@ -324,7 +324,7 @@ EXAMPLES = {
 NATIVE = {"torch-wgrad-order-native": "convref.backends.torch:without_onednn"}
 
 
-def test_every_region_has_an_example_that_lies_in_it():
+def test_every_region_contains_its_examples():
     assert set(EXAMPLES) == {region.id for region in shipped()}
     for region in shipped():
         facts = {"onednn": "off"} if region.id in NATIVE else FACTS

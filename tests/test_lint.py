@@ -1,4 +1,4 @@
-"""The checks of `make lint` that are ours: each refuses what it is for, seeded in a small tree."""
+"""Our own checks of `make lint`: each refuses its violations, seeded in a small tree."""
 
 from __future__ import annotations
 

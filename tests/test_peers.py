@@ -143,7 +143,7 @@ class TestSameAsAten:
 
 @pytest.mark.parametrize("mask", [(T, T, T), (T, F, F), (F, T, F), (T, T, F), (F, F, F), (F, F, T)])
 def test_a_mask_off_is_none(mask: Any, backend: str) -> None:
-    """Also (F, F, T), where ATen with oneDNN returns a weight gradient nobody asked for."""
+    """Also (F, F, T), where ATen with oneDNN returns a weight gradient that was not requested."""
     x, w, rest = arguments({})
     dy = data(2, 6, 3, 4)
     want = torch.ops.aten.convolution_backward(dy, x, w, [6], *rest, mask)
@@ -436,7 +436,7 @@ def test_negative_padding_crops(backend: str) -> None:
 
 
 def test_full_is_a_word(backend: str) -> None:
-    """ATen knows no 'full'; Theano and PyTensor do."""
+    """ATen has no 'full'; Theano and PyTensor do."""
     x, w = data(*X), data(*W)
     got = convref.conv2d(x, w, padding="full", backend=backend)
     same([got], [torch.nn.functional.conv2d(x, w, padding=2)])

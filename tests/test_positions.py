@@ -73,7 +73,7 @@ def test_a_class_that_does_not_exist_is_refused(backend, wrong):
         _run(backend, convref.cross_entropy_backward, np.ones(()), x, target)
 
 
-def test_tensors_are_held_to_the_same_rule():
+def test_invalid_positions_in_tensors_are_refused():
     torch = pytest.importorskip("torch")
     functional = pytest.importorskip("convref.integrations.torch.functional")
     ones, at = torch.ones, torch.tensor

@@ -1,4 +1,4 @@
-"""What the tests of several frameworks share."""
+"""Shared by the tests of several frameworks."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from convref.conformance.generate import chunk_cases
 
 @pytest.fixture
 def right():
-    """Return a function that holds a backend to the oracle on the first cases of some axes."""
+    """Return a function that compares a backend with the oracle on the first cases of axes."""
 
     def examined(backend, axes, least, without=()):
         seen: Counter[str] = Counter()

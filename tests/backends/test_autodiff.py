@@ -1,4 +1,4 @@
-"""Every pass from a forward function and a library's derivatives: here torch's, for what it has."""
+"""Every pass from a forward function and a library's derivatives, here torch's."""
 
 from math import prod
 
@@ -14,7 +14,7 @@ F = torch.nn.functional
 
 
 def vjp(function, at, cotangents):
-    """Ask for what depends on nothing, too: the class has to put zeros there."""
+    """Also request results that depend on no operand: the class has to return zeros."""
     at = {role: a if a.requires_grad else a.detach().requires_grad_() for role, a in at.items()}
     with torch.enable_grad():
         results = function(at)

@@ -1,4 +1,4 @@
-"""JAX beyond convolution: every pass against the oracle; what is not called has a reason."""
+"""JAX beyond convolution: every pass against the oracle; unsupported calls have a reason."""
 
 import pytest
 

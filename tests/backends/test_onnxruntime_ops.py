@@ -1,4 +1,4 @@
-"""ONNX Runtime's pools, norms and activations: held to the oracle, but for what is known."""
+"""ONNX Runtime's pools, norms and activations against the oracle, except known bugs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's Resize: held to the oracle, but for an axis that keeps its size."""
+"""ONNX Runtime's Resize against the oracle, except for an axis that keeps its size."""
 
 from __future__ import annotations
 

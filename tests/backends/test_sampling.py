@@ -37,7 +37,7 @@ def moved(axis):
     )
 
 
-def test_what_float32_rounds_elsewhere_was_in_doubt():
+def test_positions_that_float32_rounds_elsewhere_are_in_doubt():
     rng = np.random.default_rng(0)
     seen = {near: [0, 0] for near in NEAREST}
     for _ in range(600):

@@ -283,7 +283,7 @@ def test_other_numbers_forward(dtype: str, shape: str) -> None:
 
 @pytest.mark.parametrize("shape", [s for s in GEOMETRIES if "_d" in s or ":t=1" in s])
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i32"])
-def test_what_aten_lacks_is_refused(shape: str, dtype: str) -> None:
+def test_calls_that_aten_lacks_are_refused(shape: str, dtype: str) -> None:
     call = parse(f"conv.fprop:{shape}:dt={dtype}").call
     assert backend.supports(call) == f"ATen has no transposed or dilated kernel for {dtype}"
     with pytest.raises(NotImplementedError):

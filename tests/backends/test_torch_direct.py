@@ -22,7 +22,7 @@ FLOATS = ["f64", "f32", "bf16", "f16"]
 
 
 def is_served(case):
-    """Return whether ATen does the call, and is not known to do it wrong."""
+    """Return whether ATen supports the call, and no known bug affects it."""
     call = case.call
     return (
         backend.supports(call) is None
@@ -66,7 +66,7 @@ def test_calls_without_an_aten_kernel_are_not_direct(line):
 
 @pytest.mark.parametrize("op", ["adaptive_max_pool", "max_pool"])
 @pytest.mark.parametrize("rank", [2, 3])
-def test_indices_may_lie_in_any_order(op, rank):
+def test_indices_may_have_any_memory_order(op, rank):
     """ATen's kernel of three axes reads adaptive pools' indices as if they were contiguous."""
     sizes = {"adaptive_max_pool": "o1x1x2", "max_pool": "f1x1x2"}[op].replace("1x", "", 3 - rank)
     memory = {2: "nhwc", 3: "ndhwc"}[rank]

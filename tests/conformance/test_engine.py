@@ -58,14 +58,14 @@ def test_wrong_types_are_wrong_in_form(hostile, line):
     assert "needs" in found.reason
 
 
-def test_a_changed_operand_is_seen(hostile):
+def test_a_changed_operand_is_reported(hostile):
     with Engine(f"{hostile}:scribble") as engine:
         (found,) = run_lines(engine, [GOOD])
     assert found.verdict == "changed-input"
     assert "x" in found.reason
 
 
-def test_an_operand_that_a_second_run_restores_was_changed(hostile):
+def test_an_operand_restored_by_a_second_run_counts_as_changed(hostile):
     with Engine(f"{hostile}:undo") as engine:
         (found,) = run_lines(engine, [f"{GOOD}:fill=ramp"])
     assert (found.verdict, found.reason) == ("changed-input", "x or its surroundings changed")
@@ -327,7 +327,7 @@ def test_arms_can_be_chosen(hostile, tmp_path):
 
 @pytest.mark.parametrize("name", ["many", "many_raise", "many_die"])
 def test_examples_that_run_together_are_judged_alone(hostile, tmp_path, name):
-    """A batch that dies or raises is run again one by one, and what fails in one is run alone."""
+    """A batch that crashes or raises is run again one by one, and a failed case is run alone."""
     axes = Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=60)
     settings = Settings(f"{hostile}:{name}", axes, examples=60, jobs=1, shrinks=False)
     outcome = campaign.run(settings)

@@ -87,7 +87,7 @@ def test_is_right_outside_its_region(name):
         assert examine(case, fault, repeat=True).verdict == "pass", case
 
 
-def test_each_loads_by_name_and_says_what_it_is():
+def test_each_loads_by_name_and_names_its_model():
     for name, fault in FAULTS.items():
         assert load(f"convref_faults:{name}") is fault
         assert fault.fingerprint()["fault"] == name
@@ -157,7 +157,7 @@ def test_zero_results_are_vacuous(line):
         "fold.backward:n1c1_i2_f2",
     ],
 )
-def test_what_a_mutation_changes_is_not_vacuous(line):
+def test_cases_that_a_mutation_changes_are_not_vacuous(line):
     assert examine(parse(line), load("numpy"), mutate=True).verdict == "pass"
 
 

@@ -1,4 +1,4 @@
-"""Data and operands: stable under shrinking, exact where promised, in the memory asked for."""
+"""Data and operands: stable under shrinking, exact where promised, in the layout requested."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -138,7 +138,7 @@ def test_random_bits_reach_the_last_place():
         assert 0.3 < last.mean() < 0.7
 
 
-def test_special_values_stand_in_one_operand():
+def test_special_values_are_in_one_operand():
     line = "conv.backward:n2c3k5_i9x8_f3x2"
     for fill, count in (("nan", 1), ("inf", 2)):
         for seed in range(3):
@@ -218,7 +218,7 @@ def test_four_thousand_products_in_f32_need_no_zero():
 
 
 @given(cases(**ANY, fills=["int", "normal", "nan", "inf"], passes=["fprop", "backward", "jvp"]))
-def test_memory_is_what_the_spec_asks(case):
+def test_memory_layout_is_that_of_the_spec(case):
     for role, array in zip(case.call.roles, operands(case)):
         if array is None:
             assert not case.call.is_present(role)

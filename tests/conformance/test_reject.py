@@ -1,4 +1,4 @@
-"""Inputs that must be refused: each contradicts the call, and what takes one is found out."""
+"""Inputs that must be refused: each contradicts the call; a backend that accepts one fails."""
 
 import importlib
 import sys
@@ -69,7 +69,7 @@ careless, careful, fatal, exits = Careless(), Careful(), Fatal(), Exits()
 
 @pytest.fixture
 def wary(tmp_path, monkeypatch):
-    """Return a module of backends that do or do not look at what they are given."""
+    """Return a module of backends that do or do not check their operands."""
     (tmp_path / "wary.py").write_text(WARY)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "wary", raising=False)

@@ -53,7 +53,7 @@ def test_needs_lists_the_fields_that_matter():
     assert "n" in found.independent
 
 
-def test_what_was_not_run_is_neither_needed_nor_independent():
+def test_fields_that_were_not_run_are_neither_needed_nor_independent():
     start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:dt=bf16:fill=normal:seed=5")
     found = shrink(start, lambda cases: [None] * len(cases))
     assert (found.case, found.needs, found.independent) == (start, (), ())

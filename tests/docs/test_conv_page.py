@@ -108,7 +108,7 @@ def test_gradients_are_adjoints(problem, dtype):
 
 
 @each_problem
-def test_conj_stands_in_the_adjoint_and_not_in_the_sums(problem):
+def test_conjugation_is_in_the_adjoint_and_not_in_the_sums(problem):
     x, w, dy = integers(problem, "x", "w", "y", dtype=np.complex128)
     forward, backward = (scatter, gather) if problem.transposed else (gather, scatter)
     if problem.flip:

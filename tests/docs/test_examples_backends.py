@@ -1,4 +1,4 @@
-"""docs/examples: other people's libraries in the court, where they are installed."""
+"""docs/examples: third-party libraries in the court, where they are installed."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def environment():
 
 
 def check(library, lines, folder, *options):
-    """Return what the court says of some lines, as whoever runs it in that folder sees it."""
+    """Return the output of the court on some lines, run in that folder."""
     path = folder / "lines.txt"
     path.write_text("\n".join(lines))
     command = [sys.executable, "-m", "convref", "check", f"{library}_backend:backend"]
@@ -126,7 +126,7 @@ def check(library, lines, folder, *options):
 
 
 def section(library):
-    """Return what the page of bugs says of a library."""
+    """Return the part of the page of bugs on a library."""
     return BUGS.split(f"\n## {HEADINGS[library]}\n")[1].split("\n## ")[0]
 
 

@@ -23,7 +23,7 @@ def test_every_coordinate_is_on_the_page():
     assert set(COORDINATES) <= set(re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE))
 
 
-def test_so_many_pairs_of_sizes_round_across_a_border():
+def test_page_counts_the_sizes_that_round_across_a_border():
     text = re.sub(r"\s+", " ", PAGE)
     found = [
         sum(differs(i, o, coord) for i in range(1, 65) for o in range(1, 129))

@@ -54,7 +54,7 @@ def evaluated(call, arrays):
 
 
 def check_loops(case):
-    """Hold the oracle to the nested loops, bit for bit."""
+    """Compare the oracle with the nested loops, bit for bit."""
     arrays = wide_operands(case)
     want = by_loops(case.call, arrays)
     got = oracle.evaluate(case.call, *operands(case), out=dtypes.accumulator(case.call.dtype))
@@ -76,7 +76,7 @@ def inner(left, right):
 
 
 def check_adjoint(case):
-    """Hold the backward pass to <dy, fprop(x, w) + b> = <dx, x> = <dw, w>, <dy, b> = <db, b>.
+    """Check the backward pass by <dy, fprop(x, w) + b> = <dx, x> = <dw, w>, <dy, b> = <db, b>.
 
     The bias is the operand that the case lacks: y without it is linear in x and in w.
     """
@@ -96,7 +96,7 @@ def check_adjoint(case):
 
 
 def check_jvp_adjoint(case):
-    """Hold the JVP to <dy, y_dot> = <dx, x_dot> + <dw, w_dot> + <db, b_dot>, with dy := y."""
+    """Check the JVP by <dy, y_dot> = <dx, x_dot> + <dw, w_dot> + <db, b_dot>, with dy := y."""
     x, w, b, *dots = wide_operands(case)
     got = evaluated(case.call, (x, w, b, *dots))
     dy = got["y"]
@@ -107,7 +107,7 @@ def check_jvp_adjoint(case):
 
 
 def check_double_backward_adjoint(case):
-    """Hold double backward to the derivative of f = <ddx, dx> + <ddw, dw> + <ddb, db>.
+    """Check double backward against the derivative of f = <ddx, dx> + <ddw, dw> + <ddb, db>.
 
     f is linear in dy, x and w one at a time, so each cotangent paired with its own argument
     gives back the terms of f in which that argument occurs.
@@ -197,7 +197,7 @@ def _jvp_by_torch(call, given):
 
 
 def check_torch(case):
-    """Hold the oracle to torch: exactly on integers, else within gamma_n of both sides."""
+    """Compare the oracle with torch: exactly on integers, else within gamma_n of both sides."""
     call, arrays = case.call, wide_operands(case)
     got = evaluated(call, arrays)
     want = by_torch(call, arrays)

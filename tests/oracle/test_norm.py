@@ -240,7 +240,7 @@ def test_the_eps_of_rms_norm_is_that_of_the_type_in_which_torch_computes(dtype, 
     )
 
 
-def test_a_mean_that_is_large_beside_the_deviation_costs_no_digits():
+def test_a_mean_much_larger_than_the_deviation_costs_no_digits():
     """Two passes: E[x^2] - mean^2 would give 0 here."""
     x = 2.0**40 + np.array([1.0, 3, 5, 7])
     _, mean, rstd = run("layer_norm.fprop:n1c4_i1:eps=4:dt=f64", x, [1] * 4, [0] * 4)

@@ -105,7 +105,7 @@ def test_norm_1_is_rational(checks, pass_, dtype):
 
 @pytest.mark.parametrize("op", GROUPS["pool"])
 def test_torch_within_both_bounds(op):
-    """Whatever torch computes as the rules say; float32 and 16 bits are the court's."""
+    """All calls that torch computes by the rules; the court tests float32 and 16 bits."""
     pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch.adapter import backend
 
@@ -311,7 +311,7 @@ def test_the_order_of_ties_is_row_major_in_two_axes():
     ("dtype", "least"), [("f32", -INF), ("i8", -128), ("u8", 0), ("i64", -(2**63))]
 )
 def test_a_window_without_positions(dtype, least):
-    """Windows 0 and 3 lie wholly in padding; they take no cotangent and pass no tangent on."""
+    """Windows 0 and 3 are wholly in padding; they take no cotangent and pass no tangent on."""
     shape = "n1c1_i2_f2_s2_p2,2"
     call = parse(f"max_pool.fprop:{shape}_d1:dt={dtype}").call
     x = np.array([[[5, 7]]], dtypes.numpy_dtype(dtype))

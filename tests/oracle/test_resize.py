@@ -119,7 +119,7 @@ def test_jvp_is_the_forward_pass_on_dual_numbers():
 
 
 def test_torch_within_both_bounds():
-    """Whatever torch computes as the rules say, in float64; other types are the court's."""
+    """All calls that torch computes by the rules, in float64; the court tests other types."""
     pytest.importorskip("torch", reason="torch is not installed")
     from convref.backends.torch.adapter import backend
 
@@ -210,7 +210,7 @@ WEIGHTS: list[tuple[str, int, dict[int, Fraction]]] = [  # shape, output, what i
 
 
 @pytest.mark.parametrize(("shape", "p", "weights"), WEIGHTS)
-def test_what_an_output_reads(shape, p, weights):
+def test_positions_and_weights_of_an_output(shape, p, weights):
     (axis,) = parse_problem(f"resize:n1c1_{shape}").axes
     assert dict(rows(axis)[p]) == weights
 
@@ -297,7 +297,7 @@ def test_weights_of_binary32_are_within_their_bound(mode):
     assert worst > 0.05  # a bound that nothing comes near would say nothing
 
 
-def test_the_kernel_is_no_steeper_than_is_said():
+def test_the_slope_of_the_kernel_is_within_its_bound():
     for mode, a in (("linear", -0.75), ("cubic", -0.75), ("cubic", -0.5), ("cubic", -1.0)):
         (axis,) = ResizeProblem(n=1, c=1, input=(2,), output=(2,), mode=mode, a=a).axes
         grid = [Fraction(k, 256) for k in range(2 * 256 + 1)]
@@ -305,7 +305,7 @@ def test_the_kernel_is_no_steeper_than_is_said():
         assert max(slopes) <= steepness(axis) <= 1.05 * float(max(slopes))
 
 
-def test_the_bound_does_not_excuse_a_neighbour():
+def test_the_bound_is_below_the_distance_of_neighbours():
     """Positions one whole element off stay wrong, however small u is taken."""
     call = parse("resize.fprop:n1c1_i64_o129:fill=ramp").call
     x = operands(parse(f"{call}:fill=ramp"))
@@ -330,7 +330,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("shape", "text"), REFUSED)
-def test_what_is_no_problem_is_refused(shape, text):
+def test_invalid_problems_are_refused(shape, text):
     with pytest.raises(ConvrefError) as caught:
         parse_problem(f"resize:n1c1_{shape}")
     assert text in str(caught.value)
@@ -385,7 +385,7 @@ def test_message_names_the_size_that_a_shuffle_needs(line, text):
 
 
 @pytest.mark.parametrize("op", SHUFFLES)
-def test_another_order_of_channels_is_noticed(checks, monkeypatch, op):
+def test_another_order_of_channels_fails(checks, monkeypatch, op):
     """As ONNX's DCR and SpaceToDepth have it: the channel of the output varies fastest."""
 
     def wrong(call, x):

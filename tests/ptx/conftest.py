@@ -75,7 +75,7 @@ def on_gpu(text, grid, threads, arguments, shared):
 
 
 def executor(request):
-    """Return what runs (body of a module, grid, threads, arguments, shared) where asked."""
+    """Return a function that runs (body, grid, threads, arguments, shared) on the chosen place."""
     texts = []
 
     def execute(body, grid, threads, arguments, shared=0):

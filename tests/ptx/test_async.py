@@ -1,4 +1,4 @@
-"""What happens asynchronously, alone: copies, barriers in shared memory, boxes, products.
+"""Asynchronous operations, each alone: copies, mbarriers, boxes, products.
 
 Expected results are computed after the PTX manual; each runs at the earliest and
 at the latest moment, and on a GPU, which confirms it. Then faults are

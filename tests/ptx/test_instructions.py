@@ -394,7 +394,7 @@ def test_products_and_sums_of_16_bits_round_once(kind, run):
 
 
 def assert_nearest(word, exact, kind):
-    """Hold a pattern of 16 bits to the number nearest to an exact one, at a tie the even one."""
+    """Check that a pattern of 16 bits is the number nearest to an exact one, ties to even."""
     about = [n for n in range(max(int(word) - 1, 0), int(word) + 2) if n < 1 << 16]
     around = [n for n in about if np.isfinite(seen(n, kind))]
     far = [(abs(Fraction(float(seen(n, kind))) - exact), n & 1) for n in around]

@@ -79,7 +79,7 @@ def compiled(calls):
 
 
 def check_case(case, choices=None):
-    """Hold every choice for a case to the oracle."""
+    """Check every choice for a case against the oracle."""
     call, arrays = on_gpu(case.call), arrays_of(case)
     for choice in choices or gluon_choices(call):
         results = computed(call, [to_gpu(array) for array in arrays], choice)
@@ -90,7 +90,7 @@ def check_case(case, choices=None):
 
 
 def lines(found):
-    """Hold small problems to the oracle: ranks, groups, padding, views, infinities, NaN."""
+    """Check small problems against the oracle: ranks, groups, padding, views, infinities, NaN."""
     fills = ("int", "normal", "inf", "nan")
     text = (line.replace("fill=int", f"fill={fills[n % 4]}") for n, line in enumerate(found))
     cases = [parse(line) for line in text]
@@ -101,7 +101,7 @@ def lines(found):
 
 
 def generated(cases):
-    """Hold problems that a strategy draws to the oracle."""
+    """Check problems that a strategy draws against the oracle."""
 
     @settings(max_examples=12, derandomize=True, database=None, deadline=None)
     @given(cases, st.integers(0, 99))
@@ -144,7 +144,7 @@ def drawn(call, low=-3, high=4):
 
 
 def exact():
-    """Hold large problems to our other kernels, exactly, while launches follow each other."""
+    """Compare large problems with our other kernels, exactly, in launches back to back."""
     calls = [parse(line).call for line in LARGE]
     compiled(calls)
     for call in calls:
@@ -158,7 +158,7 @@ def exact():
 
 
 def repeated():
-    """Hold random data to the same bits, twenty times, on two streams at once."""
+    """Check that random data give the same bits twenty times, on two streams at once."""
     calls = [parse(line).call for line in LARGE]
     compiled(calls)
     streams = [torch.cuda.Stream() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What a launch costs the host, without a GPU, beside a launch by Triton itself.
+"""The host cost of a launch, without a GPU, compared with a launch by Triton itself.
 
 The driver is a stub of libcuda that takes every call and does nothing. What is left is the work of
 the host: reading the operands, allocating results, packing arguments, calling the driver. Results

@@ -1,4 +1,4 @@
-"""The backend on a case, judged, here or on a GPU; and what the compiler makes of its launches."""
+"""Judge the backend on a case, on the CPU or on a GPU; inspect its compiled launches."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_results(run, bias):
 
 
 @pytest.mark.parametrize("arch", aot.ARCHS)
-def test_binaries(arch):
+def test_a_bias_changes_the_binary(arch):
     compiled = aot.compile(specialize(scaled(bias=True)), arch)
     assert aot.compile(specialize(scaled(bias=False)), arch).binary != compiled.binary
 

@@ -1,4 +1,4 @@
-"""Depthwise and other small groups: walks down rows, direct sums, filter cotangents."""
+"""Depthwise and other small groups: row loops, direct sums, filter cotangents."""
 
 import os
 
@@ -26,7 +26,7 @@ PICK = st.integers(0, 2**16)
 
 @settings(max_examples=settings().max_examples // 2)
 @given(CASES, GROUPS, st.sampled_from([1, 1, 1, 2, 3]), PICK)
-def test_walks_are_right(case, groups, multiplier, pick):
+def test_row_loops_are_right(case, groups, multiplier, pick):
     assert verdict_if_admitted(regrouped(case, groups, 1, multiplier), depthwise, pick)
 
 
@@ -75,7 +75,7 @@ MANY = {
 
 
 @pytest.mark.parametrize(("line", "kernel"), LINES.items())
-def test_the_plan_takes_them(line, kernel):
+def test_the_plan_chooses_the_kernel(line, kernel):
     case = parse(line)
     reason = plan(case.call, operands(case.call)).reason
     assert f"{case.call.wanted[0]}: {kernel} " in reason
@@ -91,7 +91,7 @@ def test_the_plan_takes_them(line, kernel):
 )
 @pytest.mark.parametrize(("line", "kernel"), MANY.items())
 def test_groups_may_be_more_than_an_axis_of_the_grid_holds(line, kernel):
-    test_the_plan_takes_them(line, kernel)
+    test_the_plan_chooses_the_kernel(line, kernel)
 
 
 @pytest.mark.parametrize("line", MANY)

@@ -1,7 +1,7 @@
-"""What is fused behind the sums, in every kernel that gathers: values, rounding, NaN, overflow.
+"""Epilogues fused into every kernel that gathers: values, rounding, NaN, overflow.
 
-The sums are the oracle's, in float64, and so is the epilogue here; how far a result may lie from
-that follows from the roundings in float32 on the way, and from the last one.
+The sums are the oracle's, in float64, and so is the epilogue here; the bound of a result's
+error follows from the intermediate roundings in float32 and from the last one.
 """
 
 from dataclasses import replace
@@ -118,8 +118,8 @@ def expected(case, extra, activation):
     return value, e
 
 
-def held(case, got, value, limit):
-    """Hold a result to its bound; an infinity of the right sign is right where one overflows."""
+def assert_within(case, got, value, limit):
+    """Check a result against its bound; an infinity of the right sign is correct on overflow."""
     out = dtypes.number(case.call.dtype)
     overflows = got.isinf() & (got.sign() == value.sign())
     overflows &= value.abs() + limit >= out.huge * (1 - out.u)
@@ -139,7 +139,7 @@ def test_values_are_within_the_bound(kernel, line, activation):
     fusion = Fusion(**{n: n for n in names}, activation=activation)
     got = fused(case, kernel, fusion, extra)
     value, limit = expected(case, extra, activation)
-    held(case, got, value, limit)
+    assert_within(case, got, value, limit)
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
@@ -152,7 +152,7 @@ def test_emulated_ptx_is_within_the_bound(activation, late):
     extra = drawn(case, PARTS, 7)
     fusion = Fusion(*PARTS, activation=activation)
     got = fused(case, kernel, fusion, extra, run=partial(emulated.run, late=late))
-    held(case, got, *expected(case, extra, activation))
+    assert_within(case, got, *expected(case, extra, activation))
 
 
 @pytest.mark.parametrize(("kernel", "line"), [LINES[i] for i in (0, 3, 5, 7, 9, 12)])
@@ -166,7 +166,7 @@ def test_large_values_saturate_where_they_overflow(kernel, line, spread):
     for activation in ("", "silu", "hardswish"):
         got = fused(case, kernel, Fusion(residual="residual", activation=activation), extra)
         value, limit = expected(case, extra, activation)
-        held(case, got, value, limit)
+        assert_within(case, got, value, limit)
 
 
 @pytest.mark.parametrize(("kernel", "line"), LINES)

@@ -1,4 +1,4 @@
-"""What the compiler makes of the configurations meets the expectations, which see regressions."""
+"""The compiled configurations meet the expectations, which detect regressions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REFERENCE = {
 }
 
 
-def here(specimens, arch="sm_90"):
+def compiled_here(specimens, arch="sm_90"):
     """Return the specimens, compiled here: a worker process would first import triton."""
     wanted = list(specimens)
     for specimen in wanted:
@@ -58,7 +58,11 @@ def test_choices_for_the_largest_sizes():
     examples = list(classes.examples(("by_16",), ("bf16",)))
     plain = [e for e in examples if e.shape in PLAIN and not e.groups]
     others = [e for e in examples if e.shape in (*PLAIN, "jvp") and e not in plain]
-    hold(here([*classes.specimens(plain, every=True), *classes.specimens(others, every=False)]))
+    hold(
+        compiled_here(
+            [*classes.specimens(plain, every=True), *classes.specimens(others, every=False)]
+        )
+    )
 
 
 @GLUON
@@ -66,13 +70,13 @@ def test_every_tile_in_gluon():
     specimens = classes.gluon_specimens(("by_16",), ("bf16",))
     made = [specimen for specimen in specimens if specimen.example.shape in PLAIN]
     assert {specimen.kernel for specimen in made} == set(classes.GLUON)
-    hold(here(made))
+    hold(compiled_here(made))
 
 
 @COMPILER
 @pytest.mark.parametrize("size", ["by_8", "odd"])
 def test_the_choices_of_the_table(size):
-    hold(here(classes.specimens(classes.examples((size,), ("bf16",)), every=False)))
+    hold(compiled_here(classes.specimens(classes.examples((size,), ("bf16",)), every=False)))
 
 
 @pytest.mark.nightly
@@ -104,7 +108,7 @@ def launched(line, title):
 @pytest.mark.parametrize("kernel", REFERENCE)
 def test_budgets_of_the_reference_configurations(kernel):
     line, title, budget = REFERENCE[kernel]
-    ((_, found),) = inspected(here([launched(line, title)]), "sm_90")
+    ((_, found),) = inspected(compiled_here([launched(line, title)]), "sm_90")
     assert found.loop <= budget
 
 
@@ -114,7 +118,7 @@ def test_budgets_of_the_reference_configurations(kernel):
 @pytest.fixture(scope="module")
 def strong():
     """Return (a specimen that falls short in nothing, what the compiler made of it)."""
-    ((specimen, found),) = inspected(here([launched(*REFERENCE["gather"][:2])]), "sm_90")
+    ((specimen, found),) = inspected(compiled_here([launched(*REFERENCE["gather"][:2])]), "sm_90")
     assert not shortfalls(specimen, found)
     return specimen, found
 
@@ -173,7 +177,7 @@ def test_worse_code_is_reported(strong, worse, text):
     specimen, _ = strong
     launch = specimen.launch
     bad = specimen._replace(launch=worse(launch))
-    ((_, found),) = inspected(here([bad]), "sm_90")
+    ((_, found),) = inspected(compiled_here([bad]), "sm_90")
     assert any(text in wrong for wrong in shortfalls(specimen, found))
 
 
@@ -181,7 +185,7 @@ def test_worse_code_is_reported(strong, worse, text):
 def test_an_accumulator_that_spills_is_reported():
     specimen = launched(REFERENCE["gather"][0], "gather 128x256x64 w8 s3")
     few = specimen._replace(launch=replace(specimen.launch, warps=4))
-    ((_, found),) = inspected(here([few]), "sm_90")
+    ((_, found),) = inspected(compiled_here([few]), "sm_90")
     assert any("local memory" in wrong for wrong in shortfalls(specimen, found))
 
 

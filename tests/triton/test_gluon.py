@@ -1,4 +1,4 @@
-"""Kernels in Gluon: what the compiler makes of them, how they are launched, when they are taken."""
+"""Kernels in Gluon: the compiled code, how they are launched, when they are chosen."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 )
 NAMES = sorted(spec.name for spec in gluon.KERNELS)
 SHARED = 227 * 1024  # bytes of a block
-MARK = 56  # instructions a step, whatever else is asked of a kernel
+MARK = 56  # instructions of a step in every kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
 OVER = {("gluon_fprop", "256x128"): 2, ("gluon_wgrad", "256x128"): 2, ("wgrad 1x1", "128x128"): 1}
 
@@ -79,7 +79,7 @@ def rows(name):
 
 
 def on_gpu(line):
-    """Return the call of a line whose operands lie on a GPU."""
+    """Return the call of a line with operands on a GPU."""
     return parse(f"{line}:dev=cuda").call
 
 
@@ -171,7 +171,7 @@ def argument(value):
 
 
 def encoded(box):
-    """Return how the driver is told of a tensor map: innermost axis first, lines of 128 bytes."""
+    """Return the driver's arguments of a tensor map: innermost axis first, lines of 128 bytes."""
     sizes, (_, *steps) = box.shape[::-1], box.strides[::-1]
     every = (box.every or (1,) * len(sizes))[::-1]
     spans = zip((min(box.block[-1], 64), *box.block[-2::-1]), every)
@@ -285,8 +285,8 @@ def test_inspect_by_kernel_and_tile():
         backend.inspect(call, "sm_90", "glue")
 
 
-def test_other_triton_versions_have_none_of_them():
-    """The package is whole without Gluon, whatever has become of that."""
+def test_other_triton_versions_have_no_gluon_kernels():
+    """The package works without Gluon."""
     code = """
 import sys, triton
 triton.__version__ = "3.9.0"

@@ -16,7 +16,7 @@ KERNELS = ["gluon_fprop", "gluon_wgrad"]
 
 
 def lines():
-    """Hold each kernel to the oracle."""
+    """Check each kernel against the oracle."""
     from test_gluon_classes import LINES as CLASSES
     from test_gluon_numbers import LINES
 
@@ -33,7 +33,7 @@ def counted():
 
 
 def generated():
-    """Hold generated problems to the oracle."""
+    """Check generated problems against the oracle."""
     from test_gluon_numbers import filters, strided
 
     gluon_checks.generated(st.one_of(strided(), filters()))

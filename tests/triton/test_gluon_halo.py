@@ -49,7 +49,7 @@ LINES = (
 
 
 def task(line, arch="sm_90"):
-    """Return the task of a line whose operands lie on a card."""
+    """Return the task of a line with operands on a GPU."""
     call = parse(f"{line}:dev=cuda").call
     return Task(Builder(call, operands(call)), geometry(call.conv), call.wanted[0], arch=arch)
 
@@ -74,7 +74,7 @@ def test_64_bit_offsets(monkeypatch):
 
 @st.composite
 def shared(draw):
-    """Draw cases as of other kernels, in which an axis has taps that lie close together."""
+    """Draw cases as of other kernels, in which an axis has taps that are close together."""
     case = draw(strided())
     problem, role = case.call.problem, case.call.wanted[0]
     axis = draw(st.integers(0, problem.rank - 1))

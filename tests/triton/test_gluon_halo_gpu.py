@@ -13,7 +13,7 @@ KERNELS = ["gluon_halo", "gluon_halo_wgrad"]
 
 
 def lines():
-    """Hold each kernel to the oracle."""
+    """Check each kernel against the oracle."""
     from test_gluon_halo import LINES
     from test_gluon_halo_wgrad import LINES as COTANGENTS
 
@@ -21,7 +21,7 @@ def lines():
 
 
 def generated():
-    """Hold generated problems to the oracle."""
+    """Check generated problems against the oracle."""
     import test_gluon_halo
     import test_gluon_halo_wgrad
 

@@ -1,4 +1,4 @@
-"""What the kernels in Gluon compute: the PTX that a GPU would be given, run by the interpreter.
+"""Results of the kernels in Gluon: the PTX for a GPU, run by the interpreter.
 
 A program gets several tiles where there are few multiprocessors, so that the ring of blocks goes
 round, tiles begin in any slot of it, and warp groups take turns.
@@ -66,7 +66,7 @@ def run(call, arrays, pick=0, seed=0, late=False, kernels=BOTH):
 
 
 def check_case(case, pick=0, seed=0, late=False, kernels=BOTH):
-    """Judge a case by what one of the kernels makes of its one result."""
+    """Judge the one result of a case, computed by one of the kernels."""
     arrays = arrays_of(case)
     found, admitted = run(case.call, arrays, pick, seed, late, kernels)
     assert admitted == list(case.call.wanted)

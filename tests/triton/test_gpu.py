@@ -305,7 +305,7 @@ def test_planning_ahead_prepares_and_explaining_does_not(monkeypatch):
 
 
 def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
-    """The first run, on tensors that lie so, then finds its plan and its kernels."""
+    """The first run on tensors of these layouts then finds its plan and its kernels."""
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *index: "a card")

@@ -53,7 +53,7 @@ def test_the_list_has_every_op_and_kernel_of_them():
 
 
 def present(line):
-    """Return the call and its operands on the card, as the line says that they lie."""
+    """Return the call and its operands on the GPU, in the memory layouts of the line."""
     case = parse(line)
     made = []
     for array in operands(case):

@@ -47,7 +47,7 @@ FILE = precompiled.load(im2col.NAME)
 KERNELS = [pytest.param(k, id="-".join(map(str, key))) for key, k in im2col.kernels().items()]
 pytestmark = pytest.mark.skipif(not KERNELS, reason="no file of kernels came along")
 SHARED = 227 * 1024  # bytes of a block
-# Instructions of a step. The last three of them are for who has to wait for a block.
+# Instructions of a step. The last three run only if a warp has to wait for a block.
 MARKS = {(128, 256): 46, (128, 128): 54}
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
@@ -138,7 +138,7 @@ def run(call, arrays, pick=0, seed=0, late=False):
 
 
 def check_case(case, pick=0, seed=0, late=False):
-    """Judge a case by what its one result is."""
+    """Judge a case by its one result."""
     arrays = arrays_of(case)
     found, admitted = run(case.call, arrays, pick, seed, late)
     assert admitted == list(case.call.wanted)
@@ -312,7 +312,7 @@ def test_other_architectures_are_refused(arch):
     assert f"no im2col: {arch} has no wgmma" in plan(call, operands(call), arch=arch).reason
 
 
-def test_only_the_tuner_is_offered_it(device, monkeypatch):
+def test_only_the_tuner_is_offered_im2col(device, monkeypatch):
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     for line in LINES:

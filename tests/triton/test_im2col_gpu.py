@@ -12,7 +12,7 @@ KERNELS = ["im2col"]
 
 
 def lines():
-    """Hold each kernel to the oracle."""
+    """Check each kernel against the oracle."""
     from test_im2col import LINES
 
     gluon_checks.lines(LINES)

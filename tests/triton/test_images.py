@@ -1,4 +1,4 @@
-"""Pools, norms and resizing on a device: the stand-in for a driver, and what the suites ask for."""
+"""Pools, norms and resizing on a device: the stand-in for a driver, and the calls of the suites."""
 
 from math import prod
 
@@ -31,8 +31,8 @@ def points():
     return [call for _, _, call in named]
 
 
-def test_the_suites_get_kernels():
-    """What the bench times is computed by us, on grids that there are, or refused with a reason."""
+def test_every_call_of_the_suites_has_a_kernel_or_a_reason():
+    """Calls that the bench times are computed on grids within the limits, or refused."""
     refused = set()
     for call in points():
         if reason := refusal(call):

@@ -32,13 +32,13 @@ def product(dtype="bf16", tile=(128, 128, 64), precision="ieee", warps=8, stages
     return specialize(launch)
 
 
-def seen(specialization, arch="sm_90"):
+def inspected(specialization, arch="sm_90"):
     return inspect(aot.compile(specialization, arch))
 
 
 def test_a_product_on_hopper():
     """128 x 128 x 64 by 8 warps: each of two warpgroups does 64 rows in four steps of 16."""
-    found = seen(product())
+    found = inspected(product())
     assert found.mma == {"wgmma m64n128k16": 4}
     assert found.operands == "SS"
     assert found.wait == 1
@@ -60,7 +60,7 @@ def test_a_product_on_hopper():
 
 def test_a_product_on_ampere():
     """Each of 8 warps does 128 * 128 * 64 / (16 * 8 * 16) / 8 = 64 products."""
-    found = seen(product(), "sm_80")
+    found = inspected(product(), "sm_80")
     assert found.mma == {"mma.sync m16n8k16": 64}
     assert (found.operands, found.wait) == ("", None)
     assert found.loop_loads == {"cp.async 16": 8}
@@ -69,7 +69,7 @@ def test_a_product_on_ampere():
 
 def test_a_product_on_amd():
     """Each of 8 waves does 128 * 128 * 64 / (32 * 32 * 8) / 8 = 16 products."""
-    found = seen(product(), "gfx942")
+    found = inspected(product(), "gfx942")
     assert found.mma == {"mfma 32x32x8 bf16": 16}
     assert found.loop_loads == {"global 16": 4}  # 2 x 16 KiB by 512 threads of 16 bytes
     assert 0 < found.registers <= 512
@@ -78,7 +78,7 @@ def test_a_product_on_amd():
 
 
 def test_a_stride_without_a_promise_is_loaded_element_by_element():
-    found = seen(product(N=1003, b_row=1003))
+    found = inspected(product(N=1003, b_row=1003))
     assert found.loop_loads == {"LDG 2": 32, "cp.async 16": 4}
     assert found.wait == 0
     assert found.serialised == ""  # Triton itself asked for it
@@ -99,12 +99,12 @@ def test_a_stride_without_a_promise_is_loaded_element_by_element():
     ],
 )
 def test_which_instruction_a_tile_gets(options, mma):
-    assert seen(product(**options)).mma == mma
+    assert inspected(product(**options)).mma == mma
 
 
 def test_fp32_by_ieee_has_no_matrix_instruction():
     """64 x 64 x 16 products by 128 threads are 512 a thread."""
-    found = seen(product("f32", (64, 64, 16), warps=4, stages=2))
+    found = inspected(product("f32", (64, 64, 16), warps=4, stages=2))
     assert found.mma == {"FFMA": 512}
     assert found.issue == found.loop / (64 * 64 * 16 / 128)
 
@@ -119,7 +119,7 @@ def test_boxes_come_by_tma():
     }
     tile = {"TM": 128, "TN": 128, "TK": 64}
     launch = Launch(aot_kernels.product_of_boxes, (8, 8, 1), arguments, tile, 8, 3)
-    found = seen(specialize(launch))
+    found = inspected(specialize(launch))
     assert set(found.loop_loads) == {"TMA 2d"}
     assert found.operands == "SS"
 
@@ -127,7 +127,7 @@ def test_boxes_come_by_tma():
 def test_spills_are_counted():
     """128 threads hold 256 x 256 sums: 512 registers, where there are 255."""
     large = product(tile=(256, 256, 32), warps=4, stages=2)
-    found = seen(large, "sm_80")
+    found = inspected(large, "sm_80")
     assert found.registers == 255
     assert found.spills > 512
     assert sass.resources(aot.compile(large, "sm_80"))["STACK"] > 4 * 256
@@ -135,7 +135,7 @@ def test_spills_are_counted():
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80", "gfx942"])
 def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
-    found = seen(product(), arch)
+    found = inspected(product(), arch)
     monkeypatch.setattr(sass, "text", None)
     made = aot.compile(product(), arch)
     assert shared(made) == found.shared >= made.metadata["shared"] > 0
@@ -144,7 +144,7 @@ def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
 
 def test_a_kernel_without_products_or_loop():
     slots = {"x": Slot("x", "f32"), "y": Slot("y", "f32"), "n": 4096}
-    found = seen(specialize(Launch(aot_kernels.double, (1, 1, 1), slots, {"SIZE": 512})))
+    found = inspected(specialize(Launch(aot_kernels.double, (1, 1, 1), slots, {"SIZE": 512})))
     assert (found.mma, found.loop, found.issue) == ({}, None, None)
     assert (found.loads, found.stores) == ({"LDG 16": 1}, {"STG 16": 1})
     assert found.facts()["hot loop"] == "none"
@@ -249,7 +249,7 @@ def test_accesses_of_a_module():
 
 
 def test_facts_are_text():
-    facts = replace(seen(product()), from_disk=True, seconds=0.5).facts()
+    facts = replace(inspected(product()), from_disk=True, seconds=0.5).facts()
     assert facts["products"] == "4 wgmma m64n128k16 from SS, 1 in flight at the wait"
     assert facts["compiled in"] == "0.50 s (from the cache)"
     assert all(isinstance(text, str) for text in facts.values())

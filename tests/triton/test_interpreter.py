@@ -155,7 +155,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def unfixed():
-    """What Triton's own interpreter makes of a loop, a bf16 product and a rounding."""
+    """The results of Triton's own interpreter on a loop, a bf16 product and a rounding."""
     return json.loads(fresh(_FAULTS, TRITON_INTERPRET="1").splitlines()[-1])
 
 
@@ -257,7 +257,7 @@ def test_f64_is_rounded_to_bf16_once(value):
     assert bits % 2 == 0 or distance not in others
 
 
-def test_f64_beside_a_tie_is_not_one():
+def test_f64_next_to_a_tie_rounds_to_the_nearest():
     even = np.arange(1.0, 1.5, 2**-6)  # midpoints lie 2**-8 above, where ties go down
     for side, want in ((2.0**-40, even + 2**-7), (0.0, even), (-(2.0**-40), even)):
         assert np.array_equal(widen(narrow(even + 2**-8 + side)), want)
@@ -494,8 +494,8 @@ def operand(drawn):
     return tl.tensor(TensorHandle(data, dtype), kind)
 
 
-def told(work):
-    """Return what tells results apart: types and data, or the error."""
+def outcome(work):
+    """Return the type and data of a result, or the error, for comparison."""
     try:
         found = work()
     except Exception as error:  # whatever Triton raises
@@ -512,8 +512,8 @@ def test_fast_paths_have_the_outcomes_of_triton(lhs, rhs, flags, goal):
 
     def outcomes():
         left, right = operand(lhs), operand(rhs)
-        yield told(lambda: semantic.binary_op_type_checking_impl(left, right, *flags))
-        yield told(lambda: semantic.cast(left, goal))
+        yield outcome(lambda: semantic.binary_op_type_checking_impl(left, right, *flags))
+        yield outcome(lambda: semantic.cast(left, goal))
 
     with functions.language():
         ours = list(outcomes())

@@ -1,4 +1,4 @@
-"""The list of kernels: what every row has, and that a row is all that a kernel needs."""
+"""The list of kernels: required fields of every row, and that a row is all a kernel needs."""
 
 from dataclasses import replace
 

@@ -144,7 +144,7 @@ MERGES = (
 
 
 def held(line, arch, every):
-    """Hold what the compiler makes of a line to what every configuration must have."""
+    """Check the compiled code of a line against the rules for every configuration."""
     for launch, access, what in compiled(line, arch, every):
         if len(access.shape) > 1 and launch.kernel not in MERGES:
             assert access.vector >= 16, what

@@ -160,7 +160,7 @@ def test_uncounted_versions_are_not_kept(device, made, cache):
     assert len(cache) == 0
 
 
-def test_an_identity_that_is_taken_over_is_another_filter(cache):
+def test_a_reused_object_identity_is_another_filter(cache):
     one = torch.arange(4.0).reshape(2, 2)
     other = one.t()  # of the same memory and version
     cache.get(one, "form", one.clone)

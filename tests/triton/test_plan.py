@@ -1,4 +1,4 @@
-"""What a plan is a function of, and what a binary is not."""
+"""The inputs on which a plan depends, and those on which a binary does not."""
 
 import json
 

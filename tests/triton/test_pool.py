@@ -125,7 +125,7 @@ STATIC = (
 
 
 def held(line, arch, every):
-    """Hold what the compiler makes of a line to what every configuration must have."""
+    """Check the compiled code of a line against the rules for every configuration."""
     for _, access, what in compiled(line, arch, every):
         picks = "double_backward" in line and access.op == "load"  # each from elsewhere
         if len(access.shape) > 1 and "nhwc" in line and not picks:

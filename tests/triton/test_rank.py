@@ -109,7 +109,7 @@ def test_configurations_begin_with_the_fastest_estimate():
 WIDE = cost.Work("bf16", 132, 64, 128 * 256 * 64, 48 * 1024)
 
 
-def test_time_is_bounded_by_whatever_lasts_longest():
+def test_time_is_bounded_by_the_slowest_resource():
     rates = cost.Rates(l2=64.0, fill=0.0, mhz=1.0)
     assert cost.bound_us(WIDE, rates=rates) == 64 * 1024
     assert cost.bound_us(WIDE._replace(loaded=2 * 64 * 1024), rates=rates) == 64 * 2048
@@ -121,7 +121,7 @@ def test_time_is_bounded_by_whatever_lasts_longest():
     assert cost.bound_us(WIDE._replace(tiles=264, resident=2), rates=begun) == 2 * 64 * 1024 + 100
 
 
-def test_memory_and_parts_take_their_time_beside():
+def test_memory_and_parts_add_to_the_estimate():
     alone = cost.us(WIDE, 0.0)
     assert cost.us(WIDE, 3e9) > max(alone, 1000.0)
     parts = WIDE._replace(beside=3e6, launches=2)

@@ -82,7 +82,7 @@ COORDS = st.sampled_from(resize.EXACT)
 
 @given(st.integers(1, 90), st.integers(1, 90), COORDS, st.booleans())
 def test_readers_cover_every_output_that_reads_a_position(size, out, coord, nearest):
-    """No output that reads a position may lie outside of the few that are asked."""
+    """Every output that reads a position is within the range that the kernel visits."""
     mode = "nearest" if nearest else "linear"
     assume(not nearest or coord in ("half_pixel", "asymmetric"))
     problem = ResizeProblem(n=1, c=1, input=(size,), output=(out,), mode=mode, coord=coord)
@@ -120,7 +120,7 @@ STATIC = [
 
 
 def held(line, arch, every):
-    """Hold what the compiler makes of a line to what every configuration must have."""
+    """Check the compiled code of a line against the rules for every configuration."""
     for _, access, what in compiled(line, arch, every):
         if "nhwc" in line:
             assert access.vector >= 16, what

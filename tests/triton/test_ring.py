@@ -1,6 +1,6 @@
 """The mbarrier protocol of the ring: every interleaving of the producer, the copies and two groups.
 
-Only what the kernels ask of barriers is modelled: which stage, which parity, when a stage is
+Only the kernels' use of barriers is modelled: which stage, which parity, when a stage is
 released. All states are visited, for few stages, blocks and turns.
 """
 

@@ -99,7 +99,7 @@ LINES = (
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_plan_takes_them(line):
+def test_the_plan_chooses_the_kernel(line):
     case = parse(line)
     made = plan(case.call, layouts(case.call))
     assert f"{case.call.wanted[-1]}: split " in made.reason
@@ -140,14 +140,14 @@ SMALL = "conv.fprop:n1c512k512_i7x7_f3x3_p1:dt=bf16:mem=nhwc"
         (SMALL, None),
     ],
 )
-def test_split_refuses(line, reason):
+def test_split_refuses_with_a_reason(line, reason):
     call = parse(line).call
     task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
     found = split.SPEC.refusal(task)
     assert found is None if reason is None else found.startswith(reason)
 
 
-def test_a_tuner_sees_parts_beside_the_whole():
+def test_a_tuner_is_offered_split_and_unsplit_kernels():
     call = parse(SMALL).call
     kernels = {choice.kernel for choice in offered(call, layouts(call))}
     assert {"split", "tma", "gather"} <= kernels

@@ -1,4 +1,4 @@
-"""Strict interpretation catches each kind of wrong kernel, and passes the right one beside it."""
+"""Strict interpretation rejects each kind of wrong kernel, and passes the corrected one."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_writable_tensor_is_written_completely_or_not_at_all():
     refused("not-an-output", "store to x", toys.onto_operand, **options)
 
 
-def test_a_part_may_be_declared():
+def test_an_output_may_be_declared_partial():
     y = tried(toys.half, outputs=[], partial=["y"])
     assert y[:5].tolist() == [0, 1, 2, 3, 4]
     refused("written-twice", "y[0]", toys.twice_across_programs, outputs=[], partial=["y"])

@@ -1,4 +1,4 @@
-"""Boxes through tensor maps: every row of the table, padding, groups, views, what cannot leak."""
+"""Boxes through tensor maps: every row of the table, padding, groups, views, no leaks."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,4 +1,4 @@
-"""Offsets beyond 32 bits: every kernel reads images that lie so far apart, and a GPU large ones."""
+"""Offsets beyond 32 bits: in every kernel by far strides, and on a GPU by large images."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def spread(case, role):
     return tensors, known | {role: known[role]._replace(strides=strides)}
 
 
-def made(case, kernel, known):
+def forced_plan(case, kernel, known):
     """Return a plan in which `kernel` computes what it admits."""
     if case.call.op == "conv":
         found, admitted = planned(case.call, known, kernel)
@@ -71,7 +71,7 @@ def made(case, kernel, known):
 
 
 def loosely(patch):
-    """Let launches run without what the interpreter keeps of each of 2**31 elements."""
+    """Run launches without the interpreter's shadow of each of 2**31 elements."""
     execute = interpreted.execute
     patch.setattr(memory.MappedTensor, "_members", lambda region: None)
     patch.setattr(interpreted, "execute", lambda *a, **more: execute(*a, **more, strict=False))
@@ -81,11 +81,11 @@ def loosely(patch):
 def test_a_far_image_needs_64_bits_and_gets_them(monkeypatch, kernel, limits, line, role):
     case = parse(line)
     tensors, known = spread(case, role)
-    found = made(case, kernel, known)
+    found = forced_plan(case, kernel, known)
     launches = [step for step in found.steps if isinstance(step, Launch)]
     assert any(step.constants.get("WIDE") for step in launches)
     monkeypatch.setattr(limits, "LIMIT", 2**62)
-    wrong = made(case, kernel, known)
+    wrong = forced_plan(case, kernel, known)
     assert not any(s.constants.get("WIDE") for s in wrong.steps if isinstance(s, Launch))
     loosely(monkeypatch)
     results = interpreted.run(found, tensors)
@@ -150,8 +150,8 @@ def cornered(line, sizes, device):
     return call, tensors
 
 
-def held(line, sizes, device):
-    """Hold what a call makes of its corner to what the interpreter makes of the corner alone."""
+def check_corner(line, sizes, device):
+    """Compare the result of a call in its corner with the interpreter's on the corner alone."""
     call, tensors = cornered(line, sizes, device)
     small, _ = cornered(line, (CORNER, CORNER), "cpu")
     few = {}
@@ -179,7 +179,7 @@ def on(call, device):
 
 @pytest.mark.parametrize("line", [line for line in LARGE if "g" not in line.split("_")[0]])
 def test_the_corner_alone_has_the_same_result(line):
-    held(line, (13, 12), "cpu")
+    check_corner(line, (13, 12), "cpu")
 
 
 @pytest.mark.gpu
@@ -190,4 +190,4 @@ def test_on_a_gpu_more_than_2_31_elements(line):
     call = parse(line.format("4200x4100")).call
     roles = (*layouts(call), *call.wanted)
     assert max(prod(call.problem.shape(role)) for role in roles) > 2**31
-    held(line, sizes, "cuda")
+    check_corner(line, sizes, "cuda")

@@ -73,7 +73,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def made(folder):
+def written_page(folder):
     assert keep.main(folder / "gpu.jsonl", folder=folder / "cards") == 0
     words = ["page", str(folder / "cards"), "--page", str(folder / "page.md")]
     assert bench.main(words) == 0
@@ -81,18 +81,18 @@ def made(folder):
 
 
 def test_page_is_filled_from_the_kept_records(folder):
-    text = made(folder)
+    text = written_page(folder)
     assert text.startswith("before\n\n")
     assert text.endswith(f"{page.END}\n\nafter\n")
     assert "former text" not in text
     assert "### A Card\n" in text
     assert "cuDNN 91002" in text
     assert "bf16 760; a copy moves 3 TB/s" in text
-    assert made(folder) == text  # it is written once, whatever stood there
+    assert written_page(folder) == text  # it is written once, whatever stood there
 
 
 def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
-    text = made(folder)
+    text = written_page(folder)
     assert "| layer1.0.conv2 | 3 | **2.00** |  |  | `gluon_halo` |" in text
     assert "| layer3.1.conv2 | 5 | 0.50 | 1.01 ? |  | `tma` |" in text
     assert "| model.4 | 2 |  |  | **1.50** | `wgrad` |" in text  # "auto" is no kernel
@@ -101,7 +101,7 @@ def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
 
 
 def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(folder):
-    (row,) = [row for row in made(folder).splitlines() if "`sm90_xmma`" in row]
+    (row,) = [row for row in written_page(folder).splitlines() if "`sm90_xmma`" in row]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:4] == ["0.50", "tma 128x128x64", "`sm90_xmma`"]
     assert cells[4].endswith("%")
@@ -109,7 +109,7 @@ def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(folder):
 
 
 def test_correctness_comes_first(folder):
-    text = made(folder)
+    text = written_page(folder)
     assert "| property list, triton 0 | 40 | 0 |" in text
     assert "| tests/x.py |  | 1 |" in text
     assert "1 timed results were wrong" in text
@@ -122,7 +122,7 @@ def test_correctness_comes_first(folder):
 
 def test_plots_are_written_and_linked(folder):
     image = pytest.importorskip("matplotlib.image")
-    text = made(folder)
+    text = written_page(folder)
     for kind in ("roofline", "ratios"):
         name = f"figures/a_card_{kind}.png"
         assert f"]({name})" in text

@@ -1,4 +1,4 @@
-"""What a fault is, and the ways in which a kernel goes wrong beside those of any mutation."""
+"""Faults: the base class, and mistakes of kernels besides the mutations."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +57,7 @@ class Fault:
             return compute(call, operands)
 
     def numerics(self, call: Call) -> Numerics:
-        """Return the model of the kernel that this one should have been."""
+        """Return the numerics of the correct kernel."""
         return Numerics("rn32") if self.single and self.reaches(call) else declared(call)
 
     def fingerprint(self) -> dict[str, str]:

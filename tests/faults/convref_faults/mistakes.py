@@ -1,4 +1,4 @@
-"""What kernels of convolution do wrong, and small questions about a call: where."""
+"""Mistakes of convolution kernels, and predicates on a call that say where they occur."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -292,7 +292,7 @@ def last_stride(problem: Problem) -> Problem:
     return reshaped(problem, stride=problem.stride[-1:] * problem.rank)
 
 
-# Where: small questions about a call.
+# Predicates on a call: where a mistake occurs.
 
 
 def per_group(call: Call) -> int:

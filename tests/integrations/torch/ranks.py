@@ -1,4 +1,4 @@
-"""What each of several processes checks; test_distributed.py starts them and reads their reports.
+"""The checks of each of several processes, which test_distributed.py starts and reads.
 
     python ranks.py SIZE FOLDER
 
@@ -36,10 +36,10 @@ def integers(*shape, seed=0):
     return torch.randint(-3, 4, shape, generator=made).float()
 
 
-def held(function, tensors, placements, mesh, local=True):
-    """Hold `function` and its gradients on shares to the same on whole tensors, bit for bit.
+def sharded(function, tensors, placements, mesh, local=True):
+    """Compare `function` and its gradients on shards with whole tensors, bit for bit.
 
-    `local`: the result must come of what each rank has, without a message.
+    `local`: the result must be computed without communication.
     """
     shares = [
         distribute_tensor(t, mesh, p if isinstance(p, list) else [p]).requires_grad_()
@@ -81,21 +81,21 @@ def convolutions(mesh):
             ((WHOLE, out), CHANNEL),
             ((CHANNEL, into), Partial()),
         ):
-            assert held(function, (x, w), placements, mesh).placements == (expected,)
+            assert sharded(function, (x, w), placements, mesh).placements == (expected,)
         b = integers(4)
-        assert held(function, (x, w, b), (BATCH, WHOLE, WHOLE), mesh).placements == (BATCH,)
-        assert held(function, (x, w, b), (WHOLE, out, Shard(0)), mesh).placements == (CHANNEL,)
+        assert sharded(function, (x, w, b), (BATCH, WHOLE, WHOLE), mesh).placements == (BATCH,)
+        assert sharded(function, (x, w, b), (WHOLE, out, Shard(0)), mesh).placements == (CHANNEL,)
 
 
 def convolutions_that_must_move(mesh):
     """With groups, or a bias that partial sums would add too often, something is moved first."""
     x, w, b = integers(4, 8, 5, 5), integers(8, 8, 3, 3), integers(8)
-    held(lambda x, w, b: F.conv2d(x, w, b), (x, w, b), (CHANNEL, CHANNEL, WHOLE), mesh, False)
+    sharded(lambda x, w, b: F.conv2d(x, w, b), (x, w, b), (CHANNEL, CHANNEL, WHOLE), mesh, False)
     for placements in ((BATCH, WHOLE), (CHANNEL, Shard(0)), (WHOLE, Shard(0))):
         narrow = (x, w[:, :4].contiguous())
-        held(lambda x, w: F.conv2d(x, w, groups=2), narrow, placements, mesh, False)
+        sharded(lambda x, w: F.conv2d(x, w, groups=2), narrow, placements, mesh, False)
     for count in (1, 3, 5):  # too few images for all, and not the same number for each
-        held(
+        sharded(
             lambda x, w: F.conv2d(x, w),
             (x[:1].expand(count, -1, -1, -1), w),
             (BATCH, WHOLE),
@@ -113,7 +113,7 @@ def second_derivatives(mesh):
             (dx,) = torch.autograd.grad(F.conv2d(x, w).square().sum(), x, create_graph=True)
             return dx
 
-        held(penalty, (x, w), placements, mesh, local=False)
+        sharded(penalty, (x, w), placements, mesh, local=False)
 
 
 def channelwise(mesh):
@@ -137,7 +137,7 @@ def channelwise(mesh):
         F.tanh,
     )
     for function, placement in product(functions, (BATCH, CHANNEL)):
-        assert held(function, (x,), (placement,), mesh).placements == (placement,)
+        assert sharded(function, (x,), (placement,), mesh).placements == (placement,)
 
 
 def norms(mesh):
@@ -149,8 +149,8 @@ def norms(mesh):
     def training(x, w, b):
         return F.batch_norm(x, None, None, w, b, training=True, eps=0.0)
 
-    held(training, (x, w, b), (CHANNEL, channel, channel), mesh)
-    held(training, (x, w, b), (BATCH, WHOLE, WHOLE), mesh, False)  # in shares, but one batch
+    sharded(training, (x, w, b), (CHANNEL, channel, channel), mesh)
+    sharded(training, (x, w, b), (BATCH, WHOLE, WHOLE), mesh, False)  # in shares, but one batch
     running = mean.clone(), var.clone()
     shares = [distribute_tensor(t, mesh, [channel]) for t in running]
     F.batch_norm(x, *running, training=True)
@@ -167,8 +167,8 @@ def norms(mesh):
 
         return function
 
-    held(evaluation(channel), (x, w, b), (CHANNEL, channel, channel), mesh)
-    held(evaluation(WHOLE), (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
+    sharded(evaluation(channel), (x, w, b), (CHANNEL, channel, channel), mesh)
+    sharded(evaluation(WHOLE), (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
     x = x.sign() + 0.5  # the sums below are exact if each group has mean 0 and variance 1
     x = torch.cat((x.sign(), -x.sign()), 3)
     for groups in (2, 8):
@@ -176,7 +176,7 @@ def norms(mesh):
         def grouped(x, w, b, groups=groups):
             return F.group_norm(x, groups, w, b, eps=0.0)
 
-        held(grouped, (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
+        sharded(grouped, (x, w, b), (BATCH, WHOLE, WHOLE), mesh)
 
 
 def image_by_image(mesh):
@@ -187,7 +187,7 @@ def image_by_image(mesh):
         lambda x: F.log_softmax(x, 1),
         lambda x: F.layer_norm(x, (8, 4, 4)),
     ):
-        assert held(function, (x,), (BATCH,), mesh).placements == (BATCH,)
+        assert sharded(function, (x,), (BATCH,), mesh).placements == (BATCH,)
     classes = torch.arange(4) % 3
 
     def loss(logits):
@@ -196,7 +196,7 @@ def image_by_image(mesh):
             given = distribute_tensor(classes, mesh, [BATCH])
         return F.cross_entropy(logits, given, reduction="none")
 
-    held(loss, (integers(4, 3),), (BATCH,), mesh, local=False)
+    sharded(loss, (integers(4, 3),), (BATCH,), mesh, local=False)
 
 
 def a_pair_of_layers(mesh):
@@ -206,7 +206,7 @@ def a_pair_of_layers(mesh):
     def network(x, w1, w2):
         return F.conv2d(F.relu(F.conv2d(x, w1)), w2)
 
-    found = held(network, (x, w1, w2), (WHOLE, Shard(0), Shard(1)), mesh)
+    found = sharded(network, (x, w1, w2), (WHOLE, Shard(0), Shard(1)), mesh)
     assert found.placements == (Partial(),)
     with CommDebugMode() as messages:
         found.redistribute(placements=[WHOLE])
@@ -218,7 +218,7 @@ def a_mesh_of_two_axes(mesh):
     size = mesh.size()
     wide = init_device_mesh("cpu", (2, size // 2))
     x, w = integers(4, 4, 5, 5), integers(4, 4, 3, 3)
-    found = held(F.conv2d, (x, w), ([BATCH, WHOLE], [WHOLE, BATCH]), wide)
+    found = sharded(F.conv2d, (x, w), ([BATCH, WHOLE], [WHOLE, BATCH]), wide)
     assert found.placements == (BATCH, CHANNEL)
 
 

@@ -1,4 +1,4 @@
-"""Swapping, fusing and explaining the layers of models that know nothing of convref."""
+"""Swapping, fusing and explaining the layers of models that do not use convref."""
 
 from __future__ import annotations
 
@@ -107,15 +107,15 @@ def test_converted_and_reverted_models_compute_the_same(branching, backend):
     assert {row.name for row in report.left} == {"6", "7"}
     assert {row.why for row in report.left} == {"convref has no such layer"}
     assert not model[0][0].training
-    assert all(row.backend == (backend or "torch") for row in told(model, IMAGE))
+    assert all(row.backend == (backend or "torch") for row in explained_calls(model, IMAGE))
     assert len(revert(model).changed) == len(report.changed)
     assert {type(module) for module in model.modules()}.isdisjoint(LAYERS.values())
     assert torch.equal(model(IMAGE), wanted)
     assert seen[1:] == [nn.Conv2d, T.Conv2d]
 
 
-def told(model, *inputs):
-    """Return what is explained of convref's calls."""
+def explained_calls(model, *inputs):
+    """Return the rows of `explain` on convref's calls."""
     return [row for row in explain(model, *inputs, verbose=False) if row.line]
 
 
@@ -208,7 +208,7 @@ def test_a_backend_can_be_named_again():
     assert model[0][0].backend == "loops"
     fuse(model)
     convert(model, "numpy")
-    assert {row.backend for row in told(model, IMAGE)} == {"numpy"}
+    assert {row.backend for row in explained_calls(model, IMAGE)} == {"numpy"}
     block = T.Sequential(nn.ConvBNAct1d(1, 1, 1))
     assert len(convert(block, "numpy").changed) == 3
     assert [row.why for row in revert(block).left] == ["part of what convref alone has"] * 3
@@ -226,7 +226,9 @@ def test_a_fused_model_computes_the_same(converted):
     assert not report.left
     assert not any(isinstance(m, T.BatchNorm2d) for m in model.modules())
     assert report.changed[0].why == "0.0 (Conv2d) + 0.1 (BatchNorm2d) + 0.2 (LeakyReLU)"
-    assert {row.backend for row in told(model, IMAGE) if row.kind.startswith("Conv")} == {"numpy"}
+    assert {
+        row.backend for row in explained_calls(model, IMAGE) if row.kind.startswith("Conv")
+    } == {"numpy"}
     assert torch.equal(pickle.loads(pickle.dumps(model))(IMAGE), wanted)
 
 

@@ -134,7 +134,7 @@ def test_fused_for_evaluation(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_explained(device):
+def test_explain_gives_a_reason_for_every_layer(device):
     rows = explain(network(device), batch(device), verbose=False)
     assert {row.backend for row in rows if row.line} <= {"torch", "triton"}
     assert all(row.why for row in rows)

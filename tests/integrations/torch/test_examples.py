@@ -126,7 +126,7 @@ def test_layer_with_relative_error_of_1e_9_is_named(example):
         list(compare.rows(visits))
 
 
-def test_digits_are_read(example, tmp_path):
+def test_digits_example_reaches_97_percent(example, tmp_path):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     assert example("digits").main(["--epochs", "6", "--out", str(tmp_path)]) >= 0.97

@@ -264,7 +264,7 @@ def assert_same(theirs, ours):
 
 
 def judged(seen, results):
-    """Hold results, by role, to the bound of the calls that make them; return what was held."""
+    """Check results, by role, against the bounds of their calls; return the roles checked."""
     held = set()
     for one in seen:
         roles = one.call.signature.results

@@ -43,8 +43,8 @@ def campaign(check, op, passes=("fprop",), only=bool, **more):
     run()
 
 
-def told(case, backend=BACKEND):
-    """Return the case as the custom op has it: (How, tensors by role)."""
+def op_inputs(case, backend=BACKEND):
+    """Return the arguments of the custom op for a case: (PassConfig, tensors by role)."""
     call = case.call
     row = ROWS[call.op, call.pass_]
     tensors = tuple(None if a is None else to_torch(a.copy()) for a in operands(case))
@@ -57,7 +57,7 @@ def told(case, backend=BACKEND):
 
 def is_finite(case):
     """Return whether results have differences: not the maximum of nothing, nor its mean."""
-    config, tensors = told(case)
+    config, tensors = op_inputs(case)
     return all(r is None or bool(r.isfinite().all()) for r in compute(config, tensors))
 
 
@@ -84,7 +84,7 @@ def _shown(problem):
 @pytest.mark.parametrize("op", OPS)
 def test_a_custom_op_equals_the_call_of_its_case(op):
     def check(case):
-        config, tensors = told(case)
+        config, tensors = op_inputs(case)
         found, wanted = call_of(config, tensors).problem, case.call.problem
         assert _shown(found) == _shown(wanted)
         with torch._subclasses.FakeTensorMode() as mode:
@@ -116,7 +116,7 @@ def test_wrong_operands_are_refused_without_data(op):
     told_both = []
 
     def check(case):
-        config, _ = told(case)
+        config, _ = op_inputs(case)
         for what, wrong in invalid_inputs(case.call, operands(case)):
             tensors = tuple(None if a is None else to_torch(a) for a in wrong)
             if "is None" not in what:
@@ -132,7 +132,7 @@ def test_wrong_operands_are_refused_without_data(op):
 @pytest.mark.parametrize("op", DERIVED)
 def test_first_derivatives(op):
     def check(case):
-        function, values = differentiable(*told(case))
+        function, values = differentiable(*op_inputs(case))
         assert torch.autograd.gradcheck(
             function,
             values,
@@ -147,7 +147,7 @@ def test_first_derivatives(op):
 @pytest.mark.parametrize("op", DERIVED)
 def test_second_derivatives(op):
     def check(case):
-        function, values = differentiable(*told(case))
+        function, values = differentiable(*op_inputs(case))
         assert torch.autograd.gradgradcheck(
             function,
             values,
@@ -161,7 +161,7 @@ def test_second_derivatives(op):
 @pytest.mark.parametrize("op", OPS)
 def test_opcheck(op):
     def check(case):
-        config, tensors = told(case)
+        config, tensors = op_inputs(case)
         name = getattr(torch.ops.convref, config.row.name)
         torch.library.opcheck(name.default, (*tensors, *config.arguments))
 
@@ -173,7 +173,7 @@ def test_vmap_equals_a_loop(op):
     """With any of the operands batched, along any axis: bit for bit what a loop gives."""
 
     def check(case):
-        config, tensors = told(case, "loops")  # which add in one order, whatever the batch
+        config, tensors = op_inputs(case, "loops")  # which add in one order, whatever the batch
         place = case.seed % 3
         moved = [i for i, t in enumerate(tensors) if t is not None and (i + case.seed) % 4]
         if not moved:
@@ -200,7 +200,7 @@ def test_modes_of_torch_func_agree(op):
     """Forward and reverse mode give the same numbers, and so do both orders of the two."""
 
     def check(case):
-        function, values = differentiable(*told(case))
+        function, values = differentiable(*op_inputs(case))
         primals = tuple(v.detach() for v in values)
         tangents = tuple(torch.full_like(p, 0.5) for p in primals)
         y, y_dot = torch.func.jvp(function, primals, tangents)
@@ -225,7 +225,7 @@ def test_modes_of_torch_func_agree(op):
 @pytest.mark.parametrize("op", DERIVED)
 def test_both_results_of_a_jvp_have_gradients(op):
     def check(case):
-        config, tensors = told(case)
+        config, tensors = op_inputs(case)
         results = ROWS[op, "backward"].signature.results
         roles = config.row.signature.operands
         moved = [

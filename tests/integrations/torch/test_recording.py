@@ -1,4 +1,4 @@
-"""What a recording keeps of a program's calls is enough to judge them, whatever happens later."""
+"""A recording of a program's calls is enough to judge them, whatever the program does later."""
 
 from __future__ import annotations
 
