@@ -6,7 +6,7 @@ A library is looked at only if it is already imported: its arrays cannot exist b
 from __future__ import annotations
 
 import sys
-from numbers import Number
+from numbers import Complex
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ def _numpy_code(where: str, name: str, array: Array) -> str:
         raise ConvrefError(message(where, text)) from None
     if code == "obj":
         for value in array.flat:
-            if not isinstance(value, Number):
+            if not isinstance(value, Complex):  # a Decimal is none: it has no sum with a float
                 text = f"{name} holds a {type(value).__name__}, needs numbers"
                 raise ConvrefError(message(where, text))
     return code
@@ -84,6 +84,8 @@ _TORCH_NAMES = {
 
 
 def _torch_code(where: str, name: str, tensor: Any) -> str:
+    if tensor.is_nested:
+        raise ConvrefError(message(where, f"{name} is a nested tensor, needs one with a shape"))
     short = str(tensor.dtype).removeprefix("torch.")
     if short not in _TORCH_NAMES:
         known = ", ".join(_TORCH_NAMES)

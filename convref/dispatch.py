@@ -11,7 +11,7 @@ from . import knownbugs, memory
 from .arrays import facts
 from .backends import Backend
 from .backends.registry import load, names
-from .case import Call, argument, check_operand, check_positions
+from .case import Call, argument, check_objects, check_operand, check_positions
 from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
@@ -52,6 +52,8 @@ class Plan:
     def run(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results; positions and classes among the operands are checked."""
         self._check_memory()
+        if self.call.dtype == "obj":
+            check_objects(self.call, operands)
         self._check_positions(operands)
         return self.backend.run(self.call, *operands)
 
@@ -147,6 +149,9 @@ def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
         raise ConvrefError(message("plan", what))
     if not isinstance(backend, str):
         what = f"backend is {shorten(repr(backend))}, needs a name"
+        raise ConvrefError(message(f"{call.op}.{call.pass_}", what))
+    if not isinstance(kind, str):
+        what = f"kind is {shorten(repr(kind))}, needs the name of a kind of array"
         raise ConvrefError(message(f"{call.op}.{call.pass_}", what))
     found = _plan(call, backend, kind)
     same = found.call is call or repr(found.call) == repr(call)  # 0.0 equals -0.0

@@ -6,6 +6,10 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,13 +21,14 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 
 import convref
-from convref import ConvrefError, api
+from convref import ConvrefError, UnsupportedError, api, parse
 from convref.api import views
 from convref.api.functions import DEFINITIONS
 from convref.cli.commands import app
 from convref.conformance.engine import Engine, Limits
 from convref.conformance.operands import operands
 from convref.conformance.worker import Report, Task
+from convref.errors import MissingExtraError
 from convref.ops import FAMILY
 
 SPACE = {1: (6,), 2: (6, 5), 3: (6, 5, 4)}
@@ -325,3 +330,91 @@ def test_line_has_the_view_of_the_operand() -> None:
     assert convref.case_of("relu", whole).call.spec("x") == convref.Spec()
     half = convref.case_of("relu", torch.from_numpy(x).bfloat16()).call
     assert half.dtype == "bf16"
+
+
+def objects(value: Any) -> Any:
+    return np.full((2, 4, 6, 5), value, object)
+
+
+def recursive() -> list[Any]:
+    holds_itself: list[Any] = []
+    holds_itself.append(holds_itself)
+    return holds_itself
+
+
+# What no parameter is meant to take; some have an array where a number is wanted, or the reverse.
+WORDS = [None, "x", "", b"1", {}, {1}, frozenset((1, 2)), object(), int, len, ..., range(3)]
+NESTED = [[], [[1, 2], [3]], [[[1]]], (None,), recursive(), iter("abc")]
+NUMBERS = [-1, 0, True, 10**400, 2**70, float("nan"), float("inf"), 1j, Decimal("sNaN")]
+ARRAYS = [
+    np.array(values)
+    for values in ([1, 2], ["a"], [None], 1, [True], [], np.nan, "a", np.datetime64("2020"))
+]
+ARRAYS += [np.array([1, 2], "g"), np.zeros(3, [("a", int)]), np.ma.ones((2, 4, 6, 5))]
+OBJECTS = [Decimal(1), 1j, None, float("nan"), 1e308, Fraction(10**5), Fraction(-(10**400))]
+OBJECTS = [objects(value) for value in OBJECTS]
+TENSORS = [torch.ones(2, 4, 6, 5), torch.tensor(1.0), torch.eye(3).to_sparse()]
+TENSORS += [torch.ones(2, 4, 6, 5, device="meta")]
+HOSTILE = [*WORDS, *NESTED, *NUMBERS, *ARRAYS, *OBJECTS, *TENSORS]
+
+
+def nested(layout: Any) -> Any:
+    return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)], layout=layout)
+
+
+def refused_or_computed(function: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Call a function with each value of each parameter; other exceptions are not caught."""
+    for parameter in given:
+        for value in (*HOSTILE, nested(torch.strided), nested(torch.jagged)):
+            with suppress(ConvrefError, UnsupportedError, MissingExtraError):
+                function(**{**given, parameter: value})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_any_value_is_computed_or_refused_in_words(name: str) -> None:
+    """Each parameter in turn; of exceptions only those of the package are allowed."""
+    given = {k: p.default for k, p in parameters(name).items() if p.default is not p.empty}
+    refused_or_computed(getattr(convref, name), given | call_of(name))
+
+
+CALL = parse("conv.fprop:n1c2k3_i4_f2:bias=0").call
+OPERANDS = data(1, 2, 4), data(3, 2, 2), None
+JUDGED = {"call": CALL, "operands": OPERANDS, "results": convref.run(CALL, *OPERANDS)}
+PARTS = {"i": "i6x6", "f": "f3x3", "o": "o3x3"}
+OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "explain": (convref.explain, {"call": CALL, "backend": "auto", "kind": "numpy"}),
+    "plan": (convref.plan, {"call": CALL, "backend": "auto", "kind": "numpy"}),
+    "parse": (convref.parse, {"line": "conv.fprop:n1c2k3_i4_f2"}),
+    "parse_problem": (convref.parse_problem, {"line": "conv:n1c2k3_i4_f2"}),
+    "judge": (
+        convref.judge,
+        {**JUDGED, "numerics": convref.Numerics("rn32"), "zero_mean": False, "ref": None}
+        | {"only": None},
+    ),
+    "Call": (convref.Call, {f.name: getattr(CALL, f.name) for f in fields(CALL)}),
+    "Case": (convref.Case, {"call": CALL, "fill": "int", "seed": 0}),
+    "Spec": (convref.Spec, {f.name: f.default for f in fields(convref.Spec)}),
+    "Numerics": (convref.Numerics, {"model": "rn32"}),
+    "run": (lambda x, w, b: convref.run(CALL, x, w, b), dict(zip("xwb", OPERANDS))),
+    "case_of": (
+        lambda x, w, b: convref.case_of("conv.fprop", x, w, b),
+        dict(zip("xwb", OPERANDS)),
+    ),
+}
+for op, family in FAMILY.items():
+    sizes = "_".join(PARTS[part] for part in family.PARTS if part in PARTS)
+    head = "".join(f"{letter}4" for letter in family.HEAD if letter != "g")
+    problem = convref.parse_problem(f"{op}:{head}_{sizes}")
+    OTHERS[op] = family, {f.name: getattr(problem, f.name) for f in fields(problem)}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_functions_refuse_any_value_in_words(name: str) -> None:
+    refused_or_computed(*OTHERS[name])
+
+
+def test_results_that_are_no_arrays_are_wrong_in_form() -> None:
+    verdict = convref.judge(**JUDGED | {"results": ["y"]}, numerics=convref.Numerics("rn32"))
+    assert (verdict.kind, verdict.reason) == ("wrong", "y is a str, needs a NumPy array")

@@ -150,7 +150,7 @@ class Definition:
         """Return the checked call of a pass on the user's arrays, by role."""
         where, roles = f"{self.op}.{pass_}", SIGNATURE[self.op, pass_].operands
         given = given_arrays(where, roles, arrays, self.required)
-        user = x or input_shape(where, given, roles)
+        user = input_shape(where, given, roles) if x is None else x
         arguments = dict(zip(self.settings, settings, strict=True))
         view = self.view(where, rank, user, arguments)
         seen = user if view is None else tuple(view.enter("x", user))

@@ -26,6 +26,7 @@ from ..ops import (
     mask_names,
     passes,
 )
+from ..ops.sizes import one_of
 from .spec import Spec, axis_letters, role_dtype
 from .text import memory_text, problem_keys, shape_text
 
@@ -75,12 +76,10 @@ class Call:
             raise ConvrefError(message(where, what))
         if self.signature.maskable:
             put(self, "mask", self._mask(where))
-        elif self.mask:
+        elif self.mask is not None and items(self.mask) != []:
             raise ConvrefError(message(where, "mask is given, needs none for this pass"))
         put(self, "tangents", self._tangents(where))
-        if self.math not in MATHS:
-            what = f"math is {shorten(repr(self.math))}, needs one of {', '.join(MATHS)}"
-            raise ConvrefError(message(where, what))
+        one_of(where, "math", self.math, MATHS)
         specs = self._spread(where)
         put(self, "problem", self.problem.for_pass(self.pass_, specs[0].dtype))
         put(self, "specs", tuple(map(self._spec, self.roles, specs)))
@@ -89,8 +88,9 @@ class Call:
 
     def _spread(self, where: str) -> tuple[Spec, ...]:
         """Return a Spec for every role; indices and statistics have types of their own."""
-        specs = self.specs or (Spec(),)
-        if not isinstance(specs, tuple) or not all(isinstance(spec, Spec) for spec in specs):
+        given = isinstance(self.specs, tuple)
+        specs = self.specs if given and self.specs else (Spec(),)
+        if not given or not all(isinstance(spec, Spec) for spec in specs):
             what = f"specs is {shorten(repr(self.specs))}, needs a tuple of Spec"
             raise ConvrefError(message(where, what))
         specs = specs * len(self.roles) if len(specs) == 1 else specs
@@ -123,6 +123,9 @@ class Call:
         possible = self.possible_tangents
         if self.tangents is None:
             return possible
+        if not isinstance(self.tangents, str):
+            what = f"tangents is {shorten(repr(self.tangents))}, needs letters or None"
+            raise ConvrefError(message(where, what))
         if unknown := set(self.tangents) - set(possible):
             need = f"needs some of {possible!r}" if possible else "needs none: this pass has no"
             what = f"tangents has {shorten(sorted(unknown))}, {need}"
@@ -303,10 +306,12 @@ class Case:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.call, Call):
+            raise ConvrefError(
+                message("case", f"call is a {type(self.call).__name__}, needs a Call")
+            )
         where = f"{self.call.op}.{self.call.pass_}"
-        if self.fill not in FILLS:
-            what = f"fill is {shorten(repr(self.fill))}, needs one of {', '.join(FILLS)}"
-            raise ConvrefError(message(where, what))
+        one_of(where, "fill", self.fill, FILLS)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             what = f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)"
             raise ConvrefError(message(where, what))

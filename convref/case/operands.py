@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 from ..arrays import Facts, facts, to_numpy
@@ -15,6 +16,7 @@ from ..ops import (
     INDICES,
     OUTPUT_AXES,
     RANKS,
+    SIGNATURE,
     STATISTICS,
     Problem,
     Sizes,
@@ -132,6 +134,17 @@ def check_positions(call: Call, role: str, array: Any) -> None:
             raise ConvrefError(message(f"{call.op}.{call.pass_}", what, call))
 
 
+def check_objects(call: Call, operands: Sequence[Any]) -> None:
+    """Raise if an array of objects holds a complex number where its problem has none."""
+    reason = call.problem.refuses("c128")
+    for role, array in zip(call.roles, operands):
+        if reason and array is not None and role not in INDICES:
+            if all(isinstance(value, Real) for value in array.flat):
+                continue
+            what = f"{argument(role)} holds a complex number: {reason}"
+            raise ConvrefError(message(f"{call.op}.{call.pass_}", what, call))
+
+
 def size_letters(problem: Problem, role: str) -> Sequence[str]:
     """Return the letter of each size of the array in `role`, as the formulas have them.
 
@@ -177,8 +190,12 @@ def call_of(
     zero_tangents : bool
         Whether an absent tangent stands for zeros.
     """
-    data = (role for role in found if role not in (*INDICES, *STATISTICS))
-    lead = found["x"] if "x" in found else found[next(data)]
+    data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
+    first = "x" if "x" in found else next((role for role in data if role in found), "")
+    if not first:
+        what = f"{argument(data[0])} is None, needs an array"
+        raise ConvrefError(message(f"{op}.{pass_}", what))
+    lead = found[first]
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)
     carried = None

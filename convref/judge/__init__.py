@@ -14,12 +14,14 @@ absolute values and ref the unrounded reference, a backend declares a `Numerics`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from ..case import Call
 from ..errors import ConvrefError, message, shorten
+from ..ops import items
 from . import exact, form, likely, nonfinite, proven
 from .likely import FALSE_ALARM
 from .numerics import TF32_ETA, TF32_UNIT, UNITS, Numerics
@@ -85,6 +87,13 @@ def judge(
     >>> judge(call, (x, w, None), (x + 1,), Numerics("rn32")).reason
     'y[0, 0, 0] is 2.0, exactly 1.0 is right (3 of 3 elements differ)'
     """
+    if not isinstance(ref, (Reference, NoneType)):
+        what = f"ref is a {type(ref).__name__}, needs a Reference"
+        raise ConvrefError(message("judge", what))
+    if type(zero_mean) is not bool:
+        raise ConvrefError(
+            message("judge", f"zero_mean is {shorten(repr(zero_mean))}, needs a bool")
+        )
     ref = reference(call, operands) if ref is None else ref
     roles = call.signature.results
     _check(results, numerics, only, roles)
@@ -112,9 +121,11 @@ def _check(
     if not isinstance(results, Sequence):
         what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
         raise ConvrefError(message("judge", what))
-    if unknown := set(only or ()) - set(roles):
-        what = f"only has {', '.join(map(str, unknown))}, needs some of {', '.join(roles)}"
-        raise ConvrefError(message("judge", what))
+    listed = () if only is None else items(only)
+    unknown = [r for r in listed or () if not isinstance(r, str) or r not in roles]
+    if listed is None or unknown:
+        got = f"is {shorten(repr(only))}" if listed is None else f"has {shorten(unknown[0])}"
+        raise ConvrefError(message("judge", f"only {got}, needs some of {', '.join(roles)}"))
 
 
 def _verdict(it: Exhibit, numerics: Numerics, zero_mean: bool) -> Verdict:

@@ -19,6 +19,8 @@ def fault(call: Call, role: str, got: Array | None) -> str:
         if (got is not None) == wanted:
             return ""
         return f"{role} is {'absent' if got is None else 'present'}, the mask says otherwise"
+    if not isinstance(got, np.ndarray):
+        return f"{role} is a {type(got).__name__}, needs a NumPy array"
     if tuple(got.shape) != call.problem.shape(role):
         return f"{role} has shape {tuple(got.shape)}, needs {call.problem.shape(role)}"
     needs = dtypes.numpy_dtype(call.dtype_of(role))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import expm1, log1p
 
 from .. import dtypes
-from ..errors import ConvrefError, message
+from ..ops.sizes import one_of
 
 # Unit roundoff of one addition: to nearest in binary32 or binary64, or the truncating
 # tensor-core sum, which also loses up to one more unit per 16 products and per split.
@@ -73,11 +73,7 @@ class Numerics:
     weights: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.model not in (*UNITS, "undeclared"):
-            known = ", ".join((*UNITS, "undeclared"))
-            raise ConvrefError(
-                message("numerics", f"model is {self.model!r}, needs one of {known}")
-            )
+        one_of("numerics", "model", self.model, (*UNITS, "undeclared"))
 
     @property
     def accumulator(self) -> str | None:

@@ -103,7 +103,7 @@ class PreluProblem(ActivationProblem):
         return {**super().of_operands(pass_, shapes, given), "shared": shapes["w"] == (1,)}
 
     def _validate(self, where: str, rank: int) -> None:
-        self._put("shared", bool(self.shared) and self.c != 1)
+        self._put("shared", self.shared and self.c != 1)
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:

@@ -8,7 +8,19 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from ..errors import ConvrefError, message, shorten
-from .sizes import FILTER_AXES, MAX_ELEMENTS, RANKS, SPATIAL, Pads, Sizes, integer, integers, real
+from .sizes import (
+    FILTER_AXES,
+    MAX_ELEMENTS,
+    RANKS,
+    SPATIAL,
+    Pads,
+    Sizes,
+    integer,
+    integers,
+    items,
+    one_of,
+    real,
+)
 
 ROLES = ("x", "w", "b", "y", "cols")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
@@ -53,14 +65,19 @@ class Field(NamedTuple):
             return None
         if self.codec == "float":
             return real(where, name, value, self.least)
-        if self.codec == "word" and value not in (words := self.words or self.draws):
-            needs = f"needs one of {', '.join(words)}"
-            raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, {needs}"))
+        if self.codec == "word":
+            return one_of(where, name, value, self.words or self.draws)
         if self.codec == "sizes":
             return integers(where, name, value, rank)
         if self.codec == "integer":
             return integer(where, name, value)
-        return bool(value) if self.codec == "flag" else value
+        if self.codec != "flag":
+            return value
+        try:
+            return bool(value)
+        except (TypeError, ValueError, RuntimeError):  # an array of several values
+            text = f"{name} is {shorten(repr(value))}, needs a bool"
+            raise ConvrefError(message(where, text)) from None
 
 
 # The parts of a problem whose output may have any size.
@@ -112,7 +129,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         where = self.name
-        rank = len(self.input) if hasattr(self.input, "__len__") else 1
+        given = items(self.input) if hasattr(self.input, "__len__") else None
+        rank = 1 if given is None else len(given)
         if rank not in self.HAS_RANKS:
             needs = "1 to 3" if len(self.HAS_RANKS) > 1 else self.HAS_RANKS[0]
             raise ConvrefError(message(where, f"input has {rank} spatial axes, needs {needs}"))

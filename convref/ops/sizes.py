@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from itertools import islice
 from math import inf, nan
 from typing import Any
@@ -53,17 +54,25 @@ def real(where: str, name: str, value: Any, least: float = -inf) -> float:
     return found
 
 
+def one_of(where: str, name: str, value: Any, known: Sequence[str]) -> str:
+    """Return a word out of those that are known, or raise."""
+    if not isinstance(value, str) or value not in known:
+        what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
+        raise ConvrefError(message(where, what))
+    return value
+
+
 def items(value: Any) -> list[Any] | None:
     """Return the entries of a sequence, or None for what is one value: a number, text, no axes."""
     if isinstance(value, (int, float, str, bytes, dict, set, frozenset)):  # a set has no order
         return None
     try:
         return list(value if hasattr(value, "__len__") else islice(value, MAX_ENTRIES))
-    except TypeError:
+    except (TypeError, RuntimeError):  # RuntimeError: a nested tensor
         return None
 
 
-def plain(value: Any, foreign: list[Any]) -> Any:
+def plain(value: Any, foreign: list[Any], depth: int = 0) -> Any:
     """Return `value` as ints, floats, texts, and lists and tuples of these.
 
     An iterator is read, an array becomes its numbers. What cannot be converted is returned as it
@@ -75,19 +84,22 @@ def plain(value: Any, foreign: list[Any]) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
+    if depth > MAX_ENTRIES or kind is type:  # a list that holds itself
+        foreign.append(value)
+        return value
     if kind in (tuple, list):
-        return kind([v if type(v) in _PLAIN else plain(v, foreign) for v in value])
+        return kind([v if type(v) in _PLAIN else plain(v, foreign, depth + 1) for v in value])
     if hasattr(value, "tolist"):  # arrays and their scalars
         try:
             found = value.tolist()
         except (RuntimeError, TypeError, ValueError):  # the array has no data, or several shapes
             found = value
         if type(found) is not kind:  # longdouble stays
-            return plain(found, foreign)
+            return plain(found, foreign, depth + 1)
     elif hasattr(value, "__index__"):
         return operator.index(value)
     elif (entries := items(value)) is not None:
-        return plain(entries, foreign)
+        return plain(entries, foreign, depth + 1)
     foreign.append(value)
     return value
 

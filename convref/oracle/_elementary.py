@@ -17,7 +17,14 @@ from ._windows import Array
 
 
 def _of_fractions(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    return np.vectorize(lambda v: Fraction(function(float(v))), otypes=[object])
+    def nearest(v: Any) -> Any:
+        try:
+            found = function(float(v))
+        except OverflowError:  # of v itself, or of a function that grows
+            return function(math.inf if v > 0 else -math.inf)
+        return Fraction(found) if math.isfinite(found) else found
+
+    return np.vectorize(nearest, otypes=[object])
 
 
 def exp(x: Array) -> Array:
@@ -65,5 +72,7 @@ def logistic(x: Array) -> tuple[Array, Array]:
     with np.errstate(over="ignore", invalid="ignore"):  # 1 / (1 + inf) is 0, as it should be
         e = exp(-x)
         s = 1 / (1 + e)
+        if x.dtype == object:
+            return s, 1 - s
         e *= s
-        return s, e if x.dtype == object else np.fmin(e, 1, out=e)  # inf * 0 is 1 here
+        return s, np.fmin(e, 1, out=e)  # inf * 0 is 1 here

@@ -65,7 +65,12 @@ def reciprocal_root(v: Array) -> Array:
 
 def _fraction_root(v: Any) -> Any:
     """Return 1 / sqrt(v) as a Fraction; of 0 infinity, and NaN below."""
-    return Fraction(1 / sqrt(v)) if v > 0 else inf if v == 0 else nan
+    try:
+        return Fraction(1 / sqrt(v)) if v > 0 else inf if v == 0 else nan
+    except OverflowError:  # v is beyond float64
+        return Fraction(0)
+    except ZeroDivisionError:  # v is below its least number
+        return inf
 
 
 def plus_eps(var: Array, problem: Problem) -> Array:
