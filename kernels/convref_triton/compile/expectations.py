@@ -169,11 +169,12 @@ def _resources(specimen: Specimen, found: Inspection) -> Iterator[str]:
 
 def _loop(specimen: Specimen, found: Inspection) -> Iterator[str]:
     row = expectation(specimen)
-    if found.loop is None or specimen.arch not in row.loop:
+    budgets = dict(zip(aot.ARCHS, row.loop))
+    if found.loop is None or specimen.arch not in budgets:
         return
     length = found.loop if row.staged else max(found.steps)  # of the warps that multiply
     number = "16" if specimen.itemsize == 2 else specimen.example.number
-    if length > (most := row.loop[specimen.arch][NUMBERS.index(number)]):
+    if length > (most := budgets[specimen.arch][NUMBERS.index(number)]):
         yield f"{length} instructions in the hot loop, needs at most {most}"
     narrowest = min((bytes_of(name) for name in found.loop_loads), default=VECTOR)
     if narrowest < VECTOR and narrowest < (least := width(specimen)):

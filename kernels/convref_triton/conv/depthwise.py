@@ -382,11 +382,6 @@ SPEC = KernelSpec(
     work=depthwise_work,
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(
-        across_groups=True,
-        loop={
-            "sm_90": (473, 457, 457, 457),
-            "sm_80": (474, 455, 455, 455),
-            "gfx942": (456, 352, 352),
-        },
+        across_groups=True, loop=((473, 457, 457, 457), (474, 455, 455, 455), (456, 352, 352))
     ),
 )

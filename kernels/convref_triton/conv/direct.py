@@ -14,20 +14,10 @@ from math import prod
 import triton
 import triton.language as tl
 
+from ..common import windows
 from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, divisors
-from ..common.windows import (
-    MAGIC,
-    ONES,
-    advance,
-    is_valid,
-    rows_of,
-    strides,
-    unit,
-    valid_taps,
-    window,
-)
 from ..plan import cost, lines
 from ..plan.builder import is_channels_last, slots, vector
 from ..plan.cost import Work
@@ -40,7 +30,9 @@ from .gather import taps_met
 
 SIZES = "M D H W O P Q OD OH OW C K each lo_d lo_h lo_w"
 STEPS = "x_n x_d x_h x_w x_c w_0 w_t w_r w_s w_c w_g w_k y_n y_d y_h y_w y_c"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
+RUNTIME = (
+    f"{SIZES} {windows.MAGIC} {STEPS}".split()
+)  # not specialized: a new shape compiles nothing
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -55,11 +47,19 @@ def direct(
     ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of y, (BM pixels, BK channels), from the pairs (x, w) and (x_2, w_2)."""
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
-    x_c, y_c, K = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE), K * VEC[3]
-    w_g, w_k, w_c = unit(w_g, UNIT[1], 1, WIDE), unit(w_k, False, 1, WIDE), w_c * VEC[1]
+    x_n, x_d, x_h, x_w = windows.strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = windows.strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = windows.strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    x_c, y_c, K = (
+        windows.unit(x_c, UNIT[0], 1, WIDE),
+        windows.unit(y_c, UNIT[2], 1, WIDE),
+        K * VEC[3],
+    )
+    w_g, w_k, w_c = (
+        windows.unit(w_g, UNIT[1], 1, WIDE),
+        windows.unit(w_k, False, 1, WIDE),
+        w_c * VEC[1],
+    )
     columns = tl.cdiv(K, BK)
     tile_m = tl.program_id(0) // columns
     k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)
@@ -68,12 +68,12 @@ def direct(
         group, within = k // each, k % each
 
     magic, sizes = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift), (D, H, W)
-    rows, top, n, written, read, first, count = rows_of(
+    rows, top, n, written, read, first, count = windows.rows_of(
         tile_m, tl.program_id(1), M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
     )
     o, p, q = written
     i_d, i_h, i_w = read
-    bits = valid_taps(rows < M, read, sizes, WINDOW)
+    bits = windows.valid_taps(rows < M, read, sizes, WINDOW)
     everywhere = across(rows * 0, TURN)  # gives values of a channel the layout of the tile
     known = along(k < K, TURN) & (everywhere == 0)
     from_x = top.to(tl.int64) * x_n
@@ -91,14 +91,14 @@ def direct(
         there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s
         if not SINGLE:
             here, there = here + c * x_c, there + c * w_c
-        on = is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)
+        on = windows.is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)
         left, right = x, w
         if PAIRS == 2:
             left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
         a = tl.load(left + from_x + here + x_tile, across(on, TURN) & known, other=0.0)
         b = tl.load(right + from_w + there + w_tile, known, other=0.0)
         acc += a.to(tl.float32) * b.to(tl.float32)
-        pair, t, r, s, c = advance(pair, t, r, s, c + 1, C, count, WINDOW, PAIRS)
+        pair, t, r, s, c = windows.advance(pair, t, r, s, c + 1, C, count, WINDOW, PAIRS)
 
     inside = across((rows < M) & (o < OD) & (p < OH) & (q < OW), TURN) & known
     vector = along(k, TURN) + everywhere
@@ -183,7 +183,7 @@ def direct_launch(
     c, each = geometry.big_channels, geometry.small_channels
     if scatter:
         read, written, c, each = written, read, each, c
-    classes = geometry.stride if scatter else ONES
+    classes = geometry.stride if scatter else windows.ONES
     pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))
     rows, k = geometry.n * prod(pixels), geometry.groups * each
     w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, scatter)
@@ -206,7 +206,7 @@ def direct_launch(
         absent
         | {
             "RANK": geometry.rank,
-            "WINDOW": window(geometry, scatter),
+            "WINDOW": windows.window(geometry, scatter),
             "PAIRS": len(pairs),
             "ALONE": each == 1,
             "SINGLE": c == 1,
@@ -233,11 +233,6 @@ SPEC = KernelSpec(
     work=direct_work,
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(
-        across_groups=True,
-        loop={
-            "sm_90": (160, 150, 150, 150),
-            "sm_80": (161, 149, 149, 149),
-            "gfx942": (130, 78, 78),
-        },
+        across_groups=True, loop=((160, 150, 150, 150), (161, 149, 149, 149), (130, 78, 78))
     ),
 )

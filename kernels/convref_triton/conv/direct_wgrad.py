@@ -277,11 +277,6 @@ SPEC = KernelSpec(
     work=direct_wgrad_work,
     lines=lines.WGRAD,
     expects=Expectation(
-        across_groups=True,
-        loop={
-            "sm_90": (364, 321, 321, 321),
-            "sm_80": (362, 323, 323, 323),
-            "gfx942": (178, 163, 163),
-        },
+        across_groups=True, loop=((364, 321, 321, 321), (362, 323, 323, 323), (178, 163, 163))
     ),
 )

@@ -24,20 +24,10 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import UNFUSED, Task
 from ..plan.tile import Change, Tile, TileTable, tiles
-from .gather import (
-    IEEE,
-    RUNTIME,
-    TF32,
-    gather_launch,
-    gather_steps,
-    gather_tile_count,
-    in_elements,
-    read_columns,
-    store_tile,
-)
+from . import gather
 
 
-@triton.jit(do_not_specialize=RUNTIME)
+@triton.jit(do_not_specialize=gather.RUNTIME)
 def dual(
     x, w, x_dot, w_dot, y, y_dot, bias, bias_dot,
     M, D, H, W, O, P, Q, OD, OH, OW, C, K, lo_d, lo_h, lo_w,
@@ -50,7 +40,7 @@ def dual(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of y and of y_dot, (BM pixels, BN channels); x_dot or w_dot may be None."""
-    x_steps, w_steps, y_steps, C, K = in_elements(
+    x_steps, w_steps, y_steps, C, K = gather.in_elements(
         (x_n, x_g, x_d, x_h, x_w, x_c), (w_0, w_g, w_t, w_r, w_s, w_c, w_k),
         (y_n, y_g, y_d, y_h, y_w, y_c), C, K, UNIT, VEC, WIDE,
     )  # fmt: skip
@@ -70,7 +60,7 @@ def dual(
     from_x = top * image_x + group * group_x
     from_w = group * group_w + w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
-    column, known = read_columns(outs, K, UNIT)
+    column, known = gather.read_columns(outs, K, UNIT)
     w_tile = (cols * w_c)[:, None] + (column * w_k)[None, :]
 
     MOVE: tl.constexpr = WINDOW.move
@@ -99,11 +89,11 @@ def dual(
         pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count, WINDOW, 1)
 
     size = (OD, OH, OW)
-    store_tile(
+    gather.store_tile(
         acc, y, bias, None, None, None, rows, M, top, n, written, size, outs, K, group, 0, y_steps,
         "",
     )  # fmt: skip
-    store_tile(
+    gather.store_tile(
         acc_dot, y_dot, bias_dot, None, None, None, rows, M, top, n, written, size, outs, K, group,
         0, y_steps, "",
     )  # fmt: skip
@@ -113,8 +103,13 @@ NARROW = tiles(  # two sums
     "128x128x64 w8 s3, 128x64x64 w8 s3, 64x64x64 w4 s3, 128x128x32 w8 s4, 64x32x32 w4 s3"
 )
 TILES = TileTable(
-    {"f16 bf16": NARROW, "ieee": IEEE[1:], "tf32 tf32x3": TF32[2:]},
-    short={"f16 bf16": NARROW[-1:], "ieee": IEEE[-1:], "tf32": TF32[2:3], "tf32x3": ()},
+    {"f16 bf16": NARROW, "ieee": gather.IEEE[1:], "tf32 tf32x3": gather.TF32[2:]},
+    short={
+        "f16 bf16": NARROW[-1:],
+        "ieee": gather.IEEE[-1:],
+        "tf32": gather.TF32[2:3],
+        "tf32x3": (),
+    },
     blocks=2,
     changes=(
         Change("sm_8", "f16 bf16", Tile(128, 128, 64, 8, 3)),
@@ -149,7 +144,7 @@ def dual_tiles(task: Task) -> tuple[Tile, ...]:
 
 def dual_work(task: Task, tile: Tile) -> Work:
     """Return the work of y and y_dot: three products of two blocks of each side."""
-    count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
+    count, steps = gather.gather_tile_count(task, tile), gather.gather_steps(task, tile)
     made = cost.block_work(
         task, tile, count, steps, reached=0.65, vector=task.width, per_vector=16, products=3
     )
@@ -193,10 +188,10 @@ def dual_launch(
     The pairs are (x, w), (x_dot, w_dot), of the strides of x and w, (y, y_dot), of equal strides,
     and (b, b_dot); `scatter` is whether y is the big side.
     """
-    made = gather_launch(geometry, (pair,), results[0], scatter, tile, precision)
+    made = gather.gather_launch(geometry, (pair,), results[0], scatter, tile, precision)
     tensors = dict(zip(dual.arg_names, (*pair, *tangents, *results, *biases)))
     given, absent = slots(tensors)
-    numbers = {name: made.arguments[name] for name in RUNTIME}
+    numbers = {name: made.arguments[name] for name in gather.RUNTIME}
     constants = {
         n: v for n, v in made.constants.items() if n in dual.arg_names and n not in tensors
     }
@@ -216,10 +211,6 @@ SPEC = KernelSpec(
         products=2,
         in_flight=0,
         why="two products go into one sum",
-        loop={
-            "sm_90": (377, 1745, 404, 874),
-            "sm_80": (394, 1749, 347, 940),
-            "gfx942": (313, 210, 415),
-        },
+        loop=((377, 1745, 404, 874), (394, 1749, 347, 940), (313, 210, 415)),
     ),
 )

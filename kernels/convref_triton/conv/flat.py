@@ -26,17 +26,9 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Change, Tile, TileTable, tiles
-from .gather import (
-    IEEE,
-    RUNTIME,
-    gather_launch,
-    gather_tile_count,
-    in_elements,
-    read_columns,
-    store_tile,
-)
+from . import gather
 
-FLAT = [*RUNTIME, "c_magic", "c_shift"]
+FLAT = [*gather.RUNTIME, "c_magic", "c_shift"]
 
 
 @triton.jit
@@ -87,7 +79,7 @@ def flat(
     PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of y, (BM pixels, BN channels), from the pairs (x, w) and (x_2, w_2)."""
-    x_steps, w_steps, y_steps, C, K = in_elements(
+    x_steps, w_steps, y_steps, C, K = gather.in_elements(
         (x_n, x_g, x_d, x_h, x_w, x_c), (w_0, w_g, w_t, w_r, w_s, w_c, w_k),
         (y_n, y_g, y_d, y_h, y_w, y_c), C, K, UNIT, VEC, WIDE,
     )  # fmt: skip
@@ -106,7 +98,7 @@ def flat(
     from_x = top * image_x + group * group_x
     from_w = group * group_w + w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     x_row = n * x_n + i_d * x_d + i_h * x_h + i_w * x_w
-    column, known = read_columns(outs, K, UNIT)
+    column, known = gather.read_columns(outs, K, UNIT)
 
     MOVE: tl.constexpr = WINDOW.move
     STEP: tl.constexpr = WINDOW.step
@@ -141,7 +133,7 @@ def flat(
             pair += (begin >= depth).to(tl.int32)
             begin = tl.where(begin < depth, begin, 0)
 
-    store_tile(
+    gather.store_tile(
         acc, y, bias, scale, shift, residual, rows, M, top, n, written, (OD, OH, OW), outs, K,
         group, 0, y_steps, ACTIVATION,
     )  # fmt: skip
@@ -152,7 +144,7 @@ NARROW = tiles(
     "128x128x32 w8 s4 run4, 128x64x64 w8 s4 run4, 64x64x64 w4 s4 run4, 128x64x32 w8 s4, "
     "64x64x32 w4 s4, 64x32x32 w4 s4"
 )
-WIDE = tuple(tile._replace(run=run) for run in (4, 1) for tile in IEEE)
+WIDE = tuple(tile._replace(run=run) for run in (4, 1) for tile in gather.IEEE)
 TF32 = tiles("128x64x32 w4 s4 run4, 64x64x32 w4 s4 run4, 64x64x32 w4 s4, 64x32x32 w4 s3")
 TILES = TileTable(
     {"f16 bf16": NARROW, "ieee": WIDE, "tf32 tf32x3": TF32},
@@ -196,7 +188,7 @@ def flat_work(task: Task, tile: Tile) -> Work:
     steps = len(task.pairs) * -(-taps * full // tile.bk)
     copied = [x for x, _ in task.pairs if not in_runs(x, 1, tile.run) or full > c]
     moved = sum(prod(x.shape) * (1 + full / c) for x in copied) * ITEMSIZE[task.dtype]
-    vector, count = tile.run * ITEMSIZE[task.dtype], gather_tile_count(task, tile)
+    vector, count = tile.run * ITEMSIZE[task.dtype], gather.gather_tile_count(task, tile)
     made = cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=16)
     return made._replace(beside=moved, launches=1 + len(copied))
 
@@ -255,7 +247,7 @@ def flat_launch(
     epilogue: Epilogue = PLAIN,
 ) -> Launch:
     """Return the launch that computes y: `gather_launch` with the kernel of this module."""
-    made = gather_launch(geometry, pairs, y, scatter, tile, precision, epilogue)
+    made = gather.gather_launch(geometry, pairs, y, scatter, tile, precision, epilogue)
     constants = {name: value for name, value in made.constants.items() if name in flat.arg_names}
     c = geometry.small_channels if scatter else geometry.big_channels
     constants |= {
@@ -285,11 +277,6 @@ SPEC = KernelSpec(
     work=flat_work,
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(
-        products=1,
-        loop={
-            "sm_90": (606, 898, 669, 995),
-            "sm_80": (621, 897, 742, 1337),
-            "gfx942": (402, 236, 433),
-        },
+        products=1, loop=((606, 898, 669, 995), (621, 897, 742, 1337), (402, 236, 433))
     ),
 )

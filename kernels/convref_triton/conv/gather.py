@@ -16,20 +16,10 @@ from math import prod
 import triton
 import triton.language as tl
 
+from ..common import windows
 from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps, merge
 from ..common.index import divisors, tile_of
-from ..common.windows import (
-    MAGIC,
-    ONES,
-    advance,
-    is_valid,
-    rows_of,
-    strides,
-    unit,
-    valid_taps,
-    window,
-)
 from ..plan import cost, lines
 from ..plan.builder import slots, vector
 from ..plan.cost import Work
@@ -40,7 +30,9 @@ from ..plan.tile import Change, Tile, TileTable, tiles
 
 SIZES = "M D H W O P Q OD OH OW C K lo_d lo_h lo_w"
 STEPS = "x_n x_g x_d x_h x_w x_c w_0 w_g w_t w_r w_s w_c w_k y_n y_g y_d y_h y_w y_c"
-RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
+RUNTIME = (
+    f"{SIZES} {windows.MAGIC} {STEPS}".split()
+)  # not specialized: a new shape compiles nothing
 PARTS = ["steps", "y_z"]
 
 
@@ -67,12 +59,15 @@ def in_elements(x, w, y, C, K, UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.c
     y_n, y_g, y_d, y_h, y_w, y_c = y
     image_x, image_y = x_n.to(tl.int64) * VEC[0], y_n.to(tl.int64) * VEC[2]
     group_x, group_y = x_g.to(tl.int64) * VEC[0], y_g.to(tl.int64) * VEC[2]
-    x_n, x_d, x_h, x_w = strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
-    w_0, w_t, w_r, w_s = strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
-    y_n, y_d, y_h, y_w = strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
+    x_n, x_d, x_h, x_w = windows.strides(x_n, x_d, x_h, x_w, VEC[0], WIDE)
+    w_0, w_t, w_r, w_s = windows.strides(w_0, w_t, w_r, w_s, VEC[1], WIDE)
+    y_n, y_d, y_h, y_w = windows.strides(y_n, y_d, y_h, y_w, VEC[2], WIDE)
     group_w, C, K = w_g.to(tl.int64) * VEC[1], C * VEC[3], K * VEC[4]
-    x_c, y_c = unit(x_c, UNIT[0], 1, WIDE), unit(y_c, UNIT[2], 1, WIDE)
-    w_c, w_k = unit(w_c, UNIT[1] == 1, VEC[1], WIDE), unit(w_k, UNIT[1] == 2, VEC[1], WIDE)
+    x_c, y_c = windows.unit(x_c, UNIT[0], 1, WIDE), windows.unit(y_c, UNIT[2], 1, WIDE)
+    w_c, w_k = (
+        windows.unit(w_c, UNIT[1] == 1, VEC[1], WIDE),
+        windows.unit(w_k, UNIT[1] == 2, VEC[1], WIDE),
+    )
     return (
         (image_x, group_x, x_n, x_d, x_h, x_w, x_c),
         (w_0, group_w, w_t, w_r, w_s, w_c, w_k),
@@ -137,11 +132,11 @@ def gather(
         CLASSES: tl.constexpr = S[0] * S[1] * S[2] if WINDOW.scatter else 1
         split, e = e // CLASSES, e % CLASSES
     magic, sizes = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift), (D, H, W)
-    rows, top, n, written, read, first, count = rows_of(
+    rows, top, n, written, read, first, count = windows.rows_of(
         tile_m, e, M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
     )
     i_d, i_h, i_w = read
-    bits = valid_taps(rows < M, read, sizes, WINDOW)
+    bits = windows.valid_taps(rows < M, read, sizes, WINDOW)
 
     cols = tl.arange(0, BK)  # (BK,)
     outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
@@ -164,7 +159,7 @@ def gather(
         there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s + c * w_c
         on_x, on_w = (rows < M)[:, None], known[None, :]
         if not INSIDE:
-            on_x = is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)[:, None]
+            on_x = windows.is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)[:, None]
         if not WHOLE:
             on_x &= (c + cols < C)[None, :]
             on_w &= (c + cols < C)[:, None]
@@ -174,7 +169,7 @@ def gather(
         a = tl.load(left + from_x + here + x_tile, on_x, other=0.0)  # (BM, BK)
         b = tl.load(right + from_w + there + w_tile, on_w, other=0.0)  # (BK, BN)
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
-        pair, t, r, s, c = advance(pair, t, r, s, c + BK, C, count, WINDOW, PAIRS)
+        pair, t, r, s, c = windows.advance(pair, t, r, s, c + BK, C, count, WINDOW, PAIRS)
 
     part = 0
     if SPLIT:
@@ -263,7 +258,7 @@ def gather_launch(
     c, k = geometry.big_channels, geometry.small_channels
     if scatter:
         read, written, c, k = written, read, k, c
-    classes = geometry.stride if scatter else ONES
+    classes = geometry.stride if scatter else windows.ONES
     pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))
     images, rank, x_steps, y_steps = geometry.n, geometry.rank, x.steps, y.steps
     if geometry.pointwise and pairs and (one := merge(x, y)):
@@ -289,7 +284,7 @@ def gather_launch(
         absent
         | {
             "RANK": rank,
-            "WINDOW": window(geometry, scatter),
+            "WINDOW": windows.window(geometry, scatter),
             "PAIRS": len(pairs),
             "INSIDE": geometry.inside and not scatter,
             "WHOLE": c % tile.bk == 0,
@@ -308,7 +303,7 @@ def gather_launch(
 
 def taps_met(geometry: Geometry, scatter: bool) -> int:
     """Return how many taps a pixel has, in the class that has the most."""
-    return prod(window(geometry, scatter).taps)
+    return prod(windows.window(geometry, scatter).taps)
 
 
 def in_vectors(
@@ -356,10 +351,6 @@ SPEC = KernelSpec(
             "fprop_1x1 32 128x128x32 w8 s4",
             "grouped fprop_1x1 32 128x128x32 w8 s4",
         ),
-        loop={
-            "sm_90": (313, 775, 354, 667),
-            "sm_80": (379, 747, 403, 878),
-            "gfx942": (258, 181, 275),
-        },
+        loop=((313, 775, 354, 667), (379, 747, 403, 878), (258, 181, 275)),
     ),
 )

@@ -388,5 +388,5 @@ SPEC = KernelSpec(
     kernels=(tma,),
     work=lambda task, tile: box_work(task, tile, tile.bn, tile.bm, reached=0.75),
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(products=1, loop={"sm_90": (100,)}),
+    expects=Expectation(products=1, loop=((100,),)),
 )

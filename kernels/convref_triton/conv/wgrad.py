@@ -298,11 +298,6 @@ SPEC = KernelSpec(
     work=lambda task, tile: wgrad_parts(task, tile)[1],
     lines=lines.WGRAD,
     expects=Expectation(
-        products=1,
-        loop={
-            "sm_90": (614, 837, 535, 859),
-            "sm_80": (633, 840, 681, 945),
-            "gfx942": (397, 180, 321),
-        },
+        products=1, loop=((614, 837, 535, 859), (633, 840, 681, 945), (397, 180, 321))
     ),
 )

@@ -320,5 +320,5 @@ SPEC = KernelSpec(
     ),
     measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(products=1, staged=False, registers=168, loop={"sm_90": (58,)}),
+    expects=Expectation(products=1, staged=False, registers=168, loop=((58,),)),
 )

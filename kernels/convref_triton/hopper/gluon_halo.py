@@ -391,5 +391,5 @@ SPEC = KernelSpec(
     work=gluon_halo_work,
     measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(products=1, staged=False, registers=168, loop={"sm_90": (160,)}),
+    expects=Expectation(products=1, staged=False, registers=168, loop=((160,),)),
 )

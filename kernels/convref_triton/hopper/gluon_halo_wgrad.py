@@ -33,17 +33,6 @@ from ..plan.tile import Tile, TileTable
 from . import gluon_wgrad, ring
 from .arguments import Axes, BoxGrid, FilterStrides
 from .gluon_fprop import load_box
-from .gluon_wgrad import (
-    DEPTH,
-    Items,
-    Wgrad,
-    in_elements,
-    locate,
-    side_refusal,
-    store,
-    store_layout,
-    tile_offset,
-)
 from .halo import SCRATCH, Sharing, sharings
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w halo"
@@ -66,7 +55,7 @@ def load(args, CONFIG: gl.constexpr):
     BYTES: gl.constexpr = a.block_type.nbytes + b.block_type.nbytes * (CONFIG.halo // LINES * PARTS)
     count = 0
     for item in range(gl.program_id(0), args.items.count, gl.num_programs(0)):
-        tile = locate(args, item, args.C, CONFIG)
+        tile = gluon_wgrad.locate(args, item, args.C, CONFIG)
         d, h, v = tile.t * MOVE[0] - lo.d, tile.r * MOVE[1] - lo.h, tile.s * MOVE[2] - lo.w
         for box in range(tile.split * steps, (tile.split + 1) * steps):
             n, o, p, q = corner(box, *args.grid, CONFIG.rank, BOX)
@@ -140,22 +129,22 @@ def accumulate(args, turn, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
 @gluon.jit
 def multiply(args, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
     SHARED: gl.constexpr = CONFIG.shared
-    LAYOUT: gl.constexpr = store_layout(args.dw.dtype.element_ty)
+    LAYOUT: gl.constexpr = gluon_wgrad.store_layout(args.dw.dtype.element_ty)
     K: gl.constexpr = CONSUMER * ROWS if CONFIG.bm > ROWS else 0
     C: gl.constexpr = CONSUMER * COLUMNS if CONFIG.bn > COLUMNS else 0
-    w, channels = in_elements(args, CONFIG)
+    w, channels = gluon_wgrad.in_elements(args, CONFIG)
     program, programs = gl.program_id(0), gl.num_programs(0)
     for turn in range(tl.cdiv(args.items.count - program, programs)):
         item = program + turn * programs
         accs = accumulate(args, turn, CONFIG, CONSUMER)
-        at = locate(args, item, channels, CONFIG)
+        at = gluon_wgrad.locate(args, item, channels, CONFIG)
         row = at.k + K + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
         column = at.c + C + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
         inside = (row < args.K)[:, None] & (column < channels)[None, :]
-        to_w = tile_offset(at, w)
+        to_w = gluon_wgrad.tile_offset(at, w)
         for u in gl.static_range(SHARED):
             to_u = to_w + u * (args.shared_tap.to(gl.int64) * CONFIG.vec[0])
-            store(accs[u], args.dw, to_u, row, column, inside, w)
+            gluon_wgrad.store(accs[u], args.dw, to_u, row, column, inside, w)
 
 
 @gluon.jit(do_not_specialize=RUNTIME)
@@ -175,8 +164,9 @@ def gluon_halo_wgrad(
     left = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)
     barriers = ring.allocate_barriers(STAGES, 2)
     grid = BoxGrid(boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift)
-    args = Wgrad(
-        dw=w, left=left, right=right, barriers=barriers, items=Items(items, tiles, groups, steps),
+    args = gluon_wgrad.Wgrad(
+        dw=w, left=left, right=right, barriers=barriers,
+        items=gluon_wgrad.Items(items, tiles, groups, steps),
         strides=FilterStrides(w_0, w_g, w_k, w_t, w_r, w_s, w_c, w_z), shared_tap=w_u, K=K,
         vectors=C, a=a, b=b, grid=grid, lo=Axes(lo_d, lo_h, lo_w), halo=halo, C=C * CONFIG.vec[1],
     )  # fmt: skip
@@ -190,7 +180,7 @@ TILES = TileTable(  # a group has 64 channels of each side
 
 
 def gluon_halo_wgrad_refusal(task: Task) -> str | None:
-    if reason := side_refusal(task):
+    if reason := gluon_wgrad.side_refusal(task):
         return reason
     if sharing(task.geometry) is None:
         return "no axis of stride 1 whose taps are closer than a box that ends with it is long"
@@ -213,9 +203,11 @@ def sharing(geometry: Geometry) -> Sharing | None:
     None if there are none, or if more than half of their pixels would be waste.
     """
     pixels = geometry.pixels
-    found = (one for one in sharings(geometry, DEPTH) if _fits(one, pixels))
+    found = (one for one in sharings(geometry, gluon_wgrad.DEPTH) if _fits(one, pixels))
     best = min(found, key=lambda one: one.cost(pixels), default=None)
-    return best if best and prod(best.boxes(pixels)) * DEPTH <= 2 * prod(pixels) else None
+    return (
+        best if best and prod(best.boxes(pixels)) * gluon_wgrad.DEPTH <= 2 * prod(pixels) else None
+    )
 
 
 def apart(geometry: Geometry, shared: Sharing) -> Three:
@@ -265,7 +257,7 @@ def gluon_halo_wgrad_launch(
     boxes = in_boxes(geometry.pixels, shared.natural)
     numbers, constants = gluon_wgrad.given(task, w, tile, splits, apart(geometry, shared), boxes)
     numbers |= {"halo": shared.halo, "w_u": numbers[f"w_{'trs'[axis - 1]}"]}
-    block = (tile.bm * DEPTH + tile.bn * shared.pixels) * 2  # bytes
+    block = (tile.bm * gluon_wgrad.DEPTH + tile.bn * shared.pixels) * 2  # bytes
     config = ring.configured(
         constants,
         tile,
@@ -304,6 +296,6 @@ SPEC = KernelSpec(
         why="one side is read once for several taps while the other group multiplies",
         staged=False,
         registers=168,
-        loop={"sm_90": (86,)},
+        loop=((86,),),
     ),
 )

@@ -349,5 +349,5 @@ SPEC = KernelSpec(
     work=lambda task, tile: gluon_wgrad_parts(task, tile)[1],
     measured_only=True,
     lines=lines.WGRAD,
-    expects=Expectation(products=1, staged=False, registers=168, loop={"sm_90": (57,)}),
+    expects=Expectation(products=1, staged=False, registers=168, loop=((57,),)),
 )

@@ -28,9 +28,10 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from convref.dtypes import numpy_dtype
 from convref.errors import ConvrefError, message
 
-from ..compile.specialize import COMPILED_IN
+from ..compile.specialize import COMPILED_IN, TRITON_TYPES
 from ..plan.launch import Descriptor, Launch, Slot, flatten, map_arguments
 from .builder import Builder
 from .errors import StrictError
@@ -43,19 +44,11 @@ from .triton_internals import TensorHandle
 __all__ = ["StrictError", "execute"]
 
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
+NAMES = {code: numpy_dtype(code).name for code in TRITON_TYPES if code != "bf16"}
+# The types of PyTorch and of the kernel language, which have the same names.
 TYPES = {
-    "bf16": (torch.bfloat16, tl.bfloat16),
-    "f16": (torch.float16, tl.float16),
-    "f32": (torch.float32, tl.float32),
-    "f64": (torch.float64, tl.float64),
-    "i8": (torch.int8, tl.int8),
-    "i16": (torch.int16, tl.int16),
-    "i32": (torch.int32, tl.int32),
-    "i64": (torch.int64, tl.int64),
-    "u8": (torch.uint8, tl.uint8),
-    "u16": (torch.uint16, tl.uint16),
-    "u32": (torch.uint32, tl.uint32),
-    "u64": (torch.uint64, tl.uint64),
+    code: (getattr(torch, name), getattr(tl, name))
+    for code, name in {"bf16": "bfloat16", **NAMES}.items()
 }
 
 

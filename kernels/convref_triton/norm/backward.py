@@ -21,31 +21,10 @@ from ..plan.builder import Builder, slot, slots
 from ..plan.launch import Buffer, Launch
 from ..plan.task import Task
 from ..plan.tile import Tile
-from .statistics import (
-    GROUP_NUMBERS,
-    MERGED,
-    PARTS,
-    add_parts,
-    entry,
-    group_launch,
-    load_statistics,
-    new_vector,
-)
-from .sweep import (
-    RUNTIME,
-    View,
-    at_step,
-    portion,
-    programs_of,
-    splits_of,
-    sweep_launch,
-    tile_of,
-    vector_of,
-    view_of,
-)
+from . import statistics, sweep
 
 
-@triton.jit(do_not_specialize=RUNTIME + ["eps"])
+@triton.jit(do_not_specialize=sweep.RUNTIME + ["eps"])
 def norm_sums_kernel(
     dy, x, mean, rstd, parts,
     L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
@@ -53,19 +32,19 @@ def norm_sums_kernel(
 ):  # fmt: skip
     """Store the sums of dy z and of dy of BN channels over a split: parts (splits, 2, C)."""
     v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
-    i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    image, begin, end = portion(steps, total, pieces)
+    i, c, L, C, x_l, x_c = sweep.tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
+    image, begin, end = sweep.portion(steps, total, pieces)
     k = image * groups + c // width  # of statistics
-    m, r = load_statistics(mean, rstd, k, c < C, eps, GIVEN)
+    m, r = statistics.load_statistics(mean, rstd, k, c < C, eps, GIVEN)
     x += tl.program_id(1).to(tl.int64) * BN * x_c
     dy += tl.program_id(1).to(tl.int64) * BN * v_c
     columns = tl.arange(0, BN)
     with_z, plain = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     for s in range(begin, end):
-        first, far = at_step(s, per, x_l, x_n, VEC, BM)
+        first, far = sweep.at_step(s, per, x_l, x_n, VEC, BM)
         on = (first + i < L)[:, None] & (c < C)[None, :]
         value = tl.load(x + far + ((i * x_l)[:, None] + (columns * x_c)[None, :]), on, other=0.0)
-        first, far = at_step(s, per, v_l, v_n, VEC, BM)
+        first, far = sweep.at_step(s, per, v_l, v_n, VEC, BM)
         g = tl.load(dy + far + ((i * v_l)[:, None] + (columns * v_c)[None, :]), on, other=0.0)
         g = g.to(tl.float32)
         plain += g
@@ -94,14 +73,14 @@ def norm_wgrad_kernel(parts, sums, dw, db, splits, channels, BM: tl.constexpr, B
         tl.store(db + c, p.to(db.dtype.element_ty), c < channels)
 
 
-@triton.jit(do_not_specialize=GROUP_NUMBERS)
+@triton.jit(do_not_specialize=statistics.GROUP_NUMBERS)
 def group_norm_sums_kernel(parts, w, sums, pieces, channels, width, count, eps, BN: tl.constexpr):
     """Add up w dy z and w dy over a group: sums (2, images x groups)."""
     with_z, plain = tl.zeros((BN,), tl.float32), tl.zeros((BN,), tl.float32)
     for first in range(0, pieces * width, BN):
         e = first + tl.arange(0, BN)
         on = e < pieces * width
-        at, c = entry(e, pieces, channels, width, 2)
+        at, c = statistics.entry(e, pieces, channels, width, 2)
         z, p = tl.load(parts + at, on, other=0.0), tl.load(parts + at + channels, on, other=0.0)
         if w is not None:
             weight = tl.load(w + c, on, other=0.0).to(tl.float32)
@@ -112,7 +91,7 @@ def group_norm_sums_kernel(parts, w, sums, pieces, channels, width, count, eps, 
     tl.store(sums + tl.num_programs(0) + tl.program_id(0), tl.sum(plain, 0))
 
 
-@triton.jit(do_not_specialize=RUNTIME + ["eps", "y_n", "y_l", "y_c", "count", "apart"])
+@triton.jit(do_not_specialize=sweep.RUNTIME + ["eps", "y_n", "y_l", "y_c", "count", "apart"])
 def norm_dgrad_kernel(
     dy, x, w, mean, rstd, sums, dx,
     L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
@@ -123,10 +102,10 @@ def norm_dgrad_kernel(
     """Write dx of BN channels and some steps."""
     v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
     y_l, y_c = 1 if UNIT[0] else y_l * VEC[0], 1 if UNIT[1] else y_c * VEC[0]
-    i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    image, begin, end = portion(steps, total, pieces)
+    i, c, L, C, x_l, x_c = sweep.tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
+    image, begin, end = sweep.portion(steps, total, pieces)
     k = image * groups + c // width  # of statistics
-    m, r = load_statistics(mean, rstd, k, c < C, eps, GIVEN)
+    m, r = statistics.load_statistics(mean, rstd, k, c < C, eps, GIVEN)
     if not GIVEN:
         along = tl.load(sums + k, c < C, other=0.0)[None, :] / count
         level = tl.load(sums + apart + k, c < C, other=0.0)[None, :] / count
@@ -140,18 +119,18 @@ def norm_dgrad_kernel(
     dx += tl.program_id(1).to(tl.int64) * BN * y_c
     columns = tl.arange(0, BN)
     for s in range(begin, end):
-        first, far = at_step(s, per, v_l, v_n, VEC, BM)
+        first, far = sweep.at_step(s, per, v_l, v_n, VEC, BM)
         on = (first + i < L)[:, None] & (c < C)[None, :]
         g = tl.load(dy + far + ((i * v_l)[:, None] + (columns * v_c)[None, :]), on, other=0.0)
         g = g.to(tl.float32)
         if GROUPED and w is not None:  # sums are over channels of other weights too
             g *= w
         if not GIVEN:
-            first, far = at_step(s, per, x_l, x_n, VEC, BM)
+            first, far = sweep.at_step(s, per, x_l, x_n, VEC, BM)
             at = x + far + ((i * x_l)[:, None] + (columns * x_c)[None, :])
             z = (tl.load(at, on, other=0.0).to(tl.float32) - m) * r
             g = g - level - z * along
-        first, far = at_step(s, per, y_l, y_n, VEC, BM)
+        first, far = sweep.at_step(s, per, y_l, y_n, VEC, BM)
         to = dx + far + ((i * y_l)[:, None] + (columns * y_c)[None, :])
         tl.store(to, (g * factor).to(dx.dtype.element_ty), on)
 
@@ -160,29 +139,33 @@ def add_norm_backward(task: Task, tile: Tile) -> None:
     """Add the launches of the sums over dy, with and without z, and of dx."""
     builder, call, x = task.builder, task.builder.call, task.builder.tensors["x"]
     trains = not isinstance(call.problem, FrozenNormProblem)
-    made = {role: new_vector(builder, role) for role in ("dw", "db") if role in call.wanted}
+    made = {
+        role: statistics.new_vector(builder, role) for role in ("dw", "db") if role in call.wanted
+    }
     results = [images.result(builder, "dx", x)] if "dx" in call.wanted else []
     if not call.problem.c:
         return
     names = ("mean", "rstd") if trains else ("rmean", "rvar")
-    mean, rstd = (vector_of(builder, role) for role in names)
-    view, (x, dy, *dx) = view_of(builder, [x, builder.tensors["dy"]], results)
+    mean, rstd = (sweep.vector_of(builder, role) for role in names)
+    view, (x, dy, *dx) = sweep.view_of(builder, [x, builder.tensors["dy"]], results)
     given = {"mean": mean, "rstd": rstd, "dy": dy, "x": x}
-    splits = splits_of(view, tile) if prod(x.shape) else 0
+    splits = sweep.splits_of(view, tile) if prod(x.shape) else 0
     if trains or made:
-        add_parts(builder, max(2 * splits * view.sections, 1))
+        statistics.add_parts(builder, max(2 * splits * view.sections, 1))
         if splits:
-            operands = given | {"parts": PARTS}
+            operands = given | {"parts": statistics.PARTS}
             along = operands, tile, splits, (x, dy), call
-            builder.steps.append(sweep_launch(norm_sums_kernel, view, *along, GIVEN=not trains))
+            builder.steps.append(
+                sweep.sweep_launch(norm_sums_kernel, view, *along, GIVEN=not trains)
+            )
         builder.steps.append(_wgrad_launch(builder, view, made, splits * view.sections))
     if dx and prod(x.shape):
-        operands = given | {"w": vector_of(builder, "w"), "dx": dx[0], "sums": None}
+        operands = given | {"w": sweep.vector_of(builder, "w"), "dx": dx[0], "sums": None}
         _add_dgrad(builder, view, operands, tile, splits)
 
 
 def _add_dgrad(
-    builder: Builder, view: View, operands: dict[str, Tensor | None], tile: Tile, splits: int
+    builder: Builder, view: sweep.View, operands: dict[str, Tensor | None], tile: Tile, splits: int
 ) -> None:
     call, along = builder.call, tuple(operands[name] for name in ("x", "dy", "dx"))
     grouped = isinstance(call.problem, GroupNormProblem)
@@ -191,13 +174,15 @@ def _add_dgrad(
         operands["x"] = None
     elif grouped:
         operands["sums"] = _sums(builder, "group sums", view.sections * view.groups)
-        tensors = {"parts": PARTS, "w": operands["w"], "sums": operands["sums"]}
-        builder.steps.append(group_launch(group_norm_sums_kernel, call, view, tensors, splits))
+        tensors = {"parts": statistics.PARTS, "w": operands["w"], "sums": operands["sums"]}
+        builder.steps.append(
+            statistics.group_launch(group_norm_sums_kernel, call, view, tensors, splits)
+        )
     else:
         operands["sums"] = _sums(builder, "sums", view.c)
-    swept = operands, tile, programs_of(view, tile), along, call
+    swept = operands, tile, sweep.programs_of(view, tile), along, call
     builder.steps.append(
-        sweep_launch(norm_dgrad_kernel, view, *swept, GIVEN=frozen, GROUPED=grouped)
+        sweep.sweep_launch(norm_dgrad_kernel, view, *swept, GIVEN=frozen, GROUPED=grouped)
     )
 
 
@@ -207,15 +192,17 @@ def _sums(builder: Builder, name: str, size: int) -> Tensor:
     return made
 
 
-def _wgrad_launch(builder: Builder, view: View, made: dict[str, Tensor], splits: int) -> Launch:
+def _wgrad_launch(
+    builder: Builder, view: sweep.View, made: dict[str, Tensor], splits: int
+) -> Launch:
     tensors = {"dw": made.get("dw"), "db": made.get("db")}
-    fixed = {"parts": slot(PARTS), "sums": slot(_sums(builder, "sums", view.c))}
+    fixed = {"parts": slot(statistics.PARTS), "sums": slot(_sums(builder, "sums", view.c))}
     given, absent = slots(tensors)
     return Launch(
         norm_wgrad_kernel,
-        (-(-view.c // MERGED.bn), 1, 1),
+        (-(-view.c // statistics.MERGED.bn), 1, 1),
         fixed | given | {"splits": splits, "channels": view.c},
-        absent | {"BM": MERGED.bm, "BN": MERGED.bn},
-        MERGED.warps,
-        MERGED.stages,
+        absent | {"BM": statistics.MERGED.bm, "BN": statistics.MERGED.bn},
+        statistics.MERGED.warps,
+        statistics.MERGED.stages,
     )

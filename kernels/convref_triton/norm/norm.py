@@ -20,25 +20,13 @@ from ..plan.builder import is_channels_last
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile
-from . import backward, statistics
+from . import backward, statistics, sweep
 from .statistics import add_statistics, load_statistics, new_vector
-from .sweep import (
-    FIRST,
-    LAST,
-    RUNTIME,
-    at_step,
-    portion,
-    programs_of,
-    sweep_launch,
-    tile_of,
-    vector_of,
-    view_of,
-)
 
 MOST = 65_535  # programs along y of a grid
 
 
-@triton.jit(do_not_specialize=RUNTIME + ["eps"])
+@triton.jit(do_not_specialize=sweep.RUNTIME + ["eps"])
 def norm_fprop_kernel(
     x, w, b, mean, rstd, y,
     L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
@@ -47,8 +35,8 @@ def norm_fprop_kernel(
 ):  # fmt: skip
     """Write y of BN channels and some steps."""
     v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
-    i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    image, begin, end = portion(steps, total, pieces)
+    i, c, L, C, x_l, x_c = sweep.tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
+    image, begin, end = sweep.portion(steps, total, pieces)
     k = image * groups + c // width  # of statistics
     m, r = load_statistics(mean, rstd, k, c < C, eps, GIVEN)
     if w is not None:
@@ -59,7 +47,7 @@ def norm_fprop_kernel(
     y += tl.program_id(1).to(tl.int64) * BN * v_c
     columns = tl.arange(0, BN)
     for s in range(begin, end):
-        first, far = at_step(s, per, x_l, x_n, VEC, BM)
+        first, far = sweep.at_step(s, per, x_l, x_n, VEC, BM)
         on = (first + i < L)[:, None] & (c < C)[None, :]
         value = tl.load(x + far + ((i * x_l)[:, None] + (columns * x_c)[None, :]), on, other=0.0)
         z = (value.to(tl.float32) - m) * r
@@ -67,7 +55,7 @@ def norm_fprop_kernel(
             z *= w
         if b is not None:
             z += b
-        first, far = at_step(s, per, v_l, v_n, VEC, BM)
+        first, far = sweep.at_step(s, per, v_l, v_n, VEC, BM)
         to = y + far + ((i * v_l)[:, None] + (columns * v_c)[None, :])
         tl.store(to, activate(z, ACTIVATION).to(y.dtype.element_ty), on)
 
@@ -76,19 +64,30 @@ def add_norm_fprop(task: Task, tile: Tile) -> None:
     """Add the launches of the statistics, unless they are given, and of y."""
     builder, call, x = task.builder, task.builder.call, task.builder.tensors["x"]
     y = images.result(builder, "y", x)
-    mean, rstd = (vector_of(builder, role) for role in ("rmean", "rvar"))
+    mean, rstd = (sweep.vector_of(builder, role) for role in ("rmean", "rvar"))
     made = {role: new_vector(builder, role) for role in call.wanted[1:]}
     if not prod(y.shape):
         return
-    view, (x, y) = view_of(builder, [x], [y])
+    view, (x, y) = sweep.view_of(builder, [x], [y])
     trains = not isinstance(call.problem, FrozenNormProblem)
     if trains:
         add_statistics(builder, view, x, (mean, rstd), made, tile)
         mean, rstd = made["mean"], made["rstd"]
-    operands = {"x": x, "w": vector_of(builder, "w"), "b": vector_of(builder, "b"), "y": y}
-    swept = operands | {"mean": mean, "rstd": rstd}, tile, programs_of(view, tile), (x, y), call
+    operands = {
+        "x": x,
+        "w": sweep.vector_of(builder, "w"),
+        "b": sweep.vector_of(builder, "b"),
+        "y": y,
+    }
+    swept = (
+        operands | {"mean": mean, "rstd": rstd},
+        tile,
+        sweep.programs_of(view, tile),
+        (x, y),
+        call,
+    )
     constants = {"GIVEN": not trains, "ACTIVATION": task.fusion.activation}
-    builder.steps.append(sweep_launch(norm_fprop_kernel, view, *swept, **constants))
+    builder.steps.append(sweep.sweep_launch(norm_fprop_kernel, view, *swept, **constants))
 
 
 def norm_refusal(task: Task) -> str | None:
@@ -105,7 +104,7 @@ def norm_refusal(task: Task) -> str | None:
 def norm_tiles(task: Task) -> tuple[Tile, ...]:
     x = task.builder.tensors["x"]
     together = is_channels_last(x) and task.kind != "group_norm"
-    offered = images.wide_enough(LAST, x.dtype) if is_channels_last(x) else FIRST
+    offered = images.wide_enough(sweep.LAST, x.dtype) if is_channels_last(x) else sweep.FIRST
     pixels = x.shape[0] * prod(x.shape[2:]) if together else prod(x.shape[2:])
     times = 1 if together else x.shape[0]
     return images.ranked(

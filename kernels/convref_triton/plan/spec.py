@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from . import cost
@@ -37,8 +36,9 @@ class Expectation(NamedTuple):
     staged: bool = True
     across_groups: bool = False  # whether channels of several groups are loaded as one vector
     registers: int = 0  # most registers of a thread; 0 for no limit
-    # Most instructions of the hot loop, by architecture: of 16-bit operands, f32, tf32, tf32x3.
-    loop: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    # Most instructions of the hot loop, for sm_90, sm_80 and gfx942: of 16-bit operands, f32, tf32,
+    # tf32x3. Architectures that are left out have no limit.
+    loop: tuple[tuple[int, ...], ...] = ()
 
 
 NOTHING = Expectation()

@@ -21,7 +21,7 @@ from convref.errors import ConvrefError, UnsupportedError, message
 from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
 
 from ..compile import aot
-from ..compile.specialize import Specialization, specialize
+from ..compile.specialize import TRITON_TYPES, Specialization, specialize
 from ..interpreter import TYPES
 from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
 from . import packed
@@ -29,14 +29,7 @@ from .interpreted import copy
 
 WARP = 32  # threads
 # A parameter of a Manifest for each of Triton's types that is no pointer.
-PARAMETERS = {
-    "u1": "bool",
-    "i1": "bool",
-    "fp16": "f16",
-    "fp32": "f32",
-    "fp64": "f64",
-    **{code: code for code in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
-}
+PARAMETERS = {"u1": "bool", "i1": "bool", **{name: code for code, name in TRITON_TYPES.items()}}
 # Of a descriptor that is no tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
 FLAGS = (False,) * len(fields(TensorDescriptor)[4:])
 FILTER = "w"  # the operand that is usually the same over many calls
