@@ -237,87 +237,46 @@ def _normalised(x: Array, dim: int) -> tuple[Array, Array]:
     return p, logs
 
 
-def _moved(p: Array, v: Array, dim: int, order: int) -> Array:
-    """Return the derivative along v of the logarithm (0) or of softmax itself (1)."""
+def _moved(p: Array, v: Array, dim: int, order: int, adjoint: bool = False) -> Array:
+    """Return the Jacobian of the logarithm (0) or of softmax (1), or its adjoint, times v."""
     result = zeros(p.shape, p)
     for line in _lines(p.shape, dim):
-        for i in line:
-            for j in line:
-                result[i] += ((i == j) - p[j]) * (p[i] if order else 1) * v[j]
+        for at in line:
+            for other in line:
+                i, j = (other, at) if adjoint else (at, other)
+                result[at] += ((i == j) - p[j]) * (p[i] if order else 1) * v[other]
     return result
 
 
-def softmax_fprop(x: Array, problem: Problem) -> Array:
-    """Return y."""
-    return _normalised(x, problem.dim)[0]
+def softmax_fprop(call: Call, x: Array) -> tuple[Any, ...]:
+    """Return y, softmax or its logarithm."""
+    return (_normalised(x, call.problem.dim)[call.op == "log_softmax"],)
 
 
-def log_softmax_fprop(x: Array, problem: Problem) -> Array:
-    """Return y."""
-    return _normalised(x, problem.dim)[1]
+def softmax_backward(call: Call, dy: Array, x: Array) -> tuple[Any, ...]:
+    p, _ = _normalised(x, call.problem.dim)
+    return (_moved(p, dy, call.problem.dim, call.op == "softmax", adjoint=True),)
 
 
-def softmax_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (y, y_dot)."""
-    p, _ = _normalised(x, problem.dim)
-    return p, _moved(p, x_dot, problem.dim, 1)
+def softmax_jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
+    p, logs = _normalised(x, call.problem.dim)
+    y_dot = _moved(p, x_dot, call.problem.dim, call.op == "softmax")
+    return p if call.op == "softmax" else logs, y_dot
 
 
-def log_softmax_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (y, y_dot)."""
-    p, logs = _normalised(x, problem.dim)
-    return logs, _moved(p, x_dot, problem.dim, 0)
-
-
-def softmax_backward(dy: Array, x: Array, problem: Problem) -> Array:
-    """Return dx, entry by entry of the Jacobian."""
-    p, _ = _normalised(x, problem.dim)
-    dx = zeros(x.shape, x)
-    for line in _lines(x.shape, problem.dim):
-        for i in line:
-            for j in line:
-                dx[i] += ((i == j) - p[i]) * p[j] * dy[j]
-    return dx
-
-
-def log_softmax_backward(dy: Array, x: Array, problem: Problem) -> Array:
-    """Return dx, entry by entry of the Jacobian."""
-    p, _ = _normalised(x, problem.dim)
-    dx = zeros(x.shape, x)
-    for line in _lines(x.shape, problem.dim):
-        for i in line:
-            for j in line:
-                dx[i] += ((i == j) - p[i]) * dy[j]
-    return dx
-
-
-def softmax_double_backward(
-    ddx: Array, dy: Array, x: Array, problem: Problem
-) -> tuple[Array, Array]:
+def softmax_double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> tuple[Any, ...]:
     """Return (ddy, dx), dx by differentiating the Jacobian along ddx."""
-    dim = problem.dim
-    p, _ = _normalised(x, dim)
-    p_dot, dx = _moved(p, ddx, dim, 1), zeros(x.shape, x)
-    for line in _lines(x.shape, dim):
+    _, ddy = softmax_jvp(call, x, ddx)
+    p, _ = _normalised(x, call.problem.dim)
+    p_dot, dx = _moved(p, ddx, call.problem.dim, 1), zeros(x.shape, x)
+    for line in _lines(x.shape, call.problem.dim):
         for i in line:
             for j in line:
-                change = (i == j) * p_dot[j] - p_dot[i] * p[j] - p[i] * p_dot[j]
+                change = -p_dot[i]
+                if call.op == "softmax":
+                    change = (i == j) * p_dot[j] - p_dot[i] * p[j] - p[i] * p_dot[j]
                 dx[i] += change * dy[j]
-    return p_dot, dx
-
-
-def log_softmax_double_backward(
-    ddx: Array, dy: Array, x: Array, problem: Problem
-) -> tuple[Array, Array]:
-    """Return (ddy, dx), dx by differentiating the Jacobian along ddx."""
-    dim = problem.dim
-    p, _ = _normalised(x, dim)
-    p_dot, dx = _moved(p, ddx, dim, 1), zeros(x.shape, x)
-    for line in _lines(x.shape, dim):
-        for i in line:
-            for j in line:
-                dx[i] += -p_dot[i] * dy[j]
-    return _moved(p, ddx, dim, 0), dx
+    return tuple(r if on else None for r, on in zip((ddy, dx), call.mask))
 
 
 def _counts(w: Array | None, target: Array, x: Array, problem: Problem) -> tuple[Array, Any]:
@@ -365,7 +324,6 @@ def _derivatives(x: Array, q: Array) -> tuple[Array, Array, Array]:
 
 
 def cross_entropy_fprop(x: Array, w: Array | None, target: Array, problem: Problem) -> Array:
-    """Return y, one class of one position at a time."""
     q, share = _counts(w, target, x, problem)
     each, (_, logs) = zeros(x.shape, x), _normalised(x, 1)
     for at in np.ndindex(x.shape):
@@ -389,7 +347,6 @@ def _of_positions(dy: Array, each: Array, share: Any, target: Array, problem: Pr
 def cross_entropy_backward(
     dy: Array, x: Array, w: Array | None, target: Array, problem: Problem
 ) -> Array:
-    """Return dx."""
     q, share = _counts(w, target, x, problem)
     return _of_positions(dy, _derivatives(x, q)[0], share, target, problem)
 
@@ -397,7 +354,6 @@ def cross_entropy_backward(
 def cross_entropy_jvp(
     x: Array, w: Array | None, target: Array, x_dot: Array, problem: Problem
 ) -> tuple[Array, Array]:
-    """Return (y, y_dot)."""
     q, share = _counts(w, target, x, problem)
     y_dot = _collected(_derivatives(x, q)[0] * x_dot, share, problem)
     return cross_entropy_fprop(x, w, target, problem), y_dot
@@ -406,7 +362,6 @@ def cross_entropy_jvp(
 def cross_entropy_double_backward(
     ddx: Array, dy: Array, x: Array, w: Array | None, target: Array, problem: Problem
 ) -> tuple[Array, Array]:
-    """Return (ddy, dx)."""
     q, share = _counts(w, target, x, problem)
     derivative, totals, p = _derivatives(x, q)
     ddy = _collected(derivative * ddx, share, problem)
@@ -414,13 +369,10 @@ def cross_entropy_double_backward(
 
 
 _PASSES = ("fprop", "backward", "jvp", "double_backward")
-_POINTWISE: tuple[Callable[..., tuple[Any, ...]], ...] = (
-    pointwise_fprop,
-    pointwise_backward,
-    pointwise_jvp,
-    pointwise_double_backward,
-)
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
-    **{(op, name): run for op in TRIPLES for name, run in zip(_PASSES, _POINTWISE)},
-    **by_name(globals(), ("softmax", "log_softmax", "cross_entropy"), masks=False),
+    (op, name): globals()[f"{stem}_{name}"]
+    for stem, ops in (("pointwise", tuple(TRIPLES)), ("softmax", ("softmax", "log_softmax")))
+    for op in ops
+    for name in _PASSES
 }
+FORMULAS |= by_name(globals(), ("cross_entropy",), masks=False)

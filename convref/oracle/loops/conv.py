@@ -56,7 +56,6 @@ def _term(
 
 
 def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Array:
-    """Return y, one product at a time."""
     y = zeros(problem.shape("y"), x)
     for x_at, w_at, y_at in terms(problem):
         if y_at is not None:
@@ -68,7 +67,6 @@ def conv_fprop(x: Array, w: Array, b: Array | None, problem: ConvProblem) -> Arr
 
 
 def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
-    """Return dx, one product at a time."""
     dx = zeros(problem.shape("x"), dy)
     for x_at, w_at, y_at in terms(problem):
         if x_at is not None:
@@ -77,7 +75,6 @@ def conv_dgrad(dy: Array, w: Array, problem: ConvProblem) -> Array:
 
 
 def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
-    """Return dw, one product at a time."""
     dw = zeros(problem.shape("w"), dy)
     for x_at, w_at, y_at in terms(problem):
         from_x = 0 if x_at is None else np.conj(x[x_at])
@@ -86,7 +83,6 @@ def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
 
 
 def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
-    """Return db, one element at a time."""
     db = zeros(problem.shape("b"), dy)
     for at in np.ndindex(dy.shape):
         db[at[1]] += dy[at]
@@ -127,20 +123,14 @@ def conv_double_backward(
     mask: tuple[bool, ...] = (True, True, True),
 ) -> tuple[Array | None, Array | None, Array | None]:
     """Return (ddy, dx, dw), by differentiating every product of the backward pass."""
-    ddy, dx, dw = zeros(dy.shape, dy), zeros(x.shape, dy), zeros(w.shape, dy)
+    ddy = conv_jvp(x, w, ddx, ddw, ddb, problem)
+    dx, dw = zeros(x.shape, dy), zeros(w.shape, dy)
     for x_at, w_at, y_at in terms(problem):
         from_dy = 0 if y_at is None else dy[y_at]
-        if y_at is not None and ddx is not None:
-            ddy[y_at] += (0 if x_at is None else ddx[x_at]) * w[w_at]
-        if y_at is not None and ddw is not None:
-            ddy[y_at] += (0 if x_at is None else x[x_at]) * ddw[w_at]
         if x_at is not None and ddw is not None:
             dx[x_at] += from_dy * np.conj(ddw[w_at])
         if ddx is not None:
             dw[w_at] += (0 if x_at is None else np.conj(ddx[x_at])) * from_dy
-    if ddb is not None:
-        for at in np.ndindex(ddy.shape):
-            ddy[at] += ddb[at[1]]
     return ddy if mask[0] else None, dx if mask[1] else None, dw if mask[2] else None
 
 

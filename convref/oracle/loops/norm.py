@@ -82,7 +82,6 @@ def roots(var: Array, problem: Problem) -> Array:
 
 
 def standard(x: Array, mean: Array, rstd: Array, problem: Problem) -> Array:
-    """Return z, one element at a time."""
     z = zeros(x.shape, x)
     for at in np.ndindex(x.shape):
         s = statistic_of(problem, at)
@@ -91,7 +90,6 @@ def standard(x: Array, mean: Array, rstd: Array, problem: Problem) -> Array:
 
 
 def outputs(z: Array, w: Array | None, b: Array | None, problem: Problem) -> Array:
-    """Return y, one element at a time."""
     y = zeros(z.shape, z)
     for at in np.ndindex(z.shape):
         k = weight_of(problem, at)
@@ -216,7 +214,6 @@ def norm_jvp(x: Array, w: Any, b: Any, *rest: Any, problem: Problem) -> tuple[An
 def norm_double_backward(
     ddx: Array, ddw: Any, ddb: Any, dy: Array, x: Array, w: Any, *given: Array, problem: Problem
 ) -> tuple[Any, ...]:
-    """Return (ddy, dx, dw)."""
     z, rstd = _normal(x, given, problem)
     dx = second_derivative(ddx, times(dy, w, problem), z, rstd, problem)
     if ddw is not None:

@@ -77,7 +77,6 @@ def max_pool_fprop(x: Array, problem: Problem) -> tuple[Array, Array]:
 
 
 def max_pool_backward(dy: Array, x: Array, indices: Array, problem: Problem) -> Array:
-    """Return dx, one cotangent added at a time."""
     dx = zeros(problem.shape("x"), dy)
     for at in np.ndindex(indices.shape):
         if indices[at] >= 0:
@@ -92,7 +91,6 @@ def max_pool_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array
 
 
 def max_pool_double_backward(ddx: Array, x: Array, indices: Array, problem: Problem) -> Array:
-    """Return ddy, one element at a time."""
     ddy = zeros(indices.shape, ddx)
     for at in np.ndindex(indices.shape):
         if indices[at] >= 0:
@@ -107,7 +105,6 @@ def _quotient(total: Any, divisor: int) -> Any:
 
 
 def avg_pool_fprop(x: Array, problem: Problem) -> Array:
-    """Return y, one element added at a time."""
     y = zeros(problem.shape("y"), x)
     for at, read in windows(problem):
         for i in read:
@@ -118,7 +115,6 @@ def avg_pool_fprop(x: Array, problem: Problem) -> Array:
 
 
 def avg_pool_backward(dy: Array, problem: Problem) -> Array:
-    """Return dx, one quotient added at a time."""
     dx = zeros(problem.shape("x"), dy)
     for at, read in windows(problem):
         for i in read:
@@ -127,7 +123,6 @@ def avg_pool_backward(dy: Array, problem: Problem) -> Array:
 
 
 def lp_pool_fprop(x: Array, problem: Problem) -> Array:
-    """Return y, one power added at a time."""
     y = zeros(problem.shape("y"), x)
     for at, read in windows(problem):
         for i in read:
@@ -142,7 +137,6 @@ def _derivative(x: Any, y: Any, norm: float) -> Any:
 
 
 def lp_pool_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (y, y_dot), one derivative at a time."""
     y, y_dot = lp_pool_fprop(x, problem), zeros(problem.shape("y"), x)
     for at, read in windows(problem):
         for i in read:
@@ -151,7 +145,6 @@ def lp_pool_jvp(x: Array, x_dot: Array, problem: Problem) -> tuple[Array, Array]
 
 
 def lp_pool_backward(dy: Array, x: Array, problem: Problem) -> Array:
-    """Return dx, one derivative at a time."""
     y, dx = lp_pool_fprop(x, problem), zeros(x.shape, dy)
     for at, read in windows(problem):
         for i in read:
@@ -182,7 +175,6 @@ def _last_writers(indices: Array) -> dict[tuple[int, ...], Index]:
 
 
 def max_unpool_fprop(x: Array, indices: Array, problem: Problem) -> Array:
-    """Return y, one element written at a time."""
     y = zeros(problem.shape("y"), x)
     for place, at in _last_writers(indices).items():
         y[place[:2]].reshape(-1)[place[2]] = x[at]
@@ -190,7 +182,6 @@ def max_unpool_fprop(x: Array, indices: Array, problem: Problem) -> Array:
 
 
 def max_unpool_backward(dy: Array, indices: Array, problem: Problem) -> Array:
-    """Return dx, one element read at a time."""
     dx = zeros(problem.shape("x"), dy)
     for place, at in _last_writers(indices).items():
         dx[at] = dy[place[:2]].reshape(-1)[place[2]]

@@ -18,7 +18,6 @@ def _prelu(x: Array, w: Array, at: tuple[int, ...]) -> tuple[Any, Any, Any]:
 
 
 def prelu_fprop(x: Array, w: Array, problem: Problem) -> Array:
-    """Return y."""
     y = zeros(x.shape, x)
     for at in np.ndindex(x.shape):
         y[at] = _prelu(x, w, at)[0]
@@ -26,7 +25,6 @@ def prelu_fprop(x: Array, w: Array, problem: Problem) -> Array:
 
 
 def prelu_backward(dy: Array, x: Array, w: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (dx, dw)."""
     dx, dw = zeros(x.shape, x), zeros(w.shape, x)
     for at in np.ndindex(x.shape):
         _, by_x, by_slope = _prelu(x, w, at)
@@ -39,7 +37,6 @@ def prelu_backward(dy: Array, x: Array, w: Array, problem: Problem) -> tuple[Arr
 def prelu_jvp(
     x: Array, w: Array, x_dot: Array, w_dot: Array, problem: Problem
 ) -> tuple[Array, Array]:
-    """Return (y, y_dot)."""
     y_dot = zeros(x.shape, x)
     for at in np.ndindex(x.shape):
         _, by_x, by_slope = _prelu(x, w, at)
@@ -52,7 +49,6 @@ def prelu_jvp(
 def prelu_double_backward(
     ddx: Array, ddw: Array, dy: Array, x: Array, w: Array, problem: Problem
 ) -> tuple[Array, Array, Array]:
-    """Return (ddy, dx, dw)."""
     _, ddy = prelu_jvp(x, w, ddx, ddw, problem)
     dx, dw = zeros(x.shape, x), zeros(w.shape, x)
     for at in np.ndindex(x.shape):

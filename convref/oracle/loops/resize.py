@@ -131,12 +131,10 @@ def _weighted_sums(x: Array, problem: Problem, adjoint: bool = False) -> Array:
 
 
 def resize_fprop(x: Array, problem: Problem) -> Array:
-    """Return y, one product added at a time."""
     return _weighted_sums(x, problem)
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:
-    """Return dx, one product added at a time."""
     return _weighted_sums(dy, problem, adjoint=True)
 
 

@@ -30,7 +30,6 @@ def _window_terms(
 
 
 def unfold(x: Array, problem: WindowProblem) -> Array:
-    """Return cols, one element at a time."""
     cols = zeros(problem.shape("cols"), x)
     for cols_at, x_at in _window_terms(problem):
         if x_at is not None:
@@ -39,7 +38,6 @@ def unfold(x: Array, problem: WindowProblem) -> Array:
 
 
 def fold(cols: Array, problem: WindowProblem) -> Array:
-    """Return x, one element at a time."""
     x = zeros(problem.shape("x"), cols)
     for cols_at, x_at in _window_terms(problem):
         if x_at is not None:
