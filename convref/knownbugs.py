@@ -141,24 +141,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Region:
-    """A known bug and the calls that it affects.
-
-    Parameters
-    ----------
-    id : str
-    backend : str
-        Name of the backend.
-    raw : bool
-        Whether convref's edge rules avoid the bug, so that only the court meets it.
-    terms : tuple of Term
-        All must hold.
-    link, note : str
-    """
+    """A known bug and the calls that it affects."""
 
     id: str
-    backend: str
-    raw: bool
-    terms: tuple[Term, ...]
+    backend: str  # name of the backend
+    raw: bool  # whether convref's edge rules avoid the bug, so that only the court meets it
+    terms: tuple[Term, ...]  # all must hold
     link: str
     note: str
 

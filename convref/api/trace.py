@@ -22,15 +22,9 @@ if TYPE_CHECKING:
 
 
 class Mark(np.ndarray[Any, Any]):
-    """A placeholder of zeros for a result; its views, of any shape, record which result it is.
+    """A placeholder of zeros for a result; its views, of any shape, record which result it is."""
 
-    Attributes
-    ----------
-    place : (int, str)
-        Which call of the trace, and the role.
-    """
-
-    place: tuple[int, str] = (0, "")
+    place: tuple[int, str] = (0, "")  # which call of the trace, and the role
 
     def __array_finalize__(self, parent: Any) -> None:
         """Copy the place of the array that this one is a view of."""

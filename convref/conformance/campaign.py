@@ -29,44 +29,21 @@ from .worker import Report, Task
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a campaign.
+    """The options of a campaign."""
 
-    Parameters
-    ----------
-    backend : str
-        As `convref.dispatch.load` takes it.
-    axes : Axes
-    seconds, examples : float, int, optional
-        When to stop drawing; whichever comes first.
-    jobs : int
-        Worker processes; 0 is one per processor.
-    shard : (int, int)
-        Run chunks i, i + n, i + 2n ... of shard (i, n).
-    log : Path, optional
-        JSON lines; an existing log of the same campaign is resumed.
-    lines : tuple of str
-        Replay these lines instead of generating.
-    limits : Limits
-    shrinks : bool
-        Whether failures are shrunk.
-    known : tuple of Region
-        Known bugs, whose cases are not run.
-    retest : bool
-        Run their cases after all, to see which are fixed.
-    """
-
-    backend: str
+    backend: str  # as `convref.dispatch.load` takes it
     axes: Axes = field(default_factory=Axes)
+    # when to stop drawing; whichever comes first
     seconds: float | None = None
     examples: int | None = None
-    jobs: int = 0
-    shard: tuple[int, int] = (0, 1)
-    log: Path | None = None
-    lines: tuple[str, ...] = ()
+    jobs: int = 0  # worker processes; 0 is one per processor
+    shard: tuple[int, int] = (0, 1)  # run chunks i, i + n, i + 2n ... of shard (i, n)
+    log: Path | None = None  # JSON lines; an existing log of the same campaign is resumed
+    lines: tuple[str, ...] = ()  # replay these lines instead of generating
     limits: Limits = field(default_factory=Limits)
-    shrinks: bool = True
-    known: tuple[Region, ...] = ()
-    retest: bool = False
+    shrinks: bool = True  # whether failures are shrunk
+    known: tuple[Region, ...] = ()  # known bugs, whose cases are not run
+    retest: bool = False  # run their cases after all, to see which are fixed
 
 
 @dataclass

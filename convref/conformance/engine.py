@@ -43,26 +43,14 @@ class Limits:
 
 @dataclass
 class Tally:
-    """Counts and findings of a campaign.
+    """Counts and findings of a campaign."""
 
-    Parameters
-    ----------
-    counts : Counter
-        Keyed (op, pass, dtype, verdict, tier).
-    findings : list of Finding
-        In the order they came.
-    chunks : set of int
-        Chunks that are complete.
-    fingerprint : dict
-        The fingerprint of the backend.
-    arms : Counter
-        Examples by the name of the arm that ran them.
-    """
-
+    # keyed (op, pass, dtype, verdict, tier)
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
-    chunks: set[int] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)  # in the order they came
+    chunks: set[int] = field(default_factory=set)  # chunks that are complete
     fingerprint: dict[str, str] = field(default_factory=dict)
+    # examples by the name of the arm that ran them
     arms: Counter[str] = field(default_factory=Counter)
 
     @property

@@ -46,36 +46,16 @@ FRESH_SEEDS = 5  # on most of which a suspect case has to be suspect again
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on one example.
+    """The verdict on one example."""
 
-    Parameters
-    ----------
-    line : str
-        The case; ``convref run LINE`` repeats it.
-    verdict : str
-        One of `VERDICTS`.
-    tier : str
-        "exact", "proven", "statistical" or "form", as in `convref.judge.Verdict`.
-    reason : str
-        One sentence; empty for a pass.
-    role : str
-        The result at fault.
-    index : tuple of int
-        Its first wrong element.
-    worst : float
-        Largest error as a fraction of its bound.
-    arm : str
-        How the library was run, see `convref.backends.Arm`.
-    """
-
-    line: str
-    verdict: str
-    tier: str = ""
-    reason: str = ""
-    role: str = ""
-    index: tuple[int, ...] = ()
-    worst: float = 0.0
-    arm: str = "plain"
+    line: str  # the case; ``convref run LINE`` repeats it
+    verdict: str  # one of `VERDICTS`
+    tier: str = ""  # "exact", "proven", "statistical" or "form", as in `convref.judge.Verdict`
+    reason: str = ""  # one sentence; empty for a pass
+    role: str = ""  # the result at fault
+    index: tuple[int, ...] = ()  # its first wrong element
+    worst: float = 0.0  # largest error as a fraction of its bound
+    arm: str = "plain"  # how the library was run, see `convref.backends.Arm`
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as JSON takes it."""

@@ -30,30 +30,17 @@ CHUNK = 1000
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of a campaign; an empty tuple means everything, but convolution for `ops`.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the campaign.
-    ops, passes, dtypes, fills : tuple of str
-        Names as in the line.
-    size : int
-        Examples in a chunk.
-    arms : tuple of str
-        Ways to run the library, by name.
-    laws : bool
-        Whether the laws of convolution are checked instead of results.
-    """
+    """The axes of a campaign; an empty tuple means everything, but convolution for `ops`."""
 
     seed: int = 0
+    # names as in the line
     ops: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
-    size: int = CHUNK
-    arms: tuple[str, ...] = ()
-    laws: bool = False
+    size: int = CHUNK  # examples in a chunk
+    arms: tuple[str, ...] = ()  # ways to run the library, by name
+    laws: bool = False  # whether the laws of convolution are checked instead of results
 
 
 def strategy(axes: Axes) -> SearchStrategy[Case]:

@@ -28,19 +28,11 @@ FILL, LARGEST = "ties", 2  # the data are -1, 0, 1 or 2
 
 @dataclass(frozen=True)
 class Trial:
-    """A backend, and the case whose problem, type and seed the laws are checked on.
-
-    Parameters
-    ----------
-    backend : Backend
-    case : Case
-        Its pass, mask and fill are not used; its memory by `memory` alone.
-    excluded : callable
-        Why a case must not run, such as a known bug, or None.
-    """
+    """A backend, and the case whose problem, type and seed the laws are checked on."""
 
     backend: Backend
-    case: Case
+    case: Case  # its pass, mask and fill are not used; its memory by `memory` alone
+    # why a case must not run, such as a known bug, or None
     excluded: Callable[[Case], str | None] = lambda case: None
 
     @property

@@ -21,24 +21,12 @@ SIMPLE_FILLS = ("ones", "int", "normal")
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A shrunk failure.
+    """A failure, shrunk."""
 
-    Parameters
-    ----------
-    case : Case
-        The smallest case found.
-    needs : tuple of str
-        Fields whose neutral value passes, e.g. "stride[1] >= 2".
-    independent : tuple of str
-        Fields that may have other values too.
-    trials : int
-        Cases run on the way.
-    """
-
-    case: Case
-    needs: tuple[str, ...]
-    independent: tuple[str, ...]
-    trials: int
+    case: Case  # the smallest case found
+    needs: tuple[str, ...]  # fields whose neutral value passes, e.g. "stride[1] >= 2"
+    independent: tuple[str, ...]  # fields that may have other values too
+    trials: int  # cases run on the way
 
 
 def weight(case: Case) -> tuple[int, ...]:

@@ -37,42 +37,18 @@ REJECT_EVERY = 64  # after one example in 64 the backend gets an input that it m
 
 @dataclass(frozen=True)
 class Task:
-    """Work for a worker: a chunk of generated cases, or given lines.
+    """Work for a worker: a chunk of generated cases, or given lines."""
 
-    Parameters
-    ----------
-    axes : Axes or None
-        What to generate.
-    chunk : int
-        Number of the chunk; it seeds the generation.
-    lines : tuple of str
-        Lines to run instead of a chunk.
-    start : int
-        Examples before this one were reported already.
-    skip : frozenset of int
-        Examples that must not run (again).
-    known : tuple of Region
-        Known bugs: their cases are counted under the bug and not run.
-    retest : bool
-        Run those cases too, to find out which bugs are still there.
-    arm : Arm
-        How the library is run.
-    batched : bool
-        Whether several examples may be computed by one call, if the backend can.
-    laws : bool
-        Whether `convref.conformance.laws` are checked instead of results.
-    """
-
-    axes: Axes | None = None
-    chunk: int = 0
-    lines: tuple[str, ...] = ()
-    start: int = 0
-    skip: frozenset[int] = frozenset()
-    known: tuple[Region, ...] = ()
-    retest: bool = False
-    arm: Arm = PLAIN
-    batched: bool = True
-    laws: bool = False
+    axes: Axes | None = None  # what to generate
+    chunk: int = 0  # number of the chunk; it seeds the generation
+    lines: tuple[str, ...] = ()  # lines to run instead of a chunk
+    start: int = 0  # examples before this one were reported already
+    skip: frozenset[int] = frozenset()  # examples that must not run (again)
+    known: tuple[Region, ...] = ()  # known bugs: their cases are counted under the bug and not run
+    retest: bool = False  # run those cases too, to find out which bugs are still there
+    arm: Arm = PLAIN  # how the library is run
+    batched: bool = True  # whether several examples may be computed by one call, if the backend can
+    laws: bool = False  # whether `convref.conformance.laws` are checked instead of results
 
     def cases(self) -> list[Case]:
         """Return all cases of the chunk, or of the lines."""

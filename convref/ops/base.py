@@ -32,31 +32,16 @@ BASE_ROLE = {
 
 
 class Field(NamedTuple):
-    """A field of a problem in the line.
+    """A field of a problem in the line."""
 
-    Attributes
-    ----------
-    name : str
-        The attribute of the problem.
-    codec : str
-        How the line writes it: a key of `convref.case.text.WRITE`.
-    draws : tuple
-        The values that the court draws, the plainest first, likelier ones repeated; empty where
-        a rule of the family draws the field. None among them is a value.
-    words : tuple of str
-        The words that the field takes, if not those that are drawn.
-    least : float
-        The least value of a float.
-    label : str
-        What messages call the field, if not by its name.
-    """
-
-    name: str
-    codec: str
+    name: str  # the attribute of the problem
+    codec: str  # how the line writes it: a key of `convref.case.text.WRITE`
+    # the values that the court draws, the plainest first, likelier ones repeated; empty where a
+    # rule of the family draws the field. None among them is a value.
     draws: tuple[Any, ...] = ()
-    words: tuple[str, ...] = ()
-    least: float = -inf
-    label: str = ""
+    words: tuple[str, ...] = ()  # the words that the field takes, if not those that are drawn
+    least: float = -inf  # the least value of a float
+    label: str = ""  # what messages call the field, if not by its name
 
     def checked(self, where: str, value: Any, rank: int) -> Any:
         """Return `value` as a problem holds it, or raise."""

@@ -15,21 +15,11 @@ from .spec import OpSpec, Pass, formula
 
 
 class Blocks(NamedTuple):
-    """An image seen with four axes, so that every norm is the same sums over some of them.
+    """An image seen with four axes, so that every norm is the same sums over some of them."""
 
-    Attributes
-    ----------
-    image : tuple of int
-        (N, G, C/G, positions): G groups of channels.
-    statistics : tuple of int
-        The axes over which a mean is taken.
-    weight : tuple of int
-        Shape of weight and bias on these axes; 1 where they are repeated.
-    """
-
-    image: Sizes
-    statistics: tuple[int, ...]
-    weight: Sizes
+    image: Sizes  # (N, G, C/G, positions): G groups of channels
+    statistics: tuple[int, ...]  # the axes over which a mean is taken
+    weight: Sizes  # shape of weight and bias on these axes; 1 where they are repeated
 
     @property
     def repeated(self) -> tuple[int, ...]:

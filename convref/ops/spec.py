@@ -17,30 +17,18 @@ class Signature(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The operands of one result, which also decide how it is judged.
+    """The operands of one result, which also decide how it is judged."""
 
-    Attributes
-    ----------
-    products : tuple of (str, str)
-        Pairs of operands whose products are summed: what slides or is scattered stands first;
-        both factors of a filter cotangent do.
-    added : tuple of str
-        Operands summed as they are, perhaps each with a constant weight.
-    by : tuple of str
-        Operands that only select elements: their values enter no sum.
-    kind : str
-        "sum"; "weighted": a sum with constant weights of either sign that are rounded too;
-        "copy": elements of an operand, bit for bit; "formula": anything else, judged by
-        the magnitude that the oracle gives for it, non-finite where the formula itself is.
-    signed : bool
-        Whether the sign of a copied zero is judged.
-    """
-
+    # pairs of operands whose products are summed: what slides or is scattered stands first; both
+    # factors of a filter cotangent do
     products: tuple[tuple[str, str], ...] = ()
-    added: tuple[str, ...] = ()
-    by: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()  # operands summed as they are, perhaps each with a constant weight
+    by: tuple[str, ...] = ()  # operands that only select elements: their values enter no sum
+    # "sum"; "weighted": a sum with constant weights of either sign that are rounded too; "copy":
+    # elements of an operand, bit for bit; "formula": anything else, judged by the magnitude that
+    # the oracle gives for it, non-finite where the formula itself is
     kind: str = "sum"
-    signed: bool = True
+    signed: bool = True  # whether the sign of a copied zero is judged
 
     @property
     def reads(self) -> set[str]:
@@ -62,23 +50,13 @@ class Pass(NamedTuple):
 
 
 class OpSpec(NamedTuple):
-    """One row of the table of ops.
+    """One row of the table of ops."""
 
-    Attributes
-    ----------
-    problem : type of Problem
-        The class of its problems.
-    passes : mapping of str to Pass
-        Its passes, "fprop" first.
-    unsuitable_fills : tuple of str
-        Fills that make no useful case of it: the court draws others.
-    like : str
-        An op whose formulas are those of this one too, which has fewer operands and results.
-    """
-
-    problem: type[Problem]
-    passes: Mapping[str, Pass]
+    problem: type[Problem]  # the class of its problems
+    passes: Mapping[str, Pass]  # its passes, "fprop" first
+    # fills that make no useful case of it: the court draws others
     unsuitable_fills: tuple[str, ...] = ()
+    # an op whose formulas are those of this one too, which has fewer operands and results
     like: str = ""
 
     @property

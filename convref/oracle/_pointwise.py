@@ -12,23 +12,16 @@ Function = Callable[[Array, Problem], Array]
 
 
 class Pointwise(NamedTuple):
-    """A function of one element.
+    """A function of one element."""
 
-    Attributes
-    ----------
-    value, derivative, second_derivative : callable
-        f, f' and f'' of an array x and the problem. Without f'' it is zero and has no result.
-    directional : callable, optional
-        f'(x) v of x, v and the problem, where it is not the product.
-    magnitudes : callable, optional
-        S of f, f' and f'': what their rounding errors are relative to (docs/judge.md); it follows
-        the ways in which libraries compute the function. Without, S is the absolute value.
-    """
-
+    # f, f' and f'' of an array x and the problem. Without f'' it is zero and has no result.
     value: Function
     derivative: Function | None = None
     second_derivative: Function | None = None
+    # f'(x) v of x, v and the problem, where it is not the product
     directional: Callable[[Array, Array, Problem], Array] | None = None
+    # S of f, f' and f'': what their rounding errors are relative to (docs/judge.md); it follows
+    # the ways in which libraries compute the function. Without, S is the absolute value.
     magnitudes: Callable[[Array, Problem], tuple[Array, ...]] | None = None
 
     def along(self, x: Array, v: Array, problem: Problem) -> Array:

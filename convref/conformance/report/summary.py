@@ -18,39 +18,18 @@ from ..log import MALFORMED, MAX_TEXT, Key, Part, add_report, failure_of, read_l
 
 @dataclass
 class Summary:
-    """The results of campaigns, as the page shows them.
-
-    Parameters
-    ----------
-    backend : str
-    axes : dict
-        The axes of the campaign, with the seed.
-    counts : Counter
-        Keyed (op, pass, dtype, verdict, tier).
-    failures : list of Failure
-        Shrunk, each cause once.
-    fingerprint : dict
-    elapsed : float
-        Seconds of all campaigns together.
-    chunks : set of int
-        Chunks that are complete.
-    sources : int
-        Logs that were read; 0 is a campaign of this process.
-    dropped : int
-        Events of the logs that were malformed.
-    parts : dict
-        The chunks of the logs by number, `counts` in pieces.
-    """
+    """The results of campaigns, as the page shows them."""
 
     backend: str = ""
-    axes: dict[str, Any] = field(default_factory=dict)
-    counts: Counter[Key] = field(default_factory=Counter)
-    failures: list[Failure] = field(default_factory=list)
+    axes: dict[str, Any] = field(default_factory=dict)  # the axes of the campaign, with the seed
+    counts: Counter[Key] = field(default_factory=Counter)  # keyed (op, pass, dtype, verdict, tier)
+    failures: list[Failure] = field(default_factory=list)  # shrunk, each cause once
     fingerprint: dict[str, str] = field(default_factory=dict)
-    elapsed: float = 0.0
-    chunks: set[int] = field(default_factory=set)
-    sources: int = 0
-    dropped: int = 0
+    elapsed: float = 0.0  # seconds of all campaigns together
+    chunks: set[int] = field(default_factory=set)  # chunks that are complete
+    sources: int = 0  # logs that were read; 0 is a campaign of this process
+    dropped: int = 0  # events of the logs that were malformed
+    # the chunks of the logs by number, `counts` in pieces
     parts: dict[int, Part] = field(default_factory=dict)
 
     @property
