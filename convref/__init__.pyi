@@ -532,13 +532,15 @@ def resize(
     input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
     cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, layout: str | None = None, backend: str = "auto"
+    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", layout: str | None = None,
+    backend: str = "auto"
 ) -> Any: ...
 def resize_backward(
     grad_output: Any, input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
     cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, layout: str | None = None, backend: str = "auto"
+    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", layout: str | None = None,
+    backend: str = "auto"
 ) -> Any: ...
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None,

@@ -175,3 +175,74 @@ def test_named_backend_refuses_unsupported_call(keywords: dict[str, Any], text: 
         convref.interpolate(x, **keywords, backend="torch")
     got = convref.interpolate(torch.from_numpy(x), **keywords)  # another backend computes it
     assert_array_equal(got.numpy(), convref.interpolate(x, **keywords))
+
+
+# Mode and keywords, rank, and the passes in which torch uses a scale on axes that keep their size.
+USES_SCALE = [
+    ("nearest", {}, 1, ("fprop",)),
+    ("nearest", {}, 2, ()),
+    ("nearest-exact", {}, 2, ("fprop", "backward")),
+    ("nearest-exact", {}, 3, ("fprop", "backward")),
+    ("linear", {}, 1, ()),
+    ("bilinear", {}, 2, ()),
+    ("bilinear", {"antialias": True}, 2, ("backward",)),
+    ("bicubic", {}, 2, ("fprop",)),
+    ("bicubic", {"antialias": True}, 2, ("backward",)),
+]
+
+
+@pytest.mark.parametrize(("mode", "more", "rank", "passes"), USES_SCALE)
+def test_torch_is_passed_over_only_where_it_ignores_a_scale(
+    mode: str, more: dict[str, Any], rank: int, passes: tuple[str, ...]
+) -> None:
+    x = torch.randn(2, 3, *(4,) * rank, dtype=torch.float64, requires_grad=True)
+    keywords = {"scale_factor": 1.2, "mode": mode, **more}
+    y = F.interpolate(x, **keywords)
+    dy = torch.randn_like(y)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    x = x.detach()
+    want = {"fprop": convref.interpolate(x, **keywords, backend="numpy")}
+    want["backward"] = convref.interpolate_backward(dy, x, **keywords, backend="numpy")
+    right = [name for name, got in {"fprop": y, "backward": dx}.items() if want[name].allclose(got)]
+    assert right == [*passes]
+    for name, function, given in (
+        ("fprop", convref.interpolate, (x,)),
+        ("backward", convref.interpolate_backward, (dy, x)),
+    ):
+        if name in passes:
+            assert function(*given, **keywords, backend="torch").allclose(want[name])
+        else:
+            with pytest.raises(UnsupportedError, match="takes the ratio of the sizes"):
+                function(*given, **keywords, backend="torch")
+
+
+def test_bicubic_backward_uses_a_scale_unless_all_axes_keep_their_sizes() -> None:
+    x = torch.randn(1, 1, 4, 4, dtype=torch.float64, requires_grad=True)
+    y = F.interpolate(x, scale_factor=(1.2, 1.7), mode="bicubic")
+    dy = torch.randn_like(y)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    keywords: dict[str, Any] = {"scale_factor": (1.2, 1.7), "mode": "bicubic"}
+    for backend in ("torch", "numpy"):
+        got = convref.interpolate_backward(dy, x.detach(), **keywords, backend=backend)
+        assert got.allclose(dx)
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+@pytest.mark.parametrize("sizes", [(7, 8), (3, 2), (5, 30)])
+def test_aspect_ratio_policy_as_in_onnx(policy: str, sizes: tuple[int, int]) -> None:
+    reference = pytest.importorskip("onnx.reference.ops.op_resize", reason="onnx is not installed")
+    x = np.random.default_rng(0).normal(size=(1, 1, 4, 6))
+    want = reference.Resize.eval(
+        x,
+        None,
+        None,
+        np.array(sizes),
+        axes=[2, 3],
+        mode="linear",
+        coordinate_transformation_mode="half_pixel",
+        keep_aspect_ratio_policy=policy,
+    )
+    got = convref.resize(x, sizes, mode="linear", keep_aspect_ratio_policy=policy)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    with pytest.raises(convref.ConvrefError, match="policy is 'not_larger' with scales"):
+        convref.resize(x, scales=2, keep_aspect_ratio_policy="not_larger")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import floor
 from typing import Any
 
 from ..errors import ConvrefError, message, shorten
 from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
-from ..ops.sizes import real
+from ..ops.sizes import one_of, real
 from . import views
 from .arguments import flag
 from .definition import Fields, Image, define
@@ -24,6 +25,7 @@ MODES: dict[str, tuple[str, tuple[int, ...]]] = {
     "bicubic": ("cubic", (2,)),
     "area": ("area", (1, 2, 3)),
 }
+ASPECTS = ("stretch", "not_larger", "not_smaller")
 PILLOW_A = -0.5  # the cubic that antialias takes, where plain interpolation has -0.75
 
 
@@ -46,6 +48,20 @@ def _output(where: str, input: Sizes, size: Any, scale: Any, names: tuple[str, s
     if min(scales) <= 0:
         raise ConvrefError(message(where, f"{scale_name} is {scales}, needs numbers above 0"))
     return tuple(floor(i * s) for i, s in zip(input, scales, strict=True)), scales
+
+
+def _in_proportion(
+    where: str, input: Sizes, output: Sizes, scale: tuple[float, ...], policy: str
+) -> tuple[Sizes, tuple[float, ...]]:
+    """Return sizes of one scale for all axes, halves rounded up, and the scale."""
+    if scale:
+        what = f"keep_aspect_ratio_policy is {policy!r} with scales, needs sizes"
+        raise ConvrefError(message(where, what))
+    _checked(where, output)
+    ratios = [Fraction(out, max(1, size)) for size, out in zip(input, output, strict=True)]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    sizes = tuple(floor(size * ratio + Fraction(1, 2)) for size in input)
+    return sizes, (float(ratio),) * len(input)
 
 
 def _checked(where: str, output: Sizes) -> Sizes:
@@ -173,6 +189,7 @@ def resize(
     exclude_outside: bool = False,
     antialias: bool = False,
     roi: Any = None,
+    keep_aspect_ratio_policy: str = "stretch",
 ) -> Fields:
     """Return `input` resized along its spatial axes by ONNX's Resize, with exact positions.
 
@@ -187,6 +204,8 @@ def resize(
         As in ONNX; "tf_half_pixel_for_nn" is not here.
     roi : sequence of (start, stop), optional
         For "tf_crop_and_resize", one pair per spatial axis; positions beyond the image give 0.
+    keep_aspect_ratio_policy : str
+        What `sizes` are: "stretch", or of one scale for all axes, "not_larger" or "not_smaller".
 
     Returns
     -------
@@ -200,6 +219,9 @@ def resize(
         text = f"mode is {shorten(repr(mode))}, needs one of nearest, linear, cubic"
         raise ConvrefError(message(where, text))
     output, scale = _output(where, space, sizes, scales, ("sizes", "scales"))
+    policy = one_of(where, "keep_aspect_ratio_policy", keep_aspect_ratio_policy, ASPECTS)
+    if policy != "stretch":
+        output, scale = _in_proportion(where, space, output, scale, policy)
     fields = {
         "mode": mode,
         "coord": coordinate_transformation_mode,

@@ -40,7 +40,7 @@ def supports(call: Call, rules: bool) -> str | None:
         return reason
     if problem.antialias and problem.coord == "align_corners":
         return "ATen's antialias does not align corners"
-    if _ignores_scale(problem):
+    if _ignores_scale(call):
         return "ATen takes the ratio of the sizes for the scale where it is 1, or 2 in mode nearest"
     fits = call.least_memory(oracle=False) <= memory.available()  # else the table does not either
     if problem.mode == "nearest" and fits and _rounds_across(problem):
@@ -50,11 +50,24 @@ def supports(call: Call, rules: bool) -> str | None:
     return None
 
 
-def _ignores_scale(problem: Problem) -> bool:
-    """Return whether some of ATen's kernels ignore the given scale."""
-    kinds = (1, 2) if problem.mode == "nearest" else (1,)
+def _ignores_scale(call: Call) -> bool:
+    """Return whether some of ATen's kernels of this pass ignore the given scale."""
+    problem: Any = call.problem
     rows = zip(problem.scale, problem.input, problem.output)
-    return any(out / size in kinds and scale != out / size for scale, size, out in rows)
+    given = {out / size for scale, size, out in rows if scale != out / size}
+    return not given.isdisjoint(_ignored(problem, call.pass_ == "backward"))
+
+
+def _ignored(problem: Any, backward: bool) -> tuple[int, ...]:
+    """Return the ratios of sizes that kernels take for the scale of an axis."""
+    if problem.mode == "nearest":  # nearest-exact has half_pixel; forward of rank 1 one kernel
+        always = problem.coord == "half_pixel" or (problem.rank == 1 and not backward)
+        return () if always else (1, 2)
+    if problem.antialias:
+        return () if backward else (1,)
+    if problem.mode == "cubic" and not (backward and problem.input == problem.output):
+        return ()
+    return (1,)
 
 
 def _rounds_across(problem: Any) -> bool:
