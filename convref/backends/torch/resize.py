@@ -7,7 +7,6 @@ from typing import Any
 from ... import dtypes, memory
 from ...case import Call
 from ...errors import missing_extra
-from ...ops import Problem
 from ...ops.sampling import entries
 from .autograd import Results, derive
 
