@@ -241,17 +241,17 @@ def conv_transpose3d(
 ) -> Any: ...
 def convolution(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    output_padding: Any, groups: int, *, backend: str = "auto"
+    output_padding: Any, groups: int, *, flip: bool = False, backend: str = "auto"
 ) -> Any: ...
 def convolution_backward(
     grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any,
     dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any, *,
-    backend: str = "auto"
+    flip: bool = False, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def convolution_double_backward(
     grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, weight: Any,
     input: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
-    groups: int, output_mask: Any, *, backend: str = "auto"
+    groups: int, output_mask: Any, *, flip: bool = False, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def cross_entropy(
     input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",

@@ -580,3 +580,34 @@ def test_output_mask_of_one_bit() -> None:
         want = tuple(g if on else None for g, on in zip(full, bits))
         same(convref.conv2d_backward(DY, X, W, output_mask=bits), want)
         same(convref.conv2d_backward(DY, X, W, output_mask=np.array(bits)), want)
+
+
+def test_functions_in_the_order_of_aten_take_flip() -> None:
+    """A flipped filter is the filter in reverse order, in every pass."""
+    rng = np.random.default_rng(0)
+    x, w, dy = rng.normal(size=(1, 2, 5)), rng.normal(size=(3, 2, 2)), rng.normal(size=(1, 3, 4))
+    v, r = rng.normal(size=x.shape), rng.normal(size=w.shape)
+    settings = 1, 0, 1, False, 0, 1
+
+    def flipped(a: Any) -> Any:
+        return a[..., ::-1]
+
+    def equal(got: Any, want: Any) -> None:
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+    equal(
+        convref.convolution(x, w, None, *settings, flip=True),
+        convref.convolution(x, flipped(w), None, *settings),
+    )
+    every = True, True, True
+    dx, dw, db = convref.convolution_backward(dy, x, w, None, *settings, every, flip=True)
+    want = convref.convolution_backward(dy, x, flipped(w), None, *settings, every)
+    for got, other in zip((dx, flipped(dw), db), want):
+        equal(got, other)
+    found = convref.convolution_double_backward(v, r, None, dy, w, x, *settings, every, flip=True)
+    want = convref.convolution_double_backward(
+        v, flipped(r), None, dy, flipped(w), x, *settings, every
+    )
+    equal(found[0], want[0])
+    equal(found[1], want[1])
+    equal(flipped(found[2]), want[2])

@@ -300,7 +300,7 @@ _FUNCTIONS = (
     _Function(
         "convolution",
         "fprop",
-        f"input, weight, bias, {_ATEN}, *, backend='auto'",
+        f"input, weight, bias, {_ATEN}, *, flip=False, backend='auto'",
         """
         Return the convolution of any rank; arguments in the order of ``aten::convolution``.
 
@@ -314,7 +314,8 @@ _FUNCTIONS = (
     _Function(
         "convolution_backward",
         "backward",
-        f"grad_output, input, weight, bias_sizes, {_ATEN}, output_mask, *, backend='auto'",
+        f"grad_output, input, weight, bias_sizes, {_ATEN}, output_mask, *, flip=False, "
+        "backend='auto'",
         """
         Return the three gradients; arguments in the order of ``aten::convolution_backward``.
 
@@ -327,7 +328,7 @@ _FUNCTIONS = (
         "convolution_double_backward",
         "double_backward",
         "grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, weight, input, "
-        f"{_ATEN}, output_mask, *, backend='auto'",
+        f"{_ATEN}, output_mask, *, flip=False, backend='auto'",
         """
         Return the gradients of grad_output, input and weight through the backward pass.
 
