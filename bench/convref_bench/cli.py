@@ -17,7 +17,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 from convref.errors import ConvrefError, message
 
-# Name -> (MODULE:FUNCTION of this package, what it does).
+# Name -> (MODULE:FUNCTION of this package, help text).
 COMMANDS = {
     "run": ("suites.network:run", "time backends on a suite; the word `run` may be left out"),
     "suites": ("suites.suite:main", "list the suites"),

@@ -11,7 +11,7 @@ from .. import records
 from ..records import Record
 from .runner import card_of
 
-# Kinds of records that are kept, and the fields that tell two of a kind apart.
+# Kinds of records that are kept, and the fields that identify a record of that kind.
 KEPT: dict[str, tuple[str, ...]] = {
     "machine": (),
     "peaks": (),

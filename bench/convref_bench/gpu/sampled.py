@@ -1,4 +1,4 @@
-"""Judge a sample of results by the oracle, for ops that treat images, channels or groups apart.
+"""Judge a sample by the oracle, for ops that treat images, channels or groups independently.
 
 Convolutions have the three sums on the device instead (`sums`), which check every element.
 """

@@ -42,7 +42,7 @@ ACCUMULATED = (512, 4608, 25088, 100352)  # lengths of sums; the last is a wgrad
 PACKAGES = ("numpy", "hypothesis", "pytest", "rich", "ml_dtypes", "matplotlib")
 TUNED = ("resnet50", "yolo11n", "mobilenet_v3_large", "convnext_tiny", "sd_vae_decoder")
 TRAINED = ((640, 16), (320, 64))  # height and width of images, and the batch
-JOBS = 16  # processes that compile; two less beside a process that times
+JOBS = 16  # processes that compile; two fewer while another process times
 COMPILED_CALLS = 12  # calls that are compiled before the first of them is timed
 TESTS = Path(__file__).resolve().parents[3] / "tests"
 # The tests of kernels that might hang; a kernel is timed if its tests passed.

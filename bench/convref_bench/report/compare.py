@@ -9,7 +9,7 @@ from ..timing.measure import Timing, geometric_mean, verdict
 
 
 def pairs(a: Path, b: Path) -> list[tuple[str, str, Timing, Timing]]:
-    """Return (line, arm, timing in a, timing in b) for what both files have, the latest of each."""
+    """Return (line, arm, timing in a, timing in b) for points in both files, the latest of each."""
     old, new = (
         {(r["line"], r["arm"]): Timing.of(r) for r in records.read(path)[0] if "median_ms" in r}
         for path in (a, b)

@@ -206,7 +206,7 @@ def _estimate(card: Card) -> Lines:
         return []
 
 
-# The tables of a card in this order; the keys are the rows of the list of what is not measured.
+# The tables of a card in this order; the keys are the rows of the list of missing measurements.
 PARTS: dict[str, Callable[[Card], Lines]] = {
     "kernels compared with the oracle on a card": _correctness,
     "our kernels against cuDNN, by network": _networks,
@@ -231,7 +231,7 @@ def section(card: Card, figures: Path) -> Lines:
 
 
 def _plots(card: Card, figures: Path) -> Lines:
-    """Draw our fastest kernel of each line beside the reference of that run."""
+    """Draw our fastest kernel of each line next to the reference of that run."""
     theirs = [
         {"line": row["line"], "arm": row["against"], "median_ms": row["ratio"] * row["median_ms"]}
         for row in card.best

@@ -13,7 +13,7 @@ from ..records import Record
 from .plots import ratios_plot, roofline_plot
 from .summary import latest, means, roof_of, spread
 
-PAGE = "report.html"  # the template beside this file
+PAGE = "report.html"  # the template in this folder
 
 
 def main(records_: Path, folder: Path) -> None:
@@ -51,7 +51,7 @@ def write(source: Path, folder: Path) -> Path:
 
 
 def machine(rows: list[Record]) -> dict[str, str]:
-    """Return what the times depend on, one level deep."""
+    """Return the fields that the times depend on, flattened."""
     shown: dict[str, Any] = {}
     for row in rows:
         if row.get("what") in ("machine", "peaks", "tuning"):

@@ -16,7 +16,7 @@ Work = Callable[[], Any]
 
 
 class Device:
-    """A device that times work: `now` decides when to stop, `sample` is what is reported."""
+    """A device that times work: `now` decides when to stop, `sample` is reported."""
 
     name: str
 

@@ -87,7 +87,7 @@ def summary(rows: list[records.Record]) -> list[list[str]]:
 
 
 def run(*, out: Path = records.RESULTS / "cpu.jsonl", threads: int = 2) -> None:
-    """Time the oracle against torch in float64 on ResNet-50, and what a call costs the host."""
+    """Time the oracle against torch in float64 on ResNet-50, and the host cost of a call."""
     from convref.cli.output import print_table
 
     from ..report.summary import print_record

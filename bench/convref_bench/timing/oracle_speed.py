@@ -77,7 +77,7 @@ def forward(call: Call) -> Callable[..., Tensor]:
 
 
 def by_torch(op: str, shape: str) -> tuple[Call, tuple[Any, ...], dict[str, Work]]:
-    """Return the forward call of a problem, its operands, and what torch does in each pass."""
+    """Return the forward call of a problem, its operands, and torch's function for each pass."""
     call = parse(f"{op}.fprop:{shape}").call
     given = operands(Case(call, fill="normal"))
     tensors = [to_torch(array) for array in given if array is not None]
@@ -130,7 +130,7 @@ def _kept(call: Call, given: Sequence[Any]) -> dict[str, Any]:
 
 
 def _with(threads: int, work: Work) -> Work:
-    """Return `work` with so many threads of torch's."""
+    """Return `work` run with this number of torch threads."""
 
     def run() -> Any:
         if torch.get_num_threads() != threads:

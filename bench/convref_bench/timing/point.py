@@ -27,7 +27,7 @@ class Prepared:
     works: dict[str, Work] = field(default_factory=dict)  # its result was judged
     facts: dict[str, Record] = field(default_factory=dict)  # more fields of its record
     absent: dict[str, str] = field(default_factory=dict)  # why it cannot do the call
-    refused: dict[str, str] = field(default_factory=dict)  # what was wrong with its result
+    refused: dict[str, str] = field(default_factory=dict)  # why its result is wrong
 
 
 class Place(Protocol):
@@ -36,7 +36,7 @@ class Place(Protocol):
     device: Device
     stop: Stop
     cold: bool
-    references: tuple[str, ...]  # arms that a tuner times beside its own
+    references: tuple[str, ...]  # arms that a tuner times along with its own
 
     def prepare(self, call: Call, names: Sequence[str]) -> Prepared:
         """Return the arms of `names` ready to be timed on one set of operands."""

@@ -26,7 +26,7 @@ STOP = Stop(samples=8, noise=0.01, timeout_s=20.0, turn=2)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all arms train on: images (batch, 3, size, size) of a number type on a device."""
+    """The training data of all arms: images (batch, 3, size, size) of a number type on a device."""
 
     where: str
     dtype: torch.dtype
@@ -39,7 +39,7 @@ class Setting:
 
 
 def network() -> Any:
-    """Return the model class, None where the examples are not beside the package."""
+    """Return the model class, None without docs/examples in the same checkout."""
     if not NETWORK.exists():
         return None
     spec = importlib.util.spec_from_file_location("yolo11n", NETWORK)
