@@ -1,6 +1,6 @@
 """Print pip's constraints for one end of what pyproject.toml accepts.
 
-Usage: python tools/ends.py low|high [NAME==VERSION ...]; what is named is held at that version.
+Usage: python tools/ends.py low|high [NAME==VERSION ...]; NAME is held at that version.
 """
 
 from __future__ import annotations

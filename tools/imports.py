@@ -105,7 +105,7 @@ Name = tuple[int, str, str, str]  # line, module, name in it, name here
 
 
 def _statements(node: ast.AST, package: str) -> Iterator[Name]:
-    """Yield what each import below a node names."""
+    """Yield the names of each import below a node."""
     match node:
         case ast.If(test=ast.Name("TYPE_CHECKING")):
             for child in node.orelse:
@@ -145,7 +145,7 @@ def row(module: str) -> int:
 
 
 def against_the_order(tree: Tree) -> Iterator[str]:
-    """Yield imports of a higher row, and imports of a plug-in by what has to do without it."""
+    """Yield imports of a higher row, and imports of a plug-in by modules that must not need it."""
     for each in tree.imports:
         target = tree.module_of(each)
         importer, imported = each.module.partition(".")[0], target.partition(".")[0]

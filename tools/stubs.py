@@ -67,7 +67,7 @@ def stub(name: str) -> str:
     written = MODULES[name]
     listed = [n for n in sorted(public) if f" {n}\n" not in written and f"def {n}(" not in written]
     lines = [line_of(n, getattr(module, n)) for n in listed]
-    first: dict[tuple[str, str], str] = {}  # of what differs by rank alone, one is written out
+    first: dict[tuple[str, str], str] = {}  # one of those that differ by rank alone
     for place, (n, line) in enumerate(zip(listed, lines)):
         key = re.sub(r"[123]d", "Nd", n), line.replace(n, "")
         if first.setdefault(key, n) != n:
