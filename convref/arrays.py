@@ -1,4 +1,4 @@
-"""Arrays of other libraries: what kind they are, to NumPy and back.
+"""Arrays of other libraries: their kind, and conversion to NumPy and back.
 
 A library is looked at only if it is already imported: its arrays cannot exist before.
 """
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Facts(NamedTuple):
-    """What a plan depends on: kind of array, shape, strides in elements, dtype and device."""
+    """The facts of an array that a plan depends on; strides are in elements."""
 
     kind: str
     shape: tuple[int, ...]

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ConvrefError(ValueError):
-    """A user's input is wrong; the text names the argument, what it is and what it needs to be."""
+    """A user's input is wrong; the text names the argument, its value and the required one."""
 
 
 class UnsupportedError(NotImplementedError):

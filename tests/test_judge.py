@@ -100,7 +100,7 @@ def test_only_the_results_that_are_named_are_judged():
     judge_of = partial(judge, case.call, operands(case), numerics=Numerics("rn32"))
     assert judge_of((y, None), only=("y",))
     assert judge_of((y + 1, None), only=("y",)).role == "y"
-    assert judge_of((y, None)).reason == "indices is absent, the mask says otherwise"
+    assert judge_of((y, None)).reason == "indices is absent, the mask requires the opposite"
     assert judge_of((None, indices + 1), only=("indices",)).role == "indices"
 
 

@@ -14,8 +14,8 @@ those of the derivatives follow it, and `convref.api.docs` completes them::
         backward="Return grad_input of `max_pool2d`: each cotangent goes to its maximum.",
     )
 
-The parameters of a derivative follow: cotangents or (primals, tangents) first, then what the
-forward function takes and this pass needs, then what the forward pass kept (`indices`, or `mean`
+The parameters of a derivative follow: cotangents or (primals, tangents) first, then the
+arguments of the forward function that this pass needs, then the saved results (`indices`, or `mean`
 and `rstd`), an `output_mask`, and by keyword `layout` and `backend`.
 """
 

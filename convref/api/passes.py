@@ -15,7 +15,7 @@ from .docs import SHAPE_ONLY, docstring
 from .generate import BACKEND, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
 from .trace import needed
 
-# The flag that returns what a forward pass keeps.
+# The flag that returns the saved results of a forward pass.
 _EVERY = {"indices": "return_indices", **dict.fromkeys(("mean", "rstd"), "return_statistics")}
 _ANY, _TUPLE = "Any", "tuple[Any, ...]"
 
@@ -59,7 +59,7 @@ class Pass:
     ) -> Callable[..., Any]:
         """Return a public function with a signature of its own, as Python text.
 
-        "Nd" in its name is the rank; `fixed` are settings that are no parameters.
+        "Nd" in its name is the rank; `fixed` are settings that are not parameters.
         """
         listed, name = parameters(signature), name.replace("Nd", f"{self.rank}d")
         return self.generate(name, listed, docstring(text, name, listed, self.rank, known), fixed)
@@ -172,7 +172,7 @@ class Pass:
         return compute("jvp", (*values, *others, *dots), *given)
 
     def _completed(self, arrays: Any, settings: Any, layout: Any, backend: Any) -> tuple[Any, ...]:
-        """Return the operands with the results that the forward pass keeps, recomputed."""
+        """Return the operands with the saved results of the forward pass, recomputed."""
         named = dict(zip(self.form.operands, arrays))
         forward = SIGNATURE[self.op, "fprop"]
         again = tuple(named[r] if r == "x" else None for r in forward.operands)

@@ -155,7 +155,7 @@ def avg_pool(
     Parameters
     ----------
     count_include_pad : bool
-        Whether padding counts in the divisor; what ceil_mode adds beyond it never does.
+        Whether padding counts in the divisor; taps beyond it, which ceil_mode allows, never do.
     divisor_override : int, optional
         Divide by this instead, not 0.
     dilation : int or tuple of int
@@ -224,7 +224,7 @@ def lp_pool(
 
     Notes
     -----
-    Absolute values, as in ONNX. PyTorch sums powers of the signed values, which is no norm for
+    Absolute values, as in ONNX. PyTorch sums powers of the signed values, which is not a norm for
     an odd p, has no padding and no dilation, and with ceil_mode scales a cut window as if it were
     whole.
 

@@ -80,15 +80,15 @@ class Backend(Protocol):
       that the court does not hand it wrong ones;
     - ``arms``, a tuple of `Arm` over which a campaign spreads its chunks, the plain one among them;
     - ``chunk``, how many examples are a chunk, where 1,000 take minutes;
-    - ``run_many(calls, operands)``, which returns a list of what `run` would, where it takes less
-      time together, and ``batch``, how many calls it gets;
+    - ``run_many(calls, operands)``, which returns the results of `run` for each call, where a batch
+      takes less time, and ``batch``, the number of calls in one;
     - ``threads(count)``, a context manager in which that many threads compute;
     - ``run_into(call, outputs, *operands)``, which writes the results into arrays that it is given:
       one for each role, contiguous, None where masked off. The court checks the memory around them.
 
     These are optional too:
 
-    - ``prepare(call)``, which compiles and loads what the first `run` of such a call needs;
+    - ``prepare(call)``, which compiles and loads the kernels that the first `run` of a call needs;
       `convref.dispatch.plan` calls it;
     - ``inspect(call, arch)``, which returns an `Inspected` for each kernel of a call, compiled for
       an architecture such as "sm_90". `convref inspect` calls it, with the beginning of a choice's
@@ -111,4 +111,4 @@ class Backend(Protocol):
         """Return the arithmetic that the backend declares for `call`."""
 
     def fingerprint(self) -> dict[str, str]:
-        """Return versions, device, instruction set: what a result may depend on."""
+        """Return versions, device, instruction set and the like: facts that results depend on."""

@@ -1,4 +1,4 @@
-"""Call, Case and the line: what is computed, with what data, as one shell word."""
+"""Call, Case and the line: a computation and its data as one shell word."""
 
 from ..ops import SPATIAL
 from .call import FILLS, MATHS, Call, Case

@@ -40,7 +40,7 @@ FILLS = (
 
 @dataclass(frozen=True)
 class Call:
-    """A Problem with its pass, mask, present tangents, memory and math: what a backend computes.
+    """A Problem with its pass, mask, present tangents, memory and math; a backend computes a Call.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Call:
     specs : tuple of Spec
         One per operand role; short input (empty, or one Spec) is spread over all roles.
     math : str
-        "ieee", "tf32" or "tf32x3": what may be done to float32 products.
+        "ieee", "tf32" or "tf32x3": the precision of float32 products.
     """
 
     op: str
@@ -215,7 +215,7 @@ class Call:
         return self.specs[self.roles.index(role)]
 
     def terms(self, role: str) -> Terms:
-        """Return what the result `role` is a sum of, absent operands left out."""
+        """Return the terms of the result `role`, without absent operands."""
         row = TERMS[self.op, self.pass_, role]
         return row._replace(
             products=tuple(pair for pair in row.products if all(map(self.is_present, pair))),
@@ -234,14 +234,14 @@ class Call:
         return 2 * sums * self.problem.macs("y") if sums else 0
 
     def bytes_moved(self) -> int:
-        """Return the compulsory bytes: what is needed read once, each result written once."""
+        """Return the compulsory bytes: each needed element read once, each result written once."""
         needed = {name for role in self.wanted for name in self.terms(role).reads}
         moved = [(role, self.problem.touched(role)) for role in needed]
         moved += [(role, prod(self.problem.shape(role))) for role in self.wanted]
         return sum(n * dtypes.numpy_dtype(self.dtype_of(role)).itemsize for role, n in moved)
 
     def memory(self) -> int:
-        """Return an upper estimate, in bytes, of what the oracle needs for this call."""
+        """Return an upper estimate, in bytes, of the memory that the oracle needs for this call."""
         wide = dtypes.numpy_dtype(dtypes.accumulator(self.dtype)).itemsize
         arrays = sum(prod(self.problem.shape(r)) for r in (*self.roles, *self.wanted))
         return 4 * wide * (arrays + self.problem.scratch())

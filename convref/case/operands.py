@@ -188,7 +188,7 @@ def call_of(
     mask, math
         As in `Call`.
     zero_tangents : bool
-        Whether an absent tangent stands for zeros.
+        Whether an absent tangent means zeros.
     """
     data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")

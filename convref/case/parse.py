@@ -3,7 +3,7 @@
     conv.backward:n1c4k2g2_i1x2_f2x1_s1x3_p1,1x0,2_d1x3:dt=bf16:mem=x.nhwc.step2w:fill=normal:seed=7
     OP.PASS:SHAPE(:key=value)*
 
-Keys stand in a fixed order and defaults are left out, so every case has exactly one line.
+Keys have a fixed order and defaults are left out, so every case has exactly one line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Reader:
         )
 
     def _column(self, token: str) -> int:
-        """Return where `token` begins: the last place where it stands whole, if there is one."""
+        """Return where `token` begins: at its last occurrence as a whole token, if there is one."""
         if not token:
             return len(self.line)
         whole = rf"(?<![^:_,=]){re.escape(token)}(?![^:_,])"
@@ -171,7 +171,7 @@ _CALL_KEYS = ("dt", "math", "mem", "dev", "tan", "mask", "fill", "seed")
 
 
 def _form(family: type[Problem]) -> str:
-    """Return what the head of a line looks like: nNcC, or nNcCkK[gG]."""
+    """Return the form of the head of a line: nNcC, or nNcCkK[gG]."""
     optional = defaults(family)
     return "".join(
         f"[{letter}{letter.upper()}]" if name in optional else letter + letter.upper()

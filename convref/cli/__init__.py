@@ -27,7 +27,7 @@ def run(command: Callable[[], object]) -> NoReturn:
         _end(str(error), ExitStatus.REFUSED)
     except (ConvrefError, MissingExtraError) as error:
         _end(str(error), ExitStatus.WRONG_USE)
-    except OSError as error:  # no space behind standard output, or no right to a file
+    except OSError as error:  # standard output has no space left, or a file no permission
         _end(f"{error.filename or 'output'}: {error.strerror}", ExitStatus.WRONG_USE)
 
 

@@ -134,7 +134,7 @@ def check(
 
 
 def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
-    """Return what to draw from; a wrong name is refused before anything starts."""
+    """Return the axes to draw from; a wrong name is refused before anything starts."""
     from ..conformance import generate
 
     ops, passes, dtypes, fills, arms = chosen
@@ -161,8 +161,8 @@ def _campaigns(
     for name in names:
         regions = () if more is None else knownbugs.of(name, more)
         axes = replace(settings.axes, size=_chunk(name, settings.examples))
-        asked = replace(settings, backend=name, axes=axes, known=regions)
-        outcome = terminal.run(asked, console())
+        own = replace(settings, backend=name, axes=axes, known=regions)
+        outcome = terminal.run(own, console())
         good = good and outcome.good
         if html is not None:
             _write_page(outcome, html)

@@ -78,7 +78,7 @@ Watch = Callable[[Outcome, str], None]
 
 
 def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcome:
-    """Run a campaign and return its outcome; Ctrl-C ends it early with what it has.
+    """Run a campaign and return its outcome; Ctrl-C ends it early with the outcome so far.
 
     Parameters
     ----------

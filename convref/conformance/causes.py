@@ -87,7 +87,7 @@ Kinds = dict[tuple[str, ...], list[Finding]]
 
 
 def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
-    """Yield (turn, kind, finding, findings it stands for): one of each kind, the worst first."""
+    """Yield (turn, kind, finding, findings it represents): one of each kind, the worst first."""
     for alike in kinds.values():
         alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
     order = sorted(kinds, key=lambda kind: -VERDICTS.index(kind[0]))

@@ -73,7 +73,7 @@ class Tally:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let a process that starts now compute with one thread, unless the user said otherwise.
+    """Let a process that starts now compute with one thread, unless the user has set it.
 
     Workers share the processors; thread pools that spin against each other are 10 times slower.
     """
@@ -266,7 +266,7 @@ class Engine:
         receive: Callable[[Task, Report], None],
         watch: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wait until each worker has reported what it runs now, so that a hang is still found."""
+        """Wait until each worker has reported its current task, so that a hang is still found."""
         begun = [(w, w.task.start, w.task.skip) for w in self.workers if w.ready and w.task]
         while any(w.task and (w.task.start, w.task.skip) == (i, skip) for w, i, skip in begun):
             watch()
@@ -340,7 +340,7 @@ class Engine:
 
 
 def preload(names: Sequence[str]) -> None:
-    """Let the fork server, before its first fork, import what the workers of `names` need.
+    """Make the fork server import, before its first fork, the modules of the backends `names`.
 
     Only frameworks that are known to survive a fork; any other is imported by each worker.
     """

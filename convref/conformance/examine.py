@@ -1,4 +1,4 @@
-"""Examine one case: make operands, run the backend, judge the results and what it wrote to."""
+"""Examine one case: make operands, run the backend, judge its results and its writes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def examine(
     return _judged(case, backend, given, runs, mutate)
 
 
-Results = tuple[Any, ...] | str  # arrays by role, or what is wrong with their form
+Results = tuple[Any, ...] | str  # arrays by role, or the error in their form
 
 
 class Runs(NamedTuple):
@@ -237,7 +237,7 @@ def _changed(call: Call, given: tuple[Array | None, ...], before: list[bytes | N
 
 
 def _why_wrong(results: Results, ref: Reference, numerics: Numerics) -> str:
-    """Return why results are wrong, whatever order they were summed in; empty if they are not."""
+    """Return why results are wrong in every order of summation; empty if they are not."""
     if isinstance(results, str):
         return results
     verdict = judge(ref.call, ref.operands, results, numerics, ref=ref)
@@ -245,13 +245,13 @@ def _why_wrong(results: Results, ref: Reference, numerics: Numerics) -> str:
 
 
 def _results(compute: Callable[..., Any], call: Call, given: tuple[Any, ...]) -> Results:
-    """Return the backend's results as NumPy arrays, or what is wrong with their form."""
+    """Return the backend's results as NumPy arrays, or the error in their form."""
     results = compute(call, *given)
     if not isinstance(results, (tuple, list)):
         return f"run returned a {type(results).__name__}, needs a tuple of results by role"
     try:
         return tuple(None if r is None else to_numpy(r) for r in results)
-    except Exception as error:  # an object that is no array
+    except Exception as error:  # an object that is not an array
         kinds = ", ".join(type(r).__name__ for r in results)
         return shorten(f"results are ({kinds}), needs arrays: {error}", 200)
 

@@ -178,7 +178,7 @@ def plan(call: Call) -> Plan:
 
 
 def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
-    """Return `filter` and `batch` of the Plan of a call whose sums are too long for ones."""
+    """Return `filter` and `batch` of the Plan of a call with sums too long for ones."""
     problem, taps = call.conv, prod(call.conv.filter)
     by_filter = by_batch = 1
     for role in long:

@@ -25,7 +25,7 @@ Change = Callable[[Array, Call, str], Array]  # of one array: itself, the call, 
 
 
 def right(call: Call, operands: Operands) -> Results:
-    """Return what the oracle returns."""
+    """Return the results of the oracle."""
     return oracle.evaluate(call, *operands)
 
 

@@ -203,7 +203,7 @@ def convref_court(request: pytest.FixtureRequest) -> Court:
 
 
 def try_cell(court: Court, cell: tuple[str, str, str]) -> dict[str, Any]:
-    """Run the cases of one op, pass and dtype; return what was found, and skip, xfail or fail.
+    """Run the cases of one op, pass and dtype; return the findings, and skip, xfail or fail.
 
     Parameters
     ----------

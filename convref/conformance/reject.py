@@ -1,7 +1,7 @@
 """Inputs that every backend has to refuse: a valid case with one operand changed.
 
-Each contradicts the other operands, whatever the backend derives its sizes from, and so is no valid
-call of another shape. Any exception is correct; a result is "accepts-invalid".
+Each contradicts the other operands, from whichever operand the backend derives its sizes, and so is
+not a valid call of another shape. Any exception is correct; a result is "accepts-invalid".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OTHER_DTYPE = {"f64": "f32", "c64": "c128", "c128": "c64"}
 
 
 def invalid_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
-    """Return wrong variants of the operands of a call, each with the name of what is wrong.
+    """Return wrong variants of the operands of a call, each with the name of its error.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ def examine_rejection(
     backend : Backend
         Called in this process: it may read beyond the operands.
     announce : callable
-        Called with what is wrong before each call of the backend.
+        Called with the name of the error before each call of the backend.
 
     Returns
     -------
     Finding or None
-        "accepts-invalid"; its reason begins with the name of what is wrong and a colon.
+        "accepts-invalid"; its reason begins with the name of the error and a colon.
 
     Examples
     --------

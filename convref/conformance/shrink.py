@@ -156,7 +156,7 @@ def _channel_steps(case: Case) -> Iterator[Case | None]:
 
 def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
     """Yield a convolution that is not transposed, a pointwise one, and equal sizes made smaller."""
-    mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # what one crops the other pads
+    mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # one pads where the other crops
     yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
     pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
     yield _changed(case, **pointwise, input=problem.output)
@@ -232,7 +232,7 @@ def _joint_steps(case: Case, axis: int) -> Iterator[Case | None]:
     for side, edge in enumerate(problem.padding[axis]):
         if edge < 0 and problem.input[axis] > 1:
             for less, pad in ((1, edge + 1), (-edge, 0), (-edge, -edge)):
-                # a crop and what it cuts off
+                # a crop and the positions it cuts off
                 image = _with(problem.input, axis, max(1, problem.input[axis] - less))
                 yield _changed(case, input=image, padding=_padded(problem, axis, side, pad))
 

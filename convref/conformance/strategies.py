@@ -141,7 +141,7 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
 
 
 class _Built(st.SearchStrategy[T]):
-    """Draws a tape and builds from it; unlike with ``map``, failures show what was built."""
+    """Draws a tape and builds from it; unlike with ``map``, failures show the built value."""
 
     def __init__(self, build: Callable[[Tape], T], size: int = TAPE) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """A problem or case for other programs: benchdnn, MIOpenDriver, plain PyTorch, plain JAX.
 
-The programs are what goes into a bug report: they need no convref and print the result.
+The programs are for bug reports: they do not import convref, and print the result.
 """
 
 from .benchdnn import from_benchdnn, to_benchdnn

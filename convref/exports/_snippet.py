@@ -61,7 +61,7 @@ class Program(ABC):
 
     @abstractmethod
     def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
-        """Return the lines of a double backward pass; `sources` is what each result belongs to."""
+        """Return the lines of a double backward pass; `sources` has the operand of each."""
 
     def refusal(self, call: Call) -> str | None:
         """Return why the framework cannot compute a call, or None."""

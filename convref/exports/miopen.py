@@ -21,7 +21,7 @@ def _refusal(call: Call) -> str | None:
     if any(lo != hi or lo < 0 for lo, hi in problem.padding):
         return "MIOpenDriver has one padding per axis, at least 0, for both ends"
     if call.pass_ == "backward" and not any(call.mask[:2]):
-        return "MIOpenDriver computes db only beside dx or dw"
+        return "MIOpenDriver computes db only together with dx or dw"
     if any(spec.step or spec.expand or spec.offset for spec in call.specs):
         return "MIOpenDriver makes dense tensors only"
     return None

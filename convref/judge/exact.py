@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def applies(it: Exhibit, numerics: Numerics) -> bool:
-    """Return whether the operands leave one right result, whatever the order of summation."""
+    """Return whether there is one right result in every order of summation."""
     integers = it.ref.integral and it.kinds is None and it.terms.kind != "formula"
     return it.is_discrete or (integers and _is_exact(it.ref, it.sums, numerics))
 

@@ -13,12 +13,12 @@ Array = np.ndarray[Any, Any]
 
 
 def fault(call: Call, role: str, got: Array | None) -> str:
-    """Return what is wrong with presence, shape or type of a result, or an empty text."""
+    """Return the error in presence, shape or type of a result, or an empty text."""
     wanted = role in call.wanted
     if got is None or not wanted:
         if (got is not None) == wanted:
             return ""
-        return f"{role} is {'absent' if got is None else 'present'}, the mask says otherwise"
+        return f"{role} is {'absent' if got is None else 'present'}, the mask requires the opposite"
     if not isinstance(got, np.ndarray):
         return f"{role} is a {type(got).__name__}, needs a NumPy array"
     if tuple(got.shape) != call.problem.shape(role):

@@ -51,7 +51,7 @@ class Kinds:
     minus: Array
     lenient: Array
     free: Array | None = None  # not judged at all
-    wild: Array | None = None  # must be NaN or infinite, whichever
+    wild: Array | None = None  # must be NaN or infinite
 
 
 def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
@@ -75,7 +75,7 @@ def _find(call: Call, kind: str) -> Callable[..., Kinds]:
 
 
 def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Require what the formula gives in float64; of derivatives, only whether they are finite.
+    """Require the kinds of the formula in float64; of derivatives, only whether they are finite.
 
     Whether a derivative at infinity is its limit, inf or NaN depends on the order of
     multiplication, and so does an output of parameters that are not finite.
@@ -91,7 +91,7 @@ def _formula_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) ->
 
 
 def _weighted_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -> Kinds:
-    """Require what weights of certain sign give; a weight of 0 may be skipped or multiplied.
+    """Require the kinds given by weights of certain sign; those of 0 may be skipped or multiplied.
 
     A tap beyond the image reads the edge again, perhaps with weight 0 or of the other sign. With a
     kernel that has such taps, an infinity may become NaN.

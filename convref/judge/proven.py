@@ -107,7 +107,7 @@ def bound(
 
 
 def real_products(call: Call) -> int:
-    """Return how many products of real numbers stand for one product of each part."""
+    """Return how many products of real numbers make up each part of a product."""
     return 2 if call.dtype in dtypes.COMPLEX else 1
 
 

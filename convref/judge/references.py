@@ -131,7 +131,7 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
 
 
 def finite_part(array: Array, wide: str) -> Array:
-    """Return an array in the type `wide`, with zeros for what is not finite."""
+    """Return an array in the type `wide`, with zeros for elements that are not finite."""
     array = _real_wide(array, wide)
     return np.where(np.isfinite(array), array, array.dtype.type(0))
 

@@ -29,7 +29,7 @@ class Verdict:
     index : tuple of int
         Position of the first element at fault.
     got, want, error, bound : float
-        That element, the reference there, their distance and what it may be.
+        That element, the reference there, their distance and its bound.
     faults, outputs : int
         Elements at fault, and elements judged.
     worst : float

@@ -24,7 +24,7 @@ from .sizes import (
 
 ROLES = ("x", "w", "b", "y", "cols")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
-STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 beside 16-bit data, as libraries keep them
+STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
 
 BASE_ROLE = {
     variant: role for role in ROLES for variant in (role, f"d{role}", f"{role}_dot", f"dd{role}")
@@ -77,7 +77,7 @@ class Problem:
     """A batch of images: the base of all families.
 
     A family is a subclass: its fields, how the line writes them (HEAD, PARTS and KEYS, in the
-    order in which they stand), the shape of each role, and what its results cost.
+    order of the line), the shape of each role, and the cost of its results.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Problem:
                 )
 
     def _validate(self, where: str, rank: int) -> None:
-        """Check what a family adds; fields of KEYS are what `Field.checked` returns."""
+        """Check the fields of a family; those of KEYS have been checked by `Field.checked`."""
 
     @classmethod
     def of_operands(

@@ -25,7 +25,7 @@ class ConvProblem(WindowProblem):
     groups : int
         Divides `c` and `k`.
     input, filter, stride, padding, dilation
-        As in `WindowProblem`; `input` is what the operator is applied to.
+        As in `WindowProblem`; `input` is the operand of the operator.
     transposed : bool
         Whether the problem is a transposed convolution (the adjoint of a convolution).
     output_padding : int or tuple of int

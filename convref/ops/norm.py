@@ -29,7 +29,7 @@ class Blocks(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NormProblem(Problem):
-    """What all norms share: y = (x - mean) * rstd * w + b with rstd = 1 / sqrt(var + eps).
+    """The base of all norms: y = (x - mean) * rstd * w + b with rstd = 1 / sqrt(var + eps).
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class RmsNormProblem(LayerNormProblem):
     n, c, input, weight
         As in `LayerNormProblem`.
     eps : float or None
-        Added to the mean square; None is 2**-52 beside float64 and 2**-23 beside narrower numbers.
+        Added to the mean square; None is 2**-52 for float64 and 2**-23 for narrower numbers.
     bias : bool
         False.
 
@@ -309,7 +309,7 @@ def _norm(
     statistics |= {role: formula(role, "x") for role in running}
     y, dots = formula("x", "w", "b", *given), ("x_dot", "w_dot", "b_dot")
     kept = saved or given
-    scale = ("rvar",) if given else ("x", *saved)  # what a slope depends on
+    scale = ("rvar",) if given else ("x", *saved)  # the operands that a slope depends on
     curved = () if given else ("ddx", "w")
     return {
         "fprop": Pass(("x", "w", "b", *running, *given), {"y": y, **statistics}),
@@ -339,7 +339,7 @@ def _norm(
 
 _RUNNING = ("rmean", "rvar")
 _SAVED = ("mean", "rstd")
-# Ones have no variance, and rstd magnifies what is lost of subnormal numbers.
+# Ones have no variance, and rstd magnifies the error of subnormal numbers.
 _UNSUITABLE = ("ones", "subnormal")
 OPS = {
     "batch_norm": OpSpec(BatchNormProblem, _norm(_SAVED, _RUNNING), _UNSUITABLE),

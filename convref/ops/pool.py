@@ -1,4 +1,4 @@
-"""The problems of pooling: windows that take a maximum, a mean or a norm of what they read."""
+"""The problems of pooling: the maximum, the mean or a norm of each window."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AdaptiveAxis(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolProblem(WindowProblem):
-    """Max pooling of rank 1 to 3; also what the other sliding pools share.
+    """Max pooling of rank 1 to 3; also the base of the other sliding pools.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class PoolProblem(WindowProblem):
 
     @cached_property
     def counts(self) -> tuple[Sizes, ...]:
-        """Return, for each axis, the factor of each window's divisor: 1 for what is no mean."""
+        """Return, for each axis, the factor of each window's divisor: 1 unless it is a mean."""
         return tuple((1,) * axis.small for axis in self.axes)
 
     @cached_property
@@ -146,7 +146,7 @@ def _taps_within(axis: Any, p: int, least: int, most: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LpPoolProblem(PoolProblem):
-    """Power-average pooling: the p-norm of what a window reads.
+    """Power-average pooling: the p-norm of each window.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class LpPoolProblem(PoolProblem):
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`.
 
-        The sum of a window, and what powers and roots add: docs/pool.md counts them.
+        Those of the sum, of powers and of roots: docs/pool.md counts them.
         """
         gathered = prod(self.filter)
         powers = 8 + round(self.norm)

@@ -13,14 +13,14 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 HALF = Fraction(1, 2)
-EXACT = 2**53  # integers below are exact in float64, and so is what int64 holds of them
-Row = tuple[tuple[int, Fraction], ...]  # what one output reads: (position, weight), no zeros
+EXACT = 2**53  # integers below are exact in float64 and in int64
+Row = tuple[tuple[int, Fraction], ...]  # (position, weight) of each element of an output
 
 
 class ResizeAxis(NamedTuple):
     """One spatial axis that is resized from `size` to `out` elements; the rest as in the problem.
 
-    `scale` is 0 where it follows from the sizes; `start` and `stop` frame what is sampled.
+    `scale` is 0 where it follows from the sizes; `start` and `stop` frame the sampled part.
     """
 
     size: int
@@ -46,7 +46,7 @@ class ResizeAxis(NamedTuple):
 
     @property
     def step(self) -> Fraction:
-        """Return how far apart two neighbouring outputs sample."""
+        """Return the distance of two neighbouring outputs in the input."""
         return self.position(1) - self.position(0) if self.out > 1 else 1 / self.ratio
 
     @property
@@ -119,7 +119,7 @@ MODES = ("linear", "nearest", "cubic", "area")
 class Entries(NamedTuple):
     """The weights of one axis: `output` k reads `position` k with the weight number / over.
 
-    Sorted by output, of which there are `outputs`; what an output does not read has no entry.
+    Sorted by output, of which there are `outputs`; positions of weight 0 have no entry.
     Integers are exact, and Python's own (dtype object) where 53 bits are too few.
     """
 
@@ -177,12 +177,12 @@ def columns(axis: ResizeAxis) -> Entries:
 
 @lru_cache(maxsize=256)
 def rows(axis: ResizeAxis) -> tuple[Row, ...]:
-    """Return what each output reads, by output."""
+    """Return the positions and weights of each output."""
     return entries(axis).rows()
 
 
 def reads(axis: ResizeAxis) -> tuple[Row, ...]:
-    """Return what the kernel of each output covers, positions beyond the image among it."""
+    """Return the positions that the kernel of each output covers, those beyond the image too."""
     window = _OF_MODE.get(axis.mode, _neighbours)(axis)
     output, tap = np.nonzero(window.number)
     listed = (a[output, tap] for a in np.broadcast_arrays(*window))
@@ -190,7 +190,7 @@ def reads(axis: ResizeAxis) -> tuple[Row, ...]:
 
 
 class _Window(NamedTuple):
-    """Per output (rows) and tap (columns): what is read, beyond the image too; 0 for no tap."""
+    """Positions, also beyond the image, and weights per output (rows) and tap (columns)."""
 
     position: Array  # (out, taps) of int64
     number: Array  # (out, taps)
@@ -232,7 +232,7 @@ def _areas(axis: ResizeAxis) -> _Window:
 
 
 def _neighbours(axis: ResizeAxis) -> _Window:
-    """Return what the linear or the cubic kernel covers: its numbers over one denominator."""
+    """Return the taps of the linear or the cubic kernel: its numbers over one denominator."""
     x, d = positions(axis)
     stretch, radius = axis.stretch, axis.radius
     wide, unit = stretch.numerator * d, stretch.denominator  # t = (j d - x) unit / wide

@@ -26,7 +26,7 @@ _PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 def integer(where: str, name: str, value: Any) -> int:
-    """Return `value` as an int, or raise: floats, NaN, bools and strings are no sizes."""
+    """Return `value` as an int, or raise: floats, NaN, bools and strings are not sizes."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -63,7 +63,7 @@ def one_of(where: str, name: str, value: Any, known: Sequence[str]) -> str:
 
 
 def items(value: Any) -> list[Any] | None:
-    """Return the entries of a sequence, or None for what is one value: a number, text, no axes."""
+    """Return the entries of a sequence, or None for a number, a text, an array without axes."""
     if isinstance(value, (int, float, str, bytes, dict, set, frozenset)):  # a set has no order
         return None
     try:

@@ -19,7 +19,7 @@ class Signature(NamedTuple):
 class Terms(NamedTuple):
     """The operands of one result, which also decide how it is judged."""
 
-    # pairs of operands whose products are summed: what slides or is scattered stands first; both
+    # pairs of operands whose products are summed: the one that slides or is scattered first; both
     # factors of a filter cotangent do
     products: tuple[tuple[str, str], ...] = ()
     added: tuple[str, ...] = ()  # operands summed as they are, perhaps each with a constant weight
@@ -67,7 +67,7 @@ class OpSpec(NamedTuple):
 
 
 def formula(*operands: str, by: tuple[str, ...] = ()) -> Terms:
-    """Return the terms of a result that is no sum of operands or products."""
+    """Return the terms of a result that is not a sum of operands or products."""
     return Terms(added=operands, by=by, kind="formula")
 
 

@@ -31,7 +31,7 @@ class Axis(NamedTuple):
         """Return the windows p whose tap r falls on a position that exists."""
         shift = r * self.dilation - self.lo
         first = max(0, -(shift // self.stride))
-        top = self.big + min(0, self.hi)  # where a crop ends what exists
+        top = self.big + min(0, self.hi)  # the end of the positions after a crop
         last = min(self.small - 1, (top - 1 - shift) // self.stride)
         return range(first, max(first, last + 1))
 
@@ -157,7 +157,7 @@ class WindowProblem(Problem):
         self._validate_output(where)
 
     def _validate_family(self, where: str, rank: int) -> None:
-        """Check what a subclass adds, before sizes are derived from it."""
+        """Check the fields of a subclass, before sizes are derived from them."""
 
     def _validate_output(self, where: str) -> None:
         for axis, name in enumerate(OUTPUT_AXES[self.rank]):

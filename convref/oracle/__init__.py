@@ -64,7 +64,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
 }
 
 
-# For results whose formula on absolute values is no bound of their terms.
+# For results whose terms the formula on absolute values does not bound.
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_pool.MAGNITUDES,
     **dict.fromkeys(_resize.FORMULAS, magnitude),
@@ -146,7 +146,7 @@ def displacements(call: Call, *operands: Array | None, unit: float, kept: float 
 
 
 def magnitudes(call: Call, *operands: Array | None) -> Results:
-    """Return S of each result: what its rounding errors are relative to, in float64 or wider.
+    """Return S of each result, the scale of its rounding errors, in float64 or wider.
 
     For sums and products, the formula on absolute values. A formula whose terms may cancel has
     a row of its own in MAGNITUDES, which is given the operands as they are.

@@ -1,4 +1,4 @@
-"""S of every result of a norm: what its rounding errors are relative to (docs/judge.md).
+"""S of every result of a norm, the scale of its rounding errors (docs/judge.md).
 
 Where statistics are found from x, a bound to first order holds while n u K is small; K is the
 loss of a variance to a mean that is large relative to it, or of var + eps where eps is negative.

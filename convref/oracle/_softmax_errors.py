@@ -1,4 +1,4 @@
-"""S of every result of softmax and the loss: what its rounding errors are relative to.
+"""S of every result of softmax and the loss, the scale of its rounding errors.
 
 docs/judge.md derives them.
 """

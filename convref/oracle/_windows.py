@@ -124,7 +124,7 @@ def _adaptive_reads(axis: AdaptiveAxis) -> Reads:
 
 
 def _sliced(index: Array) -> Any:
-    """Return the slice that does what an index does, where there is one: views are not copied.
+    """Return the slice that is equal to an index, if there is one: views are not copied.
 
     One element that is read again and again is a slice of length 1, which broadcasts.
 
@@ -160,7 +160,7 @@ def _resized(array: Array, axis: int, size: int) -> Sizes:
 
 
 def gather_sums(x: Array, axes: tuple[Window, ...]) -> Array:
-    """Return the sum of what each window reads (*lead, *small), one axis after the other."""
+    """Return the sum of each window (*lead, *small), one axis after the other."""
     for axis, window in zip(range(-len(axes), 0), axes):
         sums = np.zeros(_resized(x, axis, window.small), x.dtype)
         for windows, positions in reads(window):

@@ -4,7 +4,7 @@ A function f of one element gives all four passes (A.1):
 
     y = f(x)    dx = f'(x) dy    y_dot = f'(x) x_dot    ddy = f'(x) ddx    dx2 = f''(x) ddx dy
 
-A row of POINTWISE has f, f', f'' and what their rounding errors are relative to. Where exp
+A row of POINTWISE has f, f', f'' and the scale of their rounding errors. Where exp
 overflows, it is in a divisor, and the result is 0.
 """
 
@@ -378,7 +378,7 @@ def _per_slope(terms: Array, problem: Problem) -> Array:
 def prelu_magnitudes(call: Call, *operands: Array) -> Results:
     """Return S: the formula on operands of which no terms cancel.
 
-    Where x is a factor, it is not positive; so what stands beside w has the other sign.
+    Where x is a factor, it is not positive; so the factor of w has the other sign.
     """
     sizes = {"x": operands[call.roles.index("x")]}
     for role, array in zip(call.roles, operands):
@@ -387,7 +387,7 @@ def prelu_magnitudes(call: Call, *operands: Array) -> Results:
     return tuple(None if s is None else np.abs(s) for s in found)
 
 
-# By pass and result: which derivative of the function, and what it is multiplied by.
+# By pass and result: which derivative of the function, and its factors.
 _FACTORS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "fprop": {"y": (0, ())},
     "backward": {"dx": (1, ("dy",))},

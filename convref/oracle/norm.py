@@ -8,7 +8,7 @@ in the axes over which a mean is taken. With M elements to a mean, all sums over
     z      =  (x - mean) rstd    y    =  w z + b                     (N.3)
     P(v)   =  v - sum v / M - z sum (v z) / M                        (N.4)
 
-rstd P(v) is the derivative of z along v, and P is its own adjoint. Only N.2 is no rational number:
+rstd P(v) is the derivative of z along v, and P is its own adjoint. Only N.2 is not rational:
 in arrays of Fractions it is the nearest float64, and everything else is exact.
 """
 

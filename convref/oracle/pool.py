@@ -36,7 +36,7 @@ from ._windows import (
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
-    """Return what a window without positions holds: -inf, or the least integer of the type."""
+    """Return the value of a window without positions: -inf, or the least integer of the type."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 

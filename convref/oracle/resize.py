@@ -10,8 +10,8 @@ Pixel shuffle, a resize that takes the new elements from channels, moves element
 
     y[n, c, h r + i, w r + j]  =  x[n, c r^2 + i r + j, h, w]                      (R.3)
 
-Each op is linear, so both its JVP and its double backward are R.1. A weight of 0 is no tap: what it
-would multiply is not read. All functions compute in the dtype they are given.
+Each op is linear, so both its JVP and its double backward are R.1. A weight of 0 is not a tap:
+its element is not read. All functions compute in the dtype they are given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANY = 64  # entries of one output that are added one after another; more are on
 def taps(axis: ResizeAxis, table: Table, kind: str) -> Taps:
     """Return, for each tap, the outputs that have it, the position each reads, and its weights.
 
-    Weights are of dtype `kind`, rounded once; None stands for ones, which need no product.
+    Weights are of dtype `kind`, rounded once; None means ones, which need no product.
     """
     listed = table(axis)
     weights = rounded(listed, np.dtype(kind))
@@ -127,7 +127,7 @@ def _reduced(x: Array, number: int, listed: Entries, sums: Array) -> Array:
 
 
 def resize_fprop(x: Array, problem: Problem) -> Array:
-    """Return y, the image sampled where the problem says (R.1). Linear, so its own JVP.
+    """Return y, the image sampled at the problem's positions (R.1). Linear, so its own JVP.
 
     Examples
     --------

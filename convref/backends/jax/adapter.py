@@ -106,7 +106,7 @@ class JaxBackend:
         ]
 
     def _program(self, calls: tuple[Call, ...]) -> Any:
-        """Return the program of some calls; what runs twice in a row is compiled once."""
+        """Return the program of some calls; two equal requests in a row compile once."""
         if self._last is None or self._last[0] != calls:
             self._compiled += len(calls)
             if self._compiled % CACHED < len(calls):

@@ -142,7 +142,7 @@ def _stages(call: Call) -> int:
 
 
 def run(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
-    """Return the results by role; without `rules` JAX differentiates, whatever is given."""
+    """Return the results by role; without `rules` by JAX's derivatives, ignoring saved results."""
     given = dict(zip(call.roles, operands))
     if rules and "indices" in given:
         return (_scattered(call, given["dy"], given["indices"]),)

@@ -1,4 +1,4 @@
-"""Calls as ONNX models, and what ONNX or ONNX Runtime's CPU provider lacks."""
+"""Calls as ONNX models, and the calls that ONNX or ONNX Runtime's CPU provider lacks."""
 
 from __future__ import annotations
 
@@ -213,9 +213,9 @@ def _layer_norm(call: Call) -> Graph:
 
 
 def _group_norm(call: Call) -> Graph:
-    """Return the norm, of one channel a group by the node for that, and the statistics beside it.
+    """Return the node of a norm (instance norm for groups of one channel), and of its statistics.
 
-    Neither node returns any: mean and deviation are found by nodes of their own.
+    Neither node returns statistics: other nodes compute mean and deviation.
     """
     problem: Any = call.problem
     if problem.groups == problem.c:

@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 def unsupported(call: Call) -> str | None:
-    """Return what the node or its kernel lacks for this call."""
+    """Return why the node or its kernel does not support this call."""
     problem: Any = call.problem
     if problem.mode == "area":
         return "ONNX has no mode area"
@@ -35,7 +35,7 @@ def unsupported(call: Call) -> str | None:
     if problem.scale and problem.output != _scaled(problem):
         return "ONNX has other sizes for this scale"
     if problem.scale and problem.roi:
-        return "ONNX has no scale beside a frame"
+        return "ONNX has no scale together with a frame"
     if any(_doubtful(axis) for axis in problem.axes):
         return "positions in float32 may fall on the other side of a border"
     return None
@@ -47,7 +47,7 @@ def _scaled(problem: Any) -> tuple[int, ...]:
 
 
 def _doubtful(axis: ResizeAxis) -> bool:
-    """Return whether rounding of a position may change what is copied, or leave the image."""
+    """Return whether rounding a position may change the copied element, or leave the image."""
     positions = [(axis.position(p), position_error(axis, p, 2.0**-24)) for p in range(axis.out)]
     parts = *(x.denominator for x, _ in positions), *axis.step.as_integer_ratio()
     if all(map(_is_power, map(abs, parts))):  # it divides by the inverse of the step

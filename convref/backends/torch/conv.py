@@ -113,7 +113,7 @@ def _convolution(
     extra: list[int],
     groups: int,
 ) -> Tensor:
-    """Return aten::convolution, or for complex numbers what torch has only above it."""
+    """Return aten::convolution, or for complex numbers the function that torch has above it."""
     if not x.is_complex():
         return torch.convolution(x, w, b, stride, padding, dilation, transposed, extra, groups)
     rank = x.ndim - 2
@@ -171,7 +171,7 @@ def _jvp(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
 
 
 def _forward_ad(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return (y, y_dot) by PyTorch's own forward mode, which is what the court judges."""
+    """Return (y, y_dot) by PyTorch's own forward mode, which the court judges."""
     geometry, primals, tangents = Geometry(call), tensors[:3], tensors[3:]
     carried = [i for i, tangent in enumerate(tangents) if tangent is not None]
 

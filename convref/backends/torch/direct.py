@@ -30,7 +30,7 @@ aten = torch.ops.aten
 
 
 def direct(call: Call) -> Run | None:
-    """Return what computes all results from all operands by role, None where it takes more."""
+    """Return a function from all operands to all results by role, None where there is no kernel."""
     row = _ROWS.get((call.op, call.pass_))
     if row is None or call.dtype[0] == "c":
         return None

@@ -15,7 +15,7 @@ MATH = {"ieee": "ieee", "tf32": "tf32"}
 
 
 def are_set(call: Call) -> Callable[[], bool]:
-    """Return a cheap test of whether the process's flags already are what the call requires."""
+    """Return a cheap test of whether the process's flags are as the call requires."""
     read = torch._C._get_fp32_precision_getter
     wanted = MATH[call.math]
     if call.specs[0].device == "cpu":

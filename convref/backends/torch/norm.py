@@ -75,7 +75,7 @@ def _derived(call: Call, given: Given, *tensors: Tensor | None) -> Given:
 
 
 def _type(call: Call, role: str, given: Given) -> torch.dtype:
-    """Return the type of a result; statistics beside 16-bit data are float32."""
+    """Return the type of a result; statistics of 16-bit data are float32."""
     data = (given["dy"] if "dy" in given else given["x"]).dtype
     return torch.float32 if call.dtype_of(role) == "f32" else data
 

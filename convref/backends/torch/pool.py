@@ -105,7 +105,7 @@ def stages(call: Call) -> int:
     """Return how often 16-bit values are rounded before the last rounding, at most.
 
     A scatter rounds each cotangent over its divisor and each addition; lp_pool rounds each of its
-    steps, and its derivatives multiply what was rounded.
+    steps, and its derivatives multiply rounded values.
     """
     scattered = prod(axis.windows_per_position for axis in call.problem.axes)
     if call.op == "lp_pool":

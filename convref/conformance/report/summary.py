@@ -89,7 +89,7 @@ def merge(paths: Sequence[Path]) -> Summary:
     Raises
     ------
     ConvrefError
-        If a file is no log, is too large, or belongs to another campaign.
+        If a file is not a log, is too large, or belongs to another campaign.
     """
     total = Summary()
     for path in paths:

@@ -83,7 +83,7 @@ def _below_autograd(config: PassConfig, operands: Tensors) -> Tensors:
 
 
 def rule_of(op: str, device: str) -> str | None:
-    """Return what autocast, where it is on for a device, does to an op's operands."""
+    """Return the dtype to which autocast, if enabled for a device, casts an op's operands."""
     rule = AUTOCAST[op].get(device) if op in AUTOCAST else None
     return rule if rule and torch.is_autocast_enabled(device) else None
 
@@ -151,7 +151,7 @@ def _run(
 
 
 def _kept(config: PassConfig, given: dict[str, Any]) -> dict[str, Tensor | None]:
-    """Return what the forward pass keeps for its derivatives, computed again."""
+    """Return the saved results of the forward pass, recomputed."""
     running = {role: given["x"].new_zeros(given["x"].shape[1]) for role in ("rmean", "rvar")}
     found = _run(config, "fprop", {**running, **given})
     return {role: found[role] for role in _KEPT if role in found}
@@ -179,7 +179,7 @@ def _alone(results: list[Any]) -> Any:
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc]
-    """What all passes share: operands are kept, and a batch of calls is one call or a loop."""
+    """The base of all passes: saves operands; a batch of calls is one call or a loop."""
 
     @staticmethod
     def forward(config: PassConfig, *operands: Tensor | None) -> Any:

@@ -32,7 +32,7 @@ def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     ----------
     conv, norm : Module
         A convolution, transposed or not, and a batch norm of its outputs, with the statistics that
-        it has: those of a batch are no part of this.
+        it has, not those of a batch.
 
     Returns
     -------

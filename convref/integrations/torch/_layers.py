@@ -1,7 +1,7 @@
 """torch.nn's layers of a CNN with the method that computes replaced: the classes of `nn`.
 
 A definition of `convref.api` names its layer. The layer's forward calls the function of
-`functional`, with the layer's own attributes for all arguments that are no arguments of forward.
+`functional`, with the layer's own attributes for all arguments that forward does not take.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARAMETERS = ("weight", "bias")
 
 
 class Layer:
-    """What all layers share: the backend that computes, None for that of `use_backend`."""
+    """The base of all layers: the backend that computes, None for that of `use_backend`."""
 
     backend: str | None = None
 

@@ -25,7 +25,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print the table; rich folds what is wider than the screen."""
+    """Print the table; rich folds lines that are wider than the screen."""
     try:
         import rich.box
         from rich.console import Console

@@ -104,7 +104,7 @@ class Pass:
         return found
 
     def attributes_of(self, given: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the attributes from the fields of a Problem; what is not given has its default."""
+        """Return the attributes from the fields of a Problem; missing ones have their defaults."""
         found: list[Any] = []
         for name, kind in self.attributes:
             value: Any = given[name] if name in given else getattr(self.family, name)

@@ -70,7 +70,7 @@ def convert(model: Any, backend: str | None = None) -> Report:
     Returns
     -------
     Report
-        What was swapped, what was left, and why.
+        The layers that were swapped, those that were left, and why.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def convert(model: Any, backend: str | None = None) -> Report:
 
 
 def revert(model: Any) -> Report:
-    """Give the layers of `model` back to torch.nn, in place: what `convert` did, undone.
+    """Give the layers of `model` back to torch.nn, in place: the inverse of `convert`.
 
     Layers that only convref has, such as `nn.ConvBNAct2d`, stay.
 

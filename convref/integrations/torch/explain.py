@@ -31,7 +31,7 @@ class Row:
     layer, kind : str
         Name of the module that makes it, and its class.
     line : str
-        The call as a case line; empty for what is not convref's.
+        The call as a case line; empty for ops that are not convref's.
     backend : str
         The backend that computes it, or "torch.nn".
     why : str
@@ -61,7 +61,7 @@ def _cells(rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
 
 
 def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
-    """Print, and return, what computes each layer of `model` for such inputs, and why.
+    """Print and return the backend of each layer of `model` for such inputs, and the reason.
 
     The model runs on tensors without data: nothing is computed, no statistics move, no memory is
     taken. A `forward` that reads values cannot be explained.

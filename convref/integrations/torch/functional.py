@@ -131,7 +131,7 @@ class _Op:
 
 
 def _is_wider(input: Any, weight: Any) -> bool:
-    """Return whether parameters have 32 bits and images 16, which is what autocast leaves."""
+    """Return whether parameters have 32 bits and images 16, as under autocast."""
     return weight is not None and weight.dtype == torch.float32 and input.dtype in _SIXTEEN
 
 

@@ -33,7 +33,7 @@ class _Chain(NamedTuple):
 
 
 class _Tracer(fx.Tracer):  # type: ignore[misc]
-    """Traces a model down to its layers, and around what does not trace."""
+    """Traces a model down to its layers, and around modules that do not trace."""
 
     def __init__(self, opaque: dict[Any, str]) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def fuse(model: Any, backend: str | None = None) -> Report:
 
 
 def _graphs(module: Any, path: str, opaque: dict[Any, str]) -> Iterator[tuple[str, Any]]:
-    """Yield the graphs that trace: of the module, or of what is in it and then around that."""
+    """Yield the graphs that trace: of the module, or of its children and then around them."""
     try:
         yield path, _Tracer(opaque).trace(module)
         return
@@ -187,7 +187,7 @@ def _put(model: Any, name: str, module: Any) -> None:
 
 
 def _merged(conv: Any, norm: Any, activation: Any, backend: str | None) -> Any:
-    """Return the one layer that computes what the three did."""
+    """Return the one layer that computes the same as the three."""
     kind, rank = next(found for base, found in _RANKED.items() if isinstance(conv, base))
     extra = {"output_padding": conv.output_padding} if conv.transposed else {}
     with torch.no_grad():

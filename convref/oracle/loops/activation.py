@@ -20,7 +20,7 @@ Triple = tuple[Any, Any, Any]  # values of a function and of its first two deriv
 
 
 def _lifted(function: Callable[[float], float], v: Any) -> Any:
-    """Return function(v): of a Fraction as a Fraction, of NaN NaN, of what overflows inf."""
+    """Return function(v): of a Fraction as a Fraction, of NaN NaN, and inf on overflow."""
     if isinstance(v, (Fraction, int)):
         return Fraction(function(float(v)))
     try:
@@ -280,7 +280,7 @@ def softmax_double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> tupl
 
 
 def _counts(w: Array | None, target: Array, x: Array, problem: Problem) -> tuple[Array, Any]:
-    """Return (q, what a loss is divided by), one position and class at a time."""
+    """Return (q, the divisor of the loss), one position and class at a time."""
     like = x.ravel()[0] if x.size else 0.0
     q, share = zeros(x.shape, x), _number(0, like)
     smooth = _number(problem.label_smoothing, like)

@@ -17,7 +17,7 @@ Term = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...] | None]
 def terms(problem: ConvProblem) -> Iterator[Term]:
     """Yield (index in x, index in w, index in y) of each product.
 
-    None stands for a zero of the padding. In a convolution x is what is padded; in a transposed
+    None is a zero of the padding. In a convolution x is the padded array; in a transposed
     one it is y, whose padding is dropped.
     """
     c_group, k_group = problem.c // problem.groups, problem.k // problem.groups

@@ -44,7 +44,7 @@ def _taps(problem: Problem, axis: int, p: int) -> list[int]:
 
 
 def divisor(problem: Problem, at: Index) -> int:
-    """Return what the sum of the window at (n, c, *p) is divided by."""
+    """Return the divisor of the window at (n, c, *p)."""
     if isinstance(problem, AvgPoolProblem) and problem.divisor:
         return problem.divisor
     count = 1

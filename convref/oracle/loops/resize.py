@@ -1,4 +1,4 @@
-"""Resizing as loops: each pair of an output and an input has one weight, found by itself."""
+"""Resizing as loops: each pair of an output and an input has one weight, computed independently."""
 
 from __future__ import annotations
 
