@@ -212,14 +212,14 @@ def _dilation(on: Trial) -> Iterator[str]:
 
 def _memory(on: Trial) -> Iterator[str]:
     """Check that memory order changes no value: channels last, and the memory order of the case."""
-    specs = dict(zip(on.case.call.roles, on.case.call.specs))
+    layouts = dict(zip(on.case.call.roles, on.case.call.specs))
     for pass_ in ("fprop", "backward"):
         call = on.call(pass_, bias=True)
         plain = on.data(*call.roles)
         want = on.run(call, *plain)
         letters = [axis_letters(call.problem, role) for role in call.roles]
         last = tuple(replace(s, order=channels_last(a)) for s, a in zip(call.specs, letters))
-        given = tuple(replace(specs.get(r, s), expand="") for r, s in zip(call.roles, call.specs))
+        given = tuple(replace(layouts.get(r, s), expand="") for r, s in zip(call.roles, call.specs))
         for specs in (last, given):
             got = on.run(replace(call, specs=specs), *map(lay_out, plain, specs, letters))
             for role, one, other in zip(call.signature.results, want, got):
