@@ -90,8 +90,8 @@ def _load_module(driver: Driver, image: bytes, name: str) -> c_void_p:
     try:
         driver.call("cuModuleLoadDataEx", ctypes.byref(module), text, 2, options, values, why=name)
     except CudaError as error:
-        said = log.value.decode(errors="replace").strip()
-        raise CudaError(f"{error}\n{said}" if said else str(error), error.code) from None
+        jit_log = log.value.decode(errors="replace").strip()
+        raise CudaError(f"{error}\n{jit_log}" if jit_log else str(error), error.code) from None
     return module
 
 

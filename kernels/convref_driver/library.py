@@ -87,9 +87,9 @@ class Driver:
 
     def error(self, name: str, code: int, why: str = "") -> CudaError:
         """Return the error of a CUresult, with the driver's name and description."""
-        told = ", ".join(filter(None, (self._text("cuGetErrorName", code), str(code))))
+        codes = ", ".join(filter(None, (self._text("cuGetErrorName", code), str(code))))
         words = self._text("cuGetErrorString", code) or "an error without a description"
-        return CudaError(message(why or "cuda driver", f"{name}: {words} ({told})"), code)
+        return CudaError(message(why or "cuda driver", f"{name}: {words} ({codes})"), code)
 
     def _text(self, function: str, code: int) -> str:
         found = c_char_p()

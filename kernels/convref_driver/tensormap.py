@@ -57,7 +57,7 @@ def encode(
     box : sequence of int
         Elements of a copy along each axis; im2col: its pixels and channels, at most 256 of either.
     swizzle : int
-        0 none, 1, 2, 3 for spans of 32, 64, 128 bytes: what the kernel was compiled for.
+        0 none, 1, 2, 3 for spans of 32, 64, 128 bytes; as in the compiled kernel.
     every : sequence of int, optional
         Element strides of a box along each axis, at most 8; the last one is 1.
     lower, upper : sequence of int, optional

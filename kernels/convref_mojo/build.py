@@ -150,13 +150,13 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def run_compiler(path: Path, words: list[str], result: Callable[[str, Path], bytes | None]) -> None:
-    """Write `path`, whole or not at all, with what the compiler makes.
+    """Write the compiler's output to `path`, whole or not at all.
 
     Parameters
     ----------
     path : Path
     words : list of str
-        Of the command line; "OUT" stands for a temporary file.
+        Of the command line; "OUT" is replaced by a temporary file.
     result : callable
         Returns the bytes of the file from the compiler's output and the temporary file, or None.
 
@@ -179,8 +179,8 @@ def run_compiler(path: Path, words: list[str], result: Callable[[str, Path], byt
             raise UnsupportedError(message("mojo", f"the compiler did not run: {error}")) from None
         made = None if done.returncode else result(done.stdout, out)
         if made is None:
-            said = (done.stderr or done.stdout).strip()[-1500:]
-            raise UnsupportedError(message("mojo", f"the compiler failed: {said}"))
+            output = (done.stderr or done.stdout).strip()[-1500:]
+            raise UnsupportedError(message("mojo", f"the compiler failed: {output}"))
         out.write_bytes(made)
         os.replace(out, path)
 

@@ -237,11 +237,11 @@ def box_of(
     known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
     if type(known) is not kind or not int(rank) == len(known.shape) == len(coordinates):
         raise Fault(f"{i.text}: no tensor map of {rank} axes there")
-    start, beside = (
+    start, shifts = (
         [int(m.read(i, word, t, lane)[0]) for word in words][::-1]
         for words, t in ((coordinates, "s32"), ((*offsets, ())[0], "u16"))
     )
-    position = known.position(i.text, start, beside)
+    position = known.position(i.text, start, shifts)
     size, span = known.allocation.array.itemsize, CHUNK << known.swizzle
     line = known.box[-1] * size
     wrong = line % CHUNK or (known.swizzle and line > span)

@@ -91,8 +91,8 @@ class Im2colMap(TensorMap):
         for axis in range(len(self.lower), 0, -1):
             low, step = self.lower[axis - 1], every[axis]
             count = -(-(self.shape[axis] + self.upper[axis - 1] - low) // step)
-            first, beside = divmod(start[axis] - low, step)
-            outside = beside or not 0 <= first < count
+            first, remainder = divmod(start[axis] - low, step)
+            outside = remainder or not 0 <= first < count
             refuse(outside, text, "does not start at a pixel of the bounding box")
             rest, at = np.divmod(first + rest, count)
             found.insert(0, low + at * step)

@@ -1,1 +1,1 @@
-"""Triton kernels of convref's formulas, behind the backend called "triton"."""
+"""Triton kernels of convref's formulas: the backend "triton"."""

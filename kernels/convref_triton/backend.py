@@ -141,7 +141,7 @@ class TritonBackend:
         return None if is_fastest(call, _card(call)) else slower.format(AT_MOST, _card(call))
 
     def prepare(self, call: Call) -> None:
-        """Compile and load what a call on the current CUDA device needs; else do nothing."""
+        """Compile and load the kernels of a call on the current CUDA device; else do nothing."""
         if call.specs[0].device == "cuda":
             facts = tuple(operands(call).values())
             made = cached_plan(call, facts, None, UNFUSED)

@@ -28,7 +28,7 @@ def run(
     operands: Mapping[str, torch.Tensor],  # by role, on the CPU
     seed: int = 0,  # of the order in which warps and programs run
     late: bool = False,  # whether asynchronous operations complete as late as possible
-    arch: str = "sm_90",  # what the kernels are compiled for
+    arch: str = "sm_90",  # architecture of the compiled kernels
 ) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them."""
     return interpreted.run(plan, operands, seed, partial(execute, late=late, arch=arch))

@@ -16,7 +16,7 @@ from convref.ops import ConvProblem, WindowProblem
 
 Three = tuple[int, int, int]
 Four = tuple[int, int, int, int]  # images and pixels
-LIMIT = 2**31  # what an int32 offset must stay below
+LIMIT = 2**31  # int32 offsets must stay below
 ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
 _BYTES = ITEMSIZE | {"i64": 8}  # of indices
 

@@ -30,7 +30,7 @@ class Window(NamedTuple):
     common: Three
     inverse: Three
     scatter: bool  # whether the result is the big side
-    move: Three  # distance between what neighbouring taps read
+    move: Three  # distance between the positions that neighbouring taps read
     taps: Three  # taps of the class of pixels that has the most
     bits: int  # width of a mask with one bit a tap, 32 or 64; 0 where there are more taps
 

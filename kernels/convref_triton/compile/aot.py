@@ -160,7 +160,7 @@ def _language(kernel: Any) -> type[ASTSource]:
 
 @contextlib.contextmanager
 def _caught() -> Iterator[io.StringIO]:
-    """Collect what is written to stdout and stderr, by C++ too."""
+    """Collect the output to stdout and stderr, that of C++ too."""
     text = io.StringIO()
     with tempfile.TemporaryFile() as file, contextlib.redirect_stdout(io.StringIO()) as printed:
         sys.stderr.flush()
@@ -213,10 +213,10 @@ def compile_all(
     with ThreadPoolExecutor(jobs) as threads, _lifeline() as life:
         every = threads.submit(_in_workers, list(missing.values()), arch, jobs, life)
         fresh = dict(zip(missing, every.result()))
-        died = [key for key, result in fresh.items() if result is None]
+        crashed = [key for key, result in fresh.items() if result is None]
         # One crash fails all tasks of its pool: retry each alone.
-        alone = threads.map(lambda key: _in_workers([missing[key]], arch, 1, life)[0], died)
-        fresh |= zip(died, alone)
+        alone = threads.map(lambda key: _in_workers([missing[key]], arch, 1, life)[0], crashed)
+        fresh |= zip(crashed, alone)
     for key, result in fresh.items():
         if result is None:
             where = f"{missing[key].kernel.__name__} for {arch}"

@@ -66,7 +66,7 @@ def accesses(ttgir: str) -> tuple[Access, ...]:
 
 
 def _resolved(text: str, aliases: dict[str, str]) -> str:
-    """Return the layout at the head of `text`, with names replaced by what they stand for."""
+    """Return the layout at the head of `text`, with names replaced by their definitions."""
     if head := re.match(r"#\w+(?![\w.])", text):
         return aliases.get(head[0], "")
     parent = re.match(r"#ttg\.slice<\{dim = (\d+), parent = (#\w+)\}>", text)
@@ -122,7 +122,7 @@ def _linear(layout: str, shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def _doubled(bases: Sequence[Sequence[int]], axis: int, start: int) -> int:
-    """Return `start` doubled as often as a basis steps by what has been covered so far."""
+    """Return `start`, doubled for each basis vector that continues the range covered so far."""
     covered = start
     for basis in bases:
         if basis[axis] == covered == sum(basis):

@@ -43,9 +43,9 @@ def _cuobjdump(flag: str, binary: bytes) -> str:
 
 
 def _printed(command: list[str], data: bytes) -> str:
-    """Return what a tool of Triton's prints for a file with these bytes.
+    """Return the output of one of Triton's tools on a file with these bytes.
 
-    Triton's cache on disk keeps it beside the binary: disassembling takes as long as compiling.
+    Triton's cache on disk stores it with the binary: disassembling takes as long as compiling.
     """
     words = " ".join((triton.__version__, *command)).encode()
     kept = get_cache_manager(hashlib.sha256(words + b"\0" + data).hexdigest())

@@ -2,7 +2,7 @@
 
 The rules are those of Triton's own launcher for CUDA: an integer of 1 and None become constants,
 multiples of 16 and aligned pointers are marked so, an integer is as wide as its value needs. Items
-of a tuple follow the same rules, whatever `do_not_specialize` says of the parameter. (Triton's AMD
+of a tuple follow the same rules, even if `do_not_specialize` lists the parameter. (Triton's AMD
 backend also marks tensors below 2 GiB; without that mark a kernel is correct, but slower.)
 """
 
@@ -178,7 +178,7 @@ class _Types:
         kind, marked = self._from_value(name, value, rules)
         if not rules.annotation:
             return kind, marked
-        # An annotated parameter stays a run-time argument, whatever its value.
+        # An annotated parameter stays a run-time argument for every value.
         return rules.annotation, marked and not rules.annotation.startswith(("fp", "bf", "u1"))
 
     def _from_value(self, name: str, value: Any, rules: _Rules) -> tuple[str, bool]:

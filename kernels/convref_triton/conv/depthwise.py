@@ -121,7 +121,7 @@ def depthwise(
     T: tl.constexpr = TAPS[0]
     R: tl.constexpr = TAPS[1]
     S: tl.constexpr = TAPS[2]
-    READS: tl.constexpr = S + SIDE - 1  # at stride 1, SIDE columns share what they read
+    READS: tl.constexpr = S + SIDE - 1  # at stride 1, SIDE columns share their loads
     columns = tl.cdiv(K, BK)
     first = tl.program_id(0) // columns * BM
     k = tl.program_id(0) % columns * BK + tl.arange(0, BK)  # (BK,)

@@ -144,7 +144,7 @@ FIRST = TileTable(
     }
 )
 MOST_ROWS = 8  # of taps whose sums a strip keeps
-MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold what was read
+MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold loaded elements
 
 
 def direct_wgrad_tiles(task: Task) -> tuple[Tile, ...]:

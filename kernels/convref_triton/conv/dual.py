@@ -128,7 +128,7 @@ def dual_refusal(task: Task) -> str | None:
     if not dual_tiles(task):
         return "too many addresses of short vectors"
     if task.role != "y" or other is None:
-        return "no tangent beside the result"
+        return "no tangent together with the result"
     return None if other.pairs else "no tangent of x or w"
 
 

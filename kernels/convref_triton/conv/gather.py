@@ -52,7 +52,7 @@ def place(index, blocks, count, BK: tl.constexpr):
 def in_elements(x, w, y, C, K, UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr):
     """Return the strides of x, w and y, C and K in elements; those of images and groups are int64.
 
-    They come in vectors: only a product tells the compiler what divides them.
+    They come in vectors: the compiler infers divisibility from a product only.
     """
     x_n, x_g, x_d, x_h, x_w, x_c = x
     w_0, w_g, w_t, w_r, w_s, w_c, w_k = w
@@ -249,7 +249,7 @@ def gather_launch(
 ) -> Launch:
     """Return the launch that computes y from at most two (x, w), of equal strides each.
 
-    `scatter` is whether y is the big side, and `precision` what `tl.dot` may do to float32. With
+    `scatter` is whether y is the big side, and `precision` the `input_precision` of `tl.dot`. With
     splits the reduction is cut into as many parts, and y is the first of as many consecutive ones.
     """
     x, w = pairs[0] if pairs else (y, y)  # without products nothing is read

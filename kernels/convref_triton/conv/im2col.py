@@ -79,9 +79,9 @@ def _too_far(task: Task) -> str | None:
     for axis in range(3):
         lower, upper, reach = _walk(task, axis)
         if not -(1 << bits - 1) <= min(lower, upper) <= max(lower, upper) < 1 << bits - 1:
-            return f"padding and filter reach further than {bits} bits tell"
+            return f"padding and filter exceed the range of {bits} bits"
         if reach >> bits:
-            return f"the last tap is further from the first than {bits} bits tell"
+            return f"the distance of the last tap from the first exceeds {bits} bits"
     return None
 
 

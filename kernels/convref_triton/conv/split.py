@@ -33,7 +33,7 @@ TILES = TileTable(
     },
     blocks=1,
 )
-MOST_FAR = 128 * 64  # results of a tile whose parts are stored with 64-bit offsets beside them
+MOST_FAR = 128 * 64  # results of a tile whose parts need 64-bit offsets
 
 
 def split_refusal(task: Task) -> str | None:

@@ -183,7 +183,7 @@ def tma_refusal(task: Task) -> str | None:
 
 
 def box_refusal(task: Task) -> str | None:
-    """Return why boxes do not compute a task whatever its stride is, None if they do."""
+    """Return why boxes do not compute a task for any stride, None if they do for some stride."""
     geometry, (c, k) = task.geometry, task.channels
     if not re.fullmatch(r"sm_(9|1[0-9])[0-9]", task.arch):
         return f"{task.arch} has no tensor maps"

@@ -47,7 +47,7 @@ def wgrad(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of w, (BM channels of a, BN pairs of tap and channel of b), of one split."""
-    # Strides are counted in vectors, so that a product shows the compiler what divides them.
+    # Strides are counted in vectors, so that the compiler infers their divisibility.
     a_n, a_d, a_h, a_w = strides(a_n, a_d, a_h, a_w, VEC[0], WIDE)
     b_n, b_d, b_h, b_w = strides(b_n, b_d, b_h, b_w, VEC[1], WIDE)
     w_k, w_t, w_r, w_s = strides(w_k, w_t, w_r, w_s, VEC[2], WIDE)
@@ -274,7 +274,7 @@ Steps = tuple[int, ...]
 def _views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, bool, Steps, Steps]:
     """Return images, rank, pixels, whether a's pixels have one stride, and the steps of a and b.
 
-    The rank is the least that both allow; even pixels are as far apart as a's last step.
+    The rank is the least that both allow; pixels of one stride have a's last stride.
     """
     images, rank, pixels = geometry.n, geometry.rank, geometry.small
     a_steps, b_steps = a.steps, b.steps

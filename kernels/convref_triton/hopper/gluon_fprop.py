@@ -54,7 +54,7 @@ TilePlace = namedtuple("TilePlace", "group column n o p q parity")
 
 
 class Fprop(NamedTuple):
-    """What both partitions of the kernel receive."""
+    """The arguments of both partitions of the kernel."""
 
     output: Output
     xs: gl.shared_memory_descriptor

@@ -48,7 +48,7 @@ RUNTIME = f"{tma.BOXES} {PLACES} {REST}".split()
 
 
 class Halo(NamedTuple):
-    """What both partitions of the kernel receive. Axis n is the one whose taps share blocks."""
+    """The arguments of both partitions of the kernel. Axis n is the one whose taps share blocks."""
 
     output: Output
     xs: gl.shared_memory_descriptor  # (blocks * halo, pixels of a line, bk)

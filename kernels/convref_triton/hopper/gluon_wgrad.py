@@ -54,7 +54,7 @@ TilePlace = namedtuple("TilePlace", "split group t r s k c")
 
 
 class Wgrad(NamedTuple):
-    """What both partitions receive; two fields are of `gluon_halo_wgrad` alone."""
+    """The arguments of both partitions; two fields are of `gluon_halo_wgrad` alone."""
 
     dw: gl.tensor
     left: gl.shared_memory_descriptor

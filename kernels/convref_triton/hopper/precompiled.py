@@ -1,4 +1,4 @@
-"""Kernels that another version of Triton has compiled: their PTX and what a launch needs.
+"""Kernels that another version of Triton has compiled: their PTX and the metadata for launches.
 
 A file has the kernels of one module, and digests of the sources that they were compiled from. The
 ptxas of any Triton assembles them; nothing else of Triton is used.
@@ -37,7 +37,7 @@ class Precompiled:
     """A compiled kernel, in the place of a `triton.runtime.JITFunction`."""
 
     name: str  # its symbol
-    constants: Mapping[str, Any]  # what was compiled in
+    constants: Mapping[str, Any]  # compile-time constants
     signature: Mapping[str, str]  # triton's type of each parameter, in order
     metadata: Mapping[str, Any]  # of the compiler: shared, num_warps, tensordesc_meta ..
     ptx: str

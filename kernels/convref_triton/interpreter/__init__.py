@@ -1,7 +1,7 @@
 """Run a kernel's launch on CPU tensors with the arithmetic of a GPU, checking every access.
 
 `execute(launch, tensors)` needs no environment variable; the kernel can still be compiled in this
-process. With `strict`, a `StrictError` reports what a GPU does silently; its `kind` is one of
+process. With `strict`, a `StrictError` reports errors that a GPU does not; its `kind` is one of
 
 - out-of-bounds, misaligned: an address outside the tensor that the pointer came from (a wrapped
   int32 too), or in a gap of its view;

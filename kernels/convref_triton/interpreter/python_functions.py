@@ -37,7 +37,7 @@ _MISSING = object()
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Rewrite assignments, conditions and `and` to what the compiler makes of them."""
+    """Rewrite assignments, conditions and `and` to have the compiler's semantics."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         node.value = _call("_as_tensor", self.visit(node.value))
@@ -199,7 +199,7 @@ class PythonFunctions:
             body.__globals__[name] = self.interpreted(outer[name])
 
     def interpreted(self, value: Any) -> Any:
-        """Return what replaces a global value or constant of a kernel in its Python function."""
+        """Return the replacement of a kernel's global value or constant in its Python function."""
         if isinstance(value, JITTED):
             return self.of(value)
         if isinstance(value, types.ModuleType) and not value.__name__.startswith(LANGUAGE):

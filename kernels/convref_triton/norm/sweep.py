@@ -1,7 +1,8 @@
 """Sweeps over images, from which every norm is built.
 
-Tensors of one shape are seen as (images, channels, pixels) with one stride each; what cannot be is
-copied. A step is BM pixels of one image and BN channels, and a program does some consecutive steps.
+Tensors of one shape are viewed as (images, channels, pixels) with one stride each, or copied where
+not possible. A step is BM pixels of one image and BN channels, and a program does some consecutive
+steps.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class View(NamedTuple):
     steps: dict[str, tuple[int, ...]]
     # Whether pixels are contiguous in all tensors, and whether channels are.
     unit: tuple[bool, bool]
-    vec: tuple[int, int, int]  # what strides count, and vectors of pixels and of channels
+    vec: tuple[int, int, int]  # elements of a vector, and vectors of pixels and of channels
     # Images with statistics of their own; groups of each and channels of a group.
     sections: int = 1
     groups: int = 1

@@ -61,7 +61,7 @@ class Builder:
     ) -> Tensor:
         """Return a dense copy of a tensor with its axes in `order`, the same for all uses.
 
-        `sizes` makes axes longer, with zeros in what is new.
+        `sizes` makes axes longer, filled with zeros.
         """
         longer = {axis: n for axis, n in (sizes or {}).items() if n != tensor.shape[axis]}
         shape = tuple(longer.get(axis, n) for axis, n in enumerate(tensor.shape))

@@ -107,7 +107,7 @@ def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = archs.DEFAULT
 def ranked(task: Task, choices: Iterable[Choice]) -> list[Choice]:
     """Return choices, the fastest first: one of each kernel, and then the others.
 
-    The estimate tells tiles of a kernel apart better than kernels. Choices that have no estimate
+    The estimate ranks tiles of one kernel better than kernels. Choices that have no estimate
     come last.
     """
     every = list(choices)

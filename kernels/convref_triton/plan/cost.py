@@ -88,7 +88,7 @@ def bound_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
 
 
 def longest(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> str:
-    """Return what bounds a kernel: products, L2, issue, ends of tiles, memory, launches.
+    """Return the bound of a kernel: products, L2, issue, ends of tiles, memory, launches.
 
     >>> longest(Work("bf16", 132, 9, 64 * 64 * 64, 2 * 64 * 64 * 2), 0.0)
     'L2'
@@ -108,7 +108,7 @@ def longest(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) ->
 def us(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> float:
     """Return the microseconds that a kernel is expected to take.
 
-    Every kernel has to move `moved` bytes for the call; `sms` = 0 stands for those of `archs`.
+    Every kernel has to move `moved` bytes for the call; `sms` = 0 means those of `archs`.
     """
     busy = bound_us(work, sms, rates) / rates.reached.get(work.kernel, work.reached)
     rest = work.beside / rates.memory + (work.launches - 1) * rates.launch_us
@@ -147,7 +147,7 @@ def block_work(
 
 
 def thread_work(programs: int, instructions: int, tile: Tile, *, reached: float) -> Work:
-    """Return the work of programs whose threads issue so many instructions each.
+    """Return the work of programs, given the instructions that each thread issues.
 
     A multiprocessor runs several programs at a time: fewer take as long.
     """

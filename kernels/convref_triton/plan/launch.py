@@ -104,4 +104,4 @@ class KernelPlan:
     # Results under their roles ("y", "dx", ...), the rest under other names.
     buffers: Mapping[str, Buffer]
     steps: tuple[Copy | Launch, ...]
-    reason: str = ""  # which kernel and tile, and why: what `explain` shows
+    reason: str = ""  # which kernel and tile, and why; `explain` shows it

@@ -92,7 +92,7 @@ class Task:
 
     @property
     def numbers(self) -> str:
-        """Return what is multiplied: a 16-bit dtype, or the math of float32."""
+        """Return the type of the products: a 16-bit dtype, or the math of float32."""
         return self.math if self.dtype == "f32" else self.dtype
 
     @cached_property

@@ -27,7 +27,7 @@ class Tile(NamedTuple):
     stages: int = 3
     band: int = 8  # rows of tiles that share columns while these are in the L2 cache
     run: int = 1  # channels that have to be contiguous, as one vector
-    side: int = 1  # columns of pixels that one element of a row stands for
+    side: int = 1  # columns of pixels per element of a row
 
     @property
     def per_thread(self) -> int:
@@ -72,7 +72,7 @@ class Change(NamedTuple):
 class TileTable:
     """The tiles of a kernel, the preferred one for large sizes first."""
 
-    # Each key lists, separated by spaces, what the tiles multiply: "f16", "bf16", or the math of
+    # Each key lists, separated by spaces, the types of products: "f16", "bf16", or the math of
     # float32: "ieee", "tf32", "tf32x3". "*" is everything else.
     rows: Mapping[str, tuple[Tile, ...]]
     # Replaces `rows` where operands share vectors of less than 8 bytes: a thread holds an address

@@ -6,7 +6,7 @@ dx[n, c, i] = sum over the outputs p that may read i of W[p, i] dy[n, c, p]
 Position x_p of output p is a fraction of integers where the sizes alone give it, so that floor and
 the rest that is the weight are exact; where a scale is given it is found in float32. Nearest
 positions are one product in float32, rounded down, as in ATen. The adjoint evaluates the same
-function for each output that may read a position, to find whether it does and with what weight.
+function for each output that may read a position, to find whether it does and its weight.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def sampled(p, size, num, off, den, magic, shift, step, KIND: tl.constexpr, HALF
         x = (p.to(tl.float32) + HALF) * step
         if KIND == "float":
             x -= HALF
-        x = tl.minimum(x, size.to(tl.float32))  # an integer may not hold what is beyond
+        x = tl.minimum(x, size.to(tl.float32))  # beyond it, an integer may overflow
         i = tl.floor(x)
         f = x - i
         i = i.to(tl.int32)
@@ -112,7 +112,7 @@ def returned_by(
     dy, base, t, first, place, own, other, rule, division, step, steps, real, known,
     KIND: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """Return what outputs `first` + t add to the positions `place`."""
+    """Return the contribution of outputs `first` + t to the positions `place`."""
     weight, on = tl.full(place[2].shape, 1.0, tl.float32), real
     for a in tl.static_range(3):
         p = first[a] + t[a]

@@ -28,9 +28,9 @@ from . import packed
 from .interpreted import copy
 
 WARP = 32  # threads
-# A parameter of a Manifest for each of Triton's types that is no pointer.
+# A parameter of a Manifest for each of Triton's types that is not a pointer.
 PARAMETERS = {"u1": "bool", "i1": "bool", **{name: code for code, name in TRITON_TYPES.items()}}
-# Of a descriptor that is no tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
+# Of a descriptor that is not a tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
 FLAGS = (False,) * len(fields(TensorDescriptor)[4:])
 FILTER = "w"  # the operand that is usually the same over many calls
 KEPT = 4096  # plans, and tensor maps of an argument
