@@ -1,8 +1,7 @@
 """Sweeps over images, from which every norm is built.
 
-Tensors of one shape are viewed as (images, channels, pixels) with one stride each, or copied where
-not possible. A step is BM pixels of one image and BN channels, and a program does some consecutive
-steps.
+Tensors of one shape are viewed, or copied, as (images, channels, pixels) with one stride each. A
+step is BM pixels of one image and BN channels, and a program does some consecutive steps.
 """
 
 from __future__ import annotations
