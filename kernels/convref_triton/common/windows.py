@@ -149,11 +149,10 @@ def valid_taps(real, at, sizes, WINDOW: tl.constexpr):
 @triton.jit
 def is_valid(real, bits, t, r, s, at, sizes, WINDOW: tl.constexpr):
     """Return which rows have a position at the tap (t, r, s)."""
-    MOVE: tl.constexpr = WINDOW.move
     if WINDOW.bits > 0:
         return ((bits >> ((t * WINDOW.taps[1] + r) * WINDOW.taps[2] + s)) & 1) != 0
     else:
-        d, h, w = at[0] + t * MOVE[0], at[1] + r * MOVE[1], at[2] + s * MOVE[2]
+        d, h, w = at[0] + t * WINDOW.move[0], at[1] + r * WINDOW.move[1], at[2] + s * WINDOW.move[2]
         D, H, W = sizes
         return real & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
 

@@ -82,13 +82,11 @@ def direct(
     x_tile = across(n * x_n + i_d * x_d + i_h * x_h + i_w * x_w, TURN) + along(channel, TURN)
     w_tile = along(group * w_g + within * w_k, TURN) + everywhere
 
-    MOVE: tl.constexpr = WINDOW.move
-    STEP: tl.constexpr = WINDOW.step
     acc = tl.zeros(known.shape, tl.float32)
     pair, t, r, s, c = 0, 0, 0, 0, 0
     for _ in range(PAIRS * count[0] * count[1] * count[2] * C):
-        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w
-        there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s
+        here = (t * WINDOW.move[0]) * x_d + (r * WINDOW.move[1]) * x_h + (s * WINDOW.move[2]) * x_w
+        there = (t * WINDOW.step[0]) * w_t + (r * WINDOW.step[1]) * w_r + (s * WINDOW.step[2]) * w_s
         if not SINGLE:
             here, there = here + c * x_c, there + c * w_c
         on = windows.is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)

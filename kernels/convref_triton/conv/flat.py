@@ -47,19 +47,17 @@ def valid_in_block(
     real, bits, u, depth, tap, t, r, s, at, sizes, WINDOW: tl.constexpr, RUN: tl.constexpr
 ):
     """Return which elements of a block (rows, reduction indices) exist."""
-    BITS: tl.constexpr = WINDOW.bits
-    MOVE: tl.constexpr = WINDOW.move
-    if BITS > 0:
+    if WINDOW.bits > 0:
         one = 1
-        if BITS == 64:
+        if WINDOW.bits == 64:
             one = tl.full((), 1, tl.int64)
-        bit = tl.where(u < depth, one << (tap & (BITS - 1)), 0)
+        bit = tl.where(u < depth, one << (tap & (WINDOW.bits - 1)), 0)
         on = (bits[:, None] & bit[None, :]) != 0
     else:
         D, H, W = sizes
-        d = at[0][:, None] + (t * MOVE[0])[None, :]
-        h = at[1][:, None] + (r * MOVE[1])[None, :]
-        v = at[2][:, None] + (s * MOVE[2])[None, :]
+        d = at[0][:, None] + (t * WINDOW.move[0])[None, :]
+        h = at[1][:, None] + (r * WINDOW.move[1])[None, :]
+        v = at[2][:, None] + (s * WINDOW.move[2])[None, :]
         on = (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
         on &= real[:, None] & (u < depth)[None, :]
     return tl.max_constancy(on, [1, RUN])  # inlining drops hints set on a call's result

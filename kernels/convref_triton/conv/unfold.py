@@ -63,13 +63,12 @@ def unfold(
         pixels = tl.max_contiguous(tl.multiple_of(pixels, [RUN]), [RUN])
     y_tile = (c * y_c)[:, None] + pixels[None, :]
     stored = tl.max_constancy(rows < M, [RUN])
-    MOVE: tl.constexpr = WINDOW.move
     TAPS: tl.constexpr = WINDOW.taps
     S: tl.constexpr = TAPS[2]
     RS: tl.constexpr = TAPS[1] * S
     for tap in range(TAPS[0] * RS):
         t, r, s = tap // RS, tap // S % TAPS[1], tap % S
-        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w
+        here = (t * WINDOW.move[0]) * x_d + (r * WINDOW.move[1]) * x_h + (s * WINDOW.move[2]) * x_w
         on = is_valid(rows < M, 0, t, r, s, read, (D, H, W), WINDOW)
         value = tl.load(from_x + here + x_tile, on[None, :] & known, other=0.0)  # (BK, BM)
         tl.store(to_y + tap * y_r + y_tile, value, stored[None, :] & known)
@@ -103,16 +102,14 @@ def fold(
     known = (c < C)[:, None]
     from_y = y + top.to(tl.int64) * image_y
     y_tile = (c * y_c)[:, None] + (n * y_n + d * y_d + h * y_h + w * y_w)[None, :]
-    MOVE: tl.constexpr = WINDOW.move
     STEP: tl.constexpr = WINDOW.step
-    FILTER: tl.constexpr = WINDOW.filter
     acc = tl.zeros((BK, BM), tl.float32)
     for tap in range(count_t * count_r * count_s):
         t, r, s = tap // (count_r * count_s), tap // count_s % count_r, tap % count_s
         on = is_valid(rows < M, 0, t, r, s, read, (D, H, W), WINDOW)
-        here = (t * MOVE[0]) * y_d + (r * MOVE[1]) * y_h + (s * MOVE[2]) * y_w
+        here = (t * WINDOW.move[0]) * y_d + (r * WINDOW.move[1]) * y_h + (s * WINDOW.move[2]) * y_w
         t, r, s = first_t + t * STEP[0], first_r + r * STEP[1], first_s + s * STEP[2]
-        here += ((t * FILTER[1] + r) * FILTER[2] + s) * y_r
+        here += ((t * WINDOW.filter[1] + r) * WINDOW.filter[2] + s) * y_r
         acc += tl.load(from_y + here + y_tile, on[None, :] & known, other=0.0).to(tl.float32)
     to_x = x + top.to(tl.int64) * image_x
     x_tile = (c * x_c)[:, None] + (n * x_n + o * x_d + p * x_h + q * x_w)[None, :]
