@@ -44,13 +44,8 @@ class CallSpec(NamedTuple):
 class MojoBackend:
     """Computes convolutions, pools and batch norm with Mojo kernels on the CPU.
 
-    Parameters
-    ----------
-    name : str
-    count : int, optional
-        How many threads may work on a call; by default as many as there are cores.
-    arms : tuple of Arm, optional
-        Variants of it that the court runs.
+    At most `count` threads work on a call, by default as many as there are cores. `arms` are the
+    variants of it that the court runs.
     """
 
     def __init__(
@@ -71,12 +66,8 @@ class MojoBackend:
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role, each with the memory layout of the operand of its own role.
 
-        Raises
-        ------
-        ConvrefError
-            If an operand's presence, shape or dtype disagrees with the call.
-        UnsupportedError
-            If `supports` gives a reason.
+        Raise ConvrefError if an operand disagrees with the call, UnsupportedError if `supports`
+        gives a reason.
         """
         spec = spec_of(call)
         given = self._given(call, spec, operands)

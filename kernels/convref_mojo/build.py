@@ -102,12 +102,8 @@ def prebuilt(variant: Variant, folder: Path = PACKAGE / "prebuilt") -> Path:
 def found(ready: Path, reason: str | None, name: str, make: Callable[[Path], None]) -> Path:
     """Return the path of a compiled file: `ready`, or `name` in the user's cache.
 
-    `make` writes the latter if it is absent, in one process at a time.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is neither, and a `reason` why it cannot be made.
+    `make` writes the latter if it is absent, in one process at a time. Raise UnsupportedError if
+    there is neither, and a `reason` why it cannot be made.
     """
     if ready.exists():
         return ready
@@ -152,18 +148,9 @@ def lock(path: Path) -> Iterator[None]:
 def run_compiler(path: Path, words: list[str], result: Callable[[str, Path], bytes | None]) -> None:
     """Write the compiler's output to `path`, whole or not at all.
 
-    Parameters
-    ----------
-    path : Path
-    words : list of str
-        Of the command line; "OUT" is replaced by a temporary file.
-    result : callable
-        Returns the bytes of the file from the compiler's output and the temporary file, or None.
-
-    Raises
-    ------
-    UnsupportedError
-        If the compiler is absent, does not start, runs too long or fails.
+    In `words` of the command line, "OUT" is replaced by a temporary file. `result` returns the
+    bytes of the file from the compiler's output and the temporary file, or None. Raise
+    UnsupportedError if the compiler is absent, does not start, runs too long or fails.
     """
     driver, _ = compiler() or (None, "")
     if driver is None:

@@ -34,14 +34,8 @@ EXACT = 2**24  # float32 represents all integers up to here
 class GpuBackend:
     """Computes convolutions and pools with the GPU kernels.
 
-    Parameters
-    ----------
-    name : str
-    runner : Interpreter or CudaRunner
-    kinds : tuple of str
-        The kernels to choose from: "direct", "mma" and "wgmma".
-    arms : tuple of Arm
-        Variants of it that the court runs.
+    `kinds` are the kernels to choose from: "direct", "mma" and "wgmma"; `arms` the variants of it
+    that the court runs.
     """
 
     def __init__(
@@ -64,13 +58,7 @@ class GpuBackend:
         return found or self.runner.missing() or emit.missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
-        """Return the results by role.
-
-        Raises
-        ------
-        UnsupportedError
-            If `supports` gives a reason, or an array spans 2**31 elements or more.
-        """
+        """Return the results by role; raise UnsupportedError if offsets would be too large."""
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
         given = {
@@ -149,10 +137,8 @@ class Interpreter:
     def run(self, launch: GpuLaunch, arrays: dict[str, Any]) -> None:
         """Run a launch with asynchronous work done early and then late, warps in random order.
 
-        Raises
-        ------
-        convref_ptx.Fault
-            If the kernel does something forbidden, or its results depend on the asynchronous work.
+        Raise a Fault if the kernel does something forbidden, or if its results depend on the
+        asynchronous work.
         """
         from convref_ptx import Allocation, Fault
         from convref_ptx import launch as run
@@ -190,10 +176,7 @@ def _flat(array: Any) -> Any:
 class CudaRunner:
     """Runs PTX on torch's CUDA tensors and its current stream.
 
-    Parameters
-    ----------
-    only : tuple of int, optional
-        The one compute capability that the kernels support; by default any from 8.0 on.
+    `only` is the one compute capability that the kernels support; by default any from 8.0 on.
     """
 
     device = "cuda"

@@ -24,27 +24,15 @@ UNIT = Axis(big=1, small=1, taps=1, stride=1, dilation=1, lo=0, hi=0)
 
 
 class AxisWindows(NamedTuple):
-    """The windows of a lattice along one axis.
+    """The windows of a lattice along one axis."""
 
-    Parameters
-    ----------
-    count, size : int
-        Windows, and positions of the axis that they slide over.
-    step : int
-        Positions from one window to the next.
-    result_start, result_step : int
-        Window j computes position ``result_start + j * result_step`` of the result.
-    taps, shifts : tuple of int
-        Filter taps in the order in which they are read, and their positions in window 0.
-    """
-
-    count: int
-    size: int
-    step: int
-    result_start: int
+    count: int  # windows
+    size: int  # positions of the axis that they slide over
+    step: int  # positions from one window to the next
+    result_start: int  # window j computes position result_start + j * result_step of the result
     result_step: int
-    taps: tuple[int, ...]
-    shifts: tuple[int, ...]
+    taps: tuple[int, ...]  # of the filter, in the order in which they are read
+    shifts: tuple[int, ...]  # their positions in window 0
 
 
 Lattice = tuple[AxisWindows, ...]  # of z, y, x
@@ -115,24 +103,13 @@ class Sum(NamedTuple):
 
 
 class ConvLaunch(NamedTuple):
-    """A launch of a convolution, for the CPU or the GPU.
+    """A launch of a convolution, for the CPU or the GPU."""
 
-    Parameters
-    ----------
-    kind : str
-        "gather" writes `small`, "correlate" the filter, "bgrad" the bias.
-    geometry : ctypes.Structure
-        The struct `Geometry` of the kernels, without addresses.
-    arrays : dict of str to (ArrayLayout, int)
-        By field of the geometry: an array, and the offset of the first element that is used.
-    windows : int
-        In all images; 0 for a bgrad and for a correlate without operands.
-    """
-
-    kind: str
-    geometry: Any
+    kind: str  # "gather" writes `small`, "correlate" the filter, "bgrad" the bias
+    geometry: Any  # the struct `Geometry` of the kernels, without addresses
+    # By field of the geometry: an array, and the offset of the first element that is used.
     arrays: dict[str, tuple[ArrayLayout, int]]
-    windows: int
+    windows: int  # in all images; 0 for a bgrad and for a correlate without operands
 
 
 def conv_launches(folder: str, call: Call, arrays: dict[str, ArrayLayout]) -> Iterator[ConvLaunch]:

@@ -27,26 +27,14 @@ def swizzled(address: Array, span: Any) -> Array:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map, with the arguments of `convref_driver.encode`.
+    """A tensor map, with the arguments of `convref_driver.encode`."""
 
-    Parameters
-    ----------
-    allocation : Allocation
-        Its array has the element type.
-    shape, strides, box : tuple of int
-        In elements, one to five of each; the last stride is 1.
-    swizzle : int
-        0 none, 1, 2, 3 for spans of 32, 64, 128 bytes.
-    every : tuple of int
-        Element strides of a box along each axis; empty for 1.
-    """
-
-    allocation: Allocation
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    allocation: Allocation  # its array has the element type
+    shape: tuple[int, ...]  # in elements, as strides and box; one to five of each
+    strides: tuple[int, ...]  # the last one is 1
     box: tuple[int, ...]
-    swizzle: int = 0
-    every: tuple[int, ...] = ()
+    swizzle: int = 0  # 0 none, 1, 2, 3 for spans of 32, 64, 128 bytes
+    every: tuple[int, ...] = ()  # element strides of a box along each axis; empty for 1
 
     def position(self, text: str, start: list[int], offsets: list[int]) -> list[Array]:
         """Return the position of each element of a copy along each axis."""
@@ -59,16 +47,10 @@ class TensorMap:
 class Im2colMap(TensorMap):
     """An im2col tensor map (n, spatial axes, channels), of which pixels are read in order.
 
-    Parameters
-    ----------
-    box : tuple of 2 int
-        Pixels and channels of a copy.
-    every : tuple of int
-        Strides of the pixels along each axis; empty for 1.
-    lower, upper : tuple of int
-        Of each spatial axis: the corners of the bounding box of the pixels, relative to the tensor.
+    Its `box` are the pixels and channels of a copy, `every` the strides of the pixels.
     """
 
+    # Of each spatial axis: the corners of the bounding box of the pixels, relative to the tensor.
     lower: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
 

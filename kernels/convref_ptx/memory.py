@@ -19,20 +19,11 @@ IN_FLIGHT, UNWRITTEN = 1 << 30, 1 << 30 | 1  # times later than any clock
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """An array in global memory; a writable one receives the results after a run.
+    """An array in global memory; a writable one receives the results after a run."""
 
-    Parameters
-    ----------
-    array : ndarray
-        Contiguous.
-    writable : bool
-    offset : int
-        Bytes from its first element to the pointer.
-    """
-
-    array: Array
+    array: Array  # contiguous
     writable: bool = False
-    offset: int = 0
+    offset: int = 0  # bytes from its first element to the pointer
 
 
 class CheckedMemory:

@@ -95,13 +95,7 @@ _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> Program:
-    """Return the first entry of a PTX text.
-
-    Raises
-    ------
-    Fault
-        If a declaration or an operand has an unknown form.
-    """
+    """Return the first entry of a PTX text; raise a Fault if a statement has an unknown form."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/|(?m:^\s*\.(?:loc|file)\b[^\n]*)", "", text, flags=re.DOTALL)
     found = _ENTRY.search(text)
     if found is None:

@@ -35,12 +35,7 @@ _PLANS = 4096
 
 
 class TritonBackend:
-    """Computes convolutions, pools, norms and resizing with hand-written kernels.
-
-    Parameters
-    ----------
-    name : str
-    """
+    """Computes convolutions, pools, norms and resizing with hand-written kernels."""
 
     checked_by_dispatch = True
     chunk = 64  # the interpreter needs seconds for some examples
@@ -56,13 +51,7 @@ class TritonBackend:
     def run(self, call: Call, *arrays: Any, configuration: Choice | None = None) -> tuple[Any, ...]:
         """Return the results by role, as the caller's kind of array.
 
-        Parameters
-        ----------
-        call : Call
-        *arrays : array or None
-            As in `convref.backends.Backend`.
-        configuration : Choice, optional
-            One of `configurations(call)`, instead of the table's choice.
+        A `configuration` is one of `configurations(call)`, instead of the table's choice.
         """
         template = next(a for a in arrays if a is not None)
         given = {role: array for role, array in zip(call.roles, arrays) if array is not None}
@@ -75,14 +64,9 @@ class TritonBackend:
     def fused(self, call: Call, epilogue: str) -> Callable[..., Any] | None:
         """Return a function of the operands (and a residual z), None for an unknown epilogue.
 
-        Parameters
-        ----------
-        call : Call
-            fprop of a convolution, not transposed, with a bias; or of a norm, of which the
-            function returns y alone, and to which no residual is added.
-        epilogue : str
-            An activation of `common.epilogue.ACTIVATIONS`; with "add_" before it, z is
-            added first.
+        The call is fprop of a convolution, not transposed, with a bias; or of a norm, of which the
+        function returns y alone, and to which no residual is added. The epilogue is an activation
+        of `common.epilogue.ACTIVATIONS`; with "add_" before it, z is added first.
         """
         added = epilogue.startswith("add_")
         fusion = Fusion(residual="z" if added else "", activation=epilogue.removeprefix("add_"))

@@ -83,13 +83,7 @@ class Emulated(TritonBackend):
     def interpret(
         self, made: KernelPlan, tensors: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
-        """Return every buffer of a plan.
-
-        Raises
-        ------
-        convref_ptx.Fault
-            If a kernel does something undefined, or the two runs differ.
-        """
+        """Return every buffer of a plan; raise a Fault if the two runs differ."""
         early, found = (run(made, tensors, late=late) for late in (False, True))
         for name, tensor in found.items():
             if _bytes(early[name]) != _bytes(tensor):

@@ -92,12 +92,8 @@ _lock = threading.Lock()  # threads share file descriptors 1 and 2
 def compile(specialization: Specialization, arch: str) -> Compiled:
     """Return `specialization` compiled for `arch`, from memory if it has been before.
 
-    Raises
-    ------
-    CompileError
-        If the compiler refuses it; the message is its first complaint.
-    ConvrefError
-        If there is no such architecture.
+    Raise CompileError with the compiler's first complaint if it refuses, ConvrefError if there is
+    no such architecture.
     """
     key = (specialization.key, arch)
     if key not in _cache:

@@ -89,13 +89,7 @@ def _rebuild(
 
 
 def specialize(launch: Launch) -> Specialization:
-    """Return the Specialization that `launch` needs.
-
-    Raises
-    ------
-    ConvrefError
-        If an argument is missing, unknown or of a type that no kernel takes.
-    """
+    """Return the Specialization that `launch` needs; raise ConvrefError for wrong arguments."""
     kernel = launch.kernel
     if isinstance(kernel, Precompiled):  # specialized where it was compiled
         if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:

@@ -48,13 +48,7 @@ class Precompiled:
         return self.name
 
     def cubin(self, arch: str) -> bytes:
-        """Return the machine code.
-
-        Raises
-        ------
-        subprocess.CalledProcessError
-            If the assembler refuses the PTX; its `stderr` has the reason.
-        """
+        """Return the machine code; raise CalledProcessError if the assembler refuses the PTX."""
         with tempfile.TemporaryDirectory() as folder:
             text, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
             text.write_text(self.ptx, "utf-8")

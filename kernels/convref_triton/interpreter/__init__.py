@@ -73,13 +73,7 @@ def execute(
     order: str = "shuffled",
     seed: int = 0,  # of the shuffled order
 ) -> None:
-    """Interpret `launch`, which reads and writes `tensors` in place.
-
-    Raises
-    ------
-    StrictError
-        The kernel broke a rule.
-    """
+    """Interpret `launch` on `tensors` in place; raise StrictError if the kernel broke a rule."""
     builder, functions = interpreter()
     name = launch.kernel.fn.__name__
     memory = CheckedMemory(_used(launch, tensors, strict), strict, outputs, writable, partial)

@@ -106,14 +106,9 @@ class MappedTensor:
 class CheckedMemory:
     """All tensors of one launch, and the rules of access to them.
 
-    Parameters
-    ----------
-    tensors : mapping of str to torch.Tensor
-    strict : bool
-        Whether rules other than the bounds of tensors are checked.
-    outputs, writable, partial : collection of str
-        Roles that must be written completely, may be, may be in part; all may be if neither of the
-        first two is given.
+    `strict` checks rules other than the bounds of tensors. `outputs` are roles that must be written
+    completely, `writable` those that may be, `partial` those that may be in part; all may be if
+    neither of the first two is given.
     """
 
     def __init__(

@@ -123,11 +123,7 @@ def _chain(values: tuple[Callable[[], Any], ...], method: str, stop: bool) -> An
 class PythonFunctions:
     """The Python functions of all kernels interpreted so far, bound to one builder.
 
-    Parameters
-    ----------
-    builder : FixedBuilder
-    patches : mapping of str to callable
-        More replacements of names in `triton.language` while functions run.
+    `patches` are more replacements of names in `triton.language` while functions run.
     """
 
     def __init__(self, builder: Any, patches: dict[str, Any]) -> None:

@@ -71,14 +71,9 @@ def cuda(index: int) -> Device:
 def run(plan: KernelPlan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them, computed on the operands' device.
 
-    Operands are given by role, on one CUDA device. Nothing waits for the device.
-
-    Raises
-    ------
-    UnsupportedError
-        If a kernel was not loaded before and the current stream is being captured.
-    ConvrefError
-        If a tensor is not aligned as the plan was made for.
+    Operands are given by role, on one CUDA device. Nothing waits for the device. Raise
+    UnsupportedError if a kernel was not loaded before and the current stream is being captured,
+    ConvrefError if a tensor is not aligned as the plan was made for.
     """
     place = next(tensor.device for tensor in operands.values())
     ready = prepare(plan, cuda(place.index))
@@ -102,12 +97,8 @@ def prepare(plan: KernelPlan, device: Device) -> Ready:
 class Ready:
     """A plan whose kernels are loaded; called with its operands, it returns its buffers.
 
-    Attributes
-    ----------
-    plan : KernelPlan
-        Referenced, so that no other plan can have its identity.
-    roles : tuple of str
-        The operands that a call takes, in order.
+    `roles` are the operands that a call takes, in order. The plan is referenced, so that no other
+    plan can have its identity.
     """
 
     def __init__(self, plan: KernelPlan, device: Device) -> None:

@@ -55,13 +55,7 @@ class Cache:
     ) -> torch.Tensor:
         """Return `source` packed into `form`, by `pack` unless a valid copy is cached.
 
-        Parameters
-        ----------
-        source : torch.Tensor
-        form : hashable
-            What the copy depends on other than the values, including the stream.
-        pack : callable
-            Returns a new copy.
+        `form` is what the copy depends on other than the values, including the stream.
         """
         if source.is_inference():  # its versions are not counted
             return pack()
