@@ -256,14 +256,14 @@ def pixel_shuffle(input: Image, upscale_factor: int) -> Fields:
 
     Parameters
     ----------
-    input : (*, C * r^2, H, W) array
+    input : (..., C r^2, H, W) array
         Any leading axes.
     upscale_factor : int
         r, at least 1.
 
     Returns
     -------
-    (*, C, H * r, W * r) array
+    (..., C, H r, W r) array
 
     >>> pixel_shuffle(np.array([[[1.]], [[2.]], [[3.]], [[4.]]]), 2)
     array([[[1., 2.],
@@ -278,14 +278,14 @@ def pixel_unshuffle(input: Image, downscale_factor: int) -> Fields:
 
     Parameters
     ----------
-    input : (*, C, H * r, W * r) array
+    input : (..., C, H r, W r) array
         Any leading axes.
     downscale_factor : int
         r, at least 1.
 
     Returns
     -------
-    (*, C * r^2, H, W) array
+    (..., C r^2, H, W) array
 
     >>> pixel_unshuffle(np.array([[[1., 2.], [3., 4.]]]), 2).ravel()
     array([1., 2., 3., 4.])
