@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import to_numpy
 from ..backends import Backend
 from ..case import Call, Case
-from ..errors import shorten
+from ..errors import ConvrefError, shorten
 from ..judge import Numerics, Reference, Verdict, judge, reference
 from .guards import Guards
 from .mutations import mutations
@@ -95,7 +95,10 @@ def examine(
     reason = backend.supports(call)
     if reason is not None:
         return Finding(line, "unsupported", reason=shorten(reason))
-    given = operands(case)
+    try:
+        given = operands(case)
+    except ConvrefError as error:  # a shrunk size may leave no operands to draw
+        return Finding(line, "unsupported", reason=shorten(str(error)))
     before = [None if a is None else _buffer(a).tobytes() for a in given]
     guards = Guards(call) if hasattr(backend, "run_into") and call.dtype != "obj" else None
     compute = backend.run if guards is None else partial(guards.run, backend)

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from convref import parse
 from convref.conformance import strategies
+from convref.conformance.examine import examine
 from convref.conformance.shrink import candidates, shrink, weight
+from convref.dispatch import load
 
 CAUSES = [  # name, predicate on a case, the smallest case
     ("always", lambda c: True, "n1c1k1_i1_f1"),
@@ -57,3 +59,13 @@ def test_fields_that_were_not_run_are_neither_needed_nor_independent():
     start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:dt=bf16:fill=normal:seed=5")
     found = shrink(start, lambda cases: [None] * len(cases))
     assert (found.case, found.needs, found.independent) == (start, (), ())
+
+
+def test_an_unpooling_without_room_for_its_input_has_no_operands():
+    start = parse("max_unpool.fprop:n1c1_i4_o5")
+    found = {str(c): c for c in candidates(start)}
+    finding = examine(found["max_unpool.fprop:n1c1_i4_o1"], load("numpy"))
+    assert (finding.verdict, finding.reason) == (
+        "unsupported",
+        "max_unpool: input has 4 elements, output has positions for 1 of them",
+    )
