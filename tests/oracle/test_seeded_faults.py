@@ -40,8 +40,10 @@ def elsewhere(change):
 def on_filter(change):
     """Return an fprop and a dgrad that use a changed filter."""
     return {
-        "conv_fprop": lambda x, w, b, p: RIGHT["conv_fprop"](x, change(w, p), b, p),
-        "conv_dgrad": lambda dy, w, p: RIGHT["conv_dgrad"](dy, change(w, p), p),
+        "conv_fprop": lambda x, w, b, problem: RIGHT["conv_fprop"](
+            x, change(w, problem), b, problem
+        ),
+        "conv_dgrad": lambda dy, w, problem: RIGHT["conv_dgrad"](dy, change(w, problem), problem),
     }
 
 
@@ -149,27 +151,27 @@ FAULTS = {
     "padding with ones": ({"conv_fprop": ones_around}, FPROP, "loops"),
     "bias added twice": (
         {
-            "conv_fprop": lambda x, w, b, p: RIGHT["conv_fprop"](
-                x, w, None if b is None else b + b, p
+            "conv_fprop": lambda x, w, b, problem: RIGHT["conv_fprop"](
+                x, w, None if b is None else b + b, problem
             )
         },
         FPROP,
         "loops",
     ),
     "bias forgotten": (
-        {"conv_fprop": lambda x, w, b, p: RIGHT["conv_fprop"](x, w, None, p)},
+        {"conv_fprop": lambda x, w, b, problem: RIGHT["conv_fprop"](x, w, None, problem)},
         FPROP,
         "loops",
     ),
     "db over the wrong axes": ({"conv_bgrad": one_axis_less}, BACKWARD, "adjoint"),
     "crop off by one": ({"conv_dgrad": cropped_one_late}, BACKWARD, "adjoint"),
     "conjugate missing in dgrad": (
-        {"conv_dgrad": lambda dy, w, p: RIGHT["conv_dgrad"](dy, np.conj(w), p)},
+        {"conv_dgrad": lambda dy, w, problem: RIGHT["conv_dgrad"](dy, np.conj(w), problem)},
         COMPLEX,
         "adjoint",
     ),
     "conjugate missing in wgrad": (
-        {"conv_wgrad": lambda dy, x, p: RIGHT["conv_wgrad"](dy, np.conj(x), p)},
+        {"conv_wgrad": lambda dy, x, problem: RIGHT["conv_wgrad"](dy, np.conj(x), problem)},
         COMPLEX,
         "torch",
     ),
