@@ -12,9 +12,11 @@ from numpy.testing import assert_array_equal
 
 import convref
 from convref.case import Call, Spec, parse
+from convref.conformance.examine import examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
+from convref.dispatch import load
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
 from convref.ops import BASE_ROLE, GROUPS, SIGNATURE, passes
@@ -430,3 +432,10 @@ def test_a_wrong_formula_fails(checks, monkeypatch, name):
     monkeypatch.setattr(module, where, wrong)
     with pytest.raises(AssertionError, match=op):
         campaign(checks.loops, op, "obj", ["int"], phases=UNSHRUNK)
+
+
+def test_a_second_derivative_of_0_times_infinity_is_nan_in_loops():
+    assert (
+        examine(parse("elu.double_backward:n1c1_i1:mask=01:fill=inf"), load("loops")).verdict
+        == "pass"
+    )

@@ -12,9 +12,11 @@ from numpy.testing import assert_array_equal
 
 from convref import dtypes
 from convref.case import Call, Spec, parse
+from convref.conformance.examine import examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
+from convref.dispatch import load
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
 from convref.ops import GROUPS, passes
@@ -339,3 +341,10 @@ def test_fractions_whose_variance_cancels(eps, want):
         loops.FORMULAS["layer_norm", "fprop"](call, x, None, None),
     ):
         assert_array_equal(np.asarray(found[0]).astype(float)[0, 0], want)
+
+
+def test_a_nan_of_the_input_reaches_no_gradient_of_given_statistics_in_loops():
+    assert (
+        examine(parse("batch_norm_eval.dgrad:n1c1_i1:fill=nan:seed=52843"), load("loops")).verdict
+        == "pass"
+    )

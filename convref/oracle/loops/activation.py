@@ -178,7 +178,7 @@ def _mapped(call: Call, order: int, x: Array, *factors: Array) -> Array:
     result = zeros(x.shape, x)
     for at in np.ndindex(x.shape):
         value = TRIPLES[call.op](x[at], call.problem)[order]
-        if order and value == 0:  # a constant part gives 0, even of an infinity
+        if order == 1 and value == 0:  # a constant part gives 0, even of an infinity
             continue
         for factor in factors:
             value = value * factor[at]

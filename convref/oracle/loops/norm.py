@@ -102,13 +102,16 @@ def derivative(v: Array, z: Array, rstd: Array, problem: Problem) -> Array:
     """Return the derivative of z along v, from that of each mean and variance."""
     z_dot = zeros(v.shape, v)
     for s, elements in members(problem).items():
-        mean_dot = var_dot = v.dtype.type(0) if v.dtype != object else 0
-        if not isinstance(problem, FrozenNormProblem):
+        if isinstance(problem, FrozenNormProblem):  # z is not read: NaN stays in it
             for at in elements:
-                mean_dot = mean_dot + v[at]
-                var_dot = var_dot + v[at] * z[at]  # half of it, and times rstd
-            mean_dot, var_dot = _share(mean_dot, len(elements)), _share(var_dot, len(elements))
-            mean_dot = mean_dot if problem.SUBTRACTS_MEAN else 0
+                z_dot[at] = v[at] * rstd[s]
+            continue
+        mean_dot = var_dot = v.dtype.type(0) if v.dtype != object else 0
+        for at in elements:
+            mean_dot = mean_dot + v[at]
+            var_dot = var_dot + v[at] * z[at]  # half of it, and times rstd
+        mean_dot, var_dot = _share(mean_dot, len(elements)), _share(var_dot, len(elements))
+        mean_dot = mean_dot if problem.SUBTRACTS_MEAN else 0
         for at in elements:
             z_dot[at] = (v[at] - mean_dot - z[at] * var_dot) * rstd[s]
     return z_dot
