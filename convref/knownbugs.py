@@ -179,7 +179,7 @@ def _holds(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> bo
 
 
 def _values(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> list[Any]:
-    """Return the values of a field, of which one has to satisfy the term; none if it is unknown."""
+    """Return the values of a field, one of which must satisfy the term; none if it is unknown."""
     scope, name = term.scope, term.field
     if scope == "want":
         return [int(name in call.wanted)]

@@ -104,7 +104,7 @@ def docstring(
 ) -> str:
     """Return the complete docstring of a function from the numpydoc `text` for rank 2.
 
-    Of the examples those that call the function stay, or all if none does. `known` has the entries
+    Only examples that call the function are kept, or all if none does. `known` has the entries
     of parameters that the text does not describe.
     """
     found = sections(text)

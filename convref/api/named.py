@@ -87,7 +87,7 @@ def _accept(name: str, arguments: Iterable[str], accepted: Sequence[str]) -> Non
 
 
 def _padded(name: str, operands: Sequence[Any], roles: Sequence[str]) -> tuple[Any, ...]:
-    """Return an operand for each role, None for those that a short list leaves out."""
+    """Return an operand for each role, None for those missing at the end of the list."""
     if len(operands) > len(roles):
         what = f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}"
         raise ConvrefError(message(name, what))

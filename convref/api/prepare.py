@@ -29,7 +29,7 @@ class Prepared:
 
     @cached_property
     def identity(self) -> bool:
-        """Return whether every array stays as it is."""
+        """Return whether no array changes its shape or axis order."""
         return self.view is None and all(a == tuple(range(len(a))) for a in self.axes.values())
 
     def operand(self, role: str, array: Any) -> Any:

@@ -168,7 +168,7 @@ def _listed(name: str, recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
 
 
 def _judge(traced: Traced, given: dict[str, Any], numerics: Numerics) -> None:
-    """Raise unless these results of one call are right; an element is named as the user has it."""
+    """Raise unless these results of one call are right; indices in messages are the user's."""
     __tracebackhide__ = True
     call = traced.prepared.call
     results = [

@@ -182,7 +182,7 @@ def call_of(
     found : dict of Facts
         By role, without those that are None.
     fields : dict
-        Of the Problem, but for sizes and presence of operands.
+        Of the Problem, except sizes and presence of operands.
     x : tuple of int
         Shape of the input.
     mask, math

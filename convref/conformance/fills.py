@@ -195,7 +195,7 @@ def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
 
 
 def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
-    """Return integers without zeros, but for those that are placed to keep sums exact."""
+    """Return integers without zeros, except those placed to keep sums exact."""
     magnitude, by_filter, by_batch = plan(case.call)
     result = _below(words, magnitude) + 1.0
     if dtype[0] != "u":

@@ -137,7 +137,7 @@ def finite_part(array: Array, wide: str) -> Array:
 
 
 def _finite_operands(call: Call, operands: Arrays) -> Arrays:
-    """Return the operands without infinities and NaN, but for those that choose positions."""
+    """Return the operands with infinities and NaN replaced, except those that choose positions."""
     formula = any(TERMS[call.op, call.pass_, r].kind == "formula" for r in call.signature.results)
     kept = call.roles if formula else oracle.selectors(call)
     wide = dtypes.accumulator(call.dtype)

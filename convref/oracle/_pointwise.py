@@ -20,7 +20,7 @@ class Pointwise(NamedTuple):
     second_derivative: Function | None = None
     # f'(x) v of x, v and the problem, where it is not the product
     directional: Callable[[Array, Array, Problem], Array] | None = None
-    # S of f, f' and f'': what their rounding errors are relative to (docs/judge.md); it follows
+    # S of f, f' and f'', the scale of their rounding errors (docs/judge.md); it follows
     # the ways in which libraries compute the function. Without, S is the absolute value.
     magnitudes: Callable[[Array, Problem], tuple[Array, ...]] | None = None
 

@@ -129,7 +129,7 @@ def _sure(axis: ResizeAxis) -> Entries:
 
 @lru_cache(maxsize=64)
 def _perhaps(axis: ResizeAxis) -> Entries:
-    """Return 1 for each input that an output may read, be it with weight 0."""
+    """Return 1 for each input that an output may read, even with weight 0."""
     either = ({**dict(row), **doubts} for row, doubts in _with_doubts(axis))
     return listed([[(i, 1.0) for i in positions] for positions in either], axis.size)
 

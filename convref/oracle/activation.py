@@ -376,7 +376,7 @@ def _per_slope(terms: Array, problem: Problem) -> Array:
 
 
 def prelu_magnitudes(call: Call, *operands: Array) -> Results:
-    """Return S: the formula on operands of which no terms cancel.
+    """Return S: the formula on operands whose terms do not cancel.
 
     Where x is a factor, it is not positive; so the factor of w has the other sign.
     """

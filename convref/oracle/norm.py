@@ -207,7 +207,7 @@ def _broadcast(given: tuple[Array | None, ...], problem: Problem) -> list[Array]
 
 
 def _normal(problem: Problem, x: Array, *given: Array) -> tuple[Array, Array]:
-    """Return (z, rstd), of statistics given as mean and variance, saved by fprop, or found."""
+    """Return (z, rstd), from statistics given as mean and variance, saved by fprop, or computed."""
     if isinstance(problem, FrozenNormProblem):
         mean, rstd = given[0], reciprocal_root(plus_eps(given[1], problem))
     elif given:

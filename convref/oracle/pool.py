@@ -93,7 +93,7 @@ def _max_along_axis(
 
 
 def max_pool_backward(dy: Array, x: Array, indices: Array, problem: Problem) -> Array:
-    """Return dx: the sum of dy at each index. Of x nothing is read."""
+    """Return dx: the sum of dy at each index; x is not read."""
     return scatter_add(dy, indices, problem.input)
 
 

@@ -189,7 +189,7 @@ def _progression(values: Sequence[int]) -> tuple[int, int]:
 
 
 def set_strides(to: Any, array: ArrayLayout, steps: Sequence[int] = (1, 1, 1)) -> None:
-    """Fill in the strides of an array of which each axis is read in steps."""
+    """Fill in the strides of an array, each multiplied by the step of its axis."""
     to.n, to.c = array.strides[0], channel(array.strides, array.shape[1])
     to.z, to.y, to.x = (n * stride for n, stride in zip(steps, spatial(array.strides)))
 

@@ -70,7 +70,7 @@ class Groups:
             self.machine.in_flight[np.ix_(work.sums, threads)] = when is not None
 
     def wait(self, lanes: Array, left: int) -> None:
-        """Finish the work of some threads but for their `left` latest groups; with -1 all of it."""
+        """Finish the work of some threads except their `left` latest groups; with -1 all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
         begun, self.begun = self.begun, []

@@ -74,7 +74,7 @@ def launch(
 
 
 class Machine:
-    """Some blocks of a launch, of which each has `room` bytes of shared memory."""
+    """Some blocks of a launch, each with `room` bytes of shared memory."""
 
     def __init__(
         self, program: Program, memory: GlobalMemory, values: list[bytes],

@@ -45,7 +45,7 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Im2colMap(TensorMap):
-    """An im2col tensor map (n, spatial axes, channels), of which pixels are read in order.
+    """An im2col tensor map (n, spatial axes, channels), whose pixels are read in order.
 
     Its `box` are the pixels and channels of a copy, `every` the strides of the pixels.
     """

@@ -158,7 +158,7 @@ def points(
 def in_turns(
     names: Sequence[str], ops: tuple[str, ...] = ("conv",)
 ) -> Iterator[tuple[str, suite.Layer]]:
-    """Yield (suite, layer), a layer of each suite in turn, so that a timeout costs all alike."""
+    """Yield (suite, layer), a layer of each suite in turn: a timeout affects all alike."""
     ordered = sorted(names, key=lambda name: name != "resnet50")
     lists = [
         [(name, layer) for layer in suite.by_weight(suite.load(name, ops), BATCHES.get(name, 1))]
@@ -337,7 +337,7 @@ def _compile_part(search: Any, part: str, chunk: Sequence[Point]) -> None:
 
 
 def proven(step: StepRun) -> set[str]:
-    """Return the kernels whose tests ran on this card, of which none failed."""
+    """Return the kernels whose tests ran on this card without a failure."""
     last = {row["file"]: row["status"] for row in step.of("marked-file")}
     return {kernel for file, kernels in PROOF.items() if last.get(file) == 0 for kernel in kernels}
 

@@ -57,7 +57,7 @@ def _pads(problem: ConvProblem) -> list[tuple[int, int]]:
 
 
 def padded(tensor: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
-    """Return the last axes padded with zeros, or cropped, perhaps to nothing.
+    """Return the last axes padded with zeros, or cropped, if need be to size 0.
 
     >>> padded(torch.ones(1, 3), [(-5, 4)]), padded(torch.ones(1, 2), [(1, -1)])
     (tensor([[0., 0.]]), tensor([[0., 1.]]))

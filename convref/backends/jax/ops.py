@@ -120,7 +120,7 @@ def numerics(call: Call) -> Numerics:
 
 
 def _stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
+    """Return the most roundings of 16-bit values before the last rounding.
 
     XLA may round after every operation: a window adds its elements, a contraction per axis of a
     resize and the scatter of a copy theirs; of the steps of a smooth function there are some dozen

@@ -42,7 +42,7 @@ def supports(call: Call, rules: bool) -> str | None:
 
 
 def stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
+    """Return the most roundings of 16-bit values before the last rounding.
 
     A forward function rounds once. A first derivative may start from a result that was kept, and
     second ones take several tensor operations; a loss takes three.

@@ -15,7 +15,7 @@ from ...case import Call
 
 
 def stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
+    """Return the most roundings of 16-bit values before the last rounding.
 
     Without oneDNN a scatter rounds its columns and then each tap it adds; a filter gradient
     rounds the sum after each sample; a JVP rounds both of its terms; a bias is added last.

@@ -45,7 +45,7 @@ def supports(call: Call, rules: bool) -> str | None:
 
 
 def stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
+    """Return the most roundings of 16-bit values before the last rounding.
 
     Forward and backward compute in float32. Autograd's further derivatives take about
     twenty tensor operations, each of which rounds, and some sums of rounded tensors.

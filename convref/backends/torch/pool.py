@@ -102,7 +102,7 @@ def _at_indices(call: Call, indices: Tensor, tensor: Tensor) -> Tensor:
 
 
 def stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
+    """Return the most roundings of 16-bit values before the last rounding.
 
     A scatter rounds each cotangent over its divisor and each addition; lp_pool rounds each of its
     steps, and its derivatives multiply rounded values.

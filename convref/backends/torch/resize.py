@@ -113,7 +113,7 @@ def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
 
 
 def stages(call: Call) -> int:
-    """Return how often 16-bit values are rounded before the last rounding, at most.
+    """Return the most roundings of 16-bit values before the last rounding.
 
     A scatter rounds each product and each addition; so does a mean, along each axis.
     """

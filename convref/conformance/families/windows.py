@@ -232,7 +232,7 @@ def drawn(tape: Tape, op: str, name: str) -> Any:
 
 
 def all_drawn(tape: Tape, op: str, *but: str) -> dict[str, Any]:
-    """Return a value of each field that has draws, in the order of the line, but for some."""
+    """Return a value of each field that has draws, in the order of the line, except those given."""
     fields = FAMILY[op].KEYS.values()
     return {f.name: tape.choose(f.draws) for f in fields if f.draws and f.name not in but}
 

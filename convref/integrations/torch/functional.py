@@ -163,7 +163,7 @@ def _remembered(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configure
 
 
 def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> Callable[..., Any]:
-    """Return torch.nn.functional's function of this name, as the function of `convref` has it."""
+    """Return a function of torch.nn.functional, with the signature of convref's `name`."""
     like = FUNCTIONS[name]
     listed = [
         p.replace(annotation=_tensor(p)) if p.name in definition.roles else p

@@ -60,7 +60,7 @@ def _root(value: Any) -> Any:
 
 
 def moments(x: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return (mean, var), the variance from the mean that was found before, or from 0."""
+    """Return (mean, var), the variance about the computed mean, or about 0."""
     mean, var = zeros(problem.shape("mean"), x), zeros(problem.shape("mean"), x)
     for s, elements in members(problem).items():
         if problem.SUBTRACTS_MEAN:

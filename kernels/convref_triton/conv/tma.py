@@ -206,7 +206,7 @@ def operand_refusal(task: Task) -> str | None:
 
 
 def best_box(size: int, pixels: Four, rank: int, stride: Three = (1, 1, 1)) -> Four:
-    """Return the box of `size` pixels of which the fewest cover (n, o, p, q), widest first.
+    """Return the box of `size` pixels that covers (n, o, p, q) with the fewest boxes, widest first.
 
     With a stride a box reaches further, but not over more than 256 pixels along an axis.
 

@@ -134,7 +134,7 @@ def unfold_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def unfold_tile(task: Task) -> Tile:
-    """Return the first tile of which there are enough to fill a card, else the smallest."""
+    """Return the first tile with enough programs to fill a GPU, else the smallest."""
     channels = task.geometry.groups
     rows = unfold_tiles(task)
 

@@ -115,7 +115,7 @@ def load(args, CONFIG: gl.constexpr):
 
 @gluon.constexpr_function
 def store_layout(dtype):
-    """Return the layout of EPILOGUE_N columns of which a thread stores 16 bytes."""
+    """Return the layout of EPILOGUE_N columns in which a thread stores 16 bytes."""
     vector = 128 // dtype.primitive_bitwidth
     return gl.BlockedLayout([1, vector], [vector // 2, 64 // vector], [4, 1], [1, 0])
 

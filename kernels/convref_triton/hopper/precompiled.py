@@ -34,7 +34,7 @@ def assembler(arch: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Precompiled:
-    """A compiled kernel, in the place of a `triton.runtime.JITFunction`."""
+    """A compiled kernel, used in place of a `triton.runtime.JITFunction`."""
 
     name: str  # its symbol
     constants: Mapping[str, Any]  # compile-time constants

@@ -69,7 +69,7 @@ def slug(card: str) -> str:
 
 
 def look_up(call: Call, role: str, card: str) -> tuple[Row, str] | None:
-    """Return the row for one result of a call, and where it was found; None if there is none."""
+    """Return the row for one result of a call, and its kind of match; None if there is none."""
     rows = table(card)
     if not rows:
         return None

@@ -4,7 +4,7 @@ y[n, c, p]  = sum over the taps i of p, one or two an axis, of W[p, i] x[n, c, i
 dx[n, c, i] = sum over the outputs p that may read i of W[p, i] dy[n, c, p]
 
 Position x_p of output p is a fraction of integers where the sizes alone give it, so that floor and
-the rest that is the weight are exact; where a scale is given it is found in float32. Nearest
+the rest that is the weight are exact; where a scale is given x_p is computed in float32. Nearest
 positions are one product in float32, rounded down, as in ATen. The adjoint evaluates the same
 function for each output that may read a position, to find whether it does and its weight.
 """
@@ -187,7 +187,7 @@ class Rule(NamedTuple):
 
 
 def kind(problem: ResizeProblem) -> str:
-    """Return how positions are found: "nearest", "exact" or "float"."""
+    """Return how positions are computed: "nearest", "exact" or "float"."""
     if problem.mode == "nearest":
         return "nearest"
     return "float" if problem.scale and problem.coord in SCALED else "exact"
