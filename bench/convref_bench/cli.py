@@ -47,7 +47,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
-    """Return the parser of a command, made from the signature of its function."""
     made = Parser(
         prog=f"convref bench {name}",
         description=cleandoc(function.__doc__ or ""),

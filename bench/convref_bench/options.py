@@ -45,7 +45,6 @@ def _known(what: str, name: str, table: dict[str, str]) -> str:
 
 
 def chosen(text: str, table: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """Return the words of `text`, each of which is in `table`."""
     for word in (found := words(text)):
         _known(what, word, dict.fromkeys(table, ""))
     return found

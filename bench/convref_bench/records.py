@@ -53,7 +53,6 @@ def read(path: Path) -> tuple[list[Record], list[int]]:
 
 
 def version(package: str) -> str:
-    """Return the version of an installed package, "absent" if there is none."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -227,8 +227,6 @@ class Prepared:
 
 
 class _Frame:
-    """The memory of one launch: arguments, pointers to them, configuration."""
-
     def __init__(
         self,
         manifest: Manifest,

@@ -237,7 +237,6 @@ def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
 
 
 def launched(name: str, call: Call, where: str = "cuda") -> Record:
-    """Return the kernels that an arm launches, by the profiler; or why it is absent."""
     from torch.profiler import ProfilerActivity, profile
 
     try:

@@ -118,7 +118,6 @@ class Loss(NamedTuple):
 
 
 def loss(found: Sequence[Timed], sms: int, rates: Rates) -> Loss:
-    """Return the loss of the first configuration of each line, and of the best of a few."""
     from convref_triton.plan.cost import us
 
     lines: dict[str, list[tuple[float, float]]] = {}

@@ -214,7 +214,6 @@ class Runner:
 
 @cache
 def card() -> str:
-    """Return the card and its driver, as nvidia-smi names them."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -225,7 +224,6 @@ def card() -> str:
 
 @cache
 def digest(folders: tuple[str, ...]) -> str:
-    """Return twelve digits that change with the Python files in these folders."""
     found, root = hashlib.sha256(), Path(__file__).resolve().parents[3]
     for folder in folders:
         for path in sorted(root.joinpath(folder).rglob("*.py")):
@@ -234,7 +232,6 @@ def digest(folders: tuple[str, ...]) -> str:
 
 
 def identity(step: Step) -> str:
-    """Return what a step's results depend on: the card, its driver, and sources."""
     return f"{card()} | {digest(step.sources)}"
 
 

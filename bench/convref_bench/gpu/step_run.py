@@ -21,8 +21,6 @@ class OutOfTime(Exception):
 
 
 class StepRun:
-    """One run of a step: its file, the records of earlier runs, and its deadline."""
-
     def __init__(self, out: Path, seconds: float, key: str = "") -> None:
         self.out, self.end, self.key = out, time.monotonic() + seconds, key
         self.rows = records.read(out)[0]
@@ -49,7 +47,6 @@ class StepRun:
         return any(map(is_fatal, records.read(self.out)[0][-1:]))
 
     def roof(self) -> Roof | None:
-        """Return the peaks measured last on this card, None if there are none."""
         card = card_of(self.key)
         rows = (row for row in self.rows if row.get("what") == "peaks")
         peaks = [row for row in rows if card_of(row.get("key", "")) == card]

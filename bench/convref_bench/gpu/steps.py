@@ -78,7 +78,6 @@ def versions(step: StepRun) -> None:
 
 
 def compile_for(names: Iterable[str], calls: Sequence[Call], jobs: int = JOBS) -> None:
-    """Compile the kernels of calls in those backends that can do so beforehand."""
     for name in names:
         if hook := getattr(dispatch.load(name), "compile_all", None):
             hook(_arch(), jobs, calls)
@@ -237,7 +236,6 @@ TIMED: dict[str, Callable[[], tuple[Iterable[Point], Sequence[str]]]] = {
 
 
 def training(step: StepRun) -> None:
-    """Time training steps of YOLO11n in bf16, channels last: torch.nn's layers, and converted."""
     import torch
 
     from ..timing import training
@@ -293,7 +291,6 @@ def marked_files(tests: Path) -> list[Path]:
 
 
 def _test(step: StepRun, name: str, path: Path) -> tuple[dict[str, Any], str]:
-    """Run a file of tests; return its record, and the output of pytest."""
     command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider"]
     command += ["--durations=3", str(path)]
     with TemporaryDirectory() as folder:

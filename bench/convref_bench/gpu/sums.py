@@ -24,8 +24,6 @@ SAMPLED = 4096  # outputs that the oracle repeats
 
 
 class Activation(NamedTuple):
-    """The activation at the end of an epilogue."""
-
     run: Callable[[Tensor], Tensor]
     slope: float  # the largest: an error of the input grows by so much
     error: float  # of its own evaluation in float32, relative to its input

@@ -53,7 +53,6 @@ def describe(configuration: Any) -> Any:
 
 
 def source_hash(backend: Any) -> str:
-    """Return twelve digits that change with the files of the backend's package."""
     top = type(backend).__module__.partition(".")[0]
     module, digest = importlib.import_module(top), hashlib.sha256()
     folders = list(getattr(module, "__path__", []))
@@ -120,7 +119,6 @@ class Search:
             self.ms.setdefault(row["line"], {})[row["arm"]] = row.get("median_ms", inf)
 
     def has(self, call: Call, part: str = ALL) -> bool:
-        """Return whether a part of a call's configurations is done."""
         begun = part == FIRST and (str(call), part) in self.searched
         return begun or str(call) in self.lost or not self._left(call)
 
@@ -131,7 +129,6 @@ class Search:
         return [arm for arm in arms if arm not in known]
 
     def every(self, call: Call) -> tuple[Any, ...]:
-        """Return the configurations of a call, none where the backend does not compute it."""
         backend, _ = configured(self.backend, call)
         return tuple(backend.configurations(call)) if backend.supports(call) is None else ()
 

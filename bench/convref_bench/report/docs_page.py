@@ -26,8 +26,6 @@ Lines = list[str]
 
 
 class Card(NamedTuple):
-    """The kept records of a card."""
-
     name: str
     rows: Rows
     best: Rows  # per line our fastest record, with the reference of the same run
@@ -220,7 +218,6 @@ PARTS: dict[str, Callable[[Card], Lines]] = {
 
 
 def section(card: Card, figures: Path) -> Lines:
-    """Return the section of a card; its plots are drawn into `figures`."""
     lines = [f"### {card.name}", "", *_machine(card), *_plots(card, figures)]
     missing = []
     for name, part in PARTS.items():

@@ -66,7 +66,6 @@ def _short(value: Any) -> str:
 
 
 def tiles(rows: list[Record], timed: list[Record]) -> list[tuple[str, int, str]]:
-    """Return (word, count, class) of the summary at the top."""
     counts = Counter(row["verdict"] for row in timed if row.get("verdict"))
     found = [("lines", len({row["line"] for row in timed}), "")]
     found += [(word, counts[word], word) for word in ("faster", "slower", "ambiguous")]

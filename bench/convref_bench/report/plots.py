@@ -106,7 +106,6 @@ def roofline_plot(rows: list[Record], roof: Roof | None, path: Path) -> str:
 
 
 def _roofs(axes: Any, roof: Roof | None, intensities: list[float]) -> None:
-    """Draw the memory slope once and a ceiling per number type, named at its right end."""
     if roof is None or not intensities:
         return
     highest, knees = max(roof.flops.values()), [f / roof.bytes_s for f in roof.flops.values()]

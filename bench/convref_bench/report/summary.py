@@ -40,7 +40,6 @@ def latest(rows: list[Record]) -> list[Record]:
 
 
 def roof_of(rows: list[Record]) -> Roof | None:
-    """Return the peaks measured last, None if there are none."""
     peaks = [row for row in rows if row.get("what") == "peaks"]
     return Roof(peaks[-1]["flops"], peaks[-1]["bytes_s"]) if peaks else None
 
@@ -83,7 +82,6 @@ def print_record(row: Record) -> None:
 
 
 def print_means(title: str, found: list[Record]) -> None:
-    """Print the geometric mean per arm, pass and type, where there is one."""
     rows = [[*key, f"{mean:.3f}", count] for *key, mean, count in means(found)]
     if rows:
         from convref.cli.output import print_table

@@ -16,7 +16,6 @@ from . import suite
 
 
 def place_of(device: str) -> Place:
-    """Return the place for a row of DEVICES."""
     if device.startswith("cpu"):
         return cpu.CpuPlace()
     import torch

@@ -27,8 +27,6 @@ ALL_PASSES = ",".join(PASSES)
 
 @dataclass(frozen=True)
 class Layer:
-    """One line of a suite."""
-
     template: str  # a problem line with N for the batch
     times: int  # the number of such layers in the network
     name: str  # of the first of them
@@ -96,7 +94,6 @@ def load(name: str, ops: tuple[str, ...] = ("conv",)) -> tuple[Layer, ...]:
 
 
 def read(text: str, where: str) -> tuple[Layer, ...]:
-    """Return the layers written in `text`; `where` names it in messages."""
     layers: dict[str, Layer] = {}
     for number, row in enumerate(text.splitlines(), 1):
         if not row.strip() or row.startswith("#"):

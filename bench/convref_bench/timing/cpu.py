@@ -49,7 +49,6 @@ class Cpu(Device):
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Limit the libraries of NumPy and torch to `count` threads each."""
     import torch
 
     before = torch.get_num_threads()

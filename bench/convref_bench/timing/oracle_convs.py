@@ -40,7 +40,6 @@ def peak_ratio(call: Call) -> float:
 
 
 def layers(stop: Stop = LAYER, spin_s: float = SPIN_S) -> Iterator[records.Record]:
-    """Yield the records of each layer and pass of ResNet-50: the oracle and torch, in float64."""
     place, chosen = CpuPlace(stop, spin_s), suite.load("resnet50")
     for row in network.rows(chosen, ("numpy", "torch"), place, suite.CONV, ["dt=f64"], BATCH):
         if row["arm"] == "numpy":
@@ -49,7 +48,6 @@ def layers(stop: Stop = LAYER, spin_s: float = SPIN_S) -> Iterator[records.Recor
 
 
 def host(stop: Stop = HOST) -> Iterator[records.Record]:
-    """Yield the time of one tiny convolution by each entry, from the formula to dispatch."""
     import torch
 
     call = parse(TINY).call

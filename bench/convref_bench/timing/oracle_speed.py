@@ -65,7 +65,6 @@ RECOMPUTED = (*GROUPS["activation"], "lp_pool")
 
 
 def forward(call: Call) -> Callable[..., Tensor]:
-    """Return torch's function of the present operands of fprop."""
     p: Any = call.problem
     if call.op == "cross_entropy":
         return F.cross_entropy
@@ -130,8 +129,6 @@ def _kept(call: Call, given: Sequence[Any]) -> dict[str, Any]:
 
 
 def _with(threads: int, work: Work) -> Work:
-    """Return `work` run with this number of torch threads."""
-
     def run() -> Any:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)

@@ -13,8 +13,6 @@ class RoofError(ValueError):
 
 @dataclass(frozen=True)
 class Roof:
-    """Measured peaks of a device."""
-
     flops: dict[str, float]  # operations a second of a large matrix product, by number type
     bytes_s: float  # bytes a second of a large copy, reads and writes both counted
 

@@ -48,7 +48,6 @@ class Watch:
 
     @contextmanager
     def __call__(self, call: Call, arm: str) -> Iterator[None]:
-        """Watch the block, which runs an arm of a call."""
         line = str(call)
         self._now = time.monotonic() + self._limit_s, line, arm
         try:

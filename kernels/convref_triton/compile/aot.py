@@ -51,8 +51,6 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel compiled for an architecture."""
-
     specialization: Specialization
     arch: str
     name: str  # the kernel's symbol in the binary

@@ -28,8 +28,6 @@ RATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """Properties of a compiled kernel."""
-
     kernel: str
     arch: str
     # Multiply-add instructions in the hot loop (in all the code where there is no loop).

@@ -17,8 +17,6 @@ BYTES = {
 
 
 class Access(NamedTuple):
-    """An access to a tensor in global memory."""
-
     op: str  # "load", "cp.async" or "store"
     shape: tuple[int, ...]
     dtype: str

@@ -54,8 +54,6 @@ TilePlace = namedtuple("TilePlace", "group column n o p q parity")
 
 
 class Fprop(NamedTuple):
-    """The arguments of both partitions of the kernel."""
-
     output: Output
     xs: gl.shared_memory_descriptor
     ws: gl.shared_memory_descriptor
@@ -102,7 +100,6 @@ def steps_of(tile, tiling, depth, CONFIG: gl.constexpr):
 
 @gluon.jit
 def load_box(x, n, d, h, v, c, full, block, RANK: gl.constexpr):
-    """Start to copy the box of x at (n, d, h, v, c)."""
     if RANK == 0:
         maps.async_copy_global_to_shared(x, [n, c], full, block)
     elif RANK == 1:

@@ -106,8 +106,6 @@ def loop(first: Any, last: Any = None, step: Any = 1, **_options: Any) -> Iterat
 
 
 class FixedBuilder(InterpreterBuilder):  # type: ignore[misc]
-    """Triton's interpreting builder with its arithmetic fixed."""
-
     def __init__(self) -> None:
         super().__init__()
         self.options = dataclasses.replace(

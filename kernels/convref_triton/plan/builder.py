@@ -39,8 +39,6 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 @dataclass
 class Builder:
-    """Collects the parts of a plan."""
-
     call: Call
     tensors: Mapping[str, Tensor]  # the operands that are present, by role
     buffers: dict[str, Buffer] = field(default_factory=dict)

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 
 class Slot(NamedTuple):
-    """A tensor argument of a kernel."""
-
     role: str  # which tensor: a role of the call ("x", "dw", ...) or the name of a Buffer
     dtype: str  # a code of `convref.dtypes`
     aligned: bool = True  # whether its address is a multiple of 16 bytes
@@ -35,7 +33,6 @@ class Descriptor(NamedTuple):
 
 
 def is_group(value: Any) -> bool:
-    """Return whether an argument is a tuple of arguments rather than one of them."""
     return isinstance(value, tuple) and not isinstance(value, Slot | Descriptor)
 
 
@@ -66,8 +63,6 @@ def map_arguments(function: Callable[[Any], Any], value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of one kernel."""
-
     kernel: Any
     grid: tuple[int, int, int]  # programs along x, y, z
     # The kernel's parameters that are not constants. A tuple or NamedTuple may be nested and may

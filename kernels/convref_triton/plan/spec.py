@@ -46,8 +46,6 @@ NOTHING = Expectation()
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """One kernel."""
-
     name: str  # as in choices, measured rows and `explain`
     serves: tuple[str, ...]  # the `Task.kind`s that it computes
     refusal: Callable[[Task], str | None]  # returns why it does not compute a task, None if it does

@@ -50,8 +50,6 @@ PLAIN = Epilogue()
 
 @dataclass(frozen=True)
 class Task:
-    """A result to be planned."""
-
     builder: Builder  # collects the buffers, copies and launches
     geometry: Geometry  # None of an op without windows
     role: str  # the result

@@ -16,8 +16,6 @@ WARP = 32  # threads
 
 
 class Tile(NamedTuple):
-    """A configuration."""
-
     # Rows, columns and depth of a tile.
     bm: int
     bn: int

@@ -211,8 +211,6 @@ def _copying(step: Copy, position: Mapping[str, int]) -> Step:
 
 
 class _Loaded:
-    """One launch of a plan with its kernel, before addresses are known."""
-
     def __init__(self, launch: Launch, device: Device, name: str) -> None:
         self._device, self._launch = device, launch
         compiled, self._kernel = _kernel(specialize(launch), device)
