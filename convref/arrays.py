@@ -161,3 +161,19 @@ def like(array: Any, template: Any) -> Any:
         tensor = to_torch(array)
         return tensor if template.device.type == "cpu" else tensor.to(template.device)
     return to_numpy(array)
+
+
+def converted(where: str, name: str, array: Any, dtype: Any) -> Any:
+    """Return an array in another type, that of the argument `name`; what is none is returned."""
+    kind = kind_of(array)
+    try:
+        if kind == "torch":
+            import torch
+
+            if not isinstance(dtype, torch.dtype):
+                raise TypeError
+            return array.to(dtype)
+        return array.astype(np.dtype(dtype), copy=False) if kind else array
+    except (TypeError, ValueError, RuntimeError, OverflowError, SyntaxError):
+        what = f"{name} is {shorten(repr(dtype))}, needs a dtype of the kind of array"
+        raise ConvrefError(message(where, what)) from None

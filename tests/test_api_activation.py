@@ -109,3 +109,41 @@ def test_masked_results_are_none() -> None:
 
 def test_integers_and_fractions() -> None:
     assert_array_equal(convref.relu(np.array([-3, 4], np.int8)), np.array([0, 4], np.int8))
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_a_number_is_that_of_one_element(name: str, dim: int) -> None:
+    x = torch.tensor(3.0)
+    want = getattr(F, name)(x, dim)
+    for got in (getattr(convref, name)(x, dim), getattr(convref, name)(np.array(3.0), dim)):
+        assert got.shape == ()
+        assert float(got) == want.item()
+    assert float(getattr(convref, f"{name}_backward")(x, x, dim)) == 0
+    with pytest.raises(convref.ConvrefError, match="dim is 1, needs -1 to 0"):
+        getattr(convref, name)(x, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_dtype_is_that_of_the_computation_as_in_torch(name: str, dtype: torch.dtype) -> None:
+    """Operands are cast first; the gradient has the type of the input."""
+    x = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).half()
+    for operand in (x, torch.arange(6).reshape(2, 3)):
+        got, want = (getattr(f, name)(operand, 1, dtype=dtype) for f in (convref, F))
+        assert got.dtype == dtype
+        torch.testing.assert_close(got, want)
+    x.requires_grad_()
+    dy = torch.ones(2, 3, dtype=dtype) * x.detach()
+    (want,) = torch.autograd.grad(getattr(F, name)(x, 1, dtype=dtype), x, dy)
+    x = x.detach()
+    got = getattr(convref, f"{name}_backward")(dy, x, 1, dtype=dtype)
+    assert got.dtype == torch.float16
+    torch.testing.assert_close(got, want)
+    y, y_dot = getattr(convref, f"{name}_jvp")((x,), (x,), 1, dtype=dtype)
+    assert (y.dtype, y_dot.dtype) == (dtype, dtype)
+    second = getattr(convref, f"{name}_double_backward")(x, dy, x, 1, dtype=dtype)
+    assert [a.dtype for a in second] == [dtype, torch.float16]
+    with pytest.raises(convref.ConvrefError, match="dtype is 'f4', needs a dtype of the kind"):
+        getattr(convref, name)(x, 1, dtype="f4")
+    assert getattr(convref, name)(np.arange(3), 0, dtype="f4").dtype == np.float32

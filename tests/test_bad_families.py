@@ -310,7 +310,7 @@ ACTIVATION: Rows = [
     ("gelu", (logits, "erf"), {}, "approximate is 'erf', needs one of none, tanh"),
     ("softmax", (logits, 2), {}, "dim is 2, needs -2 to 1"),
     ("softmax", (logits, 1.0), {}, "dim is 1.0, needs an integer"),
-    ("softmax", (np.array(1.0), 0), {}, "dim is 0, needs an input with an axis"),
+    ("softmax", (np.array(1.0), 1), {}, "dim is 1, needs -1 to 0"),
     ("cross_entropy", (logits, np.array([0])), {}, "target has shape (1,), needs (2,)"),
     ("cross_entropy", (logits, np.array([0, 3])), {}, "holds 3, needs a class from 0 to 2 or -100"),
     ("cross_entropy", (logits, np.array([0.0, 1])), {}, "target has dtype f64, needs i64"),

@@ -178,7 +178,7 @@ def tanh(input: Image) -> None:
     """
 
 
-@define(view=views.along, layouts=False, layer="Softmax", autocast=CUDA_FLOAT32)
+@define(view=views.along, layouts=False, casts=True, layer="Softmax", autocast=CUDA_FLOAT32)
 def softmax(input: Image, dim: int) -> None:
     """Return exp(x) over its sum along an axis; a shift of x changes nothing.
 
@@ -187,7 +187,7 @@ def softmax(input: Image, dim: int) -> None:
     """
 
 
-@define(view=views.along, layouts=False, layer="LogSoftmax", autocast=CUDA_FLOAT32)
+@define(view=views.along, layouts=False, casts=True, layer="LogSoftmax", autocast=CUDA_FLOAT32)
 def log_softmax(input: Image, dim: int) -> None:
     """Return the logarithm of `softmax`, exact to the last digits where that is tiny.
 

@@ -73,6 +73,8 @@ class Definition:
         One of `convref.api.views`: which shapes the user's arrays may have.
     layouts : bool
         Whether channels may come last; the functions then take `layout`.
+    casts : bool
+        Whether operands are cast to an argument `dtype` first, where one is given.
     layer : str, optional
         Name of the layer in torch.nn, without the rank.
     autocast : dict
@@ -89,6 +91,7 @@ class Definition:
         only: Sequence[str] = (),
         view: ViewOf = views.images,
         layouts: bool = True,
+        casts: bool = False,
         layer: str = "",
         autocast: Autocast = MappingProxyType({}),
     ) -> None:
@@ -96,7 +99,7 @@ class Definition:
         self.name, self.op, self.ranks, self.layer = fields.__name__, op, tuple(ranks), layer
         self.autocast = autocast
         self.passes = tuple(only or passes(op))
-        self.view, self.layouts, self.build = view, layouts, fields
+        self.view, self.layouts, self.casts, self.build = view, layouts, casts, fields
         self.parameters = tuple(signature(fields).parameters.values())
         self.settings = tuple(p.name for p in self.parameters if p.name not in ROLE)
         self.roles = {p.name: ROLE[p.name] for p in self.parameters if p.name in ROLE}

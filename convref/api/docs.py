@@ -71,6 +71,8 @@ COMMON = entries(
         Which of the results to compute; the others are None.
     layout : str, optional
         Axis order of input and output: N, C first, or C last ("NHWC").
+    dtype : dtype, optional
+        The operands are cast to it first; gradients have the types of their operands.
     backend : str
         A name, "package.module:object", or "auto".
     """)

@@ -15,6 +15,7 @@ from .docs import COMMON, Entries, docstring
 
 POSITIONAL, KEYWORD = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
 BACKEND = Parameter("backend", KEYWORD, default="auto", annotation="str")
+DTYPE = Parameter("dtype", KEYWORD, default=None, annotation="Any")
 LAYOUT = Parameter("layout", KEYWORD, default=None, annotation="str | None")
 ANNOTATIONS = {
     **dict.fromkeys(("transposed", "flip", "training"), "bool"),

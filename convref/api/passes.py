@@ -6,13 +6,13 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any
 
-from ..arrays import facts
+from ..arrays import converted, facts
 from ..case import argument
 from ..ops import BASE_ROLE, SIGNATURE
 from .arguments import flag
 from .definition import ROLE, Definition
 from .docs import SHAPE_ONLY, docstring
-from .generate import BACKEND, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
+from .generate import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
 from .trace import needed
 
 # The flag that returns the saved results of a forward pass.
@@ -70,11 +70,14 @@ class Pass:
         """Return a function of these parameters."""
         bodies: dict[str, Callable[..., Any]] = {"fprop": self.forward, "jvp": self.jvp}
         several = self.pass_ == "jvp" or (self.pass_ != "fprop" and len(self.form.results) > 1)
+        call, body = self.call(listed, dict(fixed)), bodies.get(self.pass_, self.backward)
+        if self.definition.casts:
+            call, body = f"dtype, {call}", self.casting(body)
         return function(
             name,
             listed,
-            self.call(listed, dict(fixed)),
-            bodies.get(self.pass_, self.backward),
+            call,
+            body,
             doc=doc,
             returns=_TUPLE if several else _ANY,
             module=self.definition.build.__globals__,
@@ -107,6 +110,7 @@ class Pass:
             positional.append(Parameter("output_mask", POSITIONAL, default=bits, annotation=_ANY))
         keyword = [p for p in listed if p.kind is KEYWORD]
         layout = [LAYOUT] if self.definition.layouts else []
+        layout += [DTYPE] if self.definition.casts else []
         first = [Parameter(name, POSITIONAL, annotation=_ANY) for name in lead]
         return [*first, *positional, *keyword, *layout, BACKEND]
 
@@ -129,6 +133,33 @@ class Pass:
         text += f", {self.flag}" if self.flag in taken else ""
         text += ", output_mask" if self.form.maskable else ""
         return text + (", input=input" if self.shape_only else "")
+
+    def casting(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `body` on operands that are cast; gradients have the types of their operands."""
+        sets = 2 if self.pass_ == "jvp" else 1  # primals and tangents, or operands
+
+        def cast(dtype: Any, *given: Any) -> Any:
+            if dtype is None:
+                return body(*given)
+            arrays = [
+                tuple(converted(self.where, "dtype", a, dtype) for a in of)
+                if isinstance(of, (tuple, list))
+                else of
+                for of in given[:sets]
+            ]
+            found = body(*arrays, *given[sets:])
+            if self.pass_ in ("fprop", "jvp"):
+                return found
+            x = given[0][self.form.operands.index("x")]
+            roles = self.form.results
+            results = found if isinstance(found, tuple) else (found,)
+            results = tuple(
+                converted(self.where, "dtype", a, x.dtype) if role == "dx" else a
+                for role, a in zip(roles, results, strict=True)
+            )
+            return results if isinstance(found, tuple) else results[0]
+
+        return cast
 
     def forward(
         self, arrays: Any, settings: Any, layout: Any, backend: Any, every: Any = False

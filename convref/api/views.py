@@ -113,16 +113,16 @@ def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | 
 
 def lines(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View:
     """Return the view of an array with an axis `dim` as (before, dim, after)."""
-    axis, given["dim"] = _axis(where, len(shape), given["dim"]), 1
-    seen = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    sizes = shape or (1,)  # a number is one element, as PyTorch takes it
+    axis, given["dim"] = _axis(where, len(sizes), given["dim"]), 1
+    seen = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
     return _fixed(where, {"": shape}, {"": seen})
 
 
 def _axis(where: str, axes: int, dim: Any) -> int:
     axis = integer(where, "dim", dim)
     if not -axes <= axis < axes:
-        needs = f"{-axes} to {axes - 1}" if axes else "an input with an axis"
-        raise ConvrefError(message(where, f"dim is {axis}, needs {needs}"))
+        raise ConvrefError(message(where, f"dim is {axis}, needs {-axes} to {axes - 1}"))
     return axis % axes
 
 

@@ -40,7 +40,7 @@ from ._table import ROWS
 assert _library  # importing it defines the ops
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
-_API_ONLY = ("layout", "weight_layout", "return_statistics", "backend")
+_API_ONLY = ("layout", "weight_layout", "return_statistics", "dtype", "backend")
 _BACKEND = Parameter("backend", KEYWORD, default=None, annotation="str | None")
 _INPLACE = Parameter("inplace", POSITIONAL, default=False, annotation="bool")
 _DTYPE = Parameter("dtype", POSITIONAL, default=None, annotation="torch.dtype | None")
