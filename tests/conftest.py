@@ -38,7 +38,7 @@ def _loaded(library):
 
 @pytest.fixture
 def driver(_loaded):
-    """Return the stand-in, of which nothing was asked before."""
+    """Return the stand-in with an empty log."""
     _loaded.layout([])
     _loaded.static_shared(0)
     _loaded.log()

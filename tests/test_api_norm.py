@@ -85,7 +85,7 @@ def test_argument_order_matches_torch(name: str) -> None:
 
 
 def results(x: Any, dy: Any, w: Any, b: Any, mean: Any, var: Any, **how: Any) -> dict[str, Any]:
-    """Return what every public norm makes of an image, by name; images first in each."""
+    """Return the results of every public norm on an image, by name; images first in each."""
     found = {}
     for training in (True, False):
         run = {"training": training, **how}

@@ -56,7 +56,7 @@ ROWS = {"normalized_shape": 5, "weight": data(5, seed=1), "bias": data(5, seed=2
 RUNNING = {"running_mean": data(4, seed=3), "running_var": data(4, seed=4) ** 2}
 INTERPOLATION = {"scale_factor": 1.5, "mode": "linear"}
 
-# What the functions of a stem are given, beside an image, by the names of their parameters.
+# Arguments for the functions of a stem, besides an image, by parameter name.
 GIVEN: dict[str, dict[str, Any]] = {
     "max_pool": {**WINDOW, "ceil_mode": True, "dilation": 2},
     "avg_pool": {**WINDOW, "count_include_pad": False},

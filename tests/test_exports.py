@@ -364,7 +364,7 @@ def test_miopen_flags(line, flags):
         ("conv.fprop:n1c1k1_i5_f3:dt=f64", "no f64"),
         ("conv.fprop:n1c1k1_i5_f3:flip=1", "flipped"),
         ("conv.jvp:n1c1k1_i5_f3", "forward and backward"),
-        ("conv.bgrad:n1c1k1_i5_f3", "only beside"),
+        ("conv.bgrad:n1c1k1_i5_f3", "only together"),
         ("conv.fprop:n1c1k1_i5_f3:mem=x.step2w", "dense tensors"),
         ("conv.fprop:n1c1k1_i5x5_f3x3:mem=x.hwnc", "stored as hwnc"),
         ("unfold.fprop:n1c1_i5_f3", "runs convolutions"),

@@ -46,7 +46,7 @@ def test_import_loads_nothing_but_numpy_and_the_standard_library():
 
 
 def test_import_takes_60_ms_or_less_than_numpy(tmp_path):
-    """60 ms, or on a slow or busy machine what NumPy takes there; once bytecode is kept."""
+    """60 ms, or on a slow or busy machine the time of NumPy, with cached bytecode."""
     kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     found = [probe(**kept)[0] for _ in range(7)]
     own, numpys = (min(column) for column in zip(*found, strict=True))

@@ -1,6 +1,6 @@
 """PyTorch on the same edges: where convref does what ATen does, where it refuses, where it differs.
 
-ATen runs beside us in float64 with oneDNN off, on small integers, so that equal means equal.
+ATen runs beside us in float64 with oneDNN off, on small integers, so that results are exact.
 """
 
 from collections.abc import Iterator
@@ -221,7 +221,7 @@ def test_integers_have_gradients(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("transposed", [F, T])
 def test_complex_gradients_are_conjugated(transposed: bool) -> None:
-    """aten::convolution_backward has no complex kernel; autograd of conv2d says the same as we."""
+    """aten::convolution_backward has no complex kernel; autograd of conv2d agrees with convref."""
     shapes = ((2, 4, 3, 4), (4, 3, 2, 2)) if transposed else ((2, 4, 5, 6), (6, 4, 3, 3))
     x, w = (torch.complex(data(*s), data(*s, seed=1)).requires_grad_() for s in shapes)
     forward = torch.nn.functional.conv_transpose2d if transposed else torch.nn.functional.conv2d
@@ -443,7 +443,7 @@ def test_full_is_a_word(backend: str) -> None:
 
 
 def test_meta_tensors_hold_nothing_to_compute() -> None:
-    """ATen gives meta results; `auto` and the oracle refuse, and say what they were given."""
+    """ATen gives meta results; `auto` and the oracle refuse, and name the device."""
     x, w = data(*X).to("meta"), data(*W).to("meta")
     with pytest.raises(UnsupportedError, match="no backend for torch on meta"):
         convref.conv2d(x, w)

@@ -1,4 +1,4 @@
-"""The README's program prints what its comments say, and its lines are lines."""
+"""The README's program prints its comments, and its case lines parse."""
 
 import contextlib
 import io

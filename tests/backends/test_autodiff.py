@@ -83,7 +83,7 @@ OPS = {
 
 
 def unlike(problem):
-    """Return whether the few lines above do not say what the problem is."""
+    """Return whether the formulas above do not support the problem."""
     sizes = (*problem.shape("x"), getattr(problem, "k", 1))
     edges = [edge for pair in getattr(problem, "padding", ()) for edge in pair]
     switches = ("transposed", "flip", "ceil", "label_smoothing")

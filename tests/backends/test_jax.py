@@ -1,4 +1,4 @@
-"""The JAX backend: every pass against the oracle, what it refuses, numbers that stay wide."""
+"""The JAX backend: every pass against the oracle, refusals, 64-bit types."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: forward passes against the oracle, and what it refuses."""
+"""The ONNX Runtime backend: forward passes against the oracle, and refusals."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_unsupported_calls_have_a_reason(line, reason):
     ],
 )
 def test_a_refusal_is_the_librarys_own(line, message, monkeypatch):
-    """Each is what happens without our reason: nothing is refused that would have worked."""
+    """Each call fails without our refusal: no call is refused that would have worked."""
     monkeypatch.setattr(backend, "supports", lambda call: None)
     found = examine(parse(line), backend)
     assert found.verdict == "rejects-valid"

@@ -163,7 +163,7 @@ def test_a_foreign_log_is_refused(hostile, tmp_path):
 
 
 def test_findings_of_a_chunk_that_was_cut_off_are_kept(hostile, tmp_path):
-    """The chunk runs again, but what depends on chance might not show a second time."""
+    """The chunk runs again, but a random failure may not occur a second time."""
     settings = _settings(hostile, "right", tmp_path)
     start = {"event": "start", **campaign._identity(settings)}
     finding = {"line": BAD, "verdict": "crash", "tier": "", "reason": "SIGSEGV", "role": ""}

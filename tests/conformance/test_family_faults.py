@@ -18,7 +18,7 @@ from convref_faults import FAMILIES
 CHUNKS, FAILURES, SHRUNK = 3, 6, 3
 FAMILY = {fault.name: family for family, rows in FAMILIES.items() for fault in rows}
 FAULTS = {fault.name: fault for rows in FAMILIES.values() for fault in rows}
-VACUOUS = {"norm": 40, "activation": 40, "resize": 10}  # of 300 examples; fewer say nothing
+VACUOUS = {"norm": 40, "activation": 40, "resize": 10}  # of 300 examples; fewer are vacuous
 
 
 @cache

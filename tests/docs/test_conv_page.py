@@ -1,4 +1,4 @@
-"""What docs/conv.md says: hand-worked sums, adjoints, the well-known tricks and every edge rule."""
+"""The claims of docs/conv.md: hand-worked sums, adjoints, well-known tricks, every edge rule."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_known_bugs_of_the_page_still_occur(library, tmp_path):
 
 @pytest.mark.nightly
 def test_the_programs_of_the_page_show_its_bugs(library):
-    """Each runs, or ends as its section says, and prints a NaN, a 0 or what is too small."""
+    """Each runs, or fails as in its section, and prints a NaN, a 0 or too small a result."""
     programs = re.findall(r"```text\n(.*?)```", section(library), re.DOTALL)
     first = programs.pop(0) if library in BEGINNINGS else ""
     ends = dict.fromkeys(ENDS[library], 0)
@@ -179,7 +179,7 @@ def test_every_region_is_on_the_page_of_its_library(library):
 
 @pytest.mark.parametrize("library", HEADINGS)
 def test_examples_import_only_their_library_beside_convref(library):
-    """It compiles, and imports what is found, but for the library itself."""
+    """It compiles, and its imports exist, except the library itself."""
     source = (EXAMPLES / f"{library}_backend.py").read_text("utf-8")
     compile(source, library, "exec")
     modules = set(re.findall(r"^(?:from|import) ([a-z_.]+)", source, re.MULTILINE)) - {library}

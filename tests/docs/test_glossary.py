@@ -1,4 +1,4 @@
-"""The glossary: each word is sorted out once, and is defined where the page says."""
+"""The glossary: each word has one entry, and is defined at the place that it names."""
 
 import re
 from pathlib import Path

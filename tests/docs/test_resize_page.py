@@ -1,4 +1,4 @@
-"""docs/resize.md: the tests that it names exist, and what it counts is so."""
+"""docs/resize.md: the tests that it names exist, and its counts are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared library itself: what it needs, what it exports, and the variant of other CPUs."""
+"""The shared library itself: its dependencies, its exports, and the variant for other CPUs."""
 
 import ctypes
 import struct

@@ -292,7 +292,7 @@ class Dual:
         return float(self.a)
 
     def sqrt(self):
-        """Return what 1 / sqrt(a) as a float is the reciprocal of."""
+        """Return the reciprocal of 1 / sqrt(a) as a float."""
         root = Fraction(1 / math.sqrt(float(self.a)))
         return self.lifted(1 / root, root / 2)
 

@@ -76,7 +76,7 @@ def test_loops_within_the_bounds_of_both(op):
     campaign(check, op, "f64", ["normal", "positive", "int"])
 
 
-# Of a slope of 0, and of the weight of a class without targets, the loops have rules of their own.
+# The loops have rules of their own for a slope of 0 and the weight of a class without targets.
 @pytest.mark.parametrize("op", sorted({*OPS} - {"leaky_relu", "elu", "cross_entropy"}))
 def test_the_judge_passes_loops_at_infinities_and_nan(op):
     def check(case):
@@ -144,7 +144,7 @@ def test_adjoint_identity(op):
 
 @pytest.fixture
 def derivatives(monkeypatch, dual_numbers):
-    """Let the loops' exp and log know their own derivatives."""
+    """Give the loops' exp and log their derivatives."""
     plain = loops_activation._lifted
     slopes = {math.exp: lambda v, y: y, math.log: lambda v, y: 1 / v}
 

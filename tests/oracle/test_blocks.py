@@ -11,13 +11,13 @@ from convref.dtypes import numpy_dtype
 from convref.oracle import _blocks, activation, evaluate
 
 KINDS = ("i8", "u8", "i32", "f16", "bf16", "f32", "f64", "f80", "obj")
-# Bytes of an extended number: the others are whatever lay there. A longdouble may be a plain one.
+# Bytes of an extended number; the others are arbitrary. A longdouble may be a plain double.
 EXTENDED = 10 if np.finfo(np.longdouble).nmant == 63 else None
 EDGES = [0.0, -0.0, 1.0, -2.5, 5e-324, np.inf, -np.inf, np.nan]
 
 
 def bits(array):
-    """Return what tells apart any two arrays: signs of zeros too."""
+    """Return a value that differs for any two arrays, also in signs of zeros."""
     if array.dtype == object:
         return array.tolist()
     held = np.ascontiguousarray(array).view(np.uint8).reshape(-1, array.itemsize)

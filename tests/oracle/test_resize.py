@@ -248,7 +248,7 @@ def test_weights_of_an_output_sum_to_1():
 
 
 def test_a_weight_of_0_reads_nothing():
-    """Output 1 of 3 is at input 1 of 3, and ignores the NaN beside it."""
+    """Output 1 of 3 is at input 1 of 3, and ignores the NaN next to it."""
     (y,) = run("resize.fprop:n1c1_i3_o3:dt=f64", [1, 2, np.nan])
     assert_array_equal(y, [[[1, 2, np.nan]]])
     (y,) = run("resize.fprop:n1c1_i2_o4:dt=f64", [np.inf, 0])
@@ -294,7 +294,7 @@ def test_weights_of_binary32_are_within_their_bound(mode):
                     off = abs(weight - exact.get(i, Fraction(0)))
                     assert off <= errors.get(i, 0.0), (axis, p, i)
                     worst = max(worst, off / errors[i] if errors.get(i) else 0)
-    assert worst > 0.05  # a bound that nothing comes near would say nothing
+    assert worst > 0.05  # the bound is nearly reached
 
 
 def test_the_slope_of_the_kernel_is_within_its_bound():

@@ -101,19 +101,19 @@ ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 
 @pytest.fixture(params=["numpy", ON_GPU])
 def execute(request):
-    """Return what runs the PTX of something that has no moments."""
+    """Return a function that runs PTX without asynchronous operations."""
     return executor(request)
 
 
 @pytest.fixture(params=["early", "late", ON_GPU])
 def execute_later(request):
-    """Return what runs the PTX of something asynchronous, at its earliest and latest moment."""
+    """Return a function that runs asynchronous PTX at its earliest and at its latest moment."""
     return executor(request)
 
 
 @pytest.fixture
 def records(request):
-    """Return the name of a test, what runs have noted, and what identifies current records."""
+    """Return the name of a test, the records of its runs, and the digest of current records."""
     return plain(request.node.name), TODAY, current
 
 
@@ -135,7 +135,7 @@ def assemble(request, tmp_path):
 
 
 def pytest_runtest_logreport(report):
-    """Forget what a GPU computed wrongly, now or before."""
+    """Drop the records of wrong GPU results, new and old."""
     for known in (RAN, CONFIRMED) if report.failed else ():
         known.pop(plain(report.nodeid.rpartition("::")[2]), None)
 

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def module(body, buffers, shared=16, bound=""):
-    """Return a kernel on so many pointers, %rd0 and on; %r0 is the thread, %r1 shared memory."""
+    """Return a kernel with pointers %rd0, %rd1 ...; %r0 is the thread, %r1 shared memory."""
     parameters = ", ".join(f".param .u64 f_{i}" for i in range(buffers))
     loads = "".join(f"ld.param.b64 %rd{i}, [f_{i}]; " for i in range(buffers))
     return f""".visible .entry f({parameters}) {bound} {{

@@ -60,7 +60,7 @@ class Stub(Driver):
         self._stub.stub_layout(len(sizes), (ctypes.c_int * len(sizes))(*sizes))
 
     def static_shared(self, size: int) -> None:
-        """Set how many bytes of static shared memory a kernel has, beside the dynamic ones."""
+        """Set how many bytes of static shared memory a kernel has, besides the dynamic ones."""
         self._stub.stub_static_shared(size)
 
     def quiet(self) -> None:

@@ -1,4 +1,4 @@
-"""Run a call with one kernel wherever that admits a result, and judge what comes out."""
+"""Run a call with one kernel wherever that admits a result, and judge the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from convref_triton.run import interpreted
 
 
 def facts(call, arrays):
-    """Return the operands' tensors by role, and what a plan knows of them."""
+    """Return the operands' tensors by role, and their layouts for a plan."""
     tensors = {r: to_torch(a) for r, a in zip(call.roles, arrays) if a is not None}
     known = {
         role: Tensor(role, tuple(t.shape), t.stride(), call.dtype, t.data_ptr() % 16 == 0)

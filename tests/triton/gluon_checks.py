@@ -128,7 +128,7 @@ LARGE = (
 
 
 def drawn(call, low=-3, high=4):
-    """Return operands on the card: integers, of which sums are exact if they are few and small."""
+    """Return operands on the card: integers, whose sums are exact if they are few and small."""
     torch.manual_seed(7)
     given = []
     for role in call.roles:

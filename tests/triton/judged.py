@@ -30,7 +30,7 @@ IS_A_SWEEP = pytest.mark.skipif(
 
 
 def verdict(case, **options):
-    """Return the judge's verdict on what the backend computes."""
+    """Return the judge's verdict on the backend's results."""
     arrays = operands(case)
     found = backend.run(case.call, *arrays, **options)
     zero_mean = case.fill == "normal"

@@ -1,4 +1,4 @@
-"""Compiling without a GPU: every architecture, what is refused and why, many at a time."""
+"""Compiling without a GPU: every architecture, refusals with reasons, many at a time."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_many_at_a_time_with_an_error_for_each_that_fails(empty_cache, jobs):
 
 
 def test_a_worker_may_die_while_others_are_submitted(empty_cache, monkeypatch):
-    """A broken pool takes nothing more; what it was not given is tried alone, like what it lost."""
+    """A broken pool takes no more tasks; those not submitted are tried alone, like those lost."""
 
     class Patient(aot.ProcessPoolExecutor):
         def submit(self, *given):
@@ -200,7 +200,7 @@ def double(warps):
     return specialize(launch)
 """
 MANY = f"{DOUBLE}aot.compile_all(map(double, (1, 2, 4, 8)), 'sm_90', 2)"
-# An assembler that says who it is, and for whom, and ends no more.
+# An assembler that prints its process id and its parent's, and never ends.
 ENDLESS = """#!/bin/sh
 [ "$1" = --version ] && exec {ptxas} --version
 echo $$ $PPID >> {told}
@@ -253,7 +253,7 @@ def _runs(process):
 
 
 def _within(seconds, holds):
-    """Return whether `holds()` comes true in so many seconds."""
+    """Return whether `holds()` becomes true within some seconds."""
     end = time.monotonic() + seconds
     while not (found := holds()) and time.monotonic() < end:
         time.sleep(0.05)

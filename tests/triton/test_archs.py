@@ -63,12 +63,12 @@ def test_a_change_is_of_a_row_that_there_is_and_keeps_its_tile(change, table):
 
 
 def compiled(specimens, arch):
-    """Return each specimen with its binary, of which only what it says of itself is looked at."""
+    """Return each specimen with its binary, of which only the declared resources are read."""
     return zip(specimens, aot.compile_all([s.specialization for s in specimens], arch))
 
 
 def test_rows_with_more_warps_hold_their_registers():
-    """Compiled for sm_80, no row that stands in for another spills on the vectors it is for."""
+    """Compiled for sm_80, no replacement row spills on its vectors."""
     wanted = {change.instead for change, _ in CHANGED}
     examples = classes.examples(("ones",), ("bf16", "tf32x3"))
     found = [

@@ -145,7 +145,7 @@ def test_values_are_within_the_bound(kernel, line, activation):
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "hardswish"])
 @pytest.mark.parametrize("late", [False, True])
 def test_emulated_ptx_is_within_the_bound(activation, late):
-    """The PTX, run by our interpreter of it; each activation behind another kernel's sums."""
+    """The PTX, run by our PTX interpreter; each activation after another kernel's sums."""
     pairs = {"relu": LINES[5], "silu": LINES[0], "gelu": LINES[12], "hardswish": LINES[4]}
     kernel, line = pairs[activation]
     case = replace(parse(line), fill="normal", seed=5)

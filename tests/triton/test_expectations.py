@@ -117,7 +117,7 @@ def test_budgets_of_the_reference_configurations(kernel):
 
 @pytest.fixture(scope="module")
 def strong():
-    """Return (a specimen that falls short in nothing, what the compiler made of it)."""
+    """Return (a specimen that meets all expectations, its inspected binary)."""
     ((specimen, found),) = inspected(compiled_here([launched(*REFERENCE["gather"][:2])]), "sm_90")
     assert not shortfalls(specimen, found)
     return specimen, found

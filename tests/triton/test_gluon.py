@@ -159,7 +159,7 @@ def test_specialization_matches_triton(name):
 
 
 def argument(value):
-    """Return what Triton's launcher takes for an argument of a launch."""
+    """Return an argument of a launch in the form of Triton's launcher."""
     if isinstance(value, Slot):
         return torch.empty(64, dtype=TYPES[value.dtype])
     if not isinstance(value, Descriptor):

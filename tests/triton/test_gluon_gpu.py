@@ -1,4 +1,4 @@
-"""The kernels in Gluon on a GPU, each check in a process of its own: what hangs is a failure."""
+"""The kernels in Gluon on a GPU, each check in a process of its own: a hang is a failure."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_tensor_maps_are_made_once_for_an_address(device):
 
 
 def test_kernels_and_tensor_maps_belong_to_the_device_of_the_operands(device):
-    """Another one is current and stays so; what is launched elsewhere the stand-in refuses."""
+    """Another one is current and stays so; the stand-in refuses launches elsewhere."""
     driver = device.driver
     second = replace(device, place=torch.device("cpu", 1))
     driver.call("cuCtxSetCurrent", 0xC0)

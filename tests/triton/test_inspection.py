@@ -170,7 +170,7 @@ def code(*rows):
 
 
 def test_a_backward_branch_is_a_loop_only_if_it_returns():
-    """Out-of-line code at the end returns to the middle of what ran before it."""
+    """Out-of-line code at the end returns to the middle of earlier code."""
     straight = code(
         ("ISETP", None, True), ("BRA", 4, True), ("FFMA", None, True), ("EXIT", None, False),
         ("MOV", None, True), ("BRA", 2, False),

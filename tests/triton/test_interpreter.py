@@ -69,7 +69,7 @@ def random_operands(dtype, seed, m=40, n=50, k=70):
     return tuple(torch.randn(s, generator=generator).to(dtype) for s in ((m, k), (k, n)))
 
 
-# The kernels stay what they are
+# The kernels stay unchanged
 
 
 def ttir(kernel, signature, constants):

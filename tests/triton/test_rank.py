@@ -1,4 +1,4 @@
-"""The estimate of time: what it counts holds whatever a kernel is, and the order that it gives."""
+"""The cost model: bounds that hold for every kernel, and the ranking that it gives."""
 
 from dataclasses import replace
 from math import isfinite, prod

@@ -84,7 +84,7 @@ def launches(draw):
 
 
 def tensor(slot):
-    """Return a tensor such as the slot stands for."""
+    """Return a tensor that matches the slot."""
     size = TYPES[slot.dtype].itemsize
     storage = torch.zeros(64, dtype=torch.uint8)
     first = -storage.data_ptr() % 16 + (0 if slot.aligned else size)

@@ -181,7 +181,7 @@ def test_the_tables_choice_spills_nothing(line, arch):
 
 
 def a_part():
-    """Return what is made of a part of a tile of 128x128x64, bf16."""
+    """Return the inspected binary of a part of a tile of 128x128x64, bf16."""
     call = parse("conv.fprop:n8c1280k1280_i8x8_f3x3_p1:dt=bf16:mem=nhwc").call
     task = Task(Builder(call, layouts(call)), geometry(call.conv), "y")
     split.SPEC.add(task, Tile(128, 128, 64, 8, 4))

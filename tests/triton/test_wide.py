@@ -48,7 +48,7 @@ FAR = (
     (unfold, unfold, "unfold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "x"),
     (unfold, unfold, "fold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "cols"),
 )
-APART = 2**30  # elements: what two images are apart wraps around in 32 bits
+APART = 2**30  # elements: the distance of two images wraps around in 32 bits
 
 
 def spread(case, role):
@@ -62,7 +62,7 @@ def spread(case, role):
 
 
 def forced_plan(case, kernel, known):
-    """Return a plan in which `kernel` computes what it admits."""
+    """Return a plan in which `kernel` computes the results that it admits."""
     if case.call.op == "conv":
         found, admitted = planned(case.call, known, kernel)
         assert admitted

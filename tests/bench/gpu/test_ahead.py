@@ -1,4 +1,4 @@
-"""Chunks that are prepared ahead: in order, beside what is done with those before."""
+"""Chunks that are prepared ahead: in order, while earlier chunks are used."""
 
 import time
 from threading import Event

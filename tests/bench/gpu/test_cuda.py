@@ -198,7 +198,7 @@ def test_flags_are_set_for_a_row_and_restored():
         with arms.flags("tf32", False):
             assert conv.fp32_precision == "tf32"
         torch.backends.cudnn.fp32_precision = "tf32"
-        assert conv.fp32_precision == "tf32"  # what was inherited still is
+        assert conv.fp32_precision == "tf32"  # inherited, as before
     finally:
         torch.backends.cudnn.fp32_precision, conv.fp32_precision = "none", before
 
@@ -238,7 +238,7 @@ def test_a_lost_device_ends_the_step_and_other_errors_do_not(said, tmp_path):
     assert (row["what"], row["line"]) == ("refused", str(calls[0][2]))
     again = steps.StepRun(tmp_path / "x", 60)
     steps.time_points(again, calls, ["torch"], cuda.CudaPlace(Card(), QUICK, failing))
-    (other,) = records.read(child.out)[0][1:]  # what ended the process is left out
+    (other,) = records.read(child.out)[0][1:]  # the arm that ended the process is left out
     assert (other["what"], other["line"]) == ("absent", str(calls[1][2]))
     assert said in other["why"]
 
@@ -622,7 +622,7 @@ def test_steps_that_run_out_of_time_keep_their_records(rehearsal, monkeypatch):
 
 
 def test_timing_steps_stop_at_their_deadline_and_continue(rehearsal):
-    """One more line each time: what was measured is not measured again."""
+    """One more line each time: earlier measurements are not repeated."""
     for name in ("canary", "anchors", "suites", "fused", "cudnn", "others", "cudnn-rest", "tuner"):
         assert steps.main(name, rehearsal, -1, name) == gpu.PARTIAL
         left, ran = gpu.PARTIAL, 0
@@ -639,7 +639,7 @@ def test_timing_steps_stop_at_their_deadline_and_continue(rehearsal):
         assert ran > 1, name
         mine = [row for row in records.read(rehearsal)[0] if row["key"] == name]
         both = [(row["line"], row["arm"]) for row in mine if "arm" in row]
-        again = 2 if name == "tuner" else 1  # what is fastest is a yardstick for the rest
+        again = 2 if name == "tuner" else 1  # the fastest arm is timed again with the rest
         assert max(map(both.count, both)) <= again, name
 
 

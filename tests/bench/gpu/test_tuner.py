@@ -139,7 +139,7 @@ def test_unproven_kernels_are_skipped_until_their_tests_pass(stub, tmp_path, mon
     for proven, new in (
         (set(), {"stub@0"}),
         ({"other"}, set()),
-        ({"new"}, {"stub@1"}),  # what was timed before stays
+        ({"new"}, {"stub@1"}),  # earlier times stay
         (None, set()),
     ):
         for arms in (new, set()):
@@ -164,7 +164,7 @@ def test_every_line_has_its_first_few_before_any_has_the_rest(stub, tmp_path, mo
     assert all(again.has(call, tuner.FIRST) and not again.has(call) for call in calls)
     assert [one["tile"] for one in again.untimed(calls[0], tuner.REST)] == [128, 0]
     rest = [again.add("net", LAYER, call, tuner.REST) for call in calls]
-    # what is left, and beside it the fastest of ours and of the others so far
+    # the rest, together with the fastest of ours and of the others so far
     arms = {"stub@1", "stub@2", "stub@0", "torch"}
     assert [{row["arm"] for row in rows} for rows in rest] == [arms] * 2
     assert all(again.has(call, part) for call in calls for part in (tuner.FIRST, tuner.REST))
@@ -180,10 +180,10 @@ def test_slow_configurations_are_dropped_early(stub, tmp_path):
     by_arm = {row["arm"]: row for row in found if row["what"] == "tuned"}
     assert {arm: row["samples"] for arm, row in by_arm.items()} == {
         **{"stub@0": 2, "stub@1": 5},
-        "torch": 5,  # three times as slow as ours, but what others are compared with
+        "torch": 5,  # three times as slow as ours, but the reference
     }
     assert by_arm["stub@0"]["unmet"] == "2.00 of the fastest after 2 samples"
-    assert here.stop.at_most > tuner.AT_MOST  # what others time there is sampled to the end
+    assert here.stop.at_most > tuner.AT_MOST  # other steps sample to the end
 
 
 HALO, OTHER = "tests/triton/test_gluon_halo_gpu.py", "tests/triton/test_pool.py"

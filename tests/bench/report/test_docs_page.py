@@ -88,7 +88,7 @@ def test_page_is_filled_from_the_kept_records(folder):
     assert "### A Card\n" in text
     assert "cuDNN 91002" in text
     assert "bf16 760; a copy moves 3 TB/s" in text
-    assert written_page(folder) == text  # it is written once, whatever stood there
+    assert written_page(folder) == text  # a second run replaces it
 
 
 def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):

@@ -1,4 +1,4 @@
-"""Wrong kernels, each modelled on a bug that was shipped: what the court has to find.
+"""Wrong kernels, each modelled on a bug that was shipped; the court has to find them.
 
 A fault is the oracle with one mistake, which it makes in its region and nowhere else. Each is a
 backend: ``PYTHONPATH=tests/faults convref check convref_faults:six_channels``.

@@ -31,7 +31,7 @@ class Fault:
     ops : tuple of str
         The ops it can touch.
     single : bool
-        Whether it computes in float32, and says so.
+        Whether it computes in float32, and declares it.
     """
 
     name: str

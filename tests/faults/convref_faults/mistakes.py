@@ -176,7 +176,7 @@ def bias_twice(call: Call, operands: Operands) -> Results:
 
 
 def everything(call: Call, operands: Operands) -> Results:
-    """Compute what is masked off too."""
+    """Compute results that are masked off, too."""
     return right(replace(call, mask=(True, True, True)), operands)
 
 

@@ -12,7 +12,7 @@ from convref.conformance.mutations import Array, right
 
 from .base import Fault
 
-Store = Callable[[Array, Array], None]  # an output, and what belongs into it
+Store = Callable[[Array, Array], None]  # an output, and its correct contents
 
 
 @dataclass(frozen=True)

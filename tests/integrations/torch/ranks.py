@@ -298,7 +298,7 @@ CHECKS = {
 
 
 def run_checks(rank: int, size: int, folder: Path) -> None:
-    """Run every check and write what went wrong, by name."""
+    """Run every check and write the failures, by name."""
     log = os.open(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)

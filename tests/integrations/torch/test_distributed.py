@@ -1,4 +1,4 @@
-"""Two and four processes compute with shares of tensors what one computes with whole ones."""
+"""Two and four processes on sharded tensors give the results of one process on whole ones."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Problems(TorchDispatchMode):
 
 
 def plain(problem):
-    """Return a problem without what a suite does not say: constants of a norm, a scale's digits."""
+    """Return a problem without fields that suites lack: constants of a norm, a scale's digits."""
     unsaid = {"eps": 0.0, "momentum": 0.0, "scale": ()}
     return replace(problem, **{k: v for k, v in unsaid.items() if hasattr(problem, k)})
 
@@ -173,7 +173,7 @@ def test_first_steps_match_torch_within_the_bound(example, backend):
         apart = abs(float(losses[0].detach() - losses[1].detach()))
         moved = sum(row.loss for row in rows)  # of each model: what the bounds allow, first order
         assert apart <= 2 * moved
-        assert moved < 2.0**-30  # and that says something: half of the digits of float64
+        assert moved < 2.0**-30  # tight enough: half of the digits of float64
         descent.step()
 
 

@@ -105,7 +105,7 @@ def integers(n, size=8):
 
 @pytest.fixture
 def exact():
-    """Return a model of which sums and products of small integers are exact in any order."""
+    """Return a model whose sums and products of small integers are exact in any order."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         *(nn.ConvBNAct2d(3, 4, 3, 2, 1), nn.MaxPool2d(3, 2, 1)),

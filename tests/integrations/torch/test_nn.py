@@ -82,7 +82,7 @@ def pools(draw, rank, kind):
     lp = kind == "LPPool"
     kernel = draw(st.integers(2, 3)) if lp else per_axis(draw, rank, 2, 3)
     told = {"stride": draw(st.none() | st.integers(1, 3))}
-    if not lp:  # torch's norm takes what a cut window lacks for the mean of what it has
+    if not lp:  # torch's norm scales a cut window as if it were whole
         told |= {"padding": draw(st.integers(0, 1)), "ceil_mode": draw(st.booleans())}
     if kind == "MaxPool":
         told["dilation"] = draw(st.integers(1, 2)) if kernel == 2 else 1

@@ -28,7 +28,7 @@ OPS = sorted({op for op, _ in ROWS})
 DERIVED = [op for op in OPS if (op, "backward") in ROWS]
 SMALL = {"max_elements": 24, "max_macs": 200, "empty": False}
 EXAMPLES = max(3, settings.default.max_examples // 20)
-BACKEND = "numpy"  # the oracle: what is tested is the way to it
+BACKEND = "numpy"  # the oracle: only the path to it is tested
 
 
 def campaign(check, op, passes=("fprop",), only=bool, **more):
@@ -77,7 +77,7 @@ def differentiable(config, tensors):
 
 
 def _shown(problem):
-    """Return what operands show of a problem: of a bias only its gradient may be there."""
+    """Return the problem as far as operands determine it: a bias may show in its gradient only."""
     return {f.name: getattr(problem, f.name) for f in fields(problem) if f.name != "bias"}
 
 
@@ -170,7 +170,7 @@ def test_opcheck(op):
 
 @pytest.mark.parametrize("op", DERIVED)
 def test_vmap_equals_a_loop(op):
-    """With any of the operands batched, along any axis: bit for bit what a loop gives."""
+    """With any of the operands batched, along any axis: bit for bit as in a loop."""
 
     def check(case):
         config, tensors = op_inputs(case, "loops")  # which add in one order, whatever the batch
@@ -270,7 +270,7 @@ def test_message_names_operand_without_derivative():
         by_variance(ones.clone().requires_grad_()).sum().backward()
 
 
-SECOND = {  # how a second derivative is asked for: None, or what the refusal says
+SECOND = {  # way to request a second derivative: None, or the text of the refusal
     "hessian": (torch.func.hessian, None),
     "reverse over reverse": (lambda f: torch.func.jacrev(torch.func.jacrev(f)), None),
     "reverse over forward": (lambda f: torch.func.jacrev(torch.func.jacfwd(f)), None),
