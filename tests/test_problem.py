@@ -23,7 +23,7 @@ SIDES = (0, 1, 2)  # positions of x, w, y in a term of the loops
 
 def real_terms(problem):
     """Return the products (x index, w index, y index) that meet no padding."""
-    return [term for term in loops.terms(problem) if None not in term]
+    return [term for term in loops.conv.terms(problem) if None not in term]
 
 
 @given(problems(**TINY))
@@ -42,7 +42,9 @@ def test_macs_and_touched_by_enumeration(problem):
 def test_products_bound_every_path(problem):
     """A term with padding counts too: padded zeros are added like any other product."""
     for role, side in zip("xwy", SIDES):
-        per_element = Counter(term[side] for term in loops.terms(problem) if term[side] is not None)
+        per_element = Counter(
+            term[side] for term in loops.conv.terms(problem) if term[side] is not None
+        )
         longest = max(per_element.values(), default=0)
         assert problem.products(role) >= longest + (role == "y" and problem.bias)
     assert problem.products("db") == problem.n * prod(problem.output)
@@ -54,7 +56,7 @@ def test_products_are_reached_by_the_output_and_the_filter(problem):
         assert problem.macs("y") == 0
         return
     for role, side in (("w", 1), ("y", 2)):
-        per_element = Counter(term[side] for term in loops.terms(problem))
+        per_element = Counter(term[side] for term in loops.conv.terms(problem))
         assert problem.products(role) == max(per_element.values()) + (role == "y" and problem.bias)
 
 
@@ -75,9 +77,9 @@ def test_output_by_counting_windows(problem):
 @given(problems(op="unfold", max_elements=300))
 def test_windows_by_enumeration(problem):
     ones = np.ones(problem.shape("x"))
-    cols = loops.unfold(ones, problem)
+    cols = loops.unfold.unfold(ones, problem)
     assert problem.shape("cols") == cols.shape
-    reads = loops.fold(np.ones(problem.shape("cols")), problem)
+    reads = loops.unfold.fold(np.ones(problem.shape("cols")), problem)
     assert problem.touched("x") == np.count_nonzero(reads)
     assert problem.products("x") >= reads.max(initial=0)
     assert problem.products("cols") == 1

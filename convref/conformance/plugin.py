@@ -203,13 +203,7 @@ def convref_court(request: pytest.FixtureRequest) -> Court:
 
 
 def try_cell(court: Court, cell: tuple[str, str, str]) -> dict[str, Any]:
-    """Run the cases of one op, pass and dtype; return the findings, and skip, xfail or fail.
-
-    Parameters
-    ----------
-    court : Court
-    cell : (op, pass, dtype)
-    """
+    """Run the cases of one op, pass and dtype; return the findings, and skip, xfail or fail."""
     op, pass_, dtype = cell
     name = f"{op}.{pass_}-{dtype}"
     if court.skips.name(name):

@@ -20,35 +20,18 @@ from . import softmax as _softmax
 from . import unfold as _unfold
 from ._resize_errors import displacement, magnitude, position_error, reached
 from ._windows import Array, Results, first_reads
-from .conv import (
-    conv_bgrad,
-    conv_dgrad,
-    conv_double_backward,
-    conv_fprop,
-    conv_jvp,
-    conv_wgrad,
-)
-from .unfold import fold, unfold
 
 __all__ = [
     "DISPLACEMENTS",
     "FORMULAS",
     "accumulator",
-    "conv_bgrad",
-    "conv_dgrad",
-    "conv_double_backward",
-    "conv_fprop",
-    "conv_jvp",
-    "conv_wgrad",
     "displacements",
     "evaluate",
     "first_reads",
-    "fold",
     "magnitudes",
     "position_error",
     "reached",
     "selectors",
-    "unfold",
 ]
 
 

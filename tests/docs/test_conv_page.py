@@ -13,18 +13,19 @@ import convref
 from convref import ConvrefError
 from convref.case import parse
 from convref.ops import ConvProblem, WindowProblem
-from convref.oracle import (
+from convref.oracle import loops
+from convref.oracle.conv import (
     conv_bgrad,
     conv_dgrad,
     conv_double_backward,
     conv_fprop,
     conv_jvp,
     conv_wgrad,
-    fold,
-    loops,
-    unfold,
+    correlate,
+    gather,
+    scatter,
 )
-from convref.oracle.conv import correlate, gather, scatter
+from convref.oracle.unfold import fold, unfold
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conv.md"
 
@@ -66,7 +67,7 @@ def test_gather_hand_case():
     x, w = np.array([[[5, 1, 2, 3, 4]]]), np.array([[[1, 10]]])
     y = [[[0 + 10 * 5, 1 + 10 * 2, 3 + 10 * 4]]]  # windows (0, 5), (1, 2), (3, 4)
     assert_array_equal(gather(x, w, problem), y)
-    assert_array_equal(loops.conv_fprop(x, w, None, problem), y)
+    assert_array_equal(loops.conv.conv_fprop(x, w, None, problem), y)
 
 
 def test_scatter_hand_case():
@@ -74,7 +75,7 @@ def test_scatter_hand_case():
     dy, w = np.array([[[1, 2, 3]]]), np.array([[[1, 10]]])
     dx = [[[10, 2, 20, 3, 30]]]  # the first copy of w starts in the padding and loses its 1
     assert_array_equal(scatter(dy, w, problem), dx)
-    assert_array_equal(loops.conv_dgrad(dy, w, problem), dx)
+    assert_array_equal(loops.conv.conv_dgrad(dy, w, problem), dx)
 
 
 def test_correlate_hand_case():
@@ -82,16 +83,16 @@ def test_correlate_hand_case():
     x, dy = np.array([[[5, 1, 2, 3, 4]]]), np.array([[[1, 2, 3]]])
     dw = [[[0 * 1 + 1 * 2 + 3 * 3, 5 * 1 + 2 * 2 + 4 * 3]]]
     assert_array_equal(correlate(x, dy, problem), dw)
-    assert_array_equal(loops.conv_wgrad(dy, x, problem), dw)
+    assert_array_equal(loops.conv.conv_wgrad(dy, x, problem), dw)
 
 
 @each_problem
 def test_sums_agree_with_loops(problem):
     x, w, b, dy = integers(problem, "x", "w", "b", "y")
-    assert_array_equal(conv_fprop(x, w, b, problem), loops.conv_fprop(x, w, b, problem))
-    assert_array_equal(conv_dgrad(dy, w, problem), loops.conv_dgrad(dy, w, problem))
-    assert_array_equal(conv_wgrad(dy, x, problem), loops.conv_wgrad(dy, x, problem))
-    assert_array_equal(conv_bgrad(dy, problem), loops.conv_bgrad(dy, problem))
+    assert_array_equal(conv_fprop(x, w, b, problem), loops.conv.conv_fprop(x, w, b, problem))
+    assert_array_equal(conv_dgrad(dy, w, problem), loops.conv.conv_dgrad(dy, w, problem))
+    assert_array_equal(conv_wgrad(dy, x, problem), loops.conv.conv_wgrad(dy, x, problem))
+    assert_array_equal(conv_bgrad(dy, problem), loops.conv.conv_bgrad(dy, problem))
 
 
 # Derivatives.
@@ -325,14 +326,14 @@ def test_unfold_hand_case():
     problem = WindowProblem(n=1, c=1, input=(4,), filter=(2,), stride=2, padding=((1, 1),))
     x = np.array([[[1, 2, 3, 4]]])
     assert_array_equal(unfold(x, problem), [[[0, 2, 4], [1, 3, 0]]])
-    assert_array_equal(unfold(x, problem), loops.unfold(x, problem))
+    assert_array_equal(unfold(x, problem), loops.unfold.unfold(x, problem))
 
 
 def test_fold_is_the_adjoint_of_unfold():
     problem = WindowProblem(n=2, c=2, input=(5, 4), filter=(3, 2), stride=(1, 2), padding=1)
     x, cols = integers(problem, "x", "cols")
     assert inner(cols, unfold(x, problem)) == inner(fold(cols, problem), x)
-    assert_array_equal(fold(cols, problem), loops.fold(cols, problem))
+    assert_array_equal(fold(cols, problem), loops.unfold.fold(cols, problem))
 
 
 # Edge rules.
@@ -435,7 +436,7 @@ def test_one_message_form():
 
 @each_problem
 def test_macs_counts_products_without_padding(problem):
-    met = sum(x is not None and y is not None for x, _, y in loops.terms(problem))
+    met = sum(x is not None and y is not None for x, _, y in loops.conv.terms(problem))
     assert problem.macs("y") == problem.macs("x") == problem.macs("w") == met
     assert problem.macs("b") == 0
 
@@ -443,7 +444,7 @@ def test_macs_counts_products_without_padding(problem):
 @each_problem
 def test_products_bounds_what_one_element_sums(problem):
     met = {role: np.zeros(problem.shape(role), int) for role in "xwy"}
-    for at in loops.terms(problem):
+    for at in loops.conv.terms(problem):
         for role, index in zip("xwy", at):
             if index is not None:
                 met[role][index] += 1

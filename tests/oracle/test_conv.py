@@ -13,7 +13,8 @@ from convref.case import Call, Spec, parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.ops import ConvProblem, passes
-from convref.oracle import conv_dgrad, conv_fprop, conv_wgrad, evaluate
+from convref.oracle import evaluate
+from convref.oracle.conv import conv_dgrad, conv_fprop, conv_wgrad
 
 PASSES = tuple(passes("conv"))
 EXACT = {"fills": ["int", "ramp", "ties", "impulse", "ones"]}

@@ -9,7 +9,9 @@ from hypothesis import given
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.ops import WindowProblem
-from convref.oracle import conv_fprop, evaluate, fold, unfold
+from convref.oracle import evaluate
+from convref.oracle.conv import conv_fprop
+from convref.oracle.unfold import fold, unfold
 
 SMALL = {"max_elements": 600}
 INTEGERS = {"dtypes": ["i64", "obj", "f64"], "fills": ["int", "ramp", "impulse"]}

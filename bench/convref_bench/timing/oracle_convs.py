@@ -55,7 +55,7 @@ def host(stop: Stop = HOST) -> Iterator[records.Record]:
     x, w, b = (rng.standard_normal(call.problem.shape(role)) for role in ("x", "w", "b"))
     tensors = tuple(map(torch.from_numpy, (x, w, b)))
     entries: dict[str, Work] = {
-        "formula": lambda: oracle.conv_fprop(x, w, b, call.conv),
+        "formula": lambda: oracle.conv.conv_fprop(x, w, b, call.conv),
         "oracle.evaluate": lambda: oracle.evaluate(call, x, w, b),
         "dispatch.run numpy": lambda: dispatch.run(call, x, w, b),
         "dispatch.run torch": lambda: dispatch.run(call, *tensors),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,37 +25,15 @@ _plans: OrderedDict[Any, _Planned] = OrderedDict()
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
+@dataclass(slots=True, eq=False)
 class PassConfig:
-    """The configuration of a pass of an op: all that is not an operand.
+    """The configuration of a pass of an op: all that is not an operand."""
 
-    Parameters
-    ----------
-    row : Pass
-    attributes : tuple
-        As `Pass.attributes` lists them.
-    mask : tuple of bool
-        Which results are wanted; empty where the pass has no mask.
-    input : tuple of int
-        Spatial sizes of the input, where no operand has them.
-    backend : str
-        A name, "package.module:object", or "auto".
-    """
-
-    __slots__ = ("attributes", "backend", "input", "mask", "row")
-
-    def __init__(
-        self,
-        row: Pass,
-        attributes: tuple[Any, ...],
-        mask: tuple[bool, ...] = (),
-        input: tuple[int, ...] = (),
-        backend: str = "auto",
-    ) -> None:
-        self.row = row
-        self.attributes = attributes
-        self.mask = mask
-        self.input = input
-        self.backend = backend
+    row: Pass
+    attributes: tuple[Any, ...]  # as `Pass.attributes` lists them
+    mask: tuple[bool, ...] = ()  # which results are wanted; empty where the pass has no mask
+    input: tuple[int, ...] = ()  # spatial sizes of the input, where no operand has them
+    backend: str = "auto"  # a name, "package.module:object", or "auto"
 
     @property
     def arguments(self) -> tuple[Any, ...]:

@@ -34,13 +34,7 @@ _ALWAYS = ("x", "dy", *INDICES, *STATISTICS)  # roles that are never left out
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of one op.
-
-    Parameters
-    ----------
-    op, pass_ : str
-        A key of `convref.ops.SIGNATURE`.
-    """
+    """One pass of one op: a key of `convref.ops.SIGNATURE`, and what follows from it."""
 
     op: str
     pass_: str

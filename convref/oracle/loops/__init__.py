@@ -15,16 +15,6 @@ from . import pool as _pool
 from . import prelu as _prelu
 from . import resize as _resize
 from . import unfold as _unfold
-from .conv import (
-    conv_bgrad,
-    conv_dgrad,
-    conv_double_backward,
-    conv_fprop,
-    conv_jvp,
-    conv_wgrad,
-    terms,
-)
-from .unfold import fold, unfold
 
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
@@ -36,16 +26,3 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
 }
-
-__all__ = [
-    "FORMULAS",
-    "conv_bgrad",
-    "conv_dgrad",
-    "conv_double_backward",
-    "conv_fprop",
-    "conv_jvp",
-    "conv_wgrad",
-    "fold",
-    "terms",
-    "unfold",
-]
