@@ -6,15 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import views
-from .definition import (
-    CUDA_FLOAT32,
-    FLOAT32,
-    LOW,
-    Definition,
-    Fields,
-    Image,
-    define,
-)
+from .definition import CUDA_FLOAT32, FLOAT32, LOW, Definition, Fields, Image, define
 from .passes import functions
 
 

@@ -98,11 +98,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def docstring(
-    text: str,
-    name: str,
-    parameters: Iterable[Parameter],
-    rank: int = 0,
-    known: Entries = COMMON,
+    text: str, name: str, parameters: Iterable[Parameter], rank: int = 0, known: Entries = COMMON
 ) -> str:
     """Return the complete docstring of a function from the numpydoc `text` for rank 2.
 

@@ -231,10 +231,7 @@ def lp_pool(
     >>> lp_pool1d(np.array([[[3., -4., 0.]]]), 2, 2, 1)
     array([[[5., 4.]]])
     """
-    return {
-        "norm": norm_type,
-        **_sliding(input, kernel_size, stride, padding, dilation, ceil_mode),
-    }
+    return {"norm": norm_type, **_sliding(input, kernel_size, stride, padding, dilation, ceil_mode)}
 
 
 lp_pool.derivatives(

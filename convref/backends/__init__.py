@@ -15,15 +15,7 @@ from ._autodiff import Autodiff
 from ._operands import contiguous
 from ._sampling import may_round_elsewhere
 
-__all__ = [
-    "PLAIN",
-    "Arm",
-    "Autodiff",
-    "Backend",
-    "Inspected",
-    "contiguous",
-    "may_round_elsewhere",
-]
+__all__ = ["PLAIN", "Arm", "Autodiff", "Backend", "Inspected", "contiguous", "may_round_elsewhere"]
 
 
 @dataclass(frozen=True)

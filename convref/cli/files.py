@@ -12,9 +12,7 @@ from ..case import Case, parse
 from ..errors import ConvrefError, message
 
 app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Merge the logs of check; write an HTML page.",
+    no_args_is_help=True, rich_markup_mode=None, help="Merge the logs of check; write an HTML page."
 )
 Logs = Annotated[list[Path], typer.Argument(help="Logs written by check --log.")]
 

@@ -189,12 +189,7 @@ class Engine:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        jobs: int = 1,
-        limits: Limits | None = None,
-        method: str = "forkserver",
+        self, name: str, *, jobs: int = 1, limits: Limits | None = None, method: str = "forkserver"
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
@@ -262,9 +257,7 @@ class Engine:
             self._listen(receive)
 
     def settle(
-        self,
-        receive: Callable[[Task, Report], None],
-        watch: Callable[[], None] = lambda: None,
+        self, receive: Callable[[Task, Report], None], watch: Callable[[], None] = lambda: None
     ) -> None:
         """Wait until each worker has reported its current task, so that a hang is still found."""
         begun = [(w, w.task.start, w.task.skip) for w in self.workers if w.ready and w.task]
@@ -306,11 +299,7 @@ class Engine:
         receive(task, report)
 
     def _end(
-        self,
-        worker: Worker,
-        verdict: str,
-        reason: str,
-        receive: Callable[[Task, Report], None],
+        self, worker: Worker, verdict: str, reason: str, receive: Callable[[Task, Report], None]
     ) -> None:
         """Record the example at fault, then continue after it in a new process."""
         (index, line), note = worker.wal.read(), worker.wal.note()

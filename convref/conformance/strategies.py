@@ -53,11 +53,7 @@ def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
     expand = axis if kind % 8 == 2 else ""
     orders = _orders(letters)
     return Spec(
-        dtype,
-        orders[order * len(orders) >> 8],
-        step,
-        expand,
-        offset=(0, 0, 1, 3)[which % 4],
+        dtype, orders[order * len(orders) >> 8], step, expand, offset=(0, 0, 1, 3)[which % 4]
     )
 
 

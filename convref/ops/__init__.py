@@ -54,17 +54,7 @@ from .sizes import (
     plain,
 )
 from .spec import OpSpec, Pass, Signature, Terms
-from .table import (
-    FAMILY,
-    GROUPS,
-    MASK_NAMES,
-    OPS,
-    SIGNATURE,
-    TERMS,
-    mask_names,
-    ops_of,
-    passes,
-)
+from .table import FAMILY, GROUPS, MASK_NAMES, OPS, SIGNATURE, TERMS, mask_names, ops_of, passes
 from .window import Axis, WindowProblem
 
 __all__ = [

@@ -223,12 +223,7 @@ def _scaled(v: Array, w: Array | None) -> Array:
 
 
 def norm_backward(
-    dy: Array,
-    x: Array,
-    w: Array | None,
-    *given: Array,
-    problem: Problem,
-    mask: tuple[bool, ...],
+    dy: Array, x: Array, w: Array | None, *given: Array, problem: Problem, mask: tuple[bool, ...]
 ) -> Results:
     """Return (dx, dw, db); `given` are the statistics that the pass has."""
 

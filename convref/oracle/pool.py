@@ -23,16 +23,7 @@ from ..case import Call
 from ..errors import ConvrefError, message
 from ..ops import GROUPS, Problem, Sizes
 from ._passes import by_name
-from ._windows import (
-    Array,
-    Results,
-    Window,
-    at_axis,
-    first_reads,
-    gather_sums,
-    reads,
-    scatter_sums,
-)
+from ._windows import Array, Results, Window, at_axis, first_reads, gather_sums, reads, scatter_sums
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:

@@ -133,11 +133,7 @@ def revert(model: Any) -> Report:
 
 
 def _each(
-    title: str,
-    model: Any,
-    swap: Callable[[Any], None],
-    why: Callable[[Any], str | None],
-    text: str,
+    title: str, model: Any, swap: Callable[[Any], None], why: Callable[[Any], str | None], text: str
 ) -> Report:
     changed, left = [], []
     for name, module in list(model.named_modules()):
