@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..case import Call
 from ..dtypes import numpy_dtype
 from ..ops import BASE_ROLE, INDICES, SIGNATURE
 from ._operands import contiguous
 
-Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Any]  # a library's tensors by role, None where there is none
 Function = Callable[[Tensors], Tensors]
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import to_numpy
+from ..arrays import Array, to_numpy
 from ..case import Call, check_operands
-
-Array = np.ndarray[Any, Any]
 
 
 def contiguous(call: Call, operands: tuple[Any, ...]) -> list[Array | None]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import to_numpy
+from ..arrays import Array, to_numpy
 from ..backends import Backend
 from ..case import Call, Case
 from ..errors import ConvrefError, shorten
@@ -17,8 +17,6 @@ from ..judge import Numerics, Reference, Verdict, judge, reference
 from .guards import Guards
 from .mutations import mutations
 from .operands import operands
-
-Array = np.ndarray[Any, Any]
 
 # Worst last: the order of the final table.
 VERDICTS = (

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from ..case import FILLS, Call, Case
 from ..errors import ConvrefError, message
 from ..ops import BASE_ROLE, OPS, Sizes
 
-Array = np.ndarray[Any, Any]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 _FLOAT_ONLY = ("nan", "inf", "negzero", "subnormal")

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from ..case import Call
 from .operands import poison
-
-Array = np.ndarray[Any, Any]
 
 BAND = 256  # elements on each side
 PATTERN = 0xA5  # no poison, no zero, no small number: any write shows

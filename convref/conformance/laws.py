@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..arrays import to_numpy
+from ..arrays import Array, to_numpy
 from ..backends import Backend
 from ..case import Call, Case, Spec, axis_letters, channels_last
 from ..errors import ConvrefError, UnsupportedError, message, shorten
@@ -22,7 +22,6 @@ from .examine import Finding
 from .fills import values
 from .operands import lay_out
 
-Array = np.ndarray[Any, Any]
 FILL, LARGEST = "ties", 2  # the data are -1, 0, 1 or 2
 
 

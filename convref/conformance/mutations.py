@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import oracle
+from ..arrays import Array
 from ..case import Call, Spec
 from ..ops import BASE_ROLE, OPS, ConvProblem, Pads, Problem
 
-Array = np.ndarray[Any, Any]
 Operands = tuple[Array | None, ...]
 Results = tuple[Array | None, ...]
 Region = Callable[[Call], bool]

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from ..case import Case, Spec, axis_letters
 from .families import GENERATED
 from .fills import values
-
-Array = np.ndarray[Any, Any]
 
 
 def operands(case: Case) -> tuple[Array | None, ...]:

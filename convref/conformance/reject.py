@@ -7,11 +7,11 @@ not a valid call of another shape. Any exception is correct; a result is "accept
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from ..backends import Backend
 from ..case import Call, Case, axis_letters
 from ..errors import shorten
@@ -19,7 +19,6 @@ from ..ops import BASE_ROLE, GROUPS, OPS
 from .examine import Finding
 from .operands import operands
 
-Array = np.ndarray[Any, Any]
 Operands = tuple[Array | None, ...]
 Named = tuple[str, Operands]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from base64 import b85encode
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import compress
 
 import numpy as np
 
+from ..arrays import Array
 from ..ops import Sizes
-
-Array = np.ndarray[Any, Any]
-
 
 LITERAL = 64  # numbers; a larger array is packed
 PACKED = 1 << 16  # numbers; a still larger one is drawn by the snippet

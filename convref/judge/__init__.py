@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import NoneType
-from typing import Any
 
-import numpy as np
-
+from ..arrays import Array
 from ..case import Call
 from ..errors import ConvrefError, message, shorten
 from ..ops import items
@@ -41,8 +39,6 @@ __all__ = [
     "judge",
     "reference",
 ]
-
-Array = np.ndarray[Any, Any]
 
 
 def judge(

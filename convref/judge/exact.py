@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from .numerics import Numerics
 from .references import Exhibit, Reference
 from .verdicts import Verdict, element, first
-
-Array = np.ndarray[Any, Any]
 
 
 def applies(it: Exhibit, numerics: Numerics) -> bool:

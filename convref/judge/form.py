@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from ..case import Call
-
-Array = np.ndarray[Any, Any]
 
 
 def fault(call: Call, role: str, got: Array | None) -> str:

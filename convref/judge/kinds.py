@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import oracle
+from ..arrays import Array
 from ..case import Call, Spec
 from ..dtypes import COMPLEX
 from ..ops import BASE_ROLE, INDICES, TERMS
 
-Array = np.ndarray[Any, Any]
 Indicator = Callable[[Array], Array]
 
 

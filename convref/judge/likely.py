@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..arrays import Array
 from ..case import Call
 from .numerics import UNITS, Numerics, gamma
 from .proven import Distance, accumulator_dtype, real_products
 from .references import Exhibit
 from .verdicts import Verdict, beyond
-
-Array = np.ndarray[Any, Any]
 
 FALSE_ALARM = 1e-9  # probability with which tier 3 may suspect a correct result
 

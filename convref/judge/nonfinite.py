@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from .kinds import Kinds
 from .references import Exhibit
 from .verdicts import Verdict, element, first
-
-Array = np.ndarray[Any, Any]
 
 
 def fault(it: Exhibit, strict: bool) -> Verdict | None:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes, oracle
+from ..arrays import Array
 from ..case import Call
 from .nonfinite import judged
 from .numerics import TF32_ETA, UNITS, Numerics, gamma
 from .references import Exhibit, Reference, finite_part
 from .verdicts import Verdict, beyond
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .. import dtypes, oracle
+from ..arrays import Array
 from ..case import Call, check_operands
 from ..errors import ConvrefError, message, shorten
 from ..ops import INDICES, TERMS, Terms
 from .kinds import Kinds, kinds
 
-Array = np.ndarray[Any, Any]
 Arrays = tuple[Array | None, ...]
 
 

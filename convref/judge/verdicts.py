@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from .references import Exhibit
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ..arrays import Array
 
 HALF = Fraction(1, 2)
 EXACT = 2**53  # integers below are exact in float64 and in int64

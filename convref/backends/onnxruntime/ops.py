@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...case import Call
 from ...errors import missing_extra
 from ...oracle import first_reads
@@ -18,7 +19,6 @@ try:
 except ImportError as error:
     raise missing_extra("onnx", error) from None
 
-Array = np.ndarray[Any, Any]
 # Opset and IR version: where a node has not changed, as old as it takes older releases too.
 OPSET = (22, 10)
 _OPSETS = {"conv": (13, 8), "resize": (19, 9)}  # antialias came with 18
