@@ -12,7 +12,7 @@ from convref import oracle
 from convref.conformance.strategies import cases
 
 RIGHT = {
-    name: getattr(oracle, name)
+    name: getattr(oracle.conv, name)
     for name in ("fprop", "dgrad", "wgrad", "bgrad", "jvp", "double_backward")
     for name in (f"conv_{name}",)
 }
