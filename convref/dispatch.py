@@ -177,7 +177,9 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
             found, reason = None, str(error)
         take = reason is None and chosen is None
         why = reason or _why(backend, kind, name)
-        candidates.append(Candidate(name, take, why if take or reason else "next in order"))
+        candidates.append(
+            Candidate(name, take, why if take or reason else "lower in the order of preference")
+        )
         chosen = found if take else chosen
     if chosen is None:
         where = f"{call.op}.{call.pass_}"
@@ -203,7 +205,7 @@ def _known_bug(backend: Backend, call: Call) -> str | None:
 
 def _why(backend: str, kind: str, name: str) -> str:
     if backend != "auto":
-        return "named by the caller"
+        return "selected by the caller"
     if name == "numpy":
         return (
             "computes NumPy arrays exactly" if kind == "numpy" else "the oracle computes any call"

@@ -218,7 +218,7 @@ def parse_regions(text: str, source: str = "known bugs") -> tuple[Region, ...]:
         where = f"{source}, line {number}"
         region = _region(where, line)
         if region.id in found:
-            raise ConvrefError(message(where, f"id {region.id} is there twice, needs to be unique"))
+            raise ConvrefError(message(where, f"id {region.id} occurs twice, needs to be unique"))
         found[region.id] = region
     return tuple(found.values())
 
@@ -247,19 +247,19 @@ def _term(where: str, text: str) -> Term:
     match = _TERM.fullmatch(text)
     if match is None:
         raise ConvrefError(
-            message(where, f"{shorten(repr(text), 60)} is no term, needs FIELD OP LITERAL")
+            message(where, f"{shorten(repr(text), 60)} is not a term, needs FIELD OP LITERAL")
         )
     name, compare, literal = match[1], match[2], match[3].strip()
     scope, _, last = name.rpartition(".")
     kind = _kind(scope, last)
     if kind is None:
-        raise ConvrefError(message(where, f"{shorten(name, 40)} is no field"))
+        raise ConvrefError(message(where, f"{shorten(name, 40)} is not a field"))
     words = literal.split() if compare == "in" else [literal]
     try:
         values = [kind(word) for word in words]
     except ValueError:
         raise ConvrefError(
-            message(where, f"{shorten(literal, 40)} is no number for {name}")
+            message(where, f"{shorten(literal, 40)} is not a number for {name}")
         ) from None
     return Term(scope, last, compare, tuple(values) if compare == "in" else values[0])
 

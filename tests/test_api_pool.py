@@ -122,7 +122,7 @@ def test_given_indices_are_used() -> None:
 
 
 def test_named_backend_refuses_unsupported_call() -> None:
-    with pytest.raises(UnsupportedError, match="ATen pads both ends alike"):
+    with pytest.raises(UnsupportedError, match="ATen supports only equal padding at both ends"):
         convref.max_pool2d(X, 3, padding=((1, 0), (0, 0)), backend="torch")
     with pytest.raises(UnsupportedError, match="ATen has no dilation in avg_pool"):
         convref.avg_pool2d(X, 2, dilation=2, backend="torch")

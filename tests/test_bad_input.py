@@ -15,7 +15,7 @@ from convref import ConvrefError, UnsupportedError
 from convref.backends.numpy import NumpyBackend
 from convref.backends.torch.adapter import TorchBackend
 
-LONGEST = 400  # characters of a message
+LONGEST = 500  # characters of a message
 
 
 def zeros(*shape: int, dtype: Any = np.float64) -> Any:
@@ -292,7 +292,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
         for name in ("math:pi", "convref.backends.numpy:NumpyBackend")
     ),
     Wrong("conv2d", {"backend": "torch", "math": "tf32x3"}, ("math=tf32x3",), UnsupportedError),
-    Wrong("unfold", {"backend": "torch"}, ("torch: unfold is not called",), UnsupportedError),
+    Wrong("unfold", {"backend": "torch"}, ("torch: the adapter has no unfold",), UnsupportedError),
     Wrong(
         "conv2d",
         {"input": tx.to("meta"), "weight": tw.to("meta"), "bias": None},
@@ -431,10 +431,10 @@ CALLS: tuple[tuple[str, Any, tuple[Any, ...], dict[str, Any], tuple[str, ...]], 
 LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (None, ("got NoneType", "needs a str")),
     (b"conv", ("got bytes", "needs a str")),
-    ("", ("column 1", "an op out of conv")),
+    ("", ("column 1", "one of conv")),
     ("c" * 10**6, ("has 1000000 characters", "needs at most 2000")),
     (line + ":" * 10**6, ("characters", "needs at most 2000")),
-    ("pool.fprop:n1c1_i3_f3", ("'pool.fprop'", "an op out of conv")),
+    ("pool.fprop:n1c1_i3_f3", ("'pool.fprop'", "one of conv")),
     ("conv.forward:n1c1k1_i3_f3", ("'conv.forward'", "conv.PASS", "fprop")),
     ("conv:n1c1k1_i3_f3", ("conv.PASS",)),
     ("conv.fprop", ("nNcC",)),
@@ -466,7 +466,7 @@ LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (line + ":op=1", ("output_padding is (1,)", "unless transposed")),
     (line + ":t=2", ("'t=2'", "0 or 1")),
     (line + ":t=", ("'t='", "0 or 1")),
-    (line + ":colour=red", ("'colour=red'", "key=value with each key once")),
+    (line + ":colour=red", ("'colour=red'", "key=value, each key once")),
     (line + ":dt", ("'dt'", "key=value")),
     (line + ":dt=f64:dt=f64", ("'dt=f64'", "each key once")),
     (line + ":dt=f8", ("'dt=f8'", "one of bf16, f16")),

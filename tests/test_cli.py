@@ -95,7 +95,7 @@ def test_replay_runs_the_lines_of_a_file(tmp_path):
 BAD_FILES = [
     ("conv.fprop:n99999c999k9_i999x999_f3x3\n", "GiB, at most 16 are given"),
     ("# nothing\n", "has no case"),
-    ('{"event": "exec", "code": "1"}\n', "is no log of convref check"),
+    ('{"event": "exec", "code": "1"}\n', "is not a log of convref check"),
     ("conv.fprop:n1c1k1_i3_f9\n", "output Q is -5"),
     ("../../etc/passwd\n", "column 1"),
     ("__import__('os')\n", "column 1"),

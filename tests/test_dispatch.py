@@ -37,15 +37,17 @@ def fresh_caches() -> Iterator[None]:
 # (kind of array, line) -> what `explain` says below the line.
 CHOICES = {
     ("numpy", LINE): "  * numpy: computes NumPy arrays exactly",
-    ("torch", LINE): ("  * torch: computes torch tensors directly\n    numpy: next in order"),
+    ("torch", LINE): (
+        "  * torch: computes torch tensors directly\n    numpy: lower in the order of preference"
+    ),
     ("torch", "conv.dgrad:n1c2k3_i4_f2:dt=i8"): (
         "    torch: ATen has no backward kernel for i8\n  * numpy: the oracle computes any call"
     ),
     ("torch", "unfold.fprop:n1c2_i4_f2"): (
-        "    torch: unfold is not called here\n  * numpy: the oracle computes any call"
+        "    torch: the adapter has no unfold\n  * numpy: the oracle computes any call"
     ),
     ("torch", LINE + ":math=tf32x3"): (
-        "    torch: torch has no math=tf32x3\n  * numpy: the oracle computes any call"
+        "    torch: torch does not support math=tf32x3\n  * numpy: the oracle computes any call"
     ),
 }
 
@@ -83,14 +85,14 @@ def test_auto_computes_on_the_planned_backend(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("backend", "line", "reason"),
     [
-        ("torch", LINE + ":math=tf32x3", "torch: torch has no math=tf32x3"),
+        ("torch", LINE + ":math=tf32x3", "torch: torch does not support math=tf32x3"),
         ("torch", "conv.jvp:n1c2k3_i4_f2:dt=i32", "torch: ATen has no jvp kernel for i32"),
         ("torch", LINE + ":dt=f80", "torch: torch has no dtype for f80"),
         ("torch", LINE + ":dt=u16", "torch: torch has no dtype for u16"),
         ("loops", "conv.fprop:n9c99k99_i99x99_f3x3", "loops stop at"),
         ("numpy", LINE + ":dev=cuda", "numpy: operands are on cuda"),
         ("loops", LINE + ":dev=cuda", "loops: operands are on cuda"),
-        ("torch", "unfold.fprop:n1c2_i4_f2", "torch: unfold is not called here"),
+        ("torch", "unfold.fprop:n1c2_i4_f2", "torch: the adapter has no unfold"),
     ],
 )
 def test_a_named_backend_refuses_with_its_reason(backend: str, line: str, reason: str) -> None:
@@ -112,7 +114,7 @@ def test_a_named_backend_never_falls_back() -> None:
 
 def test_no_cuda_device_is_an_unsupported_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UnsupportedError, match="torch: torch sees no CUDA device"):
+    with pytest.raises(UnsupportedError, match="torch: torch finds no CUDA device"):
         convref.plan(parse(LINE + ":dev=cuda").call, kind="torch")
 
 
@@ -278,7 +280,7 @@ def test_a_third_party_package_is_found(name: str, site: Path) -> None:
         "6.0",
         "6.0",
         "conv.fprop:n1c1k1_i3_f3:bias=0:dt=f64",
-        f"  * {name}: named by the caller",
+        f"  * {name}: selected by the caller",
         "True 3.0",
         f"conv.backward: {name}: only fprop is doubled (conv.backward:n1c1k1_i3_f3:dt=f64)",
     ]

@@ -135,7 +135,7 @@ class _Reader:
 
     def word(self, text: str, token: str) -> str:
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", text, re.ASCII):
-            raise self.fail(token, "a word of small letters")
+            raise self.fail(token, "a word of lower-case letters")
         return text
 
     def mem(self, text: str, call: Call) -> Call:
@@ -184,7 +184,7 @@ def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
     head, _, rest = line.partition(":")
     op, _, pass_ = head.partition(".")
     if op not in FAMILY:
-        raise reader.fail(head, f"an op out of {', '.join(FAMILY)}")
+        raise reader.fail(head, f"one of {', '.join(FAMILY)}")
     family = FAMILY[op]
     shape, *pairs = rest.split(":")
     found = reader.shape(shape, family)
@@ -193,7 +193,7 @@ def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
         key, equals, value = pair.partition("=")
         allowed = (*family.KEYS, *(_CALL_KEYS if pass_ else ()))
         if not equals or key not in allowed or key in keys:
-            raise reader.fail(pair, f"key=value with each key once, out of {', '.join(allowed)}")
+            raise reader.fail(pair, f"key=value, each key once, from {', '.join(allowed)}")
         keys[key] = value
     for key, field in family.KEYS.items():
         if key in keys:
@@ -243,7 +243,7 @@ def parse(line: str) -> Case:
         pass_, mask = "backward", mask_names(op)[pass_]
     if (op, pass_) not in SIGNATURE:
         known = (*passes(op), *mask_names(op))
-        raise reader.fail(line.partition(":")[0], f"{op}.PASS, PASS out of {', '.join(known)}")
+        raise reader.fail(line.partition(":")[0], f"{op}.PASS with PASS one of {', '.join(known)}")
     if "mask" in keys:
         if mask or not re.fullmatch("[01]+", keys["mask"]):
             raise reader.fail(f"mask={keys['mask']}", "zeros and ones, and a pass without a mask")

@@ -308,7 +308,7 @@ class Engine:
         if not worker.ready:
             raise ConvrefError(f"backend: {shorten(self.name)} does not start: {reason}")
         if task is not None and index < 0:
-            raise ConvrefError(f"backend: {shorten(self.name)} died between examples: {reason}")
+            raise ConvrefError(f"backend: {shorten(self.name)} exited between examples: {reason}")
         if task is not None and note == BATCH:
             worker.task = replace(task, batched=False)  # one by one, to find the example at fault
         elif task is not None:

@@ -107,7 +107,7 @@ def examine(
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Finding(line, "rejects-valid", reason=shorten(text, 300))
     if runs.changed:
-        return Finding(line, "changed-input", reason=f"{runs.changed} or its surroundings changed")
+        return Finding(line, "changed-input", reason=f"{runs.changed} or memory around it changed")
     if guards is not None and (outside := guards.broken()):
         return Finding(line, "wrote-outside", reason=outside)
     if isinstance(runs.once, str):
@@ -161,12 +161,12 @@ def _judged(
     if verdict.kind == "suspect" and not _persists(case, backend, numerics):
         verdict = replace(verdict, kind="pass")
     if verdict and (role := _overwritten(ref, runs)):
-        reason = f"{role} of a second run is stored in the memory of the first's"
+        reason = f"{role} of a second run shares memory with the result of the first"
         return Finding(line, "wrote-outside", reason=reason)
     if verdict and (reason := _unsteady(runs, ref, numerics)):
         return Finding(line, "nondeterministic", reason=reason)
     if verdict and mutate and _is_vacuous(ref, numerics):
-        return Finding(line, "vacuous", reason="no mutation of the oracle would be noticed")
+        return Finding(line, "vacuous", reason="on this data no mutation of the oracle would fail")
     return _finding(line, verdict)
 
 

@@ -75,7 +75,7 @@ def _fields(text: str, descriptor: str) -> dict[str, int]:
     if not re.fullmatch(r"_?(n.*|(\*[0-9]+)?)", descriptor[at:], re.DOTALL):  # a name or weight
         rest = shorten(repr(descriptor[at:]), 40)
         raise ConvrefError(
-            message("from_benchdnn", f"{rest} is no field, needs e.g. mb2ic3ih8oc4kh3ph1", text)
+            message("from_benchdnn", f"{rest} is not a field, needs e.g. mb2ic3ih8oc4kh3ph1", text)
         )
     return fields
 

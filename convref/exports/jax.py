@@ -38,7 +38,7 @@ class _Jax(Program):
 
     def refusal(self, call: Call) -> str | None:
         is_complex = call.dtype in dtypes.COMPLEX and call.pass_ in ("backward", "double_backward")
-        conjugated = "JAX's complex cotangents are not conjugated" if is_complex else None
+        conjugated = "JAX does not conjugate complex cotangents" if is_complex else None
         return super().refusal(call) or conjugated
 
     def imports(self) -> list[str]:

@@ -81,7 +81,7 @@ def judge(
     >>> judge(call, (x, w, None), (x,), Numerics("rn32")).kind
     'pass'
     >>> judge(call, (x, w, None), (x + 1,), Numerics("rn32")).reason
-    'y[0, 0, 0] is 2.0, exactly 1.0 is right (3 of 3 elements differ)'
+    'y[0, 0, 0] is 2.0, needs exactly 1.0 (3 of 3 elements differ)'
     """
     if not isinstance(ref, (Reference, NoneType)):
         what = f"ref is a {type(ref).__name__}, needs a Reference"

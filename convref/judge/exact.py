@@ -40,7 +40,7 @@ def verdict(it: Exhibit) -> Verdict:
     at, faults = first(wrong), int(wrong.sum())
     got, right = it.got[at], want[at]
     reason = (
-        f"{element(it.role, at)} is {got}, exactly {right} is right "
+        f"{element(it.role, at)} is {got}, needs exactly {right} "
         f"({faults} of {it.got.size} elements differ)"
     )
     error = abs(got.item() - right.item()) if it.got.dtype != object else 1.0

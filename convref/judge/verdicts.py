@@ -68,8 +68,8 @@ def beyond(
     """Return the verdict on errors that exceed their limit where `wrong` is true."""
     at, faults = first(wrong), int(wrong.sum())
     reason = (
-        f"{element(it.role, at)} is {it.got[at]}, {it.value[at]} is right; off by "
-        f"{float(error[at]):.3g}, at most {float(limit[at]):.3g} is explained "
+        f"{element(it.role, at)} is {it.got[at]}, needs {it.value[at]}; error "
+        f"{float(error[at]):.3g}, bound {float(limit[at]):.3g} "
         f"({faults} of {it.got.size} elements)"
     )
     return Verdict(

@@ -68,7 +68,7 @@ class Field(NamedTuple):
 # The parts of a problem whose output may have any size.
 INPUT_AND_OUTPUT = {"i": Field("input", "extents"), "o": Field("output", "extents")}
 # Why an op that takes roots or exponentials has no numbers of these types.
-_NO_INTEGERS = "results of {code} are no integers, needs floats or Fractions"
+_NO_INTEGERS = "results of {code} are not integers, needs floats or Fractions"
 INEXACT = {"c": "complex numbers are not in the domain", "i": _NO_INTEGERS, "u": _NO_INTEGERS}
 
 

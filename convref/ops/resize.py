@@ -122,7 +122,7 @@ class ResizeProblem(Problem):
 
     def refuses(self, code: str) -> str | None:
         if code[0] in "iu" and self.mode != "nearest":
-            return f"weights of mode {self.mode} are no integers, needs floats instead of {code}"
+            return f"weights of mode {self.mode} are not integers, needs floats instead of {code}"
         return None
 
     def for_dtype(self, code: str) -> ResizeProblem:

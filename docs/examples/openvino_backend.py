@@ -141,12 +141,12 @@ def unlike(problem):
         if any(max(pair) >= taps for pair, taps in zip(problem.padding, problem.filter)):
             return "OpenVINO pools with less padding than the filter has taps"
         if any(min(first_reads(axis)) < 0 for axis in problem.axes):
-            return "OpenVINO says nothing of a window that reads no element"
+            return "OpenVINO does not define empty windows"
     elif problem.ops[0] == "resize":
         if problem.coord not in COORDINATES or problem.scale or problem.mode == "area":
-            return "OpenVINO takes sizes, and has no such coordinates"
+            return "OpenVINO has no scale and no such coordinates"
         if problem.mode == "nearest" and any(o % i for i, o in zip(problem.input, problem.output)):
-            return "positions in float32 may fall on the other side of a border"
+            return "positions in float32 may round to another element"
         pillow = problem.rank == 2 and problem.coord == "half_pixel" and problem.exclude
         if problem.antialias and not pillow:
             return "OpenVINO has Pillow's antialias of images"
@@ -166,7 +166,7 @@ class OpenVino:
         if call.dtype == "f16" and call.op in (*NORMS, "leaky_relu"):
             return "OpenVINO keeps statistics and slopes in the type of the data"
         if {spec.device for spec in call.specs} != {"cpu"}:
-            return "only the CPU is called here"
+            return "the adapter supports only the CPU"
         if getattr(call.problem, "near", "") == "float32" and call.problem.mode == "nearest":
             return "OpenVINO rounds by ONNX's names"
         if call.op != "conv" and not prod(call.problem.shape("x")):

@@ -171,9 +171,9 @@ op in gelu softmax log_softmax hardswish, pass = double_backward | no second der
 op in adaptive_avg_pool avg_pool, pass = double_backward | no second derivative of every rank
 op in resize group_norm layer_norm batch_norm_eval, pass = double_backward | no second derivative
 op in batch_norm_eval group_norm layer_norm, dt = f64 | epsilon is kept in float32
-size = 0 | images without elements are not called here
+size = 0 | the adapter does not support empty images
 op in max_pool avg_pool, any.d >= 2 | PaddlePaddle dilates no pool
-op in max_pool avg_pool, any.empty_windows >= 1 | a window reads no element
+op in max_pool avg_pool, any.empty_windows >= 1 | the library does not define empty windows
 op = avg_pool, rank = 1, div != 0 | avg_pool1d takes no divisor
 op = unfold, rank != 2 | unfold has two axes
 op = resize, aa = 1 | PaddlePaddle has no antialias
@@ -200,7 +200,7 @@ def unlike(call):
     if any(size and size >= stride for size, stride in extra):
         return "output padding is below the stride"
     if call.op == "max_pool" and any(lo != hi for lo, hi in problem.padding):
-        return "maxima with indices are padded alike on both ends"
+        return "max pooling with indices supports only equal padding at both ends"
     if getattr(problem, "ceil", False):
         sizes = zip(problem.input, problem.padding, problem.filter, problem.stride)
         whole = tuple(-(-(size + sum(pair) - f) // s) + 1 for size, pair, f, s in sizes)
@@ -209,7 +209,7 @@ def unlike(call):
     if call.op == "conv" and call.pass_ == "double_backward" and problem.groups == problem.c > 1:
         return "depthwise convolutions have no second derivative"
     if call.op == "resize" and (problem.scale or (problem.mode == "cubic" and problem.a != -0.75)):
-        return "PaddlePaddle takes sizes, and has a = -0.75"
+        return "PaddlePaddle has no scale, and only a = -0.75"
     if call.op == "layer_norm" and problem.eps > 1e-3:
         return "epsilon is at most 0.001"
     if getattr(problem, "label_smoothing", 0):

@@ -224,7 +224,7 @@ op = conv, dt in f16 f64, t = 1, g >= 2 | gradients have groups of float32 and b
 op = conv, dt in f16 f64, pass in backward double_backward, any.d >= 2 | as above
 op = conv, dt in f16 f64, pass in backward double_backward, g >= 2 | as above
 op in max_pool avg_pool, ceil = 1 | TensorFlow rounds sizes down
-op in max_pool avg_pool, any.empty_windows >= 1 | a window reads no element
+op in max_pool avg_pool, any.empty_windows >= 1 | the library does not define empty windows
 op in max_pool avg_pool, rank = 3, dt != f32, dt != bf16 | the kernels take no other
 op = avg_pool, div != 0 | TensorFlow takes no divisor
 op = max_pool, pass = fprop, rank != 2 | indices are those of two axes
@@ -247,7 +247,7 @@ op in batch_norm batch_norm_eval, dt = f64 | the kernel takes no float64
 op = leaky_relu, dt = f64 | the slope is kept in float32
 op in layer_norm group_norm, dt in f16 bf16 | moments are of the type of the data
 op = cross_entropy, red != none | TensorFlow reduces nothing
-size = 0, op != conv | images without elements are not called here
+size = 0, op != conv | the adapter does not support empty images
 """)
 
 
@@ -283,7 +283,7 @@ def unlike(call):
             return "TensorFlow has a = -0.5 without what lies outside, or -0.75 with it"
         whole = (max(i, o) % min(i, o) == 0 for i, o in zip(problem.input, problem.output))
         if problem.scale or (problem.mode == "area" and not all(whole)):
-            return "TensorFlow takes sizes, and weighs by area what is taken whole here"
+            return "TensorFlow has no scale, and weights partly covered elements in mode area"
     elif call.op == "cross_entropy" and (problem.weight or problem.label_smoothing):
         return "TensorFlow's classes have no weights, its labels are not smoothed"
     return None

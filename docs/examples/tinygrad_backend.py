@@ -150,7 +150,7 @@ op = conv, t = 1, k = 0 | tinygrad has no transposed convolution without outputs
 op != conv, size = 0 | tinygrad's layers need elements
 op in batch_norm batch_norm_eval group_norm layer_norm, dt in f16 bf16 | statistics are rounded
 op = avg_pool, div != 0 | tinygrad takes no divisor
-op in max_pool avg_pool, any.empty_windows >= 1 | a window reads no element
+op in max_pool avg_pool, any.empty_windows >= 1 | the library does not define empty windows
 op in leaky_relu hardswish, pass != fprop | tinygrad has another slope at the corners
 op = resize, mode != linear, mode != nearest | tinygrad has linear, nearest and nearest-exact
 op = resize, mode = linear, coord != half_pixel, coord != align_corners | no such coordinates

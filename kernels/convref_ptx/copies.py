@@ -105,7 +105,7 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     real = m.read(i, real, "u32", lanes).astype(np.int64)
     refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
-    refuse(source % size, i.text, f"an address is no multiple of {size}")
+    refuse(source % size, i.text, f"an address is not a multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), size, lanes)
     refuse(len(np.unique(place)) < len(place), i.text, "race, two threads write to one place")
     part = int(np.gcd.reduce(real, initial=size))  # all sources have a multiple of these bytes
@@ -250,7 +250,7 @@ def box_of(
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.allocation), "little")
     first = addresses(m, i, to, lane)
-    refuse(first % 128, i.text, "an address is no multiple of 128")
+    refuse(first % 128, i.text, "an address is not a multiple of 128")
     spot = swizzled(first[0] + size * np.arange(len(address)), span)
     place = m.shared.places(i.text, spot, size, np.repeat(lane, len(spot)))
     cells = m.shared.cells(place[:: CHUNK // size], CHUNK).ravel()

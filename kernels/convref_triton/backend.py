@@ -45,7 +45,7 @@ class TritonBackend:
 
     def supports(self, call: Call) -> str | None:
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
-            return "torch sees no CUDA device"
+            return "torch finds no CUDA device"
         return refusal(call)
 
     def run(self, call: Call, *arrays: Any, configuration: Choice | None = None) -> tuple[Any, ...]:

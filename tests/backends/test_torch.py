@@ -329,7 +329,7 @@ def test_operands_are_not_changed() -> None:
 def test_a_cuda_call_needs_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     call = parse(f"{CALL}:dev=cuda").call
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UnsupportedError, match="torch sees no CUDA device"):
+    with pytest.raises(UnsupportedError, match="torch finds no CUDA device"):
         convref.plan(call, "torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert backend.supports(call) is None

@@ -68,14 +68,14 @@ def test_a_changed_operand_is_reported(hostile):
 def test_an_operand_restored_by_a_second_run_counts_as_changed(hostile):
     with Engine(f"{hostile}:undo") as engine:
         (found,) = run_lines(engine, [f"{GOOD}:fill=ramp"])
-    assert (found.verdict, found.reason) == ("changed-input", "x or its surroundings changed")
+    assert (found.verdict, found.reason) == ("changed-input", "x or memory around it changed")
 
 
 def test_results_in_memory_that_a_second_run_overwrites_are_reported(hostile):
     with Engine(f"{hostile}:keeper") as engine:
         (found,) = run_lines(engine, [GOOD])
     assert found.verdict == "wrote-outside"
-    assert found.reason == "y of a second run is stored in the memory of the first's"
+    assert found.reason == "y of a second run shares memory with the result of the first"
 
 
 def test_a_hang_at_the_end_of_the_time_is_found(hostile):

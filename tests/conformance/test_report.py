@@ -221,7 +221,7 @@ def test_a_case_of_any_size_is_not_written_out(log):
     giant = "conv.fprop:n1000000c1000k1000_i1000x1000_f3x3"
     page = pages.html(report.merge([log("a", start(), {**FAILURE, "line": giant})]))
     assert giant in page
-    assert "too large to be written out" in page
+    assert "too large to print" in page
 
 
 def outcome(verdict="wrong", line=LINE, backend="numpy"):

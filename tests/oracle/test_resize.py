@@ -337,7 +337,7 @@ def test_invalid_problems_are_refused(shape, text):
 
 
 def test_integers_are_only_copied():
-    with pytest.raises(ConvrefError, match="weights of mode linear are no integers"):
+    with pytest.raises(ConvrefError, match="weights of mode linear are not integers"):
         parse("resize.fprop:n1c1_i3_o3:dt=i8")
     assert parse("resize.fprop:n1c1_i3_o3:mode=nearest:dt=i8").call.dtype == "i8"
 

@@ -41,7 +41,7 @@ def unavailable():
     if not gluon.KERNELS:
         return "the kernels are for another Gluon"
     if not torch.cuda.is_available():
-        return "torch sees no CUDA device"
+        return "torch finds no CUDA device"
     major, minor = torch.cuda.get_device_capability()
     return "" if major == 9 else f"sm_{major}{minor} has no wgmma"
 

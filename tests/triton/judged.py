@@ -22,7 +22,7 @@ from convref_triton.compile.sass import resources
 from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
 
-NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 IS_A_SWEEP = pytest.mark.skipif(
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
     reason="hundreds of compilations: HYPOTHESIS_PROFILE=nightly",

@@ -342,7 +342,7 @@ def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path
     assert cost[host_cost.SEEN] < cost[host_cost.TRITONS]
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 
 
 @pytest.fixture

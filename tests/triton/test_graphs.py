@@ -67,7 +67,7 @@ def present(line):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 @pytest.mark.parametrize("kept", [0, 2**28], ids=["each call", "kept"])
 @pytest.mark.parametrize("line", LINES)
 def test_graph_replay_reads_current_operands(line, kept):

@@ -282,7 +282,10 @@ def test_edited_ptx_fails(monkeypatch, name):
         ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=bf16", "the interpreter takes no PTX"),
         ("conv.fprop:n2c64k64_i9x9_f3x3_p1:dt=f32:dev=cuda", "f32 is not a 16-bit dtype"),
         ("conv.fprop:n2c20k64_i9x9_f3x3_p1:dt=bf16:dev=cuda", "rows of 20 channels do not start"),
-        ("conv.fprop:n2c64k68_i9x9_f3x3_p1:dt=bf16:dev=cuda", "68 result channels are no vectors"),
+        (
+            "conv.fprop:n2c64k68_i9x9_f3x3_p1:dt=bf16:dev=cuda",
+            "68 result channels are not a multiple of a vector",
+        ),
         ("conv.fprop:n2c64k64_i99x9_f3x3_s9_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
         ("conv.dgrad:n2c64k64_i9x9_f3x3_s2_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
         ("conv.fprop:n2c64k64_i9x9_f3x3_p129:dt=bf16:dev=cuda", "padding and filter reach"),

@@ -76,7 +76,7 @@ def test_unsupported_calls_are_refused_with_a_reason(line, reason):
 
 def test_explain_shows_kernel_and_tile():
     text = explain(parse("conv.wgrad:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call, "triton")
-    assert "* triton: named by the caller" in text
+    assert "* triton: selected by the caller" in text
     assert "dw: wgrad 64x" in text
 
 

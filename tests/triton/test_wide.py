@@ -183,7 +183,7 @@ def test_the_corner_alone_has_the_same_result(line):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 @pytest.mark.parametrize("line", LARGE)
 def test_on_a_gpu_more_than_2_31_elements(line):
     sizes = (4_200, 4_100)

@@ -82,9 +82,9 @@ class JaxBackend:
         if call.dtype not in DTYPES:
             return f"JAX has no dtype for {call.dtype}"
         if call.math != "ieee":
-            return f"the CPU has no math={call.math}"
+            return f"math={call.math} is not supported on the CPU"
         if {spec.device for spec in call.specs} != {"cpu"}:
-            return "only the CPU is called here"
+            return "the adapter supports only the CPU"
         return _ops.supports(call)
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:

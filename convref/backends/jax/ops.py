@@ -26,20 +26,20 @@ except ImportError as error:
 Given = dict[str, Any]
 _REAL = ("f16", "bf16", "f32", "f64")
 _OTHER_DERIVATIVES = {
-    "leaky_relu": "JAX gives leaky_relu the slope 1 at 0",
-    "prelu": "JAX gives leaky_relu the slope 1 at 0",
-    "hardswish": "JAX gives hard_swish half a slope at its corners",
+    "leaky_relu": "the derivative of JAX's leaky_relu at 0 is 1",
+    "prelu": "the derivative of JAX's leaky_relu at 0 is 1",
+    "hardswish": "the derivative of JAX's hard_swish at -3 and 3 is the mean of both sides",
 }
 
 
 def supports(call: Call) -> str | None:
     """Return None, or why JAX has no such function."""
     if call.op not in OPS:
-        return f"JAX has no {call.op} that is called here"
+        return f"the adapter has no {call.op}"
     if call.op != "conv" and call.dtype not in _REAL:
-        return f"{call.op} of {call.dtype} is not called here"
+        return f"the adapter has no {call.op} for {call.dtype}"
     if call.op != "conv" and not prod(call.problem.shape("x")):
-        return "an image without elements is not called here"
+        return "the adapter does not support empty images"
     if call.pass_ != "fprop" and call.op in _OTHER_DERIVATIVES:
         return _OTHER_DERIVATIVES[call.op]
     reason = _REASONS.get(call.op)
@@ -48,9 +48,9 @@ def supports(call: Call) -> str | None:
 
 def _unlike_conv(call: Call) -> str | None:
     if call.pass_ != "fprop" and call.dtype in dtypes.INTEGERS:
-        return f"JAX differentiates no {call.dtype}"
+        return f"JAX has no derivatives for {call.dtype}"
     if call.pass_ in ("backward", "double_backward") and call.dtype in dtypes.COMPLEX:
-        return "JAX's complex cotangents are not conjugated"
+        return "JAX does not conjugate complex cotangents"
     return None
 
 
@@ -58,32 +58,32 @@ def _unlike_max(call: Call) -> str | None:
     if call.pass_ == "fprop":
         return "JAX's max pooling returns no indices"
     if call.pass_ == "double_backward":
-        return "JAX takes no second derivative of max pooling with given indices"
+        return "JAX has no second derivative of max pooling with given indices"
     if set(call.problem.dilation) != {1}:
-        return "JAX does not differentiate a dilated maximum"
+        return "JAX has no derivative of dilated max pooling"
     if call.pass_ == "backward" and any(min(axis.lo, axis.hi) < 0 for axis in call.problem.axes):
-        return "JAX's gradient of a maximum refuses a crop"
+        return "JAX's gradient of max pooling refuses negative padding"
     return None
 
 
 def _unlike_resize(call: Call) -> str | None:
     problem: Any = call.problem
     if problem.coord != "half_pixel" or problem.scale:
-        return "jax.image.resize samples half pixels, and takes sizes"
+        return "jax.image.resize supports only half_pixel positions and no scale"
     if problem.mode == "nearest":
         if problem.near != "round_prefer_ceil":
-            return "jax.image.resize rounds halves up"
+            return "jax.image.resize supports only near=round_prefer_ceil"
         doubtful = any(map(may_round_elsewhere, problem.axes))
         return "positions in float32 may round to another element" if doubtful else None
     if problem.mode == "area":
         if any(size % out for size, out in zip(problem.input, problem.output)):
-            return "jax.image.resize weighs by area what torch takes whole"
+            return "jax.image.resize weights partly covered elements in mode area; PyTorch does not"
     elif problem.mode == "cubic":
         known = ((-0.5, True), (-0.75, False)) if not problem.antialias else ((-0.5, True),)
         if (problem.a, problem.exclude) not in known:
-            return "jax.image.resize has a = -0.5 without positions outside, or -0.75 with them"
+            return "jax.image.resize has a = -0.5 with exclude, or -0.75 without it"
     elif problem.antialias and not problem.exclude:
-        return "jax.image.resize excludes positions outside"
+        return "jax.image.resize with antialias always excludes positions beyond the image"
     method = _method(problem)
     return None if _has(method) else f"jax.image.resize of JAX {jax.__version__} has no {method}"
 
@@ -91,7 +91,7 @@ def _unlike_resize(call: Call) -> str | None:
 def _unlike_windows(call: Call) -> str | None:
     problem: Any = call.problem
     if problem.ceil and any(axis.hi < 0 for axis in problem.axes):
-        return "a window that begins inside of a crop and ends beyond it is not called here"
+        return "the adapter does not support ceil_mode with negative padding at the high end"
     return _unlike_max(call) if call.op == "max_pool" else None
 
 

@@ -35,7 +35,7 @@ class OnnxRuntimeBackend:
     def supports(self, call: Call) -> str | None:
         """Return None, or why ONNX or its CPU provider has no such node."""
         if {spec.device for spec in call.specs} != {"cpu"}:
-            return "only the CPU is called here"
+            return "the adapter supports only the CPU"
         return _ops.supports(call)
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:

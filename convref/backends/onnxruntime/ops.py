@@ -41,18 +41,18 @@ Builder = Callable[[Call], Graph]
 def supports(call: Call) -> str | None:
     """Return None, or why there is no such node or kernel."""
     if call.pass_ != "fprop":
-        return f"ONNX Runtime computes the forward pass of {call.op}"
+        return f"ONNX Runtime computes only the forward pass of {call.op}"
     if call.op == "hardswish":
-        return "ONNX's HardSwish adds a half to a sixth: other digits than (x + 3) / 6 near -3"
+        return "ONNX's HardSwish computes x / 6 + 1 / 2, which cancels near -3"
     if call.op not in _NODES:
         return f"opset {OPSET[0]} has no {call.op}"
     kernel = _kernel(call)
     if call.dtype not in _KERNELS.get(kernel, _FLOATS):
         return f"the CPU provider has no {kernel} for {call.dtype}"
     if call.math != "ieee":
-        return f"the CPU has no math={call.math}"
+        return f"math={call.math} is not supported on the CPU"
     if call.op != "conv" and not prod(call.problem.shape("x")):
-        return "an image without elements is not called here"
+        return "the adapter does not support empty images"
     reason = _UNLIKE.get(call.op)
     return reason(call) if reason else None
 
@@ -77,32 +77,36 @@ def _unlike_conv(call: Call) -> str | None:
 
 def _unlike_windows(call: Call) -> str | None:
     if any(not 0 <= edge < axis.taps for axis in call.problem.axes for edge in (axis.lo, axis.hi)):
-        return "the CPU provider has padding from 0 to less than the filter"
+        return "the CPU provider supports only padding from 0 to the kernel size minus 1"
     if any(min(first_reads(axis)) < 0 for axis in call.problem.axes):
-        return "ONNX does not define a window that reads no element"
+        return "ONNX does not define empty windows"
     return None
 
 
 def _unlike_avg_pool(call: Call) -> str | None:
     if call.problem.divisor:
-        return "ONNX divides by no number of the caller's"
+        return "ONNX has no divisor_override"
     return _unlike_windows(call)
 
 
 def _unlike_lp_pool(call: Call) -> str | None:
     norm = call.problem.norm
-    return _unlike_windows(call) or (None if norm == int(norm) else "ONNX has whole norms")
+    return _unlike_windows(call) or (
+        None if norm == int(norm) else "ONNX supports only integer norms"
+    )
 
 
 def _not_global(call: Call) -> str | None:
     problem: Any = call.problem
-    return None if set(problem.output) == {1} else "ONNX has adaptive pooling to one element"
+    return (
+        None if set(problem.output) == {1} else "ONNX supports only adaptive pooling to one element"
+    )
 
 
 def _rounds_eps(call: Call) -> str | None:
     eps = call.problem.eps
     if call.dtype == "f64" and float(np.float32(eps)) != eps:
-        return "ONNX keeps epsilon in float32"
+        return "ONNX stores epsilon as float32"
     return None
 
 

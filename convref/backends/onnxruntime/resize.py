@@ -25,19 +25,19 @@ def unsupported(call: Call) -> str | None:
     if problem.mode == "area":
         return "ONNX has no mode area"
     if problem.mode != "nearest" and problem.rank != 2:
-        return "the CPU provider is called here for images"
+        return "the CPU provider supports this mode only for 2d images"
     if problem.mode == "nearest" and problem.near == "float32":
-        return "ONNX rounds exact positions"
+        return "ONNX has no near=float32"
     if problem.antialias and problem.coord != "half_pixel":
-        return "antialias is called here with half_pixel"
+        return "the adapter supports antialias only with half_pixel"
     if problem.antialias and problem.exclude and problem.mode == "linear":
-        return "exclude_outside is of mode cubic"
+        return "exclude_outside exists only for mode cubic"
     if problem.scale and problem.output != _scaled(problem):
-        return "ONNX has other sizes for this scale"
+        return "ONNX computes another output size from this scale"
     if problem.scale and problem.roi:
-        return "ONNX has no scale together with a frame"
+        return "ONNX has no scale together with roi"
     if any(_doubtful(axis) for axis in problem.axes):
-        return "positions in float32 may fall on the other side of a border"
+        return "positions in float32 may round to another element"
     return None
 
 

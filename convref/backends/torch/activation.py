@@ -33,11 +33,11 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.dtype not in known:
         return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
     if call.op == "hardsigmoid" and call.pass_ == "double_backward":
-        return "ATen does not differentiate hardsigmoid_backward"
+        return "ATen has no derivative of hardsigmoid_backward"
     if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
-        return "ATen's hardsigmoid_backward has 1 / 6 in float32"
+        return "ATen's hardsigmoid_backward rounds 1 / 6 to float32"
     if call.op == "cross_entropy" and not prod(call.problem.shape("x")):
-        return "ATen is not called here for an image without elements"
+        return "the adapter does not call ATen for empty images"
     return None
 
 

@@ -77,13 +77,13 @@ class TorchBackend:
         if torch_dtype(call.dtype) is None:
             return f"torch has no dtype for {call.dtype}"
         if call.math not in MATH:
-            return f"torch has no math={call.math}"
+            return f"torch does not support math={call.math}"
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
-            return "torch sees no CUDA device"
+            return "torch finds no CUDA device"
         if call.op in FAMILIES:
             return FAMILIES[call.op].supports(call, self.rules)
         if call.op != "conv":
-            return f"{call.op} is not called here"
+            return f"the adapter has no {call.op}"
         if call.pass_ != "fprop" and call.dtype not in _REAL:
             return f"ATen has no {call.pass_} kernel for {call.dtype}"
         if call.dtype in _NARROW and (call.conv.transposed or set(call.conv.dilation) != {1}):

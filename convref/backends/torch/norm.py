@@ -40,7 +40,7 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.dtype not in _REAL:
         return f"ATen has no {call.op} kernel for {call.dtype}"
     if not prod(call.problem.shape("x")):
-        return "ATen is not called here for an image without elements"
+        return "the adapter does not call ATen for empty images"
     return None
 
 

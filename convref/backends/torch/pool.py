@@ -31,7 +31,7 @@ _NARROW = {"i8": 127, "u8": 255, "i16": 2**15 - 1}
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
     if call.op == "lp_pool" and not rules and call.problem.norm % 2:
-        return "torch sums powers of signed values, which is a norm only for an even norm_type"
+        return "torch sums powers of signed values, which is a norm only if norm_type is even"
     problem, kind = call.problem, f"rank {call.problem.rank}"
     if call.dtype not in (_TYPES.get(call.op, _REAL) if call.pass_ == "fprop" else _REAL):
         return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
@@ -40,7 +40,7 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.op == "avg_pool" and problem.rank == 1 and problem.divisor:
         return f"ATen has no divisor_override in {kind}"
     if not prod(problem.input):
-        return "ATen has no kernel for an image without elements"
+        return "ATen has no kernel for empty images"
     if not isinstance(problem, WindowProblem):
         return None
     if (
@@ -49,11 +49,11 @@ def supports(call: Call, rules: bool) -> str | None:
         and call.dtype in _NARROW
         and prod(problem.input) > _NARROW[call.dtype]
     ):
-        return f"ATen counts the positions of an image of rank 3 in {call.dtype}"
+        return f"ATen computes 3d indices in {call.dtype}, which cannot represent them"
     if rules and call.op == "max_pool" and any(min(first_reads(axis)) < 0 for axis in problem.axes):
-        return "ATen gives a window that reads nothing an index outside of the image"
+        return "ATen returns an index outside of the image for an empty window"
     if rules and call.op == "avg_pool" and problem.rank == 3 and _is_small(problem):
-        return "ATen refuses an image smaller than the kernel in rank 3, padded or not"
+        return "ATen refuses a 3d image smaller than the kernel, even with padding"
     return _unlike(call.op, problem)
 
 
@@ -66,7 +66,7 @@ def _unlike(op: str, problem: Problem) -> str | None:
     if op != "max_pool" and set(problem.dilation) != {1}:
         return f"ATen has no dilation in {op}"
     if any(lo != hi for lo, hi in problem.padding):
-        return "ATen pads both ends alike"
+        return "ATen supports only equal padding at both ends"
     if op == "lp_pool" and any(map(any, problem.padding)):
         return "ATen has no padding in lp_pool"
     for axis in problem.axes:

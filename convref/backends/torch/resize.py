@@ -34,18 +34,18 @@ def supports(call: Call, rules: bool) -> str | None:
         return f"ATen has no {problem.mode} kernel of {call.pass_} for {call.dtype}"
     reason = _MODES[problem.mode](problem)
     if not reason and not rules and not problem.c:
-        return "ATen has no kernel for images without channels"
+        return "ATen has no kernel for images with 0 channels"
     if reason or not rules:
         return reason
     if problem.antialias and problem.coord == "align_corners":
-        return "ATen's antialias does not align corners"
+        return "ATen's antialias does not support align_corners correctly"
     if _ignores_scale(call):
-        return "ATen takes the ratio of the sizes for the scale where it is 1, or 2 in mode nearest"
+        return "ATen ignores a scale if the ratio of the sizes is 1, or 2 in mode nearest"
     fits = call.least_memory(oracle=False) <= memory.available()  # else the table does not either
     if problem.mode == "nearest" and fits and _rounds_across(problem):
-        return "ATen's kernels differ on which element is nearest"
+        return "ATen's kernels round nearest positions differently"
     if problem.antialias and problem.output[1] == 1:
-        return "ATen's antialias is wrong where the output is one column"
+        return "ATen's antialias is wrong for an output of one column"
     return None
 
 
@@ -78,7 +78,9 @@ def _rounds_across(problem: Any) -> bool:
 
 
 def _nearest(problem: Any) -> str | None:
-    return None if problem.near == "float32" else "ATen's nearest rounds positions in float32"
+    return (
+        None if problem.near == "float32" else "ATen supports mode nearest only with near=float32"
+    )
 
 
 def _area(problem: Any) -> str | None:
@@ -87,15 +89,15 @@ def _area(problem: Any) -> str | None:
 
 def _smooth(problem: Any) -> str | None:
     if problem.coord not in ("half_pixel", "align_corners"):
-        return f"ATen has no coordinates {problem.coord}"
+        return f"ATen does not support coord={problem.coord}"
     if problem.antialias != problem.exclude:
-        return "ATen excludes positions beyond the image exactly where it has antialias"
+        return "ATen supports exclude only together with antialias"
     if problem.antialias and problem.rank != 2:
-        return "ATen has antialias in rank 2"
+        return "ATen supports antialias only in rank 2"
     if problem.mode == "cubic" and problem.rank != 2:
-        return "ATen has mode cubic in rank 2"
+        return "ATen supports mode cubic only in rank 2"
     if problem.mode == "cubic" and problem.a != _A[problem.antialias]:
-        return f"ATen's cubic has a = {_A[problem.antialias]}"
+        return f"ATen supports mode cubic only with a = {_A[problem.antialias]}"
     return None
 
 

@@ -94,7 +94,7 @@ def _snippet(failure: Failure, backend: str) -> str:
     case = parse(failure.line)
     threads = THREADS if WITH_THREADS in failure.reason else 1  # as a worker has
     if case.call.memory() > MAX_SNIPPET:
-        return "# too large to be written out; convref run has --snippet"
+        return "# too large to print; use convref run LINE --snippet"
     try:
         if backend.startswith("jax"):
             return exports.to_jax(case)

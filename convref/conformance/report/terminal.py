@@ -104,7 +104,7 @@ def show(outcome: Outcome, console: Console) -> None:
         console.print("not shrunk:")
         for finding in unshrunk[:10]:
             console.print(f"  {escape(finding.line)}  {finding.verdict} {escape(finding.reason)}")
-    nothing = "" if outcome.tally.examples else "nothing was judged: needs more --seconds"
+    nothing = "" if outcome.tally.examples else "nothing was judged; give more --seconds"
     for note in (outcome.stopped or nothing, outcome.log_error):
         if note:
             console.print(f"[yellow]{escape(note)}[/]")

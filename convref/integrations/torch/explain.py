@@ -85,7 +85,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
     >>> model = torch.nn.Sequential(nn.Conv2d(1, 2, 3, backend="numpy"), torch.nn.SELU())
     >>> for row in explain(model, torch.ones(1, 1, 5, 5), verbose=False):
     ...     print(row.layer, row.line, row.backend, row.why, sep=" | ")
-    0 | conv.fprop:n1c1k2_i5x5_f3x3 | numpy | named by the caller
+    0 | conv.fprop:n1c1k2_i5x5_f3x3 | numpy | selected by the caller
     1 |  | torch.nn | convref has no such layer
     """
     watched = _Watched(model)

@@ -69,7 +69,7 @@ def im2col_refusal(task: Task) -> str | None:
     if (scatter and stride != (1, 1, 1)) or max(stride) > MAX_STRIDE:
         return f"an adjoint of stride 1, or pixels that are at most {MAX_STRIDE} apart"
     if task.channels[1] % VECTOR:
-        return f"{task.channels[1]} result channels are no vectors"
+        return f"{task.channels[1]} result channels are not a multiple of a vector"
     return _too_far(task) or (None if im2col_tiles(task) else "no compiled kernel")
 
 

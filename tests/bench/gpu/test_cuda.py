@@ -87,7 +87,7 @@ def test_a_wrong_image_of_another_op_is_refused(monkeypatch, line):
     monkeypatch.setattr(arms, "direct", last_image_is_twice_too_large)
     (row,) = point(place(), parse(line.format("fprop")).call, ["torch"])
     assert row["what"] == "refused"
-    assert "is right" in row["why"] or "bound" in row["why"]
+    assert "needs" in row["why"] or "bound" in row["why"]
 
 
 def test_sample_contains_both_ends_and_is_bounded(monkeypatch):

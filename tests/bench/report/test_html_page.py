@@ -186,7 +186,7 @@ def test_a_wrong_backend_is_refused_and_not_timed(monkeypatch):
         ("wrong", "refused"),
         ("numpy", "point"),
     ]
-    assert "is right" in found[0]["why"]
+    assert "needs" in found[0]["why"]
 
 
 def gpu_rows(count=80):

@@ -400,7 +400,7 @@ def test_every_layer_is_explained(capsys):
         if row.line:
             assert str(parse(row.line).call) == row.line
     line = "conv.fprop:n2c3k4_i16x16_f3x3_s2_p1:bias=0:dt=f64"
-    assert (rows[0].line, rows[0].backend, rows[0].why) == (line, "numpy", "named by the caller")
+    assert (rows[0].line, rows[0].backend, rows[0].why) == (line, "numpy", "selected by the caller")
     assert rows[3].backend == "torch"
     foreign = {row.layer: (row.backend, row.why) for row in rows if not row.line}
     assert foreign["2"] == (
@@ -432,5 +432,5 @@ def test_tables_without_rich(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "1 calls, 1 of them convref's",
         "layer  class  line                backend  why",
-        "0      ReLU   relu.fprop:n1c1_i3  numpy    named by the caller",
+        "0      ReLU   relu.fprop:n1c1_i3  numpy    selected by the caller",
     ]

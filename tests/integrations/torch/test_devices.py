@@ -19,7 +19,7 @@ from convref.integrations.torch.recording import Calls  # noqa: E402
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 GPU = (
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
 )
 NIGHTLY = (
     pytest.mark.nightly,
