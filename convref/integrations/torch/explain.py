@@ -137,7 +137,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
     def _leaving(self, module: Any, *_: Any) -> None:
         name, _ = self.inside.pop()
         if self.calls and is_layer(module) and len(self.rows) == self.before:
-            why = why_left(module) or "its class is torch.nn's: convert(model) swaps it"
+            why = why_left(module) or "a layer of torch.nn: convert(model) replaces it"
             self.rows.append(Row(name, type(module).__name__, "", "torch.nn", why))
 
     def __torch_dispatch__(
@@ -152,7 +152,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[misc]
             count = len(row.signature.operands)
             self.rows.append(_chosen(name, module, PassConfig.of(row, args[count:]), args[:count]))
         elif op.strip("_").removeprefix("native_").startswith(_STEMS) and not is_layer(module):
-            why = "called in a forward: convert(model) swaps layers only"
+            why = "called as a function in a forward: convert(model) replaces layers only"
             self.rows.append(Row(name, type(module).__name__, "", f"torch: {op}", why))
         return func(*args, **(kwargs or {}))
 
@@ -178,5 +178,5 @@ def _chosen(name: str, module: Any, config: PassConfig, operands: Any) -> Row:
         reasons.append(describe(call))
     fused = getattr(made.backend, "fused", None)
     if fused and isinstance(module, OWN) and (epilogue := epilogue_of(module.act)):
-        reasons.append(f"{epilogue} in the same kernel where nothing is recorded")
+        reasons.append(f"{epilogue} in the same kernel if no gradient is recorded")
     return Row(name, kind, str(call), made.backend.name, "; ".join(reasons))

@@ -154,11 +154,11 @@ def _is(model: Any, name: str, kinds: tuple[Any, ...]) -> bool:
 def _why_kept(module: Any, names: Counter[int]) -> str:
     """Return why a module cannot be replaced by another that computes the same, if it cannot."""
     if names[id(module)] > 1:
-        return "it has several names in the model"
+        return "it is registered under several names"
     if any(getattr(module, hooks) for hooks in _HOOKS):
         return "it has hooks"
     if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and uses_batch(module):
-        return "it normalises with the statistics of the batch"
+        return "it normalises with batch statistics"
     return "" if isinstance(module, OWN) else why_left(module) or ""
 
 
@@ -178,7 +178,7 @@ def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> R
 def _merge(model: Any, name: str, block: Any, backend: str | None) -> Row:
     made = _merged(block.conv, block.bn, block.act, backend)
     _put(model, name, made)
-    return Row(name, type(made).__name__, f"{type(block).__name__}, its norm folded once")
+    return Row(name, type(made).__name__, f"{type(block).__name__}, with the norm folded in")
 
 
 def _put(model: Any, name: str, module: Any) -> None:

@@ -156,12 +156,12 @@ def replaced():
 
 LEFT = (
     (lambda: OwnConv(1, 1, 1), "a subclass of Conv2d, which may compute something else"),
-    (lambda: T.LazyConv2d(1, 1), "lazy: it has no sizes before its first input"),
+    (lambda: T.LazyConv2d(1, 1), "lazy: its sizes are unknown before the first input"),
     (lambda: T.SyncBatchNorm(1), "convref has no such layer"),
     (lambda: T.SELU(), "convref has no such layer"),
-    (lambda: T.Softmax(), "dim is None: PyTorch guesses one"),
-    (lambda: T.LPPool2d(1, 2), "PyTorch sums powers of signed values, convref of absolute ones"),
-    (lambda: T.LPPool1d(2, 2, ceil_mode=True), "PyTorch fills windows that are cut"),
+    (lambda: T.Softmax(), "dim is None: PyTorch guesses an axis"),
+    (lambda: T.LPPool2d(1, 2), "PyTorch sums powers of signed values, convref of absolute values"),
+    (lambda: T.LPPool1d(2, 2, ceil_mode=True), "PyTorch scales a cut window"),
     (lambda: T.utils.parametrizations.weight_norm(T.Conv2d(1, 1, 1)), "parametrized"),
     (scripted, "compiled by torch.jit: its layers cannot be swapped"),
     (replaced, "its forward was replaced on the object"),
@@ -211,7 +211,7 @@ def test_a_backend_can_be_named_again():
     assert {row.backend for row in explained_calls(model, IMAGE)} == {"numpy"}
     block = T.Sequential(nn.ConvBNAct1d(1, 1, 1))
     assert len(convert(block, "numpy").changed) == 3
-    assert [row.why for row in revert(block).left] == ["part of what convref alone has"] * 3
+    assert [row.why for row in revert(block).left] == ["part of a layer that only convref has"] * 3
 
 
 @pytest.mark.parametrize("converted", [False, True])
@@ -290,7 +290,7 @@ def own():
 
 ALONE = "no convolution of its own right before it"
 NOTHING = "no batch norm and no activation of its own right after it"
-BATCH = "it normalises with the statistics of the batch"
+BATCH = "it normalises with batch statistics"
 STAY = (
     (lambda: chain(T.ReLU6()), ["0", "2"], [NOTHING, ALONE]),
     (lambda: T.Sequential(T.Conv2d(2, 2, 1), T.BatchNorm2d(2, track_running_stats=False)),
@@ -324,7 +324,7 @@ def test_a_module_of_two_names_is_not_fused():
     conv = T.Conv2d(4, 4, 1)
     model = T.Sequential(T.Sequential(conv, T.BatchNorm2d(4)), Branching(T.Identity())).eval()
     model[1].conv = conv
-    assert fuse(model).left[0].why == "it has several names in the model"
+    assert fuse(model).left[0].why == "it is registered under several names"
 
 
 def test_a_block_alone_is_not_fused():
@@ -405,7 +405,7 @@ def test_every_layer_is_explained(capsys):
     foreign = {row.layer: (row.backend, row.why) for row in rows if not row.line}
     assert foreign["2"] == (
         "torch: leaky_relu",
-        "called in a forward: convert(model) swaps layers only",
+        "called as a function in a forward: convert(model) replaces layers only",
     )
     assert foreign["7"] == ("torch.nn", "convref has no such layer")
     printed = capsys.readouterr().out
@@ -423,7 +423,7 @@ def test_explain_gives_the_reason_of_a_refusal():
 def test_an_unconverted_model_is_explained():
     rows = explain(T.Sequential(T.Conv2d(1, 1, 1)), torch.ones(1, 1, 3, 3), verbose=False)
     assert [(r.layer, r.backend) for r in rows] == [("0", "torch.nn")]
-    assert rows[0].why == "its class is torch.nn's: convert(model) swaps it"
+    assert rows[0].why == "a layer of torch.nn: convert(model) replaces it"
 
 
 def test_tables_without_rich(monkeypatch, capsys):
