@@ -36,7 +36,7 @@ REFUSED = {
     "unfold.fprop:n1c1_i3_f2": "opset 22 has no unfold",
     "conv.fprop:n1c1k1_i3_f2:dt=f64": "no Conv for f64",
     "conv.fprop:n1c1k1_i3_f2:t=1:dt=f16": "no ConvTranspose for f16",
-    "conv.fprop:n1c1k1_i3_f2:math=tf32": "no math",
+    "conv.fprop:n1c1k1_i3_f2:math=tf32": "is not supported on the CPU",
     "conv.fprop:n1c1k1_i3_f2:dev=cuda": "only the CPU",
     "conv.fprop:n1c1k1_i3_f2:flip=1": "flipped",
     "conv.fprop:n1c1k1_i3_f2_p-1,1": "negative padding",
