@@ -212,7 +212,7 @@ def test_torch_is_passed_over_only_where_it_ignores_a_scale(
         if name in passes:
             assert function(*given, **keywords, backend="torch").allclose(want[name])
         else:
-            with pytest.raises(UnsupportedError, match="takes the ratio of the sizes"):
+            with pytest.raises(UnsupportedError, match="if the ratio of the sizes is 1"):
                 function(*given, **keywords, backend="torch")
 
 

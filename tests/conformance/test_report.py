@@ -140,7 +140,7 @@ def test_logs_of_different_campaigns_are_not_added(log, other):
 
 @pytest.mark.parametrize("text", ["", "no json", "[1, 2]", '{"event": 3}'])
 def test_files_that_are_not_logs_are_refused(log, text):
-    with pytest.raises(ConvrefError, match="no log"):
+    with pytest.raises(ConvrefError, match="not a log"):
         report.merge([log("a", text)])
 
 

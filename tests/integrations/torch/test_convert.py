@@ -161,7 +161,7 @@ LEFT = (
     (lambda: T.SELU(), "convref has no such layer"),
     (lambda: T.Softmax(), "dim is None: PyTorch guesses an axis"),
     (lambda: T.LPPool2d(1, 2), "PyTorch sums powers of signed values, convref of absolute values"),
-    (lambda: T.LPPool1d(2, 2, ceil_mode=True), "PyTorch scales a cut window"),
+    (lambda: T.LPPool1d(2, 2, ceil_mode=True), "with ceil_mode, PyTorch scales"),
     (lambda: T.utils.parametrizations.weight_norm(T.Conv2d(1, 1, 1)), "parametrized"),
     (scripted, "compiled by torch.jit: its layers cannot be swapped"),
     (replaced, "its forward was replaced on the object"),
