@@ -123,7 +123,7 @@ def shared(draw):
 def test_admitted_problems_are_correct(case, pick, sms, late):
     found = gluon_halo_wgrad.sharing(geometry(case.call.conv))
     assert found is not None
-    assert prod(found.box) == gluon_halo_wgrad.DEPTH
+    assert prod(found.box) == gluon_wgrad.DEPTH
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archs, "SMS", sms)
         check_case(case, pick, pick, late, ONE)
