@@ -348,7 +348,8 @@ def hardtanh_jvp(
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def instance_norm(
-    input: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *,
+    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
+    bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-05, *,
     layout: str | None = None, backend: str = "auto"
 ) -> Any: ...
 def interpolate(

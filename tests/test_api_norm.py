@@ -63,7 +63,8 @@ def test_cumulative_mean_matches_torch_module() -> None:
 
 def test_group_instance_and_layer_norm_match_torch() -> None:
     near(convref.group_norm(X, 2, W, B, 0.01), F.group_norm(*tensors(X), 2, *tensors(W, B), 0.01))
-    near(convref.instance_norm(X, W, B), F.instance_norm(*tensors(X), None, None, *tensors(W, B)))
+    want = F.instance_norm(*tensors(X), None, None, *tensors(W, B))
+    near(convref.instance_norm(X, None, None, W, B), want)
     for shape in ((5,), (3, 5), (4, 3, 5), X.shape):
         w, b = RNG.integers(-3, 4, shape) + 0.0, RNG.integers(-3, 4, shape) + 0.0
         want = F.layer_norm(*tensors(X), shape, *tensors(w, b), 0.01)
@@ -76,7 +77,7 @@ def test_group_instance_and_layer_norm_match_torch() -> None:
             near(got, want)
 
 
-@pytest.mark.parametrize("name", ["batch_norm", "group_norm", "layer_norm"])
+@pytest.mark.parametrize("name", ["batch_norm", "instance_norm", "group_norm", "layer_norm"])
 def test_argument_order_matches_torch(name: str) -> None:
     theirs = list(inspect.signature(getattr(F, name)).parameters)
     ours = inspect.signature(getattr(convref, name)).parameters
@@ -101,7 +102,7 @@ def results(x: Any, dy: Any, w: Any, b: Any, mean: Any, var: Any, **how: Any) ->
     found["group backward"] = convref.group_norm_backward(dy, x, 2, w, **how)
     found["group jvp"] = convref.group_norm_jvp((x, w, b), (dy, b, w), 2, **how)
     found["group second"] = convref.group_norm_double_backward(dy, b, w, dy, x, 2, w, **how)
-    found["instance"] = (convref.instance_norm(x, w, b, **how),)
+    found["instance"] = (convref.instance_norm(x, None, None, w, b, **how),)
     return found
 
 
@@ -196,3 +197,17 @@ def test_batch_norm_of_an_empty_vector(training: bool) -> None:
     assert convref.batch_norm(objects, objects, objects, training=training).shape == (0,)
     with pytest.raises(convref.ConvrefError, match="input has 1 axes, needs 2 to 5"):
         convref.batch_norm(np.zeros(3), empty, empty)
+
+
+@pytest.mark.parametrize("use_input_stats", [True, False])
+def test_instance_norm_with_running_statistics_as_torch_has_it(use_input_stats: bool) -> None:
+    given = X, MEAN, VAR, W, B
+    want = F.instance_norm(*tensors(*given), use_input_stats, 0.3, 1e-3)
+    near(convref.instance_norm(*given, use_input_stats, 0.3, 1e-3), want)
+    np.testing.assert_array_equal(MEAN, np.arange(4.0))
+    with pytest.raises(convref.ConvrefError, match="running_mean"):
+        convref.instance_norm(X, MEAN[:3], VAR, use_input_stats=use_input_stats)
+    with pytest.raises(convref.ConvrefError, match="running_mean is None, needs an array"):
+        convref.instance_norm(X, use_input_stats=False)
+    with pytest.raises(convref.ConvrefError, match="momentum is 'x', needs a finite number"):
+        convref.instance_norm(X, momentum="x")

@@ -13,6 +13,7 @@ from ..case import role_dtype
 from ..dtypes import numpy_dtype
 from ..errors import ConvrefError, message
 from ..ops import integer
+from ..ops.sizes import real
 from . import views
 from .arguments import flag, pair_of
 from .definition import CUDA_FLOAT32, Fields, Image, define
@@ -141,24 +142,47 @@ def norm_of_running(input: Image, eps: float) -> None:
 
 def instance_norm(
     input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
     weight: Any = None,
     bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
     eps: float = 1e-5,
     *,
     layout: str | None = None,
     backend: str = "auto",
 ) -> Any:
-    """Return `input` normalised over each image and channel: `group_norm` with a group for each.
+    """Return `input` normalised over each image and channel, or by running statistics.
 
-    PyTorch's also takes running statistics; `batch_norm` has those.
+    With `use_input_stats` this is `group_norm` with a group for each channel, else `batch_norm` in
+    evaluation. PyTorch writes new running statistics into its arguments; here they stay as they
+    are, so that `momentum` changes nothing.
+
+    Parameters
+    ----------
+    input : (N, C) or (N, C, *spatial) array
+    use_input_stats : bool
+        Whether to normalise by the statistics of the input or by the running ones.
+    momentum : float
+        Any finite number.
 
     >>> instance_norm(np.array([[[1., 3.], [10., 30.]]]), eps=0.)
     array([[[-1.,  1.],
             [-1.,  1.]]])
     """
-    groups = _channels("group_norm.fprop", input, layout)
+    where, running = "instance_norm.fprop", (running_mean, running_var)
+    real(where, "momentum", momentum)
+    if not flag(where, "use_input_stats", use_input_stats):
+        operands = input, weight, bias, *running
+        return norm_of_running.compute("fprop", operands, (eps,), layout, backend)[0]
+    channels = _channels(where, input, layout)
+    for name, given in zip(("running_mean", "running_var"), running):
+        shape = (channels,) if given is None else facts(where, name, given).shape
+        if shape != (channels,):
+            raise ConvrefError(message(where, f"{name} has shape {shape}, needs ({channels},)"))
     norm = FUNCTIONS["group_norm"]
-    return norm(input, groups, weight, bias, eps, layout=layout, backend=backend)
+    return norm(input, channels, weight, bias, eps, layout=layout, backend=backend)
 
 
 def _statistics(
@@ -369,7 +393,7 @@ _ROWS = (
 DEFINITIONS = (group_norm, layer_norm, rms_norm)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
-    **names(documented(instance_norm, known=entries("input : (N, C) or (N, C, *spatial) array"))),
+    **names(documented(instance_norm, known=_ENTRIES)),
     **names(_made(*row) for row in _ROWS),
 }
 globals().update(FUNCTIONS)
