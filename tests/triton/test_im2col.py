@@ -288,8 +288,11 @@ def test_edited_ptx_fails(monkeypatch, name):
         ),
         ("conv.fprop:n2c64k64_i99x9_f3x3_s9_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
         ("conv.dgrad:n2c64k64_i9x9_f3x3_s2_p1:dt=bf16:dev=cuda", "an adjoint of stride 1, or"),
-        ("conv.fprop:n2c64k64_i9x9_f3x3_p129:dt=bf16:dev=cuda", "padding and filter reach"),
-        ("conv.fprop:n2c64k64_i9x900_f1x3_d1x128_p0x128:dt=bf16:dev=cuda", "the last tap is"),
+        ("conv.fprop:n2c64k64_i9x9_f3x3_p129:dt=bf16:dev=cuda", "padding and filter exceed"),
+        (
+            "conv.fprop:n2c64k64_i9x900_f1x3_d1x128_p0x128:dt=bf16:dev=cuda",
+            "the distance of the last tap",
+        ),
         ("conv.fprop:n1c64k64_i9x9x40_f1x1x2_d1x1x32:dt=bf16:dev=cuda", "padding and filter"),
     ],
 )
