@@ -101,7 +101,7 @@ def test_only_channels_that_fill_no_vector_are_copied():
     [
         ("conv.fprop:n1c64k64_i8x8_f3x3:dt=bf16", "y", "64 channels fill blocks of 64"),
         ("conv.fprop:n1c24k64_i8x8_f1x1:dt=bf16", "y", "24 channels fill blocks of 64"),
-        ("conv.dgrad:n1c8k8_i8x8_f3x3_s2:dt=bf16", "dx", "classes of pixels meet different"),
+        ("conv.dgrad:n1c8k8_i8x8_f3x3_s2:dt=bf16", "dx", "classes of pixels have different"),
     ],
 )
 def test_refusals(line, role, reason):
