@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path, PurePosixPath
 
 # Per version of Linux control groups: the file of a group's limit, and where the groups are.
 _LIMITS = {"": ("memory.max", ""), "memory": ("memory.limit_in_bytes", "memory")}
@@ -21,9 +20,7 @@ def available() -> int:
     return min([physical if physical > 0 else sys.maxsize, *group_limits()])
 
 
-def group_limits(
-    listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
-) -> list[int]:
+def group_limits(listing: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> list[int]:
     """Return the limits of the control groups that this process is in, and of those above."""
     found = []
     for row in _text(listing).splitlines():
@@ -31,14 +28,16 @@ def group_limits(
         version = "memory" if "memory" in controllers.split(",") else controllers
         if version in _LIMITS:
             name, folder = _LIMITS[version]
-            group = PurePosixPath(path.lstrip("/"))
-            texts = (_text(root / folder / above / name) for above in (group, *group.parents))
-            found += [int(text) for text in texts if text.strip().isdecimal()]
+            groups = [part for part in path.split("/") if part]
+            for depth in range(len(groups) + 1):
+                text = _text(os.path.join(root, folder, *groups[:depth], name))
+                found += [int(text)] if text.strip().isdecimal() else []
     return found
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except (OSError, UnicodeDecodeError):
         return ""

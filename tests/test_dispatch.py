@@ -345,4 +345,4 @@ def test_limits_of_control_groups(tmp_path: Path) -> None:
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert sorted(group_limits(groups, tmp_path)) == [4096, 8192, 9223372036854771712]
+    assert sorted(group_limits(str(groups), str(tmp_path))) == [4096, 8192, 9223372036854771712]
