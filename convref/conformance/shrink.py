@@ -60,9 +60,15 @@ def _unusual(problem: Problem) -> dict[str, Any]:
 
 
 def _changed(case: Case, **fields: Any) -> Case | None:
-    """Return the case with other fields of its problem, None where that is invalid."""
+    """Return the case with other fields of its problem, None where that is invalid.
+
+    A size that the op does not take is rounded up to one that it takes.
+    """
+    problem = case.call.problem
+    given = vars(problem) | fields
+    sizes = problem.admissible({name: given[name] for name in ("n", "c", "input")}, given)
     try:
-        return replace(case, call=replace(case.call, problem=replace(case.call.problem, **fields)))
+        return replace(case, call=replace(case.call, problem=replace(problem, **fields | sizes)))
     except ConvrefError:
         return None
 

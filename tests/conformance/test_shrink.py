@@ -69,3 +69,10 @@ def test_an_unpooling_without_room_for_its_input_has_no_operands():
         "unsupported",
         "max_unpool: input has 4 elements, output has positions for 1 of them",
     )
+
+
+def test_sizes_that_must_be_multiples_shrink_by_steps_of_the_factor():
+    start = parse("pixel_unshuffle.fprop:n1c1_i6x2")
+    assert str(shrink(start, lambda cases: [True] * len(cases)).case).startswith(
+        "pixel_unshuffle.fprop:n1c1_i2x2"
+    )
