@@ -7,6 +7,11 @@ backend: ``PYTHONPATH=tests/faults convref check convref_faults:six_channels``.
 from . import activation, conv, norm, outputs, resize
 
 CONV = {fault.name: fault for fault in (*conv.ROWS, *outputs.ROWS)}
-FAMILIES = {"norm": norm.ROWS, "activation": activation.ROWS, "resize": resize.ROWS}
+FAMILIES = {
+    "norm": norm.ROWS,
+    "activation": activation.ROWS,
+    "resize": resize.ROWS,
+    "others": activation.OTHERS + norm.OTHERS + resize.OTHERS,  # ops whose examples are drawn apart
+}
 
 globals().update(CONV, **{fault.name: fault for rows in FAMILIES.values() for fault in rows})

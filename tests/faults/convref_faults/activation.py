@@ -11,7 +11,7 @@ from convref.case import Call
 from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere, right
 from convref.ops import GROUPS, Problem
 from convref.oracle import activation as formulas
-from convref.oracle import softmax
+from convref.oracle import piecewise, softmax
 from convref.oracle._elementary import logistic
 
 from .base import Fault, swapped
@@ -72,12 +72,36 @@ def _corner_inside(x: Array, problem: Problem) -> Array:
     return np.where(x < -3, 0, np.where(x > 3, 1, (2 * x + 3) / 6))
 
 
+def _slope_to_the_corner(x: Array, v: Array, problem: Problem) -> Array:
+    return np.where((x < problem.min_val) | (x > problem.max_val), 0, v)
+
+
+def _fifth(x: Array, problem: Problem) -> Array:
+    return np.clip(x / 5 + 0.5, 0, 1)
+
+
+def _softplus_of_beta(x: Array, problem: Problem) -> Array:
+    return formulas.softplus(x, problem) * problem.beta
+
+
+def _mish_without_slope(x: Array, problem: Problem) -> Array:
+    return formulas.mish(x, problem) / x
+
+
+def _first_slope(w: Array, x: Array) -> Array:
+    return w[:1].reshape(1, *(1,) * (x.ndim - 2))
+
+
 def _with(problem: Problem, **fields: Any) -> Problem:
     return replace(problem, **fields)
 
 
 def _by_tanh(problem: Problem) -> Problem:
     return _with(problem, approximate="tanh")
+
+
+def _alpha_one(problem: Problem) -> Problem:
+    return _with(problem, alpha=1.0)
 
 
 def _next_axis(problem: Problem) -> Problem:
@@ -182,7 +206,7 @@ ROWS = (
         "the slope of the parabola at -3 and 3 themselves",
         "hardswish.backward:n1c1_i1:seed=9642",
         _of("hardswish", passes=("backward",)),
-        swapped(formulas, hardswish_derivative=_corner_inside),
+        swapped(piecewise, hardswish_derivative=_corner_inside),
     ),
     ActivationFault(
         "softmax_without_maximum",
@@ -234,5 +258,49 @@ ROWS = (
         "cross_entropy.backward:n1c2_i2:weight=1",
         lambda call: call.op == "cross_entropy" and call.problem.weight,
         _unweighted,
+    ),
+)
+OTHERS = (
+    ActivationFault(
+        "hardtanh_slope_to_the_corner",
+        "the gradient passes where the input is a bound",
+        "hardtanh.backward:n1c1_i2:fill=ones",
+        _of("hardtanh", passes=("backward",)),
+        computing("hardtanh", directional=_slope_to_the_corner),
+    ),
+    ActivationFault(
+        "hardsigmoid_of_another_library",
+        "x / 5 + 1 / 2, the default of ONNX, where x / 6 + 1 / 2 was asked for",
+        "hardsigmoid.fprop:n1c1_i1:fill=ones",
+        _of("hardsigmoid", passes=("fprop",)),
+        computing("hardsigmoid", value=_fifth),
+    ),
+    ActivationFault(
+        "elu_without_alpha",
+        "exp(x) - 1 whatever alpha is",
+        "elu.fprop:n1c1_i1:alpha=-1:seed=1",
+        lambda call: call.op == "elu" and call.problem.alpha != 1,
+        elsewhere(_alpha_one),
+    ),
+    ActivationFault(
+        "softplus_not_divided",
+        "log(1 + exp(beta x)) without the division by beta",
+        "softplus.fprop:n1c1_i1:beta=0.5:fill=ones",
+        lambda call: call.op == "softplus" and call.pass_ == "fprop" and call.problem.beta != 1,
+        computing("softplus", value=_softplus_of_beta),
+    ),
+    ActivationFault(
+        "mish_slope_short",
+        "t for t + x t'",
+        "mish.jvp:n1c1_i1:fill=ones",
+        _of("mish", passes=("backward", "jvp")),
+        computing("mish", derivative=_mish_without_slope),
+    ),
+    ActivationFault(
+        "prelu_slope_of_the_first_channel",
+        "the slope of channel 0 in all channels",
+        "prelu.fprop:n1c2_i1",
+        lambda call: call.op == "prelu" and not call.problem.shared and call.problem.c > 1,
+        swapped(formulas, _slopes=_first_slope),
     ),
 )

@@ -214,3 +214,12 @@ ROWS = (
         reading("w", _rolled),
     ),
 )
+OTHERS = (
+    NormFault(
+        "rms_norm_of_centred_elements",
+        "the mean is subtracted, as in layer norm",
+        "rms_norm.fprop:n1c1_i1:eps=1.1920928955078125e-07:fill=ones",
+        lambda call: call.op == "rms_norm",
+        swapped(formulas, subtracted=formulas.mean_of),
+    ),
+)

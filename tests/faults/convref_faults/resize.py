@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Operands, Results, Wrong, elsewhere
+from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere
 from convref.dtypes import rounded
 from convref.ops import ResizeAxis
 from convref.ops.sampling import Entries, Row, columns, entries, listed, reads, rows
 from convref.oracle.resize import weighted
 
-from .base import Fault
+from .base import Fault, writing
+from .base import reading as changing
 
 Rows = Callable[[ResizeAxis], tuple[Row, ...]]
 
 
 ResizeFault = partial(Fault, ops=("resize",))
+PixelFault = partial(Fault, ops=("pixel_shuffle", "pixel_unshuffle"))
 
 
 def reading(table: Rows) -> Wrong:
@@ -97,6 +99,19 @@ def _strided_area(axis: ResizeAxis) -> tuple[Row, ...]:
 def _to_the_first(axis: ResizeAxis) -> tuple[Row, ...]:
     """Return rows with the whole weight on the first neighbour."""
     return tuple(((row[0][0], Fraction(1)),) if row else () for row in rows(axis))
+
+
+def _depth_first(x: Array, call: Call, role: str) -> Array:
+    """Return the channels of an input that has them in the order (r, r, C)."""
+    order = np.arange(x.shape[1]).reshape(call.problem.factor**2, -1)
+    return x[:, order.T.ravel()]
+
+
+def _columns_first(y: Array, call: Call, role: str) -> Array:
+    """Return the channels of an output in the order (C, columns, rows)."""
+    r = call.problem.factor
+    order = np.arange(y.shape[1]).reshape(-1, r, r)
+    return y[:, order.swapaxes(1, 2).ravel()]
 
 
 def _turned_scales(call: Call, operands: Operands) -> Results:
@@ -226,5 +241,21 @@ ROWS = (
             call.problem.coord == "half_pixel_symmetric" and _mode("linear", "cubic")(call)
         ),
         solving(coord="half_pixel"),
+    ),
+)
+OTHERS = (
+    PixelFault(
+        "pixel_shuffle_depth_first",
+        "DepthToSpace with mode DCR, the default of ONNX, where CRD was asked for",
+        "pixel_shuffle.fprop:n1c8_i1x1:fill=ramp",
+        lambda call: call.op == "pixel_shuffle" and call.pass_ == "fprop",
+        changing("x", _depth_first),
+    ),
+    PixelFault(
+        "pixel_unshuffle_columns_first",
+        "the columns of a block before its rows",
+        "pixel_unshuffle.fprop:n1c1_i2x2:fill=ramp",
+        lambda call: call.op == "pixel_unshuffle" and call.pass_ == "fprop",
+        writing("y", _columns_first),
     ),
 )
