@@ -235,6 +235,20 @@ EXAMPLES = {
         "silu.double_backward:n1c2_i6:dt=f16:mask=10:fill=wide:seed=19895",
         "cross_entropy.jvp:n1c2_i4:weight=1:dt=f16:fill=wide:seed=14804",
     ),
+    "torch-pool-c0": (
+        "adaptive_avg_pool.backward:n1c0_i1_o2:fill=ones",
+        "max_unpool.jvp:n2c0_i3x10_o3x11:dt=f16:seed=51105",
+    ),
+    "torch-max-pool-empty-window": (
+        "max_pool.jvp:n1c1_i2x1_f1x2_s2x1_p0x1_d1x2:fill=ones",
+        "max_pool.double_backward:n1c1_i1_f2_p1_d2:fill=ones",
+    ),
+    "torch-unpool-order": ("max_unpool.double_backward:n1c2_i2x2_o2x2:mem=indices.hcwn:fill=ones",),
+    "torch-lp-pool-ceil": ("lp_pool.jvp:n1c1_i1_f2_s2:ceil=1:fill=ones",),
+    "torch-lp-pool-at-0": (
+        "lp_pool.jvp:n1c1_i2_f1:fill=impulse",
+        "lp_pool.double_backward:n1c1_i1_f1:mask=10:fill=negzero",
+    ),
     "torch-pixel-unshuffle-empty": (
         "pixel_unshuffle.fprop:n1c0_i3x9:r=3",
         "pixel_unshuffle.jvp:n0c1_i2x2",
