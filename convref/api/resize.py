@@ -215,9 +215,7 @@ def resize(
     array([[[2., 4.]]])
     """
     where, space = input.where, input.space
-    if mode not in ("nearest", "linear", "cubic"):
-        text = f"mode is {shorten(repr(mode))}, needs one of nearest, linear, cubic"
-        raise ConvrefError(message(where, text))
+    mode = one_of(where, "mode", mode, ("nearest", "linear", "cubic"))
     output, scale = _output(where, space, sizes, scales, ("sizes", "scales"))
     policy = one_of(where, "keep_aspect_ratio_policy", keep_aspect_ratio_policy, ASPECTS)
     if policy != "stretch":

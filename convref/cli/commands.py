@@ -86,9 +86,7 @@ def check(
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="I/N: run only part I of N, from 0.")] = "0/1",
-    log: Annotated[
-        Path | None, typer.Option(help="Write a log of JSON lines; continue it if it exists.")
-    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Write or continue a log of JSON lines.")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Run the case lines of a text file or a log.")
     ] = None,

@@ -83,16 +83,10 @@ def judge(
     >>> judge(call, (x, w, None), (x + 1,), Numerics("rn32")).reason
     'y[0, 0, 0] is 2.0, needs exactly 1.0 (3 of 3 elements differ)'
     """
-    if not isinstance(ref, (Reference, NoneType)):
-        what = f"ref is a {type(ref).__name__}, needs a Reference"
-        raise ConvrefError(message("judge", what))
-    if type(zero_mean) is not bool:
-        raise ConvrefError(
-            message("judge", f"zero_mean is {shorten(repr(zero_mean))}, needs a bool")
-        )
+    _check_types(numerics, zero_mean, ref)
     ref = reference(call, operands) if ref is None else ref
     roles = call.signature.results
-    _check(results, numerics, only, roles)
+    _check(results, only, roles)
     if len(results) != len(roles):
         return Verdict("wrong", "form", reason=f"got {len(results)} results, needs {len(roles)}")
     found = []
@@ -108,12 +102,19 @@ def judge(
     return _summed_up(found)
 
 
-def _check(
-    results: object, numerics: object, only: Sequence[str] | None, roles: tuple[str, ...]
-) -> None:
+def _check_types(numerics: object, zero_mean: object, ref: object) -> None:
+    what = None
     if not isinstance(numerics, Numerics):
         what = f"numerics is {shorten(repr(numerics))}, needs a Numerics"
+    elif not isinstance(zero_mean, bool):
+        what = f"zero_mean is {shorten(repr(zero_mean))}, needs a bool"
+    elif not isinstance(ref, (Reference, NoneType)):
+        what = f"ref is a {type(ref).__name__}, needs a Reference"
+    if what is not None:
         raise ConvrefError(message("judge", what))
+
+
+def _check(results: object, only: Sequence[str] | None, roles: tuple[str, ...]) -> None:
     if not isinstance(results, Sequence):
         what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
         raise ConvrefError(message("judge", what))
