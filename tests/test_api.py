@@ -585,16 +585,15 @@ def test_output_mask_of_one_bit() -> None:
 def test_functions_in_the_order_of_aten_take_flip() -> None:
     """A flipped filter is the filter in reverse order, in every pass."""
     rng = np.random.default_rng(0)
-    x, w, dy = rng.normal(size=(1, 2, 5)), rng.normal(size=(3, 2, 2)), rng.normal(size=(1, 3, 4))
-    v, r = rng.normal(size=x.shape), rng.normal(size=w.shape)
+    x, w, dy = (rng.integers(-9, 9, size) for size in ((1, 2, 5), (3, 2, 2), (1, 3, 4)))
+    v, r = rng.integers(-9, 9, x.shape), rng.integers(-9, 9, w.shape)
+    x, w, dy, v, r = (a.astype(float) for a in (x, w, dy, v, r))  # exact sums
     settings = 1, 0, 1, False, 0, 1
 
     def flipped(a: Any) -> Any:
         return a[..., ::-1]
 
-    def equal(got: Any, want: Any) -> None:
-        np.testing.assert_allclose(got, want, rtol=1e-12)
-
+    equal = np.testing.assert_array_equal
     equal(
         convref.convolution(x, w, None, *settings, flip=True),
         convref.convolution(x, flipped(w), None, *settings),
