@@ -7,14 +7,12 @@ D H W input, T R S filter, O P Q output.
 
 from .activation import (
     ActivationProblem,
-    CrossEntropyProblem,
     EluProblem,
     GeluProblem,
     HardtanhProblem,
     LeakyReluProblem,
     PreluProblem,
     ReluProblem,
-    SoftmaxProblem,
     SoftplusProblem,
 )
 from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
@@ -53,6 +51,7 @@ from .sizes import (
     pads,
     plain,
 )
+from .softmax import CrossEntropyProblem, SoftmaxProblem
 from .spec import OpSpec, Pass, Signature, Terms
 from .table import FAMILY, GROUPS, MASK_NAMES, OPS, SIGNATURE, TERMS, mask_names, ops_of, passes
 from .window import Axis, WindowProblem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import activation, conv, norm, pool, resize, window
+from . import activation, conv, norm, pool, resize, softmax, window
 from .base import Problem
 from .spec import OpSpec, Signature, Terms
 
@@ -15,6 +15,7 @@ OPS: dict[str, OpSpec] = {
     **resize.OPS,
     **norm.OPS,
     **activation.OPS,
+    **softmax.OPS,
 }
 FAMILY: dict[str, type[Problem]] = {op: spec.problem for op, spec in OPS.items()}
 # The roles of every pass: laws, command line, court and bench loop over this table.
@@ -31,7 +32,7 @@ TERMS: dict[tuple[str, str, str], Terms] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "pool": tuple(pool.OPS),
     "norm": tuple(norm.OPS),
-    "activation": tuple(activation.OPS),
+    "activation": (*activation.OPS, *softmax.OPS),
 }
 _GRADIENTS = ("dx", "dw", "db")
 MASK_NAMES: dict[str, tuple[bool, ...]] = {

@@ -14,6 +14,7 @@ from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
 from . import resize as _resize
+from . import softmax as _softmax
 from . import unfold as _unfold
 
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
@@ -25,4 +26,5 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_norm.FORMULAS,
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
+    **_softmax.FORMULAS,
 }

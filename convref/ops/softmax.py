@@ -1,0 +1,125 @@
+"""Softmax along an axis, and the loss of a classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import ClassVar
+
+from ..errors import ConvrefError, message
+from .activation import POINTWISE, ActivationProblem
+from .base import BASE_ROLE, Field
+from .sizes import SPATIAL, Sizes
+from .spec import SMOOTH, OpSpec, smooth
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxProblem(ActivationProblem):
+    """Softmax and its logarithm along one axis.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    dim : int
+        The axis out of (N, C, spatial), 0 to rank + 1.
+
+    Examples
+    --------
+    >>> SoftmaxProblem(n=1, c=2, input=(3,), dim=2).count
+    3
+    """
+
+    name: ClassVar[str] = "softmax"
+    KEYS: ClassVar[dict[str, Field]] = {"dim": Field("dim", "integer")}
+
+    dim: int = 1
+
+    def _validate(self, where: str, rank: int) -> None:
+        if not 0 <= self.dim < rank + 2:
+            raise ConvrefError(message(where, f"dim is {self.dim}, needs 0 to {rank + 1}"))
+
+    @property
+    def independent(self) -> str:
+        return "nc".replace(self.letters("x")[self.dim], "")
+
+    @property
+    def count(self) -> int:
+        """Return how many elements a sum has."""
+        return (self.n, self.c, *self.input)[self.dim]
+
+    def products(self, role: str) -> int:
+        return 2 * self.count + POINTWISE
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropyProblem(ActivationProblem):
+    """The cross entropy of C classes at every position of a batch, against one class for each.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`; at least one class.
+    weight : bool
+        Whether classes have weights.
+    ignore_index : int
+        Positions with this target count nowhere.
+    label_smoothing : float
+        The share, 0 to 1, that all classes have in each target.
+    reduction : str
+        "mean" (over the weights of the targets), "sum" or "none".
+
+    Examples
+    --------
+    >>> CrossEntropyProblem(n=2, c=5, input=(3, 3), reduction="none").shape("y")
+    (2, 3, 3)
+    """
+
+    name: ClassVar[str] = "cross_entropy"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "weight": Field("weight", "flag", draws=(False, False, False, True, True)),
+        "ignore": Field("ignore_index", "integer"),
+        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0), least=0.0),
+        "red": Field("reduction", "word", draws=("mean", "sum", "none")),
+    }
+
+    LEAST_CHANNELS: ClassVar[int] = 1
+    INDEPENDENT: ClassVar[str] = ""
+
+    weight: bool = False
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    reduction: str = "mean"
+
+    def _validate(self, where: str, rank: int) -> None:
+        if (smoothing := self.label_smoothing) > 1:
+            raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        target = (self.n, *self.input)
+        y = target if self.reduction == "none" else (1,)
+        return {"x": (self.n, self.c, *self.input), "w": (self.c,), "target": target, "y": y}
+
+    def letters(self, role: str) -> str:
+        space, base = SPATIAL[self.rank], BASE_ROLE[role]
+        if base == "y" and self.reduction != "none":
+            return "l"
+        return {"x": "nc" + space, "w": "c"}.get(base, "n" + space)
+
+    def positions(self, role: str) -> tuple[int, int] | None:
+        return (self.c, self.ignore_index) if role == "target" else None
+
+    def products(self, role: str) -> int:
+        return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
+
+
+OPS = {
+    "softmax": OpSpec(SoftmaxProblem, SMOOTH),
+    "log_softmax": OpSpec(SoftmaxProblem, SMOOTH),
+    # Sums of subnormal weights divide.
+    "cross_entropy": OpSpec(
+        CrossEntropyProblem, smooth("w", by=("target",)), unsuitable_fills=("subnormal",)
+    ),
+}
