@@ -15,6 +15,7 @@ from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
+from . import prelu as _prelu
 from . import resize as _resize
 from . import softmax as _softmax
 from . import unfold as _unfold
@@ -43,6 +44,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_resize.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
+    **_prelu.FORMULAS,
     **_softmax.FORMULAS,
 }
 
@@ -53,6 +55,7 @@ MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **dict.fromkeys(_resize.FORMULAS, magnitude),
     **_norm_errors.MAGNITUDES,
     **_activation.MAGNITUDES,
+    **_prelu.MAGNITUDES,
     **_softmax_errors.MAGNITUDES,
 }
 

@@ -20,7 +20,7 @@ from convref.dispatch import load
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
 from convref.ops import BASE_ROLE, GROUPS, SIGNATURE, passes
-from convref.oracle import FORMULAS, _elementary, evaluate, loops, magnitudes, softmax
+from convref.oracle import FORMULAS, _elementary, evaluate, loops, magnitudes, prelu, softmax
 from convref.oracle import activation as formulas
 from convref.oracle._erf import erf, erfc
 from convref.oracle.loops import _elementary as loops_elementary
@@ -381,7 +381,7 @@ def test_a_target_outside_of_the_classes_is_refused(wrong):
         run("cross_entropy.fprop:n1c3_i1:dt=f64", [0.0] * 3, None, [wrong])
 
 
-RIGHT_TARGETS, RIGHT_SUMS = softmax.targets, formulas._per_slope
+RIGHT_TARGETS, RIGHT_SUMS = softmax.targets, prelu._per_slope
 POINTWISE = formulas.POINTWISE
 
 
@@ -404,7 +404,7 @@ FAULTS = {
     ),
     "prelu's slope by the first image alone": (
         "prelu",
-        formulas,
+        prelu,
         "_per_slope",
         lambda terms, problem: RIGHT_SUMS(terms[:1], problem),
     ),
