@@ -431,7 +431,7 @@ def test_a_wrong_formula_fails(checks, monkeypatch, name):
     op, module, where, wrong = FAULTS[name]
     monkeypatch.setattr(module, where, wrong)
     with pytest.raises(AssertionError, match=op):
-        campaign(checks.loops, op, "obj", ["int"], phases=UNSHRUNK)
+        campaign(checks.loops, op, "obj", ["int"], phases=UNSHRUNK, examples=8 * EXAMPLES)
 
 
 def test_a_second_derivative_of_0_times_infinity_is_nan_in_loops():
