@@ -39,12 +39,12 @@ __all__ = [
     "avg_pool2d", "avg_pool2d_backward", "avg_pool2d_double_backward", "avg_pool2d_jvp",
     "avg_pool3d", "avg_pool3d_backward", "avg_pool3d_double_backward", "avg_pool3d_jvp",
     "batch_norm", "batch_norm_backward", "batch_norm_double_backward", "batch_norm_jvp",
-    "batch_norm_statistics", "case_of", "conv1d", "conv1d_backward", "conv1d_jvp", "conv2d",
-    "conv2d_backward", "conv2d_jvp", "conv3d", "conv3d_backward", "conv3d_jvp", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "convolution", "convolution_backward",
-    "convolution_double_backward", "cross_entropy", "cross_entropy_backward",
-    "cross_entropy_double_backward", "cross_entropy_jvp", "elu", "elu_backward",
-    "elu_double_backward", "elu_jvp", "explain", "fold", "gelu", "gelu_backward",
+    "batch_norm_statistics", "case_of", "celu", "celu_backward", "celu_double_backward", "celu_jvp",
+    "conv1d", "conv1d_backward", "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_jvp", "conv3d",
+    "conv3d_backward", "conv3d_jvp", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "convolution", "convolution_backward", "convolution_double_backward", "cross_entropy",
+    "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp", "elu",
+    "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu", "gelu_backward",
     "gelu_double_backward", "gelu_jvp", "global_avg_pool", "global_avg_pool_backward",
     "global_lp_pool", "global_max_pool", "global_max_pool_backward", "group_norm",
     "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardsigmoid",
@@ -69,11 +69,12 @@ __all__ = [
     "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
     "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp",
     "relu", "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward",
-    "rms_norm", "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "sigmoid",
-    "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
-    "silu_double_backward", "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward",
-    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
-    "tanh", "tanh_backward", "tanh_double_backward", "tanh_jvp", "unfold"
+    "rms_norm", "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "selu",
+    "selu_backward", "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
+    "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
+    "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus",
+    "softplus_backward", "softplus_double_backward", "softplus_jvp", "tanh", "tanh_backward",
+    "tanh_double_backward", "tanh_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -175,6 +176,17 @@ def batch_norm_statistics(
     input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
     bias: Any = None, momentum: float | None = 0.1, eps: float = 1e-05, *,
     num_batches_tracked: int | None = None, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def celu(input: Any, alpha: float = 1.0, *, backend: str = "auto") -> Any: ...
+def celu_backward(
+    grad_output: Any, input: Any, alpha: float = 1.0, *, backend: str = "auto"
+) -> Any: ...
+def celu_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, alpha: float = 1.0,
+    output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def celu_jvp(
+    primals: Any, tangents: Any, alpha: float = 1.0, *, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def conv1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
@@ -561,6 +573,13 @@ def rms_norm_jvp(
     primals: Any, tangents: Any, normalized_shape: Any, eps: float | None = None, *,
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
+def selu(input: Any, *, backend: str = "auto") -> Any: ...
+def selu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def selu_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def selu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
 def sigmoid(input: Any, *, backend: str = "auto") -> Any: ...
 def sigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
 def sigmoid_double_backward(

@@ -128,6 +128,24 @@ def elu(input: Image, alpha: float = 1.0) -> None:
     """
 
 
+@elementwise("CELU", "; at 0 the derivative is 1, and the second one 0.")
+def celu(input: Image, alpha: float = 1.0) -> None:
+    """Return each element where it is positive, else `alpha` (exp(x / `alpha`) - 1).
+
+    >>> celu(np.array([-1000., 2.]), 0.5)
+    array([-0.5,  2. ])
+    """
+
+
+@elementwise("SELU", "; at 0 the derivative is that of the negative side, and the second one 0.")
+def selu(input: Image) -> None:
+    """Return `elu` of alpha = 1.6732632423543772, times 1.0507009873554805.
+
+    >>> selu(np.array([-1000., 2.]))
+    array([-1.75809934,  2.10140197])
+    """
+
+
 @elementwise(
     "Softplus",
     ": grad_output times 1 / (1 + exp(-beta x)), or 1 above the threshold.",
@@ -235,7 +253,7 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, prelu, elu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
+    *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
     *(softplus, sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )

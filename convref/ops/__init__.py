@@ -7,12 +7,14 @@ D H W input, T R S filter, O P Q output.
 
 from .activation import (
     ActivationProblem,
+    CeluProblem,
     EluProblem,
     GeluProblem,
     HardtanhProblem,
     LeakyReluProblem,
     PreluProblem,
     ReluProblem,
+    SeluProblem,
     SoftplusProblem,
 )
 from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
@@ -79,6 +81,7 @@ __all__ = [
     "AvgPoolProblem",
     "Axis",
     "BatchNormProblem",
+    "CeluProblem",
     "ConvProblem",
     "CrossEntropyProblem",
     "EluProblem",
@@ -103,6 +106,7 @@ __all__ = [
     "ResizeAxis",
     "ResizeProblem",
     "RmsNormProblem",
+    "SeluProblem",
     "Signature",
     "Sizes",
     "SoftmaxProblem",

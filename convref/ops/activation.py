@@ -202,6 +202,54 @@ class EluProblem(ActivationProblem):
 
     alpha: float = 1.0
 
+    @property
+    def constants(self) -> tuple[float, float, float]:
+        """Return (a, c, d) of the family c x for x > 0, else c a (exp(x / d) - 1)."""
+        return self.alpha, 1.0, 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeluProblem(EluProblem):
+    """x where it is positive, alpha (exp(x / alpha) - 1) elsewhere.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    alpha : float
+        Not 0. The slope at 0 is 1, the limit -alpha.
+
+    Examples
+    --------
+    >>> CeluProblem(n=1, c=2, input=(3,), alpha=0.5).constants
+    (0.5, 1.0, 0.5)
+    """
+
+    name: ClassVar[str] = "celu"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "alpha": Field("alpha", "float", draws=(1.0, 1.0, 0.5, 2.0))
+    }
+
+    def _validate(self, where: str, rank: int) -> None:
+        _check_not_zero(where, "alpha", self.alpha)
+
+    @property
+    def constants(self) -> tuple[float, float, float]:
+        return self.alpha, 1.0, self.alpha
+
+
+class SeluProblem(ActivationProblem):
+    """elu times a constant; with its alpha, layers keep mean 0 and variance 1.
+
+    Examples
+    --------
+    >>> SeluProblem(n=1, c=2, input=(3,)).constants
+    (1.6732632423543772, 1.0507009873554805, 1.0)
+    """
+
+    name: ClassVar[str] = "selu"
+    constants: ClassVar[tuple[float, float, float]] = (1.6732632423543772, 1.0507009873554805, 1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SoftplusProblem(ActivationProblem):
@@ -232,8 +280,12 @@ class SoftplusProblem(ActivationProblem):
     threshold: float = 20.0
 
     def _validate(self, where: str, rank: int) -> None:
-        if not self.beta:
-            raise ConvrefError(message(where, "beta is 0.0, needs another number"))
+        _check_not_zero(where, "beta", self.beta)
+
+
+def _check_not_zero(where: str, name: str, value: float) -> None:
+    if not value:
+        raise ConvrefError(message(where, f"{name} is {value}, needs another number"))
 
 
 _PRELU = {
@@ -265,6 +317,8 @@ OPS = {
     "hardtanh": OpSpec(HardtanhProblem, piecewise("formula", signed=True)),
     "hardsigmoid": OpSpec(ActivationProblem, piecewise("formula", signed=True)),
     "elu": OpSpec(EluProblem, SMOOTH),
+    "celu": OpSpec(CeluProblem, SMOOTH),
+    "selu": OpSpec(SeluProblem, SMOOTH),
     "softplus": OpSpec(SoftplusProblem, SMOOTH),
     "mish": OpSpec(ActivationProblem, SMOOTH),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),

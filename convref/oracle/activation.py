@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -167,33 +168,37 @@ def _gelu_tanh_magnitudes(x: Array) -> tuple[Array, ...]:
     return np.abs(x) * half, half + near / 2 * loss * u1, second
 
 
+def _below(x: Array, problem: Problem) -> tuple[Any, Any, Any, Array]:
+    """Return (a, c, d, min(x, 0) / d), of which exp is taken; NaN stays."""
+    a, c, d = (constant(value, x) for value in problem.constants)
+    return a, c, d, np.minimum(x, constant(0, x)) / d
+
+
 def elu(x: Array, problem: Problem) -> Array:
-    """Return x where it is positive or NaN, else alpha (exp(x) - 1)."""
-    return chosen(x <= 0, constant(problem.alpha, x) * expm1(_not_above(x)), x)
+    """Return c x where x is positive or NaN, else c a (exp(x / d) - 1): elu, celu and selu."""
+    a, c, _, z = _below(x, problem)
+    return c * chosen(x <= 0, a * expm1(z), x)
 
 
 def elu_derivative(x: Array, problem: Problem) -> Array:
-    """Return alpha exp(x) where x is not positive, else 1; NaN stays."""
-    one = constant(1, x)
-    return chosen(x > 0, one, constant(problem.alpha, x) * exp(_not_above(x)))
+    """Return c where x is positive, else c a / d exp(x / d); NaN stays."""
+    a, c, d, z = _below(x, problem)
+    return c * chosen(x > 0, constant(1, x), a / d * exp(z))
 
 
 def elu_second_derivative(x: Array, problem: Problem) -> Array:
-    """Return alpha exp(x) where x is negative, else 0; NaN stays."""
-    return zeroed(x >= 0, constant(problem.alpha, x) * exp(_not_above(x)))
-
-
-def _not_above(x: Array) -> Array:
-    """Return min(x, 0), so that exp does not overflow; NaN stays."""
-    return np.minimum(x, constant(0, x))
+    """Return 0 where x is not negative, else c a / d^2 exp(x / d); NaN stays."""
+    a, c, d, z = _below(x, problem)
+    return zeroed(x >= 0, c * a / d / d * exp(z))
 
 
 def elu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     """Return S of elu and its derivatives; the argument of exp is rounded, perhaps less 1."""
-    alpha, below = abs(problem.alpha), np.exp(_not_above(x))
-    steep = alpha * below * (1 + np.abs(np.minimum(x, 0.0)))
-    y = np.where(x > 0, np.abs(x), steep + np.abs(elu(x, problem)))
-    return y, np.where(x > 0, 1.0, steep), np.where(x >= 0, 0.0, steep)
+    *constants, z = _below(x, problem)
+    a, c, d = map(abs, constants)
+    steep = a * np.exp(z) * (1 + np.abs(z))
+    y = np.where(x > 0, np.abs(x), steep + a * np.abs(np.expm1(z)))
+    return c * y, c * np.where(x > 0, 1.0, steep / d), np.where(x >= 0, 0.0, c * steep / d / d)
 
 
 def softplus(x: Array, problem: Problem) -> Array:
@@ -269,7 +274,10 @@ def mish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
 
 POINTWISE: dict[str, Pointwise] = {
     **PIECEWISE,
-    "elu": Pointwise(elu, elu_derivative, elu_second_derivative, magnitudes=elu_magnitudes),
+    **dict.fromkeys(
+        ("elu", "celu", "selu"),
+        Pointwise(elu, elu_derivative, elu_second_derivative, magnitudes=elu_magnitudes),
+    ),
     "softplus": Pointwise(
         softplus, softplus_derivative, softplus_second_derivative, magnitudes=softplus_magnitudes
     ),

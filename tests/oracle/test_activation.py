@@ -27,6 +27,7 @@ from convref.oracle.loops import _elementary as loops_elementary
 
 OPS = GROUPS["activation"]
 EXACT = ["int", "ramp", "ties", "impulse"]
+ELUS = ("elu", "celu", "selu")
 SMALL = {"max_elements": 40, "max_macs": 300}
 EXAMPLES = settings.default.max_examples // 2
 PHASES = tuple(Phase)
@@ -164,7 +165,7 @@ def differentiable(case):
         return False
     x = dict(zip(case.call.roles, operands(case)))["x"]
     fixed = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}
-    at_zero = ("relu", "leaky_relu", "prelu", "elu")
+    at_zero = ("relu", "leaky_relu", "prelu", *ELUS)
     corners = fixed.get(case.call.op, (0,) if case.call.op in at_zero else ())
     if case.call.op == "softplus":
         corners = (problem.threshold / problem.beta,)
@@ -331,6 +332,19 @@ def test_prelu_has_a_slope_per_channel_or_one():
     assert found == [y_dot, [100, 100, 200, 0], [4]]
 
 
+def test_celu_and_selu_are_elu_scaled():
+    x, ones = [-3.0, -0.5, 0.0, 0.5], [1.0] * 4
+    (half,) = run("elu.fprop:n1c1_i4:dt=f64", [2 * v if v < 0 else v for v in x])
+    (y,) = run("celu.fprop:n1c1_i4:alpha=0.5:dt=f64", x)
+    assert y == [v / 2 if v < 0 else v for v in half]
+    (dx,) = run("celu.backward:n1c1_i4:alpha=0.5:dt=f64", ones, x)
+    assert dx == [pytest.approx(math.exp(2 * min(v, 0)), rel=2.0**-50) for v in x]
+    for pass_, factors in (("fprop", ()), ("backward", (ones,)), ("double_backward", (ones, ones))):
+        got = run(f"selu.{pass_}:n1c1_i4:dt=f64", *factors, x)[-1]
+        want = run(f"elu.{pass_}:n1c1_i4:alpha=1.6732632423543772:dt=f64", *factors, x)[-1]
+        assert got == [pytest.approx(1.0507009873554805 * v, rel=2.0**-50) for v in want]
+
+
 def test_softplus_at_its_threshold():
     line, x = "softplus.{}:n1c1_i2:beta=2:threshold=4:dt=f64", [2.0, 2.5]
     (y,) = run(line.format("fprop"), x)
@@ -383,6 +397,7 @@ def test_a_target_outside_of_the_classes_is_refused(wrong):
 
 RIGHT_TARGETS, RIGHT_SUMS = softmax.targets, prelu._per_slope
 POINTWISE = formulas.POINTWISE
+right_slope, constant = formulas.elu_derivative, _elementary.constant
 
 
 def replaced(op, **functions):
@@ -401,6 +416,18 @@ FAULTS = {
         formulas,
         "POINTWISE",
         replaced("tanh", second_derivative=lambda x, p: -formulas.tanh_second_derivative(x, p)),
+    ),
+    "celu' as elu's": (
+        "celu",
+        formulas,
+        "POINTWISE",
+        replaced("celu", derivative=lambda x, p: constant(p.alpha, x) * right_slope(x, p)),
+    ),
+    "selu without its factor above 0": (
+        "selu",
+        formulas,
+        "POINTWISE",
+        replaced("selu", value=lambda x, p: np.where(x > 0, x, formulas.elu(x, p))),
     ),
     "prelu's slope by the first image alone": (
         "prelu",

@@ -95,7 +95,14 @@ def _unlike_windows(call: Call) -> str | None:
     return _unlike_max(call) if call.op == "max_pool" else None
 
 
+def _unlike_elu(call: Call) -> str | None:
+    if call.pass_ == "double_backward":
+        return f"JAX gives {call.op} the second derivative of the negative side at 0"
+    return None
+
+
 _REASONS = {
+    **dict.fromkeys(("elu", "celu", "selu"), _unlike_elu),
     "conv": _unlike_conv,
     "max_pool": _unlike_windows,
     "avg_pool": _unlike_windows,
@@ -315,6 +322,9 @@ OPS: dict[str, Callable[[Call, Given], Given]] = {
     "tanh": _pointwise(nn.tanh),
     "leaky_relu": _pointwise(nn.leaky_relu, "slope"),
     "prelu": _prelu,
+    "elu": _pointwise(nn.elu, "alpha"),
+    "celu": _pointwise(nn.celu, "alpha"),
+    "selu": _pointwise(nn.selu),
     "gelu": _pointwise(lambda x, form: nn.gelu(x, approximate=form == "tanh"), "approximate"),
     "softmax": _pointwise(nn.softmax, "dim"),
     "log_softmax": _pointwise(nn.log_softmax, "dim"),

@@ -284,6 +284,9 @@ _NODES: dict[str, Builder] = {
     "relu": _plain("Relu"),
     "leaky_relu": _plain("LeakyRelu", alpha="slope"),
     "prelu": _prelu,
+    "elu": _plain("Elu", alpha="alpha"),
+    "celu": _plain("Celu", alpha="alpha"),
+    "selu": _plain("Selu"),
     "gelu": _plain("Gelu", approximate="approximate"),
     "sigmoid": _plain("Sigmoid"),
     "tanh": _plain("Tanh"),
@@ -303,6 +306,6 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "layer_norm": ("f32",),
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
-    "prelu": ("f32",),
+    **dict.fromkeys(("prelu", "elu", "celu", "selu"), ("f32",)),
     "gelu": ("f32",),
 }

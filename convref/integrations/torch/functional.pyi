@@ -17,11 +17,11 @@ def conv_config(
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "batch_norm", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardsigmoid", "hardswish",
     "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d",
     "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
-    "max_unpool3d", "mish", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "rms_norm",
+    "max_unpool3d", "mish", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "rms_norm", "selu",
     "sigmoid", "silu", "softmax", "softplus", "tanh"
 ]
 
@@ -46,6 +46,9 @@ def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-05, *, backend: str | None = None
+) -> Tensor: ...
+def celu(
+    input: Tensor, alpha: float = 1.0, inplace: bool = False, *, backend: str | None = None
 ) -> Tensor: ...
 def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
@@ -124,6 +127,7 @@ def rms_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None, *,
     backend: str | None = None
 ) -> Tensor: ...
+def selu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def sigmoid(input: Tensor, *, backend: str | None = None) -> Tensor: ...
 def silu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def softmax(

@@ -89,9 +89,30 @@ def elu(x: Any, problem: Problem) -> Triple:
     alpha = number(problem.alpha, x)
     if x > 0:
         return x, number(1, x), 0
-    e = exp(x)
-    less_1 = lifted(math.expm1, x) if isinstance(x, np.floating) else e - 1
+    e, less_1 = exp(x), _expm1(x)
     return alpha * less_1, alpha * e, 0 if x >= 0 else alpha * e
+
+
+def celu(x: Any, problem: Problem) -> Triple:
+    """Return x, or alpha (exp(x / alpha) - 1) where x is not positive, and two derivatives."""
+    alpha = number(problem.alpha, x)
+    if x > 0:
+        return x, number(1, x), 0
+    e = exp(x / alpha)
+    return alpha * _expm1(x / alpha), e, 0 if x >= 0 else e / alpha
+
+
+def selu(x: Any, problem: Problem) -> Triple:
+    """Return elu of a fixed alpha, times a constant, and two derivatives."""
+    alpha, scale = number(1.6732632423543772, x), number(1.0507009873554805, x)
+    if x > 0:
+        return scale * x, scale, 0
+    e = exp(x)
+    return scale * alpha * _expm1(x), scale * alpha * e, 0 if x >= 0 else scale * alpha * e
+
+
+def _expm1(x: Any) -> Any:
+    return lifted(math.expm1, x) if isinstance(x, np.floating) else exp(x) - 1
 
 
 def softplus(x: Any, problem: Problem) -> Triple:
@@ -142,6 +163,8 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "hardtanh": hardtanh,
     "hardsigmoid": hardsigmoid,
     "elu": elu,
+    "celu": celu,
+    "selu": selu,
     "softplus": softplus,
     "mish": mish,
     "sigmoid": sigmoid,
