@@ -54,7 +54,8 @@ __all__ = [
     "interpolate_backward", "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm",
     "layer_norm_backward", "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu",
     "leaky_relu_backward", "leaky_relu_double_backward", "leaky_relu_jvp", "log_softmax",
-    "log_softmax_backward", "log_softmax_double_backward", "log_softmax_jvp", "lp_pool1d",
+    "log_softmax_backward", "log_softmax_double_backward", "log_softmax_jvp", "logsigmoid",
+    "logsigmoid_backward", "logsigmoid_double_backward", "logsigmoid_jvp", "lp_pool1d",
     "lp_pool1d_backward", "lp_pool1d_double_backward", "lp_pool1d_jvp", "lp_pool2d",
     "lp_pool2d_backward", "lp_pool2d_double_backward", "lp_pool2d_jvp", "lp_pool3d",
     "lp_pool3d_backward", "lp_pool3d_double_backward", "lp_pool3d_jvp", "max_pool1d",
@@ -73,8 +74,10 @@ __all__ = [
     "selu_backward", "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
     "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
     "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus",
-    "softplus_backward", "softplus_double_backward", "softplus_jvp", "tanh", "tanh_backward",
-    "tanh_double_backward", "tanh_jvp", "unfold"
+    "softplus_backward", "softplus_double_backward", "softplus_jvp", "softsign",
+    "softsign_backward", "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward",
+    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
+    "tanhshrink_double_backward", "tanhshrink_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -422,6 +425,13 @@ def log_softmax_double_backward(
 def log_softmax_jvp(
     primals: Any, tangents: Any, dim: int, *, dtype: Any = None, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
+def logsigmoid(input: Any, *, backend: str = "auto") -> Any: ...
+def logsigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def logsigmoid_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def logsigmoid_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
 def lp_pool1d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
     padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
@@ -620,6 +630,13 @@ def softplus_jvp(
     primals: Any, tangents: Any, beta: float = 1.0, threshold: float = 20.0, *,
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
+def softsign(input: Any, *, backend: str = "auto") -> Any: ...
+def softsign_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def softsign_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def softsign_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
 def tanh(input: Any, *, backend: str = "auto") -> Any: ...
 def tanh_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
 def tanh_double_backward(
@@ -627,6 +644,13 @@ def tanh_double_backward(
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def tanh_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def tanhshrink(input: Any, *, backend: str = "auto") -> Any: ...
+def tanhshrink_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def tanhshrink_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def tanhshrink_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, *,
     backend: str = "numpy"

@@ -159,6 +159,33 @@ def softplus(input: Image, beta: float = 1.0, threshold: float = 20.0) -> None:
     """
 
 
+@elementwise("LogSigmoid", ": grad_output times 1 / (1 + exp(x)).")
+def logsigmoid(input: Image) -> None:
+    """Return -log(1 + exp(-x)) of each element, for arrays of any shape.
+
+    >>> logsigmoid(np.array([-1000., 1000.]))
+    array([-1000.,     0.])
+    """
+
+
+@elementwise("Softsign", ": grad_output over (1 + abs(x))^2.")
+def softsign(input: Image) -> None:
+    """Return x / (1 + abs(x)) of each element, for arrays of any shape.
+
+    >>> softsign(np.array([-1., 3.]))
+    array([-0.5 ,  0.75])
+    """
+
+
+@elementwise("Tanhshrink", ": grad_output times tanh(x)^2.")
+def tanhshrink(input: Image) -> None:
+    """Return x - tanh(x) of each element, for arrays of any shape.
+
+    >>> tanhshrink(np.array([-1000., 0.]))
+    array([-999.,    0.])
+    """
+
+
 @elementwise(
     "Mish", ": grad_output times t + x (1 - t^2) s, with t the tanh and s = 1 / (1 + exp(-x))."
 )
@@ -254,7 +281,7 @@ cross_entropy.derivatives(
 
 DEFINITIONS = (
     *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
-    *(softplus, sigmoid, tanh),
+    *(softplus, logsigmoid, softsign, tanhshrink, sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )
 FUNCTIONS = functions(*DEFINITIONS)

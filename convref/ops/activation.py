@@ -320,7 +320,10 @@ OPS = {
     "celu": OpSpec(CeluProblem, SMOOTH),
     "selu": OpSpec(SeluProblem, SMOOTH),
     "softplus": OpSpec(SoftplusProblem, SMOOTH),
+    "logsigmoid": OpSpec(ActivationProblem, SMOOTH),
+    "softsign": OpSpec(ActivationProblem, SMOOTH),
     "mish": OpSpec(ActivationProblem, SMOOTH),
     "sigmoid": OpSpec(ActivationProblem, SMOOTH),
     "tanh": OpSpec(ActivationProblem, SMOOTH),
+    "tanhshrink": OpSpec(ActivationProblem, SMOOTH),
 }

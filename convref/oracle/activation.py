@@ -83,6 +83,51 @@ def tanh_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return t, 1 + t * t, 2 * t * (1 + t * t)
 
 
+def tanhshrink(x: Array, problem: Problem) -> Array:
+    """Return x - t with t = tanh(x)."""
+    return x - tanh(x, problem)
+
+
+def tanhshrink_derivative(x: Array, problem: Problem) -> Array:
+    """Return t^2."""
+    t = tanh(x, problem)
+    return t * t
+
+
+def tanhshrink_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return 2 t (1 - t^2)."""
+    return -tanh_second_derivative(x, problem)
+
+
+def tanhshrink_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of tanhshrink and its derivatives, differences of x, or 1, and those of tanh."""
+    t, first, second = tanh_magnitudes(x, problem)
+    return np.abs(x) + t, 1 + first, second
+
+
+def softsign(x: Array, problem: Problem) -> Array:
+    """Return x / (1 + |x|)."""
+    return x / (1 + abs(x))
+
+
+def softsign_derivative(x: Array, problem: Problem) -> Array:
+    """Return r^2 with r = 1 / (1 + |x|)."""
+    r = 1 / (1 + abs(x))
+    return r * r
+
+
+def softsign_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return -2 r^3 of the sign of x, 0 at 0."""
+    r = 1 / (1 + abs(x))
+    return -2 * np.sign(x) * r * r * r
+
+
+def softsign_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of softsign and its derivatives; by the quotient rule r - |x| r^2 cancels."""
+    r = 1 / (1 + np.abs(x))
+    return np.abs(softsign(x, problem)), r * (2 - r), 4 * r * r
+
+
 def silu(x: Array, problem: Problem) -> Array:
     """Return x s."""
     return x * sigmoid(x, problem)
@@ -234,6 +279,29 @@ def softplus_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return y, steep, beta * s * (1 + s) * (1 + np.abs(z) * (1 + s))
 
 
+def logsigmoid(x: Array, problem: Problem) -> Array:
+    """Return -log(1 + exp(-x))."""
+    if x.dtype == object:  # the form whose derivative is rational in exp(-x)
+        return -log(1 + exp(-x))
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+def logsigmoid_derivative(x: Array, problem: Problem) -> Array:
+    """Return 1 - s."""
+    return logistic(x)[1]
+
+
+def logsigmoid_second_derivative(x: Array, problem: Problem) -> Array:
+    """Return -s (1 - s)."""
+    return -sigmoid_derivative(x, problem)
+
+
+def logsigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of logsigmoid and its derivatives; 1 - s may be a subtraction in the second."""
+    s, rest = logistic(x)
+    return np.abs(logsigmoid(x, problem)), rest, s * (1 + s)
+
+
 def _mish_parts(x: Array) -> tuple[Array, Array, Array]:
     """Return (t, t', t'') of t = tanh(log(1 + exp(x))), a rational function of q = exp(-|x|)."""
     q, positive = exp(-abs(x)), x > 0
@@ -280,6 +348,21 @@ POINTWISE: dict[str, Pointwise] = {
     ),
     "softplus": Pointwise(
         softplus, softplus_derivative, softplus_second_derivative, magnitudes=softplus_magnitudes
+    ),
+    "logsigmoid": Pointwise(
+        logsigmoid,
+        logsigmoid_derivative,
+        logsigmoid_second_derivative,
+        magnitudes=logsigmoid_magnitudes,
+    ),
+    "softsign": Pointwise(
+        softsign, softsign_derivative, softsign_second_derivative, magnitudes=softsign_magnitudes
+    ),
+    "tanhshrink": Pointwise(
+        tanhshrink,
+        tanhshrink_derivative,
+        tanhshrink_second_derivative,
+        magnitudes=tanhshrink_magnitudes,
     ),
     "mish": Pointwise(mish, mish_derivative, mish_second_derivative, magnitudes=mish_magnitudes),
     "sigmoid": Pointwise(

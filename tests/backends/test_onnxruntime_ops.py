@@ -26,6 +26,7 @@ CALLED = (
     "elu",
     "celu",
     "selu",
+    "softsign",
     "gelu",
     "tanh",
     "softmax",

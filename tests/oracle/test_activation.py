@@ -165,7 +165,7 @@ def differentiable(case):
         return False
     x = dict(zip(case.call.roles, operands(case)))["x"]
     fixed = {"hardswish": (-3, 3), "hardsigmoid": (-3, 3)}
-    at_zero = ("relu", "leaky_relu", "prelu", *ELUS)
+    at_zero = ("relu", "leaky_relu", "prelu", "softsign", *ELUS)
     corners = fixed.get(case.call.op, (0,) if case.call.op in at_zero else ())
     if case.call.op == "softplus":
         corners = (problem.threshold / problem.beta,)
@@ -345,6 +345,22 @@ def test_celu_and_selu_are_elu_scaled():
         assert got == [pytest.approx(1.0507009873554805 * v, rel=2.0**-50) for v in want]
 
 
+def test_softsign_tanhshrink_and_logsigmoid_by_hand():
+    line, ones = "{}.{}:n1c1_i3:dt=f64", [1.0] * 3
+    x = [-1.0, 0.0, 3.0]
+    assert run(line.format("softsign", "fprop"), x) == [[-0.5, 0, 0.75]]
+    assert run(line.format("softsign", "backward"), [16.0] * 3, x) == [[4, 16, 1]]
+    found = run(line.format("softsign", "double_backward"), ones, [32.0] * 3, x)
+    assert found == [[0.25, 1, 0.0625], [8, 0, -1]]
+    (y,) = run(line.format("tanhshrink", "fprop"), x)
+    assert y == [v - math.tanh(v) for v in x]
+    (dx,) = run(line.format("tanhshrink", "backward"), ones, x)
+    assert dx == [math.tanh(v) ** 2 for v in x]
+    (y,) = run(line.format("logsigmoid", "fprop"), [-800.0, 0.0, 800.0])
+    assert y == [-800, -math.log(2), 0]
+    assert run(line.format("logsigmoid", "backward"), ones, [-800.0, 0.0, 800.0]) == [[1, 0.5, 0]]
+
+
 def test_softplus_at_its_threshold():
     line, x = "softplus.{}:n1c1_i2:beta=2:threshold=4:dt=f64", [2.0, 2.5]
     (y,) = run(line.format("fprop"), x)
@@ -428,6 +444,24 @@ FAULTS = {
         formulas,
         "POINTWISE",
         replaced("selu", value=lambda x, p: np.where(x > 0, x, formulas.elu(x, p))),
+    ),
+    "softsign' without the square": (
+        "softsign",
+        formulas,
+        "POINTWISE",
+        replaced("softsign", derivative=lambda x, p: 1 / (1 + abs(x))),
+    ),
+    "tanhshrink' as tanh'": (
+        "tanhshrink",
+        formulas,
+        "POINTWISE",
+        replaced("tanhshrink", derivative=formulas.tanh_derivative),
+    ),
+    "logsigmoid' as sigmoid": (
+        "logsigmoid",
+        formulas,
+        "POINTWISE",
+        replaced("logsigmoid", derivative=formulas.sigmoid),
     ),
     "prelu's slope by the first image alone": (
         "prelu",

@@ -28,6 +28,7 @@ _REAL = ("f16", "bf16", "f32", "f64")
 _OTHER_DERIVATIVES = {
     "leaky_relu": "the derivative of JAX's leaky_relu at 0 is 1",
     "prelu": "the derivative of JAX's leaky_relu at 0 is 1",
+    **dict.fromkeys(("elu", "celu", "selu"), "JAX finds exp by adding 1 to expm1, which cancels"),
     "hardswish": "the derivative of JAX's hard_swish at -3 and 3 is the mean of both sides",
 }
 
@@ -95,14 +96,7 @@ def _unlike_windows(call: Call) -> str | None:
     return _unlike_max(call) if call.op == "max_pool" else None
 
 
-def _unlike_elu(call: Call) -> str | None:
-    if call.pass_ == "double_backward":
-        return f"JAX gives {call.op} the second derivative of the negative side at 0"
-    return None
-
-
 _REASONS = {
-    **dict.fromkeys(("elu", "celu", "selu"), _unlike_elu),
     "conv": _unlike_conv,
     "max_pool": _unlike_windows,
     "avg_pool": _unlike_windows,
@@ -325,6 +319,8 @@ OPS: dict[str, Callable[[Call, Given], Given]] = {
     "elu": _pointwise(nn.elu, "alpha"),
     "celu": _pointwise(nn.celu, "alpha"),
     "selu": _pointwise(nn.selu),
+    "softsign": _pointwise(nn.soft_sign),
+    "logsigmoid": _pointwise(nn.log_sigmoid),
     "gelu": _pointwise(lambda x, form: nn.gelu(x, approximate=form == "tanh"), "approximate"),
     "softmax": _pointwise(nn.softmax, "dim"),
     "log_softmax": _pointwise(nn.log_softmax, "dim"),

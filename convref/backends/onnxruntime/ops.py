@@ -287,6 +287,7 @@ _NODES: dict[str, Builder] = {
     "elu": _plain("Elu", alpha="alpha"),
     "celu": _plain("Celu", alpha="alpha"),
     "selu": _plain("Selu"),
+    "softsign": _plain("Softsign"),
     "gelu": _plain("Gelu", approximate="approximate"),
     "sigmoid": _plain("Sigmoid"),
     "tanh": _plain("Tanh"),
@@ -306,6 +307,6 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "layer_norm": ("f32",),
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
-    **dict.fromkeys(("prelu", "elu", "celu", "selu"), ("f32",)),
+    **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign"), ("f32",)),
     "gelu": ("f32",),
 }

@@ -19,10 +19,10 @@ __all__ = [
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_norm", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardsigmoid", "hardswish",
-    "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "lp_pool1d", "lp_pool2d",
-    "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
-    "max_unpool3d", "mish", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "rms_norm", "selu",
-    "sigmoid", "silu", "softmax", "softplus", "tanh"
+    "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "logsigmoid", "lp_pool1d",
+    "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
+    "max_unpool2d", "max_unpool3d", "mish", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu",
+    "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softsign", "tanh", "tanhshrink"
 ]
 
 def adaptive_avg_pool1d(
@@ -98,6 +98,7 @@ def leaky_relu(
 def log_softmax(
     input: Tensor, dim: int, dtype: torch.dtype | None = None, *, backend: str | None = None
 ) -> Tensor: ...
+def logsigmoid(input: Tensor, *, backend: str | None = None) -> Tensor: ...
 def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False,
     *, padding: Any = 0, dilation: Any = 1, backend: str | None = None
@@ -136,4 +137,6 @@ def softmax(
 def softplus(
     input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, backend: str | None = None
 ) -> Tensor: ...
+def softsign(input: Tensor, *, backend: str | None = None) -> Tensor: ...
 def tanh(input: Tensor, *, backend: str | None = None) -> Tensor: ...
+def tanhshrink(input: Tensor, *, backend: str | None = None) -> Tensor: ...

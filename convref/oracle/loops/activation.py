@@ -129,6 +129,32 @@ def softplus(x: Any, problem: Problem) -> Triple:
     return y / beta, s, 0 if z >= threshold else beta * (s - s * s)
 
 
+def logsigmoid(x: Any, problem: Problem) -> Triple:
+    """Return -log(1 + exp(-x)), and two derivatives."""
+    if not isinstance(x, np.floating):
+        y = -log(1 + exp(-x))
+    elif x < 0:
+        y = x - lifted(math.log1p, exp(x))
+    else:
+        y = -lifted(math.log1p, exp(-x))
+    s = _logistic(x)
+    return y, _logistic(-x) if isinstance(x, np.floating) else 1 - s, s * s - s
+
+
+def softsign(x: Any, problem: Problem) -> Triple:
+    """Return x / (1 + |x|), and two derivatives."""
+    size = -x if x <= 0 else x
+    first = 1 / (1 + size) / (1 + size)
+    second = 0 if x == 0 else (2 if x <= 0 else -2) * first / (1 + size)
+    return x / (1 + size), first, second
+
+
+def tanhshrink(x: Any, problem: Problem) -> Triple:
+    """Return x - tanh(x), and two derivatives."""
+    t, first, second = tanh(x, problem)
+    return x - t, 1 - first, -second
+
+
 def mish(x: Any, problem: Problem) -> Triple:
     """Return x t with t = tanh(log(1 + exp(x))), and two derivatives."""
     if x > 0:
@@ -166,6 +192,9 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "celu": celu,
     "selu": selu,
     "softplus": softplus,
+    "logsigmoid": logsigmoid,
+    "softsign": softsign,
+    "tanhshrink": tanhshrink,
     "mish": mish,
     "sigmoid": sigmoid,
     "tanh": tanh,
