@@ -27,6 +27,7 @@ TORCH: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hardsigmoid": (lambda x: F.relu6(x + 3) / 6, ()),  # ATen's own takes 1 / 6 in float32
     "sigmoid": (torch.sigmoid, ()),
     "tanh": (torch.tanh, ()),
+    "threshold": (F.threshold, (0.5, 2.0)),
     "softmax": (F.softmax, (-1,)),
     "log_softmax": (F.log_softmax, (0,)),
 }

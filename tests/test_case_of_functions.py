@@ -74,6 +74,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "interpolate": INTERPOLATION,
     "resize": {"sizes": 4, "mode": "cubic"},
     "leaky_relu": {"negative_slope": 0.2},
+    "threshold": {"threshold": 0.5, "value": 2.0},
     "gelu": {"approximate": "tanh"},
     "softmax": {"dim": -1},
     "log_softmax": {"dim": 1},

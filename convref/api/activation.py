@@ -110,6 +110,43 @@ def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> None:
     """
 
 
+@elementwise("ReLU6", ": grad_output between 0 and 6, 0 at both and beyond.", op="hardtanh")
+def relu6(input: Image) -> Fields:
+    """Return each element, held between 0 and 6: `hardtanh` with these bounds.
+
+    >>> relu6(np.array([-4., 0.5, 8.]))
+    array([0. , 0.5, 6. ])
+    """
+    return {"min_val": 0.0, "max_val": 6.0}
+
+
+@elementwise("Hardshrink", ": grad_output where abs(x) is above `lambd` or NaN, else 0.")
+def hardshrink(input: Image, lambd: float = 0.5) -> None:
+    """Return each element whose size is above `lambd`, else 0; NaN stays.
+
+    >>> hardshrink(np.array([-4., 0.5]))
+    array([-4.,  0.])
+    """
+
+
+@elementwise("Softshrink", ": grad_output where abs(x) is above `lambd` or NaN, else 0.")
+def softshrink(input: Image, lambd: float = 0.5) -> None:
+    """Return each element moved by `lambd` towards 0, and 0 where it is nearer; NaN stays.
+
+    >>> softshrink(np.array([-4., 0.5]))
+    array([-3.5,  0. ])
+    """
+
+
+@elementwise("Threshold", ": grad_output where x is above `threshold` or NaN, else 0.")
+def threshold(input: Image, threshold: float, value: float) -> None:
+    """Return each element above `threshold`, else `value`; NaN stays.
+
+    >>> threshold(np.array([-4., 0.5]), 0.1, 20.)
+    array([20. ,  0.5])
+    """
+
+
 @elementwise("Hardsigmoid", ": grad_output / 6 inside of (-3, 3), else 0.")
 def hardsigmoid(input: Image) -> None:
     """Return min(max(x + 3, 0), 6) / 6 of each element, for arrays of any shape.
@@ -280,7 +317,8 @@ cross_entropy.derivatives(
 
 
 DEFINITIONS = (
-    *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, hardsigmoid, hardswish, silu, mish, gelu),
+    *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, relu6, hardsigmoid, hardswish),
+    *(silu, mish, gelu, hardshrink, softshrink, threshold),
     *(softplus, logsigmoid, softsign, tanhshrink, sigmoid, tanh),
     *(softmax, log_softmax, cross_entropy),
 )

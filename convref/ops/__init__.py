@@ -10,12 +10,15 @@ from .activation import (
     CeluProblem,
     EluProblem,
     GeluProblem,
+    HardshrinkProblem,
     HardtanhProblem,
     LeakyReluProblem,
     PreluProblem,
     ReluProblem,
     SeluProblem,
     SoftplusProblem,
+    SoftshrinkProblem,
+    ThresholdProblem,
 )
 from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
 from .conv import ConvProblem
@@ -89,6 +92,7 @@ __all__ = [
     "FrozenNormProblem",
     "GeluProblem",
     "GroupNormProblem",
+    "HardshrinkProblem",
     "HardtanhProblem",
     "LayerNormProblem",
     "LeakyReluProblem",
@@ -111,7 +115,9 @@ __all__ = [
     "Sizes",
     "SoftmaxProblem",
     "SoftplusProblem",
+    "SoftshrinkProblem",
     "Terms",
+    "ThresholdProblem",
     "UnpoolProblem",
     "WindowProblem",
     "integer",

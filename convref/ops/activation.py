@@ -179,6 +179,73 @@ class HardtanhProblem(ActivationProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HardshrinkProblem(ActivationProblem):
+    """x where it is farther from 0 than a bound, else 0.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    lambd : float
+        The bound.
+
+    Examples
+    --------
+    >>> HardshrinkProblem(n=1, c=2, input=(3,)).lambd
+    0.5
+    """
+
+    name: ClassVar[str] = "hardshrink"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "lambd": Field("lambd", "float", draws=(0.5, 0.5, 1.0, 2.0, 0.0))
+    }
+
+    lambd: float = 0.5
+
+
+class SoftshrinkProblem(HardshrinkProblem):
+    """x, moved towards 0 by a bound, and 0 where it is nearer; the bound is not negative.
+
+    Examples
+    --------
+    >>> SoftshrinkProblem(n=1, c=2, input=(3,), lambd=2).lambd
+    2.0
+    """
+
+    name: ClassVar[str] = "softshrink"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "lambd": HardshrinkProblem.KEYS["lambd"]._replace(least=0.0)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdProblem(ActivationProblem):
+    """x where it is above a threshold, else a number.
+
+    Parameters
+    ----------
+    n, c, input
+        As in `Problem`.
+    threshold, value : float
+        What x has to exceed, and what stands for it where it does not.
+
+    Examples
+    --------
+    >>> ThresholdProblem(n=1, c=2, input=(3,), threshold=1).value
+    0.0
+    """
+
+    name: ClassVar[str] = "threshold"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "threshold": Field("threshold", "float", draws=(0.0, 1.0, 1.0, -2.0)),
+        "value": Field("value", "float", draws=(0.0, 0.0, 2.0, -0.5)),
+    }
+
+    threshold: float = 0.0
+    value: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class EluProblem(ActivationProblem):
     """x where it is positive, alpha (exp(x) - 1) elsewhere.
 
@@ -315,6 +382,9 @@ OPS = {
     "gelu": OpSpec(GeluProblem, SMOOTH),
     "hardswish": OpSpec(ActivationProblem, SMOOTH),
     "hardtanh": OpSpec(HardtanhProblem, piecewise("formula", signed=True)),
+    "hardshrink": OpSpec(HardshrinkProblem, piecewise("copy", signed=False)),
+    "softshrink": OpSpec(SoftshrinkProblem, piecewise("formula", signed=True)),
+    "threshold": OpSpec(ThresholdProblem, piecewise("formula", signed=True)),
     "hardsigmoid": OpSpec(ActivationProblem, piecewise("formula", signed=True)),
     "elu": OpSpec(EluProblem, SMOOTH),
     "celu": OpSpec(CeluProblem, SMOOTH),

@@ -435,6 +435,7 @@ _FACTORS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "jvp": {"y": (0, ()), "y_dot": (1, ("x_dot",))},
     "double_backward": {"ddy": (1, ("ddx",)), "dx": (2, ("ddx", "dy"))},
 }
+_COPIES = ("relu", "hardshrink")
 _PASSES: dict[str, Callable[..., Results]] = {
     "fprop": pointwise_fprop,
     "backward": pointwise_backward,
@@ -442,7 +443,7 @@ _PASSES: dict[str, Callable[..., Results]] = {
     "double_backward": pointwise_double_backward,
 }
 FORMULAS = {(op, name): run for op in POINTWISE for name, run in _PASSES.items()}
-# The rectifier copies, so nothing is rounded.
+# What copies rounds nothing.
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
-    (op, name): pointwise_magnitudes for op in POINTWISE if op != "relu" for name in _PASSES
+    (op, name): pointwise_magnitudes for op in POINTWISE if op not in _COPIES for name in _PASSES
 }

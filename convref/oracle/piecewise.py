@@ -93,6 +93,39 @@ def hardtanh_directional(x: Array, v: Array, problem: Problem) -> Array:
     return zeroed(~((x > low) & (x < high)), v)
 
 
+def hardshrink(x: Array, problem: Problem) -> Array:
+    """Return x where |x| > lambd or NaN, else 0."""
+    return hardshrink_directional(x, x, problem)
+
+
+def hardshrink_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v where |x| > lambd or NaN, else 0: nothing is multiplied."""
+    return zeroed(abs(x) <= constant(problem.lambd, x), v)
+
+
+def softshrink(x: Array, problem: Problem) -> Array:
+    """Return x less the nearest number that is at most lambd from 0."""
+    bound = constant(problem.lambd, x)
+    return x - np.minimum(np.maximum(x, -bound), bound)
+
+
+def softshrink_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
+    """Return S of softshrink, which may cancel, and of its derivative."""
+    size = np.abs(x)
+    far = ~(size <= problem.lambd)
+    return np.where(far, size + problem.lambd, 0.0), np.where(far, 1.0, 0.0)
+
+
+def threshold(x: Array, problem: Problem) -> Array:
+    """Return x where it is above the threshold or NaN, else the value."""
+    return chosen(x <= constant(problem.threshold, x), constant(problem.value, x), x)
+
+
+def threshold_directional(x: Array, v: Array, problem: Problem) -> Array:
+    """Return v where x is above the threshold or NaN, else 0."""
+    return zeroed(x <= constant(problem.threshold, x), v)
+
+
 def hardsigmoid(x: Array, problem: Problem) -> Array:
     """Return min(max(x + 3, 0), 6) / 6."""
     y = x + 3
@@ -116,6 +149,11 @@ POINTWISE: dict[str, Pointwise] = {
     "relu": Pointwise(relu, directional=relu_directional),
     "leaky_relu": Pointwise(leaky_relu, directional=leaky_relu_directional),
     "hardtanh": Pointwise(hardtanh, directional=hardtanh_directional),
+    "hardshrink": Pointwise(hardshrink, directional=hardshrink_directional),
+    "softshrink": Pointwise(
+        softshrink, directional=hardshrink_directional, magnitudes=softshrink_magnitudes
+    ),
+    "threshold": Pointwise(threshold, directional=threshold_directional),
     "hardsigmoid": Pointwise(
         hardsigmoid, directional=hardsigmoid_directional, magnitudes=hardsigmoid_magnitudes
     ),

@@ -27,6 +27,7 @@ CALLED = (
     "celu",
     "selu",
     "softsign",
+    "threshold",
     "gelu",
     "tanh",
     "softmax",

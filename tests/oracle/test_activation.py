@@ -169,6 +169,10 @@ def differentiable(case):
     corners = fixed.get(case.call.op, (0,) if case.call.op in at_zero else ())
     if case.call.op == "softplus":
         corners = (problem.threshold / problem.beta,)
+    if case.call.op == "threshold":
+        corners = (problem.threshold,)
+    if case.call.op in ("hardshrink", "softshrink"):
+        corners = (-problem.lambd, problem.lambd)
     if case.call.op == "hardtanh":
         corners = (problem.min_val, problem.max_val)
     return not any(v in corners for v in x.ravel())
@@ -361,6 +365,19 @@ def test_softsign_tanhshrink_and_logsigmoid_by_hand():
     assert run(line.format("logsigmoid", "backward"), ones, [-800.0, 0.0, 800.0]) == [[1, 0.5, 0]]
 
 
+def test_shrinking_and_a_threshold_by_hand():
+    x, dy = [-INF, -2.0, -0.5, 0.0, 0.5, 2.0, NAN], [3.0] * 7
+    line = "{}.{}:n1c1_i7:dt=f64"
+    assert_array_equal(run(line.format("hardshrink", "fprop"), x), [[-INF, -2, 0, 0, 0, 2, NAN]])
+    (y,) = run(line.format("softshrink", "fprop"), x)
+    assert_array_equal(y, [-INF, -1.5, 0, 0, 0, 1.5, NAN])
+    for op in ("hardshrink", "softshrink"):
+        assert run(line.format(op, "backward"), dy, x) == [[3, 3, 0, 0, 0, 3, 3]]
+    line = "threshold.{}:n1c1_i7:threshold=0.5:value=9:dt=f64"
+    assert_array_equal(run(line.format("fprop"), x), [[9, 9, 9, 9, 9, 2, NAN]])
+    assert run(line.format("backward"), dy, x) == [[0, 0, 0, 0, 0, 3, 3]]
+
+
 def test_softplus_at_its_threshold():
     line, x = "softplus.{}:n1c1_i2:beta=2:threshold=4:dt=f64", [2.0, 2.5]
     (y,) = run(line.format("fprop"), x)
@@ -462,6 +479,24 @@ FAULTS = {
         formulas,
         "POINTWISE",
         replaced("logsigmoid", derivative=formulas.sigmoid),
+    ),
+    "hardshrink that keeps its bound": (
+        "hardshrink",
+        formulas,
+        "POINTWISE",
+        replaced("hardshrink", value=lambda x, p: np.where(abs(x) < p.lambd, 0, x)),
+    ),
+    "softshrink as hardshrink": (
+        "softshrink",
+        formulas,
+        "POINTWISE",
+        replaced("softshrink", value=POINTWISE["hardshrink"].value),
+    ),
+    "threshold of 0 in place of the value": (
+        "threshold",
+        formulas,
+        "POINTWISE",
+        replaced("threshold", value=lambda x, p: np.where(x <= p.threshold, 0, x)),
     ),
     "prelu's slope by the first image alone": (
         "prelu",

@@ -89,6 +89,10 @@ def _unlike_avg_pool(call: Call) -> str | None:
     return _unlike_windows(call)
 
 
+def _has_value(call: Call) -> str | None:
+    return "ONNX's ThresholdedRelu is 0 below" if call.problem.value else None
+
+
 def _unlike_lp_pool(call: Call) -> str | None:
     norm = call.problem.norm
     return _unlike_windows(call) or (
@@ -116,6 +120,7 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
     "avg_pool": _unlike_avg_pool,
     "lp_pool": _unlike_lp_pool,
     "resize": resize.unsupported,
+    "threshold": _has_value,
     "adaptive_avg_pool": _not_global,
     "batch_norm_eval": _rounds_eps,
 }
@@ -288,6 +293,7 @@ _NODES: dict[str, Builder] = {
     "celu": _plain("Celu", alpha="alpha"),
     "selu": _plain("Selu"),
     "softsign": _plain("Softsign"),
+    "threshold": _plain("ThresholdedRelu", alpha="threshold"),
     "gelu": _plain("Gelu", approximate="approximate"),
     "sigmoid": _plain("Sigmoid"),
     "tanh": _plain("Tanh"),
@@ -307,6 +313,6 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "layer_norm": ("f32",),
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
-    **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign"), ("f32",)),
+    **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign", "threshold"), ("f32",)),
     "gelu": ("f32",),
 }

@@ -74,6 +74,27 @@ def hardtanh(x: Any, problem: Problem) -> Triple:
     return low if x <= low else high if x >= high else x, 0, 0
 
 
+def hardshrink(x: Any, problem: Problem) -> Triple:
+    """Return x, or 0 where it is at most lambd from 0, and two derivatives."""
+    bound = number(problem.lambd, x)
+    return (number(0, x), 0, 0) if -bound <= x <= bound else (x, 1, 0)
+
+
+def softshrink(x: Any, problem: Problem) -> Triple:
+    """Return x - lambd above, x + lambd below and 0 between, and two derivatives."""
+    bound = number(problem.lambd, x)
+    if -bound <= x <= bound:
+        return number(0, x), 0, 0
+    return x + bound if x <= -bound else x - bound, 1, 0
+
+
+def threshold(x: Any, problem: Problem) -> Triple:
+    """Return x, or the value where x is not above the threshold, and two derivatives."""
+    if x <= number(problem.threshold, x):
+        return number(problem.value, x), 0, 0
+    return x, 1, 0
+
+
 def hardsigmoid(x: Any, problem: Problem) -> Triple:
     """Return min(max(x + 3, 0), 6) / 6, and two derivatives."""
     nothing, one = number(0, x), number(1, x)
@@ -187,6 +208,9 @@ TRIPLES: dict[str, Callable[[Any, Problem], Triple]] = {
     "relu": relu,
     "leaky_relu": leaky_relu,
     "hardtanh": hardtanh,
+    "hardshrink": hardshrink,
+    "softshrink": softshrink,
+    "threshold": threshold,
     "hardsigmoid": hardsigmoid,
     "elu": elu,
     "celu": celu,

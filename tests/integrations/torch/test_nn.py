@@ -202,6 +202,7 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
     "UpsamplingBilinear2d": bilinear(0),
     "LeakyReLU": leaky(0),
     "GELU": gelus(0),
+    "Threshold": of_problem("threshold"),
     **dict.fromkeys(("ReLU", "SiLU", "Hardswish"), rectifiers(0)),
     **dict.fromkeys(("Sigmoid", "Tanh"), pointwise(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), along(0)),
