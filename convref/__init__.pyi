@@ -66,7 +66,8 @@ __all__ = [
     "max_unpool1d_backward", "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d",
     "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
     "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish",
-    "mish_backward", "mish_double_backward", "mish_jvp", "parse", "parse_problem", "pixel_shuffle",
+    "mish_backward", "mish_double_backward", "mish_jvp", "nll_loss", "nll_loss_backward",
+    "nll_loss_double_backward", "nll_loss_jvp", "parse", "parse_problem", "pixel_shuffle",
     "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
     "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
     "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp",
@@ -530,6 +531,22 @@ def mish_double_backward(
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def mish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def nll_loss(
+    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+    *, backend: str = "auto"
+) -> Any: ...
+def nll_loss_backward(
+    grad_output: Any, input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
+    reduction: str = "mean", *, backend: str = "auto"
+) -> Any: ...
+def nll_loss_double_backward(
+    grad_grad_input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
+    reduction: str = "mean", *, backend: str = "auto"
+) -> Any: ...
+def nll_loss_jvp(
+    primals: Any, tangents: Any, target: Any, weight: Any = None, ignore_index: int = -100,
+    reduction: str = "mean", *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def pixel_shuffle(input: Any, upscale_factor: int, *, backend: str = "auto") -> Any: ...
 def pixel_shuffle_backward(
     grad_output: Any, input: Any, upscale_factor: int, *, backend: str = "auto"

@@ -78,6 +78,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "gelu": {"approximate": "tanh"},
     "softmax": {"dim": -1},
     "log_softmax": {"dim": 1},
+    "nll_loss": {"weight": np.abs(data(4, seed=1))},
     "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
     "unfold": {"kernel_size": 2, "padding": "same"},
     "fold": {"kernel_size": 2, "output_size": (3, 3)},
@@ -114,7 +115,7 @@ def pool_of(name: str) -> dict[str, Any]:
         values |= ATEN if stem == "convolution" else {}
     if stem == "max_unpool":
         values["indices"] = np.arange(x.size).reshape(x.shape) % (x[0, 0].size * 2**rank)
-    if stem == "cross_entropy":
+    if stem in ("nll_loss", "cross_entropy"):
         values["target"] = np.arange(x[:, 0].size).reshape(x[:, 0].shape) % 4
     if stem == "fold":
         values["input"] = data(2, 12, 4)

@@ -270,6 +270,49 @@ def log_softmax(input: Image, dim: int) -> None:
     """
 
 
+@define(view=views.classes, layouts=False, layer="NLLLoss", autocast=FLOAT32)
+def nll_loss(
+    input: Image,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> None:
+    """Return minus the logarithm of the probability of one class at every position.
+
+    Parameters
+    ----------
+    input : (C,), (N, C) or (N, C, *spatial) array
+        Logarithms of probabilities, as `log_softmax` returns them.
+    target : array of int64
+        Classes: (), (N,) or (N, *spatial).
+    weight : (C,) array, optional
+        Of each class.
+    ignore_index : int
+        Positions with this target count nowhere.
+    reduction : str
+        "mean" over the weights of the targets, "sum", or "none".
+
+    Returns
+    -------
+    array
+        () or the shape of `target`. A mean over no target is NaN.
+
+    >>> nll_loss(np.array([[-1., -2.], [-5., -1.]]), np.array([1, -100]))
+    array(2.)
+    """
+
+
+nll_loss.derivatives(
+    backward="""
+        Return grad_input of `nll_loss`; 0 but at the targets.
+
+        >>> nll_loss_backward(np.array(1.), np.array([[0., 0.]]), np.array([1]))
+        array([[ 0., -1.]])
+    """,
+)
+
+
 @define(view=views.classes, layouts=False, layer="CrossEntropyLoss", autocast=FLOAT32)
 def cross_entropy(
     input: Image,
@@ -320,7 +363,7 @@ DEFINITIONS = (
     *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, relu6, hardsigmoid, hardswish),
     *(silu, mish, gelu, hardshrink, softshrink, threshold),
     *(softplus, logsigmoid, softsign, tanhshrink, sigmoid, tanh),
-    *(softmax, log_softmax, cross_entropy),
+    *(softmax, log_softmax, nll_loss, cross_entropy),
 )
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)

@@ -56,7 +56,7 @@ from .sizes import (
     pads,
     plain,
 )
-from .softmax import CrossEntropyProblem, SoftmaxProblem
+from .softmax import CrossEntropyProblem, NllLossProblem, SoftmaxProblem
 from .spec import OpSpec, Pass, Signature, Terms
 from .table import FAMILY, GROUPS, MASK_NAMES, OPS, SIGNATURE, TERMS, mask_names, ops_of, passes
 from .window import Axis, WindowProblem
@@ -97,6 +97,7 @@ __all__ = [
     "LayerNormProblem",
     "LeakyReluProblem",
     "LpPoolProblem",
+    "NllLossProblem",
     "NormProblem",
     "OpSpec",
     "Pads",

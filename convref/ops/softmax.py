@@ -1,4 +1,4 @@
-"""Softmax along an axis, and the loss of a classifier."""
+"""Softmax along an axis, and the losses of a classifier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ConvrefError, message
 from .activation import POINTWISE, ActivationProblem
 from .base import BASE_ROLE, Field
 from .sizes import SPATIAL, Sizes
-from .spec import SMOOTH, OpSpec, smooth
+from .spec import SMOOTH, OpSpec, Pass, formula, smooth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class SoftmaxProblem(ActivationProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropyProblem(ActivationProblem):
-    """The cross entropy of C classes at every position of a batch, against one class for each.
+class NllLossProblem(ActivationProblem):
+    """The negative log likelihood of one of C classes at every position of a batch.
 
     Parameters
     ----------
@@ -65,36 +65,29 @@ class CrossEntropyProblem(ActivationProblem):
         Whether classes have weights.
     ignore_index : int
         Positions with this target count nowhere.
-    label_smoothing : float
-        The share, 0 to 1, that all classes have in each target.
     reduction : str
         "mean" (over the weights of the targets), "sum" or "none".
 
     Examples
     --------
-    >>> CrossEntropyProblem(n=2, c=5, input=(3, 3), reduction="none").shape("y")
+    >>> NllLossProblem(n=2, c=5, input=(3, 3), reduction="none").shape("y")
     (2, 3, 3)
     """
 
-    name: ClassVar[str] = "cross_entropy"
+    name: ClassVar[str] = "nll_loss"
     KEYS: ClassVar[dict[str, Field]] = {
         "weight": Field("weight", "flag", draws=(False, False, False, True, True)),
         "ignore": Field("ignore_index", "integer"),
-        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0), least=0.0),
         "red": Field("reduction", "word", draws=("mean", "sum", "none")),
     }
 
     LEAST_CHANNELS: ClassVar[int] = 1
     INDEPENDENT: ClassVar[str] = ""
+    label_smoothing: ClassVar[float] = 0.0
 
     weight: bool = False
     ignore_index: int = -100
-    label_smoothing: float = 0.0
     reduction: str = "mean"
-
-    def _validate(self, where: str, rank: int) -> None:
-        if (smoothing := self.label_smoothing) > 1:
-            raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
@@ -115,11 +108,54 @@ class CrossEntropyProblem(ActivationProblem):
         return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
 
 
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropyProblem(NllLossProblem):
+    """The cross entropy of C classes at every position of a batch, against one class for each.
+
+    Parameters
+    ----------
+    n, c, input, weight, ignore_index, reduction
+        As in `NllLossProblem`.
+    label_smoothing : float
+        The share, 0 to 1, that all classes have in each target.
+
+    Examples
+    --------
+    >>> CrossEntropyProblem(n=2, c=5, input=(3, 3), reduction="none").shape("y")
+    (2, 3, 3)
+    """
+
+    name: ClassVar[str] = "cross_entropy"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "weight": NllLossProblem.KEYS["weight"],
+        "ignore": NllLossProblem.KEYS["ignore"],
+        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0), least=0.0),
+        "red": NllLossProblem.KEYS["red"],
+    }
+
+    label_smoothing: float = 0.0  # type: ignore[misc]
+
+    def _validate(self, where: str, rank: int) -> None:
+        if (smoothing := self.label_smoothing) > 1:
+            raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
+
+
+_TARGETS = ("target",)
+_NLL_LOSS = {
+    "fprop": Pass(("x", "w", "target"), {"y": formula("x", "w", by=_TARGETS)}),
+    "backward": Pass(("dy", "x", "w", "target"), {"dx": formula("dy", "w", by=_TARGETS)}),
+    "jvp": Pass(
+        ("x", "w", "target", "x_dot"),
+        {"y": formula("x", "w", by=_TARGETS), "y_dot": formula("x_dot", "w", by=_TARGETS)},
+    ),
+    "double_backward": Pass(("ddx", "w", "target"), {"ddy": formula("ddx", "w", by=_TARGETS)}),
+}
 OPS = {
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),
     "log_softmax": OpSpec(SoftmaxProblem, SMOOTH),
     # Sums of subnormal weights divide.
+    "nll_loss": OpSpec(NllLossProblem, _NLL_LOSS, unsuitable_fills=("subnormal",)),
     "cross_entropy": OpSpec(
-        CrossEntropyProblem, smooth("w", by=("target",)), unsuitable_fills=("subnormal",)
+        CrossEntropyProblem, smooth("w", by=_TARGETS), unsuitable_fills=("subnormal",)
     ),
 }

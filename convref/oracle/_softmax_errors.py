@@ -67,21 +67,18 @@ def log_softmax_magnitudes(call: Call, *operands: Array) -> Results:
     return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
 
 
-def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
-    """Return S of each wanted result; of weights of both signs the divisor may cancel."""
-    given, problem = dict(zip(call.roles, operands)), call.problem
-    x, w = given["x"], given["w"]
-    signed, share = targets(given["target"], w, problem, x)
-    _, own = targets(given["target"], None if w is None else np.abs(w), problem, x)
-    q = np.abs(signed)
-    condition = own / np.abs(share)  # of weights of both signs the sum may cancel
+Size = Callable[[Array], Array]
+
+
+def _reductions(call: Call, given: dict[str, Array]) -> tuple[Array, Size, Size]:
+    """Return (|q|, S of a reduction, S of its adjoint); a sum of weights of both signs cancels."""
+    problem, w, like = call.problem, given["w"], given.get("x", given.get("ddx"))
+    assert like is not None
+    signed, share = targets(given["target"], w, problem, like)
+    _, own = targets(given["target"], None if w is None else np.abs(w), problem, like)
+    condition = own / np.abs(share)
     if not problem.products("y") * unit(call) * condition <= FIRST_ORDER:
-        condition = constant(np.inf, x)
-    _, log = _values(x, 1)
-    p = softmax(x, 1)
-    s = np.where(p > 0, p * (1 + log), 0.0) + underflow(call)
-    total = q.sum(axis=1, keepdims=True)
-    slope = 2 * (s * total + q)
+        condition = constant(np.inf, like)
 
     def collected(each: Array) -> Array:
         if problem.reduction == "none":
@@ -94,6 +91,32 @@ def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
             return dy[:, None] * each
         return dy * (1 + condition) / np.abs(share) * each
 
+    return np.abs(signed), collected, spread
+
+
+def nll_loss_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result: sums and products of sizes."""
+    given = dict(zip(call.roles, operands))
+    q, collected, spread = _reductions(call, given)
+    sources = {"y": "x", "y_dot": "x_dot", "ddy": "ddx"}
+
+    def size(role: str) -> Array:
+        if role == "dx":
+            return np.where(q > 0, spread(q), 0.0)
+        return collected(np.where(q > 0, q * np.abs(given[sources[role]]), 0.0))
+
+    return tuple(size(r) if r in call.wanted else None for r in call.signature.results)
+
+
+def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result."""
+    given = dict(zip(call.roles, operands))
+    x, (q, collected, spread) = given["x"], _reductions(call, given)
+    _, log = _values(x, 1)
+    p = softmax(x, 1)
+    s = np.where(p > 0, p * (1 + log), 0.0) + underflow(call)
+    total = q.sum(axis=1, keepdims=True)
+    slope = 2 * (s * total + q)
     v = np.abs(given.get("ddx", given.get("x_dot", s)))
     sizes: dict[str, Callable[[], Array]] = {
         "y": lambda: collected(np.where(q > 0, q * log, 0.0)),
@@ -109,6 +132,7 @@ def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
 _OPS: dict[str, Callable[..., Results]] = {
     "softmax": softmax_magnitudes,
     "log_softmax": log_softmax_magnitudes,
+    "nll_loss": nll_loss_magnitudes,
     "cross_entropy": cross_entropy_magnitudes,
 }
 _PASSES = ("fprop", "backward", "jvp", "double_backward")

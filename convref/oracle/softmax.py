@@ -141,10 +141,9 @@ def targets(target: Array, w: Array | None, problem: Problem, like: Array) -> tu
     return q, own.sum() if problem.reduction == "mean" else one
 
 
-def losses(x: Array, q: Array, total: Any, problem: Problem) -> Array:
-    """Return the loss at every position, or the sum of all over `total`."""
-    logs = log_softmax(x, 1)
-    each = -np.where(q == 0, constant(0, x), q * logs).sum(axis=1)
+def losses(logs: Array, q: Array, total: Any, problem: Problem) -> Array:
+    """Return the loss of logarithms at every position, or the sum of all over `total`."""
+    each = -np.where(q == 0, constant(0, logs), q * logs).sum(axis=1)
     return _reduced(each, total, problem)
 
 
@@ -179,7 +178,7 @@ def _derivative(p: Array, q: Array) -> Array:
 
 def cross_entropy_fprop(x: Array, w: Array | None, target: Array, *, problem: Problem) -> Array:
     """Return y, the loss of each position, their sum or their mean (A.4)."""
-    return losses(x, *targets(target, w, problem, x), problem)
+    return losses(log_softmax(x, 1), *targets(target, w, problem, x), problem)
 
 
 def cross_entropy_backward(
@@ -197,7 +196,7 @@ def cross_entropy_jvp(
     """Return (y, y_dot), the derivative of each loss times x_dot, reduced as y is."""
     q, total = targets(target, w, problem, x)
     each = (_derivative(softmax(x, 1), q) * x_dot).sum(axis=1)
-    return losses(x, q, total, problem), _reduced(each, total, problem)
+    return losses(log_softmax(x, 1), q, total, problem), _reduced(each, total, problem)
 
 
 def cross_entropy_double_backward(
@@ -221,4 +220,27 @@ def cross_entropy_double_backward(
     return ddy, _counted(target, _of_positions(dy, total, problem) * second, problem)
 
 
-FORMULAS = by_name(globals(), ("softmax", "log_softmax", "cross_entropy"), masks=True)
+def nll_loss_fprop(x: Array, w: Array | None, target: Array, *, problem: Problem) -> Array:
+    """Return y: minus x of the target's class times its weight (A.7), reduced as the loss."""
+    return losses(x, *targets(target, w, problem, x), problem)
+
+
+def nll_loss_backward(
+    dy: Array, x: Array, w: Array | None, target: Array, *, problem: Problem
+) -> Array:
+    """Return dx: minus the weight at the target's class times the cotangent, else 0."""
+    q, total = targets(target, w, problem, dy)
+    dx = -q * _of_positions(dy, total, problem)
+    return np.where(q == 0, constant(0, dx), dx)
+
+
+def nll_loss_jvp(
+    x: Array, w: Array | None, target: Array, x_dot: Array, *, problem: Problem
+) -> Results:
+    """Return (y, y_dot): the loss is linear in x."""
+    q, total = targets(target, w, problem, x)
+    return losses(x, q, total, problem), losses(x_dot, q, total, problem)
+
+
+OPS = ("softmax", "log_softmax", "nll_loss", "cross_entropy")
+FORMULAS = by_name(globals(), OPS, masks=True)

@@ -27,6 +27,7 @@ from convref.oracle.loops import _elementary as loops_elementary
 
 OPS = GROUPS["activation"]
 EXACT = ["int", "ramp", "ties", "impulse"]
+LOSSES = ("nll_loss", "cross_entropy")
 ELUS = ("elu", "celu", "selu")
 SMALL = {"max_elements": 40, "max_macs": 300}
 EXAMPLES = settings.default.max_examples // 2
@@ -78,7 +79,7 @@ def test_loops_within_the_bounds_of_both(op):
 
 
 # The loops have rules of their own for a slope of 0 and the weight of a class without targets.
-@pytest.mark.parametrize("op", sorted({*OPS} - {"leaky_relu", "elu", "cross_entropy"}))
+@pytest.mark.parametrize("op", sorted({*OPS} - {"leaky_relu", "elu", *LOSSES}))
 def test_the_judge_passes_loops_at_infinities_and_nan(op):
     def check(case):
         given = operands(case)
@@ -133,7 +134,7 @@ def test_adjoint_identity(op):
         call = case.call
         given = dict(zip(call.roles, operands(case)))
         y, y_dot = evaluate(call, *given.values())
-        dy = y - 2 * y_dot + 1 if op != "cross_entropy" else 0 * y_dot + 3
+        dy = y - 2 * y_dot + 1 if op not in LOSSES else 0 * y_dot + 3
         if any(v != v for v in y_dot.ravel()):  # a mean over no target at all
             return
         found = evaluate(sibling(call, "backward"), *backward_operands(call, {**given, "dy": dy}))
@@ -264,7 +265,7 @@ def test_gelu_of_extended_precision_takes_the_form_with_tanh():
 
 
 TAILS = np.array([-1e300, -1e4, -750.0, -40.0, -1e-300, 0.0, 1e-300, 40.0, 750.0, 1e4, 1e300])
-SMOOTH = [f"{op}.{{}}:n1c1_i11:dt=f64" for op in OPS if op not in ("cross_entropy", "gelu")]
+SMOOTH = [f"{op}.{{}}:n1c1_i11:dt=f64" for op in OPS if op not in (*LOSSES, "gelu")]
 SMOOTH += [f"gelu.{{}}:n1c1_i11:approx={a}:dt=f64" for a in ("none", "tanh")]
 
 
@@ -314,7 +315,7 @@ def test_nan_propagates_and_corners_have_the_slope_of_torch():
     assert_array_equal(dx, [0, 3, 6, NAN])
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op != "cross_entropy"])
+@pytest.mark.parametrize("op", [op for op in OPS if op not in LOSSES])
 def test_every_output_of_nan_is_nan(op):
     arrays = [[NAN] for _ in SIGNATURE[op, "fprop"].operands]
     assert_array_equal(run(f"{op}.fprop:n1c1_i1:dt=f64", *arrays), [[NAN]])
@@ -422,6 +423,19 @@ def test_a_mean_is_over_the_weights_of_the_targets():
         assert run(line, x, w, [0, 1]) == [[want]]
 
 
+def test_cross_entropy_is_the_likelihood_of_log_softmax():
+    """Losses are minus the logarithm at the target; the mean is over the weights of the targets."""
+    x, w, target = [-1.0, -2.0, -4.0, -8.0], [1.0, 3.0], [1, 0]  # two images of two classes
+    assert run("nll_loss.fprop:n2c2_i1:red=none:dt=f64", x, None, target) == [[2, 4]]
+    assert run("nll_loss.fprop:n2c2_i1:weight=1:dt=f64", x, w, target) == [[(3 * 2 + 4) / 4]]
+    line = "nll_loss.backward:n2c2_i1:weight=1:ignore=0:dt=f64"
+    assert run(line, [INF], x, w, target) == [[0, -INF, 0, 0]]
+    (logs,) = run("log_softmax.fprop:n2c2_i1:dt=f64", x)
+    line = "{}.fprop:n2c2_i1:weight=1:dt=f64"
+    want = run(line.format("cross_entropy"), x, w, target)
+    assert run(line.format("nll_loss"), logs, w, target) == want
+
+
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_a_target_outside_of_the_classes_is_refused(wrong):
     with pytest.raises(ConvrefError, match=f"holds {wrong}, needs a class from 0 to 2 or -100"):
@@ -509,6 +523,15 @@ FAULTS = {
         softmax,
         "softmax_along",
         lambda p, v, dim: p * (1 - p) * v,
+    ),
+    "nll_loss over all positions": (
+        "nll_loss",
+        softmax,
+        "targets",
+        lambda target, w, problem, like: (
+            RIGHT_TARGETS(target, w, problem, like)[0],
+            constant(max(1, target.size), like),
+        ),
     ),
     "smoothing over ignored targets": (
         "cross_entropy",

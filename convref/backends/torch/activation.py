@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
+from typing import Any
 
 from ...case import Call
 from ...errors import missing_extra
@@ -36,7 +37,7 @@ def supports(call: Call, rules: bool) -> str | None:
         return "ATen has no derivative of hardsigmoid_backward"
     if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
         return "ATen's hardsigmoid_backward rounds 1 / 6 to float32"
-    if call.op == "cross_entropy" and not prod(call.problem.shape("x")):
+    if call.op in LOSSES and not prod(call.problem.shape("x")):
         return "the adapter does not call ATen for empty images"
     return None
 
@@ -48,7 +49,7 @@ def stages(call: Call) -> int:
     second ones take several tensor operations; a loss takes three.
     """
     steps = {"fprop": 1, "backward": 3, "jvp": 6, "double_backward": 24}[call.pass_]
-    return 4 * steps if call.op == "cross_entropy" else steps
+    return 4 * steps if call.op in LOSSES else steps
 
 
 def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
@@ -64,8 +65,8 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
 
 
 def _forward(call: Call, rules: bool, given: dict[str, Tensor | None]) -> Callable[..., Tensor]:
-    if call.op == "cross_entropy":
-        return lambda x: _loss(call.problem, x, given)
+    if call.op in LOSSES:
+        return lambda x: _loss(call, x, given)
     if call.op == "prelu" and rules and call.pass_ in ("jvp", "double_backward"):
         return _prelu
     return partial(FUNCTIONS[call.op], call.problem)
@@ -76,25 +77,20 @@ def _prelu(x: Tensor, w: Tensor) -> Tensor:
     return torch.where(x > 0, x, w.reshape(-1, *(1,) * (x.ndim - 2)) * x)
 
 
-def _loss(problem: Problem, x: Tensor, given: dict[str, Tensor | None]) -> Tensor:
-    target = given["target"]
-    assert target is not None
-    y = F.cross_entropy(
-        x,
-        target,
-        given["w"],
-        ignore_index=problem.ignore_index,
-        reduction=problem.reduction,
-        label_smoothing=problem.label_smoothing,
-    )
-    return y.reshape(problem.shape("y"))
+def _loss(call: Call, x: Tensor, given: dict[str, Tensor | None]) -> Tensor:
+    y = getattr(F, call.op)(x, given["target"], given["w"], **_fields(call.problem))
+    return y.reshape(call.problem.shape("y"))
 
 
 def _by_name(op: str) -> Callable[..., Tensor]:
     """Return the function of torch.nn.functional of that name; its arguments are the fields."""
-    function, family = getattr(F, op), FAMILY[op]
-    names = [f.name for f in family.KEYS.values() if f.name not in family.OF_OPERANDS]
-    return lambda problem, *t: function(*t, **{name: getattr(problem, name) for name in names})
+    function = getattr(F, op)
+    return lambda problem, *t: function(*t, **_fields(problem))
+
+
+def _fields(problem: Problem) -> dict[str, Any]:
+    names = (field.name for field in problem.KEYS.values())
+    return {name: getattr(problem, name) for name in names if name not in problem.OF_OPERANDS}
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
@@ -105,4 +101,5 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     and "target" not in SIGNATURE[op, "fprop"].operands
 }
 FUNCTIONS["leaky_relu"] = lambda problem, x: F.leaky_relu(x, problem.slope)
-OPS = (*FUNCTIONS, "cross_entropy")
+LOSSES = ("nll_loss", "cross_entropy")
+OPS = (*FUNCTIONS, *LOSSES)

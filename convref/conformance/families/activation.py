@@ -1,4 +1,4 @@
-"""Softmax and the loss drawn from windows, and its targets."""
+"""Softmax and the losses drawn from windows, and its targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _softmax(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     return image_problem(tape, op, draft, max_elements, dim=dim)
 
 
-def _cross_entropy(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
+def _loss(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     classes = image_sizes(op, draft)["c"]
     weight = drawn(tape, op, "weight")
     ignored = tape.choose((-100, -100, 0, -1, classes - 1))
@@ -40,4 +40,4 @@ def _target(case: Case, given: dict[str, Any]) -> Any:
 
 
 GENERATED = {"target": _target}
-DRAW = {"softmax": _softmax, "log_softmax": _softmax, "cross_entropy": _cross_entropy}
+DRAW = {"softmax": _softmax, "log_softmax": _softmax, "nll_loss": _loss, "cross_entropy": _loss}

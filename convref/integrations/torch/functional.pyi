@@ -21,9 +21,9 @@ __all__ = [
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardshrink", "hardsigmoid",
     "hardswish", "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "logsigmoid",
     "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
-    "max_unpool2d", "max_unpool3d", "mish", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu",
-    "relu6", "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink", "softsign",
-    "tanh", "tanhshrink", "threshold"
+    "max_unpool2d", "max_unpool3d", "mish", "nll_loss", "pixel_shuffle", "pixel_unshuffle", "prelu",
+    "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink",
+    "softsign", "tanh", "tanhshrink", "threshold"
 ]
 
 def adaptive_avg_pool1d(
@@ -120,6 +120,10 @@ def max_unpool1d(
 max_unpool2d = max_unpool1d
 max_unpool3d = max_unpool1d
 def mish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", *, backend: str | None = None
+) -> Tensor: ...
 def pixel_shuffle(input: Tensor, upscale_factor: int, *, backend: str | None = None) -> Tensor: ...
 def pixel_unshuffle(
     input: Tensor, downscale_factor: int, *, backend: str | None = None

@@ -174,10 +174,43 @@ def cross_entropy_double_backward(
     return ddy, _of_positions(dy, totals * _moved(p, ddx, 1, 1), share, target, problem)
 
 
+def _picked(values: Array, w: Array | None, target: Array, problem: Problem) -> Array:
+    q, share = _counts(w, target, values, problem)
+    each = zeros(values.shape, values)
+    for at in np.ndindex(values.shape):
+        if q[at]:
+            each[at] = -q[at] * values[at]
+    return _collected(each, share, problem)
+
+
+def nll_loss_fprop(x: Array, w: Array | None, target: Array, problem: Problem) -> Array:
+    """Return y, one class of one position at a time."""
+    return _picked(x, w, target, problem)
+
+
+def nll_loss_backward(
+    dy: Array, x: Array, w: Array | None, target: Array, problem: Problem
+) -> Array:
+    """Return dx, which is 0 but at the targets."""
+    q, share = _counts(w, target, x, problem)
+    found, dx = _of_positions(dy, -q, share, target, problem), zeros(x.shape, x)
+    for at in np.ndindex(x.shape):
+        if q[at]:
+            dx[at] = found[at]
+    return dx
+
+
+def nll_loss_jvp(
+    x: Array, w: Array | None, target: Array, x_dot: Array, problem: Problem
+) -> tuple[Array, Array]:
+    """Return (y, y_dot)."""
+    return _picked(x, w, target, problem), _picked(x_dot, w, target, problem)
+
+
 _PASSES = ("fprop", "backward", "jvp", "double_backward")
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     (op, name): globals()[f"softmax_{name}"]
     for op in ("softmax", "log_softmax")
     for name in _PASSES
 }
-FORMULAS |= by_name(globals(), ("cross_entropy",), masks=False)
+FORMULAS |= by_name(globals(), ("nll_loss", "cross_entropy"), masks=False)

@@ -209,7 +209,7 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
 }
 # Layers of one element without a row draw their shape alone; others the fields of their problem.
 ARGUMENTS = {kind.__name__: pointwise(0) for kind in nn.ACTIVATIONS.values()} | ARGUMENTS
-APART = ("MaxUnpool", "CrossEntropyLoss")  # tested below
+APART = ("MaxUnpool", "CrossEntropyLoss", "NLLLoss")  # tested below
 ARGUMENTS |= {
     d.layer: of_problem(d.op)
     for d in F.OF_TORCH
@@ -351,13 +351,15 @@ def test_transposed_convolution_takes_output_size(rank):
     smoothing=st.sampled_from([0.0, 0.25]),
     weighted=st.booleans(),
 )
-def test_cross_entropy(shape, reduction, smoothing, weighted):
+@pytest.mark.parametrize("name", ["CrossEntropyLoss", "NLLLoss"])
+def test_loss_of_a_classifier(name, shape, reduction, smoothing, weighted):
     classes = shape[min(1, len(shape) - 1)]
     weight = torch.arange(1.0, 1 + classes).double() if weighted else None
-    told = {"reduction": reduction, "label_smoothing": smoothing, "weight": weight}
+    told = {"reduction": reduction, "weight": weight}
+    told |= {"label_smoothing": smoothing} if name == "CrossEntropyLoss" else {}
     lead, rest = shape[: len(shape) > 1], shape[2:]
     target = integers([*lead, *rest], 3).long() % classes
-    theirs, ours = (module.CrossEntropyLoss(**told).double() for module in (torch.nn, nn))
+    theirs, ours = (getattr(module, name)(**told).double() for module in (torch.nn, nn))
     with Calls() as calls:
         results(ours, integers(shape, 2), target)
     assert judged(calls.seen, results(theirs, integers(shape, 2), target)) >= {"y", "dx"}
