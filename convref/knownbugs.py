@@ -53,7 +53,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "in": lambda value, options: value in options,
 }
-_TERM = re.compile(r"([a-z0-9_.]{1,40})\s*(!=|<=|>=|=|<|>|\bin\b)\s*([A-Za-z0-9_.+ -]{0,80})")
+_TERM = re.compile(r"([a-z0-9_.]{1,40})\s*(!=|<=|>=|=|<|>|\bin\b)\s*([A-Za-z0-9_.+ -]{0,160})")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LINK = re.compile(r"https://[A-Za-z0-9./#_-]{1,200}|-")
 

@@ -225,13 +225,20 @@ EXAMPLES = {
     ),
     "torch-hardswish-jvp-nan": ("hardswish.jvp:n1c1_i1:fill=nan",),
     "torch-mish-second": ("mish.double_backward:n2c6_i7x10:mask=01:fill=wide:seed=60646",),
-    "torch-elu-nan": ("elu.double_backward:n1c1_i1:mask=10:fill=nan:seed=31412",),
+    "torch-hardshrink-nan": ("hardshrink.backward:n1c3_i6:fill=nan:seed=6677",),
+    "torch-elu-nan": (
+        "elu.double_backward:n1c1_i1:mask=10:fill=nan:seed=31412",
+        "celu.backward:n1c1_i1:fill=nan:seed=15089",
+        "selu.backward:n1c1_i1:fill=nan:seed=9693",
+    ),
     "torch-prelu-at-0": (
         "prelu.jvp:n1c1_i1:fill=negzero",
         "prelu.double_backward:n1c1_i1:mask=010:fill=negzero:seed=27332",
     ),
     "torch-f16-second-order": (
         "softplus.double_backward:n1c2_i5:dt=f16:mask=01:fill=wide:seed=52297",
+        "celu.double_backward:n1c2_i1:dt=f16:mask=01:fill=wide",
+        "selu.double_backward:n1c1_i2:dt=f16:mask=01:fill=wide:seed=3228",
         "silu.double_backward:n1c2_i6:dt=f16:mask=10:fill=wide:seed=19895",
         "cross_entropy.jvp:n1c2_i4:weight=1:dt=f16:fill=wide:seed=14804",
     ),
