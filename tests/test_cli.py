@@ -27,7 +27,11 @@ def main(*arguments, before=""):
     """Return exit status, output and errors of a real process."""
     code = f"import sys; sys.argv = ['convref', *{list(arguments)!r}]; {before}\n"
     code += "from convref.cli import main\nif __name__ == '__main__': main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    # readline, which pytest loads, exports the width of its terminal to child processes.
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env
+    )
     return done.returncode, done.stdout, done.stderr
 
 

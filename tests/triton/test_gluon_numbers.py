@@ -101,7 +101,7 @@ def test_activations_and_parts_of_an_epilogue(monkeypatch, activation):
     fusion = Fusion(*test_epilogue.PARTS, activation=activation)
     plan, _ = planned(case.call, known, 2, fusion)
     got = emulated.run(plan, tensors | extra, late=True)["y"]
-    test_epilogue.held(case, got, *test_epilogue.expected(case, extra, activation))
+    test_epilogue.assert_within(case, got, *test_epilogue.expected(case, extra, activation))
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
