@@ -15,7 +15,7 @@ from convref import ConvrefError, UnsupportedError
 from convref.backends.numpy import NumpyBackend
 from convref.backends.torch.adapter import TorchBackend
 
-LONGEST = 500  # characters of a message
+LONGEST = 600  # characters of a message
 
 
 def zeros(*shape: int, dtype: Any = np.float64) -> Any:

@@ -11,7 +11,7 @@ from convref.case import Call
 from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere, right
 from convref.ops import GROUPS, Problem
 from convref.oracle import activation as formulas
-from convref.oracle import piecewise, softmax
+from convref.oracle import piecewise, prelu, softmax
 from convref.oracle._elementary import logistic
 
 from .base import Fault, swapped
@@ -301,6 +301,6 @@ OTHERS = (
         "the slope of channel 0 in all channels",
         "prelu.fprop:n1c2_i1",
         lambda call: call.op == "prelu" and not call.problem.shared and call.problem.c > 1,
-        swapped(formulas, _slopes=_first_slope),
+        swapped(prelu, _slopes=_first_slope),
     ),
 )

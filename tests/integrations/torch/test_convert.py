@@ -158,7 +158,7 @@ LEFT = (
     (lambda: OwnConv(1, 1, 1), "a subclass of Conv2d, which may compute something else"),
     (lambda: T.LazyConv2d(1, 1), "lazy: its sizes are unknown before the first input"),
     (lambda: T.SyncBatchNorm(1), "convref has no such layer"),
-    (lambda: T.SELU(), "convref has no such layer"),
+    (lambda: T.RReLU(), "convref has no such layer"),
     (lambda: T.Softmax(), "dim is None: PyTorch guesses an axis"),
     (lambda: T.LPPool2d(1, 2), "PyTorch sums powers of signed values, convref of absolute values"),
     (lambda: T.LPPool1d(2, 2, ceil_mode=True), "with ceil_mode, PyTorch scales"),
@@ -292,7 +292,7 @@ ALONE = "no convolution of its own right before it"
 NOTHING = "no batch norm and no activation of its own right after it"
 BATCH = "it normalises with batch statistics"
 STAY = (
-    (lambda: chain(T.ReLU6()), ["0", "2"], [NOTHING, ALONE]),
+    (lambda: chain(T.RReLU()), ["0", "2"], [NOTHING, ALONE]),
     (lambda: T.Sequential(T.Conv2d(2, 2, 1), T.BatchNorm2d(2, track_running_stats=False)),
      ["0", "1"], [BATCH, BATCH]),
     (Shared, ["conv", "a", "b"], ["called more than once"] * 3),

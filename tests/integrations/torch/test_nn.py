@@ -457,5 +457,5 @@ def test_block_is_one_kernel_where_the_backend_fuses(kind, activation):
 
 
 def test_an_unknown_activation_is_named():
-    with pytest.raises(ConvrefError, match="activation is 'selu', needs a module or relu"):
-        nn.ConvBNAct1d(1, 1, 1, activation="selu")
+    with pytest.raises(ConvrefError, match="activation is 'rrelu', needs a module or relu"):
+        nn.ConvBNAct1d(1, 1, 1, activation="rrelu")
