@@ -251,6 +251,7 @@ EXAMPLES = {
         "max_pool.double_backward:n1c1_i1_f2_p1_d2:fill=ones",
     ),
     "torch-unpool-order": ("max_unpool.double_backward:n1c2_i2x2_o2x2:mem=indices.hcwn:fill=ones",),
+    "torch-nll-loss-order": ("nll_loss.backward:n1c1_i2x2:mem=x.whcn:fill=ones",),
     "torch-lp-pool-ceil": ("lp_pool.jvp:n1c1_i1_f2_s2:ceil=1:fill=ones",),
     "torch-lp-pool-at-0": (
         "lp_pool.jvp:n1c1_i2_f1:fill=impulse",

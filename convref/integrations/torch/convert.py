@@ -79,12 +79,12 @@ def convert(model: Any, backend: str | None = None) -> Report:
 
     Examples
     --------
-    >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.SELU())
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.RReLU())
     >>> print(convert(model))
     converted: 1, left: 1
     name  layer   what
     0     Conv2d  computed by convref
-    1     SELU    convref has no such layer
+    1     RReLU   convref has no such layer
     """
     if isinstance(backend, str) and backend != "auto":
         dispatch.load(backend)  # raises here rather than in the first forward

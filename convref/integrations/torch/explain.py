@@ -82,7 +82,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
     Examples
     --------
     >>> from convref.integrations.torch import nn
-    >>> model = torch.nn.Sequential(nn.Conv2d(1, 2, 3, backend="numpy"), torch.nn.SELU())
+    >>> model = torch.nn.Sequential(nn.Conv2d(1, 2, 3, backend="numpy"), torch.nn.RReLU())
     >>> for row in explain(model, torch.ones(1, 1, 5, 5), verbose=False):
     ...     print(row.layer, row.line, row.backend, row.why, sep=" | ")
     0 | conv.fprop:n1c1k2_i5x5_f3x3 | numpy | selected by the caller
