@@ -54,10 +54,13 @@ def stages(call: Call) -> int:
 
 def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
     """Return the results by role."""
-    shapes = [call.problem.shape(role) for role in call.wanted]
-    if rules and not any(map(prod, shapes)):  # pixel_unshuffle would keep the shape of the input
+    shapes = {role: call.problem.shape(role) for role in call.wanted}
+    if rules and not any(map(prod, shapes.values())):  # ATen's may have another shape
         like = next(t for t in tensors if t is not None)
-        return tuple(map(like.new_empty, shapes))
+        return tuple(
+            like.new_empty(shapes[role]) if role in shapes else None
+            for role in call.signature.results
+        )
     if rules:  # forward mode refuses expanded tensors
         tensors = tuple(None if t is None else t.contiguous() for t in tensors)
     given = dict(zip(call.roles, tensors))
