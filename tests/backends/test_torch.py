@@ -353,6 +353,6 @@ def test_an_empty_result_has_its_own_shape(line):
 @pytest.mark.parametrize("mask", ["00", "01", "10", "11"])
 @pytest.mark.parametrize("size", [0, 3])
 def test_results_are_in_the_order_of_their_roles_whatever_the_mask(mask, size):
-    case = parse(f"gelu.double_backward:n1c2_i{size}:mask={mask}")
-    results = backend.run(case.call, *drawn(case))
+    call = parse(f"gelu.double_backward:n1c2_i{size}:mask={mask}").call
+    results = backend.run(call, *(np.ones(call.problem.shape(r), np.float32) for r in call.roles))
     assert [r is not None for r in results] == [bit == "1" for bit in mask]
