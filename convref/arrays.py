@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import dtypes
-from .errors import ConvrefError, message, shorten
+from .errors import ConvrefError, invalid, shorten
 
 Array = np.ndarray[Any, Any]
 
@@ -49,9 +49,7 @@ def facts(where: str, name: str, array: Any) -> Facts:
     if kind == "torch":
         code = _torch_code(where, name, array)
         return Facts(kind, tuple(array.shape), array.stride(), code, array.device.type)
-    raise ConvrefError(
-        message(where, f"{name} is a {type(array).__name__}, needs a NumPy array or torch tensor")
-    )
+    raise invalid(where, f"{name} is a {type(array).__name__}, needs a NumPy array or torch tensor")
 
 
 def _numpy_code(where: str, name: str, array: Array) -> str:
@@ -59,12 +57,12 @@ def _numpy_code(where: str, name: str, array: Array) -> str:
         code = dtypes.code_of(array.dtype)
     except ConvrefError:
         text = f"{name} has dtype {shorten(array.dtype)}, needs a float, complex or integer type"
-        raise ConvrefError(message(where, text)) from None
+        raise invalid(where, text) from None
     if code == "obj":
         for value in array.flat:
             if not isinstance(value, Complex):  # a Decimal is none: it has no sum with a float
                 text = f"{name} holds a {type(value).__name__}, needs numbers"
-                raise ConvrefError(message(where, text))
+                raise invalid(where, text)
     return code
 
 
@@ -85,14 +83,14 @@ _TORCH_NAMES = {
 
 def _torch_code(where: str, name: str, tensor: Any) -> str:
     if tensor.is_nested:
-        raise ConvrefError(message(where, f"{name} is a nested tensor, needs one with a shape"))
+        raise invalid(where, f"{name} is a nested tensor, needs one with a shape")
     short = str(tensor.dtype).removeprefix("torch.")
     if short not in _TORCH_NAMES:
         known = ", ".join(_TORCH_NAMES)
-        raise ConvrefError(message(where, f"{name} has dtype {short}, needs one of {known}"))
+        raise invalid(where, f"{name} has dtype {short}, needs one of {known}")
     if str(tensor.layout) != "torch.strided":
         layout = str(tensor.layout).removeprefix("torch.")
-        raise ConvrefError(message(where, f"{name} has layout {layout}, needs strided"))
+        raise invalid(where, f"{name} has layout {layout}, needs strided")
     return _TORCH_NAMES[short]
 
 
@@ -176,4 +174,4 @@ def converted(where: str, name: str, array: Any, dtype: Any) -> Any:
         return array.astype(np.dtype(dtype), copy=False) if kind else array
     except (TypeError, ValueError, RuntimeError, OverflowError, SyntaxError):
         what = f"{name} is {shorten(repr(dtype))}, needs a dtype of the kind of array"
-        raise ConvrefError(message(where, what)) from None
+        raise invalid(where, what) from None

@@ -12,7 +12,7 @@ from .arrays import facts
 from .backends import Backend
 from .backends.registry import load, names
 from .case import Call, argument, check_objects, check_operand, check_positions
-from .errors import ConvrefError, MissingExtraError, UnsupportedError, message, shorten
+from .errors import MissingExtraError, UnsupportedError, invalid, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
 
@@ -96,7 +96,7 @@ class Plan:
     def _check_memory(self) -> None:
         if self._lacks_memory:
             where = f"{self.call.op}.{self.call.pass_}"
-            raise ConvrefError(message(where, self._lacks_memory, self.call))
+            raise invalid(where, self._lacks_memory, self.call)
 
     def __str__(self) -> str:
         rows = (
@@ -146,13 +146,13 @@ def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     """Return the Plan of `call`, as `plan` does, without preparing the backend."""
     if not isinstance(call, Call):
         what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
-        raise ConvrefError(message("plan", what))
+        raise invalid("plan", what)
     if not isinstance(backend, str):
         what = f"backend is {shorten(repr(backend))}, needs a name"
-        raise ConvrefError(message(f"{call.op}.{call.pass_}", what))
+        raise invalid(f"{call.op}.{call.pass_}", what)
     if not isinstance(kind, str):
         what = f"kind is {shorten(repr(kind))}, needs the name of a kind of array"
-        raise ConvrefError(message(f"{call.op}.{call.pass_}", what))
+        raise invalid(f"{call.op}.{call.pass_}", what)
     found = _plan(call, backend, kind)
     same = found.call is call or repr(found.call) == repr(call)  # 0.0 equals -0.0
     return found if same else replace(found, call=call)
@@ -243,9 +243,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
         choose(call, backend, "numpy")  # raises
     where = f"{call.op}.{call.pass_}"
     if len(operands) != len(call.roles):
-        raise ConvrefError(
-            message(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
-        )
+        raise invalid(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
     found = [
         None if a is None else facts(where, argument(r), a) for r, a in zip(call.roles, operands)
     ]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import ConvrefError, message, missing_extra, shorten
+from .errors import invalid, missing_extra, shorten
 
 
 class Number(NamedTuple):
@@ -60,9 +60,7 @@ def numpy_dtype(code: str) -> np.dtype[Any]:
             raise missing_extra("bf16", error) from None
         return np.dtype(ml_dtypes.bfloat16)
     if code not in _NUMPY:
-        raise ConvrefError(
-            message("dtype", f"got {shorten(repr(code))}, needs one of {', '.join(CODES)}")
-        )
+        raise invalid("dtype", f"got {shorten(repr(code))}, needs one of {', '.join(CODES)}")
     return np.dtype(_NUMPY[code])
 
 
@@ -74,9 +72,7 @@ def code_of(dtype: np.dtype[Any]) -> str:
     for code, kind in _NUMPY.items():
         if dtype.newbyteorder("=") == np.dtype(kind):
             return code
-    raise ConvrefError(
-        message("dtype", f"got {shorten(dtype)}, needs a float, complex, integer or object type")
-    )
+    raise invalid("dtype", f"got {shorten(dtype)}, needs a float, complex, integer or object type")
 
 
 def accumulator(code: str) -> str:

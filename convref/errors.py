@@ -42,6 +42,11 @@ def message(where: str, what: str, line: object = None) -> str:
     return f"{where}: {what} ({shorten(line)})" if line is not None else f"{where}: {what}"
 
 
+def invalid(where: str, what: str, line: object = None) -> ConvrefError:
+    """Return the error of a user's input, with its `message`."""
+    return ConvrefError(message(where, what, line))
+
+
 def missing_extra(extra: str, error: ImportError) -> MissingExtraError:
     """Return the error with the pip command for the package missing from the import ``error``."""
     return MissingExtraError(

@@ -36,7 +36,7 @@ from typing import Any
 
 from .backends.registry import load
 from .case import Call, Case, Spec
-from .errors import ConvrefError, message, shorten
+from .errors import invalid, shorten
 from .ops import FAMILY
 
 FILE = Path(__file__).with_name("known_bugs.txt")
@@ -218,7 +218,7 @@ def parse_regions(text: str, source: str = "known bugs") -> tuple[Region, ...]:
         where = f"{source}, line {number}"
         region = _region(where, line)
         if region.id in found:
-            raise ConvrefError(message(where, f"id {region.id} occurs twice, needs to be unique"))
+            raise invalid(where, f"id {region.id} occurs twice, needs to be unique")
         found[region.id] = region
     return tuple(found.values())
 
@@ -227,11 +227,11 @@ def _region(where: str, line: str) -> Region:
     parts = [part.strip() for part in line.split("|")]
     if len(parts) != 5:
         needs = "needs 5: ID | BACKEND | TERMS | LINK | NOTE"
-        raise ConvrefError(message(where, f"has {len(parts)} columns, {needs}"))
+        raise invalid(where, f"has {len(parts)} columns, {needs}")
     name, backend, terms, link, note = parts
     for what, pattern, value in (("id", _ID, name), ("link", _LINK, link)):
         if not pattern.fullmatch(value):
-            raise ConvrefError(message(where, f"{what} is {shorten(repr(value), 60)}"))
+            raise invalid(where, f"{what} is {shorten(repr(value), 60)}")
     raw = backend.endswith(".raw")
     return Region(name, backend.removesuffix(".raw"), raw, _terms(where, terms), link, note)
 
@@ -239,28 +239,24 @@ def _region(where: str, line: str) -> Region:
 def _terms(where: str, terms: str) -> tuple[Term, ...]:
     texts = [term.strip() for term in terms.split(",")]
     if not 1 <= len(texts) <= MAX_TERMS:
-        raise ConvrefError(message(where, f"has {len(texts)} terms, needs 1 to {MAX_TERMS}"))
+        raise invalid(where, f"has {len(texts)} terms, needs 1 to {MAX_TERMS}")
     return tuple(_term(where, term) for term in texts)
 
 
 def _term(where: str, text: str) -> Term:
     match = _TERM.fullmatch(text)
     if match is None:
-        raise ConvrefError(
-            message(where, f"{shorten(repr(text), 60)} is not a term, needs FIELD OP LITERAL")
-        )
+        raise invalid(where, f"{shorten(repr(text), 60)} is not a term, needs FIELD OP LITERAL")
     name, compare, literal = match[1], match[2], match[3].strip()
     scope, _, last = name.rpartition(".")
     kind = _kind(scope, last)
     if kind is None:
-        raise ConvrefError(message(where, f"{shorten(name, 40)} is not a field"))
+        raise invalid(where, f"{shorten(name, 40)} is not a field")
     words = literal.split() if compare == "in" else [literal]
     try:
         values = [kind(word) for word in words]
     except ValueError:
-        raise ConvrefError(
-            message(where, f"{shorten(literal, 40)} is not a number for {name}")
-        ) from None
+        raise invalid(where, f"{shorten(literal, 40)} is not a number for {name}") from None
     return Term(scope, last, compare, tuple(values) if compare == "in" else values[0])
 
 
@@ -309,10 +305,10 @@ def refusals(text: str, source: str = "refusals") -> Callable[[Call], str | None
 def _refusal(where: str, line: str) -> Region:
     terms, bar, reason = line.partition("|")
     if not bar or not reason.strip():
-        raise ConvrefError(message(where, "has no reason, needs TERMS | REASON"))
+        raise invalid(where, "has no reason, needs TERMS | REASON")
     found = _terms(where, terms)
     if any(term.field == "fill" or term.scope == "fp" for term in found):
-        raise ConvrefError(message(where, "has a term on data or versions, needs terms of a call"))
+        raise invalid(where, "has a term on data or versions, needs terms of a call")
     return Region("", "", False, found, "-", reason.strip())
 
 
@@ -320,7 +316,7 @@ def _rows(source: str, text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are neither blank nor comments, with their numbers."""
     lines = text.splitlines()
     if len(text) > MAX_BYTES or len(lines) > MAX_LINES:
-        raise ConvrefError(message(source, f"has more than {MAX_BYTES >> 20} MiB of text"))
+        raise invalid(source, f"has more than {MAX_BYTES >> 20} MiB of text")
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line

@@ -15,7 +15,7 @@ from inspect import Parameter, cleandoc, signature
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 # Name -> (MODULE:FUNCTION of this package, help text).
 COMMANDS = {
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
     """Its errors are one sentence, like all of the command line."""
 
     def error(self, text: str) -> NoReturn:
-        raise ConvrefError(message(self.prog.removeprefix("convref "), text))
+        raise invalid(self.prog.removeprefix("convref "), text)
 
 
 def parser(name: str, function: Callable[..., Any]) -> argparse.ArgumentParser:

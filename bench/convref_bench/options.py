@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convref.errors import ConvrefError, message, shorten
+from convref.errors import invalid, shorten
 from convref.ops import FAMILY, ops_of
 
 # Number type -> keys of a line; float32 that may use tensor cores is a `math`, not a type.
@@ -40,7 +40,7 @@ def keys(dtype: str, device: str = "cpu") -> str:
 def _known(what: str, name: str, table: dict[str, str]) -> str:
     if name not in table:
         text = f"--{what} is {shorten(repr(name))}, needs one of {', '.join(table)}"
-        raise ConvrefError(message("bench", text))
+        raise invalid("bench", text)
     return table[name]
 
 

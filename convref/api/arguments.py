@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import zeros_like
 from ..case import SPATIAL
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import SIGNATURE, Pads, Sizes, integers, items, pads
 
 
@@ -20,7 +20,7 @@ def axes_of(where: str, rank: int, layout: Any) -> tuple[int, ...]:
     name = first if layout is None else layout
     if name not in (first, last):
         what = f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     return tuple(name.index(a) for a in first)
 
 
@@ -32,14 +32,14 @@ def mask_of(where: str, op: str, pass_: str, mask: Any) -> tuple[bool, ...]:
     bits, count = items(mask), len(form.results)
     if bits is None or len(bits) != count or not all(map(is_bool, bits)):
         what = f"output_mask is {shorten(repr(mask))}, needs {count} bools"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     return tuple(map(bool, bits))
 
 
 def flag(where: str, name: str, value: Any) -> bool:
     """Return a user's bool, or raise."""
     if not is_bool(value):
-        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs a bool"))
+        raise invalid(where, f"{name} is {shorten(repr(value))}, needs a bool")
     return bool(value)
 
 
@@ -57,7 +57,7 @@ def pair_of(where: str, primals: Any, tangents: Any, names: tuple[str, ...]) -> 
     filled = []
     for name, value, dot in zip(names, values, dots):
         if value is None and dot is not None:
-            raise ConvrefError(message(where, f"{name} tangent is given, needs a {name}"))
+            raise invalid(where, f"{name} tangent is given, needs a {name}")
         zero = dot is None and value is not None and len(names) > 1
         filled.append(zeros_like(value) if zero else dot)
     return *values, *filled
@@ -66,7 +66,7 @@ def pair_of(where: str, primals: Any, tangents: Any, names: tuple[str, ...]) -> 
 def _tuple_of(where: str, name: str, given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     if not isinstance(given, (tuple, list)) or len(given) != len(names):
         needs = f"({', '.join(names)}{',' * (len(names) == 1)})"
-        raise ConvrefError(message(where, f"{name} needs a tuple {needs}"))
+        raise invalid(where, f"{name} needs a tuple {needs}")
     return tuple(given)
 
 
@@ -75,7 +75,7 @@ def per_axis(where: str, rank: int, **given: Any) -> tuple[Sizes, ...]:
     found = {name: integers(where, name, value, rank) for name, value in given.items()}
     for name, sizes in found.items():
         if min(sizes) < 1:
-            raise ConvrefError(message(where, f"{name} is {sizes}, needs at least 1"))
+            raise invalid(where, f"{name} is {sizes}, needs at least 1")
     return tuple(found.values())
 
 
@@ -106,10 +106,10 @@ def padding_of(
     words = ("valid",) if transposed else _WORDS
     if value not in words:
         what = f"padding is {shorten(repr(value))}, needs numbers or one of {', '.join(words)}"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     if value == "same" and set(stride) != {1}:
         what = f"padding is 'same' with stride {tuple(stride)}, needs stride 1 "
-        raise ConvrefError(message(where, f"{what}(same_upper and same_lower take any)"))
+        raise invalid(where, f"{what}(same_upper and same_lower take any)")
     spans = (d * (taps - 1) for taps, d in zip(filter, dilation))
     return tuple(_pair(value, *sizes) for sizes in zip(input, stride, spans))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..arrays import facts
 from ..case import SPATIAL
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import RANKS, Sizes, integer, integers, items
 from .arguments import axes_of, flag, padding_of, per_axis
 from .definition import LOW, Definition, Fields, Image
@@ -37,7 +37,7 @@ def _conv(
     where, rank = input.where, len(input.space)
     transposed, groups = flag(where, "transposed", transposed), integer(where, "groups", groups)
     if groups < 1:
-        raise ConvrefError(message(where, f"groups is {groups}, needs at least 1"))
+        raise invalid(where, f"groups is {groups}, needs at least 1")
     strides, dilations = per_axis(where, rank, stride=stride, dilation=dilation)
     geometry = {"input": input.space, "filter": weight[2:]}
     geometry |= {"stride": strides, "dilation": dilations}
@@ -45,7 +45,7 @@ def _conv(
     if input.c != needs:
         has = f"C={needs}" if transposed else f"C/G={weight[1]}, groups={groups}"
         what = f"input has C={input.c}, needs {needs}: weight has {has}"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     _check_bias_sizes(where, bias_sizes, weight[1] * groups if transposed else weight[0])
     return {
         "stride": strides,
@@ -70,7 +70,7 @@ class _Convolution(Definition):
         weights = default if given["weight_layout"] is None else given["weight_layout"]
         if not isinstance(weights, str) or sorted(weights) != sorted(logical):
             what = f"weight_layout is {shorten(repr(weights))}, needs the letters of {logical!r}"
-            raise ConvrefError(message(where, f"{what} in any order"))
+            raise invalid(where, f"{what} in any order")
         return {"x": data, "y": data, "w": tuple(weights.index(a) for a in logical)}
 
     def pair(
@@ -81,10 +81,10 @@ class _Convolution(Definition):
         for name, given in (("primals", primals), ("tangents", tangents)):
             if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
                 what = f"{name} needs a tuple (input, weight[, bias])"
-                raise ConvrefError(message(where, what))
+                raise invalid(where, what)
             triples.append((*given, None)[:3])
         if triples[0][2] is None and triples[1][2] is not None:
-            raise ConvrefError(message(where, "bias tangent is given, needs a bias"))
+            raise invalid(where, "bias tangent is given, needs a bias")
         return *triples[0], *triples[1]
 
 
@@ -94,11 +94,11 @@ CONV = _Convolution(_conv, op="conv", layer="Conv", autocast=LOW)
 def rank_of(where: str, weight: Any) -> int:
     """Return the rank of a convolution with this weight."""
     if weight is None:
-        raise ConvrefError(message(where, "weight is None, needs an array"))
+        raise invalid(where, "weight is None, needs an array")
     axes = len(facts(where, "weight", weight).shape)
     if axes - 2 not in RANKS:
         what = f"weight has {axes} axes, needs 3 to 5 (1 to 3 in space)"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     return axes - 2
 
 
@@ -109,7 +109,7 @@ def _check_bias_sizes(where: str, bias_sizes: Any, k: int) -> None:
     sizes = [bias_sizes] if sizes is None else sizes
     got = tuple(integer(where, "bias_sizes", size) for size in sizes)
     if got != (k,):
-        raise ConvrefError(message(where, f"bias_sizes is {shorten(got)}, needs ({k},)"))
+        raise invalid(where, f"bias_sizes is {shorten(got)}, needs ({k},)")
 
 
 # Parts of signatures: the settings, in the derivatives and in ATen's operators; options.

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from ..arrays import facts
 from ..case import Call, argument, base_shapes, call_of
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import SIGNATURE, Sizes, passes
 from . import views
 from .arguments import axes_of, mask_of, pair_of
@@ -158,7 +158,7 @@ class Definition:
         view = self.view(where, rank, user, arguments)
         seen = user if view is None else tuple(view.enter("x", user))
         if view is views.ONE_PIXEL and layout is not None:
-            raise ConvrefError(message(where, f"layout is {layout!r}, needs None for (N, C)"))
+            raise invalid(where, f"layout is {layout!r}, needs None for (N, C)")
         axes = self.axes(where, len(seen) - 2, layout, arguments)
         check_axes(where, given, axes, len(user))
         operands = {role: enter(role, a, view, axes) for role, a in given.items()}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arrays import facts
 from ..case import argument
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from .conv import CONV, rank_of
 from .functions import FUNCTIONS
@@ -49,7 +49,7 @@ def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Rec
         take = _conv if op == "conv" else _by_role
         return take(stem, op, pass_, operands, dict(arguments))
     if not isinstance(name, str) or name not in FUNCTIONS:
-        raise ConvrefError(message("case_of", _unknown(name, op)))
+        raise invalid("case_of", _unknown(name, op))
     return _traced(name, FUNCTIONS[name], tuple(operands), arguments)
 
 
@@ -73,7 +73,7 @@ def _traced(
         bound = form.bind(*operands, **arguments)
     except TypeError as error:
         what = f"{error}, needs ({', '.join(accepted)})"
-        raise ConvrefError(message(name, what)) from None
+        raise invalid(name, what) from None
     results = function(*bound.args, **bound.kwargs, backend=trace)
     return Recorded(trace.calls, results if isinstance(results, tuple) else (results,))
 
@@ -83,14 +83,14 @@ def _accept(name: str, arguments: Iterable[str], accepted: Sequence[str]) -> Non
         if given not in accepted:
             needs = f"needs one of {', '.join(accepted)}" if accepted else "needs none"
             what = f"argument {shorten(given)} is unknown, {needs}"
-            raise ConvrefError(message(name, what))
+            raise invalid(name, what)
 
 
 def _padded(name: str, operands: Sequence[Any], roles: Sequence[str]) -> tuple[Any, ...]:
     """Return an operand for each role, None for those missing at the end of the list."""
     if len(operands) > len(roles):
         what = f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}"
-        raise ConvrefError(message(name, what))
+        raise invalid(name, what)
     return (*operands, *(None,) * (len(roles) - len(operands)))
 
 

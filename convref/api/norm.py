@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import facts, like
 from ..case import role_dtype
 from ..dtypes import numpy_dtype
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import integer
 from ..ops.sizes import real
 from . import views
@@ -180,7 +180,7 @@ def instance_norm(
     for name, given in zip(("running_mean", "running_var"), running):
         shape = (channels,) if given is None else facts(where, name, given).shape
         if shape != (channels,):
-            raise ConvrefError(message(where, f"{name} has shape {shape}, needs ({channels},)"))
+            raise invalid(where, f"{name} has shape {shape}, needs ({channels},)")
     norm = FUNCTIONS["group_norm"]
     return norm(input, channels, weight, bias, eps, layout=layout, backend=backend)
 
@@ -244,7 +244,7 @@ def _channels(where: str, input: Any, layout: Any) -> int:
     if tuple(shape) == (0,):
         return 0
     if len(shape) < 2:
-        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))
+        raise invalid(where, f"input has {len(shape)} axes, needs 2 to 5")
     last = isinstance(layout, str) and len(layout) > 2 and layout.endswith("C")
     return shape[-1 if last else 1]
 
@@ -253,7 +253,7 @@ def _running(where: str, input: Any, mean: Any, var: Any, layout: Any) -> tuple[
     """Return running statistics, zeros where there are none: a training pass updates some."""
     if (mean is None) != (var is None):
         missing = "running_mean" if mean is None else "running_var"
-        raise ConvrefError(message(where, f"{missing} is None, needs an array as the other has"))
+        raise invalid(where, f"{missing} is None, needs an array as the other has")
     if mean is not None:
         return mean, var
     dtype = role_dtype("rmean", facts(where, "input", input).dtype)
@@ -267,10 +267,10 @@ def _momentum(where: str, momentum: Any, batches: Any) -> Any:
         return momentum
     if batches is None:
         what = "momentum is None, needs num_batches_tracked: batches seen so far"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     count = integer(where, "num_batches_tracked", batches)
     if count < 0:
-        raise ConvrefError(message(where, f"num_batches_tracked is {count}, needs at least 0"))
+        raise invalid(where, f"num_batches_tracked is {count}, needs at least 0")
     return 1 / (count + 1)
 
 

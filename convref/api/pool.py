@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import RANKS, integer, integers, items
 from .arguments import flag, windows
 from .definition import Fields, Image, define
@@ -112,7 +112,7 @@ def max_unpool(
     for axis, size, expected, step in zip(RANKS[rank], output, usual, steps):
         if not expected - step < size < expected + step:
             what = f"output_size {axis} is {size}, needs {expected - step + 1} to "
-            raise ConvrefError(message(where, f"{what}{expected + step - 1}"))
+            raise invalid(where, f"{what}{expected + step - 1}")
     return {"output": output}
 
 
@@ -171,7 +171,7 @@ def avg_pool(
     """
     where = input.where
     if divisor_override is not None and not integer(where, "divisor_override", divisor_override):
-        raise ConvrefError(message(where, "divisor_override is 0, needs another integer or None"))
+        raise invalid(where, "divisor_override is 0, needs another integer or None")
     return {
         "include_pad": flag(where, "count_include_pad", count_include_pad),
         "divisor": divisor_override or 0,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..arrays import facts
 from ..case import Call, argument
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import BASE_ROLE, Sizes
 from .views import View, is_image
 
@@ -70,7 +70,7 @@ def given_arrays(
         facts(where, argument(role), array)
     for role in roles:
         if role not in given and (role in required or not given):
-            raise ConvrefError(message(where, f"{argument(role)} is None, needs an array"))
+            raise invalid(where, f"{argument(role)} is None, needs an array")
     return given
 
 
@@ -80,7 +80,7 @@ def input_shape(where: str, given: dict[str, Any], roles: Sequence[str]) -> Size
     for role in like_input:
         if role in given:
             return tuple(given[role].shape)
-    raise ConvrefError(message(where, f"{argument(like_input[0])} is None, needs an array"))
+    raise invalid(where, f"{argument(like_input[0])} is None, needs an array")
 
 
 def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> None:
@@ -90,4 +90,4 @@ def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> Non
         needs = count if order is None or is_image(role) else len(order)
         if order is not None and len(array.shape) != needs:
             what = f"{argument(role)} has {len(array.shape)} axes, needs {needs}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)

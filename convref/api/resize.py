@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
 from ..ops.sizes import one_of, real
 from . import views
@@ -35,7 +35,7 @@ def _output(where: str, input: Sizes, size: Any, scale: Any, names: tuple[str, s
     if (size is None) == (scale is None):
         got = "neither" if size is None else "both"
         text = f"{got} of {size_name} and {scale_name} given, needs one"
-        raise ConvrefError(message(where, text))
+        raise invalid(where, text)
     if size is not None:
         return integers(where, size_name, size, rank), ()
     listed = items(scale)
@@ -43,10 +43,10 @@ def _output(where: str, input: Sizes, size: Any, scale: Any, names: tuple[str, s
     if len(listed) != rank:
         needs = f"1 or {rank}" if rank > 1 else "1"
         text = f"{scale_name} has {len(listed)} entries, needs {needs}"
-        raise ConvrefError(message(where, text))
+        raise invalid(where, text)
     scales = tuple(real(where, scale_name, value) for value in listed)
     if min(scales) <= 0:
-        raise ConvrefError(message(where, f"{scale_name} is {scales}, needs numbers above 0"))
+        raise invalid(where, f"{scale_name} is {scales}, needs numbers above 0")
     return tuple(floor(i * s) for i, s in zip(input, scales, strict=True)), scales
 
 
@@ -56,7 +56,7 @@ def _in_proportion(
     """Return sizes of one scale for all axes, halves rounded up, and the scale."""
     if scale:
         what = f"keep_aspect_ratio_policy is {policy!r} with scales, needs sizes"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     _checked(where, output)
     ratios = [Fraction(out, max(1, size)) for size, out in zip(input, output, strict=True)]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
@@ -67,7 +67,7 @@ def _in_proportion(
 def _checked(where: str, output: Sizes) -> Sizes:
     for axis, size in zip(OUTPUT_AXES[len(output)], output, strict=True):
         if size < 1:
-            raise ConvrefError(message(where, f"output {axis} is {size}, needs at least 1"))
+            raise invalid(where, f"output {axis} is {size}, needs at least 1")
     return output
 
 
@@ -76,11 +76,11 @@ def _kind(where: str, mode: Any, rank: int) -> str:
     if not isinstance(mode, str) or mode not in MODES:
         known = ", ".join(MODES)
         text = f"mode is {shorten(repr(mode))}, needs one of {known}"
-        raise ConvrefError(message(where, text))
+        raise invalid(where, text)
     kind, ranks = MODES[mode]
     if rank not in ranks:
         text = f"mode {mode} has {rank} spatial axes, needs {ranks[0]}"
-        raise ConvrefError(message(where, text))
+        raise invalid(where, text)
     return kind
 
 
@@ -90,12 +90,12 @@ def _of_smooth_modes(
     """Return the flags that only linear and cubic modes have."""
     smooth = kind in ("linear", "cubic")
     if align_corners is not None and not smooth:
-        raise ConvrefError(message(where, f"align_corners with mode {mode}, needs None"))
+        raise invalid(where, f"align_corners with mode {mode}, needs None")
     aligned = align_corners is not None and flag(where, "align_corners", align_corners)
     antialias = flag(where, "antialias", antialias)
     if antialias and not smooth:
         text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
-        raise ConvrefError(message(where, text))
+        raise invalid(where, text)
     return aligned, antialias
 
 
@@ -143,7 +143,7 @@ def interpolate(
     again = recompute_scale_factor is not None
     again = again and flag(where, "recompute_scale_factor", recompute_scale_factor)
     if again and size is not None:
-        raise ConvrefError(message(where, "recompute_scale_factor with size, needs scale_factor"))
+        raise invalid(where, "recompute_scale_factor with size, needs scale_factor")
     output, scale = _output(where, input.space, size, scale_factor, ("size", "scale_factor"))
     coord = "asymmetric" if mode == "nearest" else "half_pixel"
     return {

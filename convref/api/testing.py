@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import facts, to_numpy
 from ..case import Call, Case, Spec, axis_letters
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
 from .trace import Mark, Traced
@@ -128,10 +128,10 @@ def assert_correct(
     __tracebackhide__ = True  # pytest shows the line of the calling test
     if not isinstance(operands, (tuple, list)):
         what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
-        raise ConvrefError(message("assert_correct", what))
+        raise invalid("assert_correct", what)
     if not isinstance(accuracy, (Numerics, str)):
         what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
-        raise ConvrefError(message("assert_correct", what))
+        raise invalid("assert_correct", what)
     numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
     recorded = record(name, operands, arguments)
     found = _listed(name, recorded, got)

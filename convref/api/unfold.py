@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import facts
 from ..case import Call, Spec, spec_of
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import Sizes, WindowProblem, integers, items
 from .arguments import windows
 from .generate import documented, names
@@ -26,7 +26,7 @@ def _prepared(
     found, columns = facts(op, "input", array), problem.shape("cols")[2]
     if op == "fold" and found.shape[2] != columns:
         what = f"input has {found.shape[2]} columns, needs {columns}"
-        raise ConvrefError(message(op, what))
+        raise invalid(op, what)
     call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
     return Prepared(replace(call, specs=(spec_of(call, call.roles[0], found),)))
 
@@ -34,7 +34,7 @@ def _prepared(
 def _prepare_unfold(arrays: tuple[Any, ...], *geometry: Any) -> Prepared:
     shape = facts("unfold", "input", arrays[0]).shape
     if len(shape) not in (3, 4, 5):
-        raise ConvrefError(message("unfold", f"input has {len(shape)} axes, needs 3 to 5"))
+        raise invalid("unfold", f"input has {len(shape)} axes, needs 3 to 5")
     return _prepared("unfold", arrays[0], shape, *geometry)
 
 
@@ -43,16 +43,16 @@ def _prepare_fold(
 ) -> Prepared:
     shape = facts("fold", "input", arrays[0]).shape
     if len(shape) != 3:
-        raise ConvrefError(message("fold", f"input has {len(shape)} axes, needs 3"))
+        raise invalid("fold", f"input has {len(shape)} axes, needs 3")
     listed = items(output_size)
     rank = 2 if listed is None else len(listed)
     if rank not in (1, 2, 3):
-        raise ConvrefError(message("fold", f"output_size has {rank} entries, needs 1 to 3"))
+        raise invalid("fold", f"output_size has {rank} entries, needs 1 to 3")
     sizes = integers("fold", "output_size", output_size, rank)
     taps = prod(max(1, size) for size in integers("fold", "kernel_size", kernel_size, rank))
     if shape[1] % taps:
         what = f"input has {shape[1]} rows, needs a multiple of {taps}"
-        raise ConvrefError(message("fold", what))
+        raise invalid("fold", what)
     image = (shape[0], shape[1] // taps, *sizes)
     return _prepared("fold", arrays[0], image, kernel_size, *geometry)
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..case import argument
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import BASE_ROLE, RANKS, Sizes, integer, items
 
 
@@ -41,7 +41,7 @@ def _fixed(where: str, users: dict[str, Sizes], formulas: dict[str, Sizes]) -> V
         needs = users.get(base, users.get("", shape))
         if tuple(shape) != tuple(needs):
             what = f"{argument(role)} has shape {tuple(shape)}, needs {tuple(needs)}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         return formulas.get(base, formulas.get("", shape))
 
     return View(enter, lambda role, shape: users.get(BASE_ROLE[role], users.get("", shape)))
@@ -53,9 +53,9 @@ def images(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View |
     if rank and axes == rank + 1:
         return ONE_IMAGE
     if rank and axes != rank + 2:
-        raise ConvrefError(message(where, f"input has {axes} axes, needs {rank + 2} (or no N)"))
+        raise invalid(where, f"input has {axes} axes, needs {rank + 2} (or no N)")
     if axes - 2 not in RANKS:
-        raise ConvrefError(message(where, f"input has {axes} axes, needs 3 to 5"))
+        raise invalid(where, f"input has {axes} axes, needs 3 to 5")
     return None
 
 
@@ -66,7 +66,7 @@ def channels(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View
     if tuple(shape) == (0,):  # PyTorch takes it for an image without channels
         return _fixed(where, dict.fromkeys(("x", "y"), (0,)), dict.fromkeys(("x", "y"), (0, 0, 1)))
     if len(shape) - 2 not in RANKS:
-        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 2 to 5"))
+        raise invalid(where, f"input has {len(shape)} axes, needs 2 to 5")
     return None
 
 
@@ -91,13 +91,13 @@ def batches(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View 
     if len(shape) == 4:
         return None
     if len(shape) < 3:
-        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs at least 3"))
+        raise invalid(where, f"input has {len(shape)} axes, needs at least 3")
     lead = tuple(shape[:-3])
 
     def enter(role: str, shape: Any) -> Any:
         if tuple(shape[:-3]) != lead:
             what = f"{argument(role)} has shape {tuple(shape)}, needs {lead} before the last 3 axes"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         return prod(lead), *shape[-3:]
 
     return View(enter, lambda role, shape: (*lead, *shape[1:]))
@@ -122,7 +122,7 @@ def lines(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View:
 def _axis(where: str, axes: int, dim: Any) -> int:
     axis = integer(where, "dim", dim)
     if not -axes <= axis < axes:
-        raise ConvrefError(message(where, f"dim is {axis}, needs {-axes} to {axes - 1}"))
+        raise invalid(where, f"dim is {axis}, needs {-axes} to {axes - 1}")
     return axis % axes
 
 
@@ -133,11 +133,11 @@ def rows(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | N
     tail = tuple(integer(where, "normalized_shape", size) for size in listed)
     if not tail or tuple(shape[-len(tail) :]) != tail:
         what = f"input has shape {tuple(shape)}, needs to end in normalized_shape {tail}"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     lead, size = tuple(shape[: -len(tail)]), prod(tail)
     if not size:
         what = f"normalized_shape is {tail}, needs sizes of at least 1"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     count, weights = prod(lead), dict.fromkeys(("w", "b"), tail)
     image = dict.fromkeys(("x", "y"), (count, size, 1))
     users = {"": lead, **dict.fromkeys(("x", "y"), shape), **weights}
@@ -147,7 +147,7 @@ def rows(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | N
 def classes(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
     """Return the view of logits (C), (N, C) or (N, C, *spatial) and their classes as images."""
     if not 1 <= len(shape) <= 5:
-        raise ConvrefError(message(where, f"input has {len(shape)} axes, needs 1 to 5"))
+        raise invalid(where, f"input has {len(shape)} axes, needs 1 to 5")
     lead, number, space = (shape[:1], shape[1], shape[2:]) if shape[1:] else ((), shape[0], ())
     n, pixels, places = lead or (1,), space or (1,), (*lead, *space)
     targets, each = (*n, *pixels), given["reduction"] == "none"

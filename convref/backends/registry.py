@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from functools import cache
 
-from ..errors import ConvrefError, MissingExtraError, message, shorten
+from ..errors import MissingExtraError, invalid, shorten
 from . import Backend
 
 GROUP = "convref.backends"
@@ -48,7 +48,7 @@ def load(name: str) -> Backend:
     if not colon:
         listed = ", ".join(sorted(known))
         what = f"{shorten(repr(name))} is unknown, needs {listed} or pkg.mod:object"
-        raise ConvrefError(message("backend", what))
+        raise invalid("backend", what)
     try:
         backend = importlib.import_module(module)
         for part in attribute.split("."):
@@ -57,9 +57,9 @@ def load(name: str) -> Backend:
         raise
     except Exception as error:  # a third-party module may raise anything
         what = f"{shorten(name)} does not load: {shorten(error)}"
-        raise ConvrefError(message("backend", what)) from error
+        raise invalid("backend", what) from error
     if isinstance(backend, type) or not isinstance(backend, Backend):
         kind, needs = type(backend).__name__, "name, supports, run, numerics, fingerprint"
         what = f"{shorten(name)} is a {kind}, needs an object with {needs}"
-        raise ConvrefError(message("backend", what))
+        raise invalid("backend", what)
     return backend

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from .. import dtypes
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import (
     BASE_ROLE,
     FAMILY,
@@ -69,22 +69,22 @@ class Call:
         where = f"{self.op}.{self.pass_}"
         if where not in _NAMES:
             known = ", ".join(passes(str(self.op))) or ", ".join(FAMILY)
-            raise ConvrefError(message("call", f"pass is {shorten(where)}, needs one of {known}"))
+            raise invalid("call", f"pass is {shorten(where)}, needs one of {known}")
         put = object.__setattr__
         if type(self.problem) is not (family := FAMILY[self.op]):
             what = f"problem is a {type(self.problem).__name__}, needs a {family.__name__}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         if self.signature.maskable:
             put(self, "mask", self._mask(where))
         elif self.mask is not None and items(self.mask) != []:
-            raise ConvrefError(message(where, "mask is given, needs none for this pass"))
+            raise invalid(where, "mask is given, needs none for this pass")
         put(self, "tangents", self._tangents(where))
         one_of(where, "math", self.math, MATHS)
         specs = self._spread(where)
         put(self, "problem", self.problem.for_pass(self.pass_, specs[0].dtype))
         put(self, "specs", tuple(map(self._spec, self.roles, specs)))
         if reason := self.problem.refuses(self.dtype):
-            raise ConvrefError(message(where, reason))
+            raise invalid(where, reason)
 
     def _spread(self, where: str) -> tuple[Spec, ...]:
         """Return a Spec for every role; indices and statistics have types of their own."""
@@ -92,18 +92,18 @@ class Call:
         specs = self.specs if given and self.specs else (Spec(),)
         if not given or not all(isinstance(spec, Spec) for spec in specs):
             what = f"specs is {shorten(repr(self.specs))}, needs a tuple of Spec"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
             what = f"specs has {len(specs)} entries, needs {len(self.roles)}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         own = (*INDICES, *STATISTICS)
         named = list(zip(self.roles, specs))
         data = {spec.dtype for role, spec in named if role not in own}
         if len(data) != 1 or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
             what = f"specs have {', '.join(mixed)}, need one dtype and one device"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         main = specs[0].dtype
         return tuple(
             replace(spec, dtype=role_dtype(role, main)) if role in own else spec
@@ -116,7 +116,7 @@ class Call:
         if mask is None or len(mask) not in (0, count):
             got = f"is {shorten(repr(self.mask))}" if mask is None else f"has {len(mask)} entries"
             what = f"mask {got}, needs {count}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         return tuple(map(bool, mask or (True,) * count))
 
     def _tangents(self, where: str) -> str:
@@ -125,11 +125,11 @@ class Call:
             return possible
         if not isinstance(self.tangents, str):
             what = f"tangents is {shorten(repr(self.tangents))}, needs letters or None"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         if unknown := set(self.tangents) - set(possible):
             need = f"needs some of {possible!r}" if possible else "needs none: this pass has no"
             what = f"tangents has {shorten(sorted(unknown))}, {need}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         return "".join(t for t in possible if t in self.tangents)
 
     def _spec(self, role: str, spec: Spec) -> Spec:
@@ -139,13 +139,13 @@ class Call:
         where = f"{self.op}.{self.pass_}"
         if spec.order and sorted(spec.order) != sorted(letters):
             what = f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         named = "".join(axis for axis, _ in spec.step) + spec.expand
         if set(named) - set(letters) or len(set(named)) != len(named):
             what = f"view of {role} names {named!r}, needs each axis of {letters} at most once"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
         if spec.offset < 0 or any(k < 2 for _, k in spec.step):
-            raise ConvrefError(message(where, f"view of {role} needs steps >= 2 and offset >= 0"))
+            raise invalid(where, f"view of {role} needs steps >= 2 and offset >= 0")
         dtypes.code_of(dtypes.numpy_dtype(spec.dtype))
         return replace(
             spec,
@@ -307,14 +307,12 @@ class Case:
 
     def __post_init__(self) -> None:
         if not isinstance(self.call, Call):
-            raise ConvrefError(
-                message("case", f"call is a {type(self.call).__name__}, needs a Call")
-            )
+            raise invalid("case", f"call is a {type(self.call).__name__}, needs a Call")
         where = f"{self.call.op}.{self.call.pass_}"
         one_of(where, "fill", self.fill, FILLS)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             what = f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
 
     def __str__(self) -> str:
         fill = self.fill if self.fill != "int" else None

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any
 
 from ..arrays import Facts, facts, to_numpy
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import (
     BASE_ROLE,
     FAMILY,
@@ -76,7 +76,7 @@ def check_operand(call: Call, role: str, fact: Facts | None, like: Facts | None 
         problem = _mismatch(call, role, fact, like)
     if problem is not None:
         where = f"{call.op}.{call.pass_}"
-        raise ConvrefError(message(where, f"{argument(role)} {problem}", call))
+        raise invalid(where, f"{argument(role)} {problem}", call)
 
 
 def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | None:
@@ -131,7 +131,7 @@ def check_positions(call: Call, role: str, array: Any) -> None:
             thing = "class" if role == "target" else "position"
             needs = f"needs a {thing} from 0 to {count - 1} or {other}"
             what = f"{argument(role)} holds {wrong[0]}, {needs}"
-            raise ConvrefError(message(f"{call.op}.{call.pass_}", what, call))
+            raise invalid(f"{call.op}.{call.pass_}", what, call)
 
 
 def check_objects(call: Call, operands: Sequence[Any]) -> None:
@@ -142,7 +142,7 @@ def check_objects(call: Call, operands: Sequence[Any]) -> None:
             if all(isinstance(value, Real) for value in array.flat):
                 continue
             what = f"{argument(role)} holds a complex number: {reason}"
-            raise ConvrefError(message(f"{call.op}.{call.pass_}", what, call))
+            raise invalid(f"{call.op}.{call.pass_}", what, call)
 
 
 def size_letters(problem: Problem, role: str) -> Sequence[str]:
@@ -194,7 +194,7 @@ def call_of(
     first = "x" if "x" in found else next((role for role in data if role in found), "")
     if not first:
         what = f"{argument(data[0])} is None, needs an array"
-        raise ConvrefError(message(f"{op}.{pass_}", what))
+        raise invalid(f"{op}.{pass_}", what)
     lead = found[first]
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import dtypes
-from ..errors import ConvrefError, message, shorten
+from ..errors import ConvrefError, invalid, shorten
 from ..ops import FAMILY, SIGNATURE, SPATIAL, Problem, mask_names, passes
 from .call import Call, Case
 from .spec import Spec, axis_letters, channels_last
@@ -28,10 +28,10 @@ class _Reader:
 
     def __init__(self, line: str) -> None:
         if not isinstance(line, str):
-            raise ConvrefError(message("line", f"got {type(line).__name__}, needs a str"))
+            raise invalid("line", f"got {type(line).__name__}, needs a str")
         if len(line) > MAX_LINE:
             what = f"has {len(line)} characters, needs at most {MAX_LINE}"
-            raise ConvrefError(message("line", what))
+            raise invalid("line", what)
         self.line = line
 
     def fail(self, token: str, need: str) -> ConvrefError:

@@ -14,7 +14,7 @@ import typer
 from .. import __version__, dispatch, knownbugs
 from ..case import Case, format_problem, parse
 from ..dtypes import CODES
-from ..errors import ConvrefError, ExitStatus, UnsupportedError, message
+from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid, message
 from ..ops import FAMILY, ops_of
 from . import files
 from .files import affordable, lines, text, write
@@ -40,14 +40,14 @@ def _words(texts: list[str] | None) -> tuple[str, ...]:
 def _shard(text: str) -> tuple[int, int]:
     index, _, count = text.partition("/")
     if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-        raise ConvrefError(message("check", f"--shard is {text!r}, needs i/n with 0 <= i < n"))
+        raise invalid("check", f"--shard is {text!r}, needs i/n with 0 <= i < n")
     return int(index), int(count)
 
 
 def _above_zero(where: str, **options: float) -> None:
     for name, value in options.items():
         if not 0 < value < inf:
-            raise ConvrefError(message(where, f"--{name} is {value:g}, needs a number above 0"))
+            raise invalid(where, f"--{name} is {value:g}, needs a number above 0")
 
 
 def _version(on: bool) -> None:
@@ -137,7 +137,7 @@ def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
 
     ops, passes, dtypes, fills, arms = chosen
     if laws and set(ops_of(ops)) - {"conv"}:
-        raise ConvrefError(message("check", f"--op is {','.join(ops)}, --laws needs conv alone"))
+        raise invalid("check", f"--op is {','.join(ops)}, --laws needs conv alone")
     passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
     axes = generate.Axes(seed, ops_of(ops), passes, dtypes, fills, arms=arms, laws=laws)
     generate.strategy(axes)
@@ -221,7 +221,7 @@ def run(
     case = affordable(parse(line))
     _above_zero("run", limit=limit)
     if laws and case.call.op != "conv":
-        raise ConvrefError(message("run", f"op is {case.call.op}, --laws needs conv", case))
+        raise invalid("run", f"op is {case.call.op}, --laws needs conv", case)
     if snippet:
         print(_program(case, snippet, threads))
         return
@@ -253,7 +253,7 @@ def _program(case: Case, library: str, threads: int) -> str:
         return exports.to_torch(case, threads=threads)
     if library == "jax":
         return exports.to_jax(case)
-    raise ConvrefError(message("run", f"--snippet is {library!r}, needs torch or jax"))
+    raise invalid("run", f"--snippet is {library!r}, needs torch or jax")
 
 
 @app.command()
@@ -307,7 +307,7 @@ def inspect(
         if asm:
             if asm not in texts:
                 has = ", ".join(sorted(texts))
-                raise ConvrefError(message("inspect", f"--asm is {asm!r}, needs one of {has}"))
+                raise invalid("inspect", f"--asm is {asm!r}, needs one of {has}")
             print(texts[asm])
             continue
         print_table(["", arch], list(facts.items()), title)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..case import Case, parse
-from ..errors import ConvrefError, message
+from ..errors import invalid
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Merge the logs of check; write an HTML page."
@@ -66,7 +66,7 @@ def lines(path: Path) -> tuple[str, ...]:
     for line in kept:
         affordable(parse(line))
     if not kept:
-        raise ConvrefError(message("check", f"{path} has no case, needs at least one line"))
+        raise invalid("check", f"{path} has no case, needs at least one line")
     return kept
 
 
@@ -79,10 +79,10 @@ def text(path: Path) -> str:
     """Return the text of a file that may come from anywhere."""
     try:
         if path.stat().st_size > MAX_REPLAY:
-            raise ConvrefError(message("check", f"{path} has more than {MAX_REPLAY >> 20} MiB"))
+            raise invalid("check", f"{path} has more than {MAX_REPLAY >> 20} MiB")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConvrefError(message("check", f"{path}: {error}")) from None
+        raise invalid("check", f"{path}: {error}") from None
 
 
 MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line
@@ -92,9 +92,7 @@ def affordable(case: Case) -> Case:
     """Return a case whose operands the reference can hold in memory."""
     need = case.call.memory()
     if need > MAX_MEMORY:
-        raise ConvrefError(
-            message("line", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
-        )
+        raise invalid("line", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
     return case
 
 
@@ -103,4 +101,4 @@ def write(save: Callable[[], None], path: Path) -> None:
     try:
         save()
     except OSError as error:
-        raise ConvrefError(message("report", f"{path}: {error.strerror}")) from None
+        raise invalid("report", f"{path}: {error.strerror}") from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backends import PLAIN
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..knownbugs import Region
 from .causes import Failure, root_causes
 from .engine import Engine, Limits, Tally, available_jobs
@@ -132,7 +132,7 @@ def _resume(settings: Settings, tally: Tally) -> None:
         if event.get("event") == "start":
             if {k: event.get(k) for k in identity} != identity:
                 what = f"{settings.log} belongs to another campaign, needs a new file"
-                raise ConvrefError(message("log", what))
+                raise invalid("log", what)
             cut_off += _findings_cut_off(parts)
             parts = {number: part for number, part in parts.items() if part.done}
         elif event.get("event") == "report":
@@ -140,7 +140,7 @@ def _resume(settings: Settings, tally: Tally) -> None:
                 add_report(parts, event)
             except MALFORMED as error:
                 what = f"{settings.log} has a malformed report: {shorten(repr(error))}"
-                raise ConvrefError(message("log", what)) from None
+                raise invalid("log", what) from None
     for number, part in parts.items():
         if part.done:
             tally.add(part.counts, part.findings, part.arm)

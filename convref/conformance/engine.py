@@ -17,7 +17,7 @@ from typing import Any
 
 from ..backends import PLAIN, Arm
 from ..case import parse
-from ..errors import ConvrefError, message, missing_extra, shorten
+from ..errors import ConvrefError, invalid, missing_extra, shorten
 from .examine import WITH_THREADS, Finding
 from .worker import BATCH, Report, Task, WriteAhead, count_key, main
 
@@ -225,7 +225,7 @@ class Engine:
         found = {arm.name: arm for arm in (PLAIN, *self.arms)}
         if name not in found:
             what = f"{shorten(self.name)} has no arm {shorten(name, 40)}"
-            raise ConvrefError(message("check", f"{what}, needs {', '.join(found)}"))
+            raise invalid("check", f"{what}, needs {', '.join(found)}")
         return found[name]
 
     def start(self) -> None:

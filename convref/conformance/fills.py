@@ -17,7 +17,7 @@ import numpy as np
 from .. import dtypes
 from ..arrays import Array
 from ..case import FILLS, Call, Case
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import BASE_ROLE, OPS, Sizes
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -66,7 +66,7 @@ def values(case: Case, role: str) -> Array:
     """
     dtype = case.call.spec(role).dtype
     if not available(case.fill, dtype):
-        raise ConvrefError(message("fills", f"{dtype} has no fill {case.fill}", case))
+        raise invalid("fills", f"{dtype} has no fill {case.fill}", case)
     if dtype in dtypes.COMPLEX:
         result = np.empty(case.call.problem.shape(role), dtypes.numpy_dtype(dtype))
         with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..case import parse
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from .causes import Failure
 from .examine import VERDICTS, Finding
 
@@ -40,7 +40,7 @@ class Log:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self.file = path.open("a", encoding="utf-8")
             except OSError as error:
-                raise ConvrefError(message("log", f"{path}: {error.strerror}")) from None
+                raise invalid("log", f"{path}: {error.strerror}") from None
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
@@ -71,13 +71,13 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """
     try:
         if path.stat().st_size > MAX_LOG:
-            raise ConvrefError(message("report", f"{path} has more than {MAX_LOG >> 20} MiB"))
+            raise invalid("report", f"{path} has more than {MAX_LOG >> 20} MiB")
         with path.open("rb") as file:
             while text := file.readline(MAX_EVENT):
                 if text.strip():
                     yield _event(text)
     except OSError as error:
-        raise ConvrefError(message("report", f"{path}: {error.strerror}")) from None
+        raise invalid("report", f"{path}: {error.strerror}") from None
 
 
 def _event(text: bytes) -> dict[str, Any]:

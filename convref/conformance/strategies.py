@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
 from ..dtypes import CODES
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import (
     FAMILY,
     INDICES,
@@ -103,7 +103,7 @@ def _known_words(what: str, words: Iterable[str], known: Collection[str]) -> Non
     for word in words:
         if word not in known:
             need = f"needs one of {', '.join(known)}"
-            raise ConvrefError(message("strategies", f"{what} is {shorten(word, 40)!r}, {need}"))
+            raise invalid("strategies", f"{what} is {shorten(word, 40)!r}, {need}")
 
 
 _Pass = tuple[str, str, tuple[bool, ...] | None]
@@ -132,7 +132,7 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     if not table:
         need = ", ".join(sorted({name for _, name in known}))
         what = f"no pass in {tuple(names)}, needs some of {need}"
-        raise ConvrefError(message("strategies", what))
+        raise invalid("strategies", what)
     return table
 
 
@@ -268,7 +268,7 @@ def cases(
     possible = {dtype: [f for f in fills if available(f, dtype)] for dtype in dtypes}
     for dtype, names in possible.items():
         if not names:
-            raise ConvrefError(message("strategies", f"{dtype} has none of the fills {fills}"))
+            raise invalid("strategies", f"{dtype} has none of the fills {fills}")
 
     def build(tape: Tape) -> Case:
         call = drawn.build(tape)

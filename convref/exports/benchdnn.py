@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from ..case import SPATIAL
-from ..errors import ConvrefError, UnsupportedError, message, shorten
+from ..errors import UnsupportedError, invalid, message, shorten
 from ..ops import ConvProblem, Problem
 
 _FIELD = re.compile(r"_?(g|mb|ic|oc|[iokspd][dhw])([0-9]{1,12})", re.ASCII)
@@ -57,7 +57,7 @@ def _options(text: str) -> tuple[bool, bool, str]:
         else:
             shown = shorten(option, 40)
             need = "needs --conv, --deconv or --dir=FWD_D"
-            raise ConvrefError(message("from_benchdnn", f"option is {shown}, {need}"))
+            raise invalid("from_benchdnn", f"option is {shown}, {need}")
         rest = rest.lstrip()
     return transposed, bias, rest
 
@@ -67,15 +67,13 @@ def _fields(text: str, descriptor: str) -> dict[str, int]:
     at = 0
     while found := _FIELD.match(descriptor, at):
         if found[1] in fields:
-            raise ConvrefError(
-                message("from_benchdnn", f"{found[1]} is given twice, needs once", text)
-            )
+            raise invalid("from_benchdnn", f"{found[1]} is given twice, needs once", text)
         fields[found[1]] = int(found[2])
         at = found.end()
     if not re.fullmatch(r"_?(n.*|(\*[0-9]+)?)", descriptor[at:], re.DOTALL):  # a name or weight
         rest = shorten(repr(descriptor[at:]), 40)
-        raise ConvrefError(
-            message("from_benchdnn", f"{rest} is not a field, needs e.g. mb2ic3ih8oc4kh3ph1", text)
+        raise invalid(
+            "from_benchdnn", f"{rest} is not a field, needs e.g. mb2ic3ih8oc4kh3ph1", text
         )
     return fields
 
@@ -91,15 +89,11 @@ def _axes(text: str, fields: dict[str, int]) -> list[_Axis]:
             axes.append(axis)
             for name, value in (("i", axis.i), ("k", axis.k), ("s", axis.s)):
                 if value < 1:
-                    raise ConvrefError(
-                        message(
-                            "from_benchdnn", f"{name}{letter} is {value}, needs at least 1", text
-                        )
+                    raise invalid(
+                        "from_benchdnn", f"{name}{letter} is {value}, needs at least 1", text
                     )
     if not axes:
-        raise ConvrefError(
-            message("from_benchdnn", "no size is given, needs e.g. ih8 and kh3", text)
-        )
+        raise invalid("from_benchdnn", "no size is given, needs e.g. ih8 and kh3", text)
     return axes
 
 
@@ -136,9 +130,7 @@ def from_benchdnn(text: str) -> ConvProblem:
     transposed, bias, descriptor = _options(text)
     fields = _fields(text, descriptor)
     if missing := {"ic", "oc"} - fields.keys():
-        raise ConvrefError(
-            message("from_benchdnn", f"{min(missing)} is absent, needs a size", text)
-        )
+        raise invalid("from_benchdnn", f"{min(missing)} is absent, needs a size", text)
     axes = _axes(text, fields)
     pairs = [axis.padding(transposed) for axis in axes]
     # Output padding where it makes the padding of a transposed convolution symmetric.

@@ -18,7 +18,7 @@ from types import NoneType
 
 from ..arrays import Array
 from ..case import Call
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import items
 from . import exact, form, likely, nonfinite, proven
 from .likely import FALSE_ALARM
@@ -111,18 +111,18 @@ def _check_types(numerics: object, zero_mean: object, ref: object) -> None:
     elif not isinstance(ref, (Reference, NoneType)):
         what = f"ref is a {type(ref).__name__}, needs a Reference"
     if what is not None:
-        raise ConvrefError(message("judge", what))
+        raise invalid("judge", what)
 
 
 def _check(results: object, only: Sequence[str] | None, roles: tuple[str, ...]) -> None:
     if not isinstance(results, Sequence):
         what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
-        raise ConvrefError(message("judge", what))
+        raise invalid("judge", what)
     listed = () if only is None else items(only)
     unknown = [r for r in listed or () if not isinstance(r, str) or r not in roles]
     if listed is None or unknown:
         got = f"is {shorten(repr(only))}" if listed is None else f"has {shorten(unknown[0])}"
-        raise ConvrefError(message("judge", f"only {got}, needs some of {', '.join(roles)}"))
+        raise invalid("judge", f"only {got}, needs some of {', '.join(roles)}")
 
 
 def _verdict(it: Exhibit, numerics: Numerics, zero_mean: bool) -> Verdict:

@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes, oracle
 from ..arrays import Array
 from ..case import Call, check_operands
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from ..ops import INDICES, TERMS, Terms
 from .kinds import Kinds, kinds
 
@@ -81,12 +81,12 @@ class Exhibit:
 def _check(call: Call, operands: Sequence[Array | None]) -> None:
     if not isinstance(call, Call):
         what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
-        raise ConvrefError(message("judge", what))
+        raise invalid("judge", what)
     where = f"judge {call.op}.{call.pass_}"
     if not isinstance(operands, Sequence) or len(operands) != len(call.roles):
         needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
         what = f"operands is {shorten(repr(operands))}, {needs}"
-        raise ConvrefError(message(where, what, call))
+        raise invalid(where, what, call)
     check_operands(call, operands, where)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from .base import BASE_ROLE, INEXACT, Field, Problem
 from .sizes import Sizes, real
 from .spec import SMOOTH, OpSpec, Pass, formula, piecewise
@@ -352,7 +352,7 @@ class SoftplusProblem(ActivationProblem):
 
 def _check_not_zero(where: str, name: str, value: float) -> None:
     if not value:
-        raise ConvrefError(message(where, f"{name} is {value}, needs another number"))
+        raise invalid(where, f"{name} is {value}, needs another number")
 
 
 _PRELU = {

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from .sizes import (
     FILTER_AXES,
     MAX_ELEMENTS,
@@ -62,7 +62,7 @@ class Field(NamedTuple):
             return bool(value)
         except (TypeError, ValueError, RuntimeError):  # an array of several values
             text = f"{name} is {shorten(repr(value))}, needs a bool"
-            raise ConvrefError(message(where, text)) from None
+            raise invalid(where, text) from None
 
 
 # The parts of a problem whose output may have any size.
@@ -118,7 +118,7 @@ class Problem:
         rank = 1 if given is None else len(given)
         if rank not in self.HAS_RANKS:
             needs = "1 to 3" if len(self.HAS_RANKS) > 1 else self.HAS_RANKS[0]
-            raise ConvrefError(message(where, f"input has {rank} spatial axes, needs {needs}"))
+            raise invalid(where, f"input has {rank} spatial axes, needs {needs}")
         for name, least in (("n", 0), ("c", self.LEAST_CHANNELS)):
             size = integer(where, name, getattr(self, name))
             self._put(name, self._at_least(name, size, least))
@@ -133,9 +133,7 @@ class Problem:
         self._validate(where, rank)
         for role, shape in self._shapes.items():
             if (count := prod(shape)) > MAX_ELEMENTS:
-                raise ConvrefError(
-                    message(where, f"{role} has {count} elements, needs at most 2**60", self)
-                )
+                raise invalid(where, f"{role} has {count} elements, needs at most 2**60", self)
 
     def _validate(self, where: str, rank: int) -> None:
         """Check the fields of a family; those of KEYS have been checked by `Field.checked`."""
@@ -182,7 +180,7 @@ class Problem:
 
     def _at_least(self, name: str, value: int, least: int) -> int:
         if value < least:
-            raise ConvrefError(message(self.name, f"{name} is {value}, needs at least {least}"))
+            raise invalid(self.name, f"{name} is {value}, needs at least {least}")
         return value
 
     @classmethod

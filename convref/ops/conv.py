@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from .base import BASE_ROLE, Field
 from .sizes import SPATIAL, Sizes, integer
 from .spec import OpSpec, Pass, Terms
@@ -67,7 +67,7 @@ class ConvProblem(WindowProblem):
         x, w = shapes["x"], shapes["w"]
         if len(w) != len(x):
             what = f"weight has {len(w)} axes, needs {len(x)}"
-            raise ConvrefError(message(f"conv.{pass_}", what))
+            raise invalid(f"conv.{pass_}", what)
         found = super().of_operands(pass_, shapes, given)
         found["bias"] |= pass_ == "double_backward"  # the tangents decide
         k = w[1] * given["groups"] if given["transposed"] else w[0]
@@ -79,30 +79,22 @@ class ConvProblem(WindowProblem):
         self._put("groups", groups)
         for name, size in (("C", self.c), ("K", self.k)):
             if size % groups:
-                raise ConvrefError(
-                    message(where, f"{name} is {size}, needs a multiple of groups={groups}")
-                )
+                raise invalid(where, f"{name} is {size}, needs a multiple of groups={groups}")
         extra = self.output_padding
         if not self.transposed and any(extra):
-            raise ConvrefError(
-                message(where, f"output_padding is {extra}, needs 0 unless transposed")
-            )
+            raise invalid(where, f"output_padding is {extra}, needs 0 unless transposed")
         for axis, size in enumerate(extra):
             limit = max(self.stride[axis], self.dilation[axis])
             if not 0 <= size < limit:
-                raise ConvrefError(
-                    message(
-                        where,
-                        f"output_padding[{axis}] is {size}, needs 0 to {limit - 1} "
-                        "(below the larger of stride and dilation)",
-                    )
+                raise invalid(
+                    where,
+                    f"output_padding[{axis}] is {size}, needs 0 to {limit - 1} "
+                    "(below the larger of stride and dilation)",
                 )
 
     def _validate_output(self, where: str) -> None:
         if self.transposed and not all(self.input):
-            raise ConvrefError(
-                message(where, f"input is {self.input}, needs at least 1 when transposed")
-            )
+            raise invalid(where, f"input is {self.input}, needs at least 1 when transposed")
         super()._validate_output(where)
 
     def _output(self) -> Sizes:

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from .base import BASE_ROLE, INEXACT, Field, Problem
 from .sizes import SPATIAL, Sizes, integer
 from .spec import OpSpec, Pass, formula
@@ -141,7 +141,7 @@ class BatchNormProblem(NormProblem):
     def _validate(self, where: str, rank: int) -> None:
         if self.count < 2 and (self.count or self.c):
             what = f"input has {self.count} values per channel, needs at least 2 in training"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class GroupNormProblem(NormProblem):
         self._at_least("groups", self.groups, 1)
         if self.c % self.groups:
             what = f"input has C={self.c}, needs a multiple of groups={self.groups}"
-            raise ConvrefError(message(where, what))
+            raise invalid(where, what)
 
     @cached_property
     def blocks(self) -> Blocks:

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Problem
 from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
 from .sizes import Sizes, items, real
@@ -80,11 +80,11 @@ class ResizeProblem(Problem):
 
     def _validate(self, where: str, rank: int) -> None:
         if self.antialias and self.mode not in ("linear", "cubic"):
-            raise ConvrefError(message(where, f"antialias with mode {self.mode}, needs a kernel"))
+            raise invalid(where, f"antialias with mode {self.mode}, needs a kernel")
         if self.mode == "nearest" and self.near == "float32" and self.coord not in _OF_FLOAT32:
             needs = " or ".join(_OF_FLOAT32)
             text = f"coord is {self.coord!r} with near float32, needs {needs}"
-            raise ConvrefError(message(where, text))
+            raise invalid(where, text)
         self._put("scale", self._scales(where, rank))
         self._put("roi", self._frames(where, rank))
 
@@ -95,7 +95,7 @@ class ResizeProblem(Problem):
         given = given * rank if len(given) == 1 else given
         if len(given) not in (0, rank) or not all(value > 0 for value in given):
             text = f"scale is {shorten(given)}, needs none or {rank} numbers above 0"
-            raise ConvrefError(message(where, text))
+            raise invalid(where, text)
         return given
 
     def _frames(self, where: str, rank: int) -> tuple[tuple[float, float], ...]:
@@ -104,9 +104,9 @@ class ResizeProblem(Problem):
         pairs = pairs * rank if len(pairs) == 1 else pairs
         if len(pairs) not in (0, rank) or any(pair is None or len(pair) != 2 for pair in pairs):
             text = f"roi is {shorten(self.roi)}, needs none or {rank} pairs (start, stop)"
-            raise ConvrefError(message(where, text))
+            raise invalid(where, text)
         if pairs and self.coord != "tf_crop_and_resize":
-            raise ConvrefError(message(where, f"roi with coord {self.coord}, needs none"))
+            raise invalid(where, f"roi with coord {self.coord}, needs none")
         ends = (tuple(real(where, "roi", end) for end in pair or ()) for pair in pairs)
         return tuple((start, stop) for start, stop in ends)
 
@@ -193,9 +193,7 @@ class _PixelProblem(Problem):
             }
             axis, (size, _) = next((a, pair) for a, pair in found.items() if pair[0] != pair[1])
             power = f"{field.name}**2 = {factor**2}" if axis == "C" else f"{field.name} = {factor}"
-            raise ConvrefError(
-                message(where, f"input has {axis}={size}, needs a multiple of {power}")
-            )
+            raise invalid(where, f"input has {axis}={size}, needs a multiple of {power}")
 
     @property
     def factor(self) -> int:

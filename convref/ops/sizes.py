@@ -8,7 +8,7 @@ from itertools import islice
 from math import inf, nan
 from typing import Any
 
-from ..errors import ConvrefError, message, shorten
+from ..errors import invalid, shorten
 
 Sizes = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -32,11 +32,9 @@ def integer(where: str, name: str, value: Any) -> int:
             raise TypeError
         result = operator.index(value)
     except TypeError:
-        raise ConvrefError(
-            message(where, f"{name} is {shorten(repr(value))}, needs an integer")
-        ) from None
+        raise invalid(where, f"{name} is {shorten(repr(value))}, needs an integer") from None
     if abs(result) > MAX_SIZE:
-        raise ConvrefError(message(where, f"{name} is {shorten(result)}, needs at most 2**40"))
+        raise invalid(where, f"{name} is {shorten(result)}, needs at most 2**40")
     return result
 
 
@@ -50,7 +48,7 @@ def real(where: str, name: str, value: Any, least: float = -inf) -> float:
         found = nan
     if not (-inf < found < inf and found >= least):  # a compiler traces this, and not `isfinite`
         needs = "a finite number" + (f" of at least {least:g}" if least > -inf else "")
-        raise ConvrefError(message(where, f"{name} is {shorten(repr(value))}, needs {needs}"))
+        raise invalid(where, f"{name} is {shorten(repr(value))}, needs {needs}")
     return found
 
 
@@ -58,7 +56,7 @@ def one_of(where: str, name: str, value: Any, known: Sequence[str]) -> str:
     """Return `value` if it is one of the known words, or raise."""
     if not isinstance(value, str) or value not in known:
         what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
-        raise ConvrefError(message(where, what))
+        raise invalid(where, what)
     return value
 
 
@@ -113,7 +111,7 @@ def integers(where: str, name: str, value: Any, rank: int) -> Sizes:
         given *= rank
     if len(given) != rank:
         needs = f"1 or {rank} (one per spatial axis)" if rank > 1 else "1"
-        raise ConvrefError(message(where, f"{name} has {len(given)} entries, needs {needs}"))
+        raise invalid(where, f"{name} has {len(given)} entries, needs {needs}")
     return tuple(integer(where, f"{name}[{a}]", item) for a, item in enumerate(given))
 
 
@@ -128,18 +126,14 @@ def pads(where: str, name: str, value: Any, rank: int) -> Pads:
     if len(pairs) == 1:
         pairs *= rank
     if len(pairs) != rank or None in pairs:
-        raise ConvrefError(
-            message(
-                where, f"{name} is {shorten(value)}, needs {rank} (lo, hi) pairs or {rank} ints"
-            )
+        raise invalid(
+            where, f"{name} is {shorten(value)}, needs {rank} (lo, hi) pairs or {rank} ints"
         )
     result = []
     for axis, pair in enumerate(pairs):
         assert pair is not None
         if len(pair) != 2:
-            raise ConvrefError(
-                message(where, f"{name}[{axis}] has {len(pair)} entries, needs (lo, hi)")
-            )
+            raise invalid(where, f"{name}[{axis}] has {len(pair)} entries, needs (lo, hi)")
         result.append(
             (
                 integer(where, f"{name}[{axis}] lo", pair[0]),

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import ClassVar
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from .activation import POINTWISE, ActivationProblem
 from .base import BASE_ROLE, Field
 from .sizes import SPATIAL, Sizes
@@ -38,7 +38,7 @@ class SoftmaxProblem(ActivationProblem):
 
     def _validate(self, where: str, rank: int) -> None:
         if not 0 <= self.dim < rank + 2:
-            raise ConvrefError(message(where, f"dim is {self.dim}, needs 0 to {rank + 1}"))
+            raise invalid(where, f"dim is {self.dim}, needs 0 to {rank + 1}")
 
     @property
     def independent(self) -> str:
@@ -137,7 +137,7 @@ class CrossEntropyProblem(NllLossProblem):
 
     def _validate(self, where: str, rank: int) -> None:
         if (smoothing := self.label_smoothing) > 1:
-            raise ConvrefError(message(where, f"label_smoothing is {smoothing}, needs 0 to 1"))
+            raise invalid(where, f"label_smoothing is {smoothing}, needs 0 to 1")
 
 
 _TARGETS = ("target",)

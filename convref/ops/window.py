@@ -7,7 +7,7 @@ from functools import cached_property
 from math import gcd, prod
 from typing import Any, ClassVar, NamedTuple
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from .base import BASE_ROLE, Field, Problem
 from .sizes import FILTER_AXES, OUTPUT_AXES, RANKS, Pads, Sizes, pads
 from .spec import OpSpec, Pass, Terms
@@ -164,13 +164,11 @@ class WindowProblem(Problem):
             if self.output[axis] < 1:
                 reads = self.dilation[axis] * (self.filter[axis] - 1) + 1
                 lo, hi = self.padding[axis]
-                raise ConvrefError(
-                    message(
-                        where,
-                        f"output {name} is {self.output[axis]}, needs at least 1: input "
-                        f"{RANKS[self.rank][axis]} is {self.input[axis]}, padding ({lo}, {hi}), "
-                        f"filter {FILTER_AXES[self.rank][axis]} spans {reads}",
-                    )
+                raise invalid(
+                    where,
+                    f"output {name} is {self.output[axis]}, needs at least 1: input "
+                    f"{RANKS[self.rank][axis]} is {self.input[axis]}, padding ({lo}, {hi}), "
+                    f"filter {FILTER_AXES[self.rank][axis]} spans {reads}",
                 )
 
     @cached_property

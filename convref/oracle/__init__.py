@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..case import Call
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import INDICES, TERMS
 from . import _norm_errors, _softmax_errors
 from . import activation as _activation
@@ -99,7 +99,7 @@ def evaluate(
             if wide.kind != "O":
                 raise
             where = f"{call.op}.{call.pass_}"
-            raise ConvrefError(message(where, f"objects without a result: {error}", call)) from None
+            raise invalid(where, f"objects without a result: {error}", call) from None
     return tuple(
         r if r is None or role in INDICES else dtypes.rounded(r, out or call.dtype_of(role))
         for role, r in zip(call.signature.results, results, strict=True)

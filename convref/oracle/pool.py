@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Call
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import GROUPS, Problem, Sizes
 from ._passes import by_name
 from ._windows import Array, Results, Window, at_axis, first_reads, gather_sums, reads, scatter_sums
@@ -131,9 +131,7 @@ def _flat_positions(indices: Array, count: int) -> Array:
     """Return each index as one into a flattened (N, C, count + 1); -1 is the last of an image."""
     if indices.size and (indices.min() < -1 or indices.max() >= count):
         wrong = int(indices.min() if indices.min() < -1 else indices.max())
-        raise ConvrefError(
-            message("indices", f"holds {wrong}, needs a position from 0 to {count - 1} or -1")
-        )
+        raise invalid("indices", f"holds {wrong}, needs a position from 0 to {count - 1} or -1")
     starts = (count + 1) * np.arange(prod(indices.shape[:2])).reshape(*indices.shape[:2], 1)
     at = np.where(indices < 0, count, indices)
     return (at.reshape(*at.shape[:2], prod(at.shape[2:])) + starts).ravel()

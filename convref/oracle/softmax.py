@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConvrefError, message
+from ..errors import invalid
 from ..ops import Problem
 from ._elementary import constant, exp, log
 from ._passes import by_name
@@ -126,7 +126,7 @@ def targets(target: Array, w: Array | None, problem: Problem, like: Array) -> tu
     wrong = counted & ((target < 0) | (target >= problem.c))
     if wrong.any():
         needs = f"a class from 0 to {problem.c - 1} or {problem.ignore_index}"
-        raise ConvrefError(message("target", f"holds {int(target[wrong][0])}, needs {needs}"))
+        raise invalid("target", f"holds {int(target[wrong][0])}, needs {needs}")
     one, smooth = constant(1, like), constant(problem.label_smoothing, like)
     w = np.full(problem.c, one, like.dtype) if w is None else w
     index = np.where(counted, target, 0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ctypes import c_char_p, c_int, c_uint, c_void_p
 from typing import Any
 
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 from .library import CudaError, Driver
 from .library import driver as machines_driver
@@ -190,7 +190,7 @@ class Prepared:
         self.kinds = (*manifest.parameters, *("ptr" for _ in manifest.scratch))
         if len(values) != len(self.kinds):
             what = f"got {len(arguments)} arguments, needs {len(manifest.parameters)}"
-            raise ConvrefError(message(manifest.name, what))
+            raise invalid(manifest.name, what)
         self.varying = _varying(self.kinds, values)
         self._places, self._size, layout = _layout(self.kinds, self.varying)
         self._fixed = {
@@ -266,10 +266,10 @@ def _checked_grid(manifest: Manifest, grid: Sequence[int]) -> tuple[int, int, in
     x, y, z = (*grid, 1, 1, 1)[:3]
     if not all(0 <= size <= limit for size, limit in zip((x, y, z), LIMITS)) or len(grid) > 3:
         what = f"grid is {tuple(grid)}, needs at most {LIMITS}"
-        raise ConvrefError(message(manifest.name, what))
+        raise invalid(manifest.name, what)
     if any(size % blocks for size, blocks in zip((x, y, z), manifest.cluster)):
         what = f"grid is {tuple(grid)}, needs whole clusters of {manifest.cluster}"
-        raise ConvrefError(message(manifest.name, what))
+        raise invalid(manifest.name, what)
     return x, y, z
 
 
@@ -278,7 +278,7 @@ def _checked_scratch(manifest: Manifest, scratch: Sequence[Any]) -> Sequence[Any
         return (0,) * len(manifest.scratch)
     if len(scratch) != len(manifest.scratch):
         what = f"got {len(scratch)} scratch pointers, needs {len(manifest.scratch)}"
-        raise ConvrefError(message(manifest.name, what))
+        raise invalid(manifest.name, what)
     return scratch
 
 

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from convref.errors import ConvrefError, message, shorten
+from convref.errors import invalid, shorten
 
 # Code of `struct` of each type of parameter; a tensor map is 128 bytes at a multiple of 64.
 FORMATS = {
@@ -78,11 +78,11 @@ class Manifest:
             if format_of(kind) is None:
                 known = f"{', '.join(FORMATS)} or bytes and a number"
                 what = f"a parameter is {shorten(repr(kind))}, needs one of {known}"
-                raise ConvrefError(message(self.name, what))
+                raise invalid(self.name, what)
         for name in ("threads", "cluster"):
             sizes = getattr(self, name)
             if len(sizes) != 3 or min(sizes) < 1:
-                raise ConvrefError(message(self.name, f"{name} is {sizes}, needs three from 1 up"))
+                raise invalid(self.name, f"{name} is {sizes}, needs three from 1 up")
 
 
 def pack(name: str, kind: str, value: Any) -> bytes:
@@ -90,9 +90,9 @@ def pack(name: str, kind: str, value: Any) -> bytes:
     code = f"<{format_of(kind)}"
     if isinstance(value, bytes) and len(value) != struct.calcsize(code):
         what = f"{len(value)} bytes, needs a {kind}"
-        raise ConvrefError(message(name, what))
+        raise invalid(name, what)
     try:
         return struct.pack(code, value)
     except (struct.error, OverflowError) as error:
         what = f"{shorten(repr(value), 40)} is not a {kind}: {error}"
-        raise ConvrefError(message(name, what)) from None
+        raise invalid(name, what) from None

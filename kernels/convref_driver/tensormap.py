@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ctypes import c_int, c_uint32, c_uint64
 from typing import Any
 
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 from .library import Driver
 from .manifest import TENSORMAP
@@ -80,7 +80,7 @@ def encode(
     equal = lengths == [rank] * len(lengths) and len(box) == (2 if im2col else rank)
     if dtype not in TYPES or not equal or strides[-1] != 1:
         needs = f"needs equal lengths, a last stride of 1 and one of {', '.join(TYPES)}"
-        raise ConvrefError(message("tensor map", f"{what}, {needs}"))
+        raise invalid("tensor map", f"{what}, {needs}")
     code, size = TYPES[dtype]
     steps = [0, *(size * stride for stride in strides[:-1])]  # the driver takes no innermost stride
     tensor = code, rank, pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)

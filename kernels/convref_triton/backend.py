@@ -10,7 +10,7 @@ from typing import Any
 from convref.arrays import like, to_torch
 from convref.backends import Inspected
 from convref.case import Call
-from convref.errors import ConvrefError, UnsupportedError, message, missing_extra, shorten
+from convref.errors import UnsupportedError, invalid, message, missing_extra, shorten
 from convref.judge import Numerics
 
 try:
@@ -145,7 +145,7 @@ class TritonBackend:
             names = ", ".join(dict.fromkeys(choice.kernel for choice in known.values()))
             what = f"{shorten(repr(kernel))} begins no choice, needs one of {names}"
             what += f", with a tile or without, as in {next(iter(known))}"
-            raise ConvrefError(message("inspect", what, call))
+            raise invalid("inspect", what, call)
         return inspection.inspect_plan(plan(there, operands(there), taken, arch=arch), arch)
 
     def configurations(self, call: Call) -> list[Choice]:

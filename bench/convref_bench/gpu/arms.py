@@ -20,7 +20,7 @@ from convref.arrays import torch_dtype
 from convref.backends.torch.direct import direct
 from convref.backends.torch.flags import flags as torch_flags
 from convref.case import Call
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 from convref.judge import Numerics
 
 from ..timing.point import configured, layout_of
@@ -145,7 +145,7 @@ def flags(math: str, deterministic: bool) -> Iterator[None]:
 def _fused(base: str, epilogue: str, call: Call) -> Arm:
     if epilogue not in EPILOGUES:
         what = f"epilogue is {epilogue!r}, needs one of {', '.join(EPILOGUES)}"
-        raise ConvrefError(message("bench", what))
+        raise invalid("bench", what)
     if call.pass_ != "fprop" or not call.conv.bias or call.conv.transposed:
         raise Absent("an epilogue needs a forward convolution with bias")
     if base in FUSED:

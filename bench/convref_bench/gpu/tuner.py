@@ -24,7 +24,7 @@ from typing import Any
 
 from convref import dispatch
 from convref.case import Call
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 from .. import options, records
 from ..suites import suite
@@ -210,7 +210,7 @@ def main(
     keys = [options.keys(word, device) for word in options.words(dtype)]
     chosen = options.chosen(pass_, suite.PASSES, "pass")
     if not is_tunable(backend):
-        raise ConvrefError(message("tune", f"{backend} has no configurations(call)"))
+        raise invalid("tune", f"{backend} has no configurations(call)")
     out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
     search = Search(backend, place_of(device), out)
     end, bad = time.monotonic() + seconds, 0

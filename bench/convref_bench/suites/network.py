@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from convref import dispatch
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 from .. import options, records
 from ..timing import cpu
@@ -23,7 +23,7 @@ def place_of(device: str) -> Place:
     from ..gpu.cuda import Cuda, CudaPlace
 
     if not torch.cuda.is_available():
-        raise ConvrefError(message("bench", "--device is 'cuda', needs one that torch sees"))
+        raise invalid("bench", "--device is 'cuda', needs one that torch sees")
     return CudaPlace(Cuda())
 
 

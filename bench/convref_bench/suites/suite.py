@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from convref.case import Call, parse, parse_problem
-from convref.errors import ConvrefError, message, shorten
+from convref.errors import ConvrefError, invalid, shorten
 from convref.ops import FAMILY, Problem
 
 # Passes of a convolution, with one result each; the backward of other ops has all results.
@@ -88,7 +88,7 @@ def load(name: str, ops: tuple[str, ...] = ("conv",)) -> tuple[Layer, ...]:
     """
     if name not in names():
         what = f"{shorten(repr(name))} is unknown, needs {', '.join(names())}"
-        raise ConvrefError(message("suite", what))
+        raise invalid("suite", what)
     text = files(__package__).joinpath(f"{name}.txt").read_text("utf-8")
     return tuple(layer for layer in read(text, name) if layer.op in ops)
 
@@ -101,14 +101,14 @@ def read(text: str, where: str) -> tuple[Layer, ...]:
         here = f"suite {where}, line {number}"
         match = re.fullmatch(r"(\w+:nN\S+) +\*([1-9]\d*) +(\S.*?) *", row)
         if not match:
-            raise ConvrefError(message(here, f"{shorten(row)!r} needs LINE *TIMES NAME"))
+            raise invalid(here, f"{shorten(row)!r} needs LINE *TIMES NAME")
         layer = Layer(match[1], int(match[2]), match[3])
         try:
             layer.problem(1)
         except ConvrefError as error:
-            raise ConvrefError(message(here, str(error))) from None
+            raise invalid(here, str(error)) from None
         if layer.template in layers:
-            raise ConvrefError(message(here, f"repeats {layers[layer.template].name}"))
+            raise invalid(here, f"repeats {layers[layer.template].name}")
         layers[layer.template] = layer
     return tuple(layers.values())
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from convref import dispatch
 from convref.case import Call
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 from ..records import Record
 from .measure import Device, Stop, Timing, Work, measure, verdict
@@ -91,7 +91,7 @@ def configured(name: str, call: Call) -> tuple[Any, dict[str, Any]]:
         return backend, {}
     offered = tuple(backend.configurations(call))  # type: ignore[attr-defined]
     if not (index.isdecimal() and int(index) < len(offered)):
-        raise ConvrefError(message("bench", f"{name}: {base} offers {len(offered)} configurations"))
+        raise invalid("bench", f"{name}: {base} offers {len(offered)} configurations")
     return backend, {"configuration": offered[int(index)]}
 
 

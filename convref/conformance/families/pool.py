@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...case import Case
-from ...errors import ConvrefError, message
+from ...errors import ConvrefError, invalid
 from ...ops import FAMILY, Problem, UnpoolProblem
 from ...oracle.pool import max_pool_fprop
 from .windows import Draft, Tape, all_drawn, image_sizes, output_sizes, window_sizes
@@ -84,7 +84,7 @@ def _indices(case: Case, given: dict[str, Any]) -> Any:
     room, shape = prod(problem.output), problem.shape("indices")
     if prod(shape[2:]) > room:
         text = f"input has {prod(shape[2:])} elements, output has positions for {room} of them"
-        raise ConvrefError(message("max_unpool", text))
+        raise invalid("max_unpool", text)
     words = np.random.Generator(np.random.Philox(key=case.seed)).random((*shape[:2], room))
     return words.argsort(axis=2)[..., : prod(shape[2:])].reshape(shape)
 

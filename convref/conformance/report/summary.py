@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConvrefError, message
+from ...errors import invalid
 from ..campaign import Outcome
 from ..causes import Failure
 from ..examine import HARMLESS, PASSED_OVER, VERDICTS
@@ -132,7 +132,7 @@ def _add_log(total: Summary, path: Path) -> None:
         except MALFORMED:
             total.dropped += 1
     if not started:
-        raise ConvrefError(message("report", f"{path} is not a log of convref check"))
+        raise invalid("report", f"{path} is not a log of convref check")
     for number, part in parts.items():  # two shards never share a chunk; the same log twice does
         held = total.parts.setdefault(number, part)
         if not held.done and (part.done or part.counts.total() > held.counts.total()):
@@ -157,7 +157,7 @@ def _add_event(total: Summary, parts: dict[int, Part], event: dict[str, Any]) ->
 def _check_campaign(total: Summary, event: dict[str, Any], path: Path) -> None:
     backend, axes = str(event.get("backend"))[:200], event.get("axes")
     if not isinstance(axes, dict) or len(json.dumps(axes)) > MAX_TEXT:
-        raise ConvrefError(message("report", f"{path} is not a log of convref check"))
+        raise invalid("report", f"{path} is not a log of convref check")
     if total.sources and (backend, axes) != (total.backend, total.axes):
-        raise ConvrefError(message("report", f"{path} belongs to another campaign"))
+        raise invalid("report", f"{path} belongs to another campaign")
     total.backend, total.axes = backend, axes

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import ConvrefError, message, shorten
+from ...errors import invalid, shorten
 from ...ops import RANKS
 from . import _layers
 from . import functional as F
@@ -24,7 +24,7 @@ def activation_of(given: Any, backend: str | None) -> Any:
         return given
     if given not in ACTIVATIONS:
         what = f"activation is {shorten(repr(given))}, needs a module or {', '.join(ACTIVATIONS)}"
-        raise ConvrefError(message("ConvBNAct", what))
+        raise invalid("ConvBNAct", what)
     made = ACTIVATIONS[given]()
     made.backend = backend
     return made

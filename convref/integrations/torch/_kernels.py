@@ -13,7 +13,7 @@ from torch import Tensor
 from ... import case, dispatch
 from ...arrays import facts
 from ...case import Call, argument, base_shapes
-from ...errors import ConvrefError, message
+from ...errors import invalid
 from ...ops import BASE_ROLE, INDICES, STATISTICS, Problem
 from ._table import Pass
 
@@ -140,7 +140,7 @@ def call_of(config: PassConfig, operands: Tensors) -> Call:
     math = fields.pop("math", "ieee")
     x = row.input_shape(base_shapes(found), fields, config.input)
     if not 3 <= len(x) <= 5:
-        raise ConvrefError(message(where, f"input has {len(x)} axes, needs 3 to 5"))
+        raise invalid(where, f"input has {len(x)} axes, needs 3 to 5")
     given = {"mask": config.mask, "math": math, "zero_tangents": True}
     return case.call_of(row.op, row.pass_, found, fields, x, **given)
 

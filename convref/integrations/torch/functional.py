@@ -29,7 +29,7 @@ from ...api.definition import Definition, Image
 from ...api.functions import DEFINITIONS, FUNCTIONS
 from ...api.generate import KEYWORD, POSITIONAL, function, names
 from ...api.norm import norm_of_batch, norm_of_running
-from ...errors import ConvrefError, message
+from ...errors import invalid
 from ...ops import RANKS, STATISTICS, plain
 from . import _library
 from ._autograd import invoke, rule_of
@@ -87,7 +87,7 @@ class _Op:
         for tensor in operands:
             if tensor is not None and not isinstance(tensor, Tensor):
                 what = f"{type(tensor).__name__} given, needs a tensor"
-                raise ConvrefError(message(self.where, what))
+                raise invalid(self.where, what)
             shapes.append(None if tensor is None else tensor.shape)
         made = _remembered(self, tuple(shapes), settings, chosen(backend))
         if made.view is None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from ...errors import ConvrefError, message, shorten
+from ...errors import invalid, shorten
 from ...ops import RANKS
 from . import _blocks
 from ._blocks import OWN, ConvAct, ConvBNAct
@@ -80,7 +80,7 @@ def fuse(model: Any, backend: str | None = None) -> Report:
     0     ConvAct2d  0 (Conv2d) + 1 (BatchNorm2d) + 2 (ReLU)
     """
     if model.training:
-        raise ConvrefError(message("fuse", "the model is training, needs eval()"))
+        raise invalid("fuse", "the model is training, needs eval()")
     opaque: dict[Any, str] = {}
     changed: list[Row] = []
     reasons: dict[str, str] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 from convref.ops import AdaptivePoolProblem, Axis, PoolProblem
 
 from ..library import STRUCTS, run
@@ -110,4 +110,4 @@ def _check_indices(indices: Array, count: int) -> None:
     if indices.size and (indices.min() < -1 or indices.max() >= count):
         wrong = int(indices.min() if indices.min() < -1 else indices.max())
         what = f"holds {wrong}, needs a position from 0 to {count - 1} or -1"
-        raise ConvrefError(message("indices", what))
+        raise invalid("indices", what)

@@ -28,7 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from convref.errors import ConvrefError, message, shorten
+from convref.errors import invalid, message, shorten
 
 from ..hopper.precompiled import Precompiled
 from .specialize import Specialization
@@ -78,9 +78,7 @@ def target(arch: str) -> GPUTarget:
         return GPUTarget("cuda", int(found[1]), 32)
     if re.fullmatch(r"gfx9\w\w", arch):
         return GPUTarget("hip", arch, 64)
-    raise ConvrefError(
-        message("arch", f"is {shorten(repr(arch))}, needs {', '.join(ARCHS)} or one like them")
-    )
+    raise invalid("arch", f"is {shorten(repr(arch))}, needs {', '.join(ARCHS)} or one like them")
 
 
 _cache: dict[tuple[Any, ...], Compiled] = {}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from convref.errors import ConvrefError, message, shorten
+from convref.errors import ConvrefError, invalid, shorten
 
 from ..hopper.precompiled import Precompiled
 from ..plan.launch import Descriptor, Launch, Slot, is_group, map_arguments, regroup
@@ -94,15 +94,15 @@ def specialize(launch: Launch) -> Specialization:
     if isinstance(kernel, Precompiled):  # specialized where it was compiled
         if differ := set(kernel.signature) ^ {*launch.arguments, *launch.constants}:
             what = f"{', '.join(sorted(differ))}: parameters of the launch or of the kernel only"
-            raise ConvrefError(message(kernel.name, what))
+            raise invalid(kernel.name, what)
         return Specialization(kernel, kernel.signature, {}, {}, {})
     if not isinstance(kernel, JITFunction):
         what = f"is a {type(kernel).__name__}, needs a kernel made by triton.jit (not interpreted)"
-        raise ConvrefError(message(getattr(kernel, "__name__", "kernel"), what))
+        raise invalid(getattr(kernel, "__name__", "kernel"), what)
     given = {**launch.constants, **launch.arguments}
     values = {p.name: _value(kernel, p, given) for p in kernel.params}
     if unknown := sorted(set(given) - set(values)):
-        raise ConvrefError(message(kernel.__name__, f"has no parameter {', '.join(unknown)}"))
+        raise invalid(kernel.__name__, f"has no parameter {', '.join(unknown)}")
     types = _Types(kernel)
     signature = {
         p.name: types.of((position,), p.name, values[p.name], _rules(p))
@@ -117,7 +117,7 @@ def _value(kernel: Any, parameter: Any, given: Mapping[str, Any]) -> Any:
         return given[parameter.name]
     if parameter.has_default:
         return parameter.default
-    raise ConvrefError(message(kernel.__name__, f"{parameter.name} is missing"))
+    raise invalid(kernel.__name__, f"{parameter.name} is missing")
 
 
 class _Rules(NamedTuple):
@@ -208,7 +208,7 @@ class _Types:
         raise self._error(f"{name} is {shorten(value)}, needs an integer of at most 64 bits")
 
     def _error(self, what: str) -> ConvrefError:
-        return ConvrefError(message(self._kernel.__name__, what))
+        return invalid(self._kernel.__name__, what)
 
 
 def _layout(box: Descriptor) -> Any:

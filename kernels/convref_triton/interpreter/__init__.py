@@ -29,7 +29,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.dtypes import numpy_dtype
-from convref.errors import ConvrefError, message
+from convref.errors import invalid, message
 
 from ..compile.specialize import COMPILED_IN, TRITON_TYPES
 from ..plan.launch import Descriptor, Launch, Slot, flatten, map_arguments
@@ -158,7 +158,7 @@ def _pointer(region: MappedTensor, element: Any) -> Any:
 
 def _descriptor(value: Descriptor, memory: CheckedMemory, functions: PythonFunctions) -> Any:
     if value.every:
-        raise ConvrefError(message("interpreter", "does not support boxes with strides (`every`)"))
+        raise invalid("interpreter", "does not support boxes with strides (`every`)")
     tensor = memory.regions[value.slot.role].tensor
     host = TensorDescriptor(tensor, list(value.shape), list(value.strides), list(value.block))
     return functions.semantic.make_tensor_descriptor(

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from convref.errors import ConvrefError, UnsupportedError, message
+from convref.errors import UnsupportedError, invalid, message
 from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
 
 from ..compile import aot
@@ -183,7 +183,7 @@ class Ready:
     def _misaligned(self, addresses: Sequence[int]) -> None:
         role = next(self.roles[i] for i in self._aligned if addresses[i] & 15)
         what = f"{role} does not begin at a multiple of 16 bytes, needs a plan for that"
-        raise ConvrefError(message("triton", what))
+        raise invalid("triton", what)
 
 
 def _names(step: Copy | Launch) -> list[str]:

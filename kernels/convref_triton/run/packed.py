@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from convref.errors import ConvrefError, message
+from convref.errors import invalid
 
 Key = tuple[int, Hashable]
 
@@ -110,6 +110,6 @@ def keep(limit: int) -> None:
         If it is negative.
     """
     if limit < 0:
-        raise ConvrefError(message("keep", f"limit is {limit} bytes, needs 0 or more"))
+        raise invalid("keep", f"limit is {limit} bytes, needs 0 or more")
     filters.limit = limit
     filters.trim()
