@@ -249,7 +249,7 @@ resize.derivatives(
 
 
 @define(view=views.batches, layouts=False, layer="PixelShuffle")
-def pixel_shuffle(input: Image, upscale_factor: int) -> Fields:
+def pixel_shuffle(input: Image, upscale_factor: int, *, mode: str = "CRD") -> None:
     """Return `input` with blocks of r^2 channels moved into r x r elements of space.
 
     Parameters
@@ -258,6 +258,9 @@ def pixel_shuffle(input: Image, upscale_factor: int) -> Fields:
         Any leading axes.
     upscale_factor : int
         r, at least 1.
+    mode : str
+        "CRD" as in PyTorch, where the channels of a block are next to each other, or "DCR" as in
+        TensorFlow and by default in ONNX's DepthToSpace, where they are C apart.
 
     Returns
     -------
@@ -267,11 +270,10 @@ def pixel_shuffle(input: Image, upscale_factor: int) -> Fields:
     array([[[1., 2.],
             [3., 4.]]])
     """
-    return {"upscale_factor": upscale_factor}
 
 
 @define(view=views.batches, layouts=False, layer="PixelUnshuffle")
-def pixel_unshuffle(input: Image, downscale_factor: int) -> Fields:
+def pixel_unshuffle(input: Image, downscale_factor: int, *, mode: str = "CRD") -> None:
     """Return `input` with r x r elements of space moved into blocks of r^2 channels.
 
     Parameters
@@ -280,6 +282,8 @@ def pixel_unshuffle(input: Image, downscale_factor: int) -> Fields:
         Any leading axes.
     downscale_factor : int
         r, at least 1.
+    mode : str
+        As in `pixel_shuffle`; ONNX's SpaceToDepth is "DCR".
 
     Returns
     -------
@@ -288,7 +292,6 @@ def pixel_unshuffle(input: Image, downscale_factor: int) -> Fields:
     >>> pixel_unshuffle(np.array([[[1., 2.], [3., 4.]]]), 2).ravel()
     array([1., 2., 3., 4.])
     """
-    return {"downscale_factor": downscale_factor}
 
 
 pixel_shuffle.derivatives(

@@ -134,8 +134,8 @@ class _Reader:
         return self._pairs(text, token, self.real, "start,stop on every axis")
 
     def word(self, text: str, token: str) -> str:
-        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", text, re.ASCII):
-            raise self.fail(token, "a word of lower-case letters")
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,40}", text, re.ASCII):
+            raise self.fail(token, "a word")
         return text
 
     def mem(self, text: str, call: Call) -> Call:

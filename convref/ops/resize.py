@@ -18,6 +18,7 @@ NEAR = ("float32", *NEAREST)
 _OF_FLOAT32 = ("asymmetric", "half_pixel")  # what ATen calls nearest, and nearest-exact
 _EXACT = 2**24  # integers that binary32 holds
 _FACTORS = (2, 2, 3, 1)
+_ORDER = {"mode": Field("mode", "word", draws=("CRD", "CRD", "DCR"), words=("CRD", "DCR"))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,14 +178,17 @@ def _is_power(number: int) -> bool:
     return number & (number - 1) == 0
 
 
+@dataclass(frozen=True, kw_only=True)
 class _PixelProblem(Problem):
     """An image and another with r times the height and width and 1 / r^2 of the channels."""
 
     HAS_RANKS: ClassVar[tuple[int, ...]] = (2,)
     INDEPENDENT: ClassVar[str] = "n"
 
+    mode: str = "CRD"
+
     def _validate(self, where: str, rank: int) -> None:
-        (field,) = self.KEYS.values()
+        field = self.KEYS["r"]
         factor = self._at_least(field.name, self.factor, 1)
         sizes = {"n": self.n, "c": self.c, "input": self.input}
         if (needed := self.admissible(sizes, {field.name: factor})) != sizes:
@@ -197,8 +201,7 @@ class _PixelProblem(Problem):
 
     @property
     def factor(self) -> int:
-        (field,) = self.KEYS.values()
-        return int(getattr(self, field.name))
+        return int(getattr(self, self.KEYS["r"].name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +214,8 @@ class PixelShuffleProblem(_PixelProblem):
         As in `Problem`; two spatial axes, c a multiple of r^2.
     upscale_factor : int
         r, at least 1.
+    mode : str
+        "CRD", or "DCR" with x[n, (i r + j) C / r^2 + c, h, w]: ONNX's names.
 
     Examples
     --------
@@ -219,7 +224,10 @@ class PixelShuffleProblem(_PixelProblem):
     """
 
     name: ClassVar[str] = "pixel_shuffle"
-    KEYS: ClassVar[dict[str, Field]] = {"r": Field("upscale_factor", "integer", draws=_FACTORS)}
+    KEYS: ClassVar[dict[str, Field]] = {
+        "r": Field("upscale_factor", "integer", draws=_FACTORS),
+        **_ORDER,
+    }
 
     upscale_factor: int = 2
 
@@ -249,6 +257,8 @@ class PixelUnshuffleProblem(_PixelProblem):
         As in `Problem`; two spatial axes, multiples of r.
     downscale_factor : int
         r, at least 1.
+    mode : str
+        As in `PixelShuffleProblem`.
 
     Examples
     --------
@@ -257,7 +267,10 @@ class PixelUnshuffleProblem(_PixelProblem):
     """
 
     name: ClassVar[str] = "pixel_unshuffle"
-    KEYS: ClassVar[dict[str, Field]] = {"r": Field("downscale_factor", "integer", draws=_FACTORS)}
+    KEYS: ClassVar[dict[str, Field]] = {
+        "r": Field("downscale_factor", "integer", draws=_FACTORS),
+        **_ORDER,
+    }
 
     downscale_factor: int = 2
 

@@ -10,6 +10,8 @@ Pixel shuffle, a resize that takes the new elements from channels, moves element
 
     y[n, c, h r + i, w r + j]  =  x[n, c r^2 + i r + j, h, w]                      (R.3)
 
+or, in mode DCR, x[n, (i r + j) C + c, h, w] with C the channels of y.
+
 Each op is linear, so both its JVP and its double backward are R.1. A weight of 0 is not a tap:
 its element is not read. All functions compute in the dtype they are given.
 """
@@ -165,6 +167,8 @@ def shuffled(x: Array, problem: Problem) -> Array:
     """
     (n, deep, h, w), r = x.shape, problem.factor
     c = deep // r**2
+    if problem.mode == "DCR":
+        x = x.reshape(n, r**2, c, h, w).swapaxes(1, 2)
     blocks = x.reshape(n, c, r, r, h, w).transpose(0, 1, 4, 2, 5, 3)  # (n, c, h, r, w, r)
     return blocks.reshape(n, c, h * r, w * r)
 
@@ -174,6 +178,8 @@ def unshuffled(y: Array, problem: Problem) -> Array:
     (n, c, p, q), r = y.shape, problem.factor
     h, w = p // r, q // r
     blocks = y.reshape(n, c, h, r, w, r).transpose(0, 1, 3, 5, 2, 4)  # (n, c, r, r, h, w)
+    if problem.mode == "DCR":
+        blocks = blocks.reshape(n, c, r**2, h, w).swapaxes(1, 2)
     return blocks.reshape(n, c * r**2, h, w)
 
 

@@ -17,6 +17,8 @@ CALLED = (
     "max_pool",
     "avg_pool",
     "lp_pool",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "batch_norm_eval",
     "layer_norm",
     "group_norm",
@@ -78,6 +80,7 @@ REFUSED = {
     "lp_pool.fprop:n1c1_i4_f2:norm=1.5": "only integer norms",
     "adaptive_avg_pool.fprop:n1c1_i4_o2": "to one element",
     "tanh.fprop:n1c0_i4": "empty images",
+    "pixel_unshuffle.fprop:n1c1_i4x4": "only mode DCR",
     "tanh.fprop:n1c1_i4:dev=cuda": "only the CPU",
 }
 

@@ -93,6 +93,10 @@ def _has_value(call: Call) -> str | None:
     return "ONNX's ThresholdedRelu is 0 below" if call.problem.value else None
 
 
+def _unlike_unshuffle(call: Call) -> str | None:
+    return "ONNX's SpaceToDepth has only mode DCR" if call.problem.mode == "CRD" else None
+
+
 def _unlike_lp_pool(call: Call) -> str | None:
     norm = call.problem.norm
     return _unlike_windows(call) or (
@@ -120,6 +124,7 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
     "avg_pool": _unlike_avg_pool,
     "lp_pool": _unlike_lp_pool,
     "resize": resize.unsupported,
+    "pixel_unshuffle": _unlike_unshuffle,
     "threshold": _has_value,
     "adaptive_avg_pool": _not_global,
     "batch_norm_eval": _rounds_eps,
@@ -282,6 +287,8 @@ _NODES: dict[str, Builder] = {
     "avg_pool": _pool("AveragePool", count_include_pad="include_pad"),
     "lp_pool": _pool("LpPool", p="norm"),
     "resize": resize.graph,
+    "pixel_shuffle": _plain("DepthToSpace", blocksize="upscale_factor", mode="mode"),
+    "pixel_unshuffle": _plain("SpaceToDepth", blocksize="downscale_factor"),
     "adaptive_avg_pool": _plain("GlobalAveragePool"),
     "batch_norm_eval": _batch_norm_eval,
     "layer_norm": _layer_norm,

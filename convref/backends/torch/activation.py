@@ -103,6 +103,24 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     and SIGNATURE[op, "fprop"].results == ("y",)
     and "target" not in SIGNATURE[op, "fprop"].operands
 }
+
+
+def _pixel_shuffle(problem: Problem, x: Tensor) -> Tensor:
+    r = problem.factor
+    return F.pixel_shuffle(_exchanged(x, r * r) if problem.mode == "DCR" else x, r)
+
+
+def _pixel_unshuffle(problem: Problem, x: Tensor) -> Tensor:
+    y = F.pixel_unshuffle(x, problem.factor)
+    return _exchanged(y, max(1, problem.c)) if problem.mode == "DCR" else y
+
+
+def _exchanged(x: Tensor, outer: int) -> Tensor:
+    """Return x with the other order of its channels, which are `outer` times some others."""
+    return x.unflatten(1, (outer, x.shape[1] // outer)).transpose(1, 2).flatten(1, 2)
+
+
+FUNCTIONS |= {"pixel_shuffle": _pixel_shuffle, "pixel_unshuffle": _pixel_unshuffle}
 FUNCTIONS["leaky_relu"] = lambda problem, x: F.leaky_relu(x, problem.slope)
 LOSSES = ("nll_loss", "cross_entropy")
 OPS = (*FUNCTIONS, *LOSSES)

@@ -138,12 +138,18 @@ def resize_backward(dy: Array, problem: Problem) -> Array:
     return _weighted_sums(dy, problem, adjoint=True)
 
 
+def _channel(problem: Problem, c: int, i: int, j: int, count: int) -> int:
+    """Return the channel that holds row i and column j of the blocks of channel c of `count`."""
+    r = problem.factor
+    return (i * r + j) * count + c if problem.mode == "DCR" else (c * r + i) * r + j
+
+
 def shuffled(x: Array, problem: Problem) -> Array:
     """Return y: each of its elements reads one of x."""
     (n, deep, h, w), r = x.shape, problem.factor
     y = zeros((n, deep // r**2, h * r, w * r), x)
     for m, k, p, q in np.ndindex(y.shape):
-        y[m, k, p, q] = x[m, k * r**2 + p % r * r + q % r, p // r, q // r]
+        y[m, k, p, q] = x[m, _channel(problem, k, p % r, q % r, y.shape[1]), p // r, q // r]
     return y
 
 
@@ -151,9 +157,8 @@ def unshuffled(y: Array, problem: Problem) -> Array:
     """Return x: each of its elements reads one of y."""
     (n, c, p, q), r = y.shape, problem.factor
     x = zeros((n, c * r**2, p // r, q // r), y)
-    for m, k, h, w in np.ndindex(x.shape):
-        i, j = divmod(k % r**2, r)
-        x[m, k, h, w] = y[m, k // r**2, h * r + i, w * r + j]
+    for m, k, h, w, i, j in np.ndindex(n, c, p // r, q // r, r, r):
+        x[m, _channel(problem, k, i, j, c), h, w] = y[m, k, h * r + i, w * r + j]
     return x
 
 

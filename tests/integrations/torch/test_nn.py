@@ -163,9 +163,11 @@ def by_channel(draw, _):
 
 
 @st.composite
-def of_problem(draw, op):
-    problem = draw(problems(op, max_elements=100, empty=False))
-    return tuple(getattr(problem, f.name) for f in problem.KEYS.values()), {}, problem.shape("x")
+def of_problem(draw, definition):
+    """Draw the fields that are positional in the definition: layers have no others."""
+    problem = draw(problems(definition.op, max_elements=100, empty=False))
+    names = [name for name in definition.settings if name not in definition.keywords]
+    return tuple(getattr(problem, name) for name in names), {}, problem.shape("x")
 
 
 def rectifiers(rank):
@@ -202,7 +204,6 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
     "UpsamplingBilinear2d": bilinear(0),
     "LeakyReLU": leaky(0),
     "GELU": gelus(0),
-    "Threshold": of_problem("threshold"),
     **dict.fromkeys(("ReLU", "SiLU", "Hardswish"), rectifiers(0)),
     **dict.fromkeys(("Sigmoid", "Tanh"), pointwise(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), along(0)),
@@ -211,9 +212,9 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
 ARGUMENTS = {kind.__name__: pointwise(0) for kind in nn.ACTIVATIONS.values()} | ARGUMENTS
 APART = ("MaxUnpool", "CrossEntropyLoss", "NLLLoss")  # tested below
 ARGUMENTS |= {
-    d.layer: of_problem(d.op)
+    d.layer: of_problem(d)
     for d in F.OF_TORCH
-    if not (d.ranks or d.layer in (*ARGUMENTS, *APART))
+    if d.layer == "Threshold" or not (d.ranks or d.layer in (*ARGUMENTS, *APART))
 }
 # What small integers make exact, whoever computes: here the oracle. The rest has a proven bound.
 EXACT = ("Conv", "MaxPool", "AdaptiveMaxPool", "ReLU", "LeakyReLU", "UpsamplingNearest")
