@@ -153,11 +153,7 @@ class Region:
     def contains(self, item: Call | Case, facts: Facts | None = None) -> bool:
         """Return whether a call or case is in the region.
 
-        Parameters
-        ----------
-        item : Call or Case
-        facts : mapping, optional
-            The backend's fingerprint; without it a region with an ``fp.`` term contains nothing.
+        Without the backend's fingerprint, a region with an ``fp.`` term contains nothing.
         """
         call = item.call if isinstance(item, Case) else item
         plain = [term for term in self.terms if term.scope != "any" or term.field not in _AXIS]
@@ -201,13 +197,6 @@ def _values(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> l
 def parse_regions(text: str, source: str = "known bugs") -> tuple[Region, ...]:
     """Return the regions of a file's text; blank lines and those that begin with # are left out.
 
-    Raises
-    ------
-    ConvrefError
-        Naming the line that is malformed.
-
-    Examples
-    --------
     >>> region, = parse_regions("b1 | torch | dt = f32, any.s >= 2 | - | strided")
     >>> from convref.case import parse
     >>> region.contains(parse("conv.fprop:n1c1k1_i3x3_f1_s1x2")), region.id
@@ -289,8 +278,6 @@ def refusals(text: str, source: str = "refusals") -> Callable[[Call], str | None
     ConvrefError
         Naming the line that is malformed.
 
-    Examples
-    --------
     >>> supports = refusals("op = conv, flip = 1 | flips no filter")
     >>> from convref.case import parse
     >>> supports(parse("conv.fprop:n1c1k1_i3_f2:flip=1").call)
@@ -336,15 +323,8 @@ def regions(backend: str, *, raw: bool = True) -> tuple[Region, ...]:
 def of(name: str, more: tuple[Region, ...] = ()) -> tuple[Region, ...]:
     """Return the regions of a backend as the court calls it: the shipped ones and a user's own.
 
-    Parameters
-    ----------
-    name : str
-        As `convref.dispatch.load` takes it; a region may have this name or the backend's own.
-    more : tuple of Region
-        From a file of the user's.
+    A region may have the name that `convref.dispatch.load` takes, or the backend's own.
 
-    Examples
-    --------
     >>> {region.backend for region in of("convref.backends.loops:backend")}
     set()
     """
@@ -357,18 +337,9 @@ def known(
 ) -> Region | None:
     """Return the first shipped region of `backend` that contains a call or case, or None.
 
-    Parameters
-    ----------
-    item : Call or Case
-    backend : str
-        Name of the backend.
-    facts : mapping, optional
-        Its fingerprint.
-    raw : bool
-        Whether the library is called as it is, as the court does.
+    The facts are the backend's fingerprint. `raw`: the library is called as it is, as the court
+    does.
 
-    Examples
-    --------
     >>> from convref.case import parse
     >>> known(parse("conv.fprop:n1c8k1_i20_f3_p-5,1"), "jax").id
     'xla-48713'

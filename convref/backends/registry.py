@@ -30,15 +30,8 @@ def names() -> dict[str, str]:
 def load(name: str) -> Backend:
     """Return the backend called `name`, or the object at "package.module:attribute".
 
-    Raises
-    ------
-    ConvrefError
-        If there is no such backend, or the object is not a backend.
-    MissingExtraError
-        If its framework is not installed; the text names the pip command.
+    If its framework is not installed, the text of the MissingExtraError names the pip command.
 
-    Examples
-    --------
     >>> load("numpy").name
     'numpy'
     """

@@ -54,19 +54,8 @@ def argument(role: str) -> str:
 def check_operand(call: Call, role: str, fact: Facts | None, like: Facts | None = None) -> None:
     """Raise unless an operand has the presence, sizes and dtype that the call gives its role.
 
-    Parameters
-    ----------
-    call : Call
-    role : str
-    fact : Facts or None
-        None where the operand is None.
-    like : Facts, optional
-        Of an operand whose kind and device this one needs.
-
-    Raises
-    ------
-    ConvrefError
-        As ``max_pool.backward: grad_output has Q=7, needs 8 (LINE)``.
+    The fact is None where the operand is None. It needs the kind and device of `like`. The text is
+    like ``max_pool.backward: grad_output has Q=7, needs 8 (LINE)``.
     """
     problem = None
     if (fact is not None) != call.is_present(role):
@@ -98,12 +87,7 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
 def check_operands(call: Call, operands: Sequence[Any], where: str = "") -> None:
     """Raise unless each operand, by role, fits the call; kinds and devices may differ.
 
-    Parameters
-    ----------
-    call : Call
-    operands : sequence of (array or None)
-    where : str
-        Prefix of messages on arrays of unknown libraries; by default the pass.
+    `where` begins messages on arrays of unknown libraries; by default it is the pass.
     """
     for role, array in zip(call.roles, operands, strict=True):
         place = where or f"{call.op}.{call.pass_}"
@@ -113,12 +97,8 @@ def check_operands(call: Call, operands: Sequence[Any], where: str = "") -> None
 def check_positions(call: Call, role: str, array: Any) -> None:
     """Raise if an operand on the CPU holds a position or a class that its problem does not have.
 
-    On other devices nothing is read: the kernel decides, as in PyTorch.
-
-    Raises
-    ------
-    ConvrefError
-        As ``cross_entropy.fprop: target holds 9, needs a class from 0 to 2 or -100 (LINE)``.
+    On other devices nothing is read: the kernel decides, as in PyTorch. The text is like
+    ``cross_entropy.fprop: target holds 9, needs a class from 0 to 2 or -100 (LINE)``.
     """
     valid = call.problem.positions(role)
     if valid is None or array is None or call.specs[0].device != "cpu":
@@ -176,19 +156,9 @@ def call_of(
 ) -> Call:
     """Return the Call of a pass on operands with these facts, each of them checked.
 
-    Parameters
-    ----------
-    op, pass_ : str
-    found : dict of Facts
-        By role, without those that are None.
-    fields : dict
-        Of the Problem, except sizes and presence of operands.
-    x : tuple of int
-        Shape of the input.
-    mask, math
-        As in `Call`.
-    zero_tangents : bool
-        Whether an absent tangent means zeros.
+    The facts are by role, without those that are None; `fields` are those of the Problem except
+    sizes and presence of operands; `x` is the shape of the input. With `zero_tangents`, an absent
+    tangent means zeros.
     """
     data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")

@@ -80,16 +80,7 @@ Watch = Callable[[Outcome, str], None]
 def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcome:
     """Run a campaign and return its outcome; Ctrl-C ends it early with the outcome so far.
 
-    Parameters
-    ----------
-    settings : Settings
-    watch : callable
-        Called with the outcome so far and a note, a few times a second.
-
-    Raises
-    ------
-    ConvrefError
-        If the backend does not load, or the log belongs to another campaign.
+    `watch` is called with the outcome so far and a note, a few times a second.
     """
     outcome = Outcome(settings, Tally())
     _resume(settings, outcome.tally)

@@ -47,17 +47,8 @@ def root_causes(
 ) -> list[Failure]:
     """Return the bugs behind some findings, the worst first.
 
-    Parameters
-    ----------
-    engine : Engine
-        Of the backend that they are findings of.
-    findings : sequence of Finding
-    known : tuple of Region
-        Where a smaller case does not count, as it fails for another reason.
-    watch : callable
-        Called with a note on the failure that is being shrunk.
-    laws : bool
-        Whether the findings are of laws.
+    A smaller case in a `known` region does not count, as it fails for another reason. `watch` is
+    called with a note on the failure that is being shrunk; `laws`: the findings are of laws.
     """
     kinds: Kinds = {}
     for finding in _without_arm(engine, list(dict.fromkeys(findings)), laws):

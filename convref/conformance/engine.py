@@ -175,17 +175,10 @@ class Worker:
 
 
 class Engine:
-    """Runs tasks on worker processes of one backend.
+    """Runs tasks on `jobs` worker processes of one backend.
 
-    Parameters
-    ----------
-    name : str
-        Backend as `convref.dispatch.load` takes it.
-    jobs : int
-        Worker processes.
-    limits : Limits
-    method : str
-        "forkserver" (restarts in milliseconds) or "spawn" where a library needs it.
+    They are started by the method "forkserver" (restarts in milliseconds), or by "spawn" where a
+    library needs it.
     """
 
     def __init__(
@@ -215,13 +208,7 @@ class Engine:
         self._folder.cleanup()
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of the backend that has this name; known once a worker is ready.
-
-        Raises
-        ------
-        ConvrefError
-            If it has none.
-        """
+        """Return the arm of the backend that has this name; known once a worker is ready."""
         found = {arm.name: arm for arm in (PLAIN, *self.arms)}
         if name not in found:
             what = f"{shorten(self.name)} has no arm {shorten(name, 40)}"
@@ -239,13 +226,7 @@ class Engine:
         receive: Callable[[Task, Report], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run every task; `receive` gets each report, crashes and hangs included.
-
-        Raises
-        ------
-        ConvrefError
-            If the backend does not load.
-        """
+        """Run every task; `receive` gets each report, crashes and hangs included."""
         idle = True
         while not stop():
             for worker in self.workers:

@@ -68,22 +68,13 @@ def examine(
     mutate: bool = False,
     announce: Callable[[str], None] = lambda note: None,
 ) -> Finding:
-    """Return the Finding of one example.
+    """Return the Finding of one example; a crash of the backend is a crash of this process.
 
-    Parameters
-    ----------
-    case : Case
-    backend : Backend
-        Called in this process: a crash of it is a crash here.
-    repeat : bool
-        Run twice and compare the bits; run with more threads, if the backend can, and judge.
-    mutate : bool
-        Judge mutations of the oracle too; if all pass, the verdict is "vacuous".
-    announce : callable
-        Called with `WITH_THREADS` before more threads compute, and with an empty text after.
+    With `repeat`, run twice and compare the bits; run with more threads, if the backend can, and
+    judge. With `mutate`, judge mutations of the oracle too: if all pass, the verdict is "vacuous".
+    `announce` is called with `WITH_THREADS` before more threads compute, and with an empty text
+    after.
 
-    Examples
-    --------
     >>> from convref.dispatch import load
     >>> from convref.case import parse
     >>> examine(parse("conv.fprop:n1c2k3_i4x4_f3x3_p1"), load("numpy")).verdict

@@ -39,24 +39,8 @@ def available(fill: str, dtype: str) -> bool:
 def values(case: Case, role: str) -> Array:
     """Return the data of the operand in `role`, in logical axis order, C-contiguous.
 
-    Parameters
-    ----------
-    case : Case
-    role : str
-        An operand role of the pass.
+    Its dtype is that of its Spec; "obj" has Fractions. A dtype without the fill is an error.
 
-    Returns
-    -------
-    ndarray
-        Shaped ``case.call.problem.shape(role)``, in the dtype of its Spec; Fractions for "obj".
-
-    Raises
-    ------
-    ConvrefError
-        If the dtype does not have the fill.
-
-    Examples
-    --------
     >>> from convref.case import parse
     >>> values(parse("conv.fprop:n1c1k1_i4_f1"), "x").shape
     (1, 1, 4)

@@ -56,8 +56,6 @@ def strategy(axes: Axes) -> SearchStrategy[Case]:
 def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
     """Return the cases of one chunk, the same list for the same arguments.
 
-    Examples
-    --------
     >>> axes = Axes(seed=1, dtypes=("f32",), size=20)
     >>> len(chunk_cases(axes, 0)), chunk_cases(axes, 3) == chunk_cases(axes, 3)
     (20, True)
@@ -85,8 +83,6 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
 def arm_of(axes: Axes, chunk: int, arms: Sequence[Arm]) -> Arm:
     """Return the arm that runs a chunk: the first named the first, then each by its share.
 
-    Examples
-    --------
     >>> arms = (Arm(share=3), Arm("native"))
     >>> [arm_of(Axes(), chunk, arms).name for chunk in range(6)]
     ['plain', 'plain', 'native', 'plain', 'native', 'plain']

@@ -282,25 +282,11 @@ def examine_laws(
 ) -> Finding:
     """Return the Finding of the first law that a backend breaks on a case of op conv.
 
-    Parameters
-    ----------
-    case : Case
-        Its problem, type, seed and memory are used; its pass, mask and fill are not.
-    backend : Backend
-        Called in this process: a crash of it is a crash here.
-    excluded : callable
-        Why a case must not run, such as a known bug, or None.
-    laws : tuple of str
-        Names from `LAWS`; by default all.
+    The case's problem, type, seed and memory are used; its pass, mask and fill are not. `excluded`
+    returns why a case must not run, such as a known bug, or None. The verdict is "pass" if an
+    equation of a law applies and all that do hold, "unsupported" if none applies, "rejects-valid"
+    if the backend raises, else "wrong", with the law's name as its role.
 
-    Returns
-    -------
-    Finding
-        "pass" if an equation of a law applies and all that do hold, "unsupported" if none applies,
-        "rejects-valid" if the backend raises, else "wrong"; with the law's name as its role.
-
-    Examples
-    --------
     >>> from convref.dispatch import load
     >>> from convref.case import parse
     >>> examine_laws(parse("conv.fprop:n2c4k2g2_i5_f2_d2"), load("numpy")).verdict

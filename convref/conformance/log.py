@@ -62,13 +62,7 @@ class Log:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a log; a line that is incomplete, malformed or giant is an empty event.
-
-    Raises
-    ------
-    ConvrefError
-        If the file cannot be read or is too large.
-    """
+    """Yield the events of a log; a line that is cut off, malformed or giant is an empty event."""
     try:
         if path.stat().st_size > MAX_LOG:
             raise invalid("report", f"{path} has more than {MAX_LOG >> 20} MiB")

@@ -40,13 +40,7 @@ def operands(case: Case) -> tuple[Array | None, ...]:
 def lay_out(array: Array, spec: Spec, letters: str) -> Array:
     """Return `array`, in logical order, as a view of a buffer with the layout of `spec`.
 
-    Parameters
-    ----------
-    array : ndarray
-        One axis per letter.
-    spec : Spec
-    letters : str
-        The axes' names in logical order, from `convref.case.axis_letters`.
+    The letters are the names of its axes in logical order, from `convref.case.axis_letters`.
     """
     order = spec.order or letters
     if not (spec.step or spec.expand or spec.offset):

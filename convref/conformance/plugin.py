@@ -67,13 +67,7 @@ class Exceptions:
 
 
 def read_exceptions(path: str) -> Exceptions:
-    """Return the entries of a skip or xfail file; blank lines and # comments are left out.
-
-    Raises
-    ------
-    pytest.UsageError
-        If the file cannot be read or an entry is malformed; the text names its line.
-    """
+    """Return the entries of a skip or xfail file; blank lines and # comments are left out."""
     found = Exceptions(path)
     for number, line in enumerate(_text(path).splitlines(), 1):
         text = line.partition("#")[0].strip()
@@ -83,13 +77,7 @@ def read_exceptions(path: str) -> Exceptions:
 
 
 def read_known_bugs(path: str) -> tuple[knownbugs.Region, ...]:
-    """Return the regions of a file of known bugs; none without a path.
-
-    Raises
-    ------
-    pytest.UsageError
-        If the file cannot be read or a line is malformed.
-    """
+    """Return the regions of a file of known bugs; none without a path."""
     try:
         return knownbugs.parse_regions(_text(path), path)
     except ConvrefError as error:

@@ -36,23 +36,11 @@ _OTHER_DTYPE = {"f64": "f32", "c64": "c128", "c128": "c64"}
 
 
 def invalid_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
-    """Return wrong variants of the operands of a call, each with the name of its error.
+    """Return wrong variants of valid operands of a call, each with the name of its error.
 
-    Parameters
-    ----------
-    call : Call
-    given : tuple of (ndarray or None)
-        Valid operands, as from `convref.conformance.operands.operands`.
-    seed : int
-        By how much extents are off: 1 to 3, where there is room.
+    Names are stable: "dy has smaller n", "w has another dtype", "x is None". The seed chooses by
+    how much extents are off: 1 to 3, where there is room.
 
-    Returns
-    -------
-    list of (str, tuple of (ndarray or None))
-        Names are stable: "dy has smaller n", "w has another dtype", "x is None".
-
-    Examples
-    --------
     >>> from convref.case import parse
     >>> case = parse("conv.fprop:n1c2k1_i1_f1")
     >>> [what for what, _ in invalid_inputs(case.call, operands(case))][:3]
@@ -160,27 +148,13 @@ def _resized(
 def examine_rejection(
     case: Case, backend: Backend, announce: Callable[[str], None] = lambda what: None
 ) -> Finding | None:
-    """Return a Finding if the backend accepts an invalid variant of the case, else None.
+    """Return a Finding if a backend accepts an invalid variant of a case that it passes, else None.
 
     The case's seed chooses the variant to start from. A backend whose attribute
-    ``checked_by_dispatch`` is true has no checks of its own, and none is tried.
+    ``checked_by_dispatch`` is true has no checks of its own, and none is tried. The backend is
+    called in this process, and may read beyond the operands; `announce` is called with the name of
+    the error before each call. The finding's reason begins with this name and a colon.
 
-    Parameters
-    ----------
-    case : Case
-        One that the backend passes.
-    backend : Backend
-        Called in this process: it may read beyond the operands.
-    announce : callable
-        Called with the name of the error before each call of the backend.
-
-    Returns
-    -------
-    Finding or None
-        "accepts-invalid"; its reason begins with the name of the error and a colon.
-
-    Examples
-    --------
     >>> from convref.dispatch import load
     >>> from convref.case import parse
     >>> examine_rejection(parse("conv.fprop:n1c2k1_i1_f1"), load("numpy")) is None

@@ -272,18 +272,9 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
 def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -> Shrunk:
     """Return the smallest case found that fails as `case` does, by greedy descent.
 
-    Parameters
-    ----------
-    case : Case
-    fails : callable
-        Returns for each of a list of cases whether it fails in the same way, None if not run.
-    batch : int
-        Neighbours tried at once, shared by the workers.
-    max_trials : int
-        Cases run at most.
+    `fails` returns for each of a list of cases whether it fails in the same way, None if not run. A
+    batch of neighbours is tried at once, shared by the workers; `max_trials` limits all cases.
 
-    Examples
-    --------
     >>> from convref.case import parse
     >>> start = parse("conv.fprop:n2c8k4_i9x9_f3x3_s2x3_p1:fill=normal:seed=5")
     >>> found = shrink(start, lambda cases: [c.call.problem.stride[-1] > 1 for c in cases])

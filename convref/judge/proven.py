@@ -65,23 +65,8 @@ def bound(
 ) -> Array:
     """Return, per element, the largest error of a correct result relative to the reference `value`.
 
-    Parameters
-    ----------
-    call : Call
-    role : str
-        The result that is judged.
-    value, sums : ndarray
-        The reference, and the formula on absolute values.
-    numerics : Numerics
-    largest : float
-        Largest operand in absolute value.
-    moved : ndarray, optional
-        By how much rounded sampling positions may change the result.
-
-    Returns
-    -------
-    ndarray of float64
-        In the units of the result; derivation in docs/judge.md.
+    `sums` is the formula on absolute values, `largest` the largest operand in absolute value,
+    `moved` by how much rounded sampling positions may change the result. Derivation: docs/judge.md.
     """
     part = real_products(call)
     n = part * call.products(role)

@@ -91,23 +91,7 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
 
 
 def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
-    """Return the reference of `call` on `operands`, in the oracle's wider type.
-
-    Parameters
-    ----------
-    call : Call
-    operands : sequence of (ndarray or None)
-        By role, as the backend was given them.
-
-    Returns
-    -------
-    Reference
-
-    Raises
-    ------
-    ConvrefError
-        If the operands are not those of the call.
-    """
+    """Return the reference of `call` on `operands`, in the oracle's wider type."""
     _check(call, operands)
     wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
     roles, whole = call.signature.results, _is_exact_type(call.dtype)

@@ -24,8 +24,6 @@ def zeroed(where: Array, v: Array) -> Array:
 
     `np.where` branches at every element; on random signs, half of the branches are mispredicted.
 
-    Examples
-    --------
     >>> zeroed(np.array([True, False]), np.array([np.inf, -0.0]))
     array([ 0., -0.])
     """
@@ -40,8 +38,6 @@ def zeroed(where: Array, v: Array) -> Array:
 def chosen(where: Array, a: Any, b: Array) -> Array:
     """Return a where `where` holds, else b, bit for bit; a is an array or a number like b's.
 
-    Examples
-    --------
     >>> chosen(np.array([True, False]), np.float64(3), np.array([np.nan, -0.0]))
     array([ 3., -0.])
     """
@@ -72,8 +68,6 @@ def in_groups(
 ) -> Sequence[Array | None]:
     """Return function(*images), which never adds across axis 1, about GROUP elements at a time.
 
-    Examples
-    --------
     >>> in_groups(lambda x: (x.sum(axis=0, keepdims=True),), np.ones((2, 200_000)))[0].sum().item()
     400000.0
     """

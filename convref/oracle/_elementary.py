@@ -64,8 +64,6 @@ def constant(value: float, like: Array) -> Any:
 def logistic(x: Array) -> tuple[Array, Array]:
     """Return (s, 1 - s) with s = 1 / (1 + exp(-x)), both without cancellation.
 
-    Examples
-    --------
     >>> logistic(np.array([0., -800.]))
     (array([0.5, 0. ]), array([0.5, 1. ]))
     """

@@ -78,8 +78,6 @@ def gauss(x: Array) -> Array:
 def erf(x: Array) -> Array:
     """Return the error function of float64 numbers, within 2 ulp.
 
-    Examples
-    --------
     >>> erf(np.array([-np.inf, 0.0, 0.25]))
     array([-1.        ,  0.        ,  0.27632639])
     """
@@ -93,8 +91,6 @@ def erf(x: Array) -> Array:
 def erfc(x: Array) -> Array:
     """Return 1 - erf(x), small values too, within 8 ulp.
 
-    Examples
-    --------
     >>> erfc(np.array([-np.inf, 0.0, 10.0]))
     array([2.00000000e+00, 1.00000000e+00, 2.08848758e-45])
     """

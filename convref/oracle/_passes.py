@@ -22,18 +22,9 @@ def by_name(
     """Return, for each pass of each op, the function ``<op>_<pass>`` as one of a call.
 
     Such a function takes the operands and `problem`, and returns its one result or a tuple. An op
-    that is linear in x has no function of its JVP and double backward: both are its fprop.
-
-    Parameters
-    ----------
-    functions : mapping
-        The namespace of a module.
-    ops : iterable of str
-        One that is `like` another has the functions of that.
-    masks : bool
-        Whether functions of maskable passes take `mask`; else they compute all results.
-    like : mapping, optional
-        Names of op whose functions serve another op that has none of its own.
+    that is linear in x has no function of its JVP and double backward: both are its fprop. With
+    `masks`, functions of maskable passes take `mask`; else they compute all results. `like` maps an
+    op that has no functions of its own to one whose functions serve it.
     """
 
     def found(op: str, name: str) -> Callable[..., Any]:

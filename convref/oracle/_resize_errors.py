@@ -178,12 +178,7 @@ def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Arr
 def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:
     """Return how many +inf, -inf and NaN each result surely adds, and how many it may read.
 
-    Parameters
-    ----------
-    infinite : ndarray
-        1 where the operand is inf, -1 where it is -inf.
-    nan : ndarray
-        1 where it is NaN.
+    `infinite` is 1 where the operand is inf and -1 where it is -inf, `nan` 1 where it is NaN.
     """
     signed, some = _sums(call, infinite, _sure), np.abs(infinite)
     total = _sums(call, some, _absolute_sure)

@@ -128,8 +128,6 @@ def _sliced(index: Array) -> Any:
 
     One element that is read again and again is a slice of length 1, which broadcasts.
 
-    Examples
-    --------
     >>> _sliced(np.array([1, 3, 5])), _sliced(np.array([2, 2])), _sliced(np.array([0, 1, 3]))
     (slice(1, 6, 2), slice(2, 3, 1), array([0, 1, 3]))
     """

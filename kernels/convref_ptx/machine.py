@@ -29,26 +29,13 @@ def launch(
     late: bool = False,
     shared: int = 0,
 ) -> None:
-    """Run a kernel on allocations.
+    """Run a kernel on allocations; a Fault if it does something undefined or unsupported.
 
-    Parameters
-    ----------
-    program : Program
-    grid, threads : sequence of int
-        Blocks, and threads of a block, along x, y, z.
-    arguments : sequence of Allocation, TensorMap, bytes or None
-        One per parameter: a pointer, a tensor map, any other value packed, or a null pointer.
-    seed : int
-        Determines the order of warps and blocks.
-    late : bool
-        Whether asynchronous work is done as late as its waits allow instead of when it is issued.
-    shared : int
-        Bytes of dynamic shared memory.
-
-    Raises
-    ------
-    Fault
-        If the kernel does something undefined or unsupported.
+    The grid is in blocks and the threads are those of a block, along x, y, z. The arguments are one
+    per parameter: a pointer, a tensor map, any other value packed, or None for a null pointer. The
+    seed determines the order of warps and blocks. With `late`, asynchronous work is done as late as
+    its waits allow instead of when it is issued. `shared` is the dynamic shared memory of a block,
+    in bytes.
     """
     size = prod(threads)
     many = 0 < program.max_threads < size

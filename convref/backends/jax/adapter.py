@@ -44,15 +44,8 @@ QUICK = {
 class JaxBackend:
     """Computes calls with XLA on the CPU, each as one compiled program.
 
-    Parameters
-    ----------
-    name : str
-    options : dict
-        Options of XLA's compiler; those unknown to the installed version are dropped.
-    arms : tuple of Arm
-        Over which the court spreads its chunks.
-    rules : bool
-        Whether the gradient of a maximum goes to the indices that are given; else to JAX's own.
+    Of the `options` of XLA's compiler, those unknown to the installed version are dropped. With
+    `rules`, the gradient of a maximum goes to the indices that are given, else to JAX's own.
     """
 
     chunk = 64  # each example is a program to compile

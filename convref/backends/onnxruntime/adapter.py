@@ -22,10 +22,7 @@ from . import ops as _ops
 class OnnxRuntimeBackend:
     """Computes forward passes with ONNX Runtime's CPU execution provider.
 
-    Parameters
-    ----------
-    optimized : bool
-        Whether graph optimisations may choose another layout (NCHWc) and kernel.
+    Where it is `optimized`, graph optimisations may choose another layout (NCHWc) and kernel.
     """
 
     def __init__(self, name: str = "onnxruntime", *, optimized: bool = True) -> None:

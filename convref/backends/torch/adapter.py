@@ -43,15 +43,8 @@ _NARROW = ("i8", "i16", "i32", "u8")
 class TorchBackend:
     """Computes calls with ATen on the operands' device.
 
-    Parameters
-    ----------
-    name : str
-    rules : bool
-        Whether convref's edge rules are applied before ATen is called.
-    onednn : bool
-        Whether oneDNN and NNPACK may compute on the CPU; else ATen's own loops do.
-    arms : tuple of Arm
-        Over which the court spreads its chunks.
+    With `rules`, convref's edge rules are applied before ATen is called. With `onednn`, oneDNN and
+    NNPACK may compute on the CPU, else ATen's own loops do.
     """
 
     def __init__(

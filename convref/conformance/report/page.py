@@ -29,12 +29,8 @@ MAX_SNIPPET = 1 << 20  # bytes of memory of a case that is written out as a prog
 def html(found: Summary, *, pictures: str = "") -> str:
     """Return the page: one HTML text that loads nothing and runs nothing.
 
-    Parameters
-    ----------
-    found : Summary
-    pictures : str
-        Backend to run each failure on again, in a process of its own, for a picture of its
-        errors; none by default, since a log may name anything.
+    `pictures` is the backend to run each failure on again, in a process of its own, for a picture
+    of its errors; none by default, since a log may name anything.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

@@ -31,12 +31,6 @@ def error_picture(line: str, backend: str) -> tuple[str, str]:
     """Return a picture of the errors of a case, as a data URI, and its first wrong element.
 
     The backend runs in a process of its own; where it crashes or hangs, both are empty.
-
-    Parameters
-    ----------
-    line : str
-    backend : str
-        As `convref.dispatch.load` takes it.
     """
     if parse(line).call.memory() > MAX_MEMORY:
         return "", ""

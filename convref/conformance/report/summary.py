@@ -81,15 +81,7 @@ def summary(outcome: Outcome) -> Summary:
 def merge(paths: Sequence[Path]) -> Summary:
     """Return the sum of the logs of one campaign's shards; a chunk counts once.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Logs that ``convref check --log`` wrote, of the same backend, seed and axes.
-
-    Raises
-    ------
-    ConvrefError
-        If a file is not a log, is too large, or belongs to another campaign.
+    All must be of the same backend, seed and axes.
     """
     total = Summary()
     for path in paths:

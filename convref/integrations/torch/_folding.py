@@ -28,16 +28,9 @@ _Kernel = Callable[..., Tensor]
 def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     """Return weight and bias of the one convolution that `conv` and then `norm` are.
 
-    Parameters
-    ----------
-    conv, norm : Module
-        A convolution, transposed or not, and a batch norm of its outputs, with the statistics that
-        it has, not those of a batch.
-
-    Returns
-    -------
-    weight, bias : Tensor
-        In the dtype of the convolution's weight; computed in float32 at least.
+    The convolution may be transposed; the norm is a batch norm of its outputs, with the statistics
+    that it has, not those of a batch. Both are computed in float32 at least, and have the dtype of
+    the convolution's weight.
     """
     dtype = conv.weight.dtype
     wide = torch.promote_types(dtype, torch.float32)

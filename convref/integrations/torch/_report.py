@@ -8,8 +8,6 @@ from collections.abc import Sequence
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows under a header as text, each column as wide as its widest cell.
 
-    Examples
-    --------
     >>> print(table("two", ("name", "why"), [("a", "because"), ("bc", "so")]))
     two
     name  why

@@ -23,16 +23,9 @@ Arrays = tuple[np.ndarray[Any, Any] | None, ...]
 
 @dataclass(frozen=True)
 class Seen:
-    """One call.
+    """One call and what computed it: a backend's name, or "package.module:object".
 
-    Parameters
-    ----------
-    call : Call
-        Its text is the line that repeats it.
-    backend : str
-        What computed it: a name, or "package.module:object".
-    operands, results : tuple of (ndarray or None)
-        By role, copies.
+    Operands and results are copies, by role; None where there is none.
     """
 
     call: Call
@@ -48,12 +41,7 @@ class Seen:
     def verdict(self, results: Arrays | None = None, backend: str | None = None) -> Verdict:
         """Return the judge's verdict on these results, or on those of another implementation.
 
-        Parameters
-        ----------
-        results : tuple of (ndarray or None), optional
-            By role; by default those that were recorded.
-        backend : str, optional
-            The backend whose declared arithmetic is used; by default the one that computed them.
+        The declared arithmetic is that of `backend`, by default of the one that computed them.
         """
         numerics = dispatch.load(backend or self.backend).numerics(self.call)
         given = self.results if results is None else results
@@ -63,8 +51,6 @@ class Seen:
 class Calls(TorchDispatchMode):  # type: ignore[misc]
     """A context that keeps every call of convref's ops made in it, forward and backward.
 
-    Examples
-    --------
     >>> from convref.integrations.torch import functional
     >>> x = torch.ones(1, 1, 3, requires_grad=True)
     >>> with Calls() as calls:

@@ -35,8 +35,6 @@ def register_shardings() -> None:
     activations and batch norm of evaluation by images and by channels; batch norm in training by
     channels; group norm, layer norm and softmax by images. Other placements are changed first.
 
-    Examples
-    --------
     >>> register_shardings()  # a second time does nothing
     >>> register_shardings()
     """

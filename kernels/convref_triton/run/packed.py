@@ -97,18 +97,7 @@ filters = Cache()
 
 
 def keep(limit: int) -> None:
-    """Keep packed filters between calls, at most `limit` bytes on all devices; 0 keeps none.
-
-    Parameters
-    ----------
-    limit : int
-        In bytes.
-
-    Raises
-    ------
-    ConvrefError
-        If it is negative.
-    """
+    """Keep packed filters between calls, at most `limit` bytes on all devices; 0 keeps none."""
     if limit < 0:
         raise invalid("keep", f"limit is {limit} bytes, needs 0 or more")
     filters.limit = limit
