@@ -72,16 +72,17 @@ __all__ = [
     "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
     "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp",
     "relu", "relu6", "relu6_backward", "relu6_double_backward", "relu6_jvp", "relu_backward",
-    "relu_double_backward", "relu_jvp", "resize", "resize_backward", "rms_norm",
-    "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "selu", "selu_backward",
-    "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward", "sigmoid_double_backward",
-    "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward", "silu_jvp", "softmax",
-    "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
-    "softplus_double_backward", "softplus_jvp", "softshrink", "softshrink_backward",
-    "softshrink_double_backward", "softshrink_jvp", "softsign", "softsign_backward",
-    "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward", "tanh_double_backward",
-    "tanh_jvp", "tanhshrink", "tanhshrink_backward", "tanhshrink_double_backward", "tanhshrink_jvp",
-    "threshold", "threshold_backward", "threshold_double_backward", "threshold_jvp", "unfold"
+    "relu_double_backward", "relu_jvp", "resize", "resize_backward", "resize_double_backward",
+    "resize_jvp", "rms_norm", "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp",
+    "run", "selu", "selu_backward", "selu_double_backward", "selu_jvp", "sigmoid",
+    "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
+    "silu_double_backward", "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward",
+    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
+    "softshrink", "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
+    "softsign_backward", "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward",
+    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
+    "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
+    "threshold_double_backward", "threshold_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -593,16 +594,30 @@ def resize(
     input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
     cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", layout: str | None = None,
-    backend: str = "auto"
+    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
+    layout: str | None = None, backend: str = "auto"
 ) -> Any: ...
 def resize_backward(
     grad_output: Any, input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
     cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", layout: str | None = None,
-    backend: str = "auto"
+    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
+    layout: str | None = None, backend: str = "auto"
 ) -> Any: ...
+def resize_double_backward(
+    grad_grad_input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
+    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
+    layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def resize_jvp(
+    primals: Any, tangents: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
+    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
+    layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None,
     return_statistics: bool = False, *, backend: str = "auto"

@@ -143,13 +143,21 @@ def named(attributes: dict[str, Any]) -> dict[str, Any]:
     return {**attributes, **flags}
 
 
-def test_crop_matches_onnx_and_is_0_beyond_the_image() -> None:
-    attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+@pytest.mark.parametrize("value", [0.0, -7.5])
+def test_crop_matches_onnx_and_is_constant_beyond_the_image(value: float) -> None:
+    attributes: dict[str, Any] = {
+        "mode": "linear",
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": value,
+    }
     roi = ((0.25, 1.0), (-0.5, 0.75))
     want = by_onnx(X, (4, 5), None, roi, attributes)
     got = convref.resize(X, (4, 5), roi=roi, **attributes)
     close(got, want)
-    assert not got[..., 0].any()
+    assert (got[..., 0] == value).all()
+    dot = convref.resize_jvp((X,), (X,), (4, 5), roi=roi, **attributes)[1]
+    assert not dot[..., 0].any()
+    assert_array_equal(dot[..., 2:], got[..., 2:])
     assert convref.resize(X, scales=2, roi=((0, 0.5), (0, 1)), **attributes).shape[2:] == (6, 14)
 
 

@@ -87,6 +87,7 @@ def resize(problem: Problem, pass_: str) -> dict[str, Any]:
         "exclude_outside": problem.exclude,
         "antialias": problem.antialias,
         "roi": problem.roi or None,
+        "extrapolation_value": problem.extrapolation,
     }
 
 

@@ -176,7 +176,7 @@ interpolate.derivatives(
 )
 
 
-@define(only=("fprop", "backward"))
+@define()
 def resize(
     input: Image,
     sizes: Any = None,
@@ -190,6 +190,7 @@ def resize(
     antialias: bool = False,
     roi: Any = None,
     keep_aspect_ratio_policy: str = "stretch",
+    extrapolation_value: float = 0.0,
 ) -> Fields:
     """Return `input` resized along its spatial axes by ONNX's Resize, with exact positions.
 
@@ -203,9 +204,11 @@ def resize(
     coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias
         As in ONNX; "tf_half_pixel_for_nn" is not here.
     roi : sequence of (start, stop), optional
-        For "tf_crop_and_resize", one pair per spatial axis; positions beyond the image give 0.
+        For "tf_crop_and_resize", one pair per spatial axis.
     keep_aspect_ratio_policy : str
         What `sizes` are: "stretch", or of one scale for all axes, "not_larger" or "not_smaller".
+    extrapolation_value : float
+        What "tf_crop_and_resize" gives beyond the image; its derivative is 0.
 
     Returns
     -------
@@ -229,6 +232,7 @@ def resize(
         "a": cubic_coeff_a,
         "scale": scale,
         "roi": () if roi is None else roi,
+        "extrapolation": extrapolation_value,
     }
     ones = (1,) * len(space)
     regions = ResizeProblem(n=1, c=1, input=space, output=ones, **fields).roi
@@ -244,6 +248,16 @@ resize.derivatives(
 
         >>> resize_backward(np.array([[[5., 7.]]]), np.ones((1, 1, 4)), 2, nearest_mode="ceil")
         array([[[0., 5., 0., 7.]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[0., 8.]]])
+        >>> keywords = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}
+        >>> resize_jvp((x,), (10 * x,), 3, roi=[(0, 2)], extrapolation_value=-1, **keywords)
+        (array([[[ 0.,  8., -1.]]]), array([[[ 0., 80.,  0.]]]))
+    """,
+    double_backward="""
+        >>> resize_double_backward(np.array([[[0., 8.]]]), 3, mode="linear")
+        array([[[0., 4., 8.]]])
     """,
 )
 

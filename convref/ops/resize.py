@@ -8,6 +8,9 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+import numpy as np
+
+from ..dtypes import INTEGERS, numpy_dtype
 from ..errors import invalid, shorten
 from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Problem
 from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
@@ -46,7 +49,9 @@ class ResizeProblem(Problem):
     scale : tuple of float
         Outputs per input, one per axis; empty where the sizes determine it.
     roi : tuple of (float, float)
-        What "tf_crop_and_resize" samples, in shares of the image; beyond it is 0.
+        What "tf_crop_and_resize" samples, in shares of the image.
+    extrapolation : float
+        What "tf_crop_and_resize" gives beyond the image; of no effect in derivatives.
 
     Examples
     --------
@@ -66,6 +71,7 @@ class ResizeProblem(Problem):
         "a": Field("a", "float"),
         "scale": Field("scale", "floats"),
         "roi": Field("roi", "spans"),
+        "ev": Field("extrapolation", "float", label="extrapolation_value"),
     }
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), ("output", 1))
 
@@ -78,6 +84,7 @@ class ResizeProblem(Problem):
     a: float = -0.75
     scale: tuple[float, ...] = ()
     roi: tuple[tuple[float, float], ...] = ()
+    extrapolation: float = 0.0
 
     def _validate(self, where: str, rank: int) -> None:
         if self.antialias and self.mode not in ("linear", "cubic"):
@@ -85,6 +92,9 @@ class ResizeProblem(Problem):
         if self.mode == "nearest" and self.near == "float32" and self.coord not in _OF_FLOAT32:
             needs = " or ".join(_OF_FLOAT32)
             text = f"coord is {self.coord!r} with near float32, needs {needs}"
+            raise invalid(where, text)
+        if self.extrapolation and self.coord != "tf_crop_and_resize":
+            text = f"extrapolation_value with coord {self.coord}, needs 0"
             raise invalid(where, text)
         self._put("scale", self._scales(where, rank))
         self._put("roi", self._frames(where, rank))
@@ -121,9 +131,17 @@ class ResizeProblem(Problem):
             for size, out, scale, frame in zip(self.input, self.output, scales, frames, strict=True)
         )
 
+    def for_pass(self, pass_: str, code: str) -> Problem:
+        return self if pass_ == "fprop" else replace(self, extrapolation=0.0)
+
     def refuses(self, code: str) -> str | None:
-        if code[0] in "iu" and self.mode != "nearest":
+        if code not in INTEGERS:
+            return None
+        if self.mode != "nearest":
             return f"weights of mode {self.mode} are not integers, needs floats instead of {code}"
+        value, info = self.extrapolation, np.iinfo(numpy_dtype(code))
+        if value != int(value) or not info.min <= value <= info.max:
+            return f"extrapolation_value {value:g} is not a number of type {code}"
         return None
 
     def for_dtype(self, code: str) -> ResizeProblem:
@@ -131,7 +149,7 @@ class ResizeProblem(Problem):
         if self.refuses(code) is None:
             return self
         near = self.near if self.near != "float32" else "floor"
-        return replace(self, mode="nearest", near=near, antialias=False)
+        return replace(self, mode="nearest", near=near, antialias=False, extrapolation=0.0)
 
     @cached_property
     def grain(self) -> int:
@@ -141,7 +159,8 @@ class ResizeProblem(Problem):
         return found
 
     def is_exact(self, code: str) -> bool:
-        return self.mode == "nearest" or all(map(_is_dyadic, self.axes))
+        dyadic = self.mode == "nearest" or all(map(_is_dyadic, self.axes))
+        return dyadic and self.extrapolation.is_integer()
 
     def products(self, role: str) -> int:
         """Return the most roundings on the path to one element of the result `role`.

@@ -161,9 +161,7 @@ def entries(axis: ResizeAxis) -> Entries:
     for k in reversed(np.flatnonzero(same.any(0))):
         number[:, k] += np.where(same[:, k], number[:, k + 1], 0)
         number[:, k + 1] = np.where(same[:, k], 0, number[:, k + 1])
-    if axis.coord == "tf_crop_and_resize" and axis.mode != "area":
-        x, d = positions(axis)
-        number[(x < 0) | (x > last * d)] = 0
+    number[outside(axis)] = 0
     output, tap = np.nonzero(number)
     listed = (a[output, tap] for a in (position, number, over))
     return Entries(axis.out, axis.size, output, *listed)
@@ -205,6 +203,14 @@ def positions(axis: ResizeAxis) -> tuple[Array, int]:
     a, b = int(step * d), int(first * d)
     kind = _dtype(2 * (abs(a) * axis.out + abs(b) + axis.size * d))
     return np.arange(axis.out).astype(kind) * a + b, d
+
+
+def outside(axis: ResizeAxis) -> Array:
+    """Return which outputs sample beyond the image and read nothing of it."""
+    x, d = positions(axis)
+    cropped = axis.coord == "tf_crop_and_resize" and axis.mode != "area"
+    found: Array = (x < 0) | (x > (axis.size - 1) * d) if cropped else np.zeros(axis.out)
+    return found.astype(bool)
 
 
 def _dtype(largest: int) -> Any:

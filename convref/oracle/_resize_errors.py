@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import ceil, expm1, floor, log1p
 
 import numpy as np
 
 from ..case import Call
-from ..ops import ResizeAxis
-from ..ops.sampling import Entries, Row, entries, listed, rows
+from ..ops import Problem, ResizeAxis
+from ..ops.sampling import Entries, Row, entries, listed, outside, rows
 from ._windows import Array, Results
-from .resize import Table, along_axis, weighted
+from .resize import Table, along_axis, beyond, weighted
 
 POSITION = 6  # roundings of one position, in any of its forms
 ARGUMENT = 3  # of the kernel's argument, once the position is there
@@ -55,6 +55,13 @@ def position_error(axis: ResizeAxis, p: int, u: float) -> float:
     return _gamma(POSITION, u) * (about + 1)
 
 
+def at_edge(axis: ResizeAxis, p: int, u: float) -> bool:
+    """Return whether rounding may decide if output p samples beyond the image and reads nothing."""
+    x = float(axis.position(p))
+    distance = min(abs(x), abs(x - axis.size + 1))
+    return axis.coord == "tf_crop_and_resize" and distance <= position_error(axis, p, u)
+
+
 def weight_errors(axis: ResizeAxis, p: int, u: float, kept: float = 0.0) -> ErrorRow:
     """Return (i, e): by how much the weight of input i in output p may be off.
 
@@ -64,7 +71,7 @@ def weight_errors(axis: ResizeAxis, p: int, u: float, kept: float = 0.0) -> Erro
     if not axis.radius:
         return ()
     moved, x = position_error(axis, p, u), float(axis.position(p))
-    if axis.coord == "tf_crop_and_resize" and min(abs(x), abs(x - axis.size + 1)) <= moved:
+    if at_edge(axis, p, u):
         return tuple((i, 1.0) for i, _ in rows(axis)[p]) or ((round(x) % axis.size, 1.0),)
     stretch = float(axis.stretch)
     argument = moved / stretch + _gamma(ARGUMENT, u) * axis.radius
@@ -154,8 +161,11 @@ def _sums(call: Call, marks: Array, table: Table) -> Array:
 
 
 def magnitude(call: Call, operand: Array) -> Results:
-    """Return S: cubic weights may be negative."""
-    return (_sums(call, np.abs(operand), _moduli),)
+    """Return S: cubic weights may be negative; a constant is rounded."""
+    sums, problem = _sums(call, np.abs(operand), _moduli), call.problem
+    if problem.extrapolation:
+        sums[..., beyond(problem)] = abs(problem.extrapolation)
+    return (sums,)
 
 
 def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Array:
@@ -172,7 +182,17 @@ def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Arr
         moved, new = along_axis(moved, number, axis, tables[0]), moved + sums
         moved += along_axis(new, number, axis, tables[1])
         sums = along_axis(sums, number, axis, tables[0])
+    if call.problem.extrapolation:
+        moved[..., _may_be_beyond(call.problem, u)] += abs(call.problem.extrapolation)
     return moved
+
+
+def _may_be_beyond(problem: Problem, u: float) -> Array:
+    """Return where rounding may decide if an output samples beyond the image."""
+    edges = [np.array([at_edge(axis, p, u) for p in range(axis.out)]) for axis in problem.axes]
+    sure = [outside(axis) & ~edge for axis, edge in zip(problem.axes, edges)]
+    found: Array = reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
+    return found
 
 
 def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:

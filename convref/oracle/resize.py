@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 
 from ..ops import Problem, ResizeAxis
-from ..ops.sampling import Entries, columns, entries
+from ..ops.sampling import Entries, columns, entries, outside
 from ._passes import by_name
 from ._windows import Array, at_axis
 
@@ -131,6 +131,8 @@ def _reduced(x: Array, number: int, listed: Entries, sums: Array) -> Array:
 def resize_fprop(x: Array, problem: Problem) -> Array:
     """Return y, the image sampled at the problem's positions (R.1). Linear, so its own JVP.
 
+    Beyond the image y is the problem's `extrapolation`, a constant, which is 0 in derivatives.
+
     Examples
     --------
     >>> from convref.ops import ResizeProblem
@@ -138,7 +140,16 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
     >>> resize_fprop(np.array([[[1., 2., 6.]]]), problem)
     array([[[1.5, 4. ]]])
     """
-    return weighted(x, problem.axes, entries)
+    y, value = weighted(x, problem.axes, entries), problem.extrapolation
+    if value:
+        y[..., beyond(problem)] = Fraction(value) if x.dtype == object else value
+    return y
+
+
+def beyond(problem: Problem) -> Array:
+    """Return which outputs (*output) sample beyond the image along some axis."""
+    found: Array = reduce(np.logical_or.outer, map(outside, problem.axes))
+    return found
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:

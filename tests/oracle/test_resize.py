@@ -324,6 +324,7 @@ REFUSED = [
     ("i3_o3:scale=0", "scale is (0.0,), needs none or 1 numbers above 0"),
     ("i3x3_o3x3:scale=1x2x3", "needs none or 2 numbers above 0"),
     ("i3_o3:roi=0,1", "roi with coord half_pixel, needs none"),
+    ("i3_o3:ev=1", "extrapolation_value with coord half_pixel, needs 0"),
     ("i3_o3:scale=1,2", "a number instead of '1,2'"),
     ("i3_o3:coord=tf_crop_and_resize:roi=1", "start,stop on every axis"),
 ]
@@ -339,7 +340,23 @@ def test_invalid_problems_are_refused(shape, text):
 def test_integers_are_only_copied():
     with pytest.raises(ConvrefError, match="weights of mode linear are not integers"):
         parse("resize.fprop:n1c1_i3_o3:dt=i8")
-    assert parse("resize.fprop:n1c1_i3_o3:mode=nearest:dt=i8").call.dtype == "i8"
+    line = "resize.fprop:n1c1_i3_o3:mode=nearest:coord=tf_crop_and_resize:near=floor"
+    assert parse(f"{line}:ev=-2:dt=i8").call.dtype == "i8"
+    for ending in ("ev=0.5:dt=i8", "ev=-2:dt=u8"):
+        with pytest.raises(ConvrefError, match="is not a number of type"):
+            parse(f"{line}:{ending}")
+
+
+@pytest.mark.parametrize("fill", ["int", "normal"])
+def test_a_value_beyond_the_image_is_judged(fill):
+    line = f"resize.fprop:n1c1_i5x5_o6x6:coord=tf_crop_and_resize:roi=-0.5,1x0,1:ev=10:fill={fill}"
+    case = parse(line)
+    (y,) = evaluate(case.call, *operands(case))
+    assert (y[0, 0, :2] == 10).all()
+    assert (y[0, 0, 2:] != 10).all()
+    assert judge(case.call, operands(case), (y,), Numerics("rn32"))
+    y[0, 0, 0, 0] = 9.999
+    assert not judge(case.call, operands(case), (y,), Numerics("rn32"))
 
 
 @pytest.mark.parametrize("op", SHUFFLES)

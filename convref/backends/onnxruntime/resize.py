@@ -85,5 +85,6 @@ def graph(call: Call) -> tuple[list[Any], dict[str, Any]]:
         cubic_coeff_a=problem.a,
         exclude_outside=int(problem.exclude and problem.mode == "cubic"),
         antialias=int(problem.antialias),
+        extrapolation_value=problem.extrapolation,
     )
     return [node], constants

@@ -47,7 +47,8 @@ def _unusual(tape: Tape, rank: int) -> dict[str, Any]:
     if mode == "nearest" and near == "float32":
         coord = "half_pixel"
     smooth = mode in ("linear", "cubic")
-    roi = tuple(tape.choose(FRAMES) for _ in range(rank)) if coord == "tf_crop_and_resize" else ()
+    cropped = coord == "tf_crop_and_resize"
+    roi = tuple(tape.choose(FRAMES) for _ in range(rank)) if cropped else ()
     return {
         "mode": mode,
         "coord": coord,
@@ -56,6 +57,7 @@ def _unusual(tape: Tape, rank: int) -> dict[str, Any]:
         "exclude": tape.chance(40),
         "a": tape.choose((-0.75, -0.5, -1.0)),
         "roi": roi,
+        "extrapolation": tape.choose((0.0, -2.0, 10.0, 0.5)) if cropped else 0.0,
     }
 
 

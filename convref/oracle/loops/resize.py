@@ -73,15 +73,20 @@ def _bell(problem: Problem, distance: Fraction) -> Fraction:
     return 1 - t if t < 1 else Fraction(0)
 
 
+def _is_beyond(problem: Problem, axis: int, p: int) -> bool:
+    inside = 0 <= centre(problem, axis, p) <= problem.input[axis] - 1
+    return problem.coord == "tf_crop_and_resize" and not inside
+
+
 def weight(problem: Problem, axis: int, p: int, i: int) -> Fraction:
     """Return the weight of input i in output p along one axis."""
     size, out = problem.input[axis], problem.output[axis]
     if problem.mode == "area":
         first, end = floor(Fraction(p * size, out)), ceil(Fraction((p + 1) * size, out))
         return Fraction(1, end - first) if first <= i < end else Fraction(0)
-    x = centre(problem, axis, p)
-    if problem.coord == "tf_crop_and_resize" and (x < 0 or x > size - 1):
+    if _is_beyond(problem, axis, p):
         return Fraction(0)
+    x = centre(problem, axis, p)
     if problem.mode == "nearest":
         return Fraction(int(i == max(0, min(size - 1, rounded(problem, axis, p)))))
     step = Fraction(1)
@@ -131,7 +136,11 @@ def _weighted_sums(x: Array, problem: Problem, adjoint: bool = False) -> Array:
 
 
 def resize_fprop(x: Array, problem: Problem) -> Array:
-    return _weighted_sums(x, problem)
+    y, value = _weighted_sums(x, problem), problem.extrapolation
+    for at in np.ndindex(y.shape if value and problem.mode != "area" else 0):
+        if any(_is_beyond(problem, axis, p) for axis, p in enumerate(at[2:])):
+            y[at] = Fraction(value) if x.dtype == object else value
+    return y
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:
