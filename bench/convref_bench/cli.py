@@ -27,7 +27,7 @@ COMMANDS = {
     "mojo": ("timing.mojo_speed:main", "time the Mojo kernels on the CPU, layer by layer"),
     "training": ("timing.training:main", "time training steps of YOLO11n"),
     "call-cost": ("timing.call_cost:main", "time what a call from PyTorch costs the host"),
-    "report": ("report.html_page:main", "write an HTML page with plots from a file of records"),
+    "report": ("report.docs_page:report", "write the tables and plots of a file of records"),
     "compare": ("report.compare:main", "compare two files of records line by line"),
 }
 MAINTAINERS = {

@@ -14,13 +14,14 @@ from ..records import Record
 from ..timing.measure import geometric_mean
 from ..timing.point import PLAIN
 from . import plots
-from .summary import kind, latest, means, roof_of
+from .summary import MEANS, kind, latest, means, roof_of, spread
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
 BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to here -->"
 PASSES = ("fprop", "dgrad", "wgrad")
 WORST = 20  # lines that are listed where the reference was faster
 NOTHING = "not measured"
+HIDDEN = ("what", "key", "card")  # fields of a machine that are not listed
 Rows = list[Record]
 Lines = list[str]
 
@@ -71,8 +72,7 @@ def _cell(row: Record | None) -> str:
 
 def _machine(card: Card) -> Lines:
     lines = [
-        f"{row['date']}: Python {row['python']}, torch {row['torch']}, cuDNN {row['cudnn']}, "
-        f"Triton {row['triton']}, {row['sms']} multiprocessors."
+        f"{', '.join(f'{name} {value}' for name, value in row.items() if name not in HIDDEN)}."
         for row in card.of("machine")[-1:]
     ]
     for peaks in card.of("peaks")[-1:]:
@@ -248,6 +248,31 @@ def written(cards: Sequence[Card], figures: Path) -> Lines:
     if not cards:
         return table(["what", "number"], [[name, NOTHING] for name in PARTS])
     return [line for card in cards for line in section(card, figures)]
+
+
+def report(records_: Path, folder: Path) -> None:
+    """Write the tables and plots of a file of records into `folder`, as ``report.md``."""
+    rows, broken = records.read(records_)
+    timed = latest([row for row in rows if "median_ms" in row])
+    refused = [row for row in rows if row.get("what") == "refused"]
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    lines = [
+        *section(read(records_), folder / "figures"),
+        *table(MEANS, [[*key, f"{mean:.2f}", count] for *key, mean, count in means(timed)]),
+        *table(["refused", "arm", "why"], [[r["line"], r["arm"], r["why"]] for r in refused]),
+        *table(
+            ["line", "arm", "ms: median [fastest, third quartile]", "of the roof", "verdict"],
+            [
+                [r["line"], r["arm"], spread(r), f"{r['roof']:.0%}" if "roof" in r else "",
+                 r.get("verdict", "")]
+                for r in timed
+            ],
+        ),
+        *([f"{len(broken)} lines could not be read."] if broken else []),
+    ]  # fmt: skip
+    path = folder / "report.md"
+    path.write_text("\n".join(lines), "utf-8")
+    print(path)
 
 
 def main(folder: Path = records.RESULTS / "cards", *, page: Path = PAGE) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,11 @@ def _axes(width: float, height: float) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _saved(figure: Any, path: Path) -> str:
-    figure.savefig(path, dpi=150)
-    return base64.b64encode(path.read_bytes()).decode()
-
-
-def ratios_plot(rows: list[Record], path: Path) -> str:
-    """Draw the ratio to the reference, a row of points per arm, pass and type; return base64."""
+def ratios_plot(rows: list[Record], path: Path) -> bool:
+    """Draw the ratio to the reference, a row of points per arm, pass and type, if there is any."""
     found = ratios(rows)
     if not found:
-        return ""
+        return False
     groups: dict[str, list[float]] = {}
     for row, other in sorted(found, key=lambda pair: (pair[0]["arm"], kind(pair[0]["line"]))):
         name = "  ".join((row["arm"], *kind(row["line"])))
@@ -57,10 +51,12 @@ def ratios_plot(rows: list[Record], path: Path) -> str:
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9}
         axes.annotate(f"{mean:.2f}", (1.01, y), color=INK, annotation_clip=False, **place)
     axes.set_yticks(range(len(groups)), list(groups))
-    return _ratio_axis(figure, axes, path, [v for values in groups.values() for v in values])
+    _ratio_axis(axes, [v for values in groups.values() for v in values])
+    figure.savefig(path, dpi=150)
+    return True
 
 
-def _ratio_axis(figure: Any, axes: Any, path: Path, values: list[float]) -> str:
+def _ratio_axis(axes: Any, values: list[float]) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.axvline(1, color=INK, linewidth=1)
@@ -76,14 +72,13 @@ def _ratio_axis(figure: Any, axes: Any, path: Path, values: list[float]) -> str:
     axes.invert_yaxis()
     axes.margins(y=0.02)
     axes.tick_params(axis="y", labelsize=8)
-    return _saved(figure, path)
 
 
-def roofline_plot(rows: list[Record], roof: Roof | None, path: Path) -> str:
-    """Draw achieved rates over intensity; return the image in base64, empty without records."""
+def roofline_plot(rows: list[Record], roof: Roof | None, path: Path) -> bool:
+    """Draw the achieved rates of convolutions over intensity, if there is any."""
     found = [row for row in rows if row["line"].startswith("conv.") and row.get("what") != "host"]
     if not found:
-        return ""
+        return False
     figure, axes = _axes(10, 5.6)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -102,7 +97,8 @@ def roofline_plot(rows: list[Record], roof: Roof | None, path: Path) -> str:
     axes.set_ylabel("GFLOP/s", color=INK)
     axes.legend(frameon=False, fontsize=8, loc="lower right", markerscale=1.6)
     axes.grid(color=GRID)
-    return _saved(figure, path)
+    figure.savefig(path, dpi=150)
+    return True
 
 
 def _roofs(axes: Any, roof: Roof | None, intensities: list[float]) -> None:

@@ -11,7 +11,8 @@ from ..timing.measure import geometric_mean
 from ..timing.point import PLAIN
 from ..timing.roofline import Roof
 
-Mean = tuple[str, str, str, str, float, int]  # arm, reference, pass, type, mean, lines
+Mean = tuple[str, str, str, str, float, int]  # as in MEANS
+MEANS = ["arm", "against", "pass", "type", "geometric mean", "lines"]
 
 
 def spread(row: Record) -> str:
@@ -86,5 +87,4 @@ def print_means(title: str, found: list[Record]) -> None:
     if rows:
         from convref.cli.output import print_table
 
-        columns = ["arm", "against", "pass", "type", "geometric mean", "lines"]
-        print_table(columns, rows, f"{title}: reference / arm")
+        print_table(MEANS, rows, f"{title}: reference / arm")

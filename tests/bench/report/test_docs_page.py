@@ -86,7 +86,7 @@ def test_page_is_filled_from_the_kept_records(folder):
     assert text.endswith(f"{page.END}\n\nafter\n")
     assert "former text" not in text
     assert "### A Card\n" in text
-    assert "cuDNN 91002" in text
+    assert "cudnn 91002, date 2026-01-01, " in text
     assert "bf16 760; a copy moves 3 TB/s" in text
     assert written_page(folder) == text  # a second run replaces it
 
