@@ -76,13 +76,14 @@ __all__ = [
     "resize_jvp", "rms_norm", "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp",
     "run", "selu", "selu_backward", "selu_double_backward", "selu_jvp", "sigmoid",
     "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
-    "silu_double_backward", "silu_jvp", "softmax", "softmax_backward", "softmax_double_backward",
-    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
-    "softshrink", "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
-    "softsign_backward", "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward",
-    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
-    "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
-    "threshold_double_backward", "threshold_jvp", "unfold"
+    "silu_double_backward", "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
+    "soft_cross_entropy_double_backward", "soft_cross_entropy_jvp", "softmax", "softmax_backward",
+    "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
+    "softplus_double_backward", "softplus_jvp", "softshrink", "softshrink_backward",
+    "softshrink_double_backward", "softshrink_jvp", "softsign", "softsign_backward",
+    "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward", "tanh_double_backward",
+    "tanh_jvp", "tanhshrink", "tanhshrink_backward", "tanhshrink_double_backward", "tanhshrink_jvp",
+    "threshold", "threshold_backward", "threshold_double_backward", "threshold_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -657,6 +658,23 @@ def silu_double_backward(
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def silu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+def soft_cross_entropy(
+    input: Any, target: Any, weight: Any = None, reduction: str = "mean",
+    label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> Any: ...
+def soft_cross_entropy_backward(
+    grad_output: Any, input: Any, target: Any, weight: Any = None, reduction: str = "mean",
+    label_smoothing: float = 0.0, output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def soft_cross_entropy_double_backward(
+    grad_grad_input: Any, grad_grad_target: Any, grad_output: Any, input: Any, target: Any,
+    weight: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+    output_mask: Any = (True, True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def soft_cross_entropy_jvp(
+    primals: Any, tangents: Any, weight: Any = None, reduction: str = "mean",
+    label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def softmax(input: Any, dim: int, *, dtype: Any = None, backend: str = "auto") -> Any: ...
 def softmax_backward(
     grad_output: Any, input: Any, dim: int, *, dtype: Any = None, backend: str = "auto"

@@ -102,6 +102,41 @@ def test_cross_entropy_matches_torch(
         assert dx2.shape == x.shape
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weight", [None, CLASSES])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 5, 2, 2)])
+def test_cross_entropy_of_probabilities_matches_torch(
+    shape: tuple[int, ...], weight: Any, reduction: str, smoothing: float
+) -> None:
+    x, p, *dots = (RNG.standard_normal(shape) for _ in range(4))
+    options = {"weight": weight, "reduction": reduction, "label_smoothing": smoothing}
+    t, q = (torch.tensor(a, requires_grad=True) for a in (x, p))
+    w = None if weight is None else torch.tensor(weight)
+    want = F.cross_entropy(t, q, **{**options, "weight": w})
+    for name in ("cross_entropy", "soft_cross_entropy"):
+        near(getattr(convref, name)(x, p, **options), want.detach())
+    dy = RNG.standard_normal(tuple(want.shape))
+    first = torch.autograd.grad(want, (t, q), torch.tensor(dy), create_graph=True)
+    found = convref.soft_cross_entropy_backward(dy, x, p, **options)
+    for got, theirs in zip(found, first, strict=True):
+        near(got, theirs.detach())
+    near(convref.cross_entropy_backward(dy, x, p, **options), found[0])
+    second = torch.autograd.grad(first, (t, q), [torch.tensor(a) for a in dots])
+    found = convref.soft_cross_entropy_double_backward(*dots, dy, x, p, **options)
+    for got, theirs in zip(found[1:], second, strict=True):
+        near(got, theirs)
+    near(convref.soft_cross_entropy_jvp((x, p), dots, **options)[1], found[0])
+    _, y_dot = convref.cross_entropy_jvp((x,), dots[:1], p, **options)
+    ddy, _ = convref.cross_entropy_double_backward(dots[0], dy, x, p, **options)
+    near(ddy, y_dot)
+
+
+def test_probabilities_have_no_ignored_index() -> None:
+    with pytest.raises(convref.ConvrefError, match="ignore_index is 1, needs -100"):
+        convref.cross_entropy(LOGITS, LOGITS, ignore_index=1)
+
+
 def test_masked_results_are_none() -> None:
     x = np.ones(3)
     assert convref.silu_double_backward(x, x, x, (True, False))[1] is None

@@ -313,7 +313,8 @@ ACTIVATION: Rows = [
     ("softmax", (np.array(1.0), 1), {}, "dim is 1, needs -1 to 0"),
     ("cross_entropy", (logits, np.array([0])), {}, "target has shape (1,), needs (2,)"),
     ("cross_entropy", (logits, np.array([0, 3])), {}, "holds 3, needs a class from 0 to 2 or -100"),
-    ("cross_entropy", (logits, np.array([0.0, 1])), {}, "target has dtype f64, needs i64"),
+    ("nll_loss", (logits, np.array([0.0, 1])), {}, "target has dtype f64, needs i64"),
+    ("cross_entropy", (logits, np.array([0.0, 1])), {}, "target has shape (2,), needs (2, 3)"),
     (
         "cross_entropy",
         (logits, np.array([0, 1]), np.ones(2)),

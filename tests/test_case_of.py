@@ -180,7 +180,7 @@ def user_call(case: Case, arrays: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]
 
 def _as_user(call: Call, role: str, array: Any) -> Any:
     """Return an operand or result as a user has it: the loss of a whole batch is a number."""
-    loss = call.op in ("nll_loss", "cross_entropy") and BASE_ROLE[role] == "y"
+    loss = call.op in ("nll_loss", "cross_entropy", "soft_cross_entropy") and BASE_ROLE[role] == "y"
     number = loss and array is not None and call.problem.reduction != "none"
     return array.reshape(()) if number else array
 

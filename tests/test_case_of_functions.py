@@ -80,6 +80,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "log_softmax": {"dim": 1},
     "nll_loss": {"weight": np.abs(data(4, seed=1))},
     "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
+    "soft_cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
     "unfold": {"kernel_size": 2, "padding": "same"},
     "fold": {"kernel_size": 2, "output_size": (3, 3)},
     "convolution": {"bias": data(2, seed=3), "stride": 2, "padding": 1, "dilation": 1},
@@ -117,6 +118,8 @@ def pool_of(name: str) -> dict[str, Any]:
         values["indices"] = np.arange(x.size).reshape(x.shape) % (x[0, 0].size * 2**rank)
     if stem in ("nll_loss", "cross_entropy"):
         values["target"] = np.arange(x[:, 0].size).reshape(x[:, 0].shape) % 4
+    if stem == "soft_cross_entropy":
+        values["target"] = np.abs(data(*x.shape, seed=4))
     if stem == "fold":
         values["input"] = data(2, 12, 4)
     return values
@@ -132,9 +135,9 @@ def call_of(name: str) -> dict[str, Any]:
         training = {"training": True} if stem == "batch_norm" else {}
         y = getattr(convref, stem)(**first, **training)
         values["grad_output"] = np.asarray(data(*y.shape, seed=5))
-    for outer in ("input", "weight", "bias"):
+    for outer in ("input", "weight", "bias", "target"):
         values[f"grad_grad_{outer}"] = values.get(outer)
-    names = [k for k in ("input", "weight", "bias") if k in forward and k not in wanted]
+    names = [k for k in ("input", "weight", "bias", "target") if k in forward and k not in wanted]
     values["primals"] = tuple(map(values.get, names))
     values["tangents"] = tuple(None if v is None else v[::-1].copy() for v in values["primals"])
     return {k: values[k] for k in wanted if k in values}

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from . import views
-from .definition import CUDA_FLOAT32, FLOAT32, LOW, Definition, Fields, Image, define
+from .definition import (
+    CUDA_FLOAT32,
+    FLOAT32,
+    LOW,
+    Classified,
+    Definition,
+    Fields,
+    Image,
+    define,
+)
 from .passes import functions
 
 
@@ -313,7 +322,58 @@ nll_loss.derivatives(
 )
 
 
-@define(view=views.classes, layouts=False, layer="CrossEntropyLoss", autocast=FLOAT32)
+@define(view=views.classes, layouts=False, autocast=FLOAT32)
+def soft_cross_entropy(
+    input: Image,
+    target: Any,
+    weight: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> None:
+    """Return the cross entropy of logits against probabilities of all classes.
+
+    `cross_entropy` computes the same for such a target; this function also differentiates by it.
+
+    Parameters
+    ----------
+    input : (C,), (N, C) or (N, C, *spatial) array
+        Logits.
+    target : array
+        Probabilities, with the shape and dtype of `input`.
+    weight : (C,) array, optional
+        Of each class.
+    reduction : str
+        "mean" over all positions, "sum", or "none".
+    label_smoothing : float
+        Share of every target, 0 to 1, that all classes have.
+
+    Returns
+    -------
+    array
+        (), or the shape of `input` without the classes.
+
+    >>> soft_cross_entropy(np.array([[0., 0.]]), np.array([[0.25, 0.75]]))
+    array(0.69314718)
+    """
+
+
+soft_cross_entropy.derivatives(
+    backward="""
+        >>> x = np.array([[0., 0.]])
+        >>> soft_cross_entropy_backward(np.array(1.), x, np.array([[0.25, 0.75]]))
+        (array([[ 0.25, -0.25]]), array([[0.69314718, 0.69314718]]))
+    """,
+)
+
+
+@define(
+    kind=Classified,
+    soft=soft_cross_entropy,
+    view=views.classes,
+    layouts=False,
+    layer="CrossEntropyLoss",
+    autocast=FLOAT32,
+)
 def cross_entropy(
     input: Image,
     target: Any,
@@ -322,20 +382,22 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> None:
-    """Return the cross entropy of logits against one class at every position.
+    """Return the cross entropy of logits against one class, or probabilities, at every position.
 
     Parameters
     ----------
     input : (C,), (N, C) or (N, C, *spatial) array
         Logits.
-    target : array of int64
-        Classes: (), (N,) or (N, *spatial).
+    target : array of int64, or array
+        Classes: (), (N,) or (N, *spatial). Or probabilities, with the shape and dtype of `input`;
+        `soft_cross_entropy_backward` returns the gradient of these too.
     weight : (C,) array, optional
         Of each class.
     ignore_index : int
         Positions with this target count nowhere, in smoothing neither.
     reduction : str
-        "mean" over the weights of the targets, "sum", or "none".
+        "mean" over the weights of the targets (of probabilities, over all positions), "sum", or
+        "none".
     label_smoothing : float
         Share of every target, 0 to 1, that all classes have.
 
@@ -363,7 +425,7 @@ DEFINITIONS = (
     *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, relu6, hardsigmoid, hardswish),
     *(silu, mish, gelu, hardshrink, softshrink, threshold),
     *(softplus, logsigmoid, softsign, tanhshrink, sigmoid, tanh),
-    *(softmax, log_softmax, nll_loss, cross_entropy),
+    *(softmax, log_softmax, nll_loss, cross_entropy, soft_cross_entropy),
 )
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)

@@ -26,8 +26,9 @@ from inspect import cleandoc, getdoc, signature
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..arrays import facts
+from ..arrays import facts, zeros_like
 from ..case import Call, argument, base_shapes, call_of
+from ..dtypes import FLOATS
 from ..errors import invalid
 from ..ops import SIGNATURE, Sizes, passes
 from . import views
@@ -101,10 +102,11 @@ class Definition:
         self.passes = tuple(only or passes(op))
         self.view, self.layouts, self.casts, self.build = view, layouts, casts, fields
         self.parameters = tuple(signature(fields).parameters.values())
-        self.settings = tuple(p.name for p in self.parameters if p.name not in ROLE)
-        self.roles = {p.name: ROLE[p.name] for p in self.parameters if p.name in ROLE}
+        known = ROLE | {argument(r): r for r in SIGNATURE[op, "fprop"].operands if r != "cols"}
+        self.settings = tuple(p.name for p in self.parameters if p.name not in known)
+        self.roles = {p.name: known[p.name] for p in self.parameters if p.name in known}
         self.required = [
-            ROLE[p.name] for p in self.parameters if p.name in ROLE and p.default is p.empty
+            known[p.name] for p in self.parameters if p.name in known and p.default is p.empty
         ]
         self.taken = [p.name for p in self.parameters[1:] if p.kind is POSITIONAL]
         self.keywords = [p.name for p in self.parameters if p.kind is KEYWORD]
@@ -194,8 +196,55 @@ class Definition:
         return compute(self.prepare, arrays, given, backend)
 
 
+class Classified(Definition):
+    """The definition of a loss, with that of the same loss for a target of probabilities."""
+
+    def __init__(
+        self, fields: Callable[..., Fields | None], *given: Any, soft: Definition, **options: Any
+    ) -> None:
+        super().__init__(fields, *given, **options)
+        self.probabilities = soft
+
+    def soft(
+        self, pass_: str, arrays: Sequence[Any], settings: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return operands and settings of the op on probabilities, which are constants."""
+        given = dict(zip(SIGNATURE[self.op, pass_].operands, arrays))
+        given["p"] = given.pop("target")
+        named = dict(zip(self.settings, settings))
+        if (ignored := named["ignore_index"]) != -100:
+            what = f"ignore_index is {ignored}, needs -100 for a target of probabilities"
+            raise invalid(f"{self.op}.{pass_}", what)
+        roles = SIGNATURE[self.probabilities.op, pass_].operands
+        operands = (zeros_like(given["p"]) if r in ("p_dot", "ddp") else given[r] for r in roles)
+        return tuple(operands), tuple(named[name] for name in self.probabilities.settings)
+
+    def compute(
+        self,
+        pass_: str,
+        arrays: tuple[Any, ...],
+        settings: tuple[Any, ...],
+        layout: Any,
+        backend: Any,
+        mask: Any = (),
+        rank: int = 0,
+        x: Sizes | None = None,
+    ) -> tuple[Any, ...]:
+        """Return the results of a pass, by role; probabilities are not differentiated by."""
+        own, form = (SIGNATURE[op, pass_] for op in (self.op, self.probabilities.op))
+        where, target = f"{self.op}.{pass_}", arrays[own.operands.index("target")]
+        if target is None or facts(where, "target", target).dtype not in FLOATS:
+            return super().compute(pass_, arrays, settings, layout, backend, mask, rank, x)
+        bits = mask_of(where, self.op, pass_, mask) or (True,) * len(own.results)
+        wanted = {role for role, on in zip(own.results, bits) if on}
+        mask = tuple(role in wanted for role in form.results) if form.maskable else ()
+        given = *self.soft(pass_, arrays, settings), layout, backend, mask, rank
+        found = self.probabilities.compute(pass_, *given)
+        return tuple(a for role, a in zip(form.results, found) if role in own.results)
+
+
 def define(
-    ranks: Iterable[int] = (), **options: Any
+    ranks: Iterable[int] = (), *, kind: type[Definition] = Definition, **options: Any
 ) -> Callable[[Callable[..., Fields | None]], Definition]:
     """Return the decorator that makes a Definition of a function; options as it takes them."""
-    return lambda fields: Definition(fields, ranks, **options)
+    return lambda fields: kind(fields, ranks, **options)

@@ -10,7 +10,7 @@ from ..arrays import converted, facts
 from ..case import argument
 from ..ops import BASE_ROLE, SIGNATURE
 from .arguments import flag
-from .definition import ROLE, Definition
+from .definition import Definition
 from .docs import SHAPE_ONLY, docstring
 from .generate import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
 from .trace import needed
@@ -95,7 +95,7 @@ class Pass:
         kept = [Parameter(name, POSITIONAL, **none) for name in stored]
         listed: list[Parameter] = []
         for p in others:
-            role = ROLE.get(p.name, "")
+            role = self.definition.roles.get(p.name, "")
             if role == "b" and self.pass_ != "fprop":
                 listed, kept = [*listed, *kept], []
             elif not role:

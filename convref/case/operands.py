@@ -33,6 +33,7 @@ ARGUMENT = {
     "cols": "input",
     "indices": "indices",
     "target": "target",
+    "p": "target",
     "mean": "mean",
     "rstd": "rstd",
     "rmean": "running_mean",
@@ -40,9 +41,11 @@ ARGUMENT = {
     "x_dot": "input tangent",
     "w_dot": "weight tangent",
     "b_dot": "bias tangent",
+    "p_dot": "target tangent",
     "ddx": "grad_grad_input",
     "ddw": "grad_grad_weight",
     "ddb": "grad_grad_bias",
+    "ddp": "grad_grad_target",
 }
 
 

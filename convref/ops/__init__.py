@@ -56,7 +56,13 @@ from .sizes import (
     pads,
     plain,
 )
-from .softmax import CrossEntropyProblem, NllLossProblem, SoftmaxProblem
+from .softmax import (
+    CrossEntropyProblem,
+    LossProblem,
+    NllLossProblem,
+    SoftCrossEntropyProblem,
+    SoftmaxProblem,
+)
 from .spec import OpSpec, Pass, Signature, Terms
 from .table import FAMILY, GROUPS, MASK_NAMES, OPS, SIGNATURE, TERMS, mask_names, ops_of, passes
 from .window import Axis, WindowProblem
@@ -96,6 +102,7 @@ __all__ = [
     "HardtanhProblem",
     "LayerNormProblem",
     "LeakyReluProblem",
+    "LossProblem",
     "LpPoolProblem",
     "NllLossProblem",
     "NormProblem",
@@ -114,6 +121,7 @@ __all__ = [
     "SeluProblem",
     "Signature",
     "Sizes",
+    "SoftCrossEntropyProblem",
     "SoftmaxProblem",
     "SoftplusProblem",
     "SoftshrinkProblem",

@@ -22,7 +22,7 @@ from .sizes import (
     real,
 )
 
-ROLES = ("x", "w", "b", "y", "cols")
+ROLES = ("x", "w", "b", "p", "y", "cols")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
 STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
 

@@ -53,9 +53,15 @@ class SoftmaxProblem(ActivationProblem):
         return 2 * self.count + POINTWISE
 
 
+_WEIGHT = {"weight": Field("weight", "flag", draws=(False, False, False, True, True))}
+_IGNORE = {"ignore": Field("ignore_index", "integer")}
+_SMOOTH = {"smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0), least=0.0)}
+_REDUCTION = {"red": Field("reduction", "word", draws=("mean", "sum", "none"))}
+
+
 @dataclass(frozen=True, kw_only=True)
-class NllLossProblem(ActivationProblem):
-    """The negative log likelihood of one of C classes at every position of a batch.
+class LossProblem(ActivationProblem):
+    """The base of the losses of a classifier of C classes at every position of a batch.
 
     Parameters
     ----------
@@ -63,10 +69,48 @@ class NllLossProblem(ActivationProblem):
         As in `Problem`; at least one class.
     weight : bool
         Whether classes have weights.
+    reduction : str
+        "mean", "sum" or "none".
+    """
+
+    LEAST_CHANNELS: ClassVar[int] = 1
+    INDEPENDENT: ClassVar[str] = ""
+
+    weight: bool = False
+    reduction: str = "mean"
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        target = (self.n, *self.input)
+        y = target if self.reduction == "none" else (1,)
+        x = (self.n, self.c, *self.input)
+        return {"x": x, "p": x, "w": (self.c,), "target": target, "y": y}
+
+    def letters(self, role: str) -> str:
+        space, base = SPATIAL[self.rank], BASE_ROLE[role]
+        if base == "y" and self.reduction != "none":
+            return "l"
+        return {"x": "nc" + space, "p": "nc" + space, "w": "c"}.get(base, "n" + space)
+
+    def _validate(self, where: str, rank: int) -> None:
+        smoothing = getattr(self, "label_smoothing", 0.0)
+        if smoothing > 1:
+            raise invalid(where, f"label_smoothing is {smoothing}, needs 0 to 1")
+
+    def products(self, role: str) -> int:
+        return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
+
+
+@dataclass(frozen=True, kw_only=True)
+class NllLossProblem(LossProblem):
+    """The negative log likelihood of one of C classes at every position of a batch.
+
+    Parameters
+    ----------
+    n, c, input, weight, reduction
+        As in `LossProblem`; a mean is over the weights of the targets.
     ignore_index : int
         Positions with this target count nowhere.
-    reduction : str
-        "mean" (over the weights of the targets), "sum" or "none".
 
     Examples
     --------
@@ -75,37 +119,13 @@ class NllLossProblem(ActivationProblem):
     """
 
     name: ClassVar[str] = "nll_loss"
-    KEYS: ClassVar[dict[str, Field]] = {
-        "weight": Field("weight", "flag", draws=(False, False, False, True, True)),
-        "ignore": Field("ignore_index", "integer"),
-        "red": Field("reduction", "word", draws=("mean", "sum", "none")),
-    }
-
-    LEAST_CHANNELS: ClassVar[int] = 1
-    INDEPENDENT: ClassVar[str] = ""
+    KEYS: ClassVar[dict[str, Field]] = {**_WEIGHT, **_IGNORE, **_REDUCTION}
     label_smoothing: ClassVar[float] = 0.0
 
-    weight: bool = False
     ignore_index: int = -100
-    reduction: str = "mean"
-
-    @cached_property
-    def _shapes(self) -> dict[str, Sizes]:
-        target = (self.n, *self.input)
-        y = target if self.reduction == "none" else (1,)
-        return {"x": (self.n, self.c, *self.input), "w": (self.c,), "target": target, "y": y}
-
-    def letters(self, role: str) -> str:
-        space, base = SPATIAL[self.rank], BASE_ROLE[role]
-        if base == "y" and self.reduction != "none":
-            return "l"
-        return {"x": "nc" + space, "w": "c"}.get(base, "n" + space)
 
     def positions(self, role: str) -> tuple[int, int] | None:
         return (self.c, self.ignore_index) if role == "target" else None
-
-    def products(self, role: str) -> int:
-        return 4 * self.c + 2 * self.n * prod(self.input) + POINTWISE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,18 +146,32 @@ class CrossEntropyProblem(NllLossProblem):
     """
 
     name: ClassVar[str] = "cross_entropy"
-    KEYS: ClassVar[dict[str, Field]] = {
-        "weight": NllLossProblem.KEYS["weight"],
-        "ignore": NllLossProblem.KEYS["ignore"],
-        "smooth": Field("label_smoothing", "float", draws=(0.0, 0.0, 0.1, 0.5, 1.0), least=0.0),
-        "red": NllLossProblem.KEYS["red"],
-    }
+    KEYS: ClassVar[dict[str, Field]] = {**_WEIGHT, **_IGNORE, **_SMOOTH, **_REDUCTION}
 
     label_smoothing: float = 0.0  # type: ignore[misc]
 
-    def _validate(self, where: str, rank: int) -> None:
-        if (smoothing := self.label_smoothing) > 1:
-            raise invalid(where, f"label_smoothing is {smoothing}, needs 0 to 1")
+
+@dataclass(frozen=True, kw_only=True)
+class SoftCrossEntropyProblem(LossProblem):
+    """The cross entropy of C classes at every position of a batch, against a probability for each.
+
+    Parameters
+    ----------
+    n, c, input, weight, reduction
+        As in `LossProblem`; a mean is over all positions.
+    label_smoothing : float
+        As in `CrossEntropyProblem`.
+
+    Examples
+    --------
+    >>> SoftCrossEntropyProblem(n=2, c=5, input=(3, 3)).shape("p")
+    (2, 5, 3, 3)
+    """
+
+    name: ClassVar[str] = "soft_cross_entropy"
+    KEYS: ClassVar[dict[str, Field]] = {**_WEIGHT, **_SMOOTH, **_REDUCTION}
+
+    label_smoothing: float = 0.0
 
 
 _TARGETS = ("target",)
@@ -150,6 +184,27 @@ _NLL_LOSS = {
     ),
     "double_backward": Pass(("ddx", "w", "target"), {"ddy": formula("ddx", "w", by=_TARGETS)}),
 }
+_SOFT = {
+    "fprop": Pass(("x", "p", "w"), {"y": formula("x", "p", "w")}),
+    "backward": Pass(
+        ("dy", "x", "p", "w"),
+        {"dx": formula("dy", "x", "p", "w"), "dp": formula("dy", "x", "w")},
+        maskable=True,
+    ),
+    "jvp": Pass(
+        ("x", "p", "w", "x_dot", "p_dot"),
+        {"y": formula("x", "p", "w"), "y_dot": formula("x", "p", "w", "x_dot", "p_dot")},
+    ),
+    "double_backward": Pass(
+        ("ddx", "ddp", "dy", "x", "p", "w"),
+        {
+            "ddy": formula("ddx", "ddp", "x", "p", "w"),
+            "dx": formula("ddx", "ddp", "dy", "x", "p", "w"),
+            "dp": formula("ddx", "dy", "x", "w"),
+        },
+        maskable=True,
+    ),
+}
 OPS = {
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),
     "log_softmax": OpSpec(SoftmaxProblem, SMOOTH),
@@ -158,4 +213,5 @@ OPS = {
     "cross_entropy": OpSpec(
         CrossEntropyProblem, smooth("w", by=_TARGETS), unsuitable_fills=("subnormal",)
     ),
+    "soft_cross_entropy": OpSpec(SoftCrossEntropyProblem, _SOFT),
 }

@@ -6,6 +6,7 @@ docs/judge.md derives them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ..case import Call
 from ._elementary import constant
 from ._rounding import FIRST_ORDER, underflow, unit
 from ._windows import Array, Results
-from .softmax import softmax, targets
+from .softmax import shares, softmax, targets
 
 
 def _values(x: Array, dim: int) -> tuple[Array, Array]:
@@ -129,11 +130,52 @@ def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
     return tuple(sizes[r]() if r in call.wanted else None for r in call.signature.results)
 
 
+def soft_cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S of each wanted result: the formula on sizes, with p (1 + log) for softmax."""
+    problem, given = call.problem, dict(zip(call.roles, operands))
+    size = {role: None if a is None else np.abs(a) for role, a in given.items()}
+    p: Any = size["p"]
+    q, factor, count = shares(p, size["w"], problem)
+    _, log = _values(given["x"], 1)
+    scores = softmax(given["x"], 1)
+    s = np.where(scores > 0, scores * (1 + log), 0.0) + underflow(call)
+
+    def collected(each: Array) -> Array:
+        sums = each.sum(axis=1)
+        return sums if problem.reduction == "none" else (sums.sum() / count).reshape(1)
+
+    def spread(each: Array) -> Array:
+        dy: Any = size["dy"]
+        return (dy[:, None] if problem.reduction == "none" else dy / count) * each
+
+    def slope(of: Array) -> Array:
+        return 2 * (s * of.sum(axis=1, keepdims=True) + of)
+
+    v, u = (next((size[r] for r in roles if r in size), s) for roles in _DIRECTIONS)
+    moved: Array = slope(q) * v + factor * log * u
+    sizes: dict[str, Callable[[], Array]] = {
+        "y": lambda: collected(q * log),
+        "y_dot": lambda: collected(moved),
+        "ddy": lambda: collected(moved),
+        "dx": lambda: spread(slope(q)),
+        "dp": lambda: spread(factor * log),
+    }
+    if call.pass_ == "double_backward":
+        means = _plus_mean(s, v, 1)
+        total = q.sum(axis=1, keepdims=True)
+        sizes["dx"] = lambda: spread(4 * total * s * means + slope(factor * u))
+        sizes["dp"] = lambda: spread(2 * factor * means)
+    return tuple(sizes[r]() if r in call.wanted else None for r in call.signature.results)
+
+
+_DIRECTIONS = (("ddx", "x_dot"), ("ddp", "p_dot"))  # of x and of p
+
 _OPS: dict[str, Callable[..., Results]] = {
     "softmax": softmax_magnitudes,
     "log_softmax": log_softmax_magnitudes,
     "nll_loss": nll_loss_magnitudes,
     "cross_entropy": cross_entropy_magnitudes,
+    "soft_cross_entropy": soft_cross_entropy_magnitudes,
 }
 _PASSES = ("fprop", "backward", "jvp", "double_backward")
 MAGNITUDES = {(op, name): run for op, run in _OPS.items() for name in _PASSES}

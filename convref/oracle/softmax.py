@@ -242,5 +242,75 @@ def nll_loss_jvp(
     return losses(x, q, total, problem), losses(x_dot, q, total, problem)
 
 
-OPS = ("softmax", "log_softmax", "nll_loss", "cross_entropy")
+def shares(p: Array, w: Array | None, problem: Problem) -> tuple[Array, Array, Any]:
+    """Return (q, factor, total): the loss is -sum q log_softmax over total (A.8), dq / dp = factor.
+
+    Examples
+    --------
+    >>> from convref.ops import SoftCrossEntropyProblem
+    >>> problem = SoftCrossEntropyProblem(n=1, c=2, input=(1,), label_smoothing=0.5)
+    >>> q, _, total = shares(np.array([[[1.], [0.]]]), None, problem)
+    >>> q.ravel().tolist(), total.item()
+    ([0.75, 0.25], 1.0)
+    """
+    one, smooth = constant(1, p), constant(problem.label_smoothing, p)
+    per_class = one if w is None else w.reshape(-1, *(1,) * problem.rank)
+    spread = smooth * (Fraction(1, problem.c) if p.dtype == object else 1 / problem.c)
+    smoothed = (one - smooth) * p + spread if problem.label_smoothing else p
+    total = constant(p.size // problem.c if problem.reduction == "mean" else 1, p)
+    return per_class * smoothed, (one - smooth) * per_class, total
+
+
+def soft_cross_entropy_fprop(x: Array, p: Array, w: Array | None, *, problem: Problem) -> Array:
+    """Return y, the loss of each position, their sum or their mean (A.8)."""
+    q, _, total = shares(p, w, problem)
+    return _reduced(-(q * log_softmax(x, 1)).sum(axis=1), total, problem)
+
+
+def soft_cross_entropy_backward(
+    dy: Array, x: Array, p: Array, w: Array | None, *, problem: Problem, mask: tuple[bool, ...]
+) -> Results:
+    """Return (dx, dp)."""
+    q, factor, total = shares(p, w, problem)
+    each = _of_positions(dy, total, problem)
+    dx = each * _derivative(softmax(x, 1), q) if mask[0] else None
+    return dx, -each * factor * log_softmax(x, 1) if mask[1] else None
+
+
+def soft_cross_entropy_jvp(
+    x: Array, p: Array, w: Array | None, x_dot: Array, p_dot: Array, *, problem: Problem
+) -> Results:
+    """Return (y, y_dot)."""
+    q, factor, total = shares(p, w, problem)
+    logs = log_softmax(x, 1)
+    each = (_derivative(softmax(x, 1), q) * x_dot - factor * logs * p_dot).sum(axis=1)
+    return _reduced(-(q * logs).sum(axis=1), total, problem), _reduced(each, total, problem)
+
+
+def soft_cross_entropy_double_backward(
+    ddx: Array,
+    ddp: Array,
+    dy: Array,
+    x: Array,
+    p: Array,
+    w: Array | None,
+    *,
+    problem: Problem,
+    mask: tuple[bool, ...],
+) -> Results:
+    """Return (ddy, dx, dp): the loss is linear in p."""
+    q, factor, total = shares(p, w, problem)
+    each, scores = _of_positions(dy, total, problem), softmax(x, 1)
+    ddy, dx, dp = None, None, None
+    if mask[0]:
+        _, ddy = soft_cross_entropy_jvp(x, p, w, ddx, ddp, problem=problem)
+    if mask[1]:
+        second = q.sum(axis=1, keepdims=True) * softmax_along(scores, ddx, 1)
+        dx = each * (second + _derivative(scores, factor * ddp))
+    if mask[2]:
+        dp = -each * factor * log_softmax_along(scores, ddx, 1)
+    return ddy, dx, dp
+
+
+OPS = ("softmax", "log_softmax", "nll_loss", "cross_entropy", "soft_cross_entropy")
 FORMULAS = by_name(globals(), OPS, masks=True)

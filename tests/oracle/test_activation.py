@@ -27,7 +27,7 @@ from convref.oracle.loops import _elementary as loops_elementary
 
 OPS = GROUPS["activation"]
 EXACT = ["int", "ramp", "ties", "impulse"]
-LOSSES = ("nll_loss", "cross_entropy")
+LOSSES = ("nll_loss", "cross_entropy", "soft_cross_entropy")
 ELUS = ("elu", "celu", "selu")
 SMALL = {"max_elements": 40, "max_macs": 300}
 EXAMPLES = settings.default.max_examples // 2
@@ -436,6 +436,29 @@ def test_cross_entropy_is_the_likelihood_of_log_softmax():
     assert run(line.format("nll_loss"), logs, w, target) == want
 
 
+def test_cross_entropy_of_probabilities_by_hand():
+    """Scores are 1/2 each, so logs are -log 2; the mean is over positions, not over weights."""
+    x, p, w, log2 = [3.0] * 4, [0.25, 0.75, 1.0, 0.0], [1.0, 3.0], math.log(2)
+    line = "soft_cross_entropy.{}:n2c2_i1:weight=1{}:dt=f64"
+    assert run(line.format("fprop", ""), x, p, w) == [[(0.25 + 3 * 0.75 + 1) / 2 * log2]]
+    assert run(line.format("fprop", ":smooth=1"), x, p, w) == [[2 * log2]]
+    dx, dp = run(line.format("backward", ":red=none"), [1.0, 2.0], x, p, w)
+    assert dx == [1.0, -1.0, -1.0, 1.0]
+    assert dp == [log2, 3 * log2, 2 * log2, 6 * log2]
+    (_, dp) = run(line.format("backward", ":smooth=0.5"), [4.0], x, p, w)
+    assert dp == [log2, 3 * log2, log2, 3 * log2]
+
+
+@pytest.mark.parametrize("smooth", ["", ":smooth=0.5"])
+def test_probabilities_of_one_class_are_a_target(smooth):
+    """One-hot rows give what class indices give, to the last bit: 0 weighs nothing."""
+    x, dy, target = [1.0, -2.0, 4.0, 0.5, 0.0, 7.0], [3.0, 5.0], [2, 0]
+    line = f"{{}}.backward:n2c3_i1{smooth}:red=none:dt=f64"
+    (want,) = run(line.format("cross_entropy"), dy, x, None, target)
+    dx, _ = run(line.format("soft_cross_entropy"), dy, x, [0.0, 0, 1, 1, 0, 0], None)
+    assert dx == want
+
+
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_a_target_outside_of_the_classes_is_refused(wrong):
     with pytest.raises(ConvrefError, match=f"holds {wrong}, needs a class from 0 to 2 or -100"):
@@ -443,6 +466,7 @@ def test_a_target_outside_of_the_classes_is_refused(wrong):
 
 
 RIGHT_TARGETS, RIGHT_SUMS = softmax.targets, prelu._per_slope
+RIGHT_SHARES = softmax.shares
 POINTWISE = formulas.POINTWISE
 right_slope, constant = formulas.elu_derivative, _elementary.constant
 
@@ -531,6 +555,15 @@ FAULTS = {
         lambda target, w, problem, like: (
             RIGHT_TARGETS(target, w, problem, like)[0],
             constant(max(1, target.size), like),
+        ),
+    ),
+    "a mean of probabilities over the batch": (
+        "soft_cross_entropy",
+        softmax,
+        "shares",
+        lambda p, w, problem: (
+            *RIGHT_SHARES(p, w, problem)[:2],
+            constant(max(1, len(p)), p),
         ),
     ),
     "smoothing over ignored targets": (

@@ -139,6 +139,8 @@ def _stages(call: Call) -> int:
     if call.op in ("max_pool", "avg_pool"):
         return prod(axis.taps for axis in call.problem.axes) + 2
     steps = {"fprop": 12, "backward": 24, "jvp": 24, "double_backward": 48}[call.pass_]
+    if call.op == "soft_cross_entropy":
+        return steps + call.problem.products("y")
     return steps + (2 * call.problem.count if call.op in ("softmax", "log_softmax") else 0)
 
 
@@ -293,6 +295,17 @@ def _prelu(call: Call, given: Given) -> Given:
     return {"y": nn.leaky_relu(given["x"], slopes)}
 
 
+def _soft_cross_entropy(call: Call, given: Given) -> Given:
+    problem: Any = call.problem
+    smooth, w = problem.label_smoothing, given["w"]
+    q = (1 - smooth) * given["p"] + smooth / problem.c if smooth else given["p"]
+    q = q if w is None else q * w.reshape(-1, *(1,) * problem.rank)
+    each = -(q * nn.log_softmax(given["x"], 1)).sum(1)
+    if problem.reduction == "none":
+        return {"y": each}
+    return {"y": (each.mean() if problem.reduction == "mean" else each.sum()).reshape(1)}
+
+
 def _pointwise(function: Callable[..., Any], *fields: str) -> Callable[[Call, Given], Given]:
     """Return a function of x and of fields of the problem."""
 
@@ -324,4 +337,5 @@ OPS: dict[str, Callable[[Call, Given], Given]] = {
     "gelu": _pointwise(lambda x, form: nn.gelu(x, approximate=form == "tanh"), "approximate"),
     "softmax": _pointwise(nn.softmax, "dim"),
     "log_softmax": _pointwise(nn.log_softmax, "dim"),
+    "soft_cross_entropy": _soft_cross_entropy,
 }

@@ -69,7 +69,7 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
 
 def _forward(call: Call, rules: bool, given: dict[str, Tensor | None]) -> Callable[..., Tensor]:
     if call.op in LOSSES:
-        return lambda x: _loss(call, x, given)
+        return partial(_loss, call, given)
     if call.op == "prelu" and rules and call.pass_ in ("jvp", "double_backward"):
         return _prelu
     return partial(FUNCTIONS[call.op], call.problem)
@@ -80,8 +80,11 @@ def _prelu(x: Tensor, w: Tensor) -> Tensor:
     return torch.where(x > 0, x, w.reshape(-1, *(1,) * (x.ndim - 2)) * x)
 
 
-def _loss(call: Call, x: Tensor, given: dict[str, Tensor | None]) -> Tensor:
-    y = getattr(F, call.op)(x, given["target"], given["w"], **_fields(call.problem))
+def _loss(
+    call: Call, given: dict[str, Tensor | None], x: Tensor, p: Tensor | None = None
+) -> Tensor:
+    target = given["target"] if p is None else p
+    y = LOSSES[call.op](x, target, given["w"], **_fields(call.problem))
     return y.reshape(call.problem.shape("y"))
 
 
@@ -122,5 +125,9 @@ def _exchanged(x: Tensor, outer: int) -> Tensor:
 
 FUNCTIONS |= {"pixel_shuffle": _pixel_shuffle, "pixel_unshuffle": _pixel_unshuffle}
 FUNCTIONS["leaky_relu"] = lambda problem, x: F.leaky_relu(x, problem.slope)
-LOSSES = ("nll_loss", "cross_entropy")
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "nll_loss": F.nll_loss,
+    "cross_entropy": F.cross_entropy,
+    "soft_cross_entropy": F.cross_entropy,
+}
 OPS = (*FUNCTIONS, *LOSSES)

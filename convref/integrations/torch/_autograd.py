@@ -25,7 +25,7 @@ from ._batches import batched
 from ._kernels import PassConfig, Tensors, compute
 from ._table import ROWS, Pass
 
-_PRIMALS = ("x", "w", "b")
+_PRIMALS = ("x", "w", "b", "p")
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
 AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *DEFINITIONS)}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -285,7 +285,7 @@ class _Backward(_Recorded):
         if not outer:
             return (None,) * (1 + len(ctx.roles))
         second = ROWS[config.row.op, "double_backward"].signature
-        results = {"dy": "ddy", "x": "dx", "w": "dw"}
+        results = {"dy": "ddy", **{role: f"d{role}" for role in _PRIMALS}}
         needed = {r: results[r] for r in _needed(ctx) if results.get(r) in second.results}
         found = _run(config, "double_backward", {**given, **outer}, tuple(needed.values()))
         return _in_order(ctx, {role: found.get(result) for role, result in needed.items()})
@@ -298,7 +298,7 @@ class _Backward(_Recorded):
         linear, curved = {}, {}
         if moved.get("dy") is not None:
             linear = _run(config, "backward", {**given, "dy": moved["dy"]}, config.wanted)
-        outer = {f"dd{r}": moved.get(r) for r in ("x", "w") if moved.get(r) is not None}
+        outer = {f"dd{r}": moved.get(r) for r in _PRIMALS if moved.get(r) is not None}
         second = ROWS[config.row.op, "double_backward"].signature
         if outer and "dx" in second.results:
             rows = tuple(r for r in config.wanted if r in second.results)

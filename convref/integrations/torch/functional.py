@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ...api import views
 from ...api.conv import CONV
-from ...api.definition import Definition, Image
+from ...api.definition import Classified, Definition, Image
 from ...api.functions import DEFINITIONS, FUNCTIONS
 from ...api.generate import KEYWORD, POSITIONAL, function, names
 from ...api.norm import norm_of_batch, norm_of_running
@@ -130,6 +130,25 @@ class _Op:
         return y.to(x.dtype) if widened and rule_of(self.row.op, x.device.type) is None else y
 
 
+class _Classified(_Op):
+    """The forward pass of a loss, whose target may hold classes or probabilities."""
+
+    def __init__(self, definition: Classified, rank: int) -> None:
+        super().__init__(definition, rank)
+        self.arguments, self.soft = definition.soft, _Op(definition.probabilities, rank)
+
+    def run(self, operands: Any, settings: Any, backend: str | None) -> Any:
+        """Return the results in the shapes that the user has."""
+        target = operands[self.row.signature.operands.index("target")]
+        if not isinstance(target, Tensor) or not target.is_floating_point():
+            return super().run(operands, settings, backend)
+        return self.soft.run(*self.arguments("fprop", operands, settings), backend)
+
+
+def _op(definition: Definition, rank: int) -> _Op:
+    return (_Classified if isinstance(definition, Classified) else _Op)(definition, rank)
+
+
 def _is_wider(input: Any, weight: Any) -> bool:
     """Return whether parameters have 32 bits and images 16, as under autocast."""
     return weight is not None and weight.dtype == torch.float32 and input.dtype in _SIXTEEN
@@ -189,7 +208,7 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
         name,
         [*positional, *more, *keyword, _BACKEND],
         f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend{given}",
-        _Op(definition, rank),
+        _op(definition, rank),
         doc=f"{text}\n\nArguments as in torch.nn.functional.{name}.\n",
         returns="Any" if extra[:1] == ["return_indices"] else "Tensor",
         module=globals(),

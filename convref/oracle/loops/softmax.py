@@ -138,10 +138,13 @@ def cross_entropy_fprop(x: Array, w: Array | None, target: Array, problem: Probl
     return _collected(each, share, problem)
 
 
-def _of_positions(dy: Array, each: Array, share: Any, target: Array, problem: Problem) -> Array:
+def _of_positions(
+    dy: Array, each: Array, share: Any, target: Array | None, problem: Problem
+) -> Array:
+    """Return terms times the cotangent of their position, 0 where the target is ignored."""
     dx = zeros(each.shape, each)
     for at in np.ndindex(each.shape):
-        if target[(at[0], *at[2:])] == problem.ignore_index:
+        if target is not None and target[(at[0], *at[2:])] == problem.ignore_index:
             continue
         if problem.reduction == "none":
             dx[at] = dy[(at[0], *at[2:])] * each[at]
@@ -207,10 +210,66 @@ def nll_loss_jvp(
     return _picked(x, w, target, problem), _picked(x_dot, w, target, problem)
 
 
+def _soft(p: Array, w: Array | None, problem: Problem) -> tuple[Array, Array, Any]:
+    """Return (q, its derivative by p, the divisor of the loss)."""
+    like = p.ravel()[0] if p.size else 0.0
+    smooth = number(problem.label_smoothing, like)
+    q, own, positions = zeros(p.shape, p), zeros(p.shape, p), 0
+    for at in np.ndindex(p.shape):
+        positions += at[1] == 0
+        own[at] = (1 - smooth) * (1 if w is None else w[at[1]])
+        q[at] = (smooth / problem.c + (1 - smooth) * p[at]) * (1 if w is None else w[at[1]])
+    return q, own, number(positions if problem.reduction == "mean" else 1, like)
+
+
+def soft_cross_entropy_fprop(x: Array, p: Array, w: Array | None, problem: Problem) -> Array:
+    q, _, count = _soft(p, w, problem)
+    return _collected(-q * _normalised(x, 1)[1], count, problem)
+
+
+def soft_cross_entropy_backward(
+    dy: Array, x: Array, p: Array, w: Array | None, problem: Problem
+) -> tuple[Array, Array]:
+    q, own, count = _soft(p, w, problem)
+    logs = _normalised(x, 1)[1]
+    dx = _of_positions(dy, _derivatives(x, q)[0], count, None, problem)
+    return dx, _of_positions(dy, -own * logs, count, None, problem)
+
+
+def soft_cross_entropy_jvp(
+    x: Array, p: Array, w: Array | None, x_dot: Array, p_dot: Array, problem: Problem
+) -> tuple[Array, Array]:
+    q, own, count = _soft(p, w, problem)
+    each = _derivatives(x, q)[0] * x_dot - own * _normalised(x, 1)[1] * p_dot
+    y = soft_cross_entropy_fprop(x, p, w, problem)
+    return y, _collected(each, count, problem)
+
+
+def soft_cross_entropy_double_backward(
+    ddx: Array,
+    ddp: Array,
+    dy: Array,
+    x: Array,
+    p: Array,
+    w: Array | None,
+    problem: Problem,
+) -> tuple[Array, Array, Array]:
+    q, own, count = _soft(p, w, problem)
+    _, totals, scores = _derivatives(x, q)
+    _, ddy = soft_cross_entropy_jvp(x, p, w, ddx, ddp, problem)
+    by_x = totals * _moved(scores, ddx, 1, 1) + _derivatives(x, own * ddp)[0]
+    by_p = -own * _moved(scores, ddx, 1, 0)
+    return (
+        ddy,
+        _of_positions(dy, by_x, count, None, problem),
+        _of_positions(dy, by_p, count, None, problem),
+    )
+
+
 _PASSES = ("fprop", "backward", "jvp", "double_backward")
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     (op, name): globals()[f"softmax_{name}"]
     for op in ("softmax", "log_softmax")
     for name in _PASSES
 }
-FORMULAS |= by_name(globals(), ("nll_loss", "cross_entropy"), masks=False)
+FORMULAS |= by_name(globals(), ("nll_loss", "cross_entropy", "soft_cross_entropy"), masks=False)

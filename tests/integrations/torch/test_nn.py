@@ -352,18 +352,29 @@ def test_transposed_convolution_takes_output_size(rank):
     smoothing=st.sampled_from([0.0, 0.25]),
     weighted=st.booleans(),
 )
-@pytest.mark.parametrize("name", ["CrossEntropyLoss", "NLLLoss"])
-def test_loss_of_a_classifier(name, shape, reduction, smoothing, weighted):
+@pytest.mark.parametrize(
+    ("name", "soft"), [("CrossEntropyLoss", 0), ("CrossEntropyLoss", 1), ("NLLLoss", 0)]
+)
+def test_loss_of_a_classifier(name, soft, shape, reduction, smoothing, weighted):
     classes = shape[min(1, len(shape) - 1)]
     weight = torch.arange(1.0, 1 + classes).double() if weighted else None
     told = {"reduction": reduction, "weight": weight}
     told |= {"label_smoothing": smoothing} if name == "CrossEntropyLoss" else {}
     lead, rest = shape[: len(shape) > 1], shape[2:]
-    target = integers([*lead, *rest], 3).long() % classes
+    target = integers(shape, 3) if soft else integers([*lead, *rest], 3).long() % classes
     theirs, ours = (getattr(module, name)(**told).double() for module in (torch.nn, nn))
     with Calls() as calls:
         results(ours, integers(shape, 2), target)
     assert judged(calls.seen, results(theirs, integers(shape, 2), target)) >= {"y", "dx"}
+
+
+def test_probabilities_have_a_gradient():
+    x, p = (integers((2, 3, 2), seed).double().requires_grad_() for seed in (1, 2))
+    loss = F.cross_entropy
+    assert torch.autograd.gradcheck(loss, (x, p))
+    assert torch.autograd.gradgradcheck(loss, (x, p))
+    with torch.autocast("cpu"):
+        assert loss(x.bfloat16(), p.bfloat16()).dtype == torch.float32
 
 
 @pytest.mark.parametrize("momentum", [None, 0.25])
