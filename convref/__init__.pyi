@@ -47,7 +47,7 @@ __all__ = [
     "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu", "gelu_backward",
     "gelu_double_backward", "gelu_jvp", "global_avg_pool", "global_avg_pool_backward",
     "global_lp_pool", "global_max_pool", "global_max_pool_backward", "group_norm",
-    "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardshrink",
+    "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardmax", "hardshrink",
     "hardshrink_backward", "hardshrink_double_backward", "hardshrink_jvp", "hardsigmoid",
     "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp", "hardswish",
     "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
@@ -340,6 +340,7 @@ def group_norm_jvp(
     primals: Any, tangents: Any, num_groups: int, eps: float = 1e-05, *, layout: str | None = None,
     backend: str = "auto"
 ) -> tuple[Any, ...]: ...
+def hardmax(input: Any, dim: int = -1, *, backend: str = "auto") -> Any: ...
 def hardshrink(input: Any, lambd: float = 0.5, *, backend: str = "auto") -> Any: ...
 def hardshrink_backward(
     grad_output: Any, input: Any, lambd: float = 0.5, *, backend: str = "auto"

@@ -31,7 +31,8 @@ TORCH: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (F.softmax, (-1,)),
     "log_softmax": (F.log_softmax, (0,)),
 }
-ONE_OPERAND = [op for op in GROUPS["activation"] if SIGNATURE[op, "fprop"].operands == ("x",)]
+ONE_OPERAND = [op for op in GROUPS["activation"] if hasattr(F, op) or op in TORCH]
+ONE_OPERAND = [op for op in ONE_OPERAND if SIGNATURE[op, "fprop"].operands == ("x",)]
 
 
 def near(got: Any, want: Any) -> None:

@@ -335,6 +335,7 @@ EXAMPLES = {
         "sigmoid.fprop:n3c1_i4x3:dt=f64:seed=32676",
     ),
     "onnxruntime-log-softmax-nonfinite": ("log_softmax.fprop:n1c1_i2:dim=2:dt=f64:fill=inf",),
+    "onnxruntime-hardmax-nan": ("hardmax.fprop:n1c1_i3:dim=2:fill=nan",),
     "onnxruntime-max-pool-nan": ("max_pool.fprop:n1c1_i2_f2:fill=nan:seed=41948",),
     "onnxruntime-resize-kept-frame": (
         "resize.fprop:n1c1_i4_o4:mode=nearest:coord=tf_crop_and_resize:near=round_prefer_floor:roi=0.25,0.75",

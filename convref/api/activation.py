@@ -279,6 +279,19 @@ def log_softmax(input: Image, dim: int) -> None:
     """
 
 
+@define(view=views.along, layouts=False)
+def hardmax(input: Image, dim: int = -1) -> None:
+    """Return 1 at the first maximum along an axis, else 0, as ONNX's Hardmax.
+
+    The first NaN, if there is one, counts as the maximum. The function is piecewise constant: it
+    has no derivatives, as those would be 0.
+
+    >>> hardmax(np.array([[1., 3., 3.], [7., 0., 0.]]))
+    array([[0., 1., 0.],
+           [1., 0., 0.]])
+    """
+
+
 @define(view=views.classes, layouts=False, layer="NLLLoss", autocast=FLOAT32)
 def nll_loss(
     input: Image,
@@ -425,7 +438,7 @@ DEFINITIONS = (
     *(relu, leaky_relu, prelu, elu, celu, selu, hardtanh, relu6, hardsigmoid, hardswish),
     *(silu, mish, gelu, hardshrink, softshrink, threshold),
     *(softplus, logsigmoid, softsign, tanhshrink, sigmoid, tanh),
-    *(softmax, log_softmax, nll_loss, cross_entropy, soft_cross_entropy),
+    *(softmax, log_softmax, hardmax, nll_loss, cross_entropy, soft_cross_entropy),
 )
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)

@@ -58,6 +58,7 @@ from .sizes import (
 )
 from .softmax import (
     CrossEntropyProblem,
+    HardmaxProblem,
     LossProblem,
     NllLossProblem,
     SoftCrossEntropyProblem,
@@ -98,6 +99,7 @@ __all__ = [
     "FrozenNormProblem",
     "GeluProblem",
     "GroupNormProblem",
+    "HardmaxProblem",
     "HardshrinkProblem",
     "HardtanhProblem",
     "LayerNormProblem",

@@ -11,7 +11,7 @@ from ..errors import invalid
 from .activation import POINTWISE, ActivationProblem
 from .base import BASE_ROLE, Field
 from .sizes import SPATIAL, Sizes
-from .spec import SMOOTH, OpSpec, Pass, formula, smooth
+from .spec import SMOOTH, OpSpec, Pass, Terms, formula, smooth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,19 @@ class SoftmaxProblem(ActivationProblem):
 
     def products(self, role: str) -> int:
         return 2 * self.count + POINTWISE
+
+
+class HardmaxProblem(SoftmaxProblem):
+    """1 at the first maximum along one axis, 0 elsewhere: numbers with an order.
+
+    Examples
+    --------
+    >>> HardmaxProblem(n=1, c=2, input=(3,)).count
+    2
+    """
+
+    name: ClassVar[str] = "hardmax"
+    REFUSES: ClassVar[dict[str, str]] = {"c": "complex numbers have no order"}
 
 
 _WEIGHT = {"weight": Field("weight", "flag", draws=(False, False, False, True, True))}
@@ -208,6 +221,10 @@ _SOFT = {
 OPS = {
     "softmax": OpSpec(SoftmaxProblem, SMOOTH),
     "log_softmax": OpSpec(SoftmaxProblem, SMOOTH),
+    # Piecewise constant: it has no derivative but 0.
+    "hardmax": OpSpec(
+        HardmaxProblem, {"fprop": Pass(("x",), {"y": Terms(by=("x",), kind="copy")})}
+    ),
     # Sums of subnormal weights divide.
     "nll_loss": OpSpec(NllLossProblem, _NLL_LOSS, unsuitable_fills=("subnormal",)),
     "cross_entropy": OpSpec(

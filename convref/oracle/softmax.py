@@ -242,6 +242,22 @@ def nll_loss_jvp(
     return losses(x, q, total, problem), losses(x_dot, q, total, problem)
 
 
+def hardmax_fprop(x: Array, *, problem: Problem) -> Array:
+    """Return 1 at the first maximum of each line along ``problem.dim``, at the first NaN if any.
+
+    Examples
+    --------
+    >>> from convref.ops import HardmaxProblem
+    >>> problem = HardmaxProblem(n=1, c=3, input=(1,))
+    >>> hardmax_fprop(np.array([[[1], [7], [7]]]), problem=problem).ravel()
+    array([0, 1, 0])
+    """
+    y, dim = np.zeros_like(x), problem.dim
+    if x.shape[dim]:
+        np.put_along_axis(y, x.argmax(axis=dim, keepdims=True), y.dtype.type(1), dim)
+    return y
+
+
 def shares(p: Array, w: Array | None, problem: Problem) -> tuple[Array, Array, Any]:
     """Return (q, factor, total): the loss is -sum q log_softmax over total (A.8), dq / dp = factor.
 
@@ -312,5 +328,5 @@ def soft_cross_entropy_double_backward(
     return ddy, dx, dp
 
 
-OPS = ("softmax", "log_softmax", "nll_loss", "cross_entropy", "soft_cross_entropy")
+OPS = ("softmax", "log_softmax", "hardmax", "nll_loss", "cross_entropy", "soft_cross_entropy")
 FORMULAS = by_name(globals(), OPS, masks=True)

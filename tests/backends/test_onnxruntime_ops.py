@@ -34,6 +34,7 @@ CALLED = (
     "tanh",
     "softmax",
     "log_softmax",
+    "hardmax",
 )
 
 

@@ -306,6 +306,7 @@ _NODES: dict[str, Builder] = {
     "tanh": _plain("Tanh"),
     "softmax": _plain("Softmax", axis="dim"),
     "log_softmax": _plain("LogSoftmax", axis="dim"),
+    "hardmax": _plain("Hardmax", axis="dim"),
 }
 _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "Conv": ("f16", "f32"),
@@ -321,5 +322,5 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
     **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign", "threshold"), ("f32",)),
-    "gelu": ("f32",),
+    **dict.fromkeys(("gelu", "hardmax"), ("f32",)),
 }

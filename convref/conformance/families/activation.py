@@ -40,4 +40,7 @@ def _target(case: Case, given: dict[str, Any]) -> Any:
 
 
 GENERATED = {"target": _target}
-DRAW = {"softmax": _softmax, "log_softmax": _softmax, "nll_loss": _loss, "cross_entropy": _loss}
+DRAW = {
+    **dict.fromkeys(("softmax", "log_softmax", "hardmax"), _softmax),
+    **dict.fromkeys(("nll_loss", "cross_entropy"), _loss),
+}

@@ -128,6 +128,8 @@ class Pass:
 
 
 ROWS: dict[tuple[str, str], Pass] = {
-    key: Pass(*key) for key in SIGNATURE if key[0] not in _LEFT_OUT
+    (op, name): Pass(op, name)
+    for op, name in SIGNATURE
+    if op not in _LEFT_OUT and (op, "backward") in SIGNATURE
 }
 BY_NAME: dict[str, Pass] = {row.name: row for row in ROWS.values()}  # of the custom op

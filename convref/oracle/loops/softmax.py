@@ -210,6 +210,18 @@ def nll_loss_jvp(
     return _picked(x, w, target, problem), _picked(x_dot, w, target, problem)
 
 
+def hardmax_fprop(x: Array, problem: Problem) -> Array:
+    """Return y; a later NaN or equal number does not win."""
+    y = zeros(x.shape, x)
+    for line in filter(None, _lines(x.shape, problem.dim)):
+        best = line[0]
+        for at in line:
+            if x[best] == x[best] and not x[at] <= x[best]:
+                best = at
+        y[best] = 1
+    return y
+
+
 def _soft(p: Array, w: Array | None, problem: Problem) -> tuple[Array, Array, Any]:
     """Return (q, its derivative by p, the divisor of the loss)."""
     like = p.ravel()[0] if p.size else 0.0
@@ -272,4 +284,5 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     for op in ("softmax", "log_softmax")
     for name in _PASSES
 }
-FORMULAS |= by_name(globals(), ("nll_loss", "cross_entropy", "soft_cross_entropy"), masks=False)
+OPS = ("hardmax", "nll_loss", "cross_entropy", "soft_cross_entropy")
+FORMULAS |= by_name(globals(), OPS, masks=False)
