@@ -28,14 +28,22 @@ class Facts(NamedTuple):
 
 
 def kind_of(array: Any) -> str:
-    """Return "numpy" or "torch", or an empty text for anything else.
+    """Return "numpy", "torch" or "jax", or an empty text for anything else.
 
     Masked arrays and np.matrix are neither: a mask would be ignored, a matrix always has two axes.
     """
     if isinstance(array, np.ndarray):
         return "" if isinstance(array, (np.ma.MaskedArray, np.matrix)) else "numpy"
     torch = sys.modules.get("torch")
-    return "torch" if torch is not None and isinstance(array, torch.Tensor) else ""
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    jax = sys.modules.get("jax")
+    return "jax" if jax is not None and isinstance(array, jax.Array) else ""
+
+
+def has_values(array: Any) -> bool:
+    """Return whether an array holds numbers; a tracer of JAX has a shape and a dtype alone."""
+    return kind_of(array) != "jax" or not isinstance(array, sys.modules["jax"].core.Tracer)
 
 
 def facts(where: str, name: str, array: Any) -> Facts:
@@ -49,7 +57,20 @@ def facts(where: str, name: str, array: Any) -> Facts:
     if kind == "torch":
         code = _torch_code(where, name, array)
         return Facts(kind, tuple(array.shape), array.stride(), code, array.device.type)
-    raise invalid(where, f"{name} is a {type(array).__name__}, needs a NumPy array or torch tensor")
+    if kind == "jax":
+        return _jax_facts(where, name, array)
+    needs = "a NumPy array, torch tensor or JAX array"
+    raise invalid(where, f"{name} is a {type(array).__name__}, needs {needs}")
+
+
+def _jax_facts(where: str, name: str, array: Any) -> Facts:
+    """Return the facts of an array that has no strides, and as a tracer no device either."""
+    shape, strides, dense = tuple(array.shape), list[int](), 1
+    for size in reversed(shape):
+        strides, dense = [dense, *strides], dense * size
+    platform = next(iter(array.devices())).platform if has_values(array) else "cpu"
+    device = {"gpu": "cuda"}.get(platform, platform)
+    return Facts("jax", shape, tuple(strides), _numpy_code(where, name, array), device)
 
 
 def _numpy_code(where: str, name: str, array: Array) -> str:
@@ -106,6 +127,8 @@ def to_numpy(array: Any) -> Array:
     """Return `array` as a NumPy array that shares its memory if that is on the CPU."""
     if isinstance(array, np.ndarray):
         return array
+    if kind_of(array) == "jax":
+        return np.asarray(array)
     if str(array.dtype) == "torch.bfloat16":
         import torch
 
@@ -150,6 +173,8 @@ def zeros_like(array: Any) -> Any:
     kind = kind_of(array)
     if kind == "torch":
         return array.new_zeros(array.shape)
+    if kind == "jax":
+        return sys.modules["jax"].numpy.zeros_like(array)
     return np.zeros_like(array) if kind else array
 
 
@@ -158,6 +183,8 @@ def like(array: Any, template: Any) -> Any:
     if kind_of(template) == "torch":
         tensor = to_torch(array)
         return tensor if template.device.type == "cpu" else tensor.to(template.device)
+    if kind_of(template) == "jax":
+        return sys.modules["jax"].numpy.asarray(to_numpy(array))
     return to_numpy(array)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -21,7 +22,10 @@ AUTO: dict[tuple[str, str], tuple[str, ...]] = {
     ("numpy", "cpu"): ("numpy",),
     ("torch", "cpu"): ("torch", "numpy"),
     ("torch", "cuda"): ("triton", "torch"),
+    ("jax", "cpu"): ("jax", "numpy"),
 }
+# Kinds of arrays whose library takes derivatives and traces: what runs a plan on them.
+RECORDERS = {"jax": "convref.integrations.jax:recorded"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Plan:
     call: Call
     backend: Backend
     candidates: tuple[Candidate, ...]
+    recorder: Callable[..., tuple[Any, ...]] | None = None
 
     def run(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results; positions and classes among the operands are checked."""
@@ -55,7 +60,7 @@ class Plan:
         if self.call.dtype == "obj":
             check_objects(self.call, operands)
         self._check_positions(operands)
-        return self.backend.run(self.call, *operands)
+        return (self.recorder or self.backend.run)(self.call, *operands)
 
     def bound(self) -> Callable[..., tuple[Any, ...]]:
         """Return the function of the operands that computes the call, with everything else decided.
@@ -139,6 +144,10 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     made = choose(call, backend, kind)
     if prepare := getattr(made.backend, "prepare", None):
         prepare(call)
+    if kind in RECORDERS:
+        module, _, name = RECORDERS[kind].partition(":")
+        recorder = getattr(importlib.import_module(module), name)
+        made = replace(made, recorder=partial(recorder, backend))
     return made
 
 

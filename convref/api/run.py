@@ -20,7 +20,8 @@ def _facts_key(array: Any) -> Any:
     """Return the part of the cache key for an argument; cheap, since every call builds it."""
     if array is None:
         return None
-    stride = array.stride() if callable(getattr(array, "stride", None)) else array.strides
+    stride = array.stride() if callable(getattr(array, "stride", None)) else None
+    stride = getattr(array, "strides", None) if stride is None else stride
     return type(array), array.shape, stride, array.dtype, getattr(array, "device", None)
 
 

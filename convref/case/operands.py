@@ -7,7 +7,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from ..arrays import Facts, facts, to_numpy
+from ..arrays import Facts, facts, has_values, to_numpy
 from ..errors import invalid
 from ..ops import (
     BASE_ROLE,
@@ -77,7 +77,8 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
     if like is not None:
         pairs = [("kind", fact.kind, like.kind), *pairs, ("device", fact.device, like.device)]
     for name, got, need in pairs:
-        if got != need:
+        narrow = fact.kind == "jax" and role in INDICES and got == "i32"  # JAX without x64
+        if got != need and not narrow:
             return f"has {name} {got}, needs {need}"
     if len(fact.shape) != len(needs):
         return f"has {len(fact.shape)} axes, needs {len(needs)}"
@@ -104,7 +105,7 @@ def check_positions(call: Call, role: str, array: Any) -> None:
     ``cross_entropy.fprop: target holds 9, needs a class from 0 to 2 or -100 (LINE)``.
     """
     valid = call.problem.positions(role)
-    if valid is None or array is None or call.specs[0].device != "cpu":
+    if valid is None or array is None or call.specs[0].device != "cpu" or not has_values(array):
         return
     count, other = valid
     values = to_numpy(array)

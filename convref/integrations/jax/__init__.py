@@ -1,0 +1,9 @@
+"""JAX arrays in `convref`'s functions: jit, vmap, and derivatives by the library's own passes.
+
+Nothing is called here: `convref.conv2d` and all others take JAX arrays and tracers, and find this
+package by its entry point.
+"""
+
+from .passes import recorded
+
+__all__ = ["recorded"]
