@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import convref
 from convref import SIGNATURE, Call, Case, oracle
-from convref.api import views
-from convref.api.functions import DEFINITIONS
+from convref.api import definitions, views
 from convref.backends.numpy import declared
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -126,7 +125,7 @@ SETTINGS: dict[str, Settings] = {
     "batch_norm": batch_norm,
     "batch_norm_eval": norm,
     "group_norm": group_norm,
-    **{d.op: rows for d in DEFINITIONS if d.view is views.rows},
+    **{d.op: rows for d in definitions() if d.view is views.rows},
     "leaky_relu": lambda problem, _: {"negative_slope": problem.slope},
     "cross_entropy": cross_entropy,
 }

@@ -22,8 +22,7 @@ import torch
 
 import convref
 from convref import ConvrefError, UnsupportedError, api, parse
-from convref.api import views
-from convref.api.functions import DEFINITIONS
+from convref.api import definitions, views
 from convref.cli.commands import app
 from convref.conformance.engine import Engine, Limits
 from convref.conformance.operands import operands
@@ -32,7 +31,7 @@ from convref.errors import MissingExtraError
 from convref.ops import FAMILY
 
 SPACE = {1: (6,), 2: (6, 5), 3: (6, 5, 4)}
-FUNCTIONS = [name for name in api.__all__ if name not in ("case_of", "assert_correct")]
+FUNCTIONS = api.__all__
 
 
 def data(*shape: int, seed: int = 0) -> Any:
@@ -69,8 +68,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "batch_norm_statistics": {**CHANNEL, **RUNNING, "momentum": 0.3},
     "group_norm": {**CHANNEL, "num_groups": 2},
     "instance_norm": CHANNEL,
-    **{d.name: ROWS for d in DEFINITIONS if d.view is views.rows},
-    **{d.name: SLOPES for d in DEFINITIONS if d.view is views.by_channel},
+    **{d.name: ROWS for d in definitions() if d.view is views.rows},
+    **{d.name: SLOPES for d in definitions() if d.view is views.by_channel},
     "interpolate": INTERPOLATION,
     "resize": {"sizes": 4, "mode": "cubic"},
     "leaky_relu": {"negative_slope": 0.2},

@@ -1,13 +1,15 @@
-"""Write the stubs of modules whose functions are made when they are imported.
+"""Write the stubs of modules whose functions are generated, and the list of public functions.
 
-Usage: python tools/stubs.py [--check]. A type checker sees nothing of a function that is made, so
-its signature is written down: `convref/__init__.pyi` and those of `MODULES`.
+Usage: python tools/stubs.py [--check]. A type checker sees nothing of a generated function, so
+its signature is written down: `convref/__init__.pyi` and those of `MODULES`. `import convref`
+generates no function, so their names are written down too: `convref/api/functions.py`.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -16,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = '"""Signatures; made by tools/stubs.py."""\n\n# fmt: off\n'
+NAMES = "convref.api.functions"
 
 # Each module, and the lines of its stub for names that are not such functions.
 MODULES = {
@@ -95,25 +98,46 @@ def line_of(name: str, function: Any) -> str:
     return f"def {name}(\n    {folded}\n) -> {form.return_annotation}: ...\n"
 
 
+def names() -> str:
+    """Return the list of public functions by module."""
+    rows = []
+    for path in sorted((ROOT / "convref" / "api").glob("[a-z]*.py")):
+        public = getattr(importlib.import_module(f"convref.api.{path.stem}"), "__all__", ())
+        listed = textwrap.fill(", ".join(f'"{name}"' for name in public), 92)
+        text = listed.replace("\n", "\n        ")
+        rows += [f'    "{path.stem}": (\n        {text},\n    ),\n'] if public else []
+    head = '"""Names of the public functions by module; made by tools/stubs.py."""\n\n# fmt: off\n'
+    return f"{head}FUNCTIONS: dict[str, tuple[str, ...]] = {{\n{''.join(rows)}}}\n"
+
+
+def text_of(name: str) -> str:
+    """Return what the generated file of a module must contain."""
+    return names() if name == NAMES else stub(name)
+
+
 def path_of(name: str) -> Path:
-    """Return where the stub of a module is."""
+    """Return the generated file of a module."""
     path = Path(importlib.import_module(name).__file__ or "")
-    return path.with_suffix(".pyi")
+    return path if name == NAMES else path.with_suffix(".pyi")
 
 
 def is_stale(name: str) -> bool:
-    """Return whether the stub of a module is out of date."""
+    """Return whether the generated file of a module is out of date."""
     path = path_of(name)
-    return not path.exists() or path.read_text("utf-8") != stub(name)
+    return not path.exists() or path.read_text("utf-8") != text_of(name)
+
+
+def main(check: bool) -> int:
+    """Write the files that are out of date, or only list them; return the exit status."""
+    if not check and is_stale(NAMES):
+        path_of(NAMES).write_text(names(), "utf-8")
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # stubs have the new names too
+    stale = [name for name in (NAMES, *MODULES) if is_stale(name)]
+    for name in () if check else stale:
+        path_of(name).write_text(text_of(name), "utf-8")
+    print(*(f"{path_of(name).relative_to(ROOT)} is out of date" for name in stale), sep="\n")
+    return int(bool(stale) and check)
 
 
 if __name__ == "__main__":
-    stale = [
-        name
-        for name in MODULES
-        if not path_of(name).exists() or path_of(name).read_text("utf-8") != stub(name)
-    ]
-    for name in () if "--check" in sys.argv else stale:
-        path_of(name).write_text(stub(name), "utf-8")
-    print(*(f"{path_of(name).relative_to(ROOT)} is out of date" for name in stale), sep="\n")
-    sys.exit(bool(stale) and "--check" in sys.argv)
+    sys.exit(main("--check" in sys.argv))

@@ -1,16 +1,83 @@
-"""Every public function by name, and every definition."""
+"""Names of the public functions by module; made by tools/stubs.py."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-from . import activation, adaptive, conv, norm, pool, resize, unfold
-
-FAMILIES = (conv, unfold, pool, adaptive, resize, norm, activation)
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: function for family in FAMILIES for name, function in family.FUNCTIONS.items()
+# fmt: off
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "activation": (
+        "relu", "relu_backward", "relu_jvp", "relu_double_backward", "leaky_relu",
+        "leaky_relu_backward", "leaky_relu_jvp", "leaky_relu_double_backward", "prelu",
+        "prelu_backward", "prelu_jvp", "prelu_double_backward", "elu", "elu_backward", "elu_jvp",
+        "elu_double_backward", "celu", "celu_backward", "celu_jvp", "celu_double_backward", "selu",
+        "selu_backward", "selu_jvp", "selu_double_backward", "hardtanh", "hardtanh_backward",
+        "hardtanh_jvp", "hardtanh_double_backward", "relu6", "relu6_backward", "relu6_jvp",
+        "relu6_double_backward", "hardsigmoid", "hardsigmoid_backward", "hardsigmoid_jvp",
+        "hardsigmoid_double_backward", "hardswish", "hardswish_backward", "hardswish_jvp",
+        "hardswish_double_backward", "silu", "silu_backward", "silu_jvp", "silu_double_backward",
+        "mish", "mish_backward", "mish_jvp", "mish_double_backward", "gelu", "gelu_backward",
+        "gelu_jvp", "gelu_double_backward", "hardshrink", "hardshrink_backward", "hardshrink_jvp",
+        "hardshrink_double_backward", "softshrink", "softshrink_backward", "softshrink_jvp",
+        "softshrink_double_backward", "threshold", "threshold_backward", "threshold_jvp",
+        "threshold_double_backward", "softplus", "softplus_backward", "softplus_jvp",
+        "softplus_double_backward", "logsigmoid", "logsigmoid_backward", "logsigmoid_jvp",
+        "logsigmoid_double_backward", "softsign", "softsign_backward", "softsign_jvp",
+        "softsign_double_backward", "tanhshrink", "tanhshrink_backward", "tanhshrink_jvp",
+        "tanhshrink_double_backward", "sigmoid", "sigmoid_backward", "sigmoid_jvp",
+        "sigmoid_double_backward", "tanh", "tanh_backward", "tanh_jvp", "tanh_double_backward",
+        "softmax", "softmax_backward", "softmax_jvp", "softmax_double_backward", "log_softmax",
+        "log_softmax_backward", "log_softmax_jvp", "log_softmax_double_backward", "hardmax",
+        "nll_loss", "nll_loss_backward", "nll_loss_jvp", "nll_loss_double_backward",
+        "cross_entropy", "cross_entropy_backward", "cross_entropy_jvp",
+        "cross_entropy_double_backward", "soft_cross_entropy", "soft_cross_entropy_backward",
+        "soft_cross_entropy_jvp", "soft_cross_entropy_double_backward",
+    ),
+    "adaptive": (
+        "adaptive_max_pool1d", "adaptive_max_pool1d_backward", "adaptive_max_pool1d_jvp",
+        "adaptive_max_pool1d_double_backward", "adaptive_max_pool2d",
+        "adaptive_max_pool2d_backward", "adaptive_max_pool2d_jvp",
+        "adaptive_max_pool2d_double_backward", "adaptive_max_pool3d",
+        "adaptive_max_pool3d_backward", "adaptive_max_pool3d_jvp",
+        "adaptive_max_pool3d_double_backward", "adaptive_avg_pool1d",
+        "adaptive_avg_pool1d_backward", "adaptive_avg_pool1d_jvp",
+        "adaptive_avg_pool1d_double_backward", "adaptive_avg_pool2d",
+        "adaptive_avg_pool2d_backward", "adaptive_avg_pool2d_jvp",
+        "adaptive_avg_pool2d_double_backward", "adaptive_avg_pool3d",
+        "adaptive_avg_pool3d_backward", "adaptive_avg_pool3d_jvp",
+        "adaptive_avg_pool3d_double_backward", "global_max_pool", "global_avg_pool",
+        "global_lp_pool", "global_max_pool_backward", "global_avg_pool_backward",
+    ),
+    "conv": (
+        "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+        "conv1d_backward", "conv2d_backward", "conv3d_backward", "conv1d_jvp", "conv2d_jvp",
+        "conv3d_jvp", "convolution", "convolution_backward", "convolution_double_backward",
+    ),
+    "norm": (
+        "group_norm", "group_norm_backward", "group_norm_jvp", "group_norm_double_backward",
+        "layer_norm", "layer_norm_backward", "layer_norm_jvp", "layer_norm_double_backward",
+        "rms_norm", "rms_norm_backward", "rms_norm_jvp", "rms_norm_double_backward",
+        "instance_norm", "batch_norm_statistics", "batch_norm", "batch_norm_backward",
+        "batch_norm_jvp", "batch_norm_double_backward",
+    ),
+    "pool": (
+        "max_pool1d", "max_pool1d_backward", "max_pool1d_jvp", "max_pool1d_double_backward",
+        "max_pool2d", "max_pool2d_backward", "max_pool2d_jvp", "max_pool2d_double_backward",
+        "max_pool3d", "max_pool3d_backward", "max_pool3d_jvp", "max_pool3d_double_backward",
+        "max_unpool1d", "max_unpool1d_backward", "max_unpool1d_jvp", "max_unpool1d_double_backward",
+        "max_unpool2d", "max_unpool2d_backward", "max_unpool2d_jvp", "max_unpool2d_double_backward",
+        "max_unpool3d", "max_unpool3d_backward", "max_unpool3d_jvp", "max_unpool3d_double_backward",
+        "avg_pool1d", "avg_pool1d_backward", "avg_pool1d_jvp", "avg_pool1d_double_backward",
+        "avg_pool2d", "avg_pool2d_backward", "avg_pool2d_jvp", "avg_pool2d_double_backward",
+        "avg_pool3d", "avg_pool3d_backward", "avg_pool3d_jvp", "avg_pool3d_double_backward",
+        "lp_pool1d", "lp_pool1d_backward", "lp_pool1d_jvp", "lp_pool1d_double_backward",
+        "lp_pool2d", "lp_pool2d_backward", "lp_pool2d_jvp", "lp_pool2d_double_backward",
+        "lp_pool3d", "lp_pool3d_backward", "lp_pool3d_jvp", "lp_pool3d_double_backward",
+    ),
+    "resize": (
+        "interpolate", "interpolate_backward", "interpolate_jvp", "interpolate_double_backward",
+        "resize", "resize_backward", "resize_jvp", "resize_double_backward", "pixel_shuffle",
+        "pixel_shuffle_backward", "pixel_shuffle_jvp", "pixel_shuffle_double_backward",
+        "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_jvp",
+        "pixel_unshuffle_double_backward",
+    ),
+    "unfold": (
+        "unfold", "fold",
+    ),
 }
-DEFINITIONS = tuple(
-    definition for family in FAMILIES for definition in getattr(family, "DEFINITIONS", ())
-)

@@ -12,8 +12,9 @@ from ..arrays import facts
 from ..case import argument
 from ..errors import invalid, shorten
 from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
+from . import __all__ as NAMES
+from . import function as public
 from .conv import CONV, rank_of
-from .functions import FUNCTIONS
 from .trace import Mark, Trace, Traced
 
 # The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
@@ -48,16 +49,16 @@ def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Rec
     if (op, pass_) in SIGNATURE:
         take = _conv if op == "conv" else _by_role
         return take(stem, op, pass_, operands, dict(arguments))
-    if not isinstance(name, str) or name not in FUNCTIONS:
+    if not isinstance(name, str) or name not in NAMES:
         raise invalid("case_of", _unknown(name, op))
-    return _traced(name, FUNCTIONS[name], tuple(operands), arguments)
+    return _traced(name, public(name), tuple(operands), arguments)
 
 
 def _unknown(name: Any, op: str) -> str:
     """Return the message on an unknown name, with similar names."""
     if known := tuple(passes(op)):
         return f"name is {shorten(name)}, needs one of {', '.join(f'{op}.{p}' for p in known)}"
-    names = [*FUNCTIONS, *(f"{op}.{pass_}" for op, pass_ in SIGNATURE)]
+    names = [*NAMES, *(f"{op}.{pass_}" for op, pass_ in SIGNATURE)]
     like = get_close_matches(shorten(name), names) or ["conv2d"]
     return f"name is {shorten(name)}, needs a function or OP.PASS: {', '.join(like)}, conv.fprop"
 
@@ -141,13 +142,13 @@ def _source(op: str, pass_: str) -> tuple[str, str]:
 def _function(stem: str, name: str, pass_: str, arrays: Sequence[Any]) -> Callable[..., Any]:
     """Return the public function of a pass, for the rank that the first operand has."""
     if name in _CALLED:
-        return FUNCTIONS[_CALLED[name]]
+        return public(_CALLED[name])
     op, suffix = stem.removesuffix("_eval"), "" if pass_ == "fprop" else f"_{pass_}"
-    if op + suffix in FUNCTIONS:
-        return FUNCTIONS[op + suffix]
+    if op + suffix in NAMES:
+        return public(op + suffix)
     axes = 0 if arrays[0] is None else len(facts(name, "operand 1", arrays[0]).shape)
     rank = min(max(axes - 2, min(RANKS)), max(RANKS))
-    return FUNCTIONS[f"{op}{rank}d{suffix}"]
+    return public(f"{op}{rank}d{suffix}")
 
 
 def _arguments(roles: Sequence[str], arrays: Sequence[Any], pairs: bool) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from ...api import definitions
 from ...api.conv import CONV
-from ...api.functions import DEFINITIONS
 from ...case import argument
 from ...errors import UnsupportedError, message
 from ...ops import INDICES, STATISTICS
@@ -27,7 +27,7 @@ from ._table import ROWS, Pass
 
 _PRIMALS = ("x", "w", "b", "p")
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
-AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *DEFINITIONS)}
+AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *definitions())}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...api import views
+from ...api import definitions, views
+from ...api import function as public
 from ...api.conv import CONV
 from ...api.definition import Classified, Definition, Image
-from ...api.functions import DEFINITIONS, FUNCTIONS
 from ...api.generate import KEYWORD, POSITIONAL, function, names
 from ...api.norm import norm_of_batch, norm_of_running
 from ...errors import invalid
@@ -183,7 +183,7 @@ def _remembered(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configure
 
 def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> Callable[..., Any]:
     """Return a function of torch.nn.functional, with the signature of convref's `name`."""
-    like = FUNCTIONS[name]
+    like = public(name)
     listed = [
         p.replace(annotation=_tensor(p)) if p.name in definition.roles else p
         for p in signature(like).parameters.values()
@@ -273,7 +273,7 @@ def conv_config(
 _CONVOLUTIONS = {rank: _Op(CONV, rank) for rank in RANKS}
 _CONV_DEFAULTS = [p.default for p in CONV.parameters if p.name in CONV.settings]
 _TRAINING, _EVALUATION = _Op(norm_of_batch, 0), _Op(norm_of_running, 0)
-OF_TORCH = [d for d in DEFINITIONS if d.layer]  # those that torch.nn has too
+OF_TORCH = [d for d in definitions() if d.layer]  # those that torch.nn has too
 _MADE = [
     *(_functional(CONV, f"conv{r}d", r, transposed=False, output_padding=0) for r in RANKS),
     *(_functional(CONV, f"conv_transpose{r}d", r, transposed=True) for r in RANKS),
