@@ -18,8 +18,6 @@ POINTWISE = 16  # roundings of a function of one element, as docs/judge.md count
 class ReluProblem(Problem):
     """The rectifier: any real numbers, nothing is rounded.
 
-    Examples
-    --------
     >>> ReluProblem(n=1, c=2, input=(3,)).shape("dx")
     (1, 2, 3)
     """
@@ -31,8 +29,6 @@ class ReluProblem(Problem):
 class ActivationProblem(Problem):
     """A smooth function of one element: silu, hardswish, sigmoid, tanh.
 
-    Examples
-    --------
     >>> ActivationProblem(n=1, c=2, input=(3,)).products("y")
     16
     """
@@ -206,8 +202,6 @@ class HardshrinkProblem(ActivationProblem):
 class SoftshrinkProblem(HardshrinkProblem):
     """x, moved towards 0 by a bound, and 0 where it is nearer; the bound is not negative.
 
-    Examples
-    --------
     >>> SoftshrinkProblem(n=1, c=2, input=(3,), lambd=2).lambd
     2.0
     """
@@ -308,8 +302,6 @@ class CeluProblem(EluProblem):
 class SeluProblem(ActivationProblem):
     """elu times a constant; with its alpha, layers keep mean 0 and variance 1.
 
-    Examples
-    --------
     >>> SeluProblem(n=1, c=2, input=(3,)).constants
     (1.6732632423543772, 1.0507009873554805, 1.0)
     """

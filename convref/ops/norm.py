@@ -154,8 +154,6 @@ class BatchNormProblem(NormProblem):
 class FrozenNormProblem(NormProblem):
     """Batch norm in evaluation: the running statistics are given and stay as they are.
 
-    Examples
-    --------
     >>> FrozenNormProblem(n=1, c=3, input=(4, 4)).shape("rmean")
     (3,)
     """

@@ -137,8 +137,6 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
     For sums and products, the formula on absolute values. A formula whose terms may cancel has
     a row of its own in MAGNITUDES, which is given the operands as they are.
 
-    Examples
-    --------
     >>> from convref.case import parse
     >>> call = parse("conv.fprop:n1c1k1_i2_f2:bias=0").call
     >>> magnitudes(call, np.array([[[1., -1.]]]), np.ones((1, 1, 2)), None)

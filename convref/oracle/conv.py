@@ -202,8 +202,6 @@ def conv_wgrad(dy: Array, x: Array, problem: ConvProblem) -> Array:
 def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
     """Return db (K,), the bias cotangent: the sum of dy (N, K, *output) over N and space.
 
-    Examples
-    --------
     >>> problem = ConvProblem(n=2, c=1, k=3, input=(4,), filter=(1,))
     >>> conv_bgrad(np.ones((2, 3, 4), int), problem)
     array([8, 8, 8])

@@ -81,8 +81,6 @@ def plus_eps(var: Array, problem: Problem) -> Array:
 def statistics(x: Array, problem: Problem) -> tuple[Array, Array]:
     """Return (mean, var) of an image, in two passes (N.1); a mean that is not taken is 0.
 
-    Examples
-    --------
     >>> from convref.ops import GroupNormProblem
     >>> problem = GroupNormProblem(n=1, c=2, input=(2,))
     >>> mean, var = statistics(np.array([[[[1., 3.], [5., 7.]]]]), problem)
@@ -116,8 +114,6 @@ def project(v: Array, z: Array, problem: Problem) -> Array:
 
     Given statistics do not move with x: then P(v) = v.
 
-    Examples
-    --------
     >>> from convref.ops import GroupNormProblem
     >>> problem = GroupNormProblem(n=1, c=1, input=(2,), eps=0)
     >>> project(np.array([[[[5., 7.]]]]), np.array([[[[-1., 1.]]]]), problem).ravel()
@@ -159,8 +155,6 @@ def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Proble
 def running(old: Array, new: Array, problem: Problem, unbiased: bool = False) -> Array:
     """Return (1 - momentum) old + momentum new; a variance is first made unbiased.
 
-    Examples
-    --------
     >>> from convref.ops import BatchNormProblem
     >>> problem = BatchNormProblem(n=2, c=1, input=(1,), momentum=0.5)
     >>> running(np.array([1.]), np.array([3.]), problem, unbiased=True)

@@ -21,8 +21,6 @@ def relu(x: Array, problem: Problem) -> Array:
 def relu_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return v where x > 0 or NaN, else 0: nothing is multiplied.
 
-    Examples
-    --------
     >>> from convref.ops import ReluProblem
     >>> x, problem = np.array([[[-1., 0., np.nan]]]), ReluProblem(n=1, c=1, input=(3,))
     >>> relu_directional(x, np.full((1, 1, 3), np.inf), problem)

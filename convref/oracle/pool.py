@@ -102,8 +102,6 @@ def max_pool_double_backward(ddx: Array, x: Array, indices: Array, problem: Prob
 def gather(x: Array, indices: Array) -> Array:
     """Return x at each index, 0 where it is -1.
 
-    Examples
-    --------
     >>> gather(np.array([[[1, 2, 3, 4]]]), np.array([[[3, -1]]]))
     array([[[4, 0]]])
     """
@@ -116,8 +114,6 @@ def gather(x: Array, indices: Array) -> Array:
 def scatter_add(y: Array, indices: Array, sizes: Sizes) -> Array:
     """Return the sum of y at each index (N, C, *sizes), the adjoint of `gather`; -1 is dropped.
 
-    Examples
-    --------
     >>> scatter_add(np.array([[[5, 6, 7]]]), np.array([[[1, 1, -1]]]), (4,))
     array([[[ 0, 11,  0,  0]]])
     """
@@ -153,8 +149,6 @@ def divided(sums: Array, problem: Problem) -> Array:
 def avg_pool_fprop(x: Array, problem: Problem) -> Array:
     """Return the mean of each window: P.1 over its divisor. Linear, so its own JVP.
 
-    Examples
-    --------
     >>> from convref.ops import AdaptivePoolProblem
     >>> problem = AdaptivePoolProblem(n=1, c=1, input=(3,), output=(2,))
     >>> avg_pool_fprop(np.array([[[1., 2., 6.]]]), problem)
@@ -166,8 +160,6 @@ def avg_pool_fprop(x: Array, problem: Problem) -> Array:
 def avg_pool_backward(dy: Array, problem: Problem) -> Array:
     """Return dx: dy over each divisor, added to the positions of its window (P.3).
 
-    Examples
-    --------
     >>> from convref.ops import AvgPoolProblem
     >>> avg_pool_backward(np.ones((1, 1, 2)), AvgPoolProblem(n=1, c=1, input=(3,), filter=(2,)))
     array([[[0.5, 1. , 0.5]]])
@@ -191,8 +183,6 @@ def _power(base: Array, exponent: float) -> Array:
 def lp_pool_fprop(x: Array, problem: Problem) -> Array:
     """Return y, the p-norm of each window: (sum |x|^p)^(1/p)  (P.4).
 
-    Examples
-    --------
     >>> from convref.ops import LpPoolProblem
     >>> lp_pool_fprop(np.array([[[3., -4., 0.]]]), LpPoolProblem(n=1, c=1, input=(3,), filter=(2,)))
     array([[[5., 4.]]])
@@ -220,8 +210,6 @@ def _tangent(x: Array, x_dot: Array, problem: Problem) -> Array:
 def lp_pool_backward(dy: Array, x: Array, problem: Problem) -> Array:
     """Return dx = sign(x) |x|^(p-1) times the sum of y^(1-p) dy over the windows that read x.
 
-    Examples
-    --------
     >>> from convref.ops import LpPoolProblem
     >>> problem = LpPoolProblem(n=1, c=1, input=(2,), filter=(2,))
     >>> lp_pool_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]), problem)
@@ -249,8 +237,6 @@ def lp_pool_double_backward(
     dx = (p-1) (|x|^(p-2) ddx A(y^(1-p) dy) - s A(y^(1-2p) dy S(s ddx))); where x is 0 and the
     power below 0, the first term is taken for 0.
 
-    Examples
-    --------
     >>> from convref.ops import LpPoolProblem
     >>> problem = LpPoolProblem(n=1, c=1, input=(2,), filter=(2,))
     >>> one, x = np.ones((1, 1, 1)), np.array([[[3., 4.]]])
@@ -281,8 +267,6 @@ def max_unpool_fprop(x: Array, indices: Array, problem: Problem) -> Array:
 
     Of several elements with one index the last in row-major order stays; -1 is dropped.
 
-    Examples
-    --------
     >>> from convref.ops import UnpoolProblem
     >>> problem = UnpoolProblem(n=1, c=1, input=(3,), output=(4,))
     >>> max_unpool_fprop(np.array([[[5, 6, 7]]]), np.array([[[3, 0, 3]]]), problem)

@@ -133,8 +133,6 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
 
     Beyond the image y is the problem's `extrapolation`, a constant, which is 0 in derivatives.
 
-    Examples
-    --------
     >>> from convref.ops import ResizeProblem
     >>> problem = ResizeProblem(n=1, c=1, input=(3,), output=(2,), mode="area")
     >>> resize_fprop(np.array([[[1., 2., 6.]]]), problem)
@@ -155,8 +153,6 @@ def beyond(problem: Problem) -> Array:
 def resize_backward(dy: Array, problem: Problem) -> Array:
     """Return dx: each cotangent times its weights, added to the inputs they belong to (R.2).
 
-    Examples
-    --------
     >>> from convref.ops import ResizeProblem
     >>> problem = ResizeProblem(n=1, c=1, input=(2,), output=(4,), coord="align_corners")
     >>> resize_backward(np.array([[[3., 3., 3., 3.]]]), problem)
@@ -168,8 +164,6 @@ def resize_backward(dy: Array, problem: Problem) -> Array:
 def shuffled(x: Array, problem: Problem) -> Array:
     """Return y of R.3.
 
-    Examples
-    --------
     >>> from convref.ops import FAMILY
     >>> problem = FAMILY["pixel_shuffle"](n=1, c=4, input=(1, 2))
     >>> shuffled(np.arange(8).reshape(1, 4, 1, 2), problem)

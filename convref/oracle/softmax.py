@@ -17,8 +17,6 @@ from ._windows import Array, Results
 def softmax(x: Array, dim: int) -> Array:
     """Return exp(x) over its sum along an axis (A.2), from x less its maximum.
 
-    Examples
-    --------
     >>> softmax(np.array([[1000., 1000.]]), 1)
     array([[0.5, 0.5]])
     """
@@ -29,8 +27,6 @@ def softmax(x: Array, dim: int) -> Array:
 def log_softmax(x: Array, dim: int) -> Array:
     """Return the logarithm of `softmax`, without ever taking that of a small number (A.3).
 
-    Examples
-    --------
     >>> log_softmax(np.array([[0., -1000.]]), 1)
     array([[    0., -1000.]])
     """
@@ -114,8 +110,6 @@ def targets(target: Array, w: Array | None, problem: Problem, like: Array) -> tu
     A loss is the sum of -q log_softmax over the classes (A.4). The target's class has its weight w,
     the smoothed part is that of all classes; where the target is ignored, q is 0.
 
-    Examples
-    --------
     >>> from convref.ops import CrossEntropyProblem
     >>> problem = CrossEntropyProblem(n=2, c=3, input=(1,), ignore_index=1)
     >>> q, total = targets(np.array([[2], [1]]), None, problem, np.ones(1))
