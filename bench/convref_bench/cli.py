@@ -5,8 +5,6 @@ signature states its options: keyword-only parameters are options, the others ar
 trailing underscore is left out. Its module is imported when it runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """Values of the command line: number types by their usual names, devices, lists."""
 
-from __future__ import annotations
-
 from convref.errors import invalid, shorten
 from convref.ops import FAMILY, ops_of
 

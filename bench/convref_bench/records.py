@@ -1,7 +1,5 @@
 """Records: appended JSON lines that survive a killed process, and their reader."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib import metadata

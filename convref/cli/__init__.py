@@ -1,7 +1,5 @@
 """The console script: its errors are one sentence, on standard error."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """The console and tables of the commands; rich is imported when something is printed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Each event is appended to a log at once, so that an interrupted campaign can be 
 replayed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """From findings to bugs: shrink a few of each kind, merge those of one root cause."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence

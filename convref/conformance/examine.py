@@ -1,7 +1,5 @@
 """Examine one case: make operands, run the backend, judge its results and its writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial

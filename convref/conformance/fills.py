@@ -5,8 +5,6 @@ element are added and mixed. Shrinking an extent therefore keeps the rest of the
 bits are the same on every machine: there is no transcendental function here.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt, prod

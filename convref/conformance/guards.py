@@ -1,7 +1,5 @@
 """Outputs for a backend that takes them: poisoned, each between two bands that must not change."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

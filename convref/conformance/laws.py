@@ -4,8 +4,6 @@ Each law computes the same numbers in two ways with the backend alone and compar
 a tolerance: the data are small integers whose sums the backend's type holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ A log is untrusted input, and its last line may be cut off. Nothing in it names 
 executed; counts, verdicts and case lines are checked, and sizes are limited.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

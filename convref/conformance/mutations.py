@@ -4,8 +4,6 @@ Each mutation is the oracle with one mistake: it misreads an operand, leaves par
 unwritten, or solves another problem of the same sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

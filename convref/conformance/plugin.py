@@ -9,8 +9,6 @@ ends only that process. Skip and xfail files hold one entry per line: a test id 
 ``dt = f16, any.s >= 2``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

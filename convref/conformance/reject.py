@@ -4,8 +4,6 @@ Each contradicts the other operands, from whichever operand the backend derives 
 not a valid call of another shape. Any exception is correct; a result is "accepts-invalid".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ It changes the fields of a case, not the bytes that generated it. Each trial is 
 runs, so crashes and hangs are shrunk too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any

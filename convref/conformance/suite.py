@@ -1,7 +1,5 @@
 """The tests that `convref.conformance.plugin` runs on a backend: one for each op, pass, dtype."""
 
-from __future__ import annotations
-
 import pytest
 
 from .plugin import Court, outcome, try_cell

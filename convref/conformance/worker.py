@@ -4,8 +4,6 @@ If this process dies, the write-ahead file holds the example that was running, a
 delivered those that were finished.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """libcuda: loaded at first use, with typed functions and errors with names."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How to launch a binary: parameters, threads, shared memory, hidden arguments."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Tensor maps for the bulk copy engine of sm_90; positions outside of the tensor read as zero."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_int, c_uint32, c_uint64

@@ -1,7 +1,5 @@
 """The Mojo kernels as a backend: convolutions, pools and batch norm on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache

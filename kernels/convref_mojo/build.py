@@ -4,8 +4,6 @@ The file is named after the hash of its sources, so that a stale one is never lo
 for in `prebuilt` (a wheel may contain it), then in the user's cache, and compiled into the latter.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import importlib.metadata

@@ -4,8 +4,6 @@ Like the library, the file is named after the hash of its sources and searched f
 then in the user's cache. The compiler needs the package max-core.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import lzma
 import sys

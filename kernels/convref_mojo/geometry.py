@@ -7,8 +7,6 @@ side sums the taps for which ``q + lo - r * dilation`` is a multiple of the stri
 are equal modulo the stride have the same taps, so each such class is a gather with step 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod

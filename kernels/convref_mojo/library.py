@@ -1,7 +1,5 @@
 """The loaded library: its functions, the threads that share their work, and scratch memory."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

@@ -1,7 +1,5 @@
 """Strides of arrays in elements, as the kernels take them."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Structs and tables parsed from the Mojo sources, so that each is declared once."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Execution: threads at one instruction run together, unordered warps run in random order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

@@ -3,8 +3,6 @@
 After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

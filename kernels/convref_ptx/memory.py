@@ -1,7 +1,5 @@
 """Global and shared memory of a run; every access is checked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

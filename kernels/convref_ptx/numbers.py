@@ -1,7 +1,5 @@
 """Arithmetic of single instructions on arrays of bit patterns."""
 
-from __future__ import annotations
-
 import ctypes
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Parsing of PTX: instructions with their operands, labels and addresses."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

@@ -3,8 +3,6 @@
 `convref check convref_triton.emulated:backend` judges the compiler's output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any

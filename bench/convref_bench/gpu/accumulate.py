@@ -4,8 +4,6 @@ With rounding to nearest the error of n terms grows like sqrt(n) or, added in a 
 every addition truncates, it grows like n and has one sign.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

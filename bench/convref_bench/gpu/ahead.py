@@ -1,7 +1,5 @@
 """Work in chunks: a thread prepares each chunk while the chunks before it are used."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 An arm is called NAME or, with an epilogue fused into a forward convolution, NAME+EPILOGUE.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Timing on a CUDA device: events around graph replays, operands rotated through the cache."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

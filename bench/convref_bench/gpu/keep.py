@@ -1,7 +1,5 @@
 """The committed part of a GPU run: the last of each record, short numbers, one file a card."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ The parent imports no framework: only a child can hang or crash. A child appends
 its measurements before a crash are kept.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -3,8 +3,6 @@
 Convolutions have the three sums on the device instead (`sums`), which check every element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod

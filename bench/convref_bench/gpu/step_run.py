@@ -1,7 +1,5 @@
 """One run of a step of `make gpu`: its records, its deadline, and how it may end."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

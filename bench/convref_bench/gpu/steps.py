@@ -1,7 +1,5 @@
 """The steps of `make gpu`, each run in a child: they append what they measure as they go."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

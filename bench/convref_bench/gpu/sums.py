@@ -3,8 +3,6 @@
 They judge results too large for the oracle, and the oracle checks them on slices of the channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product

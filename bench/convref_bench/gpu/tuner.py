@@ -6,8 +6,6 @@ few of a line are timed beside the references. When all lines have had that, the
 beside the fastest so far. The whole matrix is written, so that rates can be fitted without a card.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Two files of records side by side: the same line on the same arm, then and now."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .. import records

@@ -1,7 +1,5 @@
 """The kept records of cards as the last section of docs/performance.md: tables and plots."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Plots of records: ratios to the reference, and rates under the roof."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

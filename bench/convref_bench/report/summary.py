@@ -1,7 +1,5 @@
 """Records in the terminal, ratios to a reference, geometric means."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from convref.case import parse

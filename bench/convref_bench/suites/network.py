@@ -1,7 +1,5 @@
 """Judge a suite on backends of a device, then time them side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path

@@ -6,8 +6,6 @@ It is a problem line with the letter N for the batch, or N*49 for 49 per image (
 layer norm); then the number of such layers, then the name of the first. `#` begins a comment.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Operands are so small that host overhead dominates; on the CPU both sides call t
 kernel. A row is the best of many short runs, taken in turns.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import inf
 

@@ -1,7 +1,5 @@
 """The CPU: its clock, the threads of its libraries, and backends on operands in its memory."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -5,8 +5,6 @@ time of the thread, which other processes do not disturb; with more it is wall t
 quiet machine.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product

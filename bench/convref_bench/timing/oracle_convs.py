@@ -1,7 +1,5 @@
 """`make bench`: the oracle against torch in float64 on ResNet-50, and the cost of a call."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from itertools import chain

@@ -5,8 +5,6 @@ backward uses what its forward pass has saved; the oracle has only the operands 
 computes the rest again. A third arm of torch does so too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """One point: a call on several arms at one place, judged first, then timed in one run."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The roofline: no kernel is faster than the peaks measured on the same device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from convref.case import Call

@@ -4,8 +4,6 @@ The network is that of docs/examples, in torch.nn and after `convert`. Each arm 
 on small images in which every call of convref's is judged; one that is wrong is not timed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator, Sequence
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """A watch for kernels that may hang on a card: it records the arm and ends the process."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

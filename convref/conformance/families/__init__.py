@@ -4,8 +4,6 @@ A draw rule takes the sizes of a draft (`windows.sizes_of`) and returns a proble
 without a row is an image whose fields are drawn from their `convref.ops.Field.draws`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

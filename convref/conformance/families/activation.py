@@ -1,7 +1,5 @@
 """Softmax and the losses drawn from windows, and its targets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

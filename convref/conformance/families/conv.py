@@ -1,7 +1,5 @@
 """Convolutions, unfold and fold: the sizes of the draft, unchanged."""
 
-from __future__ import annotations
-
 from ...ops import FAMILY, ConvProblem, Problem
 from .windows import Draft, Tape, window_sizes
 

@@ -1,7 +1,5 @@
 """Norms drawn from windows, and the statistics that a forward pass would have saved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pools drawn from windows, and indices that a max pool would give."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

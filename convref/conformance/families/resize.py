@@ -1,7 +1,5 @@
 """Resizes drawn from windows: three of four with a rule of PyTorch, the others any rule of ONNX."""
 
-from __future__ import annotations
-
 from math import floor, prod
 from typing import Any
 

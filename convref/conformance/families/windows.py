@@ -5,8 +5,6 @@ Each byte of the tape decides one thing, and 0 is always the plainest choice, so
 simplifies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod

@@ -3,8 +3,6 @@
 A backend runs, in a process of its own, only if the caller names one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A picture of the errors of a failure: its backend runs once more, in a process of its own."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

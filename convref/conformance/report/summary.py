@@ -1,7 +1,5 @@
 """The summary of campaigns, and the sum of the logs of a campaign's shards."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A campaign in the terminal: a progress line while it runs, a table and the failures after."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

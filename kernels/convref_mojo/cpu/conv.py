@@ -1,7 +1,5 @@
 """Convolutions on the CPU: the struct of each launch, and the kernels that take it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ Every pass but double backward is two steps. With z = (x - mean) rstd and m pixe
                                                                    variance are operands
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pools on the CPU: a table of the positions that each window reads, and one kernel per pass."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import lru_cache
 from math import prod

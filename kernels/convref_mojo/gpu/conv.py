@@ -3,8 +3,6 @@
 cuda.py passes them to the CUDA driver or to the PTX interpreter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Pools on the GPU: the one launch of a call, of a kernel of pool.mojo."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -5,8 +5,6 @@ each pixel of the small side. fprop gathers and dgrad scatters, or the reverse w
 (channels of the small side, channels of the big side / groups, T, R, S) either way.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Instructions and resources of a kernel in AMD's assembly (amdgcn)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ Results are cached in memory, and by Triton on disk. The compiler's C++ writes t
 directly, so that its output is captured there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

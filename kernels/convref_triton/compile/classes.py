@@ -1,7 +1,5 @@
 """The launches that static tests compile: an example per class of binaries, on every tile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import NamedTuple

@@ -10,8 +10,6 @@ that are not coalesced or exceed its budget of instructions in the hot loop.
 that fall short.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator

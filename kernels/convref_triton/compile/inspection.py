@@ -3,8 +3,6 @@
 They are read from the machine code and from Triton's last own stage (ttgir), without a GPU.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

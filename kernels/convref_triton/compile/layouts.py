@@ -1,7 +1,5 @@
 """Which elements of a tensor the threads of a warp access, read from Triton's ttgir."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

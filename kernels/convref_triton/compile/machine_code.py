@@ -1,7 +1,5 @@
 """Instructions of machine code, the loops that they form, and the products in the hot loop."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple

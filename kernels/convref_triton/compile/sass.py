@@ -3,8 +3,6 @@
 The disassembler ships with Triton, so that neither a GPU nor a CUDA toolkit is needed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

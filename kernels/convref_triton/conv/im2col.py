@@ -10,8 +10,6 @@ last are zeros in w too, and rows beyond the last pixel are not stored.
 `hopper.precompile` makes the file of kernels.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import prod
 from operator import mul

@@ -8,8 +8,6 @@ epilogue and the one rounding. Their number depends on the call and the tile alo
 repeat bit for bit.
 """
 
-from __future__ import annotations
-
 from ..common.geometry import LIMIT
 from ..common.reduce import reduce, reduce_launch
 from ..plan import archs, cost, lines

@@ -4,8 +4,6 @@ Kernels take numbers one by one: of a tuple's items Triton specializes those tha
 of 16, whatever `do_not_specialize` says, so that each shape would be compiled anew.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import NamedTuple
 

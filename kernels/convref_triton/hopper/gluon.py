@@ -1,7 +1,5 @@
 """The Gluon kernels, for one version of Triton: the language changes with every release."""
 
-from __future__ import annotations
-
 import triton
 
 from ..plan.spec import KernelSpec

@@ -4,8 +4,6 @@ The shared axis is the outermost one of a box. The others, images among them, ma
 or more, because the 128-byte swizzle of shared memory repeats every 8 rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod

@@ -3,8 +3,6 @@
 It needs a Triton whose Gluon has TMA im2col loads, and neither torch nor a GPU.
 """
 
-from __future__ import annotations
-
 import os
 
 import triton

@@ -4,8 +4,6 @@ A file has the kernels of one module, and digests of the sources that they were 
 ptxas of any Triton assembles them; nothing else of Triton is used.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import lzma

@@ -16,8 +16,6 @@ Masked lanes of a load without `other` hold NaN or a huge integer, and programs 
 random order. Not modelled: races within a program, pipelining, layouts, the order of sums.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Collection, Mapping

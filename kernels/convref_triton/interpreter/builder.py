@@ -1,7 +1,5 @@
 """The builder that executes a kernel's operations: fixed arithmetic on checked memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

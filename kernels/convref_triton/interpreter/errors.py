@@ -1,7 +1,5 @@
 """The errors of strict interpretation."""
 
-from __future__ import annotations
-
 from convref.errors import message
 
 

@@ -6,8 +6,6 @@ bf16 operators that work on bit patterns, `umulhi` of negative ints, minima and 
 NaN in PTX, sums of booleans, input_precision.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -4,8 +4,6 @@ As in the compiler, `multiple_of` applies to the first of each run of consecutiv
 idiom `max_contiguous(multiple_of(offsets, BLOCK), BLOCK)` requires.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

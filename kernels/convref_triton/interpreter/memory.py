@@ -5,8 +5,6 @@ of bounds; addresses keep their real value modulo 256. A shadow per storage reco
 wrote and which read each element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of architectures: capacity and peak rates of a multiprocessor."""
 
-from __future__ import annotations
-
 import re
 
 DEFAULT = "sm_90"  # architecture of a plan unless one is given

@@ -1,7 +1,5 @@
 """Builds a KernelPlan: names tensors, allocates buffers, copies operands into other orders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate

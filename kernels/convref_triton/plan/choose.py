@@ -1,7 +1,5 @@
 """Choose the kernels and tiles of a call: a pure function of the call and of its strides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """The list of all kernels: the `KernelSpec` at the end of each kernel's file."""
 
-from __future__ import annotations
-
 from ..conv import (
     bgrad,
     depthwise,

@@ -1,7 +1,5 @@
 """Lines that represent the classes of binaries which a kernel has, for static tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

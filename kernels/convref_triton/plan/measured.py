@@ -5,8 +5,6 @@ another card, is ignored. `python -m convref_triton.plan.measured RESULTS.jsonl`
 for a card from the records of `convref bench tune`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping

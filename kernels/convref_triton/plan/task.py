@@ -1,7 +1,5 @@
 """A task: one result of a call, with its kind of sum, its operands and its destination."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

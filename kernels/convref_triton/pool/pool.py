@@ -1,7 +1,5 @@
 """Pools: which kernel computes which pass, and how it is launched."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A KernelPlan on CPU tensors, in the strict interpreter and with poisoned buffers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
