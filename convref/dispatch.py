@@ -81,7 +81,6 @@ class Plan:
 
     @cached_property
     def _positions(self) -> tuple[tuple[int, str], ...]:
-        """The operands that hold positions: their number and role."""
         of = self.call.problem.positions
         return tuple((i, role) for i, role in enumerate(self.call.roles) if of(role))
 
@@ -199,7 +198,6 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
 
 
 def _passed_over(backend: Backend, call: Call) -> str | None:
-    """Return why a backend declines a call in favour of the next one, or None."""
     reason = getattr(backend, "passed_over", None)
     return reason(call) if reason else None
 

@@ -198,7 +198,6 @@ def _statistics(
 def _forward(
     input: Any, affine: Any, running: Any, eps: Any, share: Any, training: Any, *given: Any
 ) -> Any:
-    """Return y, normalised by the statistics of the batch or by the running ones."""
     if flag("batch_norm.fprop", "training", training):
         return _statistics(input, affine, running, eps, share, *given)[0]
     return norm_of_running.compute("fprop", (input, *affine, *running), (eps,), *given)[0]

@@ -330,7 +330,6 @@ def backends(
 
 
 def _loaded(name: str) -> str:
-    """Return the versions and devices of a backend, or why it does not load."""
     if reason := _why_not(name):
         return reason
     return ", ".join(f"{k} {v}" for k, v in dispatch.load(name).fingerprint().items())

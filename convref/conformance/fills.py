@@ -282,7 +282,6 @@ def _ties(case: Case, role: str, dtype: str, words: Words) -> Array:
 
 
 def _negzero(case: Case, role: str, dtype: str, words: Words) -> Array:
-    """Return -0.0 and 0.0 half of the time, else -1 and 1."""
     return np.copysign(_below(words, 2), _signs(words))
 
 

@@ -102,12 +102,10 @@ def sides_swapped(problem: Problem) -> Problem:
 
 
 def _shifted(call: Call, operands: Operands) -> Results:
-    """Return results with each element one place further on."""
     return tuple(None if r is None else np.roll(r, 1) for r in right(call, operands))
 
 
 def _mirrored(call: Call, operands: Operands) -> Results:
-    """Read the operands backwards along the last axis."""
     turned = [a if a is None or a.dtype.kind == "i" else a[..., ::-1] for a in operands]
     return oracle.evaluate(call, *turned)
 

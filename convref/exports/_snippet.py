@@ -121,7 +121,6 @@ class Program(ABC):
         return list(call.carried)
 
     def _print(self, role: str) -> str:
-        """Return the line that prints a result, whole when it is small."""
         if prod(self.call.problem.shape(role)) <= LITERAL:
             return f'print("{role} =", {role}.tolist())'
         return f'print("{role}", {role}.shape, "sum", {role}.sum().item(), {role})'

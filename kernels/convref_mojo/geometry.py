@@ -175,7 +175,6 @@ def _sides(problem: ConvProblem, scatter: bool) -> tuple[int, int]:
 
 
 def _set_axis(to: Any, axis: AxisWindows) -> None:
-    """Fill in the struct of an axis; the shifts of its taps are in arithmetic progression."""
     to.count, to.size, to.step, to.taps = axis.count, axis.size, axis.step, len(axis.taps)
     to.shift, to.tap_step = _progression(axis.shifts)
 

@@ -35,7 +35,6 @@ def _convert(to: str, kind: str, a: Array) -> Array:
 
 
 def _byte(width: str, sign: str, a: Array) -> Array:
-    """Return the lowest bytes of registers, which are as wide as the result."""
     return (a & 0xFF).astype(numbers.TYPES[f"{sign}8"]).astype(numbers.TYPES[sign + width])
 
 

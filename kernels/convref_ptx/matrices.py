@@ -27,7 +27,6 @@ _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by i
 
 
 def _numbers(words: Array, kind: str) -> Array:
-    """Return bits as float64; for tf32 without the bits that are not multiplied."""
     if kind == "tf32":
         words, kind = words & np.uint32(0xFFFFE000), "f32"
     return numbers.as_type(words, kind).astype(np.float64)

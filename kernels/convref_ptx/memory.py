@@ -202,7 +202,6 @@ class SharedMemory(CheckedMemory):
 
 
 def _another(owner: Array, who: Array) -> Array:
-    """Return where cells have another owner."""
     return (owner != NO_THREAD) & (owner != who)
 
 

@@ -56,7 +56,6 @@ def round_to_odd(s: Array, error: Array) -> Array:
 
 @cache
 def _fma_of_c() -> Any:
-    """Return C's fma of numbers, for arrays."""
     function = ctypes.CDLL(find_library("m")).fma
     function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double] * 3
     return np.frompyfunc(function, 3, 1)

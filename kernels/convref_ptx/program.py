@@ -186,7 +186,6 @@ def _instruction(program: Program, text: str) -> Instruction:
 
 
 def _split(words: str) -> list[str]:
-    """Split at commas outside of brackets and braces."""
     found = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|[^,])+", words)
     return [word.strip() for word in found if word.strip()]
 

@@ -135,7 +135,6 @@ class Search:
         return not unproven or one.kernel in (self.proven or ())
 
     def _best(self, call: Call, ours: bool) -> list[str]:
-        """Return the fastest arm of a call so far, of ours or of the references, if any."""
         known = self.ms.get(str(call), {}).items()
         found = {arm: ms for arm, ms in known if ("@" in arm) == ours and ms < inf}
         return [min(found, key=lambda arm: found[arm])] if found else []

@@ -197,7 +197,6 @@ def _pool(name: str, outputs: Sequence[str] = ("_y",), **attributes: str) -> Bui
 
 
 def _parameters(call: Call, shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return ones and zeros for a weight and a bias that the node needs and the call lacks."""
     dtype = np.float64 if call.dtype == "f64" else np.float32
     rows = (("w", np.ones(shape, dtype)), ("b", np.zeros(shape, dtype)))
     return {role: array for role, array in rows if not call.is_present(role)}

@@ -89,7 +89,6 @@ def _loss(
 
 
 def _by_name(op: str) -> Callable[..., Tensor]:
-    """Return the function of torch.nn.functional of that name; its arguments are the fields."""
     function = getattr(F, op)
     return lambda problem, *t: function(*t, **_fields(problem))
 

@@ -167,14 +167,12 @@ def _where(row: Pass) -> str:
 
 
 def _check_differentiable(config: PassConfig, roles: Iterable[str], what: str) -> None:
-    """Raise if an operand of fprop among these has no gradient."""
     known = ROWS[config.row.op, "backward"].signature.results
     if names := " and ".join(argument(role) for role in roles if f"d{role}" not in known):
         raise UnsupportedError(message(_where(config.row), f"{names} has no {what}, needs none"))
 
 
 def _alone(results: list[Any]) -> Any:
-    """Return results as autograd has them: a tuple, or the only one."""
     return results[0] if len(results) == 1 else tuple(results)
 
 

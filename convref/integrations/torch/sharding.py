@@ -83,7 +83,6 @@ def _adds_up(row: Pass, problem: Problem, given: Collection[str], letter: str) -
 
 
 def _is_partial(row: Pass, problem: Problem, role: str, letter: str) -> bool:
-    """Return whether a result is a sum over the index `letter`."""
     reads = TERMS[row.op, row.pass_, role].reads
     indexed = [_axis(problem, read, letter) is not None for read in reads]
     return _axis(problem, role, letter) is None and any(indexed)

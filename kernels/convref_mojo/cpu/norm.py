@@ -89,7 +89,6 @@ def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads:
 
 
 def _vector(images: Images, array: Array | None, missing: float) -> Any:
-    """Return a vector of channels in the accumulator's dtype; the number `missing` for None."""
     return images.number(missing) if array is None else array.astype(images.number)
 
 

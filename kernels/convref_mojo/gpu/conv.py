@@ -89,7 +89,6 @@ def _vectors(launch: ConvLaunch) -> str:
 
 
 def _admits(array: ArrayLayout, inner: int, others: Sequence[int]) -> bool:
-    """Return whether an array can be copied VECTOR elements at a time."""
     return array.aligned and inner == 1 and all(n % VECTOR == 0 for n in others)
 
 

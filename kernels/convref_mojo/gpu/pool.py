@@ -65,7 +65,6 @@ def taps(problem: AnyPoolProblem) -> int:
 
 
 def _divisor(problem: AnyPoolProblem) -> int:
-    """Return the divisor of all windows, 0 if they differ."""
     if problem.divisor or any(len(set(count)) > 1 for count in problem.counts):
         return problem.divisor
     return prod(count[0] for count in problem.counts)

@@ -167,7 +167,6 @@ def add_dual(task: Task, tile: Tile) -> None:
 
 
 def _with_tangent(task: Task, role: str) -> tuple[Tensor, Tensor | None]:
-    """Return an operand, and its tangent of the same strides if it has one."""
     given = (task.builder.tensors.get(name) for name in (role, f"{role}_dot"))
     one, *dot = task.one_order([tensor for tensor in given if tensor is not None])
     return one, dot[0] if dot else None
