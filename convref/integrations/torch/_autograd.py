@@ -130,6 +130,9 @@ def is_plain(pass_: str, operands: Tensors) -> bool:
 
 
 def _through_dispatcher(config: PassConfig, operands: Tensors) -> Tensors:
+    if not torch.compiler.is_dynamo_compiling() and torch.onnx.is_in_onnx_export():
+        what = f"ONNX has no operator for backend={config.backend!r}, needs revert(model) first"
+        raise UnsupportedError(message(_where(config.row), what))
     found = getattr(torch.ops.convref, config.row.name)(*operands, *config.arguments)
     if isinstance(found, Tensor):
         return (found,)

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from ... import case, dispatch
-from ...arrays import facts
+from ...arrays import Facts, facts
 from ...case import Call, argument, base_shapes
 from ...errors import invalid
 from ...ops import BASE_ROLE, INDICES, STATISTICS, Problem
@@ -21,8 +22,6 @@ Tensors = tuple[Tensor | None, ...]
 
 MAX_PLANS = 4096
 _plans: OrderedDict[Any, _Planned] = OrderedDict()
-
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 @dataclass(slots=True, eq=False)
@@ -131,11 +130,20 @@ def call_of(config: PassConfig, operands: Tensors) -> Call:
     """Return the checked Call of a pass on these operands."""
     row = config.row
     where = f"{row.op}.{row.pass_}"
-    found = {
-        role: facts(where, argument(role), tensor)
-        for role, tensor in zip(row.signature.operands, operands, strict=True)
-        if tensor is not None
-    }
+    return call_of_facts(
+        config,
+        {
+            role: facts(where, argument(role), tensor)
+            for role, tensor in zip(row.signature.operands, operands, strict=True)
+            if tensor is not None
+        },
+    )
+
+
+def call_of_facts(config: PassConfig, found: dict[str, Facts]) -> Call:
+    """Return the checked Call of a pass on operands with these facts."""
+    row = config.row
+    where = f"{row.op}.{row.pass_}"
     fields = row.fields(config.attributes)
     math = fields.pop("math", "ieee")
     x = row.input_shape(base_shapes(found), fields, config.input)
@@ -151,19 +159,14 @@ def formats(row: Pass, problem: Problem, operands: Tensors) -> tuple[torch.memor
     images = [t for r, t in given.items() if t is not None and BASE_ROLE[r] in ("x", "y")]
     x = next((t for r, t in given.items() if t is not None and BASE_ROLE[r] == "x"), images[0])
     filters = [t for r, t in given.items() if t is not None and BASE_ROLE[r] == "w"]
-    image, other = _format(x), torch.contiguous_format
-    filter = _format(filters[0]) if filters else other
+    image, other = suggest_memory_format(x), torch.contiguous_format
+    filter = suggest_memory_format(filters[0]) if filters else other
+    if row.op == "conv" and image == other:
+        image = filter
     return tuple(
         image if problem.letters(r).startswith("nc") else filter if BASE_ROLE[r] == "w" else other
         for r in row.signature.results
     )
-
-
-def _format(tensor: Tensor) -> torch.memory_format:
-    last = _CHANNELS_LAST.get(tensor.ndim)
-    if last is None or tensor.is_contiguous() or tensor.stride(1) != 1:  # a slice of channels too
-        return torch.contiguous_format
-    return last
 
 
 def empty(config: PassConfig, operands: Tensors) -> Tensors:

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from ...api import views
 from ...api.generate import function
+from ...errors import UnsupportedError, message
 from ...ops import RANKS
 from . import functional as F
+from ._native import as_node
 
 MODULE = f"{__package__}.nn"  # where the classes are found by name
 _SUBCLASSES = {"Upsample": ("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d")}
@@ -27,14 +29,27 @@ class Layer:
     """The base of all layers: the backend that computes, None for that of `use_backend`."""
 
     backend: str | None = None
-    replaces: type  # the class that a layer has before `convert` and after `revert`
 
     def __init__(self, *args: Any, backend: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.backend = backend
 
-    def _get_name(self) -> str:
-        return f"convref.{type(self).__name__}"
+    def __prepare_scriptable__(self) -> Any:
+        what = f"{type(self).__name__} has no source to compile, needs revert(model) first"
+        raise UnsupportedError(message("torch.jit.script", what))
+
+    @property
+    def qconfig(self) -> Any:
+        """Raise: these layers are not quantized."""
+        raise AttributeError("qconfig")
+
+    @qconfig.setter
+    def qconfig(self, value: object) -> None:
+        if value is not None:
+            what = (
+                f"{type(self).__name__} of convref has no quantized form, needs revert(model) first"
+            )
+            raise UnsupportedError(message("torch.ao.quantization", what))
 
     def extra_repr(self) -> str:
         """Return torch.nn's text, and the backend if one is named."""
@@ -51,7 +66,6 @@ def _layer(name: str, **methods: Callable[..., Any]) -> Any:
         "__qualname__": name,
         "__doc__": f"torch.nn.{name} computed by convref; ``backend`` is a keyword more.",
         "__signature__": _with_backend(signature(base)),
-        "replaces": base,
     }
     return type(name, (Layer, base), {**attributes, **methods})
 
@@ -72,7 +86,9 @@ def _computing(name: str, compute: Callable[..., Any]) -> Any:
     sources |= dict.fromkeys((p.name for p in parameters), "")
     _, *taken = (p for p in signature(compute).parameters if p in sources or p == "input")
     given = [parameters[1].name, *(f"{p}={sources[p]}{p}" for p in taken)]  # RMSNorm's is x
-    call = ", ".join(given)
+    names = ", ".join(p.name for p in parameters)
+    tensor = parameters[1].name
+    call = f"{', '.join(given)}) if isinstance({tensor}, Tensor) else as_node({names}"
     doc = f"Return torch.nn.{name}'s output, computed by convref."
     forward = function(
         "forward", parameters, call, compute, doc=doc, returns="Any", module=globals()
@@ -84,6 +100,8 @@ def _conv(rank: int) -> Any:
     compute = getattr(F, f"conv{rank}d")
 
     def _conv_forward(self: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if not isinstance(input, Tensor):
+            return as_node(self, input)
         padding = self.padding
         if self.padding_mode != "zeros":
             sides = self._reversed_padding_repeated_twice
@@ -100,6 +118,8 @@ def _conv_transpose(rank: int) -> Any:
     compute = getattr(F, f"conv_transpose{rank}d")
 
     def forward(self: Any, input: Tensor, output_size: Any = None) -> Tensor:
+        if not isinstance(input, Tensor):
+            return as_node(self, input, output_size)
         steps = (self.stride, self.padding, self.kernel_size)
         extra = self._output_padding(input, output_size, *steps, rank, self.dilation)
         geometry = (self.stride, self.padding, extra, self.groups, self.dilation)
@@ -116,6 +136,8 @@ def uses_batch(norm: Any) -> bool:
 
 def _batch_norm(rank: int) -> Any:
     def forward(self: Any, input: Tensor) -> Tensor:
+        if not isinstance(input, Tensor):
+            return as_node(self, input)
         self._check_input_dim(input)
         tracked = self.training and self.track_running_stats and self.running_mean is not None
         if tracked and self.num_batches_tracked is not None:
@@ -147,16 +169,6 @@ def _averaging(self: Any, input: Tensor) -> Tensor:
     return y
 
 
-def _instance_norm(rank: int) -> Any:
-    def _apply_instance_norm(self: Any, input: Tensor) -> Tensor:
-        tensors = (self.running_mean, self.running_var, self.weight, self.bias)
-        batch = self.training or not self.track_running_stats
-        settings = (batch, self.momentum or 0.0, self.eps)
-        return F.instance_norm(input, *tensors, *settings, backend=self.backend)
-
-    return _layer(f"InstanceNorm{rank}d", _apply_instance_norm=_apply_instance_norm)
-
-
 def _of(definition: Any) -> dict[str, Any]:
     """Return the layers of a definition by the names of its functions."""
     if not definition.ranks:
@@ -169,7 +181,7 @@ def _of(definition: Any) -> dict[str, Any]:
 
 _MADE: dict[str, Any] = {
     layer.__name__: layer
-    for make in (_conv, _conv_transpose, _batch_norm, _instance_norm)
+    for make in (_conv, _conv_transpose, _batch_norm)
     for layer in map(make, RANKS)
 }
 for _definition in F.OF_TORCH:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ... import dispatch
 from ...errors import ConvrefError, UnsupportedError
 from ._blocks import OWN, epilogue_of
 from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
+from ._native import Observer
 from ._report import show, table
 from ._table import BY_NAME, ROWS
 from .convert import is_layer, why_left
@@ -101,7 +101,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
     return found
 
 
-class _Watched(TorchDispatchMode):  # type: ignore[misc]
+class _Watched(Observer):
     """Records the ops that the modules of a model call, each under the innermost module."""
 
     def __init__(self, model: Any) -> None:

@@ -17,6 +17,7 @@ Examples
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
@@ -35,6 +36,7 @@ from . import _library
 from ._autograd import invoke, rule_of
 from ._backend import chosen
 from ._kernels import PassConfig
+from ._native import Make, Native, of_functional
 from ._table import ROWS
 
 assert _library  # importing it defines the ops
@@ -59,8 +61,13 @@ class _Configured:
 class _Op:
     """The forward pass of a definition on tensors."""
 
-    def __init__(self, definition: Definition, rank: int) -> None:
+    public: Callable[..., Any]  # the function of this module that computes it
+
+    def __init__(
+        self, definition: Definition, rank: int, make: Make | None = None, **native: Any
+    ) -> None:
         self.definition, self.rank = definition, rank
+        self.native = Native(self, make, **native) if make else None
         self.row = ROWS[definition.op, "fprop"]
         self.where = f"{definition.op}.fprop"
         lines = definition.view is views.along  # the kernels take every other axis as one
@@ -99,6 +106,14 @@ class _Op:
             made.results = [None if t is None else leave(r, t.shape) for r, t in zip(roles, found)]
         return [None if t is None else t.reshape(s) for t, s in zip(found, made.results)]
 
+    def of_torch(
+        self, operands: Any, settings: Any, backend: str | None, *flags: bool
+    ) -> Callable[..., Any] | None:
+        """Return PyTorch's own function of the operands, None unless it computes the op."""
+        if self.native is None or torch.compiler.is_dynamo_compiling():
+            return None
+        return self.native.find(operands, settings, chosen(backend), flags)
+
     def __call__(
         self,
         operands: Any,
@@ -109,6 +124,10 @@ class _Op:
         dtype: torch.dtype | None = None,
     ) -> Any:
         """Return y; with `return_indices` the indices too."""
+        if dtype is None:
+            native = self.of_torch(operands, settings, backend, return_indices, inplace)
+            if native is not None:
+                return native(*operands)
         if inplace or dtype is not None or (self.widens and _is_wider(*operands[:2])):
             return self._converted(operands, settings, backend, inplace, dtype)
         found = self.run(operands, settings, backend)
@@ -145,8 +164,10 @@ class _Classified(_Op):
         return self.soft.run(*self.arguments("fprop", operands, settings), backend)
 
 
-def _op(definition: Definition, rank: int) -> _Op:
-    return (_Classified if isinstance(definition, Classified) else _Op)(definition, rank)
+def _op(definition: Definition, rank: int, make: Make) -> _Op:
+    if isinstance(definition, Classified):
+        return _Classified(definition, rank)
+    return _Op(definition, rank, make)
 
 
 def _is_wider(input: Any, weight: Any) -> bool:
@@ -203,16 +224,22 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
         p.name for p in (*positional, *more) if p.name in ("return_indices", "inplace", "dtype")
     ]
     given = "".join(f", {name}={name}" for name in extra)
+    listed = [*positional, *more, *keyword, _BACKEND]
+    positional = [p.name for p in (*positional, *more) if p.name != "dtype"]
+    roles = [arrays[r] for r in ROWS[definition.op, "fprop"].signature.operands]
+    make = of_functional(name, positional, roles, {s: constants[s] for s in definition.settings})
     text = (like.__doc__ or "").partition("\n")[0]
-    return function(
+    op = _op(definition, rank, make)
+    op.public = made = function(
         name,
-        [*positional, *more, *keyword, _BACKEND],
+        listed,
         f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend{given}",
-        _op(definition, rank),
+        op,
         doc=f"{text}\n\nArguments as in torch.nn.functional.{name}.\n",
         returns="Any" if extra[:1] == ["return_indices"] else "Tensor",
         module=globals(),
     )
+    return made
 
 
 def _tensor(parameter: Parameter) -> str:
@@ -242,6 +269,11 @@ def batch_norm(
 
     Arguments as in torch.nn.functional.batch_norm, which also writes into the running ones.
     """
+    op, settings = (_TRAINING, (eps, momentum)) if training else (_EVALUATION, (eps,))
+    operands = input, weight, bias, running_mean, running_var
+    native = op.of_torch(operands, settings, backend)
+    if native is not None:
+        return native(*operands)
     widened = _is_wider(input, weight)
     x = input.float() if widened else input
     rmean, rvar = running_mean, running_var
@@ -261,34 +293,35 @@ def batch_norm(
     return found
 
 
-def instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    *,
-    backend: str | None = None,
-) -> Tensor:
-    """Return `input` normalised per image and channel: a batch norm of N * C channels.
+def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
+    eps, momentum = settings
 
-    Arguments as in torch.nn.functional.instance_norm, which also writes into the running ones.
-    """
-    given = running_mean, running_var, weight, bias
-    if not use_input_stats:
-        return batch_norm(input, *given, False, momentum, eps, backend=backend)
-    n, c, *space = input.shape
-    mean, var, *affine = (None if t is None else t.repeat(n) for t in given)
-    x = input.reshape(1, n * c, *space)
-    y = batch_norm(x, mean, var, *affine, True, momentum, eps, backend=backend)
-    with torch.no_grad():
-        for running, new in zip(given, (mean, var)):
-            if running is not None:
-                running.copy_(new.view(n, c).mean(0))
-    return y.view(input.shape)
+    def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
+        enabled = torch.backends.cudnn.enabled
+        y: Tensor = torch.batch_norm(x, w, b, mean, var, True, momentum, eps, enabled)
+        if y.requires_grad:  # ATen's backward reads both in the memory order of x
+            last = not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1
+            y.register_hook(_LAST[x.ndim] if last else Tensor.contiguous)
+        return y
+
+    return run
+
+
+_LAST = {
+    4: partial(Tensor.contiguous, memory_format=torch.channels_last),
+    5: partial(Tensor.contiguous, memory_format=torch.channels_last_3d),
+}
+
+
+def _batch_norm_eval(settings: Any, flags: Any) -> Callable[..., Tensor]:
+    (eps,) = settings
+
+    def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
+        enabled = torch.backends.cudnn.enabled
+        y: Tensor = torch.batch_norm(x, w, b, mean, var, False, 0.0, eps, enabled)
+        return y
+
+    return run
 
 
 def conv_config(
@@ -302,7 +335,9 @@ def conv_config(
 
 _CONVOLUTIONS = {rank: _Op(CONV, rank) for rank in RANKS}
 _CONV_DEFAULTS = [p.default for p in CONV.parameters if p.name in CONV.settings]
-_TRAINING, _EVALUATION = _Op(norm_of_batch, 0), _Op(norm_of_running, 0)
+_TRAINING = _Op(norm_of_batch, 0, _batch_norm, ordered=True, training=True)
+_EVALUATION = _Op(norm_of_running, 0, _batch_norm_eval)
+_TRAINING.public = _EVALUATION.public = batch_norm
 OF_TORCH = [d for d in definitions() if d.layer]  # those that torch.nn has too
 _MADE = [
     *(_functional(CONV, f"conv{r}d", r, transposed=False, output_padding=0) for r in RANKS),
@@ -314,4 +349,4 @@ _MADE = [
     ),
 ]
 globals().update(names(_MADE))
-__all__ = ["batch_norm", "instance_norm", *names(_MADE)]
+__all__ = ["batch_norm", *names(_MADE)]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ... import dispatch, dtypes
 from ...arrays import to_numpy
@@ -16,6 +15,7 @@ from ...case import Call
 from ...judge import Reference, Verdict, judge, reference
 from . import _library
 from ._kernels import PassConfig, Tensors, call_of
+from ._native import Observer
 from ._table import BY_NAME
 
 Arrays = tuple[np.ndarray[Any, Any] | None, ...]
@@ -48,7 +48,7 @@ class Seen:
         return judge(self.call, self.operands, given, numerics, ref=self.reference)
 
 
-class Calls(TorchDispatchMode):  # type: ignore[misc]
+class Calls(Observer):
     """A context that keeps every call of convref's ops made in it, forward and backward.
 
     >>> from convref.integrations.torch import functional

@@ -1,0 +1,299 @@
+"""Calls that "auto" gives to PyTorch unchanged: torch.nn.functional's own functions compute them.
+
+They are recorded, traced, exported, counted and profiled as PyTorch's own. A call is one of them if
+"auto" selects the backend `torch` for it and for all passes that may follow, and if ATen computes
+each of these by convref's rules without its adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from inspect import Parameter, signature
+from itertools import accumulate
+from marshal import dumps
+from operator import mul
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
+from torch.fx import Proxy
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from ... import dispatch, knownbugs
+from ...arrays import Facts, facts
+from ...case import Call, Spec, argument
+from ...case.spec import channels_last, role_dtype
+from ...errors import UnsupportedError, invalid, message
+from ...ops import SIGNATURE, STATISTICS
+from ._autograd import is_recorded, rule_of
+from ._kernels import call_of_facts
+
+# Return a function of the operands, in the order of their roles, from settings and flags by name.
+Make = Callable[..., Callable[..., Any]]
+
+MAX_SEEN = 4096
+_CONSTANTS = (int, float, bool, str, type(None))
+_PADDINGS = ("valid", "same")
+_PLAIN = (Tensor, torch.nn.Parameter, FakeTensor)
+_CODES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+FLAGS = ("return_indices", "inplace")
+_NAMED = Parameter.POSITIONAL_OR_KEYWORD
+_is_tracing = torch._C._get_tracing_state
+_seen: dict[Any, tuple[Callable[..., Any] | None, bool]] = {}
+
+
+class Observer(TorchDispatchMode):  # type: ignore[misc]
+    """The base of modes that must see convref's ops rather than ATen's."""
+
+
+class Native:
+    """PyTorch's own function of an op.
+
+    Parameters
+    ----------
+    op : functional._Op
+    make : callable
+        Returns it for given settings.
+    ordered : bool
+        Whether it gives cotangents the memory order of the input.
+    **fixed
+        Arguments of `op.public` that are neither operands nor settings.
+    """
+
+    def __init__(self, op: Any, make: Make, ordered: bool = False, **fixed: Any) -> None:
+        self.op, self.make, self.ordered, self.fixed = op, make, ordered, fixed
+
+    def find(
+        self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...] = ()
+    ) -> Callable[..., Any] | None:
+        """Return the function of the operands, None where convref's own op has to be called."""
+        autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        try:
+            key = (
+                self,
+                backend,
+                flags,
+                autocast,
+                dumps(settings, 2),  # 1, True and 1.0 differ, as do 0.0 and -0.0
+                *[
+                    None if t is None else (t.shape, t.stride(), t.dtype, t.device, type(t))
+                    for t in operands
+                ],
+            )
+            found = _seen.get(key)
+        except (AttributeError, TypeError, ValueError, RuntimeError):  # sizes may be symbols
+            key, found = None, None
+        if found is None:
+            if any(isinstance(t, Proxy) for t in operands):
+                return self._written(settings, backend, flags)
+            found = self._decided(operands, settings, backend, flags)
+            if key is not None and not _is_tracing():
+                if len(_seen) >= MAX_SEEN:
+                    _seen.clear()
+                _seen[key] = found
+        function, recorded = found
+        if _is_tracing():
+            if function is None:
+                what = (
+                    f"takes PyTorch's ops only, not backend={backend!r}; needs revert(model) first"
+                )
+                raise UnsupportedError(message("torch.jit.trace", f"{self.op.where} {what}"))
+            return function
+        if (
+            function is None
+            or forward_ad._current_level >= 0
+            or torch._C._functorch.peek_interpreter_stack() is not None
+            or (torch._C._len_torch_dispatch_stack() and _is_observed())
+            or not (recorded or not is_recorded(operands))
+        ):
+            return None
+        return function
+
+    def _decided(
+        self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...]
+    ) -> tuple[Callable[..., Any] | None, bool]:
+        """Return PyTorch's function, if it computes the op, and whether its derivatives do too."""
+        if not all(t is None or type(t) in _PLAIN for t in operands):
+            return None, False
+        with _untraced():
+            values = tuple(map(_hinted, settings))
+            if not _takes(dict(zip(self.op.definition.settings, values))):
+                return None, False
+            shapes = [None if t is None else _hinted(tuple(t.shape)) for t in operands]
+            made = self.op.configured(shapes, values, backend)
+            roles = self.op.row.signature.operands
+            given = zip(roles, operands, made.operands)
+            found = {role: self._facts(role, t, shape) for role, t, shape in given if t is not None}
+            if self.op.widens and len({fact.dtype for fact in found.values()}) > 1:
+                return None, False
+            call = call_of_facts(made.config, self._with_statistics(found))
+            alone, recorded = _decide(call, backend, self.ordered)
+        return (self.make(settings, flags) if alone else None), recorded
+
+    def _written(self, settings: Any, backend: str, flags: tuple[Any, ...]) -> Callable[..., Any]:
+        """Return the function of proxies that writes a call of convref into their graph."""
+        known = signature(self.op.public).parameters
+        named = dict(zip(self.op.definition.settings, settings)) | dict(zip(FLAGS, flags))
+        named |= {**self.fixed, "backend": None if backend == "auto" else backend}
+        named = {name: value for name, value in named.items() if name in known}
+        roles = [argument(role) for role in self.op.row.signature.operands]
+
+        def write(*operands: Any) -> Any:
+            named.update((n, t) for n, t in zip(roles, operands) if n in known)
+            tracer = next(t for t in operands if isinstance(t, Proxy)).tracer
+            return tracer.create_proxy("call_function", self.op.public, (), named)
+
+        return write
+
+    def _facts(self, role: str, tensor: Tensor, shape: tuple[int, ...]) -> Facts:
+        """Return the facts of an operand, in its shape in the formulas and its type under autocast.
+
+        The memory order of an operand with another shape is taken for the plain one.
+        """
+        found = facts(self.op.where, argument(role), tensor)
+        strides = _hinted(tuple(tensor.stride()))
+        if len(shape) != len(strides):
+            strides = tuple(accumulate((1, *shape[:0:-1]), mul))[::-1]
+        dtype, rule = found.dtype, rule_of(self.op.row.op, found.device)
+        if rule and dtype in ("f16", "bf16", "f32"):
+            dtype = _CODES.get(torch.get_autocast_dtype("cpu"), "f32") if rule == "low" else "f32"
+        return found._replace(shape=tuple(shape), strides=strides, dtype=dtype)
+
+    def _with_statistics(self, found: dict[str, Facts]) -> dict[str, Facts]:
+        x = found["x"]
+        absent = [r for r in self.op.row.signature.operands if r in STATISTICS and r not in found]
+        fact = x._replace(shape=x.shape[1:2], strides=(1,), dtype=role_dtype("rmean", x.dtype))
+        return {**found, **dict.fromkeys(absent, fact)}
+
+
+def of_functional(name: str, names: list[str], roles: list[str], constants: dict[str, Any]) -> Make:
+    """Return what makes ``torch.nn.functional.<name>`` a function of the operands.
+
+    Parameters
+    ----------
+    name : str
+    names : list of str
+        The positional parameters of convref's function of that name.
+    roles : list of str
+        Those that are operands, in the order of their roles.
+    constants : dict
+        The settings in their order, with their defaults.
+    """
+    theirs = getattr(torch.nn.functional, name)
+    try:
+        known = [p.name for p in signature(theirs).parameters.values() if p.kind is _NAMED]
+    except ValueError:  # a builtin
+        known = []
+    taken = [n for n in names if n not in roles]
+    ordered = known[: len(names)] == names
+    given = ", ".join(n if ordered or n in roles else f"{n}={n}" for n in names)
+    made = eval(f"lambda theirs, {', '.join(taken)}: lambda {', '.join(roles)}: theirs({given})")
+
+    def make(settings: Any, flags: Any) -> Any:
+        named = dict(zip(constants, settings))
+        if any(repr(named[n]) != repr(d) for n, d in constants.items() if n not in taken):
+            return None  # an argument that PyTorch's function does not have
+        named |= dict(zip(FLAGS, flags))
+        return made(theirs, *(named[n] for n in taken))
+
+    return make
+
+
+def _takes(constants: dict[str, Any]) -> bool:
+    """Return whether torch.nn.functional takes settings like these: no pairs per axis."""
+    for name, value in constants.items():
+        listed = value if isinstance(value, (tuple, list)) else (value,)
+        if any(type(item) not in _CONSTANTS for item in listed):
+            return False
+        if name == "padding" and isinstance(value, str) and value not in _PADDINGS:
+            return False
+    return True
+
+
+def _hinted(value: Any) -> Any:
+    """Return a value with integers in place of symbols, and of the tensors that jit.trace makes."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_hinted, value))
+    if isinstance(value, torch.SymInt):
+        return value.node.hint
+    return int(value) if isinstance(value, Tensor) else value
+
+
+def as_node(module: Any, *inputs: Any) -> Any:
+    """Return the call of a layer on the proxies of torch.fx, as one node of their graph."""
+    tracer = next((t.tracer for t in inputs if isinstance(t, Proxy)), None)
+    if tracer is None:
+        what = f"{type(inputs[0]).__name__} given, needs a tensor"
+        raise invalid(type(module).__name__, what)
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), inputs, {})
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """Let torch.jit.trace record nothing."""
+    state = _is_tracing()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def _is_observed() -> bool:
+    return any(isinstance(mode, Observer) for mode in _get_current_dispatch_mode_stack())
+
+
+def _decide(call: Call, backend: str, ordered: bool) -> tuple[bool, bool]:
+    """Return whether a forward pass is PyTorch's own, and whether its derivatives are too."""
+    if backend != "auto" or call.specs[0].device != "cpu":
+        return False, False
+    if any(map(call.problem.positions, call.roles)):
+        return False, False  # convref checks their values
+    alone = _is_torchs(call, ordered)
+    return alone, alone and all(_is_torchs(each, ordered) for each in _derivatives(call))
+
+
+def _is_torchs(call: Call, ordered: bool) -> bool:
+    try:
+        backend: Any = dispatch.choose(call, "auto", "torch").backend
+    except UnsupportedError:
+        return False
+    if backend.name != "torch" or backend.raw.supports(call):
+        return False
+    made_of = backend.fingerprint()
+    return not any(region.contains(call, made_of) for region in _raw_regions(ordered))
+
+
+@cache
+def _raw_regions(ordered: bool) -> tuple[knownbugs.Region, ...]:
+    """Return the regions that only the adapter computes correctly, whatever the data are."""
+    return tuple(
+        replace(region, terms=tuple(term for term in region.terms if term.field != "fill"))
+        for region in knownbugs.regions("torch")
+        if region.raw
+        and not (ordered and any((t.scope, t.field) == ("order", "dy") for t in region.terms))
+    )
+
+
+def _derivatives(call: Call) -> Iterator[Call]:
+    """Yield the calls that reverse mode may make, with cotangents in either memory order."""
+    known = dict(zip(call.roles, call.specs))
+    for pass_ in ("backward", "double_backward"):
+        form = SIGNATURE[call.op, pass_]
+        masks = [(), (False, *(True,) * (len(form.results) - 1))] if form.maskable else [()]
+        for last in (False, True):
+            specs = (known.get(role) or _cotangent(call, role, last) for role in form.operands)
+            given = tuple(specs)
+            for mask in masks:
+                yield Call(call.op, pass_, call.problem, mask, None, given)
+
+
+def _cotangent(call: Call, role: str, last: bool) -> Spec:
+    letters = call.problem.letters(role)
+    order = channels_last(letters) if last and letters.startswith("nc") else ""
+    return Spec(call.dtype, order=order, device=call.specs[0].device)
