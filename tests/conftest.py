@@ -4,6 +4,7 @@ The profile `default` repeats the same few examples, `nightly` is the long campa
 """
 
 import contextlib
+import math
 import os
 
 import driver_stub as stub
@@ -19,6 +20,11 @@ _COMMON = {
 }
 settings.register_profile("default", max_examples=80, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=2_500, print_blob=True, **_COMMON)
+with contextlib.suppress(ImportError):  # psutil, which the court needs
+    from convref.conformance import causes
+
+    # On a slow machine too, shrinking ends where no smaller case fails.
+    causes.SHRINK_SECONDS = causes.TOTAL_SECONDS = math.inf
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -149,7 +149,7 @@ def python(program: str, *paths: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-c", "\n".join(lines)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -37,7 +37,7 @@ def built(tmp_path_factory):
         pytest.skip("hatchling is not installed, and tests download nothing")
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
 

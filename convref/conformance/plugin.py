@@ -24,7 +24,7 @@ from .. import knownbugs
 from ..case import Case, parse
 from ..errors import ConvrefError
 from ..ops import SIGNATURE, ops_of
-from .causes import run_lines
+from .causes import SHRINK_SECONDS, run_lines
 from .engine import Engine, Limits
 from .examine import HARMLESS, Finding
 from .generate import Axes, chunk_cases, strategy
@@ -34,7 +34,6 @@ from .worker import Report, Task
 
 MAX_FILE = 1 << 20  # bytes of a skip or xfail file
 SHOWN = 5  # findings in the message of one test
-SHRINK_SECONDS = 10.0
 
 
 @dataclass

@@ -33,6 +33,12 @@ class Spin(Right):
             pass
         return super().run(call, *operands)
 
+class Stuck(Right):
+    """Computes every call for ever."""
+    def run(self, call, *operands):
+        while True:
+            pass
+
 class Exit(Right):
     """Asks the interpreter to end on stride 3."""
     def run(self, call, *operands):
@@ -174,6 +180,7 @@ class Outside(Right):
 many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
 armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
 shapeless, threaded_crash, spin = Shapeless(), ThreadedCrash(), Spin()
+stuck = Stuck()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()

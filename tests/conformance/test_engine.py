@@ -79,7 +79,7 @@ def test_results_in_memory_that_a_second_run_overwrites_are_reported(hostile):
 
 
 def test_a_hang_at_the_end_of_the_time_is_found(hostile):
-    settings = Settings(f"{hostile}:spin", Axes(), 0.5, jobs=1, limits=Limits(2.0), shrinks=False)
+    settings = Settings(f"{hostile}:stuck", Axes(), 0.5, jobs=1, limits=Limits(1.0), shrinks=False)
     outcome = campaign.run(settings)
     assert [f.verdict for f in outcome.tally.findings] == ["hang"]
     assert not outcome.good
@@ -219,7 +219,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     campaign.run(campaign.Settings(
         "hostile:strided", Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=60),
-        seconds=60, jobs=2, log=Path(sys.argv[1])))
+        seconds=600, jobs=2, log=Path(sys.argv[1])))
 """
 
 
@@ -231,15 +231,15 @@ def test_killing_the_parent_loses_no_finding_and_leaves_no_worker(hostile, tmp_p
     parent = subprocess.Popen(
         [sys.executable, str(script), str(log)], env=environment, stderr=subprocess.DEVNULL
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while time.monotonic() < until and '"verdict": "wrong"' not in _text(log):
         time.sleep(0.1)
     parent.send_signal(how)
-    parent.wait(30)
+    parent.wait(300)
     found = [f for e in read_log(log) if e.get("event") == "report" for f in e["findings"]]
     assert found
     assert all(f["verdict"] == "wrong" for f in found)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 300
     while time.monotonic() < until and _workers(tmp_path):
         time.sleep(0.2)
     assert not _workers(tmp_path)

@@ -307,11 +307,11 @@ def test_a_browser_renders_it(tmp_path):
     window = [*flags, "--window-size=1000,1200"]
     subprocess.run(
         [chromium, *window, f"--screenshot={shot}", page.as_uri()],
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=600,
     )  # fmt: skip
     dom = subprocess.run(
         [chromium, *flags, "--dump-dom", page.as_uri()],
-        check=True, capture_output=True, timeout=120, text=True,
+        check=True, capture_output=True, timeout=600, text=True,
     ).stdout  # fmt: skip
     assert "largest error" in dom
     assert shot.read_bytes().startswith(b"\x89PNG")

@@ -47,7 +47,7 @@ def installed(tmp_path_factory):
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     command += ["--no-build-isolation", "--disable-pip-version-check", "--target", target, folder]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     return target, {**os.environ, "PYTHONPATH": str(target)}
 
 
@@ -55,7 +55,7 @@ def check(name, environment):
     options = ["--examples", "1000", "--pass", "fprop", "--dtype", "f32", "--jobs", "1"]
     return subprocess.run(
         [sys.executable, "-m", "convref", "check", name, *options],
-        capture_output=True, text=True, timeout=200, env=environment,
+        capture_output=True, text=True, timeout=600, env=environment,
     )  # fmt: skip
 
 

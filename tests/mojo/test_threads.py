@@ -131,7 +131,7 @@ with backend.threads(2):
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
 def test_a_forked_child_starts_new_threads():
-    done = subprocess.run([sys.executable, "-c", FORK], timeout=60, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", FORK], timeout=600, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -457,13 +457,16 @@ def test_longdouble_and_complex_are_weighted_in_their_own_precision():
 
 
 @pytest.mark.parametrize("keys", ["", ":mode=nearest", ":mode=cubic", ":mode=area"])
-def test_a_large_axis_is_set_up_in_less_than_a_few_seconds(keys):
+def test_a_large_axis_is_set_up_without_a_loop_over_positions(keys):
     """Per position in Python this took 164 s."""
-    line = f"resize.fprop:n1c1_i2_o300000{keys}"
-    began = time.process_time()
-    (y,) = run(line, [0.0, 1.0])
-    (dx,) = run(line.replace("fprop", "backward"), np.ones(300000))
-    assert time.process_time() - began < 10
+    line, calls = f"resize.fprop:n1c1_i2_o300000{keys}", Counter()
+    sys.setprofile(lambda frame, event, _: calls.update([event]))
+    try:
+        (y,) = run(line, [0.0, 1.0])
+        (dx,) = run(line.replace("fprop", "backward"), np.ones(300000))
+    finally:
+        sys.setprofile(None)
+    assert calls.total() < 30_000
     assert (y[0, 0, 0], y[0, 0, -1]) == pytest.approx((0, 1), abs=0.1)  # cubic overshoots
     assert dx.sum() == pytest.approx(300000)
 

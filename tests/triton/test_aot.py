@@ -220,13 +220,13 @@ def endless(tmp_path):
     command = [sys.executable, "-c", MANY]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as child:
         try:
-            assert _within(90, lambda: len(told.read_text("utf-8").split()) == 4)
+            assert _within(300, lambda: len(told.read_text("utf-8").split()) == 4)
             yield child, [int(word) for word in told.read_text("utf-8").split()]
         finally:
             child.kill()
             processes = [int(word) for word in told.read_text("utf-8").split()]
             for process in processes:
-                if not _within(30, lambda: not _runs(process)):  # noqa: B023
+                if not _within(300, lambda: not _runs(process)):  # noqa: B023
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
 
@@ -234,15 +234,15 @@ def endless(tmp_path):
 def test_interrupt_ends_workers_and_their_children(endless):
     child, processes = endless
     child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=30)[1].endswith("KeyboardInterrupt\n")
-    assert _within(30, lambda: not any(map(_runs, processes)))
+    assert child.communicate(timeout=300)[1].endswith("KeyboardInterrupt\n")
+    assert _within(300, lambda: not any(map(_runs, processes)))
 
 
 def test_a_worker_that_its_pool_ends_takes_its_assembler_along(endless):
     """The pool ends it because it lost another one."""
     _, (_, first, other, _) = endless
     os.killpg(first, signal.SIGKILL)
-    assert _within(30, lambda: not _runs(other))
+    assert _within(300, lambda: not _runs(other))
 
 
 def _runs(process):

@@ -300,7 +300,7 @@ assert gluon.KERNELS == ()
 print(backend.describe(parse(sys.argv[1]).call))
 """
     command = [sys.executable, "-c", code, LINE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "y: tma" in done.stdout
     assert "gluon" not in done.stdout

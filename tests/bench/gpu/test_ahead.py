@@ -21,7 +21,7 @@ def test_chunks_are_prepared_while_others_are_used():
     for item in ahead(range(7), prepare, 2):
         assert any(item in chunk for chunk in prepared)
         if item == 0:
-            assert second.wait(20)  # it goes on though the first chunk is still in use
+            assert second.wait(300)  # it goes on though the first chunk is still in use
         used.append(item)
     assert used == list(range(7))
     assert [list(chunk) for chunk in prepared] == [[0, 1], [2, 3, 4, 5], [6]]
@@ -43,7 +43,7 @@ def test_preparation_stops_when_the_caller_stops():
     def prepare(chunk):
         prepared.append(chunk)
         if len(prepared) == 2:
-            assert go_on.wait(20)
+            assert go_on.wait(300)
 
     given = ahead(range(60), prepare, 1)
     assert next(given) == 0

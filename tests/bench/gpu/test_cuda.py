@@ -229,14 +229,14 @@ def test_a_lost_device_ends_the_step_and_other_errors_do_not(said, tmp_path):
     def failing(run, sets):
         raise RuntimeError(said)
 
-    child, lost = steps.StepRun(tmp_path / "x", 60), cuda.CudaPlace(Lost(), QUICK, failing)
+    child, lost = steps.StepRun(tmp_path / "x", 600), cuda.CudaPlace(Lost(), QUICK, failing)
     layer = suite.load("stress")[0]
     calls = [("net", layer, call_of(False)), ("net", layer, call_of(True))]
     with pytest.raises(RuntimeError, match=re.escape(said)):
         steps.time_points(child, calls, ["torch"], lost)
     (row,) = records.read(child.out)[0]
     assert (row["what"], row["line"]) == ("refused", str(calls[0][2]))
-    again = steps.StepRun(tmp_path / "x", 60)
+    again = steps.StepRun(tmp_path / "x", 600)
     steps.time_points(again, calls, ["torch"], cuda.CudaPlace(Card(), QUICK, failing))
     (other,) = records.read(child.out)[0][1:]  # the arm that ended the process is left out
     assert (other["what"], other["line"]) == ("absent", str(calls[1][2]))
@@ -268,12 +268,12 @@ def test_an_arm_that_loses_the_device_is_skipped_and_the_step_continues(rehearsa
         patch.setattr(cuda, "Cuda", lambda: card)
         patch.setattr(cuda, "CudaPlace", lambda device, **more: Place(device, QUICK, eager, **more))
         patch.setitem(steps.TIMED, "canary", lambda: (calls, ["torch", bad]))
-        assert steps.main("canary", rehearsal, 60, "k") == gpu.LOST
+        assert steps.main("canary", rehearsal, 600, "k") == gpu.LOST
         (row,) = records.read(rehearsal)[0]
         assert (row["what"], row["arm"], row["line"]) == ("refused", bad, line), row
         assert row["why"] == "lost the device: RuntimeError: CUDA error: misaligned address"
         card.lost = False
-        assert steps.main("canary", rehearsal, 60, "k") == 0  # the next process
+        assert steps.main("canary", rehearsal, 600, "k") == 0  # the next process
     assert [(row["what"], row["arm"]) for row in records.read(rehearsal)[0][1:]] == [
         ("point", "torch")
     ]
@@ -287,21 +287,19 @@ from pathlib import Path
 from convref.case import parse
 from convref_bench.gpu import steps
 from convref_bench.timing import watch
-step = steps.StepRun(Path({str(tmp_path / "x")!r}), 60, "k")
+step = steps.StepRun(Path({str(tmp_path / "x")!r}), 600, "k")
 seen = watch.Watch(step.refuse, lambda: False, 5, limit_s=0.5)
 call = parse("conv.fprop:n1c1k1_i3_f1:bias=0").call
 with seen(call, "quick"):
     pass
 with seen(call, "hangs"):
-    time.sleep(60)
+    time.sleep(60)  # and would end with status 0
 """
-    start = time.monotonic()
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (found.returncode, found.stderr) == (gpu.LOST, "")
-    assert time.monotonic() - start < 50
     (row,) = records.read(tmp_path / "x")[0]
     assert (row["what"], row["arm"], row["why"]) == ("refused", "hangs", "no end in 0.5 s")
-    again = steps.StepRun(tmp_path / "x", 60, "k")
+    again = steps.StepRun(tmp_path / "x", 600, "k")
     assert again.lost == {("conv.fprop:n1c1k1_i3_f1:bias=0", "hangs")}
 
 
@@ -406,12 +404,12 @@ def test_a_step_records_only_missing_points(tmp_path):
     small = replace(layers[0], template="conv:nNc4k4_i5x5_f3x3:bias=0")
     calls = [("stress", small, small.call(p, 1, "dt=bf16:mem=nhwc")) for p in suite.CONV]
     out = tmp_path / "gpu.jsonl"
-    child = steps.StepRun(out, 60, "card | 1")
+    child = steps.StepRun(out, 600, "card | 1")
     steps.time_points(child, calls[:2], steps.CUDNN, place())
     first = records.read(out)[0]
     arms = ["torch", "torch.nchw", "torch.deterministic"]
     assert [row["arm"] for row in first] == arms * 2
-    steps.time_points(steps.StepRun(out, 60, "card | 1"), calls, steps.CUDNN, place())
+    steps.time_points(steps.StepRun(out, 600, "card | 1"), calls, steps.CUDNN, place())
     second = records.read(out)[0][len(first) :]
     assert {row["line"].partition(":")[0] for row in second} == {"conv.wgrad"}
     late = steps.StepRun(out, -1, "card | 2")
@@ -567,7 +565,7 @@ CARD = SimpleNamespace(
 
 def test_versions_step_records_card_and_versions(rehearsal, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: CARD)
-    assert steps.main("versions", rehearsal, 60, "k") == 0
+    assert steps.main("versions", rehearsal, 600, "k") == 0
     (row,) = records.read(rehearsal)[0]
     assert (row["what"], row["card"], row["sms"]) == ("machine", "A Card", 7)
     assert row["torch"] == torch.__version__
@@ -580,8 +578,8 @@ def test_the_peaks_are_rates_of_a_copy_and_of_products(rehearsal, monkeypatch):
     monkeypatch.setattr(steps, "MULTIPLIED", 32)
     monkeypatch.setattr(cuda, "POINT", QUICK)
     monkeypatch.setattr(Card, "sample", lambda self, work, calls, cold: work() is None or 0.5)
-    assert steps.main("peaks", rehearsal, 60, "A Card | x") == 0
-    assert steps.StepRun(rehearsal, 60, "A Card | y").roof() == Roof(
+    assert steps.main("peaks", rehearsal, 600, "A Card | x") == 0
+    assert steps.StepRun(rehearsal, 600, "A Card | y").roof() == Roof(
         dict.fromkeys(("bf16", "f16", "tf32"), 2 * 32**3 / 0.5) | {"f32": 2 * 16**3 / 0.5},
         8000 / 0.5,
     )
@@ -615,7 +613,7 @@ def test_steps_that_run_out_of_time_keep_their_records(rehearsal, monkeypatch):
         row = {"a": 1} | ({"what": "training"} if name == "training" else {})
         with pytest.MonkeyPatch.context() as patch:
             rows_then_none_left(patch, module, "rows", row)
-            assert steps.main(name, rehearsal, 60, name) == gpu.PARTIAL
+            assert steps.main(name, rehearsal, 600, name) == gpu.PARTIAL
         found = [one for one in records.read(rehearsal)[0] if one["key"] == name]
         assert len(found) in (1, 2)
         assert all(one["a"] == 1 for one in found)
@@ -635,7 +633,7 @@ def test_timing_steps_stop_at_their_deadline_and_continue(rehearsal):
                         raise steps.OutOfTime
 
                 patch.setattr(steps.StepRun, "check_time", one_line_only)
-                left, ran = steps.main(name, rehearsal, 60, name), ran + 1
+                left, ran = steps.main(name, rehearsal, 600, name), ran + 1
         assert ran > 1, name
         mine = [row for row in records.read(rehearsal)[0] if row["key"] == name]
         both = [(row["line"], row["arm"]) for row in mine if "arm" in row]

@@ -26,7 +26,7 @@ from convref.integrations.torch import convert
 from convref.integrations.torch import functional as F
 from convref.integrations.torch.sharding import register_shardings
 
-TIMEOUT = timedelta(seconds=120)
+TIMEOUT = timedelta(seconds=600)
 WHOLE, BATCH, CHANNEL = Replicate(), Shard(0), Shard(1)
 
 

@@ -18,7 +18,7 @@ if not (torch.distributed.is_available() and torch.distributed.is_gloo_available
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 SCRIPT = Path(__file__).with_name("ranks.py")
-TIMEOUT_S = 240
+TIMEOUT_S = 900
 CHECKS = (
     "convolutions",
     "convolutions_that_must_move",
