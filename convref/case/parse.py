@@ -127,9 +127,6 @@ class _Reader:
             raise self.fail(token, f"a number instead of {shorten(repr(text))}")
         return float(text)
 
-    def reals(self, text: str, token: str) -> tuple[float, ...]:
-        return tuple(self.real(item, token) for item in text.split("x"))
-
     def spans(self, text: str, token: str) -> tuple[tuple[float, ...], ...]:
         return self._pairs(text, token, self.real, "start,stop on every axis")
 
@@ -162,7 +159,7 @@ READ: dict[str, Callable[[_Reader, str, str], Any]] = {
     "flag": _Reader.flag,
     "integer": _Reader.number,
     "float": _Reader.real,
-    "floats": _Reader.reals,
+    "floats": lambda r, text, token: tuple(r.real(item, token) for item in text.split("x")),
     "spans": _Reader.spans,
     "word": _Reader.word,
 }

@@ -139,7 +139,7 @@ class Worker:
 
     def overrun(self, limits: Limits) -> str:
         """Return why the process must end now, or an empty text."""
-        index, _ = self.wal.read()
+        index = self.wal.read()[0]
         if index != self.running:
             self.running, self.since, self.spent = index, time.monotonic(), self._processor_time()
         elapsed = time.monotonic() - self.since
@@ -283,7 +283,7 @@ class Engine:
         self, worker: Worker, verdict: str, reason: str, receive: Callable[[Task, Report], None]
     ) -> None:
         """Record the example at fault, then continue after it in a new process."""
-        (index, line), note = worker.wal.read(), worker.wal.note()
+        index, line, note = worker.wal.read()
         task = worker.task
         worker.stop()
         if not worker.ready:

@@ -86,20 +86,12 @@ class WriteAhead:
         """Record that example `index` is about to run; a note describes an operand made invalid."""
         os.pwrite(self.fd, f"{index} {line} {note}".encode().ljust(RECORD), 0)
 
-    def read(self) -> tuple[int, str]:
-        """Return the last recorded example, or (-1, "")."""
-        index, line, _ = self._fields()
-        return (int(index), line) if index else (-1, "")
-
-    def note(self) -> str:
-        """Return the name of the invalid operand of the last recorded example; empty if valid."""
-        return self._fields()[2]
-
-    def _fields(self) -> tuple[str, str, str]:
+    def read(self) -> tuple[int, str, str]:
+        """Return the last recorded example and its note, or (-1, "", "")."""
         text = os.pread(self.fd, RECORD, 0).decode(errors="replace").strip()
         index, _, rest = text.partition(" ")
         line, _, note = rest.partition(" ")
-        return index, line, note
+        return int(index or -1), line, note
 
     def clear(self) -> None:
         """Forget the record."""

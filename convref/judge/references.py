@@ -94,7 +94,7 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     """Return the reference of `call` on `operands`, in the oracle's wider type."""
     _check(call, operands)
     wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
-    roles, whole = call.signature.results, _is_exact_type(call.dtype)
+    roles, whole = call.signature.results, call.dtype in ("obj", *dtypes.INTEGERS)
     made_as = [TERMS[call.op, call.pass_, role].kind for role in roles]
     nothing: Arrays = (None,) * len(roles)
     exact = nothing
@@ -142,10 +142,6 @@ def _data(call: Call, operands: Arrays) -> list[Array]:
 
 def _largest(data: list[Array]) -> float:
     return max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
-
-
-def _is_exact_type(code: str) -> bool:
-    return code == "obj" or code in dtypes.INTEGERS
 
 
 def _is_integral(array: Array) -> bool:

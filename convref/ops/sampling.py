@@ -74,22 +74,10 @@ def _half_pixel(axis: ResizeAxis, p: int) -> Fraction:
     return (p + HALF) / axis.ratio - HALF
 
 
-def _half_pixel_of_many(axis: ResizeAxis, p: int) -> Fraction:
-    return _half_pixel(axis, p) if axis.out > 1 else Fraction(0)
-
-
 def _half_pixel_about_the_centre(axis: ResizeAxis, p: int) -> Fraction:
     """Return the position where the centres of image and output coincide."""
     adjustment = axis.out / (axis.ratio * axis.size)
     return Fraction(axis.size, 2) * (1 - adjustment) + _half_pixel(axis, p)
-
-
-def _align_corners(axis: ResizeAxis, p: int) -> Fraction:
-    return Fraction(p * (axis.size - 1), max(1, axis.out - 1))
-
-
-def _asymmetric(axis: ResizeAxis, p: int) -> Fraction:
-    return p / axis.ratio
 
 
 def _crop(axis: ResizeAxis, p: int) -> Fraction:
@@ -101,9 +89,9 @@ def _crop(axis: ResizeAxis, p: int) -> Fraction:
 COORDINATES: dict[str, Callable[[ResizeAxis, int], Fraction]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_about_the_centre,
-    "pytorch_half_pixel": _half_pixel_of_many,
-    "align_corners": _align_corners,
-    "asymmetric": _asymmetric,
+    "pytorch_half_pixel": lambda a, p: _half_pixel(a, p) if a.out > 1 else Fraction(0),
+    "align_corners": lambda a, p: Fraction(p * (a.size - 1), max(1, a.out - 1)),
+    "asymmetric": lambda a, p: p / a.ratio,
     "tf_crop_and_resize": _crop,
 }
 # The element nearest to x / d, of integers; arrays of them too.

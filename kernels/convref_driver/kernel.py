@@ -210,7 +210,7 @@ class Prepared:
         try:
             frame = self._free.pop()
         except IndexError:  # other threads use all frames
-            frame = self._frame()
+            frame = _Frame(self.kernel.manifest, self.grid, self._size, self._places, self._fixed)
         try:
             if varying:
                 self._write(frame.memory, frame.start, *varying)
@@ -221,9 +221,6 @@ class Prepared:
                 self.kernel.retry(code, frame)
         finally:
             self._free.append(frame)
-
-    def _frame(self) -> _Frame:
-        return _Frame(self.kernel.manifest, self.grid, self._size, self._places, self._fixed)
 
 
 class _Frame:

@@ -89,14 +89,6 @@ def _unlike_avg_pool(call: Call) -> str | None:
     return _unlike_windows(call)
 
 
-def _has_value(call: Call) -> str | None:
-    return "ONNX's ThresholdedRelu is 0 below" if call.problem.value else None
-
-
-def _unlike_unshuffle(call: Call) -> str | None:
-    return "ONNX's SpaceToDepth has only mode DCR" if call.problem.mode == "CRD" else None
-
-
 def _unlike_lp_pool(call: Call) -> str | None:
     norm = call.problem.norm
     return _unlike_windows(call) or (
@@ -124,8 +116,10 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
     "avg_pool": _unlike_avg_pool,
     "lp_pool": _unlike_lp_pool,
     "resize": resize.unsupported,
-    "pixel_unshuffle": _unlike_unshuffle,
-    "threshold": _has_value,
+    "pixel_unshuffle": lambda call: (
+        "ONNX's SpaceToDepth has only mode DCR" if call.problem.mode == "CRD" else None
+    ),
+    "threshold": lambda call: "ONNX's ThresholdedRelu is 0 below" if call.problem.value else None,
     "adaptive_avg_pool": _not_global,
     "batch_norm_eval": _rounds_eps,
 }

@@ -52,13 +52,10 @@ def supports(call: Call, rules: bool) -> str | None:
         return f"ATen computes 3d indices in {call.dtype}, which cannot represent them"
     if rules and call.op == "max_pool" and any(min(first_reads(axis)) < 0 for axis in problem.axes):
         return "ATen returns an index outside of the image for an empty window"
-    if rules and call.op == "avg_pool" and problem.rank == 3 and _is_small(problem):
+    is_3d = rules and call.op == "avg_pool" and problem.rank == 3
+    if is_3d and any(size < taps for size, taps in zip(problem.input, problem.filter)):
         return "ATen refuses a 3d image smaller than the kernel, even with padding"
     return _unlike(call.op, problem)
-
-
-def _is_small(problem: Problem) -> bool:
-    return any(size < taps for size, taps in zip(problem.input, problem.filter))
 
 
 def _unlike(op: str, problem: Problem) -> str | None:
@@ -161,10 +158,6 @@ def _avg(problem: Problem, x: Tensor) -> Tensor:
     return _named("avg_pool", problem.rank)(x, *arguments, *more)
 
 
-def _adaptive_avg(problem: Problem, x: Tensor) -> Tensor:
-    return _named("adaptive_avg_pool", problem.rank)(x, problem.output)
-
-
 def _lp(problem: Problem, x: Tensor) -> Tensor:
     kernel, stride, _ = _windows(problem)
     if problem.rank == 1:  # lp_pool1d multiplies by its kernel_size as it is
@@ -197,7 +190,7 @@ def _unpool(problem: Problem, x: Tensor, indices: Tensor) -> Tensor:
 
 FUNCTIONS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
     "avg_pool": _avg,
-    "adaptive_avg_pool": _adaptive_avg,
+    "adaptive_avg_pool": lambda p, x: _named("adaptive_avg_pool", p.rank)(x, p.output),
     "lp_pool": _lp,
 }
 OPS = ("max_pool", "adaptive_max_pool", "max_unpool", *FUNCTIONS)

@@ -83,10 +83,6 @@ def _nearest(problem: Any) -> str | None:
     )
 
 
-def _area(problem: Any) -> str | None:
-    return None
-
-
 def _smooth(problem: Any) -> str | None:
     if problem.coord not in ("half_pixel", "align_corners"):
         return f"ATen does not support coord={problem.coord}"
@@ -101,7 +97,7 @@ def _smooth(problem: Any) -> str | None:
     return None
 
 
-_MODES = {"nearest": _nearest, "area": _area, "linear": _smooth, "cubic": _smooth}
+_MODES = {"nearest": _nearest, "area": lambda problem: None, "linear": _smooth, "cubic": _smooth}
 
 
 def run(call: Call, rules: bool, *tensors: Tensor) -> Results:
@@ -134,7 +130,7 @@ def forward(problem: Any, x: Tensor) -> Tensor:
         pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
         return pooled
     name, arguments = kernel(problem)
-    return _aten(name)(x, list(problem.output), *arguments)
+    return getattr(torch.ops.aten, name).default(x, list(problem.output), *arguments)
 
 
 def kernel(problem: Any) -> tuple[str, tuple[Any, ...]]:
@@ -147,7 +143,3 @@ def kernel(problem: Any) -> tuple[str, tuple[Any, ...]]:
     else:
         name = "upsample_bicubic2d" if problem.mode == "cubic" else _LINEAR[problem.rank]
     return name, (problem.coord == "align_corners", *scales)
-
-
-def _aten(name: str) -> Any:
-    return getattr(torch.ops.aten, name).default

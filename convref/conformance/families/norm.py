@@ -30,13 +30,9 @@ def _moments(case: Case, given: dict[str, Any]) -> tuple[Any, Any]:
     return mean, rstd
 
 
-def _variance(case: Case, given: dict[str, Any]) -> Any:
-    return np.abs(values(case, "rvar"))
-
-
 GENERATED = {
     "mean": lambda case, given: _moments(case, given)[0],
     "rstd": lambda case, given: _moments(case, given)[1],
-    "rvar": _variance,
+    "rvar": lambda case, given: np.abs(values(case, "rvar")),
 }
 DRAW = {"group_norm": _group_norm}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -67,7 +66,7 @@ class _Planned:
     def __init__(self, config: PassConfig, operands: Tensors) -> None:
         call = call_of(config, operands)
         if call.specs[0].device == "meta":
-            self.run: Any = partial(_without_data, config)
+            self.run: Any = lambda *given: empty(config, given)
         else:
             self.run = dispatch.plan(call, config.backend, "torch").bound()
         given = zip(call.roles, operands)
@@ -105,10 +104,6 @@ def compute(config: PassConfig, operands: Tensors) -> Tensors:
             for result, layout in zip(found, planned.formats)
         ]
     )
-
-
-def _without_data(config: PassConfig, *operands: Tensor | None) -> Tensors:
-    return empty(config, operands)
 
 
 def _with_format(result: Tensor, layout: torch.memory_format) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convref.case import Call
-from convref.ops import ConvProblem
 
 from ..geometry import ArrayLayout, conv_launches
 from ..library import STRUCTS, plan, run, scratch
@@ -55,19 +54,16 @@ def _launches(
         for role, shape, strides, size in memory
     }
     sizes = {role: size for role, _, _, size in memory}
-    found = []
+    problem, found = call.conv, []
+    depthwise = problem.groups > 1 and problem.c == problem.k == problem.groups
     for kind, geometry, arrays, windows in conv_launches("cpu", call, layouts):
         p = Conv(geometry=geometry, min_units=2 * threads)
-        kernels = KERNELS.get((kind, _is_depthwise(call.conv)))
+        kernels = KERNELS.get((kind, depthwise))
         if kernels and windows:
             plan(kernels.main, call.dtype, p)
         places = {name: (a.role, start * sizes[a.role]) for name, (a, start) in arrays.items()}
         found.append(Planned(kernels, p, places))
     return tuple(found)
-
-
-def _is_depthwise(problem: ConvProblem) -> bool:
-    return problem.groups > 1 and problem.c == problem.k == problem.groups
 
 
 def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:

@@ -223,8 +223,12 @@ def _in_workers(
     if not specializations:
         return []
     with ProcessPoolExecutor(jobs, get_context("spawn"), _follow, (life,)) as pool:
-        futures = [_submit(pool, specialization, arch) for specialization in specializations]
-        return [_outcome(future) for future in futures]
+        futures: list[Future[Compiled | CompileError]] = []
+        with contextlib.suppress(BrokenProcessPool):
+            for specialization in specializations:
+                futures.append(pool.submit(_try, specialization, arch))
+        missing = [None] * (len(specializations) - len(futures))
+        return [*map(_outcome, futures), *missing]
 
 
 @contextlib.contextmanager
@@ -253,19 +257,9 @@ def _end(*_: object) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _submit(
-    pool: ProcessPoolExecutor, specialization: Specialization, arch: str
-) -> Future[Compiled | CompileError] | None:
-    """Return the future of a worker's result, None if the pool broke while tasks were submitted."""
+def _outcome(future: Future[Compiled | CompileError]) -> Compiled | CompileError | None:
     try:
-        return pool.submit(_try, specialization, arch)
-    except BrokenProcessPool:
-        return None
-
-
-def _outcome(future: Future[Compiled | CompileError] | None) -> Compiled | CompileError | None:
-    try:
-        return future and future.result()
+        return future.result()
     except BrokenProcessPool:
         return None
 

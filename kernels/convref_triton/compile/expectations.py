@@ -216,12 +216,11 @@ def inspected(
     compiled = aot.compile_all([specimen.specialization for specimen in wanted], arch, jobs)
     distinct = {specimen.specialization.key: made for specimen, made in zip(wanted, compiled)}
     with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads:
-        found = dict(zip(distinct, threads.map(_inspect, distinct.values())))
+        read = threads.map(
+            lambda m: inspect(m) if isinstance(m, aot.Compiled) else m, distinct.values()
+        )
+        found = dict(zip(distinct, read))
     return [(specimen, found[specimen.specialization.key]) for specimen in wanted]
-
-
-def _inspect(made: aot.Compiled | aot.CompileError) -> Inspection | aot.CompileError:
-    return made if isinstance(made, aot.CompileError) else inspect(made)
 
 
 def main(wanted: list[str]) -> int:

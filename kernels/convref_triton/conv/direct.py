@@ -138,10 +138,6 @@ def direct_refusal(task: Task) -> str | None:
     return None
 
 
-def direct_tiles(task: Task) -> tuple[Tile, ...]:
-    return (LAST if is_last(task) else FIRST).of(task)
-
-
 def direct_work(task: Task, tile: Tile) -> Work:
     columns = -(-task.geometry.groups * task.channels[1] // tile.bn)
     programs = -(-task.rows // tile.bm) * columns * task.classes
@@ -225,7 +221,7 @@ SPEC = KernelSpec(
     "direct",
     serves=("gather", "scatter"),
     refusal=direct_refusal,
-    tiles=direct_tiles,
+    tiles=lambda task: (LAST if is_last(task) else FIRST).of(task),
     add=add_direct,
     kernels=(direct,),
     work=direct_work,

@@ -213,18 +213,13 @@ TILES = TileTable(
 )
 
 
-def gather_tiles(task: Task) -> tuple[Tile, ...]:
-    return TILES.of(task, task.width)
-
-
 def gather_tile_count(task: Task, tile: Tile) -> int:
     return -(-task.rows // tile.bm) * -(-task.channels[1] // tile.bn) * task.copies
 
 
 def gather_steps(task: Task, tile: Tile) -> int:
-    return (
-        len(task.pairs) * taps_met(task.geometry, task.scatters) * -(-task.channels[0] // tile.bk)
-    )
+    taps = taps_met(task.geometry, task.scatters)
+    return len(task.pairs) * taps * -(-task.channels[0] // tile.bk)
 
 
 def gather_work(task: Task, tile: Tile) -> Work:
@@ -254,10 +249,8 @@ def gather_launch(
     """
     x, w = pairs[0] if pairs else (y, y)  # without products nothing is read
     x_2, w_2 = pairs[1] if len(pairs) > 1 else (None, None)
-    read, written = geometry.big, geometry.small
-    c, k = geometry.big_channels, geometry.small_channels
-    if scatter:
-        read, written, c, k = written, read, k, c
+    sides = (geometry.big, geometry.big_channels), (geometry.small, geometry.small_channels)
+    (read, c), (written, k) = reversed(sides) if scatter else sides
     classes = geometry.stride if scatter else windows.ONES
     pixels = tuple(-(-size // stride) for size, stride in zip(written, classes))
     images, rank, x_steps, y_steps = geometry.n, geometry.rank, x.steps, y.steps
@@ -273,10 +266,9 @@ def gather_launch(
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots({name: tensors[name] for name in gather.arg_names[:9]})
     numbers = (rows, *read, *pixels, *written, c // vec[3], k // vec[4], *geometry.lo)
+    numbers += divisors(pixels)
     each = -(-len(pairs) * taps_met(geometry, scatter) * -(-c // tile.bk) // splits)
-    sizes = {"steps": each, "y_z": prod(y.shape)} | dict(
-        zip(RUNTIME, (*numbers, *divisors(pixels)))
-    )
+    sizes = {"steps": each, "y_z": prod(y.shape)} | dict(zip(RUNTIME, numbers))
     return Launch(
         gather,
         (-(-rows // tile.bm) * -(-k // tile.bn), geometry.groups, prod(classes) * splits),
@@ -338,7 +330,7 @@ SPEC = KernelSpec(
     "gather",
     serves=("gather", "scatter"),
     refusal=lambda task: None,
-    tiles=gather_tiles,
+    tiles=lambda task: TILES.of(task, task.width),
     add=add_gather,
     kernels=(gather,),
     work=gather_work,

@@ -177,9 +177,8 @@ EDGES = {
 
 
 def tma_refusal(task: Task) -> str | None:
-    return box_refusal(task) or (
-        "boxes move with stride 1" if task.geometry.stride != (1, 1, 1) else None
-    )
+    strided = "boxes move with stride 1" if task.geometry.stride != (1, 1, 1) else None
+    return box_refusal(task) or strided
 
 
 def box_refusal(task: Task) -> str | None:

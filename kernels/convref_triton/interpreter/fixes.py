@@ -215,9 +215,13 @@ def reduction(semantic: Any) -> Callable[..., Any]:
         several = isinstance(input, tuple)
         inputs = input if several else (input,)
         rank = len(inputs[0].shape)
-        moved = [_axis_first(t.handle.data, axis) for t in inputs]
+        moved = [
+            t.handle.data.reshape(-1) if axis is None else np.moveaxis(t.handle.data, axis, 0)
+            for t in inputs
+        ]
         dtypes = [t.dtype for t in inputs]
-        name = combine_fn.original.__name__ if _is_standard(combine_fn) else None
+        standard = combine_fn.original.__module__ == "triton.language.standard"
+        name = combine_fn.original.__name__ if standard else None
         if name in _REDUCTIONS and not several and not is_bf16(inputs[0].handle):
             ufunc = _REDUCTIONS[name][moved[0].dtype.kind != "f"]
             parts = [ufunc.reduce(moved[0], axis=0, dtype=moved[0].dtype)]
@@ -229,14 +233,6 @@ def reduction(semantic: Any) -> Callable[..., Any]:
         return results if several else results[0]
 
     return reduce
-
-
-def _is_standard(combine_fn: Any) -> bool:
-    return getattr(combine_fn.original, "__module__", "") == "triton.language.standard"
-
-
-def _axis_first(data: Array, axis: int | None) -> Array:
-    return data.reshape(-1) if axis is None else np.moveaxis(data, axis, 0)
 
 
 def _kept(data: Array, axis: int | None, rank: int) -> Array:

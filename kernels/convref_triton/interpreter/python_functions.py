@@ -176,7 +176,7 @@ class PythonFunctions:
         if function not in self._functions:
 
             def python_function(*args: Any, **kwargs: Any) -> Any:
-                return self._body(function)(*args, **kwargs)
+                return self._compiled(function)[0](*args, **kwargs)
 
             python_function.__name__ = function.__name__
             python_function.fn = python_function  # Triton's scans call `combine_fn.fn`
@@ -207,12 +207,10 @@ class PythonFunctions:
     def _as_tensor(self, value: Any) -> Any:
         return self.semantic.to_tensor(value) if isinstance(value, int | float) else value
 
-    def _body(self, function: Any) -> Any:
-        return self._compiled(function)[0]
-
     def _compiled(self, function: Any) -> tuple[Any, dict[str, Any]]:
         if function not in self._bodies:
-            body = _recompiled(function, {**function.__globals__, **_closure(function)})
+            closure = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
+            body = _recompiled(function, {**function.__globals__, **closure})
             names = {n: v for n, v in self._names.items() if n not in function.__globals__}
             body.__globals__.update(names)
             outer = function.__globals__ if not function.__closure__ else body.__globals__.copy()
@@ -229,10 +227,6 @@ class _Module:
 
     def __getattr__(self, name: str) -> Any:
         return self._functions.interpreted(getattr(self._module, name))
-
-
-def _closure(function: Any) -> dict[str, Any]:
-    return dict(inspect.getclosurevars(function).nonlocals) if function.__closure__ else {}
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from . import archs, measured
 from .builder import Builder
 from .kernels import BY_NAME, KERNELS, serving
 from .launch import KernelPlan
-from .spec import KernelSpec
 from .task import UNFUSED, Fusion, Task
 from .tile import Tile
 
@@ -132,7 +131,8 @@ def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[C
 
 
 def _expected(task: Task) -> tuple[Choice, str]:
-    passed, spec = ["heuristic"], _first(task)
+    passed = ["heuristic"]
+    spec = next(spec for spec in serving(task.kind) if spec.refusal(task) is None)
     for other in serving(task.kind):
         if other is spec:
             break
@@ -140,10 +140,6 @@ def _expected(task: Task) -> tuple[Choice, str]:
     for other in serving(task.kind, measured_only=True):
         passed.append(f"no {other.name}: {other.refusal(task) or UNMEASURED}")
     return Choice(spec.name, spec.best(task), spec.source), "; ".join(passed)
-
-
-def _first(task: Task) -> KernelSpec:
-    return next(spec for spec in serving(task.kind) if spec.refusal(task) is None)
 
 
 def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:

@@ -231,7 +231,7 @@ class _Loaded:
 
     def bound(self, position: Mapping[str, int]) -> Step:
         """Return a function that launches it, given addresses in the order of `position`."""
-        values = [value if _is_number(value) else VARIES for value in self._values]
+        values = [VARIES if isinstance(v, (Slot, Descriptor)) else v for v in self._values]
         hidden = [VARIES if name else 0 for name in self._hidden]
         prepared = self._kernel.prepare(self._launch.grid, values, hidden)
         sources = [*self._values, *(Slot(name, "u8") for name in self._hidden)]
@@ -270,10 +270,6 @@ class _Loaded:
             return kept[address]
 
         return at
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, (Slot, Descriptor))
 
 
 _kernels: dict[tuple[Any, ...], tuple[aot.Compiled, Kernel]] = {}
