@@ -1,7 +1,5 @@
 """Small Triton kernels that probe the compiler and the card; they compute nothing for users."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """The epilogue of a tile of sums: scale, shift, bias, residual, activation."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

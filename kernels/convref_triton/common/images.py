@@ -4,8 +4,6 @@ A tile is pixels by channels of a result. These kernels are bound by memory, so 
 small as whole vectors allow, which gives enough tiles to fill a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 

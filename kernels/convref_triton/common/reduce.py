@@ -4,8 +4,6 @@ The order is fixed: every BZ-th split is added in turn, then the BZ sums as a tr
 follows where there is one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

@@ -4,8 +4,6 @@ Windows are either gathered, one for each pixel of the result, or the result is 
 its pixels go by classes, those that are congruent modulo the stride, which have the same taps.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import NamedTuple
 

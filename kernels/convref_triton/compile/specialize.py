@@ -6,8 +6,6 @@ of a tuple follow the same rules, even if `do_not_specialize` lists the paramete
 backend also marks tensors below 2 GiB; without that mark a kernel is correct, but slower.)
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ blocks: no sum has many terms in a row. wgrad reads the same dy but does not add
 sm_90, that made each step of all its tiles 360 instructions instead of 195, with 213 registers.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

@@ -8,8 +8,6 @@ which the oldest is then complete. The filter stays in registers. The adjoint wi
 same with the filter flipped.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from math import prod

@@ -7,8 +7,6 @@ never mix. The adjoint is computed by classes of pixels that have the same taps,
 is fast where channels are innermost.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

@@ -7,8 +7,6 @@ stride 1 a row of the big side is loaded once for RG windows. Taps are cut into 
 and strips into splits, whose sums go to a workspace that `reduce` adds in a fixed order.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

@@ -7,8 +7,6 @@ for two sums; two kernels would read x and w twice. Without a tangent of x or w 
 share.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import triton

@@ -8,8 +8,6 @@ taps at all has as many, so that u means the same in all of them. Channels that 
 vector may be rounded up to one in copies of x and w, with zeros in both.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -9,8 +9,6 @@ congruent modulo the stride: they have the same taps, `index.taps_of`, and gathe
 A second pair of operands, as derivatives have it, doubles the reduction.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

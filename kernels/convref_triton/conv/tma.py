@@ -12,8 +12,6 @@ channel are multiplied by zeros in w. Rows and columns beyond the last have valu
 and pixels, and are not stored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from math import prod

@@ -10,8 +10,6 @@ modulo the stride has the same taps, as in `gather`, and adds what it gathers in
 pixel is written once, by one program.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

@@ -7,8 +7,6 @@ the channel innermost: a tile has several taps where channels are few. Each spli
 has partial sums of its own in a workspace, which `reduce` adds in a fixed order.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

@@ -10,8 +10,6 @@ The adjoint of a stride is the same product for each parity class of pixels, whi
 taps. One launch has the tiles of all classes, those with the most taps first.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from dataclasses import replace
 from math import prod

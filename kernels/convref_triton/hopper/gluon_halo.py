@@ -8,8 +8,6 @@ consecutive in shared memory, so a tap's operand begins some lines further on, a
 copied once instead of once per tap. `halo` chooses the axis and the boxes.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, NamedTuple
 

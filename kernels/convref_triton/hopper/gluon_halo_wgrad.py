@@ -8,8 +8,6 @@ of b, whichever the tile has more of. The operand from a is loaded into register
 because products of 64 columns need more bandwidth than shared memory has for both operands.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from triton import language as tl

@@ -7,8 +7,6 @@ stride apart, and a tap is an offset of the copy, so that only the last tile has
 pixel. This needs a newer Gluon than the package's: `precompiled` loads what Triton 3.8 compiled.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from triton import language as tl

@@ -12,8 +12,6 @@ infinite. Images beyond the last are zero on both sides, as are pixels where bot
 same.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable
 from math import prod

@@ -5,8 +5,6 @@ Python functions; `range`, `min` and `max` by those of the kernel language. `tri
 patched while one runs, and restored afterwards.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

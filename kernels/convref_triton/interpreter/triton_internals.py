@@ -5,8 +5,6 @@ Triton's own interpreter requires an environment variable, which decides at impo
 one function can be both.
 """
 
-from __future__ import annotations
-
 import types
 from collections import Counter
 from typing import Any

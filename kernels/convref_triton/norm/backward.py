@@ -6,8 +6,6 @@ dx[n, c, i]  = w rstd (dy - db / m - z dw / m);   w rstd dy where statistics wer
 For group norm, the sums of w dy z and w dy over the channels of a group take the place of dw, db.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

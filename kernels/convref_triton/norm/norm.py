@@ -3,8 +3,6 @@
 y[n, c, i] = act((x - mean) rstd w + b),   rstd = 1 / sqrt(var + eps)
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

@@ -7,8 +7,6 @@ merged in a fixed order (Chan). So results repeat bit for bit, and no difference
 taken. For group norm, the splits of all channels of a group are merged.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -4,8 +4,6 @@ Tensors of one shape are viewed, or copied, as (images, channels, pixels) with o
 step is BM pixels of one image and BN channels, and a program does some consecutive steps.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, NamedTuple
 

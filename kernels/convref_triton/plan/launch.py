@@ -4,8 +4,6 @@ A Launch is data: the interpreter runs it, the ahead-of-time compiler compiles i
 GPU launches it. Tensors are represented by `Slot`s, so that a plan serves every call of its kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ dx[n, c, i]  = sum over the windows p that read i of dy[n, c, p] / D[p]         
 ddy[n, c, p] = ddx[n, c, indices[n, c, p]]                                        of a maximum
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -5,8 +5,6 @@ y[n, c, p] = max or mean over the positions i of window p of x[n, c, i]
 Rows are windows, columns channels, and a loop runs over taps; a tap without a position is masked.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -6,8 +6,6 @@ A program has one image and BN channels and reads BM pixels at a time, with a su
 lane; then the lanes are reduced as a tree. `best_of` gives the same in either order.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import triton

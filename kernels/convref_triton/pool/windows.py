@@ -1,7 +1,5 @@
 """The windows of a pool: the positions of each, by axis, on the host and on the device."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, NamedTuple
 

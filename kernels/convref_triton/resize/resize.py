@@ -9,8 +9,6 @@ positions are one product in float32, rounded down, as in ATen. The adjoint eval
 function for each output that may read a position, to find whether it does and its weight.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, NamedTuple
 
