@@ -22,7 +22,6 @@ COMMANDS = {
     "gpu": ("gpu.runner:main", "run the steps of `make gpu`, or continue them"),
     "cpu": ("timing.oracle_convs:run", "time the oracle on ResNet-50, and what a call costs"),
     "oracle": ("timing.oracle_speed:main", "time the oracle against torch, op by op"),
-    "mojo": ("timing.mojo_speed:main", "time the Mojo kernels on the CPU, layer by layer"),
     "training": ("timing.training:main", "time training steps of YOLO11n"),
     "call-cost": ("timing.call_cost:main", "time what a call from PyTorch costs the host"),
     "report": ("report.docs_page:report", "write the tables and plots of a file of records"),

@@ -125,7 +125,7 @@ def test_run_prints_and_records_each_row_and_prints_means(monkeypatch, tmp_path,
     layers = suite.read("conv:nNc2k3_i5x5_f3x3:bias=0 *2 first", "x")
     monkeypatch.setattr(suite, "load", lambda name, ops: layers)
     quick = cpu.CpuPlace(Stop(samples=2, noise=9.0, timeout_s=5.0), 0.0)
-    monkeypatch.setattr(network, "place_of", lambda device: quick)
+    monkeypatch.setattr(network, "place_of", lambda device, threads: quick)
     out = tmp_path / "x.jsonl"
     words = ["x", "--pass", "fprop", "--dtype", "fp64,tf32", "--backend", "numpy,torch"]
     assert cli.main([*words, "--out", str(out)]) == 0

@@ -1,6 +1,6 @@
 """The benchmark's CPU arms: memory order, threads, and what is printed."""
 
-import re
+import time
 
 import pytest
 
@@ -8,7 +8,6 @@ from convref.case import Case, parse
 from convref.conformance.operands import operands
 from convref_bench import options, records
 from convref_bench.suites import network, suite
-from convref_bench.timing import mojo_speed
 from convref_bench.timing.cpu import CpuPlace
 from convref_bench.timing.measure import Stop
 from convref_mojo.backend import backend
@@ -59,35 +58,32 @@ def test_both_arms_use_the_requested_threads(monkeypatch, tmp_path):
     assert (backend.count, torch.get_num_threads()) == (None, before)
 
 
-def test_the_speed_of_a_suite_is_a_ratio_per_layer_and_pass(monkeypatch, capsys, tmp_path):
+def test_a_suite_is_timed_in_processor_time_and_a_wrong_result_refused(
+    monkeypatch, capsys, tmp_path
+):
     pytest.importorskip("torch")
     layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
-    monkeypatch.setattr(suite, "load", lambda name: layers)
+    monkeypatch.setattr(suite, "load", lambda name, ops: layers)
+    place_of, clocks = network.place_of, []
+
+    def quick(device, threads):
+        place = place_of(device, threads)
+        clocks.append(place.device._clock)
+        place.stop = QUICK
+        return place
+
+    monkeypatch.setattr(network, "place_of", quick)
+    options = {"backend": "mojo,torch", "device": "cpu-nhwc", "dtype": "fp64"}
     out = tmp_path / "x.jsonl"
-    assert mojo_speed.run("resnet50", "fp64", 1, out, QUICK) == 0
-    head, row, means, *shares = capsys.readouterr().out.splitlines()
-    assert head.split()[-3:] == ["fprop", "dgrad", "wgrad"]
-    assert row.split()[0] == "conv:nNc4k8_i5x5_f3x3_p1:bias=0"
-    assert row.split()[1:] == means.split()[-3:]
-    assert [one.split()[:5] for one in shares] == [
-        [f"{arm},", "of", "torch's", "512x512", "product"] for arm in mojo_speed.ARMS
-    ]
+    assert network.run("resnet50", threads=1, out=out, **options) == 0
     found, broken = records.read(out)
-    assert ([r["what"] for r in found], broken) == (["machine"] + ["point"] * 6, [])
-    assert all(r.get("line", "dt=f64").count("dt=f64") == 1 for r in found)
-
-
-def test_a_wrong_result_has_no_ratio_and_is_counted(monkeypatch, capsys):
-    pytest.importorskip("torch")
-    layers = suite.read("conv:nNc4k8_i5x5_f3x3_p1:bias=0 *1 first", "x")
-    monkeypatch.setattr(suite, "load", lambda name: layers)
+    assert ([r["what"] for r in found], broken) == (["point"] * 6, [])
     right = backend.run
     monkeypatch.setattr(
         type(backend),
         "run",
         lambda self, *given: tuple(None if a is None else a + 1 for a in right(*given)),
     )
-    assert mojo_speed.run("resnet50", "fp32", 1, stop=QUICK) == 3
-    printed = capsys.readouterr().out
-    assert printed.count("mojo refused") == 3
-    assert re.search(r"geometric mean +- +- +-\n", printed)
+    assert network.run("resnet50", out=out, **options) == 1
+    assert capsys.readouterr().out.count("refused") == 3
+    assert clocks == [time.thread_time, time.perf_counter]

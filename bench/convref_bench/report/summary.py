@@ -45,9 +45,10 @@ def roof_of(rows: list[Record]) -> Roof | None:
 
 def ratios(rows: list[Record]) -> list[tuple[Record, Record]]:
     """Return (row, the row it is compared with) wherever both were measured."""
-    by = {(row["line"], row["arm"]): row for row in rows}
+    timed = [row for row in rows if "median_ms" in row]
+    by = {(row["line"], row["arm"]): row for row in timed}
     found = []
-    for row in rows:
+    for row in timed:
         if "+" in row["arm"] and "against" not in row:
             continue  # eager operations are compared with nothing
         names = [row["against"]] if "against" in row else [] if row["arm"] in PLAIN else PLAIN

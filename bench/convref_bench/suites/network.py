@@ -1,5 +1,6 @@
 """Judge a suite on backends of a device, then time them side by side."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,9 +14,12 @@ from ..timing.point import Place, point
 from . import suite
 
 
-def place_of(device: str) -> Place:
+def place_of(device: str, threads: int | None = None) -> Place:
     if device.startswith("cpu"):
-        return cpu.CpuPlace()
+        place = cpu.CpuPlace()
+        if threads == 1:  # processor time, which other processes do not disturb
+            place.device = cpu.Cpu(0.0, time.thread_time)
+        return place
     import torch
 
     from ..gpu.cuda import Cuda, CudaPlace
@@ -59,7 +63,7 @@ def run(
     Lists have commas. --backend names arms; the torch arms are the reference. --pass: of conv
     fprop, dgrad, wgrad, of others fprop, backward. --op: ops or families of ops (conv, pool).
     --dtype: bf16, fp16, tf32, tf32x3, fp32, fp64. --device: cpu, cpu-nhwc or cuda. --threads limits
-    each arm on the CPU. Exit status 1 if a result was refused.
+    each arm on the CPU; with 1, times are of the processor. Exit status 1 if a result was refused.
     """
     from ..report.summary import print_means, print_record
 
@@ -75,7 +79,7 @@ def run(
                 if hasattr(one, "threads"):
                     stack.enter_context(one.threads(threads))
         stack.callback(print_means, suite_, found)  # also of a run that was cut off
-        for row in rows(layers, arms, place_of(device), chosen, keys, batch):
+        for row in rows(layers, arms, place_of(device, threads), chosen, keys, batch):
             records.append(out, {**row, "suite": suite_})
             found.append(row)
             print_record(row)
