@@ -29,6 +29,7 @@ class Layer:
     """The base of all layers: the backend that computes, None for that of `use_backend`."""
 
     backend: str | None = None
+    replaces: type  # the class that a layer has before `convert` and after `revert`
 
     def __init__(self, *args: Any, backend: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,6 +52,9 @@ class Layer:
             )
             raise UnsupportedError(message("torch.ao.quantization", what))
 
+    def _get_name(self) -> str:
+        return f"convref.{type(self).__name__}"
+
     def extra_repr(self) -> str:
         """Return torch.nn's text, and the backend if one is named."""
         text: str = super().extra_repr()  # type: ignore[misc]
@@ -66,6 +70,7 @@ def _layer(name: str, **methods: Callable[..., Any]) -> Any:
         "__qualname__": name,
         "__doc__": f"torch.nn.{name} computed by convref; ``backend`` is a keyword more.",
         "__signature__": _with_backend(signature(base)),
+        "replaces": base,
     }
     return type(name, (Layer, base), {**attributes, **methods})
 
@@ -169,6 +174,16 @@ def _averaging(self: Any, input: Tensor) -> Tensor:
     return y
 
 
+def _instance_norm(rank: int) -> Any:
+    def _apply_instance_norm(self: Any, input: Tensor) -> Tensor:
+        tensors = (self.running_mean, self.running_var, self.weight, self.bias)
+        batch = self.training or not self.track_running_stats
+        settings = (batch, self.momentum or 0.0, self.eps)
+        return F.instance_norm(input, *tensors, *settings, backend=self.backend)
+
+    return _layer(f"InstanceNorm{rank}d", _apply_instance_norm=_apply_instance_norm)
+
+
 def _of(definition: Any) -> dict[str, Any]:
     """Return the layers of a definition by the names of its functions."""
     if not definition.ranks:
@@ -181,7 +196,7 @@ def _of(definition: Any) -> dict[str, Any]:
 
 _MADE: dict[str, Any] = {
     layer.__name__: layer
-    for make in (_conv, _conv_transpose, _batch_norm)
+    for make in (_conv, _conv_transpose, _batch_norm, _instance_norm)
     for layer in map(make, RANKS)
 }
 for _definition in F.OF_TORCH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 
 from ... import dispatch
 from ._blocks import OWN
+from ._intercept import Intercepted, functions_called, intercepted
 from ._layers import LAYERS, Layer
 from ._report import table
 
-_OURS = {layer: base for base, layer in LAYERS.items()}
 _IN_MODULE = {
     "torch.ao.": "quantized: convref has no quantized layers",
     "torch.nn.quantized.": "quantized: convref has no quantized layers",
@@ -47,18 +48,28 @@ class Report:
     left: tuple[Row, ...]
 
     def __str__(self) -> str:
+        rows = Counter((row.layer, row.why) for row in (*self.changed, *self.left))
+        cells = [(layer, str(count), why) for (layer, why), count in rows.items()]
+        return table(self._title(), ("class", "count", "what"), cells)
+
+    def listing(self) -> str:
+        """Return a table with a row for each layer, by name."""
         rows = [(r.name or "(the model)", r.layer, r.why) for r in (*self.changed, *self.left)]
-        title = f"{self.title}: {len(self.changed)}, left: {len(self.left)}"
-        return table(title, ("name", "layer", "what"), rows)
+        return table(self._title(), ("name", "class", "what"), rows)
+
+    def _title(self) -> str:
+        return f"{self.title}: {len(self.changed)}, left: {len(self.left)}"
 
 
 def convert(model: Any, backend: str | None = None) -> Report:
     """Let convref compute every layer of `model` that it has, in place.
 
     A layer stays the object that it is, with its parameters, hooks and training flag: only its
-    class changes, to the subclass in `nn` of the same name. Calls to torch.nn.functional in a
-    `forward` stay PyTorch's; `explain` shows them. Wrap a model in DistributedDataParallel,
-    fully_shard or torch.compile after this.
+    class changes, to the subclass in `nn` of the same name. A layer with a `forward` of its own,
+    such as a subclass of torch.nn.Conv2d, keeps it; the functions of torch.nn.functional that it
+    calls are computed by convref. Such calls in the forward of a module that has layers inside
+    stay PyTorch's; `explain` shows them. Wrap a model in DistributedDataParallel, fully_shard or
+    torch.compile after this.
 
     Parameters
     ----------
@@ -70,7 +81,8 @@ def convert(model: Any, backend: str | None = None) -> Report:
     Returns
     -------
     Report
-        The layers that were swapped, those that were left, and why.
+        The layers that were swapped, those that were left, and why: its text is a table by class,
+        `Report.listing` a table by name.
 
     Raises
     ------
@@ -82,19 +94,31 @@ def convert(model: Any, backend: str | None = None) -> Report:
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.RReLU())
     >>> print(convert(model))
     converted: 1, left: 1
-    name  layer   what
-    0     Conv2d  computed by convref
-    1     RReLU   convref has no such layer
+    class   count  what
+    Conv2d  1      computed by convref
+    RReLU   1      convref has no such layer
+    >>> print(model)
+    Sequential(
+      (0): convref.Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))
+      (1): RReLU(lower=0.125, upper=0.3333333333333333)
+    )
     """
     if isinstance(backend, str) and backend != "auto":
         dispatch.load(backend)  # raises here rather than in the first forward
 
-    def swap(module: Any) -> None:
-        module.__class__ = LAYERS.get(type(module), type(module))
-        module.backend = backend
+    on = "convref" if backend is None else f"convref on {backend}"
 
-    text = "computed by convref" if backend is None else f"computed by convref on {backend}"
-    return _each("converted", model, swap, why_left, text)
+    def swap(module: Any) -> str:
+        kind: Any = type(module)
+        text = f"computed by {on}"
+        if kind not in LAYERS and not isinstance(module, Layer):
+            text += f": {', '.join(functions_called(module))} in its forward"
+            module.__class__ = intercepted(kind)
+        module.__class__ = LAYERS.get(kind, type(module))
+        module.backend = backend
+        return text
+
+    return _each("converted", model, swap, why_left)
 
 
 def revert(model: Any) -> Report:
@@ -112,36 +136,42 @@ def revert(model: Any) -> Report:
     >>> _ = convert(model)
     >>> print(revert(model))
     reverted: 1, left: 0
-    name  layer   what
-    0     Conv2d  computed by torch.nn
+    class   count  what
+    Conv2d  1      computed by PyTorch
     >>> type(model[0]) is torch.nn.Conv2d
     True
     """
 
-    def swap(module: Any) -> None:
-        module.__class__ = _OURS[type(module)]
+    def swap(module: Any) -> str:
+        module.__class__ = type(module).replaces
         del module.backend
+        return "computed by PyTorch"
 
     kept = {part for block in model.modules() if isinstance(block, OWN) for part in block.modules()}
 
     def why(module: Any) -> str | None:
         if module in kept:
             return "part of a layer that only convref has"
-        return None if type(module) in _OURS else "no layer of convref's"
+        return None if "replaces" in vars(type(module)) else "no layer of convref's"
 
-    return _each("reverted", model, swap, why, "computed by torch.nn")
+    return _each("reverted", model, swap, why)
 
 
 def _each(
-    title: str, model: Any, swap: Callable[[Any], None], why: Callable[[Any], str | None], text: str
+    title: str, model: Any, swap: Callable[[Any], str], why: Callable[[Any], str | None]
 ) -> Report:
     changed, left = [], []
+    inside: set[Any] = set()  # of layers with a forward of their own, which includes theirs
     for name, module in list(model.named_modules()):
+        if module in inside:
+            continue
         reason = why(module)
         layer = type(module).__name__
         if reason is None:
-            swap(module)
-            changed.append(Row(name, layer, text))
+            covers = isinstance(module, Intercepted)
+            changed.append(Row(name, layer, swap(module)))
+            if covers or isinstance(module, Intercepted):
+                inside |= {*module.modules()} - {module}
         elif is_layer(module):
             left.append(Row(name, layer, reason))
     return Report(title, tuple(changed), tuple(left))
@@ -167,10 +197,13 @@ def why_left(module: Any) -> str | None:
         return "lazy: its sizes are unknown before the first input"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "parametrized: its class is generated by torch.nn.utils.parametrize"
-    base = next((b for b in kind.__mro__[1:] if b in LAYERS), None)
-    if base is not None:
-        return f"a subclass of {base.__name__}, which may compute something else"
-    return "convref has no such layer"
+    if not is_layer(module):
+        return "its forward calls the layers inside"
+    if functions_called(module):
+        return next(filter(None, map(_refusal, module.modules())), None)
+    if kind.__module__.startswith("torch.nn."):
+        return "convref has no such layer"
+    return "its forward calls no function that convref computes"
 
 
 def _refusal(module: Any) -> str | None:

@@ -324,6 +324,36 @@ def _batch_norm_eval(settings: Any, flags: Any) -> Callable[..., Tensor]:
     return run
 
 
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    backend: str | None = None,
+) -> Tensor:
+    """Return `input` normalised per image and channel: a batch norm of N * C channels.
+
+    Arguments as in torch.nn.functional.instance_norm, which also writes into the running ones.
+    """
+    given = running_mean, running_var, weight, bias
+    if not use_input_stats:
+        return batch_norm(input, *given, False, momentum, eps, backend=backend)
+    n, c, *space = input.shape
+    mean, var, *affine = (None if t is None else t.repeat(n) for t in given)
+    x = input.reshape(1, n * c, *space)
+    y = batch_norm(x, mean, var, *affine, True, momentum, eps, backend=backend)
+    with torch.no_grad():
+        for running, new in zip(given, (mean, var)):
+            if running is not None:
+                running.copy_(new.view(n, c).mean(0))
+    return y.view(input.shape)
+
+
 def conv_config(
     rank: int, input: Tensor, weight: Tensor, backend: str | None, *geometry: Any
 ) -> PassConfig:
@@ -349,4 +379,4 @@ _MADE = [
     ),
 ]
 globals().update(names(_MADE))
-__all__ = ["batch_norm", *names(_MADE)]
+__all__ = ["batch_norm", "instance_norm", *names(_MADE)]

@@ -19,11 +19,11 @@ __all__ = [
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_norm", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "logsigmoid",
-    "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
-    "max_unpool2d", "max_unpool3d", "mish", "nll_loss", "pixel_shuffle", "pixel_unshuffle", "prelu",
-    "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink",
-    "softsign", "tanh", "tanhshrink", "threshold"
+    "hardswish", "hardtanh", "instance_norm", "interpolate", "layer_norm", "leaky_relu",
+    "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d",
+    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "nll_loss",
+    "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6", "rms_norm", "selu", "sigmoid",
+    "silu", "softmax", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"
 ]
 
 def adaptive_avg_pool1d(
@@ -83,6 +83,11 @@ def hardswish(input: Tensor, inplace: bool = False, *, backend: str | None = Non
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, *,
     backend: str | None = None
+) -> Tensor: ...
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-05, *, backend: str | None = None
 ) -> Tensor: ...
 def interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",

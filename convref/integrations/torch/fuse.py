@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from copy import copy
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ _CONVS = ("Conv", "ConvTranspose")
 _RANKED = {getattr(torch.nn, f"{kind}{rank}d"): (kind, rank) for kind in _CONVS for rank in RANKS}
 _NORMS = tuple(getattr(torch.nn, f"BatchNorm{rank}d") for rank in RANKS)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_NO_CHANGE = (torch.nn.Identity, torch.nn.modules.dropout._DropoutNd)  # in evaluation
 _POINTWISE = tuple(getattr(torch.nn, layer.__name__) for layer in ACTIVATIONS.values())
 
 
@@ -41,8 +43,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
         """Return whether to look no further into `m`."""
-        ours = isinstance(m, (Layer, ConvBNAct))
-        return ours or m in self.opaque or super().is_leaf_module(m, module_qualified_name)
+        layer = isinstance(m, (Layer, ConvBNAct, *_RANKED, *_NORMS))
+        return layer or m in self.opaque or super().is_leaf_module(m, module_qualified_name)
 
 
 def fuse(model: Any, backend: str | None = None) -> Report:
@@ -76,8 +78,8 @@ def fuse(model: Any, backend: str | None = None) -> Report:
     >>> model = Sequential(Conv2d(1, 2, 3), BatchNorm2d(2), ReLU()).eval()
     >>> print(fuse(model))
     fused: 1, left: 0
-    name  layer      what
-    0     ConvAct2d  0 (Conv2d) + 1 (BatchNorm2d) + 2 (ReLU)
+    class      count  what
+    ConvAct2d  1      Conv2d + BatchNorm2d + ReLU
     """
     if model.training:
         raise invalid("fuse", "the model is training, needs eval()")
@@ -124,16 +126,25 @@ def _chains(model: Any, path: str, graph: Any) -> Iterator[_Chain]:
     """Yield each convolution of a graph with the norm and the activation that alone use it."""
     calls = Counter(node.target for node in graph.nodes if node.op == "call_module")
     read = {n.target.rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
+
+    def module_of(node: Any) -> Any:
+        return model.get_submodule(path + node.target)
+
+    def only_user(node: Any) -> Any:
+        users = [n for n in node.users if n.op == "call_module" and calls[n.target] == 1]
+        return users[0] if len(users) == len(node.users) == 1 else None
+
     for node in graph.nodes:
-        if node.op != "call_module" or not _is(model, path + node.target, tuple(_RANKED)):
+        if node.op != "call_module" or not _runs(module_of(node), tuple(_RANKED)):
             continue
-        nodes = [node]
-        for kinds in (_NORMS, _POINTWISE):
-            users = [n for n in nodes[-1].users if n.op == "call_module" and calls[n.target] == 1]
-            if len(users) == len(nodes[-1].users) == 1 and _is(
-                model, path + users[0].target, kinds
-            ):
-                nodes += users
+        nodes, after = [node], only_user(node)
+        activated = False
+        if after and (found := _activation_in(module_of(after))):
+            activated = not isinstance(found, torch.nn.Identity)
+            nodes.append(after)
+            after = only_user(after)
+        if after and not activated and _runs(module_of(after), _POINTWISE):
+            nodes.append(after)
         targets = [n.target for n in nodes]
         why = ""
         if calls[node.target] > 1:
@@ -145,10 +156,43 @@ def _chains(model: Any, path: str, graph: Any) -> Iterator[_Chain]:
         yield _Chain(tuple(path + target for target in targets), why)
 
 
-def _is(model: Any, name: str, kinds: tuple[Any, ...]) -> bool:
-    """Return whether a layer is of these torch.nn classes, or convref's of the same names."""
-    kind = type(model.get_submodule(name))
-    return kind in kinds or (issubclass(kind, Layer) and kind.__mro__[2] in kinds)
+def _runs(module: Any, kinds: tuple[Any, ...]) -> bool:
+    """Return whether a layer runs the forward of one of these classes of torch.nn."""
+    kind = type(module)
+    kind = vars(kind).get("replaces", kind)
+    for base in kind.__mro__:
+        if base in kinds:
+            return True
+        if {"forward", "_conv_forward"} & vars(base).keys():
+            break
+    return False
+
+
+def _activation_in(norm: Any) -> Any:
+    """Return the activation that a batch norm applies itself, Identity if there is none.
+
+    None for any other module, and for a norm whose forward computes something else: on one input,
+    the results of both must be equal.
+    """
+    if _runs(norm, _NORMS):
+        return torch.nn.Identity()
+    if not isinstance(norm, _NORMS) or norm.running_mean is None:
+        return None
+    parts = [part for part in norm.children() if not isinstance(part, _NO_CHANGE)]
+    activation = parts[0] if parts else torch.nn.Identity()
+    kind = vars(type(norm)).get("replaces", type(norm))
+    rank = next(rank for rank, base in zip(RANKS, _NORMS) if isinstance(norm, base))
+    shape = (2, norm.num_features, *(2,) * rank)
+    values = torch.linspace(-3, 3, prod(shape), dtype=norm.running_mean.dtype)
+    x = values.view(shape).to(norm.running_mean.device)
+    state = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    try:
+        with torch.no_grad():
+            found = kind.forward(norm, x)
+            wanted = activation(torch.nn.functional.batch_norm(x, *state, eps=norm.eps))
+            return activation if len(parts) < 2 and torch.equal(found, wanted) else None
+    except Exception:  # a third-party forward may raise anything
+        return None
 
 
 def _why_kept(module: Any, names: Counter[int]) -> str:
@@ -165,13 +209,13 @@ def _why_kept(module: Any, names: Counter[int]) -> str:
 def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> Row:
     """Put one layer where the convolution is, and nothing where the others are."""
     norm = next((m for _, m in parts if isinstance(m, _NORMS)), None)
-    activation = next((m for _, m in parts[1:] if m is not norm), None)
+    activation = next((m for _, m in parts[1:] if m is not norm), _activation_in(norm))
     (name, conv), *others = parts
     made = _merged(conv, norm, activation, backend)
     _put(model, name, made)
     for other, _ in others:
         _put(model, other, torch.nn.Identity())
-    what = " + ".join(f"{name} ({type(module).__name__})" for name, module in parts)
+    what = " + ".join(type(module).__name__ for _, module in parts)
     return Row(name, type(made).__name__, what)
 
 
@@ -219,4 +263,6 @@ def _left(model: Any, reasons: dict[str, str], opaque: dict[Any, str]) -> Iterat
             continue
         inside = (why for outer, why in around.items() if not outer or name.startswith(f"{outer}."))
         none = "no convolution of its own right before it" if norm else "nothing to fold into it"
+        if not (_runs(module, (*_RANKED, *_NORMS)) or _activation_in(module)):
+            none = "it has a forward of its own"
         yield Row(name, type(module).__name__, reasons.get(name) or next(inside, none))

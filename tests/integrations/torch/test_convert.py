@@ -144,6 +144,11 @@ class OwnConv(T.Conv2d):
         return -super().forward(x)
 
 
+class Doubled(T.Module):
+    def forward(self, x):
+        return 2 * x
+
+
 def scripted():
     return torch.jit.script(T.Conv2d(1, 1, 1))
 
@@ -155,9 +160,8 @@ def replaced():
 
 
 LEFT = (
-    (lambda: OwnConv(1, 1, 1), "a subclass of Conv2d, which may compute something else"),
+    (Doubled, "its forward calls no function that convref computes"),
     (lambda: T.LazyConv2d(1, 1), "lazy: its sizes are unknown before the first input"),
-    (lambda: T.SyncBatchNorm(1), "convref has no such layer"),
     (lambda: T.RReLU(), "convref has no such layer"),
     (lambda: T.Softmax(), "dim is None: PyTorch guesses an axis"),
     (lambda: T.LPPool2d(1, 2), "PyTorch sums powers of signed values, convref of absolute values"),
@@ -225,7 +229,7 @@ def test_a_fused_model_computes_the_same(converted):
     assert [row.name for row in report.changed] == ["0.0", "2.conv1", "2.conv2", "3"]
     assert not report.left
     assert not any(isinstance(m, T.BatchNorm2d) for m in model.modules())
-    assert report.changed[0].why == "0.0 (Conv2d) + 0.1 (BatchNorm2d) + 0.2 (LeakyReLU)"
+    assert report.changed[0].why == "Conv2d + BatchNorm2d + LeakyReLU"
     assert {
         row.backend for row in explained_calls(model, IMAGE) if row.kind.startswith("Conv")
     } == {"numpy"}
@@ -298,7 +302,7 @@ STAY = (
     (Shared, ["conv", "a", "b"], ["called more than once"] * 3),
     (Reading, ["conv", "a", "b"], ["its parameters are used elsewhere too"] * 2 + [ALONE]),
     (hooked, ["0", "1"], ["it has hooks"] * 2),
-    (own, ["0", "1"], ["nothing to fold into it", ALONE]),
+    (own, ["0", "1"], ["it has a forward of its own", ALONE]),
 )  # fmt: skip
 
 

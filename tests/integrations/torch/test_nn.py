@@ -210,7 +210,7 @@ ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for
 }
 # Layers of one element without a row draw their shape alone; others the fields of their problem.
 ARGUMENTS = {kind.__name__: pointwise(0) for kind in nn.ACTIVATIONS.values()} | ARGUMENTS
-APART = ("MaxUnpool", "CrossEntropyLoss", "NLLLoss")  # tested below
+APART = ("MaxUnpool", "CrossEntropyLoss", "NLLLoss", "InstanceNorm")  # tested below
 ARGUMENTS |= {
     d.layer: of_problem(d)
     for d in F.OF_TORCH
@@ -320,8 +320,8 @@ def test_every_layer_is_tested(layer):
 
 
 def test_the_text_of_a_layer_names_its_backend():
-    assert repr(nn.ReLU(backend="numpy")) == "ReLU(backend='numpy')"
-    assert repr(nn.ReLU()) == "ReLU()"
+    assert repr(nn.ReLU(backend="numpy")) == "convref.ReLU(backend='numpy')"
+    assert repr(nn.ReLU()) == "convref.ReLU()"
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -397,6 +397,23 @@ def test_running_statistics_of_many_steps(momentum, tracked):
     with Calls() as calls:
         ours.eval()(x)
     assert [one.call.op for one in calls.seen] == ["batch_norm_eval" if tracked else "batch_norm"]
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("tracked", [True, False])
+def test_instance_norm(rank, tracked):
+    told = {"affine": True, "track_running_stats": tracked, "momentum": 0.25, "eps": 3.0}
+    theirs, ours = twins(f"InstanceNorm{rank}d", (3,), told, "numpy")
+    x = integers([2, 3, *(4,) * rank], 1)
+    x[..., ::2], x[..., 1::2] = 1.0, -1.0
+    x[1] += 4  # variance 1, and 1 / sqrt(1 + eps) is 1 / 2
+    assert_same(results(theirs, x), results(ours, x))
+    assert all(map(torch.equal, theirs.buffers(), ours.buffers()))
+    theirs.eval(), ours.eval()
+    for norm in (theirs, ours) if tracked else ():
+        norm.running_var.fill_(1.0)
+    assert_same(results(theirs, x), results(ours, x))
+    assert torch.equal(ours(x[0]), ours(x)[0])
 
 
 def test_untracked_statistics_do_not_change():
