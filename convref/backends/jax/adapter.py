@@ -67,7 +67,7 @@ class JaxBackend:
 
     @property
     def raw(self) -> JaxBackend:
-        """Return the same backend with JAX's own gradient of a maximum."""
+        """Return the same backend with JAX's own maximum and its gradient."""
         return JaxBackend(self.name, self.options, rules=False)
 
     def supports(self, call: Call) -> str | None:
@@ -78,7 +78,7 @@ class JaxBackend:
             return f"math={call.math} is not supported on the CPU"
         if {spec.device for spec in call.specs} != {"cpu"}:
             return "the adapter supports only the CPU"
-        return _ops.supports(call)
+        return _ops.supports(call, self.rules)
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""

@@ -33,8 +33,8 @@ _OTHER_DERIVATIVES = {
 }
 
 
-def supports(call: Call) -> str | None:
-    """Return None, or why JAX has no such function."""
+def supports(call: Call, rules: bool) -> str | None:
+    """Return None, or why JAX has no such function; with `rules` the adapter finds indices."""
     if call.op not in OPS:
         return f"the adapter has no {call.op}"
     if call.op != "conv" and call.dtype not in _REAL:
@@ -43,6 +43,8 @@ def supports(call: Call) -> str | None:
         return "the adapter does not support empty images"
     if call.pass_ != "fprop" and call.op in _OTHER_DERIVATIVES:
         return _OTHER_DERIVATIVES[call.op]
+    if call.op == "max_pool" and not rules:
+        return _unlike_max(call) or _unlike_windows(call)
     reason = _REASONS.get(call.op)
     return reason(call) if reason else None
 
@@ -93,7 +95,7 @@ def _unlike_windows(call: Call) -> str | None:
     problem: Any = call.problem
     if problem.ceil and any(axis.hi < 0 for axis in problem.axes):
         return "the adapter does not support ceil_mode with negative padding at the high end"
-    return _unlike_max(call) if call.op == "max_pool" else None
+    return None
 
 
 _REASONS = {
@@ -147,10 +149,43 @@ def _stages(call: Call) -> int:
 def run(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
     """Return the results by role; without `rules` by JAX's derivatives, ignoring saved results."""
     given = dict(zip(call.roles, operands))
-    if rules and "indices" in given:
-        return (_scattered(call, given["dy"], given["indices"]),)
+    if rules and call.op == "max_pool":
+        return _MAX_POOL[call.pass_](call, given)
     found = _LIBRARY.derive(lambda problem, **at: OPS[call.op](call, at), call, given)
     return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+
+
+def _maxima(call: Call, x: Any) -> tuple[Any, Any]:
+    """Return the maxima and their indices, which JAX's own windows do not have.
+
+    Floats are compared as integers of the same order: XLA takes subnormals for zeros.
+    """
+    sizes = x.shape[2:]
+    bits = x.view(f"i{x.dtype.itemsize}")
+    most, least = np.iinfo(bits.dtype).max, np.iinfo(bits.dtype).min
+    nan = bits.dtype.type(most)
+    order = jnp.where(bits == least, 0, jnp.where(bits < 0, bits ^ most, bits))  # -0 equals 0
+    order = jnp.where(jnp.isnan(x), nan, order)
+    wide = jnp.int64 if prod(sizes) >= 2**31 else jnp.int32
+    none = np.array(np.iinfo(wide).max, wide)  # of a window without elements
+    positions = jnp.broadcast_to(jnp.arange(prod(sizes), dtype=wide).reshape(sizes), x.shape)
+
+    def larger(one: Any, other: Any) -> Any:
+        (a, i), (b, j) = one, other
+        second = (b > a) | ((b == a) & jnp.where(a == nan, j > i, j < i))
+        return jnp.where(second, b, a), jnp.where(second, j, i)
+
+    start = (bits.dtype.type(least), none)
+    _, at = lax.reduce_window((order, positions), start, larger, **_windows(call))
+    at = jnp.where(at == none, -1, at).astype(jax.dtypes.canonicalize_dtype(np.int64))
+    return _picked(x, at, -np.inf), at
+
+
+def _picked(x: Any, indices: Any, absent: float = 0.0) -> Any:
+    """Return the elements of images at flat indices, and at -1 what is absent."""
+    flat, at = x.reshape(*x.shape[:2], -1), indices.reshape(*indices.shape[:2], -1)
+    found = jnp.take_along_axis(flat, jnp.maximum(at, 0), axis=2)
+    return jnp.where(at < 0, absent, found).astype(x.dtype).reshape(indices.shape)
 
 
 def _scattered(call: Call, dy: Any, indices: Any) -> Any:
@@ -161,6 +196,19 @@ def _scattered(call: Call, dy: Any, indices: Any) -> Any:
     dx = jnp.zeros((images, count + 1), dy.dtype)
     dx = dx.at[np.arange(images)[:, None], at].add(dy.reshape(images, -1))
     return dx[:, :count].reshape(sizes)
+
+
+def _max_pool_jvp(call: Call, given: Given) -> tuple[Any, Any]:
+    y, indices = _maxima(call, given["x"])
+    return y, _picked(given["x_dot"], indices)
+
+
+_MAX_POOL: dict[str, Callable[[Call, Given], tuple[Any, ...]]] = {
+    "fprop": lambda call, given: _maxima(call, given["x"]),
+    "backward": lambda call, given: (_scattered(call, given["dy"], given["indices"]),),
+    "jvp": _max_pool_jvp,
+    "double_backward": lambda call, given: (_picked(given["ddx"], given["indices"]),),
+}
 
 
 def _vjp(function: Callable[..., Any], at: Any, cotangents: Any) -> list[Any]:

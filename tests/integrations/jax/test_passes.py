@@ -141,6 +141,12 @@ def test_vmap_gives_the_results_of_each_call(op):
     campaign(check, op, "fprop")
 
 
+def test_a_batch_folds_into_images():
+    x = jnp.arange(24.0).reshape(3, 2, 1, 4)
+    found = jax.vmap(partial(convref.avg_pool1d, kernel_size=2, backend="numpy"))(x)
+    np.testing.assert_array_equal(found, np.asarray(x).reshape(3, 2, 1, 2, 2).mean(-1))
+
+
 @pytest.mark.parametrize("backend", ["auto", "numpy"])
 def test_convolution_has_third_derivatives_in_both_modes(backend):
     """A cubic polynomial in x and w: the third derivative along (x, x, w) is an integer."""
