@@ -160,9 +160,9 @@ def _of_positions(dy: Array, total: Any, problem: Problem) -> Array:
     return dy[:, None] if problem.reduction == "none" else _divided(dy, total)
 
 
-def _counted(target: Array, dx: Array, problem: Problem) -> Array:
-    """Return dx with 0 where the target is ignored, even of an infinity."""
-    return np.where((target == problem.ignore_index)[:, None], constant(0, dx), dx)
+def _counted(target: Array, terms: Array, problem: Problem) -> Array:
+    """Return terms with 0 where the target is ignored, even of an infinity."""
+    return np.where((target == problem.ignore_index)[:, None], constant(0, terms), terms)
 
 
 def _derivative(p: Array, q: Array) -> Array:
@@ -189,7 +189,7 @@ def cross_entropy_jvp(
 ) -> Results:
     """Return (y, y_dot), the derivative of each loss times x_dot, reduced as y is."""
     q, total = targets(target, w, problem, x)
-    each = (_derivative(softmax(x, 1), q) * x_dot).sum(axis=1)
+    each = _counted(target, _derivative(softmax(x, 1), q) * x_dot, problem).sum(axis=1)
     return losses(log_softmax(x, 1), q, total, problem), _reduced(each, total, problem)
 
 
@@ -207,7 +207,8 @@ def cross_entropy_double_backward(
     q, total = targets(target, w, problem, x)
     p, ddy = softmax(x, 1), None
     if mask[0]:
-        ddy = _reduced((_derivative(p, q) * ddx).sum(axis=1), total, problem)
+        each = _counted(target, _derivative(p, q) * ddx, problem)
+        ddy = _reduced(each.sum(axis=1), total, problem)
     if not mask[1]:
         return ddy, None
     second = q.sum(axis=1, keepdims=True) * softmax_along(p, ddx, 1)

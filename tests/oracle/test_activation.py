@@ -419,6 +419,8 @@ def test_an_ignored_target_counts_nowhere():
     assert run(smoothed, x, None, [1, 0]) == [[math.log(2)]]
     (dx,) = run(line.replace("fprop", "backward"), [INF], x, None, [1, 0])
     assert_array_equal(dx, [INF, -INF, 0, 0])
+    wild = [0.0, 0.0, INF, NAN]  # the logits of the second image
+    assert run(line.replace("fprop", "jvp"), wild, None, [1, 0], [2.0] * 4) == [[math.log(2)], [0]]
     assert run(line, x, None, [0, 0])[0] != run(line, x, None, [0, 0])[0]  # 0 over 0
 
 

@@ -153,6 +153,15 @@ def _of_positions(
     return dx
 
 
+def _counted(target: Array, each: Array, problem: Problem) -> Array:
+    """Return terms without those where the target is ignored."""
+    kept = zeros(each.shape, each)
+    for at in np.ndindex(each.shape):
+        if target[(at[0], *at[2:])] != problem.ignore_index:
+            kept[at] = each[at]
+    return kept
+
+
 def cross_entropy_backward(
     dy: Array, x: Array, w: Array | None, target: Array, problem: Problem
 ) -> Array:
@@ -164,7 +173,7 @@ def cross_entropy_jvp(
     x: Array, w: Array | None, target: Array, x_dot: Array, problem: Problem
 ) -> tuple[Array, Array]:
     q, share = _counts(w, target, x, problem)
-    y_dot = _collected(_derivatives(x, q)[0] * x_dot, share, problem)
+    y_dot = _collected(_counted(target, _derivatives(x, q)[0] * x_dot, problem), share, problem)
     return cross_entropy_fprop(x, w, target, problem), y_dot
 
 
@@ -173,7 +182,7 @@ def cross_entropy_double_backward(
 ) -> tuple[Array, Array]:
     q, share = _counts(w, target, x, problem)
     derivative, totals, p = _derivatives(x, q)
-    ddy = _collected(derivative * ddx, share, problem)
+    ddy = _collected(_counted(target, derivative * ddx, problem), share, problem)
     return ddy, _of_positions(dy, totals * _moved(p, ddx, 1, 1), share, target, problem)
 
 
