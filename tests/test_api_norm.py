@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -202,6 +203,42 @@ def test_batch_norm_of_an_empty_vector(training: bool) -> None:
     assert convref.batch_norm(objects, objects, objects, training=training).shape == (0,)
     with pytest.raises(convref.ConvrefError, match="input has 1 axes, needs 2 to 5"):
         convref.batch_norm(np.zeros(3), empty, empty)
+
+
+@pytest.mark.parametrize("affine", [(None, None), (W, B)])
+def test_instance_norm_returns_the_running_statistics_that_torch_writes(affine: Any) -> None:
+    mean, var = tensors(MEAN, VAR)
+    theirs = affine if affine[0] is None else tensors(*affine)
+    want = F.instance_norm(*tensors(X), mean, var, *theirs, True, 0.3, 1e-3)
+    y, _, _, *new = convref.instance_norm_statistics(X, MEAN, VAR, *affine, 0.3, 1e-3)
+    near(y, want)
+    near(new[0], mean)
+    near(new[1], var)
+    np.testing.assert_array_equal(MEAN, np.arange(4.0))
+    assert convref.instance_norm_statistics(X)[3:] == (None, None)
+    with pytest.raises(convref.ConvrefError, match="has 1 values per image and channel, needs at"):
+        convref.instance_norm_statistics(X[..., :1, :1])
+
+
+@pytest.mark.parametrize("use_input_stats", [True, False])
+def test_derivatives_of_instance_norm_match_torch(use_input_stats: bool) -> None:
+    x, w, b = (t.requires_grad_() for t in tensors(X, W, B))
+    state = () if use_input_stats else tensors(MEAN, VAR)
+    norm = functools.partial(F.instance_norm, use_input_stats=use_input_stats)
+    y = norm(x, *(state or (None, None)), w, b)
+    first = torch.autograd.grad(y, (x, w, b), tensors(DY)[0], create_graph=True)
+    given = {} if use_input_stats else {"running_mean": MEAN, "running_var": VAR}
+    given["use_input_stats"] = use_input_stats
+    found = convref.instance_norm_backward(DY, X, W, **given)
+    for got, want in zip(found, first, strict=True):
+        near(got, want.detach())
+    outer = tensors(X[::-1].copy(), W[::-1].copy(), B[::-1].copy())
+    second = torch.autograd.grad(first, (x, w), outer)
+    dots = [t.numpy() for t in outer]
+    ddy, *found = convref.instance_norm_double_backward(*dots, DY, X, W, **given)
+    for got, want in zip(found, second, strict=True):
+        near(got, want)
+    near(convref.instance_norm_jvp((X, W, B), dots, **given)[1], torch.from_numpy(ddy))
 
 
 @pytest.mark.parametrize("use_input_stats", [True, False])

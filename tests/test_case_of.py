@@ -123,6 +123,7 @@ SETTINGS: dict[str, Settings] = {
     "max_unpool": max_unpool,
     "resize": resize,
     "batch_norm": batch_norm,
+    "instance_norm": batch_norm,
     "batch_norm_eval": norm,
     "group_norm": group_norm,
     **{d.op: rows for d in definitions() if d.view is views.rows},
@@ -146,7 +147,7 @@ def sayable(case: Case) -> Case:
         problem = _sayable_resize(problem)
     if (call.op, call.pass_) == ("conv", "double_backward"):
         problem = replace(problem, bias=True)  # whether db had a cotangent is all that counts
-    if call.op == "batch_norm" and call.pass_ != "fprop":
+    if call.op in ("batch_norm", "instance_norm") and call.pass_ != "fprop":
         problem = replace(problem, momentum=0.1)  # which only running statistics need
     mask = () if call.op == "lp_pool" else call.mask  # it has no output_mask
     return replace(case, call=replace(call, problem=problem, mask=mask))

@@ -68,6 +68,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "batch_norm_statistics": {**CHANNEL, **RUNNING, "momentum": 0.3},
     "group_norm": {**CHANNEL, "num_groups": 2},
     "instance_norm": CHANNEL,
+    "instance_norm_statistics": {**CHANNEL, **RUNNING, "momentum": 0.3},
     **{d.name: ROWS for d in definitions() if d.view is views.rows},
     **{d.name: SLOPES for d in definitions() if d.view is views.by_channel},
     "interpolate": INTERPOLATION,

@@ -1,4 +1,4 @@
-"""Non-array arguments of public functions: flags, masks, layouts, windows, padding."""
+"""Arguments of public functions: flags, masks, layouts, running statistics, windows, padding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import zeros_like
-from ..case import SPATIAL
+from ..arrays import facts, like, zeros_like
+from ..case import SPATIAL, role_dtype
+from ..dtypes import numpy_dtype
 from ..errors import invalid, shorten
-from ..ops import SIGNATURE, Pads, Sizes, integers, items, pads
+from ..ops import SIGNATURE, Pads, Sizes, integer, integers, items, pads
 
 
 def axes_of(where: str, rank: int, layout: Any) -> tuple[int, ...]:
@@ -68,6 +69,42 @@ def _tuple_of(where: str, name: str, given: Any, names: tuple[str, ...]) -> tupl
         needs = f"({', '.join(names)}{',' * (len(names) == 1)})"
         raise invalid(where, f"{name} needs a tuple {needs}")
     return tuple(given)
+
+
+def channels_of(where: str, input: Any, layout: Any) -> int:
+    """Return C, the second axis, or the last one where `layout` ends in C."""
+    shape = facts(where, "input", input).shape
+    if tuple(shape) == (0,):
+        return 0
+    if len(shape) < 2:
+        raise invalid(where, f"input has {len(shape)} axes, needs 2 to 5")
+    last = isinstance(layout, str) and len(layout) > 2 and layout.endswith("C")
+    return shape[-1 if last else 1]
+
+
+def running_of(where: str, input: Any, mean: Any, var: Any, layout: Any) -> tuple[Any, Any]:
+    """Return running statistics, zeros where there are none: a training pass updates some."""
+    if (mean is None) != (var is None):
+        missing = "running_mean" if mean is None else "running_var"
+        raise invalid(where, f"{missing} is None, needs an array as the other has")
+    if mean is not None:
+        return mean, var
+    dtype = role_dtype("rmean", facts(where, "input", input).dtype)
+    zeros = np.zeros(channels_of(where, input, layout), numpy_dtype(dtype))
+    return like(zeros, input), like(zeros, input)
+
+
+def momentum_of(where: str, momentum: Any, batches: Any) -> Any:
+    """Return the share of a new batch: that of a cumulative mean where there is no momentum."""
+    if momentum is not None:
+        return momentum
+    if batches is None:
+        what = "momentum is None, needs num_batches_tracked: batches seen so far"
+        raise invalid(where, what)
+    count = integer(where, "num_batches_tracked", batches)
+    if count < 0:
+        raise invalid(where, f"num_batches_tracked is {count}, needs at least 0")
+    return 1 / (count + 1)
 
 
 def per_axis(where: str, rank: int, **given: Any) -> tuple[Sizes, ...]:

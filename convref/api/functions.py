@@ -53,8 +53,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "group_norm", "group_norm_backward", "group_norm_jvp", "group_norm_double_backward",
         "layer_norm", "layer_norm_backward", "layer_norm_jvp", "layer_norm_double_backward",
         "rms_norm", "rms_norm_backward", "rms_norm_jvp", "rms_norm_double_backward",
-        "instance_norm", "batch_norm_statistics", "batch_norm", "batch_norm_backward",
-        "batch_norm_jvp", "batch_norm_double_backward",
+        "instance_norm", "batch_norm_statistics", "instance_norm_statistics", "batch_norm",
+        "batch_norm_backward", "batch_norm_jvp", "batch_norm_double_backward",
+        "instance_norm_backward", "instance_norm_jvp", "instance_norm_double_backward",
     ),
     "pool": (
         "max_pool1d", "max_pool1d_backward", "max_pool1d_jvp", "max_pool1d_double_backward",

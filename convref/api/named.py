@@ -20,6 +20,7 @@ from .trace import Mark, Trace, Traced
 # The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {
     "batch_norm.fprop": "batch_norm_statistics",
+    "instance_norm.fprop": "instance_norm_statistics",
     "unfold.backward": "fold",
     "fold.backward": "unfold",
 }

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from inspect import cleandoc
 from typing import Any
 
-import numpy as np
-
-from ..arrays import facts, like
-from ..case import role_dtype
-from ..dtypes import numpy_dtype
+from ..arrays import facts
 from ..errors import invalid
-from ..ops import integer
 from ..ops.sizes import real
 from . import views
-from .arguments import flag, pair_of
-from .definition import CUDA_FLOAT32, Fields, Image, define
+from .arguments import channels_of, flag, momentum_of, pair_of, running_of
+from .definition import CUDA_FLOAT32, Definition, Fields, Image, define
 from .docs import docstring, entries
 from .generate import documented, function, names, parameters
 from .passes import functions
@@ -135,6 +131,11 @@ def norm_of_batch(input: Image, eps: float, momentum: float) -> None:
     """Return the fields of batch norm in training."""
 
 
+@define(op="instance_norm", view=views.channels)
+def norm_of_instance(input: Image, eps: float, momentum: float) -> None:
+    """Return the fields of instance norm in training."""
+
+
 @define(op="batch_norm_eval", view=views.channels)
 def norm_of_running(input: Image, eps: float) -> None:
     """Return the fields of batch norm in evaluation."""
@@ -157,7 +158,7 @@ def instance_norm(
 
     With `use_input_stats` this is `group_norm` with a group for each channel, else `batch_norm` in
     evaluation. PyTorch writes new running statistics into its arguments; here they stay as they
-    are, so that `momentum` changes nothing.
+    are, and `instance_norm_statistics` returns the new ones, for which it takes `momentum`.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def instance_norm(
     if not flag(where, "use_input_stats", use_input_stats):
         operands = input, weight, bias, *running
         return norm_of_running.compute("fprop", operands, (eps,), layout, backend)[0]
-    channels = _channels(where, input, layout)
+    channels = channels_of(where, input, layout)
     for name, given in zip(("running_mean", "running_var"), running):
         shape = (channels,) if given is None else facts(where, name, given).shape
         if shape != (channels,):
@@ -185,25 +186,48 @@ def instance_norm(
     return norm(input, channels, weight, bias, eps, layout=layout, backend=backend)
 
 
+_FLAG = {"batch_norm": "training", "instance_norm": "use_input_stats"}
+
+
+def _in_training(norm: Definition, pass_: str, training: Any) -> bool:
+    """Return whether statistics are those of the input: the value of the argument that says so."""
+    return flag(f"{norm.op}.{pass_}", _FLAG[norm.op], training)
+
+
 def _statistics(
-    input: Any, affine: Any, running: tuple[Any, Any], eps: Any, share: Any, *given: Any
+    norm: Definition,
+    input: Any,
+    affine: Any,
+    running: tuple[Any, Any],
+    eps: Any,
+    share: Any,
+    *given: Any,
 ) -> tuple[Any, ...]:
     """Return all that a training pass computes; `share` is (momentum, num_batches_tracked)."""
-    where, (mean, var), layout = "batch_norm.fprop", running, given[0]
-    arrays = input, *affine, *_running(where, input, mean, var, layout)
-    found = norm_of_batch.compute("fprop", arrays, (eps, _momentum(where, *share)), *given)
+    where, (mean, var), layout = f"{norm.op}.fprop", running, given[0]
+    arrays = input, *affine, *running_of(where, input, mean, var, layout)
+    found = norm.compute("fprop", arrays, (eps, momentum_of(where, *share)), *given)
     return found if running[0] is not None else (*found[:3], None, None)
 
 
 def _forward(
-    input: Any, affine: Any, running: Any, eps: Any, share: Any, training: Any, *given: Any
+    norm: Definition,
+    input: Any,
+    affine: Any,
+    running: Any,
+    eps: Any,
+    share: Any,
+    training: Any,
+    *given: Any,
 ) -> Any:
-    if flag("batch_norm.fprop", "training", training):
-        return _statistics(input, affine, running, eps, share, *given)[0]
+    """Return y, normalised by the statistics of the batch or by the running ones."""
+    if _in_training(norm, "fprop", training):
+        return _statistics(norm, input, affine, running, eps, share, *given)[0]
     return norm_of_running.compute("fprop", (input, *affine, *running), (eps,), *given)[0]
 
 
 def _derivative(
+    norm: Definition,
     pass_: str,
     arrays: tuple[Any, ...],
     running: tuple[Any, Any],
@@ -214,69 +238,40 @@ def _derivative(
     backend: Any,
     mask: Any,
 ) -> tuple[Any, ...]:
-    """Return the gradients; `kept` is (mean, rstd) of the batch, computed again if one is None."""
-    if not flag(f"batch_norm.{pass_}", "training", training):
+    """Return the gradients; `kept` is (mean, rstd) of the input, computed again if one is None."""
+    if not _in_training(norm, pass_, training):
         return norm_of_running.compute(pass_, (*arrays, *running), (eps,), layout, backend, mask)
     if any(a is None for a in kept):
-        _, *found = _statistics(
-            arrays[-2], (None, None), (None, None), eps, (0.1, None), layout, needed(backend)
-        )
+        given = (None, None), (None, None), eps, (0.1, None), layout, needed(backend)
+        _, *found = _statistics(norm, arrays[-2], *given)
         kept = found[0], found[1]
-    return norm_of_batch.compute(pass_, (*arrays, *kept), (eps, 0.1), layout, backend, mask)
+    return norm.compute(pass_, (*arrays, *kept), (eps, 0.1), layout, backend, mask)
 
 
 def _jvp(
-    primals: Any, tangents: Any, running: Any, training: Any, eps: Any, *given: Any
+    norm: Definition,
+    primals: Any,
+    tangents: Any,
+    running: Any,
+    training: Any,
+    eps: Any,
+    *given: Any,
 ) -> tuple[Any, ...]:
     """Return y and y_dot."""
-    in_training = flag("batch_norm.jvp", "training", training)
-    op = "batch_norm" if in_training else "batch_norm_eval"
+    in_training = _in_training(norm, "jvp", training)
+    op = norm.op if in_training else "batch_norm_eval"
     pair = pair_of(f"{op}.jvp", primals, tangents, ("input", "weight", "bias"))
     if in_training:
-        return norm_of_batch.compute("jvp", pair, (eps, 0.1), *given)
+        return norm.compute("jvp", pair, (eps, 0.1), *given)
     return norm_of_running.compute("jvp", (*pair[:3], *running, *pair[3:]), (eps,), *given)
-
-
-def _channels(where: str, input: Any, layout: Any) -> int:
-    """Return C, the second axis, or the last one where `layout` ends in C."""
-    shape = facts(where, "input", input).shape
-    if tuple(shape) == (0,):
-        return 0
-    if len(shape) < 2:
-        raise invalid(where, f"input has {len(shape)} axes, needs 2 to 5")
-    last = isinstance(layout, str) and len(layout) > 2 and layout.endswith("C")
-    return shape[-1 if last else 1]
-
-
-def _running(where: str, input: Any, mean: Any, var: Any, layout: Any) -> tuple[Any, Any]:
-    """Return running statistics, zeros where there are none: a training pass updates some."""
-    if (mean is None) != (var is None):
-        missing = "running_mean" if mean is None else "running_var"
-        raise invalid(where, f"{missing} is None, needs an array as the other has")
-    if mean is not None:
-        return mean, var
-    dtype = role_dtype("rmean", facts(where, "input", input).dtype)
-    zeros = np.zeros(_channels(where, input, layout), numpy_dtype(dtype))
-    return like(zeros, input), like(zeros, input)
-
-
-def _momentum(where: str, momentum: Any, batches: Any) -> Any:
-    """Return the share of a new batch: that of a cumulative mean where there is no momentum."""
-    if momentum is not None:
-        return momentum
-    if batches is None:
-        what = "momentum is None, needs num_batches_tracked: batches seen so far"
-        raise invalid(where, what)
-    count = integer(where, "num_batches_tracked", batches)
-    if count < 0:
-        raise invalid(where, f"num_batches_tracked is {count}, needs at least 0")
-    return 1 / (count + 1)
 
 
 def _made(name: str, signature: str, body: Callable[..., Any], call: str, text: str) -> Any:
     listed = parameters(signature)
     doc = docstring(text, name, listed, known=_ENTRIES)
     returns = "Any" if body is _forward else "tuple[Any, ...]"
+    norm = norm_of_instance if name.startswith("instance") else norm_of_batch
+    body = partial(body, norm)
     return function(name, listed, call, body, doc=doc, returns=returns, module=globals())
 
 
@@ -298,7 +293,7 @@ _ENTRIES = entries(
 _STATE = "running_mean=None, running_var=None"
 _OPTIONS = "layout=None, backend='auto'"
 _GIVEN = "(running_mean, running_var), (mean, rstd), training, eps, layout, backend, output_mask"
-_ROWS = (
+_ROWS: tuple[tuple[str, str, Callable[..., Any], str, str], ...] = (
     (
         "batch_norm_statistics",
         f"input, {_STATE}, weight=None, bias=None, momentum=0.1, eps=1e-5, *, "
@@ -320,6 +315,33 @@ _ROWS = (
         ...                                 num_batches_tracked=0)
         >>> results[1], results[3]
         (array([4.]), array([4.]))
+        """,
+    ),
+    (
+        "instance_norm_statistics",
+        f"input, {_STATE}, weight=None, bias=None, momentum=0.1, eps=1e-5, *, {_OPTIONS}",
+        _statistics,
+        "input, (weight, bias), (running_mean, running_var), eps, "
+        "(momentum, None), layout, backend",
+        """
+        Return all that `instance_norm` computes by the statistics of the input; nothing is changed.
+
+        Parameters
+        ----------
+        input : (N, C, *spatial) array
+            At least two values per image and channel.
+        momentum : float
+            Share of the new statistics, the means over images, in the running ones.
+
+        Returns
+        -------
+        output, mean, rstd, running_mean, running_var : tuple of arrays
+            As of `batch_norm_statistics`; mean and rstd are (N, C), the running ones (C,).
+
+        >>> x = np.array([[[1., 3.]], [[5., 7.]]])
+        >>> results = instance_norm_statistics(x, np.zeros(1), np.ones(1), momentum=1.)
+        >>> results[1].ravel(), results[3], results[4]
+        (array([2., 6.]), array([4.]), array([2.]))
         """,
     ),
     (
@@ -351,8 +373,8 @@ _ROWS = (
         In training `mean` and `rstd` are those that `batch_norm_statistics` returned. In
         evaluation the running statistics are required instead.
 
-        >>> x = np.array([[1.], [3.]])
-        >>> dx, dw, db = batch_norm_backward(np.array([[1.], [3.]]), x, eps=0.)
+        >>> x = np.array([[[1., 3.]]])
+        >>> dx, dw, db = batch_norm_backward(x, x, eps=0.)
         >>> dx.ravel(), dw, db
         (array([0., 0.]), array([2.]), array([4.]))
         """,
@@ -365,7 +387,7 @@ _ROWS = (
         """
         Return (output, output tangent) for tuples (input, weight, bias) with None for absent ones.
 
-        >>> x = np.array([[1.], [3.]])
+        >>> x = np.array([[[1., 3.]]])
         >>> batch_norm_jvp((x, None, None), (x, None, None), eps=0.)[1].ravel()
         array([0., 0.])
         """,
@@ -383,17 +405,33 @@ _ROWS = (
 
         A weight requires grad_grad_weight; without one that is None, as grad_grad_bias may be.
 
-        >>> x = np.array([[1.], [3.]])
+        >>> x = np.array([[[1., 3.]]])
         >>> batch_norm_double_backward(x, None, None, x, x, eps=0.)[0].ravel()
         array([0., 0.])
         """,
     ),
 )
+_WORDS = {
+    "batch_norm": "instance_norm",
+    "In training ": "With `use_input_stats`, ",
+    "training": "use_input_stats",
+}
+
+
+def _of_instance(text: str) -> str:
+    """Return a text on a derivative of batch norm as one on that of instance norm."""
+    return reduce(lambda made, words: made.replace(*words), _WORDS.items(), text)
+
+
+_INSTANCE_ROWS = tuple(
+    (_of_instance(name), _of_instance(given), body, _of_instance(call), _of_instance(text))
+    for name, given, body, call, text in _ROWS[3:]
+)
 DEFINITIONS = (group_norm, layer_norm, rms_norm)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
     **names(documented(instance_norm, known=_ENTRIES)),
-    **names(_made(*row) for row in _ROWS),
+    **names(_made(*row) for row in (*_ROWS, *_INSTANCE_ROWS)),
 }
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

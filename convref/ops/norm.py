@@ -151,6 +151,55 @@ class BatchNormProblem(NormProblem):
         return {**sizes, "n": 2, "input": tuple(max(1, size) for size in sizes["input"])}
 
 
+@dataclass(frozen=True, kw_only=True)
+class InstanceNormProblem(BatchNormProblem):
+    """Instance norm in training: one mean per image and channel, running ones per channel.
+
+    Parameters
+    ----------
+    n, c, input, eps, weight, bias, momentum
+        As in `BatchNormProblem`; at least two values per image and channel.
+
+    Examples
+    --------
+    >>> problem = InstanceNormProblem(n=8, c=3, input=(4, 4))
+    >>> problem.shape("mean"), problem.shape("rmean")
+    ((8, 3), (3,))
+    """
+
+    name: ClassVar[str] = "instance_norm"
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        return Blocks((self.n, self.c, 1, prod(self.input)), (2, 3), (1, self.c, 1, 1))
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        return {**super()._shapes, **dict.fromkeys(("rmean", "rvar"), (self.c,))}
+
+    def _validate(self, where: str, rank: int) -> None:
+        self._at_least("n", self.n, 1)
+        if self.count < 2:
+            what = f"input has {self.count} values per image and channel, needs at least 2"
+            raise invalid(where, f"{what} in training")
+
+    @classmethod
+    def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the sizes, or larger ones with two values per image and channel."""
+        *lead, last = (max(1, size) for size in sizes["input"])
+        last = last if prod(lead) * last >= 2 else 2
+        return {**sizes, "n": max(1, sizes["n"]), "input": (*lead, last)}
+
+    def letters(self, role: str) -> str:
+        return {"mean": "nc", "rstd": "nc", "rmean": "c", "rvar": "c"}.get(
+            role, super().letters(role)
+        )
+
+    def products(self, role: str) -> int:
+        return super().products(role) + (self.n + 1 if role in ("rmean", "rvar") else 0)
+
+
 class FrozenNormProblem(NormProblem):
     """Batch norm in evaluation: the running statistics are given and stay as they are.
 
@@ -341,6 +390,7 @@ _SAVED = ("mean", "rstd")
 _UNSUITABLE = ("ones", "subnormal")
 OPS = {
     "batch_norm": OpSpec(BatchNormProblem, _norm(_SAVED, _RUNNING), _UNSUITABLE),
+    "instance_norm": OpSpec(InstanceNormProblem, _norm(_SAVED, _RUNNING), _UNSUITABLE),
     "batch_norm_eval": OpSpec(FrozenNormProblem, _norm(given=_RUNNING), ("subnormal",)),
     "group_norm": OpSpec(GroupNormProblem, _norm(_SAVED), _UNSUITABLE),
     "layer_norm": OpSpec(LayerNormProblem, _norm(_SAVED), _UNSUITABLE),

@@ -21,6 +21,7 @@ from .norm import (
     broadcast,
     image,
     mean_of,
+    over_images,
     per_weight,
     plus_eps,
     reciprocal_root,
@@ -89,8 +90,9 @@ def norm_fprop_magnitudes(
     if not old:
         return y, level, rstd
     m, unbiased = problem.momentum, problem.count / (problem.count - 1)
-    rest = [abs(1 - m) * np.abs(o) for o in old]
-    return y, level, rstd, rest[0] + abs(m) * level, rest[1] + abs(m) * unbiased * spread
+    new = over_images(level, problem), unbiased * over_images(spread, problem)
+    updated = (abs(1 - m) * np.abs(o) + abs(m) * s for o, s in zip(old, new))
+    return y, level, rstd, *updated
 
 
 def norm_backward_magnitudes(

@@ -152,14 +152,25 @@ def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Proble
     return -rstd * rstd * (z * (mean_of(v * g, problem) - 3 * a * b) + b * v + a * g)
 
 
+def over_images(statistic: Array, problem: Problem) -> Array:
+    """Return a statistic per channel: the mean over images of one that each image has."""
+    if statistic.shape == problem.shape("rmean"):
+        return statistic
+    sums = statistic.sum(axis=0)
+    return sums * Fraction(1, problem.n) if statistic.dtype == object else sums / problem.n
+
+
 def running(old: Array, new: Array, problem: Problem, unbiased: bool = False) -> Array:
-    """Return (1 - momentum) old + momentum new; a variance is first made unbiased.
+    """Return (1 - momentum) old + momentum new, the mean over images where each has its own.
+
+    A variance is first made unbiased.
 
     >>> from convref.ops import BatchNormProblem
     >>> problem = BatchNormProblem(n=2, c=1, input=(1,), momentum=0.5)
     >>> running(np.array([1.]), np.array([3.]), problem, unbiased=True)
     array([3.5])
     """
+    new = over_images(new, problem)
     exact = new.dtype == object
     share = Fraction(problem.momentum) if exact else new.dtype.type(problem.momentum)
     if unbiased:

@@ -194,6 +194,15 @@ def test_the_running_variance_is_unbiased_and_the_other_is_not():
     assert abs(rvar.item() - (0.75 * 4 + 0.25 * 20 / 3)) <= 4 * 2.0**-52
 
 
+def test_the_running_statistics_of_instances_are_means_over_images():
+    """Images 1 3 and 5 9: means 2 and 7, unbiased variances 2 and 8; old ones 8 and 4."""
+    line = "instance_norm.fprop:n2c1_i2:eps=0:mom=0.5:dt=f64"
+    y, mean, rstd, rmean, rvar = run(line, [1, 3, 5, 9], [1], [0], [8], [4])
+    assert_array_equal(y.ravel(), [-1, 1, -1, 1])
+    assert (mean.tolist(), rstd.tolist()) == ([[2], [7]], [[1], [0.5]])
+    assert (rmean.tolist(), rvar.tolist()) == ([(8 + 4.5) / 2], [(4 + 5) / 2])
+
+
 def test_the_momentum_is_the_share_of_the_new_statistic():
     for momentum, want in ((0, 8), (1, 4), (0.5, 6)):
         line = f"batch_norm.fprop:n2c1_i2:mom={momentum}:dt=f64"
@@ -288,6 +297,10 @@ FAULTS = {
         "running",
         lambda old, new, problem, unbiased=False: RIGHT["running"](new, old, problem, unbiased),
     ),
+    "instances of the first image alone": (
+        "over_images",
+        lambda statistic, problem: statistic[0] if statistic.ndim > 1 else statistic,
+    ),
     "no share of z": ("project", lambda v, z, problem: v - formulas.mean_of(v, problem)),
     "eps forgotten": ("plus_eps", lambda var, problem: var + Fraction(1, 10**9)),
     "mean subtracted": ("subtracted", lambda v, problem: formulas.mean_of(v, problem)),
@@ -298,7 +311,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_formula_fails(checks, monkeypatch, name):
     where, wrong = FAULTS[name]
-    op = "rms_norm" if where == "subtracted" else "batch_norm"
+    op = {"subtracted": "rms_norm", "over_images": "instance_norm"}.get(where, "batch_norm")
     monkeypatch.setattr(formulas, where, wrong)
     with pytest.raises(AssertionError, match=op):
         campaign(checks.loops, op, "obj", ["int"], phases=UNSHRUNK)

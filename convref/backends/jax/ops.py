@@ -323,10 +323,11 @@ def _norm(call: Call, given: Given) -> Given:
     found = {"y": y.reshape(problem.shape("y")).astype(given["x"].dtype)}
     if call.op != "batch_norm_eval":
         found |= {"mean": mean, "rstd": lax.rsqrt(var + problem.eps)}
-    if call.op == "batch_norm" and given["rmean"] is not None:
+    if given.get("rmean") is not None and call.op != "batch_norm_eval":
         unbiased = var * (problem.count / (problem.count - 1))
         for role, new in (("rmean", mean), ("rvar", unbiased)):
-            old = given[role].astype(wide).reshape(new.shape)
+            old = given[role].astype(wide)
+            new = new.reshape(-1, *old.shape).mean(0)
             found[role] = (1 - problem.momentum) * old + problem.momentum * new
     return {
         role: a if role == "y" else a.reshape(problem.shape(role)).astype(_kept(call, role))
@@ -363,7 +364,7 @@ def _pointwise(function: Callable[..., Any], *fields: str) -> Callable[[Call, Gi
     return run
 
 
-_NORMS = ("batch_norm", "batch_norm_eval", "group_norm", "layer_norm")
+_NORMS = ("batch_norm", "instance_norm", "batch_norm_eval", "group_norm", "layer_norm")
 OPS: dict[str, Callable[[Call, Given], Given]] = {
     "conv": _conv,
     "max_pool": _max_pool,

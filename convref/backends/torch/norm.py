@@ -16,6 +16,7 @@ from ...ops import (
     SIGNATURE,
     BatchNormProblem,
     GroupNormProblem,
+    InstanceNormProblem,
     LayerNormProblem,
     NormProblem,
 )
@@ -109,6 +110,8 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
         return getattr(F, call.op)(x, list(problem.shape("w")), *parameters, eps)
     (w, b), old = parameters, (given.get("rmean"), given.get("rvar"))
     momentum = getattr(problem, "momentum", 0.0)
+    if isinstance(problem, InstanceNormProblem):
+        return F.instance_norm(x, *old, w, b, True, momentum, eps)
     return F.batch_norm(x, *old, w, b, call.op == "batch_norm", momentum, eps)
 
 
@@ -116,6 +119,11 @@ def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
     """Return y and the statistics of the underlying kernel, called as `group_norm` calls it."""
     problem: NormProblem = call.problem  # type: ignore[assignment]
     x, parameters, eps = given["x"], _parameters(call, given), problem.eps
+    if isinstance(problem, InstanceNormProblem):  # writes into the running ones, returns none
+        rows = x.reshape(1, problem.n * problem.c, -1)
+        ones = parameters[0].new_ones(rows.shape[1])  # statistics are kept in its type
+        kept = aten.native_batch_norm(rows, ones, None, None, None, True, 0.0, eps)[1:]
+        return _forward(call, given, x, *parameters), *kept
     if isinstance(problem, BatchNormProblem):
         old = given["rmean"], given["rvar"]
         return aten.native_batch_norm(x, *parameters, *old, True, problem.momentum, eps)

@@ -14,6 +14,7 @@ from ...ops import (
     BatchNormProblem,
     FrozenNormProblem,
     GroupNormProblem,
+    InstanceNormProblem,
     LayerNormProblem,
     Problem,
 )
@@ -25,6 +26,8 @@ Index = tuple[int, ...]
 
 def statistic_of(problem: Problem, at: Index) -> Index:
     """Return which mean the element at (n, c, ...) belongs to."""
+    if isinstance(problem, InstanceNormProblem):
+        return at[:2]
     if isinstance(problem, (BatchNormProblem, FrozenNormProblem)):
         return (at[1],)
     if isinstance(problem, GroupNormProblem):
@@ -159,8 +162,12 @@ def _updated(old: Array, new: Array, problem: Problem, factor: Fraction) -> Arra
     result = zeros(old.shape, old)
     m = _number(problem.momentum, old)
     scale = factor if old.dtype == object else old.dtype.type(float(factor))
-    for at in np.ndindex(old.shape):
-        result[at] = (1 - m) * old[at] + m * (new[at] * scale)
+    for (c,) in np.ndindex(old.shape):
+        own = [at for at in np.ndindex(new.shape) if at[-1] == c]  # one, or one per image
+        total = new[own[0]]
+        for at in own[1:]:
+            total = total + new[at]
+        result[c] = (1 - m) * old[c] + m * (_share(total, len(own)) * scale)
     return result
 
 
