@@ -60,7 +60,7 @@ def hardswish(x: Any, problem: Problem) -> Triple:
     if x != x:
         return x, x, x
     if x <= -3:
-        return x * nothing, nothing, nothing
+        return x * nothing, 0, nothing
     if x >= 3:
         return x, one, nothing
     return x * (x + 3) / 6, (2 * x + 3) / 6, one / 3
@@ -99,10 +99,10 @@ def hardsigmoid(x: Any, problem: Problem) -> Triple:
     """Return min(max(x + 3, 0), 6) / 6, and two derivatives."""
     nothing, one = number(0, x), number(1, x)
     if x != x:
-        return x, nothing, nothing
+        return x, 0, nothing
     if x <= -3:
-        return nothing, nothing, nothing
-    return (one, nothing, nothing) if x >= 3 else ((x + 3) / 6, one / 6, nothing)
+        return nothing, 0, nothing
+    return (one, 0, nothing) if x >= 3 else ((x + 3) / 6, one / 6, nothing)
 
 
 def elu(x: Any, problem: Problem) -> Triple:
@@ -233,7 +233,9 @@ def _mapped(call: Call, order: int, x: Array, *factors: Array) -> Array:
     result = zeros(x.shape, x)
     for at in np.ndindex(x.shape):
         value = TRIPLES[call.op](x[at], call.problem)[order]
-        if order == 1 and value == 0:  # a constant part gives 0, even of an infinity
+        if (
+            order == 1 and type(value) is int and not value
+        ):  # a constant part gives 0, even of an infinity
             continue
         for factor in factors:
             value = value * factor[at]

@@ -97,7 +97,7 @@ def _counts(w: Array | None, target: Array, x: Array, problem: Problem) -> tuple
         share = share + own
         for c in range(problem.c):
             weight = number(1, like) if w is None else w[c]
-            part = smooth / problem.c * weight
+            part = smooth / problem.c * weight if smooth else 0 * smooth
             q[(at[0], c, *at[1:])] = part + ((1 - smooth) * own if c == target[at] else 0)
     return q, share if problem.reduction == "mean" else number(1, like)
 
