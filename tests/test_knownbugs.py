@@ -194,6 +194,7 @@ EXAMPLES = {
         "conv.jvp:n1c1k2_i3_f1:mem=b.expando:tan=b",
         "layer_norm.jvp:n1c2_i1:mem=b.expandc",
     ),
+    "torch-jvp-expanded-p": ("soft_cross_entropy.jvp:n1c2_i1:mem=p.expandc:fill=ones",),
     "torch-wgrad-order": ("conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi",),
     "torch-wgrad-order-native": (
         "conv.backward:n1c12k68g4_i1x1_f7x1_s1x2_p8,8x2,1:mem=x.nhwc.step2w.off3,w.ohwi.expandw.off3",
@@ -230,6 +231,7 @@ EXAMPLES = {
         "elu.double_backward:n1c1_i1:mask=10:fill=nan:seed=31412",
         "celu.backward:n1c1_i1:fill=nan:seed=15089",
         "selu.backward:n1c1_i1:fill=nan:seed=9693",
+        "hardtanh.jvp:n1c1_i1:fill=nan",
     ),
     "torch-prelu-at-0": (
         "prelu.jvp:n1c1_i1:fill=negzero",
@@ -240,7 +242,16 @@ EXAMPLES = {
         "celu.double_backward:n1c2_i1:dt=f16:mask=01:fill=wide",
         "selu.double_backward:n1c1_i2:dt=f16:mask=01:fill=wide:seed=3228",
         "silu.double_backward:n1c2_i6:dt=f16:mask=10:fill=wide:seed=19895",
+        "softsign.double_backward:n1c3_i2:dt=f16:mask=01:fill=wide:seed=62642",
+    ),
+    "torch-f16-loss": (
+        "nll_loss.double_backward:n1c1_i11:weight=1:dt=f16:fill=wide",
+        "cross_entropy.fprop:n1c2_i2:weight=1:dt=f16:fill=wide:seed=38747",
+        "soft_cross_entropy.jvp:n1c2_i8:dt=f16:fill=wide:seed=32603",
         "cross_entropy.jvp:n1c2_i4:weight=1:dt=f16:fill=wide:seed=14804",
+    ),
+    "torch-cross-entropy-ignored": (
+        "cross_entropy.double_backward:n1c1_i3x4:weight=1:smooth=1:mask=01:fill=inf:seed=25408",
     ),
     "torch-pool-c0": (
         "adaptive_avg_pool.backward:n1c0_i1_o2:fill=ones",
@@ -256,6 +267,15 @@ EXAMPLES = {
     "torch-lp-pool-at-0": (
         "lp_pool.jvp:n1c1_i2_f1:fill=impulse",
         "lp_pool.double_backward:n1c1_i1_f1:mask=10:fill=negzero",
+        "lp_pool.jvp:n1c1_i3_f1:fill=ties",
+    ),
+    "torch-lp-pool-f16": (
+        "lp_pool.fprop:n1c1_i1_f1:dt=f16:fill=wide",
+        "lp_pool.backward:n1c1_i1_f1:dt=f16:fill=wide",
+    ),
+    "torch-lp-pool-f16-second": (
+        "lp_pool.double_backward:n1c1_i3x1_f1x1:dt=f16:mask=01:fill=normal",
+        "lp_pool.jvp:n1c3_i3_f1:norm=4:dt=f16:fill=normal",
     ),
     "torch-pixel-unshuffle-empty": (
         "pixel_unshuffle.fprop:n1c0_i3x9:r=3",
@@ -271,10 +291,25 @@ EXAMPLES = {
     "torch-resize-antialias-corners": (
         "resize.fprop:n1c1_i5x5_o3x3:coord=align_corners:aa=1:xo=1",
     ),
-    "torch-resize-scale": ("resize.backward:n1c2_i3_o3:scale=1.2:dt=f64:seed=23775",),
+    "torch-resize-scale": (
+        "resize.backward:n1c2_i3_o3:scale=1.2:dt=f64:seed=23775",
+        "resize.fprop:n1c2_i3_o3:scale=1.2:fill=normal",
+    ),
+    "torch-resize-scale-antialias": (
+        "resize.fprop:n1c1_i3x3_o3x3:aa=1:xo=1:scale=1.2x1.2:fill=normal",
+    ),
+    "torch-resize-scale-cubic": (
+        "resize.backward:n1c1_i3x3_o3x3:mode=cubic:scale=1.2x1.2:fill=normal",
+    ),
     "torch-resize-nearest-scale": (
-        "resize.fprop:n1c1_i4x1_o4x1:mode=nearest:coord=asymmetric:scale=1.2x1.2",
         "resize.backward:n1c1_i4_o8:mode=nearest:coord=asymmetric:scale=2.1",
+    ),
+    "torch-resize-nearest-scale-2d": (
+        "resize.fprop:n1c1_i4x1_o4x1:mode=nearest:coord=asymmetric:scale=1.2x1.2",
+        "resize.jvp:n1c1_i4x1_o8x1:mode=nearest:coord=asymmetric:scale=2.1x1.2",
+    ),
+    "torch-resize-nearest-scale-3d": (
+        "resize.fprop:n1c4_i4x2x2_o4x2x2:mode=nearest:coord=asymmetric:scale=1.2x1.2x1.2:mem=ndhwc",
     ),
     "torch-bf16-nonfinite": (
         "conv.dgrad:n1c27k3g3_i2_f1_s2_p3,0_d4:flip=1:dt=bf16:fill=inf:seed=44768",
