@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class ConvrefError(ValueError):
@@ -49,6 +50,12 @@ def invalid(where: str, what: str, line: object = None) -> ConvrefError:
 
 def missing_extra(extra: str, error: ImportError) -> MissingExtraError:
     """Return the error with the pip command for the package missing from the import ``error``."""
-    return MissingExtraError(
-        f"{error.name or error} is not installed; run: pip install 'convref[{extra}]'"
-    )
+    return MissingExtraError(f"{error.name or error} is not installed; run: {pip_command(extra)}")
+
+
+def pip_command(extra: str) -> str:
+    """Return the command that installs an extra: of the sources, where this file is in them."""
+    sources = Path(__file__).resolve().parent.parent
+    if (sources / "pyproject.toml").is_file():
+        return f"pip install -e '{sources}[{extra}]'"
+    return f"pip install 'convref[{extra}]'"

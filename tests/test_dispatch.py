@@ -16,9 +16,9 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 
 import convref
-from convref import ConvrefError, UnsupportedError, dispatch, parse
+from convref import ConvrefError, UnsupportedError, dispatch, errors, parse
 from convref.backends import Backend
-from convref.errors import MissingExtraError
+from convref.errors import MissingExtraError, pip_command
 
 LINE = "conv.fprop:n1c2k3_i4_f2:bias=0"
 X, W = np.ones((1, 2, 4), "f4"), np.ones((3, 2, 2), "f4")
@@ -179,7 +179,7 @@ except ImportError as error:
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "3.0",
-        "MissingExtraError torch is not installed; run: pip install 'convref[torch]'",
+        f"MissingExtraError torch is not installed; run: {pip_command('torch')}",
     ]
 
 
@@ -194,7 +194,7 @@ print(convref.explain(convref.parse({LINE!r}).call, kind="torch"))
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         LINE,
-        "    torch: torch is not installed; run: pip install 'convref[torch]'",
+        f"    torch: torch is not installed; run: {pip_command('torch')}",
         "  * numpy: the oracle computes any call",
     ]
 
@@ -293,6 +293,13 @@ def test_without_its_package_the_name_is_unknown() -> None:
 
 def test_a_missing_extra_is_an_import_error() -> None:
     assert issubclass(MissingExtraError, ImportError)
+
+
+def test_the_pip_command_installs_the_sources_that_run(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "convref" / "errors.py"))
+    assert errors.pip_command("check") == "pip install 'convref[check]'"
+    (tmp_path / "pyproject.toml").touch()
+    assert errors.pip_command("check") == f"pip install -e '{tmp_path}[check]'"
 
 
 IMPOSSIBLE = {

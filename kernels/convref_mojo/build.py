@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from convref.errors import UnsupportedError, message
+from convref.errors import UnsupportedError, message, pip_command
 
 PACKAGE = Path(__file__).resolve().parent
 SOURCES = PACKAGE / "cpu"
@@ -124,7 +124,7 @@ def missing(variant: Variant | None = None) -> str | None:
         return None
     return (
         f"no library for {variant.name} came with convref_mojo and there is no compiler to build "
-        "one: pip install 'convref[mojo]'"
+        f"one: {pip_command('mojo')}"
     )
 
 

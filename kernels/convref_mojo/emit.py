@@ -10,6 +10,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from convref.errors import pip_command
+
 from . import build
 
 SOURCES = build.PACKAGE / "gpu"
@@ -42,7 +44,7 @@ def missing() -> str | None:
         return None
     return (
         "no PTX came with convref_mojo and there is no compiler to make it: "
-        "pip install 'convref[mojo-gpu]'"
+        f"{pip_command('mojo-gpu')}"
     )
 
 
