@@ -115,3 +115,12 @@ for name in {light!r}:
 json.dump(failed, sys.stdout)
 """
     assert probe(code) == {}
+
+
+def test_the_torch_integration_does_not_load_the_compiler():
+    """`torch._dynamo` and sympy take longer than all else; torch.compile loads them when needed."""
+    pytest.importorskip("torch")
+    imports = "import torch; known = set(sys.modules); import convref.integrations.torch"
+    loaded = probe(PROBE.replace("import convref", imports))[1]
+    assert "convref.integrations.torch" in loaded
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(loaded)
