@@ -56,36 +56,38 @@ __all__ = [
     "instance_norm_statistics", "interpolate", "interpolate_backward",
     "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm", "layer_norm_backward",
     "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu", "leaky_relu_backward",
-    "leaky_relu_double_backward", "leaky_relu_jvp", "log_softmax", "log_softmax_backward",
-    "log_softmax_double_backward", "log_softmax_jvp", "logsigmoid", "logsigmoid_backward",
-    "logsigmoid_double_backward", "logsigmoid_jvp", "lp_pool1d", "lp_pool1d_backward",
-    "lp_pool1d_double_backward", "lp_pool1d_jvp", "lp_pool2d", "lp_pool2d_backward",
-    "lp_pool2d_double_backward", "lp_pool2d_jvp", "lp_pool3d", "lp_pool3d_backward",
-    "lp_pool3d_double_backward", "lp_pool3d_jvp", "max_pool1d", "max_pool1d_backward",
-    "max_pool1d_double_backward", "max_pool1d_jvp", "max_pool2d", "max_pool2d_backward",
-    "max_pool2d_double_backward", "max_pool2d_jvp", "max_pool3d", "max_pool3d_backward",
-    "max_pool3d_double_backward", "max_pool3d_jvp", "max_unpool1d", "max_unpool1d_backward",
-    "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d", "max_unpool2d_backward",
-    "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d", "max_unpool3d_backward",
-    "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish", "mish_backward",
-    "mish_double_backward", "mish_jvp", "nll_loss", "nll_loss_backward", "nll_loss_double_backward",
-    "nll_loss_jvp", "parse", "parse_problem", "pixel_shuffle", "pixel_shuffle_backward",
-    "pixel_shuffle_double_backward", "pixel_shuffle_jvp", "pixel_unshuffle",
-    "pixel_unshuffle_backward", "pixel_unshuffle_double_backward", "pixel_unshuffle_jvp", "plan",
-    "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp", "relu", "relu6",
-    "relu6_backward", "relu6_double_backward", "relu6_jvp", "relu_backward", "relu_double_backward",
-    "relu_jvp", "resize", "resize_backward", "resize_double_backward", "resize_jvp", "rms_norm",
-    "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "run", "selu", "selu_backward",
-    "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward", "sigmoid_double_backward",
-    "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward", "silu_jvp",
-    "soft_cross_entropy", "soft_cross_entropy_backward", "soft_cross_entropy_double_backward",
-    "soft_cross_entropy_jvp", "softmax", "softmax_backward", "softmax_double_backward",
-    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
-    "softshrink", "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
-    "softsign_backward", "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward",
-    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
-    "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
-    "threshold_double_backward", "threshold_jvp", "unfold"
+    "leaky_relu_double_backward", "leaky_relu_jvp", "local_response_norm",
+    "local_response_norm_backward", "local_response_norm_double_backward",
+    "local_response_norm_jvp", "log_softmax", "log_softmax_backward", "log_softmax_double_backward",
+    "log_softmax_jvp", "logsigmoid", "logsigmoid_backward", "logsigmoid_double_backward",
+    "logsigmoid_jvp", "lp_pool1d", "lp_pool1d_backward", "lp_pool1d_double_backward",
+    "lp_pool1d_jvp", "lp_pool2d", "lp_pool2d_backward", "lp_pool2d_double_backward",
+    "lp_pool2d_jvp", "lp_pool3d", "lp_pool3d_backward", "lp_pool3d_double_backward",
+    "lp_pool3d_jvp", "max_pool1d", "max_pool1d_backward", "max_pool1d_double_backward",
+    "max_pool1d_jvp", "max_pool2d", "max_pool2d_backward", "max_pool2d_double_backward",
+    "max_pool2d_jvp", "max_pool3d", "max_pool3d_backward", "max_pool3d_double_backward",
+    "max_pool3d_jvp", "max_unpool1d", "max_unpool1d_backward", "max_unpool1d_double_backward",
+    "max_unpool1d_jvp", "max_unpool2d", "max_unpool2d_backward", "max_unpool2d_double_backward",
+    "max_unpool2d_jvp", "max_unpool3d", "max_unpool3d_backward", "max_unpool3d_double_backward",
+    "max_unpool3d_jvp", "mish", "mish_backward", "mish_double_backward", "mish_jvp", "nll_loss",
+    "nll_loss_backward", "nll_loss_double_backward", "nll_loss_jvp", "normalize",
+    "normalize_backward", "normalize_double_backward", "normalize_jvp", "parse", "parse_problem",
+    "pixel_shuffle", "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
+    "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
+    "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp",
+    "relu", "relu6", "relu6_backward", "relu6_double_backward", "relu6_jvp", "relu_backward",
+    "relu_double_backward", "relu_jvp", "resize", "resize_backward", "resize_double_backward",
+    "resize_jvp", "rms_norm", "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp",
+    "run", "selu", "selu_backward", "selu_double_backward", "selu_jvp", "sigmoid",
+    "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward",
+    "silu_double_backward", "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
+    "soft_cross_entropy_double_backward", "soft_cross_entropy_jvp", "softmax", "softmax_backward",
+    "softmax_double_backward", "softmax_jvp", "softplus", "softplus_backward",
+    "softplus_double_backward", "softplus_jvp", "softshrink", "softshrink_backward",
+    "softshrink_double_backward", "softshrink_jvp", "softsign", "softsign_backward",
+    "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward", "tanh_double_backward",
+    "tanh_jvp", "tanhshrink", "tanhshrink_backward", "tanhshrink_double_backward", "tanhshrink_jvp",
+    "threshold", "threshold_backward", "threshold_double_backward", "threshold_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -455,6 +457,22 @@ def leaky_relu_double_backward(
 def leaky_relu_jvp(
     primals: Any, tangents: Any, negative_slope: float = 0.01, *, backend: str = "auto"
 ) -> tuple[Any, ...]: ...
+def local_response_norm(
+    input: Any, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *,
+    backend: str = "auto"
+) -> Any: ...
+def local_response_norm_backward(
+    grad_output: Any, input: Any, size: int, alpha: float = 0.0001, beta: float = 0.75,
+    k: float = 1.0, *, backend: str = "auto"
+) -> Any: ...
+def local_response_norm_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, size: int, alpha: float = 0.0001,
+    beta: float = 0.75, k: float = 1.0, output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def local_response_norm_jvp(
+    primals: Any, tangents: Any, size: int, alpha: float = 0.0001, beta: float = 0.75,
+    k: float = 1.0, *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def log_softmax(input: Any, dim: int, *, dtype: Any = None, backend: str = "auto") -> Any: ...
 def log_softmax_backward(
     grad_output: Any, input: Any, dim: int, *, dtype: Any = None, backend: str = "auto"
@@ -573,6 +591,21 @@ def nll_loss_double_backward(
 def nll_loss_jvp(
     primals: Any, tangents: Any, target: Any, weight: Any = None, ignore_index: int = -100,
     reduction: str = "mean", *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def normalize(
+    input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *, backend: str = "auto"
+) -> Any: ...
+def normalize_backward(
+    grad_output: Any, input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *,
+    backend: str = "auto"
+) -> Any: ...
+def normalize_double_backward(
+    grad_grad_input: Any, grad_output: Any, input: Any, p: float = 2.0, dim: int = 1,
+    eps: float = 1e-12, output_mask: Any = (True, True), *, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def normalize_jvp(
+    primals: Any, tangents: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *,
+    backend: str = "auto"
 ) -> tuple[Any, ...]: ...
 def pixel_shuffle(
     input: Any, upscale_factor: int, *, mode: str = "CRD", backend: str = "auto"

@@ -70,7 +70,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "instance_norm": CHANNEL,
     "instance_norm_statistics": {**CHANNEL, **RUNNING, "momentum": 0.3},
     **{d.name: ROWS for d in definitions() if d.view is views.rows},
-    **{d.name: SLOPES for d in definitions() if d.view is views.by_channel},
+    "prelu": SLOPES,
     "interpolate": INTERPOLATION,
     "resize": {"sizes": 4, "mode": "cubic"},
     "leaky_relu": {"negative_slope": 0.2},

@@ -277,6 +277,11 @@ EXAMPLES = {
         "lp_pool.double_backward:n1c1_i3x1_f1x1:dt=f16:mask=01:fill=normal",
         "lp_pool.jvp:n1c3_i3_f1:norm=4:dt=f16:fill=normal",
     ),
+    "torch-scaled-f16": (
+        "normalize.fprop:n1c1_i2:dt=f16:fill=impulse",
+        "local_response_norm.fprop:n1c1_i27:size=3:beta=1:dt=f16:fill=wide:seed=43299",
+    ),
+    "torch-normalize-at-0": ("normalize.double_backward:n1c5_i2:fill=impulse",),
     "torch-pixel-unshuffle-empty": (
         "pixel_unshuffle.fprop:n1c0_i3x9:r=3",
         "pixel_unshuffle.jvp:n0c1_i2x2",
@@ -371,6 +376,9 @@ EXAMPLES = {
     ),
     "onnxruntime-log-softmax-nonfinite": ("log_softmax.fprop:n1c1_i2:dim=2:dt=f64:fill=inf",),
     "onnxruntime-hardmax-nan": ("hardmax.fprop:n1c1_i3:dim=2:fill=nan",),
+    "onnxruntime-lrn-running-sum": (
+        "local_response_norm.fprop:n1c4_i4x3:size=1:fill=wide:seed=18556",
+    ),
     "onnxruntime-max-pool-nan": ("max_pool.fprop:n1c1_i2_f2:fill=nan:seed=41948",),
     "onnxruntime-resize-kept-frame": (
         "resize.fprop:n1c1_i4_o4:mode=nearest:coord=tf_crop_and_resize:near=round_prefer_floor:roi=0.25,0.75",

@@ -15,7 +15,7 @@ from .definition import LOW, Definition, Fields, Image
 from .docs import entries, sections
 from .generate import names
 from .passes import Pass
-from .prepare import Axes
+from .run import Axes
 
 
 def _conv(

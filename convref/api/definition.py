@@ -35,8 +35,7 @@ from . import views
 from .arguments import axes_of, mask_of, pair_of
 from .docs import ANY_SHAPE, entries, sections
 from .generate import KEYWORD, POSITIONAL
-from .prepare import Axes, Prepared, check_axes, enter, given_arrays, input_shape
-from .run import compute
+from .run import Axes, Prepared, check_axes, compute, enter, given_arrays, input_shape
 
 ROLE = {argument(role): role for role in ("x", "w", "b", "indices", "target", "rmean", "rvar")}
 

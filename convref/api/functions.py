@@ -78,6 +78,11 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_jvp",
         "pixel_unshuffle_double_backward",
     ),
+    "scaling": (
+        "normalize", "normalize_backward", "normalize_jvp", "normalize_double_backward",
+        "local_response_norm", "local_response_norm_backward", "local_response_norm_jvp",
+        "local_response_norm_double_backward",
+    ),
     "unfold": (
         "unfold", "fold",
     ),

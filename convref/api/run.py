@@ -1,18 +1,102 @@
-"""Compute on arrays: look up the call by its raw arguments, or prepare and plan it."""
+"""From the user's arrays and arguments to a checked and planned call, and back to its results."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from .. import dispatch
 from ..arrays import facts
-from ..ops import plain
-from .prepare import Prepared
+from ..case import Call, argument
+from ..errors import invalid
+from ..ops import BASE_ROLE, Sizes, plain
 from .trace import Oracle, Trace
+from .views import View, is_image
 
+Axes = dict[str, tuple[int, ...]]
 MAX_PLANS = 4096
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call, and how the user's arrays become its operands and its results the user's.
+
+    `axes` is the user's axis of each formula axis, for each base role with an order of its own.
+    """
+
+    call: Call
+    view: View | None = None
+    axes: Axes = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> bool:
+        """Return whether no array changes its shape or axis order."""
+        return self.view is None and all(a == tuple(range(len(a))) for a in self.axes.values())
+
+    def operand(self, role: str, array: Any) -> Any:
+        """Return the user's array, or None, as the operand in `role`: a view if possible."""
+        if array is None or self.identity:
+            return array
+        return enter(role, array, self.view, self.axes)
+
+    def result(self, role: str, array: Any) -> Any:
+        """Return a result, or None, in the user's shape and axis order."""
+        if array is None or self.identity:
+            return array
+        axes = self.axes.get(BASE_ROLE[role])
+        array = _permuted(array, axes and tuple(axes.index(a) for a in range(len(axes))))
+        return array if self.view is None else array.reshape(self.view.leave(role, array.shape))
+
+
+def enter(role: str, array: Any, view: View | None, axes: Axes) -> Any:
+    """Return the user's array in the shape and axis order of the formulas."""
+    if view is not None:
+        shape = view.enter(role, array.shape)
+        array = array if shape is array.shape else array.reshape(shape)
+    return _permuted(array, axes.get(BASE_ROLE[role]))
+
+
+def _permuted(array: Any, axes: tuple[int, ...] | None) -> Any:
+    if axes is None or axes == tuple(range(len(axes))):
+        return array
+    return array.permute(axes) if hasattr(array, "permute") else array.transpose(axes)
+
+
+def given_arrays(
+    where: str, roles: Sequence[str], arrays: Sequence[Any], required: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arrays that are not None by role; raise if one is not an array."""
+    given = {role: a for role, a in zip(roles, arrays, strict=True) if a is not None}
+    for role, array in given.items():
+        facts(where, argument(role), array)
+    for role in roles:
+        if role not in given and (role in required or not given):
+            raise invalid(where, f"{argument(role)} is None, needs an array")
+    return given
+
+
+def input_shape(where: str, given: dict[str, Any], roles: Sequence[str]) -> Sizes:
+    """Return the shape of the first operand that is shaped like the input."""
+    like_input = sorted((role for role in roles if BASE_ROLE[role] == "x"), key=len)
+    for role in like_input:
+        if role in given:
+            return tuple(given[role].shape)
+    raise invalid(where, f"{argument(like_input[0])} is None, needs an array")
+
+
+def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> None:
+    """Raise unless each array with an axis order has as many axes; images have `count`."""
+    for role, array in given.items():
+        order = axes.get(BASE_ROLE[role])
+        needs = count if order is None or is_image(role) else len(order)
+        if order is not None and len(array.shape) != needs:
+            what = f"{argument(role)} has {len(array.shape)} axes, needs {needs}"
+            raise invalid(where, what)
+
+
 plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
 
 

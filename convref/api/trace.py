@@ -18,7 +18,7 @@ from ..dtypes import numpy_dtype
 from ..ops import Sizes
 
 if TYPE_CHECKING:
-    from .prepare import Prepared
+    from .run import Prepared
 
 
 class Mark(np.ndarray[Any, Any]):

@@ -12,8 +12,7 @@ from ..errors import invalid
 from ..ops import Sizes, WindowProblem, integers, items
 from .arguments import windows
 from .generate import documented, names
-from .prepare import Prepared
-from .run import compute
+from .run import Prepared, compute
 
 
 def _prepared(

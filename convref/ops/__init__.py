@@ -42,6 +42,7 @@ from .pool import (
 )
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
 from .sampling import ResizeAxis
+from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
     FILTER_AXES,
     MAX_ELEMENTS,
@@ -106,10 +107,12 @@ __all__ = [
     "InstanceNormProblem",
     "LayerNormProblem",
     "LeakyReluProblem",
+    "LocalResponseNormProblem",
     "LossProblem",
     "LpPoolProblem",
     "NllLossProblem",
     "NormProblem",
+    "NormalizeProblem",
     "OpSpec",
     "Pads",
     "Pass",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import activation, conv, norm, pool, resize, softmax, window
+from . import activation, conv, norm, pool, resize, scaling, softmax, window
 from .base import Problem
 from .spec import OpSpec, Signature, Terms
 
@@ -16,6 +16,7 @@ OPS: dict[str, OpSpec] = {
     **norm.OPS,
     **activation.OPS,
     **softmax.OPS,
+    **scaling.OPS,
 }
 FAMILY: dict[str, type[Problem]] = {op: spec.problem for op, spec in OPS.items()}
 # The roles of every pass: laws, command line, court and bench loop over this table.

@@ -17,6 +17,7 @@ from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
 from . import resize as _resize
+from . import scaling as _scaling
 from . import softmax as _softmax
 from . import unfold as _unfold
 from ._resize_errors import displacement, magnitude, position_error, reached
@@ -46,6 +47,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
     **_softmax.FORMULAS,
+    **_scaling.FORMULAS,
 }
 
 
@@ -57,6 +59,7 @@ MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_activation.MAGNITUDES,
     **_prelu.MAGNITUDES,
     **_softmax_errors.MAGNITUDES,
+    **_scaling.MAGNITUDES,
 }
 
 

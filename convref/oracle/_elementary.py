@@ -42,6 +42,25 @@ def log(x: Array) -> Array:
     return _of_fractions(math.log)(x) if x.dtype == object else np.log(x)
 
 
+def power(base: Array, exponent: float) -> Array:
+    """Return base**exponent for base >= 0; 0 stays 0 even to a power below it.
+
+    Integer powers of Fractions are exact.
+    """
+    if exponent == 1:
+        return base
+    if exponent == 2:
+        return base * base
+    if exponent == 0:
+        return np.ones_like(base)
+    if base.dtype == object:
+        whole = exponent == int(exponent) and exponent > 0
+        return base ** int(exponent) if whole else _of_fractions(lambda v: v and v**exponent)(base)
+    if exponent == 0.5:
+        return np.sqrt(base)
+    return np.where(base == 0, base, np.where(base == 0, 1, base) ** exponent)
+
+
 def normal_cdf(x: Array) -> Array:
     """Return the normal distribution function at x, small values too."""
     if x.dtype == object:

@@ -22,6 +22,7 @@ import numpy as np
 from ..case import Call
 from ..errors import invalid
 from ..ops import GROUPS, Problem, Sizes
+from ._elementary import power
 from ._passes import by_name
 from ._windows import Array, Results, Window, at_axis, first_reads, gather_sums, reads, scatter_sums
 
@@ -167,19 +168,6 @@ def avg_pool_backward(dy: Array, problem: Problem) -> Array:
     return scatter_sums(divided(dy, problem), problem.axes)
 
 
-def _power(base: Array, exponent: float) -> Array:
-    """Return base**exponent for base >= 0; 0 stays 0 even to a power below it."""
-    if exponent == 1:
-        return base
-    if exponent == 2:
-        return base * base
-    if exponent == 0.5:
-        return np.sqrt(base)
-    if exponent == 0:
-        return np.ones_like(base)
-    return np.where(base == 0, base, np.where(base == 0, 1, base) ** exponent)
-
-
 def lp_pool_fprop(x: Array, problem: Problem) -> Array:
     """Return y, the p-norm of each window: (sum |x|^p)^(1/p)  (P.4).
 
@@ -187,14 +175,14 @@ def lp_pool_fprop(x: Array, problem: Problem) -> Array:
     >>> lp_pool_fprop(np.array([[[3., -4., 0.]]]), LpPoolProblem(n=1, c=1, input=(3,), filter=(2,)))
     array([[[5., 4.]]])
     """
-    sums = gather_sums(_power(np.abs(x), problem.norm), problem.axes)
-    return _power(sums, 1 / problem.norm)
+    sums = gather_sums(power(np.abs(x), problem.norm), problem.axes)
+    return power(sums, 1 / problem.norm)
 
 
 def _slopes(x: Array, problem: Problem) -> tuple[Array, Array]:
     """Return (sign(x) |x|^(p-1), y^(1-p)), whose products are dy/dx; 0 where y is 0."""
-    scales = _power(lp_pool_fprop(x, problem), 1 - problem.norm)
-    return np.sign(x) * _power(np.abs(x), problem.norm - 1), scales
+    scales = power(lp_pool_fprop(x, problem), 1 - problem.norm)
+    return np.sign(x) * power(np.abs(x), problem.norm - 1), scales
 
 
 def lp_pool_jvp(x: Array, x_dot: Array, problem: Problem) -> Results:
@@ -256,8 +244,8 @@ def _second_order_terms(ddx: Array, dy: Array, x: Array, problem: Problem) -> tu
     if p == 1:  # piecewise linear
         return np.zeros_like(x), np.zeros_like(x)
     slopes, scales = _slopes(x, problem)
-    steep = _power(lp_pool_fprop(x, problem), 1 - 2 * p)
-    along_x = _power(np.abs(x), p - 2) * ddx * scatter_sums(scales * dy, axes)
+    steep = power(lp_pool_fprop(x, problem), 1 - 2 * p)
+    along_x = power(np.abs(x), p - 2) * ddx * scatter_sums(scales * dy, axes)
     along_y = slopes * scatter_sums(steep * dy * gather_sums(slopes * ddx, axes), axes)
     return (p - 1) * along_x, (p - 1) * along_y
 

@@ -35,6 +35,7 @@ CALLED = (
     "softmax",
     "log_softmax",
     "hardmax",
+    "normalize",
 )
 
 
@@ -58,6 +59,7 @@ RIGHT = (
     "relu.fprop:n2c4_i5:dt=i8",
     "gelu.fprop:n2c4_i5:approx=tanh:fill=normal",
     "log_softmax.fprop:n2c4_i5x3:dim=2:fill=normal",
+    "local_response_norm.fprop:n2c6_i3x4:size=3:alpha=1:fill=normal",
 )
 
 
@@ -81,6 +83,10 @@ REFUSED = {
     "lp_pool.fprop:n1c1_i4_f2:norm=1.5": "only integer norms",
     "adaptive_avg_pool.fprop:n1c1_i4_o2": "to one element",
     "tanh.fprop:n1c0_i4": "empty images",
+    "normalize.fprop:n1c2_i4:p=3": "only the norms 1 and 2",
+    "normalize.fprop:n1c2_i4:eps=1": "no eps",
+    "local_response_norm.fprop:n1c2_i4x4:size=4": "follows the channel",
+    "local_response_norm.fprop:n1c2_i4": "only for 2d images",
     "pixel_unshuffle.fprop:n1c1_i4x4": "only mode DCR",
     "tanh.fprop:n1c1_i4:dev=cuda": "only the CPU",
 }

@@ -89,6 +89,19 @@ def _unlike_avg_pool(call: Call) -> str | None:
     return _unlike_windows(call)
 
 
+def _unlike_normalize(call: Call) -> str | None:
+    problem = call.problem
+    if problem.p not in (1.0, 2.0):
+        return "ONNX's LpNormalization has only the norms 1 and 2"
+    return "ONNX's LpNormalization has no eps" if problem.eps > 1e-12 else None
+
+
+def _unlike_response_norm(call: Call) -> str | None:
+    if call.problem.size % 2 == 0:
+        return "in ONNX the longer side of an even window follows the channel"
+    return None if call.problem.rank == 2 else "the CPU provider has LRN only for 2d images"
+
+
 def _unlike_lp_pool(call: Call) -> str | None:
     norm = call.problem.norm
     return _unlike_windows(call) or (
@@ -120,6 +133,8 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
         "ONNX's SpaceToDepth has only mode DCR" if call.problem.mode == "CRD" else None
     ),
     "threshold": lambda call: "ONNX's ThresholdedRelu is 0 below" if call.problem.value else None,
+    "normalize": _unlike_normalize,
+    "local_response_norm": _unlike_response_norm,
     "adaptive_avg_pool": _not_global,
     "batch_norm_eval": _rounds_eps,
 }
@@ -264,6 +279,11 @@ def _prelu(call: Call) -> Graph:
     return nodes, {"shape": shape}
 
 
+def _normalize(call: Call) -> Graph:
+    problem = call.problem
+    return [_node("LpNormalization", ["x"], ["_y"], axis=problem.dim, p=int(problem.p))], {}
+
+
 def _plain(name: str, **attributes: str) -> Builder:
     """Return the node `name` whose attributes are the problem's fields of these names."""
 
@@ -286,6 +306,8 @@ _NODES: dict[str, Builder] = {
     "batch_norm_eval": _batch_norm_eval,
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
+    "normalize": _normalize,
+    "local_response_norm": _plain("LRN", size="size", alpha="alpha", beta="beta", bias="k"),
     "relu": _plain("Relu"),
     "leaky_relu": _plain("LeakyRelu", alpha="slope"),
     "prelu": _prelu,
@@ -315,5 +337,5 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
     **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign", "threshold"), ("f32",)),
-    **dict.fromkeys(("gelu", "hardmax"), ("f32",)),
+    **dict.fromkeys(("gelu", "hardmax", "local_response_norm"), ("f32",)),
 }

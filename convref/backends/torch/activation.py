@@ -22,8 +22,10 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-_REAL = ("f16", "bf16", "f32", "f64")
+_SIXTEEN = ("f16", "bf16")
+_REAL = (*_SIXTEEN, "f32", "f64")
 FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
+SCALED = ("normalize", "local_response_norm")  # by powers, which exceed float16
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8")
 
 
@@ -37,6 +39,9 @@ def supports(call: Call, rules: bool) -> str | None:
         return "ATen has no derivative of hardsigmoid_backward"
     if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
         return "ATen's hardsigmoid_backward rounds 1 / 6 to float32"
+    sixteen = not rules and call.dtype in _SIXTEEN
+    if sixteen and call.op == "local_response_norm" and call.problem.rank > 1:
+        return f"ATen has no 3d avg_pool for {call.dtype}, of which {call.op} consists"
     if call.op in LOSSES and not prod(call.problem.shape("x")):
         return "the adapter does not call ATen for empty images"
     return None
@@ -49,7 +54,7 @@ def stages(call: Call) -> int:
     second ones take several tensor operations; a loss takes three.
     """
     steps = {"fprop": 1, "backward": 3, "jvp": 6, "double_backward": 24}[call.pass_]
-    return 4 * steps if call.op in LOSSES else steps
+    return 4 * steps if call.op in (*LOSSES, *SCALED) else steps
 
 
 def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
@@ -70,14 +75,30 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
 def _forward(call: Call, rules: bool, given: dict[str, Tensor | None]) -> Callable[..., Tensor]:
     if call.op in LOSSES:
         return partial(_loss, call, given)
-    if call.op == "prelu" and rules and call.pass_ in ("jvp", "double_backward"):
-        return _prelu
-    return partial(FUNCTIONS[call.op], call.problem)
+    function = FUNCTIONS[call.op]
+    if rules and call.pass_ in ("jvp", "double_backward"):
+        function = _SMOOTHER.get(call.op, function)
+    if rules and call.op in SCALED and call.dtype in _SIXTEEN:
+        return lambda x: function(call.problem, x.float()).to(x.dtype)
+    return partial(function, call.problem)
 
 
-def _prelu(x: Tensor, w: Tensor) -> Tensor:
+def _prelu(problem: Problem, x: Tensor, w: Tensor) -> Tensor:
     """Return prelu from operations whose derivatives at 0 agree; those of ATen's do not."""
     return torch.where(x > 0, x, w.reshape(-1, *(1,) * (x.ndim - 2)) * x)
+
+
+def _normalize(problem: Problem, x: Tensor) -> Tensor:
+    """Return normalize without the norm of 0, whose second derivative is NaN."""
+    powers = x * x if problem.p == 2 else x.abs() ** problem.p  # |x| has no second derivative
+    powers = powers.sum(problem.dim, keepdim=True)
+    low = powers.detach() ** (1 / problem.p) < problem.eps
+    norm = torch.where(low, 1, powers) ** (1 / problem.p)
+    return x / torch.where(low, problem.eps, norm)
+
+
+# By op: what takes the place of ATen's function where its further derivatives are wrong at 0.
+_SMOOTHER: dict[str, Callable[..., Tensor]] = {"prelu": _prelu, "normalize": _normalize}
 
 
 def _loss(

@@ -374,7 +374,8 @@ _MADE = [
     *(_functional(CONV, f"conv_transpose{r}d", r, transposed=True) for r in RANKS),
     *(
         _functional(d, f"{d.name}{rank or ''}{'d' * bool(rank)}", rank)
-        for d in OF_TORCH
+        for d in definitions()
+        if d.layer or hasattr(torch.nn.functional, d.name)
         for rank in d.ranks or (0,)
     ),
 ]

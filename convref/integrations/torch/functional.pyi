@@ -20,10 +20,11 @@ __all__ = [
     "batch_norm", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardshrink", "hardsigmoid",
     "hardswish", "hardtanh", "instance_norm", "interpolate", "layer_norm", "leaky_relu",
-    "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d",
-    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "nll_loss",
-    "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6", "rms_norm", "selu", "sigmoid",
-    "silu", "softmax", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"
+    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+    "mish", "nll_loss", "normalize", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6",
+    "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink", "softsign", "tanh",
+    "tanhshrink", "threshold"
 ]
 
 def adaptive_avg_pool1d(
@@ -102,6 +103,10 @@ def leaky_relu(
     input: Tensor, negative_slope: float = 0.01, inplace: bool = False, *,
     backend: str | None = None
 ) -> Tensor: ...
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *,
+    backend: str | None = None
+) -> Tensor: ...
 def log_softmax(
     input: Tensor, dim: int, dtype: torch.dtype | None = None, *, backend: str | None = None
 ) -> Tensor: ...
@@ -128,6 +133,9 @@ def mish(input: Tensor, inplace: bool = False, *, backend: str | None = None) ->
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean", *, backend: str | None = None
+) -> Tensor: ...
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *, backend: str | None = None
 ) -> Tensor: ...
 def pixel_shuffle(
     input: Tensor, upscale_factor: int, *, mode: str = "CRD", backend: str | None = None

@@ -14,6 +14,7 @@ from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
 from . import resize as _resize
+from . import scaling as _scaling
 from . import softmax as _softmax
 from . import unfold as _unfold
 
@@ -27,4 +28,5 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
     **_softmax.FORMULAS,
+    **_scaling.FORMULAS,
 }

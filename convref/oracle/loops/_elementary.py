@@ -32,6 +32,13 @@ def log(v: Any) -> Any:
     return lifted(math.log, v)
 
 
+def power(v: Any, exponent: float) -> Any:
+    """Return v**exponent for v >= 0; 0 to any power but 0 is 0."""
+    if isinstance(v, Fraction) and exponent == int(exponent):
+        return v ** int(exponent) if v or not exponent else v
+    return lifted(lambda t: t**exponent if t or not exponent else 0.0, v)
+
+
 def number(value: float, like: Any) -> Any:
     """Return a constant in the number type of `like`."""
     return Fraction(value) if isinstance(like, (Fraction, int)) else type(like)(value)

@@ -198,7 +198,7 @@ RANKED = {
 ARGUMENTS = {f"{kind}{rank}d": drawn(rank) for kind, drawn in RANKED.items() for rank in RANKS} | {
     "GroupNorm": group_norms(0),
     **{d.layer: row_norms(0) for d in F.OF_TORCH if d.view is views.rows},
-    **{d.layer: by_channel(0) for d in F.OF_TORCH if d.view is views.by_channel},
+    "PReLU": by_channel(0),
     "Upsample": samplings(0),
     "UpsamplingNearest2d": bilinear(0),
     "UpsamplingBilinear2d": bilinear(0),
