@@ -129,8 +129,11 @@ class Native:
             roles = self.op.row.signature.operands
             given = zip(roles, operands, made.operands)
             found = {role: self._facts(role, t, shape) for role, t, shape in given if t is not None}
-            if self.op.widens and len({fact.dtype for fact in found.values()}) > 1:
-                return None, False
+            if self.op.widens:
+                if len({fact.dtype for fact in found.values()}) > 1:
+                    return None, False
+                # as `model.half()` makes them: ATen computes with 16-bit statistics in float32
+                found = {r: f._replace(dtype=role_dtype(r, f.dtype)) for r, f in found.items()}
             call = call_of_facts(made.config, self._with_statistics(found))
             alone, recorded = _decide(call, backend, self.ordered)
         return (self.make(settings, flags) if alone else None), recorded

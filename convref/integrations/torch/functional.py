@@ -277,6 +277,8 @@ def batch_norm(
     widened = _is_wider(input, weight)
     x = input.float() if widened else input
     rmean, rvar = running_mean, running_var
+    if rmean is not None and rvar is not None and rmean.dtype == x.dtype in _SIXTEEN:
+        rmean, rvar = rmean.float(), rvar.float()
     if not training:
         y, *_ = _EVALUATION.run((x, weight, bias, rmean, rvar), (eps,), backend)
     else:

@@ -416,6 +416,19 @@ def test_instance_norm(rank, tracked):
     assert torch.equal(ours(x[0]), ours(x)[0])
 
 
+@pytest.mark.parametrize("backend", [None, "numpy"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_running_statistics_in_the_dtype_of_a_half_model(dtype, backend):
+    norms = twins("BatchNorm1d", (3,), {"momentum": 0.5, "eps": 3.0}, backend)
+    x = (torch.tensor([[1.0], [-1.0]]) + torch.arange(3)).to(dtype)  # 1 / sqrt(1 + eps) is 1 / 2
+    for training in (True, False):
+        theirs, ours = (norm.to(dtype).train(training) for norm in norms)
+        for norm in norms:
+            norm.running_var.fill_(1.0)
+        assert torch.equal(theirs(x), ours(x))
+        assert all(map(torch.equal, theirs.buffers(), ours.buffers()))
+
+
 def test_untracked_statistics_do_not_change():
     theirs, ours = twins("BatchNorm1d", (2,), {})
     for norm in (theirs, ours):
