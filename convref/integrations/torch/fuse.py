@@ -86,12 +86,15 @@ def fuse(model: Any, backend: str | None = None) -> Report:
     opaque: dict[Any, str] = {}
     changed: list[Row] = []
     reasons: dict[str, str] = {}
-    names = Counter(id(m) for _, m in model.named_modules(remove_duplicate=False))
+    names = _names(model)
     for path, graph in _graphs(model, "", opaque):
+        inside = _names(model.get_submodule(path.rstrip(".")))
         for chain in _chains(model, path, graph):
             parts = [(name, model.get_submodule(name)) for name in chain.names]
-            why = chain.why or next(filter(None, (_why_kept(m, names) for _, m in parts)), None)
-            if why is None:
+            why = chain.why
+            for _, part in parts:  # an activation may be shared with modules outside of the graph
+                why = why or _why_kept(part, inside if _runs(part, _POINTWISE) else names)
+            if not why:
                 changed.append(_replace(model, parts, backend))
             else:
                 reasons |= dict.fromkeys(chain.names, why)
@@ -104,6 +107,10 @@ def fuse(model: Any, backend: str | None = None) -> Report:
             else:
                 changed.append(_merge(model, name, module, backend))
     return Report("fused", tuple(changed), tuple(_left(model, reasons, opaque)))
+
+
+def _names(model: Any) -> Counter[int]:
+    return Counter(id(m) for _, m in model.named_modules(remove_duplicate=False))
 
 
 def _graphs(module: Any, path: str, opaque: dict[Any, str]) -> Iterator[tuple[str, Any]]:

@@ -331,6 +331,15 @@ def test_a_module_of_two_names_is_not_fused():
     assert fuse(model).left[0].why == "it is registered under several names"
 
 
+def test_an_activation_of_several_modules_is_fused_into_each():
+    act, image = T.ReLU(), integers((2, 4, 3, 3), 5)
+    blocks = (T.Sequential(T.Conv2d(4, 4, 1), T.BatchNorm2d(4), act) for _ in range(2))
+    model = exactly(T.Sequential(*map(Branching, blocks)).double().eval())
+    wanted = model(image)
+    assert [row.name for row in fuse(model).changed] == ["0.inner.0", "1.inner.0"]
+    assert torch.equal(model(image), wanted)
+
+
 def test_a_block_alone_is_not_fused():
     report = fuse(nn.ConvBNAct1d(1, 1, 1).eval())
     assert [row.why for row in report.left] == ["it is the model itself"] * 2
