@@ -53,6 +53,12 @@ def test_examples_on_a_page_print_what_they_say(page):
     assert result.failed == 0, "".join(said)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_example_on_a_page_is_read_as_a_quotation(page):
+    outside = page.read_text("utf-8").split("```")[::2]
+    assert not re.findall(r"^ *>.*", "".join(outside), re.MULTILINE)
+
+
 def test_every_public_name_is_documented():
     page = (DOCS / "api.md").read_text("utf-8").partition("## Families")[0]
     page += (DOCS / "api.md").read_text("utf-8").partition("## Dispatch")[2].partition("## Exp")[0]

@@ -1,4 +1,4 @@
-"""The README's program prints its comments, and its case lines parse."""
+"""The programs of the README run and print their comments; its case lines and targets exist."""
 
 import contextlib
 import io
@@ -9,43 +9,68 @@ import numpy as np
 import pytest
 
 from convref import parse
+from convref.conformance.examine import examine
 
-README = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = ROOT.joinpath("README.md").read_text(encoding="utf-8")
 
 
-def test_the_program_prints_its_comments():
-    program, judged, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    told = [line.split("# ", 1)[1] for line in program.splitlines() if "# " in line]
+def program(heading):
+    """Return the program of a section."""
+    return re.search(rf"^## {heading}\n.*?```python\n(.*?)```", README, re.DOTALL | re.MULTILINE)[1]
+
+
+def run(text):
+    """Run a program; return its names. It must print its comments that are values."""
     printed, names = io.StringIO(), {}
     with contextlib.redirect_stdout(printed):
-        exec(program, names)
-    assert printed.getvalue().splitlines() == told
-    names["my_dx_dw_db"] = names["dx"], names["dw"], names["db"]
-    exec(judged, names)
-    names["my_dx_dw_db"] = names["dx"] + np.float32(1), names["dw"], names["db"]
+        exec(text, names)
+    values = re.findall(r"^print\(.*  # (\(.*\))$", text, re.MULTILINE)
+    assert all(value in printed.getvalue() for value in values), printed.getvalue()
+    return names
+
+
+def test_the_kernel_fails_as_the_section_shows():
+    backend = run(program("Put your kernel in court"))["backend"]
+    assert "convref check mykernels:backend --op relu --pass fprop" in README
+    (line,) = set(re.findall(r"relu\.fprop:\S+fill=nan", README))
+    for text, verdict in ((line, "wrong"), ("relu.fprop:n2c3_i5", "pass")):
+        found = examine(parse(text), backend)
+        assert found.verdict == verdict
+    assert found.reason in README
+
+
+def test_the_check_of_a_result_fails_for_a_wrong_one():
+    text = program("Check a result in your tests")
+    names = run(text)
+    dx, dw, db = names["result"]
+    names["result"] = dx + np.float32(1), dw, db
     with pytest.raises(AssertionError, match=r"conv\.backward:"):
-        exec(judged, names)
+        exec(text[text.index("convref.assert_correct") :], names)
 
 
 def test_the_model_is_converted_whole_and_trains():
     pytest.importorskip("torch", reason="torch is not installed")
-    *_, program = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    printed, names = io.StringIO(), {}
-    with contextlib.redirect_stdout(printed):
-        exec(program, names)
-    layers = list(names["model"])
-    assert all(type(layer).__module__.startswith("convref.") for layer in layers), printed
-    assert all(parameter.grad is not None for parameter in names["model"].parameters())
+    model = run(program("Use the ops in PyTorch"))["model"]
+    assert all(type(layer).__module__.startswith("convref.") for layer in model), model
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_the_gradient_in_jax_has_the_shape_of_its_comment():
+    pytest.importorskip("jax", reason="jax is not installed")
+    run(program("Use them in JAX"))
 
 
 def test_every_case_line_parses():
-    lines = re.findall(r"^ +(conv\.\S+:n\S+)", README, re.MULTILINE)
+    lines = re.findall(r"\b(conv\.\w+:n[^\s'`]+)", README)
     assert lines
     for line in lines:
         assert str(parse(line)) == line
 
 
-def test_its_two_commands_are_targets():
-    makefile = Path(__file__).parent.parent.joinpath("Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
+def test_its_links_and_targets_exist():
+    makefile = ROOT.joinpath("Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`make (\w+)`", README):
         assert f"\n{target}:" in makefile
+    for path in re.findall(r"\]\((?!http)([^)#]+)", README):
+        assert (ROOT / path).is_file(), path
