@@ -6,6 +6,7 @@ A library is looked at only if it is already imported: its arrays cannot exist b
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from numbers import Complex
 from typing import Any, NamedTuple
 
@@ -44,6 +45,19 @@ def kind_of(array: Any) -> str:
 def has_values(array: Any) -> bool:
     """Return whether an array holds numbers; a tracer of JAX has a shape and a dtype alone."""
     return kind_of(array) != "jax" or not isinstance(array, sys.modules["jax"].core.Tracer)
+
+
+def is_followed(kind: str, arrays: Sequence[Any]) -> bool:
+    """Return whether the library of these arrays records or transforms what is computed on them."""
+    if kind != "torch":
+        return kind == "jax"
+    torch = sys.modules["torch"]
+    if torch.is_grad_enabled():
+        for array in arrays:
+            if getattr(array, "requires_grad", False):
+                return True
+    forward: bool = torch.autograd.forward_ad._current_level >= 0
+    return forward or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def facts(where: str, name: str, array: Any) -> Facts:

@@ -229,6 +229,26 @@ def test_tensors_are_arrays(name: str) -> None:
     assert convref.case_of(name, **tensors) == convref.case_of(name, **arguments)
 
 
+def recorded(array: Any) -> Any:
+    return torch.from_numpy(array).requires_grad_(array.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_gradient_is_lost(name: str) -> None:
+    tensors = every(recorded, call_of(name))
+    if name in ("fold", "unfold", "hardmax"):
+        with pytest.raises(UnsupportedError, match="records no derivatives"):
+            getattr(convref, name)(**tensors)
+    else:
+        results = listed(getattr(convref, name)(**tensors))
+        floats = [r for r in results if r is not None and r.is_floating_point()]
+        assert floats
+        assert all(r.requires_grad for r in floats)
+    with torch.no_grad():
+        results = listed(getattr(convref, name)(**tensors))
+        assert not any(r.requires_grad for r in results if r is not None)
+
+
 def test_every_line_runs() -> None:
     lines = [str(convref.case_of(name, **call_of(name))) for name in FUNCTIONS]
     counts: Counter[str] = Counter()

@@ -104,8 +104,9 @@ _SMOOTHER: dict[str, Callable[..., Tensor]] = {"prelu": _prelu, "normalize": _no
 def _loss(
     call: Call, given: dict[str, Tensor | None], x: Tensor, p: Tensor | None = None
 ) -> Tensor:
-    target = given["target"] if p is None else p
-    y = LOSSES[call.op](x, target, given["w"], **_fields(call.problem))
+    target, w = given["target"] if p is None else p, given["w"]
+    w = None if w is None else w.detach()  # autograd may follow it; ATen has no gradient for it
+    y = LOSSES[call.op](x, target, w, **_fields(call.problem))
     return y.reshape(call.problem.shape("y"))
 
 

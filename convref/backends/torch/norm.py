@@ -108,7 +108,7 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
         return torch.group_norm(x, problem.groups, *parameters, eps)
     if isinstance(problem, LayerNormProblem):  # and RMS norm, which is one
         return getattr(F, call.op)(x, list(problem.shape("w")), *parameters, eps)
-    (w, b), old = parameters, (given.get("rmean"), given.get("rvar"))
+    (w, b), old = parameters, [given[r].detach() if r in given else None for r in ("rmean", "rvar")]
     momentum = getattr(problem, "momentum", 0.0)
     if isinstance(problem, InstanceNormProblem):
         return F.instance_norm(x, *old, w, b, True, momentum, eps)
