@@ -96,8 +96,7 @@ def _numpy_code(where: str, name: str, array: Array) -> str:
     if code == "obj":
         for value in array.flat:
             if not isinstance(value, Complex):  # a Decimal is none: it has no sum with a float
-                text = f"{name} holds a {type(value).__name__}, needs numbers"
-                raise invalid(where, text)
+                raise invalid(where, f"{name} holds a {type(value).__name__}, needs numbers")
     return code
 
 

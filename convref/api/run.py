@@ -93,8 +93,7 @@ def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> Non
         order = axes.get(BASE_ROLE[role])
         needs = count if order is None or is_image(role) else len(order)
         if order is not None and len(array.shape) != needs:
-            what = f"{argument(role)} has {len(array.shape)} axes, needs {needs}"
-            raise invalid(where, what)
+            raise invalid(where, f"{argument(role)} has {len(array.shape)} axes, needs {needs}")
 
 
 plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()

@@ -167,8 +167,7 @@ def call_of(
     data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")
     if not first:
-        what = f"{argument(data[0])} is None, needs an array"
-        raise invalid(f"{op}.{pass_}", what)
+        raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")
     lead = found[first]
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)

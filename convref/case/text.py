@@ -34,8 +34,7 @@ def _spans(pairs: tuple[tuple[float, float], ...]) -> str:
 
 def _float_text(value: float) -> str:
     """Return the shortest text that reads back as `value`, whole numbers without a point."""
-    text = repr(float(value))
-    return text.removesuffix(".0")
+    return repr(float(value)).removesuffix(".0")
 
 
 def shape_text(problem: Problem) -> str:

@@ -85,8 +85,7 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
     where = f"judge {call.op}.{call.pass_}"
     if not isinstance(operands, Sequence) or len(operands) != len(call.roles):
         needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
-        what = f"operands is {shorten(repr(operands))}, {needs}"
-        raise invalid(where, what, call)
+        raise invalid(where, f"operands is {shorten(repr(operands))}, {needs}", call)
     check_operands(call, operands, where)
 
 

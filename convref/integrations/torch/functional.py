@@ -93,8 +93,7 @@ class _Op:
         shapes: list[Any] = []
         for tensor in operands:
             if tensor is not None and not isinstance(tensor, Tensor):
-                what = f"{type(tensor).__name__} given, needs a tensor"
-                raise invalid(self.where, what)
+                raise invalid(self.where, f"{type(tensor).__name__} given, needs a tensor")
             shapes.append(None if tensor is None else tensor.shape)
         made = _remembered(self, tuple(shapes), settings, chosen(backend))
         if made.view is None:
