@@ -271,8 +271,7 @@ def _rms_norm(call: Call) -> Run:
 
 
 def _pointwise_backward(call: Call) -> Run:
-    slope = _SLOPES[call.op]
-    problem = call.problem
+    slope, problem = _SLOPES[call.op], call.problem
     return lambda dy, x: (slope(problem, dy, x),)
 
 

@@ -99,6 +99,5 @@ def _planned(
 ) -> tuple[_Kernel | None, torch.memory_format]:
     call = call_of(config, operands)
     fused = getattr(dispatch.plan(call, config.backend, "torch").backend, "fused", None)
-    return fused(call, activation) if fused else None, formats(config.row, call.problem, operands)[
-        0
-    ]
+    (layout, *_) = formats(config.row, call.problem, operands)
+    return fused(call, activation) if fused else None, layout
