@@ -20,10 +20,7 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 _REAL = ("f16", "bf16", "f32", "f64")
-_TYPES = {
-    "max_pool": (*_REAL, "i8", "i16", "i32", "i64", "u8"),
-    "avg_pool": (*_REAL, "i64"),
-}
+_TYPES = {"max_pool": (*_REAL, "i8", "i16", "i32", "i64", "u8"), "avg_pool": (*_REAL, "i64")}
 
 _NARROW = {"i8": 127, "u8": 255, "i16": 2**15 - 1}
 
