@@ -3,8 +3,6 @@
 A library is looked at only if it is already imported: its arrays cannot exist before.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from numbers import Complex

@@ -1,7 +1,5 @@
 """Arguments of public functions: flags, masks, layouts, running statistics, windows, padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From the user's arrays and arguments to a checked and planned call, and back to its results."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

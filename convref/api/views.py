@@ -1,7 +1,5 @@
 """Views of the user's arrays as the images of the formulas, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple

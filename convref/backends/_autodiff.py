@@ -1,7 +1,5 @@
 """Every pass of an op from its forward function and the derivatives that a library has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

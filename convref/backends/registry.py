@@ -1,7 +1,5 @@
 """The backends by name, loaded on request."""
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 

@@ -3,8 +3,6 @@
 `str` writes either as one shell word, the line; `convref.case.parse` reads it back.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
 

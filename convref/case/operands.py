@@ -1,7 +1,5 @@
 """Operands against a call: the one check of presence, sizes, kind, dtype and device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real

@@ -6,8 +6,6 @@
 Keys have a fixed order and defaults are left out, so every case has exactly one line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The line written: fields of problems and memory orders as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from typing import Any

@@ -5,8 +5,6 @@ an output reaches a non-finite operand through an absent tap (padding, crop, str
 dy), NaN is allowed too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The reference in a wider type, and one result to compare with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

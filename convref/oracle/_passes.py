@@ -1,7 +1,5 @@
 """The functions of passes, found by their names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The effect of rounded positions and weights on a resize; docs/resize.md derives each number."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import ceil, expm1, floor, log1p

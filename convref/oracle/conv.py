@@ -10,8 +10,6 @@ Convolution: big is the input and small the output. Transposed convolution: the 
 functions compute in the dtype they are given; `convref.oracle.evaluate` widens and rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

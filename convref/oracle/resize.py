@@ -16,8 +16,6 @@ Each op is linear, so both its JVP and its double backward are R.1. A weight of 
 its element is not read. All functions compute in the dtype they are given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache, reduce

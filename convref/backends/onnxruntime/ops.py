@@ -1,7 +1,5 @@
 """Calls as ONNX models, and the calls that ONNX or ONNX Runtime's CPU provider lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

@@ -4,8 +4,6 @@ Nothing here goes through autograd or checks sizes. A call that a kernel does no
 (padding that differs at both ends, empty images) has no row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any

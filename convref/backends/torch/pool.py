@@ -1,7 +1,5 @@
 """ATen's pools as `torch.nn.functional` calls them, and their derivatives by autograd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any

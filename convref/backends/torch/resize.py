@@ -1,7 +1,5 @@
 """ATen's upsampling as `torch.nn.functional.interpolate` calls it, derivatives by autograd."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ... import dtypes, memory

@@ -3,8 +3,6 @@
 With s = w_bn / sqrt(var + eps), the norm of conv(x, w) + b is conv(x, w s) + (b - mean) s + b_bn.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress

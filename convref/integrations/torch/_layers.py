@@ -4,8 +4,6 @@ A definition of `convref.api` names its layer. The layer's forward calls the fun
 `functional`, with the layer's own attributes for all arguments that forward does not take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from typing import Any

@@ -5,8 +5,6 @@ They are recorded, traced, exported, counted and profiled as PyTorch's own. A ca
 each of these by convref's rules without its adapter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
