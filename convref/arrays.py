@@ -145,8 +145,7 @@ def to_numpy(array: Any) -> Array:
 
         bits: Array = array.detach().resolve_neg().view(torch.int16).numpy(force=True)
         return bits.view(dtypes.numpy_dtype("bf16"))
-    result: Array = array.numpy(force=True)
-    return result
+    return array.numpy(force=True)
 
 
 def to_torch(array: Any) -> Any:

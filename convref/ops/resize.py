@@ -254,8 +254,7 @@ class PixelShuffleProblem(_PixelProblem):
 
     @classmethod
     def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
-        found: int = channels * given["upscale_factor"] ** 2
-        return found
+        return channels * given["upscale_factor"] ** 2
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -297,8 +296,7 @@ class PixelUnshuffleProblem(_PixelProblem):
 
     @classmethod
     def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
-        found: int = channels // given["downscale_factor"] ** 2
-        return found
+        return channels // given["downscale_factor"] ** 2
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -189,8 +189,7 @@ def _may_be_beyond(problem: Problem, u: float) -> Array:
     """Return where rounding may decide if an output samples beyond the image."""
     edges = [np.array([at_edge(axis, p, u) for p in range(axis.out)]) for axis in problem.axes]
     sure = [outside(axis) & ~edge for axis, edge in zip(problem.axes, edges)]
-    found: Array = reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
-    return found
+    return reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
 
 
 def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:

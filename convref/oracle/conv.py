@@ -204,8 +204,7 @@ def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
     >>> conv_bgrad(np.ones((2, 3, 4), int), problem)
     array([8, 8, 8])
     """
-    db: Array = dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
-    return db
+    return dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
 
 
 def conv_jvp(

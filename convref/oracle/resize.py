@@ -144,8 +144,7 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
 
 def beyond(problem: Problem) -> Array:
     """Return which outputs (*output) sample beyond the image along some axis."""
-    found: Array = reduce(np.logical_or.outer, map(outside, problem.axes))
-    return found
+    return reduce(np.logical_or.outer, map(outside, problem.axes))
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:

@@ -125,8 +125,7 @@ def weights(call: Call) -> float:
 def forward(problem: Any, x: Tensor) -> Tensor:
     """Return the resized image, as torch computes it."""
     if problem.mode == "area":
-        pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
-        return pooled
+        return getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
     name, arguments = kernel(problem)
     return getattr(torch.ops.aten, name).default(x, list(problem.output), *arguments)
 

@@ -111,8 +111,7 @@ def _conv(rank: int) -> Any:
             input = torch.nn.functional.pad(input, sides, mode=self.padding_mode)
             padding = 0
         geometry = (self.stride, padding, self.dilation, self.groups)
-        y: Tensor = compute(input, weight, bias, *geometry, backend=self.backend)
-        return y
+        return compute(input, weight, bias, *geometry, backend=self.backend)
 
     return _layer(f"Conv{rank}d", _conv_forward=_conv_forward)
 
@@ -126,8 +125,7 @@ def _conv_transpose(rank: int) -> Any:
         steps = (self.stride, self.padding, self.kernel_size)
         extra = self._output_padding(input, output_size, *steps, rank, self.dilation)
         geometry = (self.stride, self.padding, extra, self.groups, self.dilation)
-        y: Tensor = compute(input, self.weight, self.bias, *geometry, backend=self.backend)
-        return y
+        return compute(input, self.weight, self.bias, *geometry, backend=self.backend)
 
     return _layer(f"ConvTranspose{rank}d", forward=forward)
 

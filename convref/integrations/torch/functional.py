@@ -290,8 +290,7 @@ def batch_norm(
             with torch.no_grad():
                 running_mean.copy_(new_mean)
                 running_var.copy_(new_var)
-    found: Tensor = y.to(input.dtype) if widened else y
-    return found
+    return y.to(input.dtype) if widened else y
 
 
 def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
@@ -319,8 +318,7 @@ def _batch_norm_eval(settings: Any, flags: Any) -> Callable[..., Tensor]:
 
     def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
         enabled = torch.backends.cudnn.enabled
-        y: Tensor = torch.batch_norm(x, w, b, mean, var, False, 0.0, eps, enabled)
-        return y
+        return torch.batch_norm(x, w, b, mean, var, False, 0.0, eps, enabled)
 
     return run
 
