@@ -6,7 +6,7 @@ A library is looked at only if it is already imported: its arrays cannot exist b
 import sys
 from collections.abc import Sequence
 from numbers import Complex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,24 @@ from . import dtypes
 from .errors import ConvrefError, invalid, shorten
 
 Array = np.ndarray[Any, Any]
+Sliced_co = TypeVar("Sliced_co", covariant=True)
+
+
+class AnyArray(Protocol[Sliced_co]):
+    """The type of a NumPy array, torch tensor or JAX array, for annotations.
+
+    Results have the type that slicing gives: the library and dtype of the array, with any shape.
+    """
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """The size of each axis."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+
+    def __getitem__(self, key: slice, /) -> Sliced_co: ...
 
 
 class Facts(NamedTuple):

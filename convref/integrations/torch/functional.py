@@ -235,7 +235,7 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
         f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend{given}",
         op,
         doc=f"{text}\n\nArguments as in torch.nn.functional.{name}.\n",
-        returns="Any" if extra[:1] == ["return_indices"] else "Tensor",
+        returns="Tensor | tuple[Tensor, Tensor]" if "return_indices" in extra else "Tensor",
         module=globals(),
     )
     return made
