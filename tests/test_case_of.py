@@ -22,7 +22,7 @@ from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.ops import BASE_ROLE, FAMILY, Problem
 
-HALF = settings(max_examples=settings.default.max_examples // 2)  # an op has ten arguments at most
+FEW = settings(max_examples=settings.default.max_examples // 4)  # an op has ten arguments at most
 Settings = Callable[[Problem, str], dict[str, Any]]
 
 
@@ -191,7 +191,7 @@ def visible(array: Any) -> tuple[int, ...]:
     return () if 0 in array.shape else tuple(s for size, s in sizes if size > 1)
 
 
-@HALF
+@FEW
 @given(case=st.data())
 @pytest.mark.parametrize("op", FAMILY)
 def test_call_and_its_line_round_trip(op: str, case: st.DataObject) -> None:
@@ -214,7 +214,7 @@ def results_of(call: Call, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(map(_as_user, [call] * len(found), call.signature.results, found))
 
 
-@HALF
+@FEW
 @given(case=st.data())
 @pytest.mark.parametrize("op", FAMILY)
 def test_results_of_the_oracle_are_correct(op: str, case: st.DataObject) -> None:
@@ -233,7 +233,7 @@ def off_by_more_than_itself(array: Any, index: tuple[int, ...]) -> Any:
     return wrong
 
 
-@HALF
+@FEW
 @given(case=st.data())
 @pytest.mark.parametrize("op", FAMILY)
 def test_one_wrong_element_gets_the_verdict_of_the_judge(op: str, case: st.DataObject) -> None:
