@@ -3,10 +3,12 @@
 A library is looked at only if it is already imported: its arrays cannot exist before.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from numbers import Complex
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,24 +16,6 @@ from . import dtypes
 from .errors import ConvrefError, invalid, shorten
 
 Array = np.ndarray[Any, Any]
-Sliced_co = TypeVar("Sliced_co", covariant=True)
-
-
-class AnyArray(Protocol[Sliced_co]):
-    """The type of a NumPy array, torch tensor or JAX array, for annotations.
-
-    Results have the type that slicing gives: the library and dtype of the array, with any shape.
-    """
-
-    @property
-    def shape(self) -> Sequence[int]:
-        """The size of each axis."""
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-
-    def __getitem__(self, key: slice, /) -> Sliced_co: ...
 
 
 class Facts(NamedTuple):
@@ -112,7 +96,8 @@ def _numpy_code(where: str, name: str, array: Array) -> str:
     if code == "obj":
         for value in array.flat:
             if not isinstance(value, Complex):  # a Decimal is none: it has no sum with a float
-                raise invalid(where, f"{name} holds a {type(value).__name__}, needs numbers")
+                text = f"{name} holds a {type(value).__name__}, needs numbers"
+                raise invalid(where, text)
     return code
 
 
@@ -163,7 +148,8 @@ def to_numpy(array: Any) -> Array:
 
         bits: Array = array.detach().resolve_neg().view(torch.int16).numpy(force=True)
         return bits.view(dtypes.numpy_dtype("bf16"))
-    return array.numpy(force=True)
+    result: Array = array.numpy(force=True)
+    return result
 
 
 def to_torch(array: Any) -> Any:

@@ -1,5 +1,7 @@
 """Dispatch: `run` a call on a backend, `plan` it ahead, `explain` the choice."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -51,7 +51,8 @@ class Traced:
         zero = np.zeros((), numpy_dtype(call.dtype_of(role)))
         mark = np.broadcast_to(zero, call.problem.shape(role)).view(Mark)
         mark.place = number, role
-        return self.prepared.result(role, mark)
+        made: Mark = self.prepared.result(role, mark)
+        return made
 
     def formula(self, role: str, result: Any) -> Any:
         """Return a user's result, of any shape, in the shape and axis order of the formulas."""

@@ -1,5 +1,7 @@
 """Every pass of an op from its forward function and the derivatives that a library has."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +105,8 @@ class Autodiff:
         def function(moved: Tensors) -> Tensors:
             return forward(call.problem, **{**fixed, **moved})
 
-        return getattr(self, f"_{call.pass_}")(call, function, fixed, given)
+        found: Tensors = getattr(self, f"_{call.pass_}")(call, function, fixed, given)
+        return found
 
     def _fprop(self, call: Call, function: Function, fixed: Tensors, given: Tensors) -> Tensors:
         return function({})

@@ -1,5 +1,7 @@
 """Operands against a call: the one check of presence, sizes, kind, dtype and device."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -165,7 +167,8 @@ def call_of(
     data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")
     if not first:
-        raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")
+        what = f"{argument(data[0])} is None, needs an array"
+        raise invalid(f"{op}.{pass_}", what)
     lead = found[first]
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)

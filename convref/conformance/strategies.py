@@ -52,8 +52,9 @@ def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
     step = ((axis, 2 + which // 128),) if kind % 4 == 1 else ()
     expand = axis if kind % 8 == 2 else ""
     orders = _orders(letters)
-    offset = (0, 0, 1, 3)[which % 4]
-    return Spec(dtype, orders[order * len(orders) >> 8], step, expand, offset)
+    return Spec(
+        dtype, orders[order * len(orders) >> 8], step, expand, offset=(0, 0, 1, 3)[which % 4]
+    )
 
 
 @cache
@@ -130,7 +131,8 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     table = [row for (_, name), row in known.items() if name in names]
     if not table:
         need = ", ".join(sorted({name for _, name in known}))
-        raise invalid("strategies", f"no pass in {tuple(names)}, needs some of {need}")
+        what = f"no pass in {tuple(names)}, needs some of {need}"
+        raise invalid("strategies", what)
     return table
 
 

@@ -5,6 +5,8 @@ an output reaches a non-finite operand through an absent tap (padding, crop, str
 dy), NaN is allowed too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -179,7 +181,8 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
         met = _count(call, role, operands, _ones, _nonfinite)
     if BASE_ROLE[role] == "w":
         met = met + _count(call, role, operands, _nonfinite, _ones)
-    return reach > met
+    lenient: Array = reach > met
+    return lenient
 
 
 def _in_reach(call: Call, role: str, name: str, operand: Array | None) -> Any:

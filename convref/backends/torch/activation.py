@@ -3,6 +3,8 @@
 These are the activations and the pixel shuffles.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from math import prod

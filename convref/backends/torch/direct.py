@@ -4,6 +4,8 @@ Nothing here goes through autograd or checks sizes. A call that a kernel does no
 (padding that differs at both ends, empty images) has no row.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -269,7 +271,8 @@ def _rms_norm(call: Call) -> Run:
 
 
 def _pointwise_backward(call: Call) -> Run:
-    slope, problem = _SLOPES[call.op], call.problem
+    slope = _SLOPES[call.op]
+    problem = call.problem
     return lambda dy, x: (slope(problem, dy, x),)
 
 

@@ -1,5 +1,7 @@
 """ATen's upsampling as `torch.nn.functional.interpolate` calls it, derivatives by autograd."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from ... import dtypes, memory
@@ -125,7 +127,8 @@ def weights(call: Call) -> float:
 def forward(problem: Any, x: Tensor) -> Tensor:
     """Return the resized image, as torch computes it."""
     if problem.mode == "area":
-        return getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
+        pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
+        return pooled
     name, arguments = kernel(problem)
     return getattr(torch.ops.aten, name).default(x, list(problem.output), *arguments)
 
