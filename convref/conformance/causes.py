@@ -1,5 +1,6 @@
 """From findings to bugs: shrink a few of each kind, merge those of one root cause."""
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,17 +43,19 @@ def root_causes(
     known: tuple[Region, ...] = (),
     watch: Callable[[str], None] = lambda note: None,
     laws: bool = False,
+    seconds: float = math.inf,
 ) -> list[Failure]:
     """Return the bugs behind some findings, the worst first.
 
     A smaller case in a `known` region does not count, as it fails for another reason. `watch` is
     called with a note on the failure that is being shrunk; `laws`: the findings are of laws.
+    After `seconds`, failures are reported as they were found.
     """
     kinds: Kinds = {}
     for finding in _without_arm(engine, list(dict.fromkeys(findings)), laws):
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
-    ends = time.monotonic() + TOTAL_SECONDS
+    ends = time.monotonic() + min(TOTAL_SECONDS, seconds)
     merged: dict[tuple[str, ...], Failure] = {}
     for turn, kind, finding, seen in _turns(kinds):
         late = time.monotonic() > ends
@@ -62,7 +65,7 @@ def root_causes(
         if late or _has_invalid_input(finding):
             key, failure = kind, _failure(engine, finding)
         else:
-            found, last = _shrunk(engine, finding, known, laws)
+            found, last = _shrunk(engine, finding, known, laws, ends)
             key = (*root_cause(finding.verdict, found), last.arm)
             failure = _failure(engine, last, found.needs, found.independent, finding.line)
         if laws:
@@ -173,13 +176,13 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
 
 
 def _shrunk(
-    engine: Engine, finding: Finding, known: tuple[Region, ...], laws: bool
+    engine: Engine, finding: Finding, known: tuple[Region, ...], laws: bool, ends: float
 ) -> tuple[Shrunk, Finding]:
     """Return the shrunk case of a finding, and the finding of the smallest one.
 
     A smaller case in the region of a known bug fails for that reason, and does not count.
     """
-    ends = time.monotonic() + SHRINK_SECONDS
+    ends = min(ends, time.monotonic() + SHRINK_SECONDS)
     arm = engine.arm(finding.arm)
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
