@@ -46,7 +46,8 @@ __all__ = [
     "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp", "elu",
     "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu", "gelu_backward",
     "gelu_double_backward", "gelu_jvp", "global_avg_pool", "global_avg_pool_backward",
-    "global_lp_pool", "global_max_pool", "global_max_pool_backward", "group_norm",
+    "global_lp_pool", "global_max_pool", "global_max_pool_backward", "grid_sample",
+    "grid_sample_backward", "grid_sample_double_backward", "grid_sample_jvp", "group_norm",
     "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardmax", "hardshrink",
     "hardshrink_backward", "hardshrink_double_backward", "hardshrink_jvp", "hardsigmoid",
     "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp", "hardswish",
@@ -326,6 +327,24 @@ def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "au
 def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto") -> Any: ...
 def global_max_pool(input: Any, *, backend: str = "auto") -> Any: ...
 def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def grid_sample(
+    input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, layout: str | None = None, backend: str = "auto"
+) -> Any: ...
+def grid_sample_backward(
+    grad_output: Any, input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, output_mask: Any = (True, True), *,
+    layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def grid_sample_double_backward(
+    grad_grad_input: Any, grad_grad_grid: Any, grad_output: Any, input: Any, grid: Any,
+    mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None,
+    output_mask: Any = (True, True, True), *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
+def grid_sample_jvp(
+    primals: Any, tangents: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, layout: str | None = None, backend: str = "auto"
+) -> tuple[Any, ...]: ...
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05,
     return_statistics: bool = False, *, layout: str | None = None, backend: str = "auto"

@@ -122,6 +122,8 @@ def pool_of(name: str) -> dict[str, Any]:
         values["target"] = np.arange(x[:, 0].size).reshape(x[:, 0].shape) % 4
     if stem == "soft_cross_entropy":
         values["target"] = np.abs(data(*x.shape, seed=4))
+    if stem == "grid_sample":
+        values["grid"] = data(2, 3, 4, rank, seed=3)
     if stem == "fold":
         values["input"] = data(2, 12, 4)
     return values
@@ -137,9 +139,10 @@ def call_of(name: str) -> dict[str, Any]:
         training = {"training": True} if stem == "batch_norm" else {}
         y = getattr(convref, stem)(**first, **training)
         values["grad_output"] = np.asarray(data(*y.shape, seed=5))
-    for outer in ("input", "weight", "bias", "target"):
+    differentiable = ("input", "weight", "bias", "target", "grid")
+    for outer in differentiable:
         values[f"grad_grad_{outer}"] = values.get(outer)
-    names = [k for k in ("input", "weight", "bias", "target") if k in forward and k not in wanted]
+    names = [k for k in differentiable if k in forward and k not in wanted]
     values["primals"] = tuple(map(values.get, names))
     values["tangents"] = tuple(None if v is None else v[::-1].copy() for v in values["primals"])
     return {k: values[k] for k in wanted if k in values}
@@ -202,7 +205,10 @@ def test_channels_last(name: str) -> None:
     """Images and filters are views with their second axis last: the same call, the same line."""
     arguments = call_of(name)
     line = convref.case_of(name, **arguments)
-    arguments = every(lambda a: np.moveaxis(a, 1, -1) if a.ndim > 2 else a, arguments)
+    grids = 2 if stem_of(name) == "grid_sample" else 0  # the last axis of a grid
+    arguments = every(
+        lambda a: np.moveaxis(a, 1, -1) if a.ndim > 2 and a.shape[-1] != grids else a, arguments
+    )
     space = "DHW"[3 - rank_of(name) :]
     arguments["layout"] = f"N{space}C"
     if "weight_layout" in parameters(name):

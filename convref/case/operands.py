@@ -46,6 +46,8 @@ ARGUMENT = {
     "ddw": "grad_grad_weight",
     "ddb": "grad_grad_bias",
     "ddp": "grad_grad_target",
+    "ddgrid": "grad_grad_grid",
+    "grid_dot": "grid tangent",
 }
 
 

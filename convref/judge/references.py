@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Reference:
     integral: bool
     largest: float
     kinds: dict[str, Kinds]
+    # what rounded positions may change, by the unit roundoffs of positions and of weights
+    moved: dict[tuple[float, float], Arrays] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,15 @@ class Exhibit:
     @property
     def is_discrete(self) -> bool:
         """Return whether the result is a copy or integers, so that nothing is rounded."""
-        return self.ref.sums[self._index] is None
+        return self.ref.sums[self.place] is None
 
     @property
-    def _index(self) -> int:
+    def place(self) -> int:
+        """Return the place of the result among those of the pass."""
         return self.call.signature.results.index(self.role)
 
     def _of(self, arrays: Arrays) -> Array:
-        array = arrays[self._index]
+        array = arrays[self.place]
         assert array is not None
         return array
 

@@ -41,6 +41,7 @@ from .pool import (
     UnpoolProblem,
 )
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
+from .sample import GridSampleProblem
 from .sampling import ResizeAxis
 from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
@@ -100,6 +101,7 @@ __all__ = [
     "Field",
     "FrozenNormProblem",
     "GeluProblem",
+    "GridSampleProblem",
     "GroupNormProblem",
     "HardmaxProblem",
     "HardshrinkProblem",

@@ -22,7 +22,7 @@ from .sizes import (
     real,
 )
 
-ROLES = ("x", "w", "b", "p", "y", "cols")
+ROLES = ("x", "w", "b", "p", "y", "cols", "grid")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
 STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
 
@@ -117,7 +117,7 @@ class Problem:
         given = items(self.input) if hasattr(self.input, "__len__") else None
         rank = 1 if given is None else len(given)
         if rank not in self.HAS_RANKS:
-            needs = "1 to 3" if len(self.HAS_RANKS) > 1 else self.HAS_RANKS[0]
+            needs = "1 to 3" if len(self.HAS_RANKS) > 2 else " or ".join(map(str, self.HAS_RANKS))
             raise invalid(where, f"input has {rank} spatial axes, needs {needs}")
         for name, least in (("n", 0), ("c", self.LEAST_CHANNELS)):
             size = integer(where, name, getattr(self, name))

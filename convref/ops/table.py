@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import activation, conv, norm, pool, resize, scaling, softmax, window
+from . import activation, conv, norm, pool, resize, sample, scaling, softmax, window
 from .base import Problem
 from .spec import OpSpec, Signature, Terms
 
@@ -13,6 +13,7 @@ OPS: dict[str, OpSpec] = {
     **window.OPS,
     **pool.OPS,
     **resize.OPS,
+    **sample.OPS,
     **norm.OPS,
     **activation.OPS,
     **softmax.OPS,
@@ -33,6 +34,7 @@ TERMS: dict[tuple[str, str, str], Terms] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "pool": tuple(pool.OPS),
     "norm": tuple(norm.OPS),
+    "sample": tuple(sample.OPS),
     "activation": (*activation.OPS, *softmax.OPS),
 }
 _GRADIENTS = ("dx", "dw", "db")

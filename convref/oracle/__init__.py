@@ -10,13 +10,14 @@ from .. import dtypes
 from ..case import Call
 from ..errors import invalid
 from ..ops import INDICES, TERMS
-from . import _norm_errors, _softmax_errors
+from . import _norm_errors, _sample_errors, _softmax_errors
 from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
 from . import resize as _resize
+from . import sample as _sample
 from . import scaling as _scaling
 from . import softmax as _softmax
 from . import unfold as _unfold
@@ -43,6 +44,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
     **_resize.FORMULAS,
+    **_sample.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
@@ -55,6 +57,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_pool.MAGNITUDES,
     **dict.fromkeys(_resize.FORMULAS, magnitude),
+    **dict.fromkeys(_sample.FORMULAS, _sample_errors.magnitudes),
     **_norm_errors.MAGNITUDES,
     **_activation.MAGNITUDES,
     **_prelu.MAGNITUDES,
@@ -124,13 +127,14 @@ def selectors(call: Call) -> set[str]:
 
 
 # For results whose weights depend on positions that a library may round.
-DISPLACEMENTS: dict[tuple[str, str], Callable[..., Array]] = {
+DISPLACEMENTS: dict[tuple[str, str], Callable[..., Results]] = {
     **dict.fromkeys(_resize.FORMULAS, displacement),
+    **dict.fromkeys(_sample.FORMULAS, _sample_errors.displacement),
 }
 
 
-def displacements(call: Call, *operands: Array | None, unit: float, kept: float = 0.0) -> Array:
-    """Return by how much positions and weights with these unit roundoffs may change the result."""
+def displacements(call: Call, *operands: Array | None, unit: float, kept: float = 0.0) -> Results:
+    """Return by how much positions and weights with these unit roundoffs may change each result."""
     return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit, kept)
 
 

@@ -168,7 +168,7 @@ def magnitude(call: Call, operand: Array) -> Results:
     return (sums,)
 
 
-def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Array:
+def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Results:
     """Return by how much positions and weights computed with unit roundoff u move a result.
 
     With exact moduli W and errors E of each axis, the product of all W + E less that of all W.
@@ -184,7 +184,7 @@ def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Arr
         sums = along_axis(sums, number, axis, tables[0])
     if call.problem.extrapolation:
         moved[..., _may_be_beyond(call.problem, u)] += abs(call.problem.extrapolation)
-    return moved
+    return (moved,)
 
 
 def _may_be_beyond(problem: Problem, u: float) -> Array:

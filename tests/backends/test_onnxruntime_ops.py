@@ -35,6 +35,7 @@ CALLED = (
     "softmax",
     "log_softmax",
     "hardmax",
+    "grid_sample",
     "normalize",
 )
 

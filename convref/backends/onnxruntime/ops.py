@@ -294,7 +294,18 @@ def _plain(name: str, **attributes: str) -> Builder:
     return build
 
 
+def _grid_sample(call: Call) -> Graph:
+    problem = call.problem
+    given = {"mode": _SAMPLED[problem.mode], "padding_mode": problem.padding_mode}
+    node = _node("GridSample", ("x", "grid"), ["_y"], **given, align_corners=problem.align_corners)
+    return [node], {}
+
+
+_SAMPLED = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+
+
 _NODES: dict[str, Builder] = {
+    "grid_sample": _grid_sample,
     "conv": _conv,
     "max_pool": _pool("MaxPool", ("_y", "_indices")),
     "avg_pool": _pool("AveragePool", count_include_pad="include_pad"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...case import Call
 from ...errors import missing_extra
-from ...ops import FAMILY, SIGNATURE, TERMS, Problem
+from ...ops import FAMILY, GROUPS, SIGNATURE, TERMS, Problem
 from .autograd import Results, derive
 
 try:
@@ -126,6 +126,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     if hasattr(F, op)
     and SIGNATURE[op, "fprop"].results == ("y",)
     and "target" not in SIGNATURE[op, "fprop"].operands
+    and op not in GROUPS["sample"]
 }
 
 

@@ -18,13 +18,13 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_norm", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "instance_norm", "interpolate", "layer_norm", "leaky_relu",
-    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-    "mish", "nll_loss", "normalize", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6",
-    "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink", "softsign", "tanh",
-    "tanhshrink", "threshold"
+    "conv_transpose3d", "cross_entropy", "elu", "gelu", "grid_sample", "group_norm", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "interpolate", "layer_norm",
+    "leaky_relu", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
+    "max_unpool3d", "mish", "nll_loss", "normalize", "pixel_shuffle", "pixel_unshuffle", "prelu",
+    "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink",
+    "softsign", "tanh", "tanhshrink", "threshold"
 ]
 
 def adaptive_avg_pool1d(
@@ -74,6 +74,10 @@ def elu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, backend: str | None = None
 ) -> Tensor: ...
 def gelu(input: Tensor, approximate: str = "none", *, backend: str | None = None) -> Tensor: ...
+def grid_sample(
+    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, backend: str | None = None
+) -> Tensor: ...
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-05, *, backend: str | None = None

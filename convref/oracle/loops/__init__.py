@@ -14,6 +14,7 @@ from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
 from . import resize as _resize
+from . import sample as _sample
 from . import scaling as _scaling
 from . import softmax as _softmax
 from . import unfold as _unfold
@@ -24,6 +25,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
     **_resize.FORMULAS,
+    **_sample.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
