@@ -1,7 +1,5 @@
 """Dispatch: `run` a call on a backend, `plan` it ahead, `explain` the choice."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The number types: their short names, rounding units and the wider types that judge them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, NamedTuple
 

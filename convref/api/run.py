@@ -1,7 +1,5 @@
 """From the user's arrays and arguments to a checked and planned call, and back to its results."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -93,8 +91,7 @@ def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> Non
         order = axes.get(BASE_ROLE[role])
         needs = count if order is None or is_image(role) else len(order)
         if order is not None and len(array.shape) != needs:
-            what = f"{argument(role)} has {len(array.shape)} axes, needs {needs}"
-            raise invalid(where, what)
+            raise invalid(where, f"{argument(role)} has {len(array.shape)} axes, needs {needs}")
 
 
 plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()

@@ -1,7 +1,5 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

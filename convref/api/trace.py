@@ -51,8 +51,7 @@ class Traced:
         zero = np.zeros((), numpy_dtype(call.dtype_of(role)))
         mark = np.broadcast_to(zero, call.problem.shape(role)).view(Mark)
         mark.place = number, role
-        made: Mark = self.prepared.result(role, mark)
-        return made
+        return self.prepared.result(role, mark)
 
     def formula(self, role: str, result: Any) -> Any:
         """Return a user's result, of any shape, in the shape and axis order of the formulas."""

@@ -1,7 +1,5 @@
 """Every pass of an op from its forward function and the derivatives that a library has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,8 +103,7 @@ class Autodiff:
         def function(moved: Tensors) -> Tensors:
             return forward(call.problem, **{**fixed, **moved})
 
-        found: Tensors = getattr(self, f"_{call.pass_}")(call, function, fixed, given)
-        return found
+        return getattr(self, f"_{call.pass_}")(call, function, fixed, given)
 
     def _fprop(self, call: Call, function: Function, fixed: Tensors, given: Tensors) -> Tensors:
         return function({})

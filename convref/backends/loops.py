@@ -1,7 +1,5 @@
 """The second definition as a backend: literal loops, for small problems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

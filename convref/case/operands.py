@@ -1,7 +1,5 @@
 """Operands against a call: the one check of presence, sizes, kind, dtype and device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -169,8 +167,7 @@ def call_of(
     data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")
     if not first:
-        what = f"{argument(data[0])} is None, needs an array"
-        raise invalid(f"{op}.{pass_}", what)
+        raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")
     lead = found[first]
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)

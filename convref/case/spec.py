@@ -1,7 +1,5 @@
 """The memory layout of one operand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..ops import INDICES, STATISTICS, Problem

@@ -12,7 +12,7 @@ from ..case import Case, parse
 from ..errors import shorten
 from ..knownbugs import Region
 from .engine import Engine
-from .examine import HARMLESS, VERDICTS, Finding
+from .examine import HARMLESS, RANK, Finding
 from .shrink import Shrunk, shrink, weight
 from .worker import Report, Task
 
@@ -72,7 +72,7 @@ def root_causes(
             failure = replace(failure, command=f"{failure.command} --laws")
         merged.setdefault(key, failure)
         merged[key] = replace(merged[key], seen=max(1, merged[key].seen + seen))
-    return sorted(merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line))
+    return sorted(merged.values(), key=lambda f: (-RANK[f.verdict], -f.seen, f.line))
 
 
 Kinds = dict[tuple[str, ...], list[Finding]]
@@ -82,7 +82,7 @@ def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
     """Yield (turn, kind, finding, findings it represents): one of each kind, the worst first."""
     for alike in kinds.values():
         alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
-    order = sorted(kinds, key=lambda kind: -VERDICTS.index(kind[0]))
+    order = sorted(kinds, key=lambda kind: -RANK[kind[0]])
     for turn in range(PER_KIND):
         for kind in order:
             alike = kinds[kind]

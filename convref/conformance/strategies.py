@@ -52,9 +52,8 @@ def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
     step = ((axis, 2 + which // 128),) if kind % 4 == 1 else ()
     expand = axis if kind % 8 == 2 else ""
     orders = _orders(letters)
-    return Spec(
-        dtype, orders[order * len(orders) >> 8], step, expand, offset=(0, 0, 1, 3)[which % 4]
-    )
+    offset = (0, 0, 1, 3)[which % 4]
+    return Spec(dtype, orders[order * len(orders) >> 8], step, expand, offset)
 
 
 @cache
@@ -131,8 +130,7 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     table = [row for (_, name), row in known.items() if name in names]
     if not table:
         need = ", ".join(sorted({name for _, name in known}))
-        what = f"no pass in {tuple(names)}, needs some of {need}"
-        raise invalid("strategies", what)
+        raise invalid("strategies", f"no pass in {tuple(names)}, needs some of {need}")
     return table
 
 

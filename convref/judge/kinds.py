@@ -5,8 +5,6 @@ an output reaches a non-finite operand through an absent tap (padding, crop, str
 dy), NaN is allowed too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -181,8 +179,7 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
         met = _count(call, role, operands, _ones, _nonfinite)
     if BASE_ROLE[role] == "w":
         met = met + _count(call, role, operands, _nonfinite, _ones)
-    lenient: Array = reach > met
-    return lenient
+    return reach > met
 
 
 def _in_reach(call: Call, role: str, name: str, operand: Array | None) -> Any:

@@ -1,7 +1,5 @@
 """Tier 2, proven: no order of summation explains an error beyond the bound."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any

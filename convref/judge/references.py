@@ -1,7 +1,5 @@
 """The reference in a wider type, and one result to compare with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -88,8 +86,7 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
     where = f"judge {call.op}.{call.pass_}"
     if not isinstance(operands, Sequence) or len(operands) != len(call.roles):
         needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
-        what = f"operands is {shorten(repr(operands))}, {needs}"
-        raise invalid(where, what, call)
+        raise invalid(where, f"operands is {shorten(repr(operands))}, {needs}", call)
     check_operands(call, operands, where)
 
 
@@ -113,7 +110,8 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, values))
     sums = tuple(None if k == "copy" else s for k, s in zip(made_as, sums))
     data = _data(call, finite)
-    return Reference(call, raw, values, sums, all(map(_is_integral, data)), _largest(data), found)
+    largest = max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
+    return Reference(call, raw, values, sums, all(map(_is_integral, data)), largest, found)
 
 
 def finite_part(array: Array, wide: str) -> Array:
@@ -143,17 +141,10 @@ def _data(call: Call, operands: Arrays) -> list[Array]:
     ]
 
 
-def _largest(data: list[Array]) -> float:
-    return max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
-
-
 def _is_integral(array: Array) -> bool:
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
-    return all(bool((np.rint(part) == part).all()) for part in map(_at_least_single, parts))
-
-
-def _at_least_single(array: Array) -> Array:
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return all(bool((np.rint(part) == part).all()) for part in parts)
 
 
 def _real_wide(array: Array, wide: str) -> Array:

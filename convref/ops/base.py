@@ -61,8 +61,7 @@ class Field(NamedTuple):
         try:
             return bool(value)
         except (TypeError, ValueError, RuntimeError):  # an array of several values
-            text = f"{name} is {shorten(repr(value))}, needs a bool"
-            raise invalid(where, text) from None
+            raise invalid(where, f"{name} is {shorten(repr(value))}, needs a bool") from None
 
 
 # The parts of a problem whose output may have any size.

@@ -1,7 +1,5 @@
 """The formulas, and the one function that evaluates any of them exactly or in a wider type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The effect of rounded positions and weights on a resize; docs/resize.md derives each number."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import ceil, expm1, floor, log1p
@@ -191,8 +189,7 @@ def _may_be_beyond(problem: Problem, u: float) -> Array:
     """Return where rounding may decide if an output samples beyond the image."""
     edges = [np.array([at_edge(axis, p, u) for p in range(axis.out)]) for axis in problem.axes]
     sure = [outside(axis) & ~edge for axis, edge in zip(problem.axes, edges)]
-    found: Array = reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
-    return found
+    return reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
 
 
 def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:

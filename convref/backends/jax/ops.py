@@ -1,7 +1,5 @@
 """JAX's convolution, pools, norms, activations and resizing, differentiated by JAX's own rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import prod

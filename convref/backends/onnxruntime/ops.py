@@ -1,7 +1,5 @@
 """Calls as ONNX models, and the calls that ONNX or ONNX Runtime's CPU provider lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -104,16 +102,13 @@ def _unlike_response_norm(call: Call) -> str | None:
 
 def _unlike_lp_pool(call: Call) -> str | None:
     norm = call.problem.norm
-    return _unlike_windows(call) or (
-        None if norm == int(norm) else "ONNX supports only integer norms"
-    )
+    fraction = None if norm == int(norm) else "ONNX supports only integer norms"
+    return _unlike_windows(call) or fraction
 
 
 def _not_global(call: Call) -> str | None:
-    problem: Any = call.problem
-    return (
-        None if set(problem.output) == {1} else "ONNX supports only adaptive pooling to one element"
-    )
+    is_global = set(call.problem.output) == {1}
+    return None if is_global else "ONNX supports only adaptive pooling to one element"
 
 
 def _rounds_eps(call: Call) -> str | None:

@@ -1,7 +1,5 @@
 """ONNX's Resize as ONNX Runtime's CPU provider computes it, its positions in float32."""
 
-from __future__ import annotations
-
 from math import floor
 from typing import Any
 

@@ -3,8 +3,6 @@
 These are the activations and the pixel shuffles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import prod

@@ -1,7 +1,5 @@
 """Every pass of an op that PyTorch can differentiate, from its forward function alone."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """ATen's convolution, with the padding that ATen lacks and the edge rules around it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ Nothing here goes through autograd or checks sizes. A call that a kernel does no
 (padding that differs at both ends, empty images) has no row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -271,8 +269,7 @@ def _rms_norm(call: Call) -> Run:
 
 
 def _pointwise_backward(call: Call) -> Run:
-    slope = _SLOPES[call.op]
-    problem = call.problem
+    slope, problem = _SLOPES[call.op], call.problem
     return lambda dy, x: (slope(problem, dy, x),)
 
 

@@ -4,8 +4,6 @@ The underlying kernels are called only for the statistics that a forward pass sa
 recompute the statistics.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 

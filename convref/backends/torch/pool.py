@@ -1,7 +1,5 @@
 """ATen's pools as `torch.nn.functional` calls them, and their derivatives by autograd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -20,10 +18,7 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 _REAL = ("f16", "bf16", "f32", "f64")
-_TYPES = {
-    "max_pool": (*_REAL, "i8", "i16", "i32", "i64", "u8"),
-    "avg_pool": (*_REAL, "i64"),
-}
+_TYPES = {"max_pool": (*_REAL, "i8", "i16", "i32", "i64", "u8"), "avg_pool": (*_REAL, "i64")}
 
 _NARROW = {"i8": 127, "u8": 255, "i16": 2**15 - 1}
 

@@ -1,7 +1,5 @@
 """ATen's upsampling as `torch.nn.functional.interpolate` calls it, derivatives by autograd."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ... import dtypes, memory
@@ -127,8 +125,7 @@ def weights(call: Call) -> float:
 def forward(problem: Any, x: Tensor) -> Tensor:
     """Return the resized image, as torch computes it."""
     if problem.mode == "area":
-        pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
-        return pooled
+        return getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
     name, arguments = kernel(problem)
     return getattr(torch.ops.aten, name).default(x, list(problem.output), *arguments)
 

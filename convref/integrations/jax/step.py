@@ -1,7 +1,5 @@
 """One pass of an op as JAX sees it: static, hashable, and computed by XLA or by a callback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

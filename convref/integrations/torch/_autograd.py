@@ -5,8 +5,6 @@ second derivatives of that number is symmetric, so the tangent of a backward pas
 of a jvp, are rows of double_backward with the tangents in place of ddx, ddw and ddb.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any

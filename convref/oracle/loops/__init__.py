@@ -3,8 +3,6 @@
 Nothing here is shared with the rest of the oracle, not even its geometry. Slow by design.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
