@@ -31,6 +31,7 @@ _AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _BATCHED = torch._C._parse_dispatch_key("Batched")
 _TRANSFORMS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+_is_profiled = torch._C._autograd._profiler_enabled
 _is_transformed = torch._C._are_functorch_transforms_active
 
 
@@ -129,7 +130,7 @@ def _is_within_transform() -> bool:
 
 
 def is_plain(pass_: str, operands: Tensors) -> bool:
-    """Return whether no tensor subclass, mode or batching intercepts the call before the kernel."""
+    """Return whether no subclass, mode, batching or profiler intercepts the call."""
     for tensor in operands:
         if tensor is not None and (
             type(tensor) not in _PLAIN
@@ -137,7 +138,7 @@ def is_plain(pass_: str, operands: Tensors) -> bool:
             or (pass_ != "fprop" and torch._C._dispatch_keys(tensor).has(_BATCHED))
         ):
             return False
-    return not torch._C._len_torch_dispatch_stack()
+    return not torch._C._len_torch_dispatch_stack() and not _is_profiled()
 
 
 def _through_dispatcher(config: PassConfig, operands: Tensors) -> Tensors:

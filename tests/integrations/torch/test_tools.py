@@ -97,6 +97,13 @@ def test_flops_are_counted(plain, model):
     assert counts[0] == counts[1] > 0
 
 
+def test_the_profiler_names_the_ops_of_a_backend():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        functional.relu(X.clone().requires_grad_(), backend="numpy").sum().backward()
+    names = [event.key for event in profile.key_averages()]
+    assert {"convref::relu", "convref::relu_backward"} <= {*names}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of torch.ao's own observers
 @pytest.mark.parametrize(
     ("tool", "where"),
