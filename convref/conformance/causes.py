@@ -9,6 +9,7 @@ from itertools import compress
 
 from ..backends import PLAIN, Arm
 from ..case import Case, parse
+from ..dtypes import SIXTEEN
 from ..errors import shorten
 from ..knownbugs import Region
 from .engine import Engine
@@ -140,7 +141,7 @@ def _kind(finding: Finding) -> tuple[str, ...]:
     if finding.verdict in ("rejects-valid", "crash"):
         how = "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
     if finding.verdict == "wrong":
-        narrow = case.call.dtype if case.call.dtype in ("f16", "bf16") else ""
+        narrow = case.call.dtype if case.call.dtype in SIXTEEN else ""
         special = case.fill if case.fill in ("nan", "inf", "subnormal") else ""
         how += f" {finding.tier} {narrow} {special}"
     return finding.verdict, case.call.op, case.call.pass_, how, finding.arm

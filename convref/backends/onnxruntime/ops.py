@@ -5,17 +5,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from ...arrays import Array
 from ...case import Call
-from ...errors import missing_extra
 from ...oracle import first_reads
 from . import resize
-
-try:
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as error:
-    raise missing_extra("onnx", error) from None
 
 # Opset and IR version: where a node has not changed, as old as it takes older releases too.
 OPSET = (22, 10)

@@ -3,15 +3,11 @@
 import warnings
 from collections.abc import Callable
 
-from ...case import Call
-from ...errors import missing_extra
-from ...ops import BASE_ROLE, SIGNATURE
+import torch
+from torch import Tensor
 
-try:
-    import torch
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
+from ...case import Call
+from ...ops import BASE_ROLE, SIGNATURE
 
 Forward = Callable[..., Tensor]
 Tensors = dict[str, Tensor]

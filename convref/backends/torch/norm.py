@@ -7,8 +7,12 @@ recompute the statistics.
 from functools import partial
 from math import prod
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from ...case import Call
-from ...errors import missing_extra
+from ...dtypes import REAL, SIXTEEN
 from ...ops import (
     GROUPS,
     SIGNATURE,
@@ -20,23 +24,15 @@ from ...ops import (
 )
 from .autograd import Results, derive
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
-
 aten = torch.ops.aten
 OPS = GROUPS["norm"]
-_REAL = ("f16", "bf16", "f32", "f64")
 FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
 Given = dict[str, Tensor]
 
 
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
-    if call.dtype not in _REAL:
+    if call.dtype not in REAL:
         return f"ATen has no {call.op} kernel for {call.dtype}"
     if not prod(call.problem.shape("x")):
         return "the adapter does not call ATen for empty images"
@@ -86,7 +82,7 @@ def _parameters(call: Call, given: Given) -> list[Tensor]:
     RMS norm has them in the type of the data.
     """
     like = next(iter(given.values()))
-    wide = call.dtype in ("f16", "bf16") and call.op != "rms_norm"
+    wide = call.dtype in SIXTEEN and call.op != "rms_norm"
     kind = torch.float32 if wide else like.dtype
     shape = call.problem.shape("w")
     return [

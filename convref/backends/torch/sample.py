@@ -5,15 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ...case import Call
-from ...errors import missing_extra
-from .autograd import Results, derive
+import torch.nn.functional as F
+from torch import Tensor
 
-try:
-    import torch.nn.functional as F
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
+from ...case import Call
+from .autograd import Results, derive
 
 OPS = ("grid_sample",)
 
