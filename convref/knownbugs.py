@@ -177,10 +177,11 @@ def _values(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> l
     scope, name = term.scope, term.field
     if scope == "want":
         return [int(name in call.wanted)]
-    present = {role: spec for role, spec in zip(call.roles, call.specs) if call.is_present(role)}
-    if scope == "given":
-        return [int(name in present)]
-    if scope in _MEMORY:
+    if scope == "given" or scope in _MEMORY:  # costly, and most terms are others
+        given = zip(call.roles, call.specs)
+        present = {role: spec for role, spec in given if call.is_present(role)}
+        if scope == "given":
+            return [int(name in present)]
         return [_MEMORY[scope][1](spec) for r, spec in present.items() if name in (r, "any")]
     if scope == "fp":
         return [] if facts is None else [facts.get(name, "")]

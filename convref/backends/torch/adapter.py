@@ -104,7 +104,7 @@ class TorchBackend:
         """
         run = direct(call) if self.rules and self.onednn else None
         if run is None:
-            return partial(self.run, call)
+            return self._unguarded(call) if self.onednn else partial(self.run, call)
         if call.op != "conv" or (call.dtype != "f32" and call.specs[0].device == "cpu"):
             return run  # the flags do not affect these
         math, onednn = call.math, self.onednn
@@ -117,6 +117,12 @@ class TorchBackend:
                 return run(*operands)
 
         return guarded
+
+    def _unguarded(self, call: Call) -> Callable[..., tuple[Any, ...]]:
+        family = FAMILIES.get(call.op)  # none of these multiplies matrices: flags do not affect it
+        if family is None:
+            return partial(self.run, call)
+        return torch.no_grad()(partial(family.run, call, self.rules))
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: docs/judge.md says where each number comes from."""

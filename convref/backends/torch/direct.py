@@ -270,6 +270,7 @@ _SLOPES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
         dy, x, approximate=problem.approximate
     ),
     "hardswish": lambda problem, dy, x: aten.hardswish_backward.default(dy, x),
+    "hardsigmoid": lambda problem, dy, x: aten.hardsigmoid_backward.default(dy, x),
     "sigmoid": lambda problem, dy, x: aten.sigmoid_backward.default(dy, x.sigmoid()),
     "tanh": lambda problem, dy, x: aten.tanh_backward.default(dy, x.tanh()),
     "softmax": lambda problem, dy, x: aten._softmax_backward_data.default(

@@ -181,13 +181,19 @@ def _averaging(self: Any, input: Tensor) -> Tensor:
 
 
 def _instance_norm(rank: int) -> Any:
+    base = getattr(torch.nn, f"InstanceNorm{rank}d")
+
+    def forward(self: Any, input: Tensor) -> Tensor:
+        return base.forward(self, input) if isinstance(input, Tensor) else as_node(self, input)
+
     def _apply_instance_norm(self: Any, input: Tensor) -> Tensor:
         tensors = (self.running_mean, self.running_var, self.weight, self.bias)
         batch = self.training or not self.track_running_stats
         settings = (batch, self.momentum or 0.0, self.eps)
         return F.instance_norm(input, *tensors, *settings, backend=self.backend)
 
-    return _layer(f"InstanceNorm{rank}d", _apply_instance_norm=_apply_instance_norm)
+    computing = {"forward": forward, "_apply_instance_norm": _apply_instance_norm}
+    return _layer(f"InstanceNorm{rank}d", **computing)
 
 
 def _of(definition: Any) -> dict[str, Any]:

@@ -233,6 +233,15 @@ def as_node(module: Any, *inputs: Any) -> Any:
     return tracer.create_proxy("call_module", tracer.path_of_module(module), inputs, {})
 
 
+def as_call(function: Any, *inputs: Any, **named: Any) -> Any:
+    """Return the call of a function on the proxies of torch.fx, as one node of their graph."""
+    tracer = next((t.tracer for t in inputs if isinstance(t, Proxy)), None)
+    if tracer is None:
+        what = f"{type(inputs[0]).__name__} given, needs a tensor"
+        raise invalid(function.__name__, what)
+    return tracer.create_proxy("call_function", function, inputs, named)
+
+
 @contextmanager
 def _untraced() -> Iterator[None]:
     """Let torch.jit.trace record nothing."""

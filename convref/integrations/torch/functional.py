@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
+from math import prod
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ from . import _library
 from ._autograd import invoke, rule_of
 from ._backend import chosen
 from ._kernels import PassConfig
-from ._native import Make, Native, of_functional
+from ._native import Make, Native, as_call, of_functional
 from ._table import ROWS
 
 assert _library  # importing it defines the ops
@@ -299,12 +300,17 @@ def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
     def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
         enabled = torch.backends.cudnn.enabled
         y: Tensor = torch.batch_norm(x, w, b, mean, var, True, momentum, eps, enabled)
-        if y.requires_grad:  # ATen's backward reads both in the memory order of x
-            last = not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1
-            y.register_hook(_LAST[x.ndim] if last else Tensor.contiguous)
-        return y
+        last = not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1
+        return _with_ordered_gradient(y, last)
 
     return run
+
+
+def _with_ordered_gradient(y: Tensor, last: bool) -> Tensor:
+    """Give the gradient of y the memory order of x, in which ATen's backward reads both."""
+    if y.requires_grad:
+        y.register_hook(_LAST[y.ndim] if last else Tensor.contiguous)
+    return y
 
 
 _LAST = {
@@ -340,9 +346,19 @@ def instance_norm(
     Arguments as in torch.nn.functional.instance_norm, which also writes into the running ones.
     """
     given = running_mean, running_var, weight, bias
+    if not isinstance(input, Tensor):
+        inputs = input, *given, use_input_stats, momentum, eps
+        return as_call(instance_norm, *inputs, backend=backend)
+    n, c, *space = input.shape
+    op, settings = (_TRAINING, (eps, momentum)) if use_input_stats else (_EVALUATION, (eps,))
+    operands = input, weight, bias, running_mean, running_var
+    many = not use_input_stats or prod(space) > 1  # one element has no variance
+    if many and op.of_torch(operands, settings, backend) is not None:
+        enabled = torch.backends.cudnn.enabled
+        y = torch.instance_norm(*operands, use_input_stats, momentum, eps, enabled)
+        return _with_ordered_gradient(y, last=False)
     if not use_input_stats:
         return batch_norm(input, *given, False, momentum, eps, backend=backend)
-    n, c, *space = input.shape
     mean, var, *affine = (None if t is None else t.repeat(n) for t in given)
     x = input.reshape(1, n * c, *space)
     y = batch_norm(x, mean, var, *affine, True, momentum, eps, backend=backend)

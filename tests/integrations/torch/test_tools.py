@@ -62,6 +62,7 @@ def test_functions_are_nodes_of_fx():
     def program(x, w):
         y = functional.conv2d(x, w, stride=2)
         y = functional.batch_norm(y, None, None, training=True)
+        y = functional.instance_norm(y)
         return functional.softmax(functional.relu(y, inplace=True), 1)
 
     traced = torch.fx.symbolic_trace(program)
@@ -75,6 +76,19 @@ def test_exported_as_aten_for_any_batch_size(plain, model):
     found = [torch.export.export(m.eval(), (X,), dynamic_shapes=sizes) for m in (plain, model)]
     calls = [[str(n.target) for n in program.graph.nodes] for program in found]
     assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_instance_norm_is_one_node(training):
+    plain = torch.nn.Sequential(torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True))
+    plain.train(training)
+    model = copy.deepcopy(plain)
+    convert(model)
+    for trace in (torch.fx.symbolic_trace, lambda m: torch.export.export(m, (X,)).graph_module):
+        found = [[str(n.target) for n in trace(m).graph.nodes] for m in (plain, model)]
+        assert found[0] == found[1]
+    assert torch.equal(model(X), plain(X))
+    assert all(map(torch.equal, model.buffers(), plain.buffers()))
 
 
 def test_written_as_onnx(plain, model):
