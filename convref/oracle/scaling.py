@@ -11,6 +11,8 @@ A* is the adjoint of A: the sum over the elements that an element is a neighbour
 in g is not rational: of Fractions it is the nearest float64, and everything else is exact.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -110,7 +112,7 @@ def _results(at: Slopes, given: dict[str, Array], problem: Problem) -> dict[str,
 def _in_place(call: Call, found: dict[str, Array]) -> Results:
     dim = call.problem.dim
     return tuple(
-        np.moveaxis(found[role], -1, dim) if role in call.wanted else None
+        np.moveaxis(found[role], -1, dim).copy() if role in call.wanted else None
         for role in call.signature.results
     )
 

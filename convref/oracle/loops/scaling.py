@@ -65,7 +65,7 @@ def _scale(read: list[Any], problem: Problem) -> tuple[Any, Any, Any]:
 def _slopes(v: Any, problem: Problem) -> tuple[Any, Any]:
     """Return f' and f'' at an element."""
     p = number(getattr(problem, "p", 2.0), v)
-    sign, exponent = (v > 0) - (v < 0), float(p)
+    sign, exponent = int(v > 0) - int(v < 0), float(p)
     return (
         p * sign * power(abs(v), exponent - 1),
         (p - 1) * p * power(abs(v), exponent - 2),
