@@ -1,5 +1,7 @@
 """The number types: their short names, rounding units and the wider types that judge them."""
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -41,9 +43,7 @@ _NUMPY = {
     "obj": np.object_,
 }
 CODES = ("bf16", *_NUMPY)
-SIXTEEN = ("f16", "bf16")
-REAL = (*SIXTEEN, "f32", "f64")  # those that other libraries have
-FLOATS = (*REAL, "f80")
+FLOATS = ("f16", "bf16", "f32", "f64", "f80")
 COMPLEX = ("c64", "c128", "c160")
 INTEGERS = tuple(code for code in _NUMPY if code[0] in "iu")
 

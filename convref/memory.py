@@ -1,5 +1,7 @@
 """How much memory this machine gives to a process."""
 
+from __future__ import annotations
+
 import os
 import sys
 from functools import cache

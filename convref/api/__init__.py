@@ -24,7 +24,8 @@ __all__ = [*_HOME]
 
 def function(name: str) -> Callable[..., Any]:
     """Return the public function of this name."""
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    found: Callable[..., Any] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return found
 
 
 def definitions() -> tuple[Definition, ...]:

@@ -1,5 +1,7 @@
 """Arguments of public functions: flags, masks, layouts, running statistics, windows, padding."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +20,8 @@ def axes_of(where: str, rank: int, layout: Any) -> tuple[int, ...]:
     first, last = "NC" + space, "N" + space + "C"
     name = first if layout is None else layout
     if name not in (first, last):
-        raise invalid(where, f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}")
+        what = f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}"
+        raise invalid(where, what)
     return tuple(name.index(a) for a in first)
 
 
@@ -29,7 +32,8 @@ def mask_of(where: str, op: str, pass_: str, mask: Any) -> tuple[bool, ...]:
         return ()
     bits, count = items(mask), len(form.results)
     if bits is None or len(bits) != count or not all(map(is_bool, bits)):
-        raise invalid(where, f"output_mask is {shorten(repr(mask))}, needs {count} bools")
+        what = f"output_mask is {shorten(repr(mask))}, needs {count} bools"
+        raise invalid(where, what)
     return tuple(map(bool, bits))
 
 
@@ -95,7 +99,8 @@ def momentum_of(where: str, momentum: Any, batches: Any) -> Any:
     if momentum is not None:
         return momentum
     if batches is None:
-        raise invalid(where, "momentum is None, needs num_batches_tracked: batches seen so far")
+        what = "momentum is None, needs num_batches_tracked: batches seen so far"
+        raise invalid(where, what)
     count = integer(where, "num_batches_tracked", batches)
     if count < 0:
         raise invalid(where, f"num_batches_tracked is {count}, needs at least 0")

@@ -34,14 +34,16 @@ def _output(where: str, input: Sizes, size: Any, scale: Any, names: tuple[str, s
     rank, (size_name, scale_name) = len(input), names
     if (size is None) == (scale is None):
         got = "neither" if size is None else "both"
-        raise invalid(where, f"{got} of {size_name} and {scale_name} given, needs one")
+        text = f"{got} of {size_name} and {scale_name} given, needs one"
+        raise invalid(where, text)
     if size is not None:
         return integers(where, size_name, size, rank), ()
     listed = items(scale)
     listed = [scale] * rank if listed is None else listed
     if len(listed) != rank:
         needs = f"1 or {rank}" if rank > 1 else "1"
-        raise invalid(where, f"{scale_name} has {len(listed)} entries, needs {needs}")
+        text = f"{scale_name} has {len(listed)} entries, needs {needs}"
+        raise invalid(where, text)
     scales = tuple(real(where, scale_name, value) for value in listed)
     if min(scales) <= 0:
         raise invalid(where, f"{scale_name} is {scales}, needs numbers above 0")
@@ -53,7 +55,8 @@ def _in_proportion(
 ) -> tuple[Sizes, tuple[float, ...]]:
     """Return sizes of one scale for all axes, halves rounded up, and the scale."""
     if scale:
-        raise invalid(where, f"keep_aspect_ratio_policy is {policy!r} with scales, needs sizes")
+        what = f"keep_aspect_ratio_policy is {policy!r} with scales, needs sizes"
+        raise invalid(where, what)
     _checked(where, output)
     ratios = [Fraction(out, max(1, size)) for size, out in zip(input, output, strict=True)]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
@@ -72,10 +75,12 @@ def _kind(where: str, mode: Any, rank: int) -> str:
     """Return the mode of a problem for PyTorch's name in this rank."""
     if not isinstance(mode, str) or mode not in MODES:
         known = ", ".join(MODES)
-        raise invalid(where, f"mode is {shorten(repr(mode))}, needs one of {known}")
+        text = f"mode is {shorten(repr(mode))}, needs one of {known}"
+        raise invalid(where, text)
     kind, ranks = MODES[mode]
     if rank not in ranks:
-        raise invalid(where, f"mode {mode} has {rank} spatial axes, needs {ranks[0]}")
+        text = f"mode {mode} has {rank} spatial axes, needs {ranks[0]}"
+        raise invalid(where, text)
     return kind
 
 

@@ -1,5 +1,7 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,7 @@ from ..case import Call, Case, Spec, axis_letters
 from ..errors import invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
-from .trace import Mark, Traced
+from .run import Mark, Traced
 
 _LARGEST_STEP = 999_999  # that the line takes
 

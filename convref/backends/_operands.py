@@ -1,5 +1,7 @@
 """Check operands for libraries that would cast, broadcast or ignore wrong ones."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

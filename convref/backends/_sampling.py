@@ -1,5 +1,7 @@
 """Whether rounded sampling positions of a resize may select another element."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 
 from ..ops import ResizeAxis

@@ -1,5 +1,7 @@
 """The backends by name, loaded on request."""
 
+from __future__ import annotations
+
 import importlib
 from functools import cache
 
@@ -47,8 +49,10 @@ def load(name: str) -> Backend:
     except MissingExtraError:
         raise
     except Exception as error:  # a third-party module may raise anything
-        raise invalid("backend", f"{shorten(name)} does not load: {shorten(error)}") from error
+        what = f"{shorten(name)} does not load: {shorten(error)}"
+        raise invalid("backend", what) from error
     if isinstance(backend, type) or not isinstance(backend, Backend):
         kind, needs = type(backend).__name__, "name, supports, run, numerics, fingerprint"
-        raise invalid("backend", f"{shorten(name)} is a {kind}, needs an object with {needs}")
+        what = f"{shorten(name)} is a {kind}, needs an object with {needs}"
+        raise invalid("backend", what)
     return backend

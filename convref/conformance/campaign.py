@@ -7,7 +7,6 @@ replayed.
 import contextlib
 import itertools
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -25,8 +24,6 @@ from .generate import Axes, arm_of
 from .log import MALFORMED, Log, Part, add_report, read_log
 from .worker import Report, Task
 
-SHRINKING = 1 / 3  # of `seconds`, kept for shrinking once a case has failed
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -34,7 +31,7 @@ class Settings:
 
     backend: str  # as `convref.dispatch.load` takes it
     axes: Axes = field(default_factory=Axes)
-    # when to stop drawing; whichever comes first. Without `examples`, `seconds` include shrinking.
+    # when to stop drawing; whichever comes first
     seconds: float | None = None
     examples: int | None = None
     jobs: int = 0  # worker processes; 0 is one per processor
@@ -72,7 +69,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Return whether examples ran, and none was worse than a refusal."""
-        return bool(self.tally.examples) and not _failing(self.tally)
+        return bool(self.tally.examples) and all(key[3] in HARMLESS for key in self.tally.counts)
 
 
 Watch = Callable[[Outcome, str], None]
@@ -93,9 +90,9 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
         Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine,
     ):
         try:
-            ready = _draw(settings, engine, outcome, log, watch, began)
+            _draw(settings, engine, outcome, log, watch, began)
             if settings.shrinks:
-                _report_failures(engine, outcome, log, watch, ready)
+                _report_failures(engine, outcome, log, watch)
         except KeyboardInterrupt:
             goes_on = "; the same command goes on from the log" if settings.log else ""
             outcome.stopped = f"interrupted{goes_on}"
@@ -147,8 +144,7 @@ def _findings_cut_off(parts: dict[int, Part]) -> list[Finding]:
 
 def _draw(
     settings: Settings, engine: Engine, outcome: Outcome, log: Log, watch: Watch, began: float
-) -> float:
-    """Run chunks until the time or the examples are used up; return when the workers were ready."""
+) -> None:
     engine.start()
     ready = time.monotonic()  # starting the workers of a busy machine takes none of the time
     tally = outcome.tally
@@ -164,11 +160,7 @@ def _draw(
 
     def stop() -> bool:
         watch(outcome, "")
-        if settings.seconds is None:
-            return False
-        shrinking = SHRINKING if settings.shrinks and settings.examples is None else 0.0
-        share = 1.0 - (shrinking if _failing(outcome.tally) else 0.0)
-        return time.monotonic() - ready > share * settings.seconds
+        return settings.seconds is not None and time.monotonic() - ready > settings.seconds
 
     engine.run(_tasks(settings, engine, tally), receive, stop)
     engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
@@ -177,11 +169,6 @@ def _draw(
             worker.task = None
             worker.stop()
             worker.start()
-    return ready
-
-
-def _failing(tally: Tally) -> bool:
-    return any(key[3] not in HARMLESS for key in tally.counts)
 
 
 def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
@@ -200,14 +187,9 @@ def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
             yield task(settings.axes, chunk, arm=arm_of(settings.axes, chunk, engine.arms))
 
 
-def _report_failures(
-    engine: Engine, outcome: Outcome, log: Log, watch: Watch, ready: float
-) -> None:
-    settings, findings = outcome.settings, outcome.tally.findings
-    rest = math.inf
-    if settings.seconds is not None and settings.examples is None:
-        rest = ready + settings.seconds - time.monotonic()
-    note = partial(watch, outcome)
-    for failure in root_causes(engine, findings, settings.known, note, settings.axes.laws, rest):
+def _report_failures(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
+    known = outcome.settings.known
+    axes, findings = outcome.settings.axes, outcome.tally.findings
+    for failure in root_causes(engine, findings, known, lambda n: watch(outcome, n), axes.laws):
         outcome.failures.append(failure)
         log.write("failure", **asdict(failure))

@@ -1,5 +1,7 @@
 """The operands of a case, in the memory layout of each Spec."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 from math import prod
 from typing import Any

@@ -131,7 +131,8 @@ def main(
 
 def raw(backend: Backend) -> Backend:
     """Return the library itself, without the checks that an adapter adds."""
-    return getattr(backend, "raw", backend)
+    found: Backend = getattr(backend, "raw", backend)
+    return found
 
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:

@@ -1,5 +1,7 @@
 """Descriptors of benchdnn, oneDNN's driver."""
 
+from __future__ import annotations
+
 import re
 from typing import NamedTuple
 

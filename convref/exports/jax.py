@@ -1,5 +1,7 @@
 """A case as a program of plain JAX."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from .. import dtypes

@@ -1,5 +1,7 @@
 """The functions of passes, found by their names."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -56,7 +58,8 @@ def conv_rows(functions: Mapping[str, Any]) -> dict[Any, Formula]:
         return of("fprop", call, x, w, b), of("jvp", call, x, w, *dots)
 
     def double_backward(call: Call, *operands: Any) -> Results:
-        return functions["conv_double_backward"](*operands, call.conv, call.mask)
+        found: Results = functions["conv_double_backward"](*operands, call.conv, call.mask)
+        return found
 
     return {
         ("conv", "fprop"): lambda call, *operands: (of("fprop", call, *operands),),

@@ -1,5 +1,7 @@
 """Activations as functions of one element with their derivatives."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -3,6 +3,8 @@
 docs/judge.md derives them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

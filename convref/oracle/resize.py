@@ -16,6 +16,8 @@ Each op is linear, so both its JVP and its double backward are R.1. A weight of 
 its element is not read. All functions compute in the dtype they are given.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -144,7 +146,8 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
 
 def beyond(problem: Problem) -> Array:
     """Return which outputs (*output) sample beyond the image along some axis."""
-    return reduce(np.logical_or.outer, map(outside, problem.axes))
+    found: Array = reduce(np.logical_or.outer, map(outside, problem.axes))
+    return found
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:

@@ -87,8 +87,10 @@ def pack(name: str, kind: str, value: Any) -> bytes:
     """Return the bytes of an argument; errors start with `name`."""
     code = f"<{format_of(kind)}"
     if isinstance(value, bytes) and len(value) != struct.calcsize(code):
-        raise invalid(name, f"{len(value)} bytes, needs a {kind}")
+        what = f"{len(value)} bytes, needs a {kind}"
+        raise invalid(name, what)
     try:
         return struct.pack(code, value)
     except (struct.error, OverflowError) as error:
-        raise invalid(name, f"{shorten(repr(value), 40)} is not a {kind}: {error}") from None
+        what = f"{shorten(repr(value), 40)} is not a {kind}: {error}"
+        raise invalid(name, what) from None

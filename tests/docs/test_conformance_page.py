@@ -98,7 +98,8 @@ def test_the_test_on_the_page_passes_what_is_right_and_nothing_else(slip):
 
 def test_every_verdict_is_explained():
     table, _, _ = PAGE.split("| verdict |")[1].partition("\n\n")
-    assert dict(re.findall(r"^\| ([a-z][a-z-]+) \| (.+) \|", table, re.MULTILINE)) == VERDICTS
+    table = re.findall(r"^\| ([a-z][a-z, -]+) \|", table, re.MULTILINE)
+    assert {name for row in table for name in row.split(", ")} == set(VERDICTS)
 
 
 LINE = r"`([a-z_]+\.[a-z_]+:[^`]+)`"

@@ -1,5 +1,7 @@
 """Tables as text: with rich where it is installed, else plain."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 

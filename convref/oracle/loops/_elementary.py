@@ -1,5 +1,7 @@
 """Functions of one number that are not rational, of floats and of Fractions."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -14,7 +14,8 @@ BYTES = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "short": 2, "byte": 1
 
 
 def text(compiled: Compiled) -> str:
-    return compiled.asm["amdgcn"]
+    assembly: str = compiled.asm["amdgcn"]
+    return assembly
 
 
 def parse(code: str) -> list[MachineInstruction]:

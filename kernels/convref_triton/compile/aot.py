@@ -62,7 +62,8 @@ class Compiled:
     @property
     def binary(self) -> bytes:
         """Return the cubin, or for AMD the hsaco."""
-        return self.asm["cubin" if "cubin" in self.asm else "hsaco"]
+        code: bytes = self.asm["cubin" if "cubin" in self.asm else "hsaco"]
+        return code
 
 
 def target(arch: str) -> GPUTarget:

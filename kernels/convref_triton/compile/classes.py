@@ -59,7 +59,8 @@ class Specimen(NamedTuple):
 
     @property
     def kernel(self) -> str:
-        return self.launch.kernel.__name__
+        name: str = self.launch.kernel.__name__
+        return name
 
     @property
     def itemsize(self) -> int:

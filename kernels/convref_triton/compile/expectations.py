@@ -61,7 +61,8 @@ def _constant(specimen: Specimen, name: str, default: Any = None) -> Any:
 
 
 def _rows(specimen: Specimen) -> int:
-    return _constant(specimen, "BN" if _constant(specimen, "SWAP") else "BM")
+    rows: int = _constant(specimen, "BN" if _constant(specimen, "SWAP") else "BM")
+    return rows
 
 
 def configuration(specimen: Specimen) -> str:

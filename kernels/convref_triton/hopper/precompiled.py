@@ -26,7 +26,8 @@ def assembler(arch: str) -> str:
     """Return the path of the ptxas that Triton uses for an architecture."""
     from triton.backends.nvidia.compiler import get_ptxas
 
-    return get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
+    path: str = get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
+    return path
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,8 @@ def table(card: str) -> dict[str, Row]:
     path = FOLDER / f"{slug(card)}.json"
     if not path.exists():
         return {}
-    return json.loads(path.read_text("utf-8"))["rows"]
+    rows: dict[str, Row] = json.loads(path.read_text("utf-8"))["rows"]
+    return rows
 
 
 def slug(card: str) -> str:
