@@ -1,12 +1,14 @@
 """Signatures; made by tools/stubs.py."""
 
 # fmt: off
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, overload
 
 from . import api as api
 from . import ops as ops
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
+from .arrays import AnyArray
 from .case import Call as Call
 from .case import Case as Case
 from .case import Spec as Spec
@@ -23,68 +25,95 @@ from .judge import judge as judge
 from .ops import SIGNATURE as SIGNATURE
 
 __version__: str
+_T = TypeVar("_T")
+_Array: TypeAlias = (AnyArray[Any])
+_Ints: TypeAlias = (SupportsIndex | Sequence[SupportsIndex])
+_Floats: TypeAlias = (float | Sequence[float])
+_Padding: TypeAlias = (
+    _Ints | Sequence[Sequence[SupportsIndex]] | Literal["valid", "same", "same_upper",
+    "same_lower", "half", "full"]
+)
+_OutputSize: TypeAlias = (int | Sequence[int | None] | None)
+_Layout: TypeAlias = (Literal["NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC"])
+_Math: TypeAlias = (Literal["ieee", "tf32", "tf32x3"])
+_Mode: TypeAlias = (
+    Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "cubic", "bicubic",
+    "area"]
+)
+_Coordinates: TypeAlias = (
+    Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+    "asymmetric", "tf_crop_and_resize"]
+)
+_Nearest: TypeAlias = (
+    Literal["float32", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+)
+_Aspect: TypeAlias = (Literal["stretch", "not_larger", "not_smaller"])
 
 __all__ = [
-    "SIGNATURE", "Call", "Case", "ConvrefError", "Numerics", "Spec", "UnsupportedError", "Verdict",
-    "adaptive_avg_pool1d", "adaptive_avg_pool1d_backward", "adaptive_avg_pool1d_double_backward",
-    "adaptive_avg_pool1d_jvp", "adaptive_avg_pool2d", "adaptive_avg_pool2d_backward",
-    "adaptive_avg_pool2d_double_backward", "adaptive_avg_pool2d_jvp", "adaptive_avg_pool3d",
-    "adaptive_avg_pool3d_backward", "adaptive_avg_pool3d_double_backward",
-    "adaptive_avg_pool3d_jvp", "adaptive_max_pool1d", "adaptive_max_pool1d_backward",
-    "adaptive_max_pool1d_double_backward", "adaptive_max_pool1d_jvp", "adaptive_max_pool2d",
-    "adaptive_max_pool2d_backward", "adaptive_max_pool2d_double_backward",
-    "adaptive_max_pool2d_jvp", "adaptive_max_pool3d", "adaptive_max_pool3d_backward",
-    "adaptive_max_pool3d_double_backward", "adaptive_max_pool3d_jvp", "assert_correct",
-    "avg_pool1d", "avg_pool1d_backward", "avg_pool1d_double_backward", "avg_pool1d_jvp",
-    "avg_pool2d", "avg_pool2d_backward", "avg_pool2d_double_backward", "avg_pool2d_jvp",
-    "avg_pool3d", "avg_pool3d_backward", "avg_pool3d_double_backward", "avg_pool3d_jvp",
-    "batch_norm", "batch_norm_backward", "batch_norm_double_backward", "batch_norm_jvp",
-    "batch_norm_statistics", "case_of", "celu", "celu_backward", "celu_double_backward", "celu_jvp",
-    "conv1d", "conv1d_backward", "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_jvp", "conv3d",
-    "conv3d_backward", "conv3d_jvp", "conv_integer", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "convolution", "convolution_backward", "convolution_double_backward",
-    "cross_entropy", "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp",
-    "elu", "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu",
+    "SIGNATURE", "Call", "Case", "ConvrefError", "Numerics", "Spec", "UnsupportedError",
+    "Verdict", "adaptive_avg_pool1d", "adaptive_avg_pool1d_backward",
+    "adaptive_avg_pool1d_double_backward", "adaptive_avg_pool1d_jvp", "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_backward", "adaptive_avg_pool2d_double_backward",
+    "adaptive_avg_pool2d_jvp", "adaptive_avg_pool3d", "adaptive_avg_pool3d_backward",
+    "adaptive_avg_pool3d_double_backward", "adaptive_avg_pool3d_jvp", "adaptive_max_pool1d",
+    "adaptive_max_pool1d_backward", "adaptive_max_pool1d_double_backward",
+    "adaptive_max_pool1d_jvp", "adaptive_max_pool2d", "adaptive_max_pool2d_backward",
+    "adaptive_max_pool2d_double_backward", "adaptive_max_pool2d_jvp", "adaptive_max_pool3d",
+    "adaptive_max_pool3d_backward", "adaptive_max_pool3d_double_backward",
+    "adaptive_max_pool3d_jvp", "assert_correct", "avg_pool1d", "avg_pool1d_backward",
+    "avg_pool1d_double_backward", "avg_pool1d_jvp", "avg_pool2d", "avg_pool2d_backward",
+    "avg_pool2d_double_backward", "avg_pool2d_jvp", "avg_pool3d", "avg_pool3d_backward",
+    "avg_pool3d_double_backward", "avg_pool3d_jvp", "batch_norm", "batch_norm_backward",
+    "batch_norm_double_backward", "batch_norm_jvp", "batch_norm_statistics", "case_of", "celu",
+    "celu_backward", "celu_double_backward", "celu_jvp", "conv1d", "conv1d_backward",
+    "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
+    "conv3d_jvp", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
+    "convolution_backward", "convolution_double_backward", "cross_entropy",
+    "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp", "elu",
+    "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu",
     "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
     "global_avg_pool_backward", "global_lp_pool", "global_max_pool", "global_max_pool_backward",
-    "group_norm", "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardmax",
-    "hardshrink", "hardshrink_backward", "hardshrink_double_backward", "hardshrink_jvp",
-    "hardsigmoid", "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp",
-    "hardswish", "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
-    "hardtanh_backward", "hardtanh_double_backward", "hardtanh_jvp", "instance_norm",
-    "instance_norm_backward", "instance_norm_double_backward", "instance_norm_jvp",
-    "instance_norm_statistics", "interpolate", "interpolate_backward",
-    "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm", "layer_norm_backward",
-    "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu", "leaky_relu_backward",
-    "leaky_relu_double_backward", "leaky_relu_jvp", "local_response_norm",
-    "local_response_norm_backward", "local_response_norm_double_backward",
-    "local_response_norm_jvp", "log_softmax", "log_softmax_backward", "log_softmax_double_backward",
-    "log_softmax_jvp", "logsigmoid", "logsigmoid_backward", "logsigmoid_double_backward",
-    "logsigmoid_jvp", "lp_pool1d", "lp_pool1d_backward", "lp_pool1d_double_backward",
-    "lp_pool1d_jvp", "lp_pool2d", "lp_pool2d_backward", "lp_pool2d_double_backward",
-    "lp_pool2d_jvp", "lp_pool3d", "lp_pool3d_backward", "lp_pool3d_double_backward",
-    "lp_pool3d_jvp", "max_pool1d", "max_pool1d_backward", "max_pool1d_double_backward",
-    "max_pool1d_jvp", "max_pool2d", "max_pool2d_backward", "max_pool2d_double_backward",
-    "max_pool2d_jvp", "max_pool3d", "max_pool3d_backward", "max_pool3d_double_backward",
-    "max_pool3d_jvp", "max_unpool1d", "max_unpool1d_backward", "max_unpool1d_double_backward",
-    "max_unpool1d_jvp", "max_unpool2d", "max_unpool2d_backward", "max_unpool2d_double_backward",
-    "max_unpool2d_jvp", "max_unpool3d", "max_unpool3d_backward", "max_unpool3d_double_backward",
-    "max_unpool3d_jvp", "mish", "mish_backward", "mish_double_backward", "mish_jvp", "nll_loss",
-    "nll_loss_backward", "nll_loss_double_backward", "nll_loss_jvp", "normalize",
-    "normalize_backward", "normalize_double_backward", "normalize_jvp", "parse", "parse_problem",
-    "pixel_shuffle", "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
+    "grid_sample", "grid_sample_backward", "grid_sample_double_backward", "grid_sample_jvp",
+    "group_norm", "group_norm_backward", "group_norm_double_backward", "group_norm_jvp",
+    "hardmax", "hardshrink", "hardshrink_backward", "hardshrink_double_backward",
+    "hardshrink_jvp", "hardsigmoid", "hardsigmoid_backward", "hardsigmoid_double_backward",
+    "hardsigmoid_jvp", "hardswish", "hardswish_backward", "hardswish_double_backward",
+    "hardswish_jvp", "hardtanh", "hardtanh_backward", "hardtanh_double_backward",
+    "hardtanh_jvp", "instance_norm", "instance_norm_backward", "instance_norm_double_backward",
+    "instance_norm_jvp", "instance_norm_statistics", "interpolate", "interpolate_backward",
+    "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm",
+    "layer_norm_backward", "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu",
+    "leaky_relu_backward", "leaky_relu_double_backward", "leaky_relu_jvp",
+    "local_response_norm", "local_response_norm_backward",
+    "local_response_norm_double_backward", "local_response_norm_jvp", "log_softmax",
+    "log_softmax_backward", "log_softmax_double_backward", "log_softmax_jvp", "logsigmoid",
+    "logsigmoid_backward", "logsigmoid_double_backward", "logsigmoid_jvp", "lp_pool1d",
+    "lp_pool1d_backward", "lp_pool1d_double_backward", "lp_pool1d_jvp", "lp_pool2d",
+    "lp_pool2d_backward", "lp_pool2d_double_backward", "lp_pool2d_jvp", "lp_pool3d",
+    "lp_pool3d_backward", "lp_pool3d_double_backward", "lp_pool3d_jvp", "max_pool1d",
+    "max_pool1d_backward", "max_pool1d_double_backward", "max_pool1d_jvp", "max_pool2d",
+    "max_pool2d_backward", "max_pool2d_double_backward", "max_pool2d_jvp", "max_pool3d",
+    "max_pool3d_backward", "max_pool3d_double_backward", "max_pool3d_jvp", "max_unpool1d",
+    "max_unpool1d_backward", "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d",
+    "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
+    "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish",
+    "mish_backward", "mish_double_backward", "mish_jvp", "nll_loss", "nll_loss_backward",
+    "nll_loss_double_backward", "nll_loss_jvp", "normalize", "normalize_backward",
+    "normalize_double_backward", "normalize_jvp", "parse", "parse_problem", "pixel_shuffle",
+    "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
     "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
-    "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward", "prelu_jvp",
-    "quantized_conv", "relu", "relu6", "relu6_backward", "relu6_double_backward", "relu6_jvp",
+    "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward",
+    "prelu_jvp", "relu", "relu6", "relu6_backward", "relu6_double_backward", "relu6_jvp",
     "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward",
     "resize_double_backward", "resize_jvp", "rms_norm", "rms_norm_backward",
     "rms_norm_double_backward", "rms_norm_jvp", "run", "selu", "selu_backward",
-    "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward", "sigmoid_double_backward",
-    "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward", "silu_jvp",
-    "soft_cross_entropy", "soft_cross_entropy_backward", "soft_cross_entropy_double_backward",
-    "soft_cross_entropy_jvp", "softmax", "softmax_backward", "softmax_double_backward",
-    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
-    "softshrink", "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
+    "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
+    "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
+    "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
+    "soft_cross_entropy_double_backward", "soft_cross_entropy_jvp", "softmax",
+    "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus",
+    "softplus_backward", "softplus_double_backward", "softplus_jvp", "softshrink",
+    "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
     "softsign_backward", "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward",
     "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
     "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
@@ -92,19 +121,21 @@ __all__ = [
 ]
 
 def adaptive_avg_pool1d(
-    input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], output_size: _OutputSize, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
 def adaptive_avg_pool1d_backward(
-    grad_output: Any, input: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, output_size: _OutputSize, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def adaptive_avg_pool1d_double_backward(
-    grad_grad_input: Any, output_size: Any, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
-def adaptive_avg_pool1d_jvp(
-    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
+    grad_grad_input: AnyArray[_T], output_size: _OutputSize, *, layout: _Layout | None = None,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> _T: ...
+def adaptive_avg_pool1d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    output_size: _OutputSize, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 adaptive_avg_pool2d = adaptive_avg_pool1d
 adaptive_avg_pool2d_backward = adaptive_avg_pool1d_backward
 adaptive_avg_pool2d_double_backward = adaptive_avg_pool1d_double_backward
@@ -113,22 +144,28 @@ adaptive_avg_pool3d = adaptive_avg_pool1d
 adaptive_avg_pool3d_backward = adaptive_avg_pool1d_backward
 adaptive_avg_pool3d_double_backward = adaptive_avg_pool1d_double_backward
 adaptive_avg_pool3d_jvp = adaptive_avg_pool1d_jvp
+@overload
 def adaptive_max_pool1d(
-    input: Any, output_size: Any, return_indices: bool = False, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], output_size: _OutputSize, return_indices: Literal[False] = False, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
+def adaptive_max_pool1d(
+    input: AnyArray[_T], output_size: _OutputSize, return_indices: Literal[True], *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def adaptive_max_pool1d_backward(
-    grad_output: Any, input: Any, output_size: Any, indices: Any = None, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, output_size: _OutputSize,
+    indices: _Array | None = None, *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def adaptive_max_pool1d_double_backward(
-    grad_grad_input: Any, input: Any, output_size: Any, indices: Any = None, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], output_size: _OutputSize,
+    indices: _Array | None = None, *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def adaptive_max_pool1d_jvp(
-    primals: Any, tangents: Any, output_size: Any, *, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    output_size: _OutputSize, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 adaptive_max_pool2d = adaptive_max_pool1d
 adaptive_max_pool2d_backward = adaptive_max_pool1d_backward
 adaptive_max_pool2d_double_backward = adaptive_max_pool1d_double_backward
@@ -138,25 +175,30 @@ adaptive_max_pool3d_backward = adaptive_max_pool1d_backward
 adaptive_max_pool3d_double_backward = adaptive_max_pool1d_double_backward
 adaptive_max_pool3d_jvp = adaptive_max_pool1d_jvp
 def avg_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None, *, dilation: _Ints = 1, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
 def avg_pool1d_backward(
-    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, kernel_size: _Ints, stride: _Ints | None = None,
+    padding: _Padding = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None, *, dilation: _Ints = 1, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
 def avg_pool1d_double_backward(
-    grad_grad_input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: AnyArray[_T], kernel_size: _Ints, stride: _Ints | None = None,
+    padding: _Padding = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None, *, dilation: _Ints = 1, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
 def avg_pool1d_jvp(
-    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
-    dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None, *, dilation: _Ints = 1, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 avg_pool2d = avg_pool1d
 avg_pool2d_backward = avg_pool1d_backward
 avg_pool2d_double_backward = avg_pool1d_double_backward
@@ -166,355 +208,638 @@ avg_pool3d_backward = avg_pool1d_backward
 avg_pool3d_double_backward = avg_pool1d_double_backward
 avg_pool3d_jvp = avg_pool1d_jvp
 def batch_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float | None = 0.1, eps: float = 1e-05, *,
-    num_batches_tracked: int | None = None, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], running_mean: _Array | None, running_var: _Array | None,
+    weight: _Array | None = None, bias: _Array | None = None, training: bool = False,
+    momentum: float | None = 0.1, eps: float = 1e-05, *, num_batches_tracked: int | None = None,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
 def batch_norm_backward(
-    grad_output: Any, input: Any, weight: Any = None, running_mean: Any = None,
-    running_var: Any = None, mean: Any = None, rstd: Any = None, training: bool = True,
-    eps: float = 1e-05, output_mask: Any = (True, True, True), *, layout: str | None = None,
+    grad_output: AnyArray[_T], input: _Array, weight: _Array | None = None,
+    running_mean: _Array | None = None, running_var: _Array | None = None,
+    mean: _Array | None = None, rstd: _Array | None = None, training: bool = True,
+    eps: float = 1e-05, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def batch_norm_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array | None = None,
+    running_mean: _Array | None = None, running_var: _Array | None = None,
+    mean: _Array | None = None, rstd: _Array | None = None, training: bool = True,
+    eps: float = 1e-05, *, output_mask: Sequence[bool], layout: _Layout | None = None,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
 def batch_norm_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
-    weight: Any = None, running_mean: Any = None, running_var: Any = None, mean: Any = None,
-    rstd: Any = None, training: bool = True, eps: float = 1e-05,
-    output_mask: Any = (True, True, True), *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    weight: _Array | None = None, running_mean: _Array | None = None,
+    running_var: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    training: bool = True, eps: float = 1e-05, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def batch_norm_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    weight: _Array | None = None, running_mean: _Array | None = None,
+    running_var: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    training: bool = True, eps: float = 1e-05, *, output_mask: Sequence[bool],
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def batch_norm_jvp(
-    primals: Any, tangents: Any, running_mean: Any = None, running_var: Any = None,
-    training: bool = True, eps: float = 1e-05, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    running_mean: _Array | None = None, running_var: _Array | None = None,
+    training: bool = True, eps: float = 1e-05, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def batch_norm_statistics(
-    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
-    bias: Any = None, momentum: float | None = 0.1, eps: float = 1e-05, *,
-    num_batches_tracked: int | None = None, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def celu(input: Any, alpha: float = 1.0, *, backend: str = "auto") -> Any: ...
+    input: AnyArray[_T], running_mean: _Array | None = None, running_var: _Array | None = None,
+    weight: _Array | None = None, bias: _Array | None = None, momentum: float | None = 0.1,
+    eps: float = 1e-05, *, num_batches_tracked: int | None = None,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T, _T | None, _T | None]: ...
+def celu(input: AnyArray[_T], alpha: float = 1.0, *, backend: str = "auto") -> _T: ...
 def celu_backward(
-    grad_output: Any, input: Any, alpha: float = 1.0, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, alpha: float = 1.0, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def celu_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, alpha: float = 1.0,
-    output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    alpha: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def celu_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    alpha: float = 1.0, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def celu_jvp(
-    primals: Any, tangents: Any, alpha: float = 1.0, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    alpha: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def conv1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, layout: str = "NCW", weight_layout: str | None = None, math: str = "ieee",
-    flip: bool = False, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, *, layout: _Layout = "NCW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def conv1d_backward(
-    grad_output: Any, input: Any, weight: Any, bias_sizes: Any = None, *, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, transposed: bool = False, output_padding: Any = 0,
-    groups: int = 1, output_mask: Any = (True, True, True), layout: str = "NCW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv1d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
+    layout: _Layout = "NCW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def conv1d_jvp(
-    primals: Any, tangents: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    transposed: bool = False, output_padding: Any = 0, groups: int = 1, layout: str = "NCW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def conv2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, layout: str = "NCHW", weight_layout: str | None = None, math: str = "ieee",
-    flip: bool = False, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, *, layout: _Layout = "NCHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def conv2d_backward(
-    grad_output: Any, input: Any, weight: Any, bias_sizes: Any = None, *, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, transposed: bool = False, output_padding: Any = 0,
-    groups: int = 1, output_mask: Any = (True, True, True), layout: str = "NCHW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv2d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
+    layout: _Layout = "NCHW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def conv2d_jvp(
-    primals: Any, tangents: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    transposed: bool = False, output_padding: Any = 0, groups: int = 1, layout: str = "NCHW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def conv3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, layout: str = "NCDHW", weight_layout: str | None = None, math: str = "ieee",
-    flip: bool = False, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, *, layout: _Layout = "NCDHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def conv3d_backward(
-    grad_output: Any, input: Any, weight: Any, bias_sizes: Any = None, *, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, transposed: bool = False, output_padding: Any = 0,
-    groups: int = 1, output_mask: Any = (True, True, True), layout: str = "NCDHW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def conv3d_jvp(
-    primals: Any, tangents: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    transposed: bool = False, output_padding: Any = 0, groups: int = 1, layout: str = "NCDHW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def conv_integer(
-    input: Any, weight: Any, input_zero_point: int = 0, weight_zero_point: Any = 0, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1, *, backend: str = "auto"
-) -> Any: ...
-def conv_transpose1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = "NCW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> Any: ...
-def conv_transpose2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = "NCHW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> Any: ...
-def conv_transpose3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW",
-    weight_layout: str | None = None, math: str = "ieee", flip: bool = False, backend: str = "auto"
-) -> Any: ...
-def convolution(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    output_padding: Any, groups: int, *, flip: bool = False, backend: str = "auto"
-) -> Any: ...
-def convolution_backward(
-    grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any,
-    dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any, *,
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCDHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv3d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
+    layout: _Layout = "NCDHW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def conv3d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCDHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def conv_transpose1d(
+    input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
+    layout: _Layout = "NCW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> _T: ...
+def conv_transpose2d(
+    input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
+    layout: _Layout = "NCHW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> _T: ...
+def conv_transpose3d(
+    input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
+    layout: _Layout = "NCDHW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> _T: ...
+def convolution(
+    input: AnyArray[_T], weight: _Array, bias: _Array | None, stride: _Ints, padding: _Padding,
+    dilation: _Ints, transposed: bool, output_padding: _Ints, groups: int, *,
+    flip: bool = False, backend: str = "auto"
+) -> _T: ...
+def convolution_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None,
+    stride: _Ints, padding: _Padding, dilation: _Ints, transposed: bool, output_padding: _Ints,
+    groups: int, output_mask: Sequence[bool], *, flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def convolution_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, weight: Any,
-    input: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
-    groups: int, output_mask: Any, *, flip: bool = False, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], weight: _Array, input: _Array,
+    stride: _Ints, padding: _Padding, dilation: _Ints, transposed: bool, output_padding: _Ints,
+    groups: int, output_mask: Sequence[bool], *, flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def cross_entropy(
-    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
-    label_smoothing: float = 0.0, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], target: _Array, weight: _Array | None = None, ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> _T: ...
 def cross_entropy_backward(
-    grad_output: Any, input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, target: _Array, weight: _Array | None = None,
+    ignore_index: int = -100, reduction: Literal["mean", "sum", "none"] = "mean",
+    label_smoothing: float = 0.0, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def cross_entropy_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, target: Any, weight: Any = None,
-    ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0,
-    output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, target: _Array,
+    weight: _Array | None = None, ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def cross_entropy_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, target: _Array,
+    weight: _Array | None = None, ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def cross_entropy_jvp(
-    primals: Any, tangents: Any, target: Any, weight: Any = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def elu(input: Any, alpha: float = 1.0, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], target: _Array,
+    weight: _Array | None = None, ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def elu(input: AnyArray[_T], alpha: float = 1.0, *, backend: str = "auto") -> _T: ...
 def elu_backward(
-    grad_output: Any, input: Any, alpha: float = 1.0, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, alpha: float = 1.0, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def elu_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, alpha: float = 1.0,
-    output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    alpha: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def elu_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    alpha: float = 1.0, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def elu_jvp(
-    primals: Any, tangents: Any, alpha: float = 1.0, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    alpha: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def fold(
-    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
-    stride: Any = 1, *, backend: str = "numpy"
-) -> Any: ...
-def gelu(input: Any, approximate: str = "none", *, backend: str = "auto") -> Any: ...
+    input: AnyArray[_T], output_size: _OutputSize, kernel_size: _Ints, dilation: _Ints = 1,
+    padding: _Padding = 0, stride: _Ints = 1, *, backend: str = "numpy"
+) -> _T: ...
+def gelu(
+    input: AnyArray[_T], approximate: Literal["none", "tanh"] = "none", *, backend: str = "auto"
+) -> _T: ...
 def gelu_backward(
-    grad_output: Any, input: Any, approximate: str = "none", *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, approximate: Literal["none", "tanh"] = "none", *,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def gelu_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, approximate: str = "none",
-    output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    approximate: Literal["none", "tanh"] = "none", *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def gelu_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    approximate: Literal["none", "tanh"] = "none", *, output_mask: Sequence[bool],
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def gelu_jvp(
-    primals: Any, tangents: Any, approximate: str = "none", *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def global_avg_pool(input: Any, *, backend: str = "auto") -> Any: ...
-def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
-def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto") -> Any: ...
-def global_max_pool(input: Any, *, backend: str = "auto") -> Any: ...
-def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    approximate: Literal["none", "tanh"] = "none", *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def global_avg_pool(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def global_avg_pool_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+def global_lp_pool(
+    input: AnyArray[_T], norm_type: float = 2.0, *, backend: str = "auto"
+) -> _T: ...
+def global_max_pool(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def global_max_pool_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+def grid_sample(
+    input: AnyArray[_T], grid: _Array, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
+def grid_sample_backward(
+    grad_output: AnyArray[_T], input: _Array, grid: _Array, mode: _Mode = "bilinear",
+    padding_mode: str = "zeros", align_corners: bool | None = None, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def grid_sample_backward(
+    grad_output: AnyArray[_T], input: _Array, grid: _Array, mode: _Mode = "bilinear",
+    padding_mode: str = "zeros", align_corners: bool | None = None, *,
+    output_mask: Sequence[bool], layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+@overload
+def grid_sample_double_backward(
+    grad_grad_input: _Array | None, grad_grad_grid: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, grid: _Array, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def grid_sample_double_backward(
+    grad_grad_input: _Array | None, grad_grad_grid: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, grid: _Array, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, output_mask: Sequence[bool],
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def grid_sample_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    mode: _Mode = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05,
-    return_statistics: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], num_groups: int, weight: _Array | None = None,
+    bias: _Array | None = None, eps: float = 1e-05, return_statistics: Literal[False] = False,
+    *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
+def group_norm(
+    input: AnyArray[_T], num_groups: int, weight: _Array | None = None,
+    bias: _Array | None = None, eps: float = 1e-05, *, return_statistics: Literal[True],
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
 def group_norm_backward(
-    grad_output: Any, input: Any, num_groups: int, weight: Any = None, mean: Any = None,
-    rstd: Any = None, eps: float = 1e-05, output_mask: Any = (True, True, True), *,
-    layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_output: AnyArray[_T], input: _Array, num_groups: int, weight: _Array | None = None,
+    mean: _Array | None = None, rstd: _Array | None = None, eps: float = 1e-05, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def group_norm_backward(
+    grad_output: AnyArray[_T], input: _Array, num_groups: int, weight: _Array | None = None,
+    mean: _Array | None = None, rstd: _Array | None = None, eps: float = 1e-05, *,
+    output_mask: Sequence[bool], layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
 def group_norm_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
-    num_groups: int, weight: Any = None, mean: Any = None, rstd: Any = None, eps: float = 1e-05,
-    output_mask: Any = (True, True, True), *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, num_groups: int,
+    weight: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    eps: float = 1e-05, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def group_norm_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, num_groups: int,
+    weight: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    eps: float = 1e-05, *, output_mask: Sequence[bool], layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def group_norm_jvp(
-    primals: Any, tangents: Any, num_groups: int, eps: float = 1e-05, *, layout: str | None = None,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def hardmax(input: Any, dim: int = -1, *, backend: str = "auto") -> Any: ...
-def hardshrink(input: Any, lambd: float = 0.5, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], num_groups: int,
+    eps: float = 1e-05, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def hardmax(input: AnyArray[_T], dim: int = -1, *, backend: str = "auto") -> _T: ...
+def hardshrink(input: AnyArray[_T], lambd: float = 0.5, *, backend: str = "auto") -> _T: ...
 def hardshrink_backward(
-    grad_output: Any, input: Any, lambd: float = 0.5, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, lambd: float = 0.5, *, backend: str = "auto"
+) -> _T: ...
 def hardshrink_double_backward(
-    grad_grad_input: Any, input: Any, lambd: float = 0.5, *, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], lambd: float = 0.5, *,
+    backend: str = "auto"
+) -> _T: ...
 def hardshrink_jvp(
-    primals: Any, tangents: Any, lambd: float = 0.5, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def hardsigmoid(input: Any, *, backend: str = "auto") -> Any: ...
-def hardsigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    lambd: float = 0.5, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def hardsigmoid(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def hardsigmoid_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
 def hardsigmoid_double_backward(
-    grad_grad_input: Any, input: Any, *, backend: str = "auto"
-) -> Any: ...
-def hardsigmoid_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def hardswish(input: Any, *, backend: str = "auto") -> Any: ...
-def hardswish_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], *, backend: str = "auto"
+) -> _T: ...
+def hardsigmoid_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def hardswish(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def hardswish_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def hardswish_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def hardswish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
+@overload
+def hardswish_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def hardswish_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def hardtanh(
-    input: Any, min_val: float = -1.0, max_val: float = 1.0, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], min_val: float = -1.0, max_val: float = 1.0, *, backend: str = "auto"
+) -> _T: ...
 def hardtanh_backward(
-    grad_output: Any, input: Any, min_val: float = -1.0, max_val: float = 1.0, *,
+    grad_output: AnyArray[_T], input: _Array, min_val: float = -1.0, max_val: float = 1.0, *,
     backend: str = "auto"
-) -> Any: ...
+) -> _T: ...
 def hardtanh_double_backward(
-    grad_grad_input: Any, input: Any, min_val: float = -1.0, max_val: float = 1.0, *,
-    backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], min_val: float = -1.0,
+    max_val: float = 1.0, *, backend: str = "auto"
+) -> _T: ...
 def hardtanh_jvp(
-    primals: Any, tangents: Any, min_val: float = -1.0, max_val: float = 1.0, *,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    min_val: float = -1.0, max_val: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def instance_norm(
-    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
-    bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-05, *,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], running_mean: _Array | None = None, running_var: _Array | None = None,
+    weight: _Array | None = None, bias: _Array | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-05, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def instance_norm_backward(
-    grad_output: Any, input: Any, weight: Any = None, running_mean: Any = None,
-    running_var: Any = None, mean: Any = None, rstd: Any = None, use_input_stats: Any = True,
-    eps: float = 1e-05, output_mask: Any = (True, True, True), *, layout: str | None = None,
+    grad_output: AnyArray[_T], input: _Array, weight: _Array | None = None,
+    running_mean: _Array | None = None, running_var: _Array | None = None,
+    mean: _Array | None = None, rstd: _Array | None = None, use_input_stats: bool = True,
+    eps: float = 1e-05, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def instance_norm_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array | None = None,
+    running_mean: _Array | None = None, running_var: _Array | None = None,
+    mean: _Array | None = None, rstd: _Array | None = None, use_input_stats: bool = True,
+    eps: float = 1e-05, *, output_mask: Sequence[bool], layout: _Layout | None = None,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
 def instance_norm_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
-    weight: Any = None, running_mean: Any = None, running_var: Any = None, mean: Any = None,
-    rstd: Any = None, use_input_stats: Any = True, eps: float = 1e-05,
-    output_mask: Any = (True, True, True), *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    weight: _Array | None = None, running_mean: _Array | None = None,
+    running_var: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    use_input_stats: bool = True, eps: float = 1e-05, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def instance_norm_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    weight: _Array | None = None, running_mean: _Array | None = None,
+    running_var: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    use_input_stats: bool = True, eps: float = 1e-05, *, output_mask: Sequence[bool],
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def instance_norm_jvp(
-    primals: Any, tangents: Any, running_mean: Any = None, running_var: Any = None,
-    use_input_stats: Any = True, eps: float = 1e-05, *, layout: str | None = None,
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    running_mean: _Array | None = None, running_var: _Array | None = None,
+    use_input_stats: bool = True, eps: float = 1e-05, *, layout: _Layout | None = None,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
 def instance_norm_statistics(
-    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
-    bias: Any = None, momentum: float | None = 0.1, eps: float = 1e-05, *,
-    layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    input: AnyArray[_T], running_mean: _Array | None = None, running_var: _Array | None = None,
+    weight: _Array | None = None, bias: _Array | None = None, momentum: float | None = 0.1,
+    eps: float = 1e-05, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T, _T, _T | None, _T | None]: ...
 def interpolate(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], size: _Ints | None = None, scale_factor: _Floats | None = None,
+    mode: _Mode = "nearest", align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None, antialias: bool = False, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def interpolate_backward(
-    grad_output: Any, input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    grad_output: AnyArray[_T], input: _Array, size: _Ints | None = None,
+    scale_factor: _Floats | None = None, mode: _Mode = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    antialias: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def interpolate_double_backward(
-    grad_grad_input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    grad_grad_input: AnyArray[_T], size: _Ints | None = None,
+    scale_factor: _Floats | None = None, mode: _Mode = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    antialias: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def interpolate_jvp(
-    primals: Any, tangents: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    size: _Ints | None = None, scale_factor: _Floats | None = None, mode: _Mode = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    antialias: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    antialias: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
 def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05,
-    return_statistics: bool = False, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], normalized_shape: _Ints, weight: _Array | None = None,
+    bias: _Array | None = None, eps: float = 1e-05, return_statistics: Literal[False] = False,
+    *, backend: str = "auto"
+) -> _T: ...
+@overload
+def layer_norm(
+    input: AnyArray[_T], normalized_shape: _Ints, weight: _Array | None = None,
+    bias: _Array | None = None, eps: float = 1e-05, *, return_statistics: Literal[True],
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
 def layer_norm_backward(
-    grad_output: Any, input: Any, normalized_shape: Any, weight: Any = None, mean: Any = None,
-    rstd: Any = None, eps: float = 1e-05, output_mask: Any = (True, True, True), *,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_output: AnyArray[_T], input: _Array, normalized_shape: _Ints,
+    weight: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    eps: float = 1e-05, *, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def layer_norm_backward(
+    grad_output: AnyArray[_T], input: _Array, normalized_shape: _Ints,
+    weight: _Array | None = None, mean: _Array | None = None, rstd: _Array | None = None,
+    eps: float = 1e-05, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
 def layer_norm_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_grad_bias: Any, grad_output: Any, input: Any,
-    normalized_shape: Any, weight: Any = None, mean: Any = None, rstd: Any = None,
-    eps: float = 1e-05, output_mask: Any = (True, True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    normalized_shape: _Ints, weight: _Array | None = None, mean: _Array | None = None,
+    rstd: _Array | None = None, eps: float = 1e-05, *, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def layer_norm_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    normalized_shape: _Ints, weight: _Array | None = None, mean: _Array | None = None,
+    rstd: _Array | None = None, eps: float = 1e-05, *, output_mask: Sequence[bool],
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def layer_norm_jvp(
-    primals: Any, tangents: Any, normalized_shape: Any, eps: float = 1e-05, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def leaky_relu(input: Any, negative_slope: float = 0.01, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    normalized_shape: _Ints, eps: float = 1e-05, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def leaky_relu(
+    input: AnyArray[_T], negative_slope: float = 0.01, *, backend: str = "auto"
+) -> _T: ...
 def leaky_relu_backward(
-    grad_output: Any, input: Any, negative_slope: float = 0.01, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, negative_slope: float = 0.01, *,
+    backend: str = "auto"
+) -> _T: ...
 def leaky_relu_double_backward(
-    grad_grad_input: Any, input: Any, negative_slope: float = 0.01, *, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], negative_slope: float = 0.01, *,
+    backend: str = "auto"
+) -> _T: ...
 def leaky_relu_jvp(
-    primals: Any, tangents: Any, negative_slope: float = 0.01, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    negative_slope: float = 0.01, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def local_response_norm(
-    input: Any, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *,
-    backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0,
+    *, backend: str = "auto"
+) -> _T: ...
 def local_response_norm_backward(
-    grad_output: Any, input: Any, size: int, alpha: float = 0.0001, beta: float = 0.75,
-    k: float = 1.0, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, size: int, alpha: float = 0.0001,
+    beta: float = 0.75, k: float = 1.0, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def local_response_norm_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, size: int, alpha: float = 0.0001,
-    beta: float = 0.75, k: float = 1.0, output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, size: int,
+    alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def local_response_norm_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, size: int,
+    alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, output_mask: Sequence[bool],
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def local_response_norm_jvp(
-    primals: Any, tangents: Any, size: int, alpha: float = 0.0001, beta: float = 0.75,
-    k: float = 1.0, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def log_softmax(input: Any, dim: int, *, dtype: Any = None, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], size: int,
+    alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def log_softmax(
+    input: AnyArray[_T], dim: int, *, dtype: Any | None = None, backend: str = "auto"
+) -> _T: ...
 def log_softmax_backward(
-    grad_output: Any, input: Any, dim: int, *, dtype: Any = None, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, dim: int, *, dtype: Any | None = None,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def log_softmax_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, dim: int, output_mask: Any = (True, True),
-    *, dtype: Any = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, dim: int, *,
+    dtype: Any | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def log_softmax_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, dim: int,
+    output_mask: Sequence[bool], *, dtype: Any | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def log_softmax_jvp(
-    primals: Any, tangents: Any, dim: int, *, dtype: Any = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def logsigmoid(input: Any, *, backend: str = "auto") -> Any: ...
-def logsigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], dim: int, *,
+    dtype: Any | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def logsigmoid(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def logsigmoid_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def logsigmoid_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def logsigmoid_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
+@overload
+def logsigmoid_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def logsigmoid_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def lp_pool1d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *,
-    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], norm_type: float, kernel_size: _Ints, stride: _Ints | None = None,
+    ceil_mode: bool = False, *, padding: _Padding = 0, dilation: _Ints = 1,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def lp_pool1d_backward(
-    grad_output: Any, input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
-    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, norm_type: float, kernel_size: _Ints,
+    stride: _Ints | None = None, ceil_mode: bool = False, *, padding: _Padding = 0,
+    dilation: _Ints = 1, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
 def lp_pool1d_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, norm_type: float, kernel_size: Any,
-    stride: Any = None, ceil_mode: bool = False, output_mask: Any = (True, True), *,
-    padding: Any = 0, dilation: Any = 1, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def lp_pool1d_jvp(
-    primals: Any, tangents: Any, norm_type: float, kernel_size: Any, stride: Any = None,
-    ceil_mode: bool = False, *, padding: Any = 0, dilation: Any = 1, layout: str | None = None,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, norm_type: float,
+    kernel_size: _Ints, stride: _Ints | None = None, ceil_mode: bool = False, *,
+    padding: _Padding = 0, dilation: _Ints = 1, layout: _Layout | None = None,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
+@overload
+def lp_pool1d_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, norm_type: float,
+    kernel_size: _Ints, stride: _Ints | None = None, ceil_mode: bool = False, *,
+    output_mask: Sequence[bool], padding: _Padding = 0, dilation: _Ints = 1,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def lp_pool1d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], norm_type: float,
+    kernel_size: _Ints, stride: _Ints | None = None, ceil_mode: bool = False, *,
+    padding: _Padding = 0, dilation: _Ints = 1, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 lp_pool2d = lp_pool1d
 lp_pool2d_backward = lp_pool1d_backward
 lp_pool2d_double_backward = lp_pool1d_double_backward
@@ -523,25 +848,34 @@ lp_pool3d = lp_pool1d
 lp_pool3d_backward = lp_pool1d_backward
 lp_pool3d_double_backward = lp_pool1d_double_backward
 lp_pool3d_jvp = lp_pool1d_jvp
+@overload
 def max_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    dilation: _Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
+def max_pool1d(
+    input: AnyArray[_T], kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    dilation: _Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True],
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def max_pool1d_backward(
-    grad_output: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
-    backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, kernel_size: _Ints, stride: _Ints | None = None,
+    padding: _Padding = 0, dilation: _Ints = 1, ceil_mode: bool = False,
+    indices: _Array | None = None, *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def max_pool1d_double_backward(
-    grad_grad_input: Any, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, indices: Any = None, *, layout: str | None = None,
+    grad_grad_input: _Array | None, input: AnyArray[_T], kernel_size: _Ints,
+    stride: _Ints | None = None, padding: _Padding = 0, dilation: _Ints = 1,
+    ceil_mode: bool = False, indices: _Array | None = None, *, layout: _Layout | None = None,
     backend: str = "auto"
-) -> Any: ...
+) -> _T: ...
 def max_pool1d_jvp(
-    primals: Any, tangents: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0, dilation: _Ints = 1,
+    ceil_mode: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 max_pool2d = max_pool1d
 max_pool2d_backward = max_pool1d_backward
 max_pool2d_double_backward = max_pool1d_double_backward
@@ -551,21 +885,26 @@ max_pool3d_backward = max_pool1d_backward
 max_pool3d_double_backward = max_pool1d_double_backward
 max_pool3d_jvp = max_pool1d_jvp
 def max_unpool1d(
-    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], indices: _Array, kernel_size: _Ints, stride: _Ints | None = None,
+    padding: _Padding = 0, output_size: _OutputSize | None = None, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def max_unpool1d_backward(
-    grad_output: Any, input: Any, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, indices: _Array, kernel_size: _Ints,
+    stride: _Ints | None = None, padding: _Padding = 0, output_size: _OutputSize | None = None,
+    *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def max_unpool1d_double_backward(
-    grad_grad_input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: AnyArray[_T], indices: _Array, kernel_size: _Ints,
+    stride: _Ints | None = None, padding: _Padding = 0, output_size: _OutputSize | None = None,
+    *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def max_unpool1d_jvp(
-    primals: Any, tangents: Any, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None, *, layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], indices: _Array,
+    kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    output_size: _OutputSize | None = None, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 max_unpool2d = max_unpool1d
 max_unpool2d_backward = max_unpool1d_backward
 max_unpool2d_double_backward = max_unpool1d_double_backward
@@ -574,243 +913,424 @@ max_unpool3d = max_unpool1d
 max_unpool3d_backward = max_unpool1d_backward
 max_unpool3d_double_backward = max_unpool1d_double_backward
 max_unpool3d_jvp = max_unpool1d_jvp
-def mish(input: Any, *, backend: str = "auto") -> Any: ...
-def mish_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+def mish(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def mish_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...
+@overload
 def mish_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def mish_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
+@overload
+def mish_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def mish_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def nll_loss(
-    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
-    *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], target: _Array, weight: _Array | None = None, ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean", *, backend: str = "auto"
+) -> _T: ...
 def nll_loss_backward(
-    grad_output: Any, input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
-    reduction: str = "mean", *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, target: _Array, weight: _Array | None = None,
+    ignore_index: int = -100, reduction: Literal["mean", "sum", "none"] = "mean", *,
+    backend: str = "auto"
+) -> _T: ...
 def nll_loss_double_backward(
-    grad_grad_input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
-    reduction: str = "mean", *, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: AnyArray[_T], target: _Array, weight: _Array | None = None,
+    ignore_index: int = -100, reduction: Literal["mean", "sum", "none"] = "mean", *,
+    backend: str = "auto"
+) -> _T: ...
 def nll_loss_jvp(
-    primals: Any, tangents: Any, target: Any, weight: Any = None, ignore_index: int = -100,
-    reduction: str = "mean", *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], target: _Array,
+    weight: _Array | None = None, ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean", *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def normalize(
-    input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], p: float = 2.0, dim: int = 1, eps: float = 1e-12, *,
+    backend: str = "auto"
+) -> _T: ...
 def normalize_backward(
-    grad_output: Any, input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *,
-    backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12,
+    *, backend: str = "auto"
+) -> _T: ...
+@overload
 def normalize_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, p: float = 2.0, dim: int = 1,
-    eps: float = 1e-12, output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, p: float = 2.0,
+    dim: int = 1, eps: float = 1e-12, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def normalize_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, p: float = 2.0,
+    dim: int = 1, eps: float = 1e-12, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def normalize_jvp(
-    primals: Any, tangents: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], p: float = 2.0,
+    dim: int = 1, eps: float = 1e-12, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def pixel_shuffle(
-    input: Any, upscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], upscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD",
+    backend: str = "auto"
+) -> _T: ...
 def pixel_shuffle_backward(
-    grad_output: Any, input: Any, upscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, upscale_factor: int, *,
+    mode: Literal["CRD", "DCR"] = "CRD", backend: str = "auto"
+) -> _T: ...
 def pixel_shuffle_double_backward(
-    grad_grad_input: Any, upscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: AnyArray[_T], upscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD",
+    backend: str = "auto"
+) -> _T: ...
 def pixel_shuffle_jvp(
-    primals: Any, tangents: Any, upscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    upscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD", backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def pixel_unshuffle(
-    input: Any, downscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], downscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD",
+    backend: str = "auto"
+) -> _T: ...
 def pixel_unshuffle_backward(
-    grad_output: Any, input: Any, downscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, downscale_factor: int, *,
+    mode: Literal["CRD", "DCR"] = "CRD", backend: str = "auto"
+) -> _T: ...
 def pixel_unshuffle_double_backward(
-    grad_grad_input: Any, downscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: AnyArray[_T], downscale_factor: int, *,
+    mode: Literal["CRD", "DCR"] = "CRD", backend: str = "auto"
+) -> _T: ...
 def pixel_unshuffle_jvp(
-    primals: Any, tangents: Any, downscale_factor: int, *, mode: str = "CRD", backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def prelu(input: Any, weight: Any, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    downscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD", backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def prelu(input: AnyArray[_T], weight: _Array, *, backend: str = "auto") -> _T: ...
+@overload
 def prelu_backward(
-    grad_output: Any, input: Any, weight: Any, output_mask: Any = (True, True), *,
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def prelu_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, output_mask: Sequence[bool], *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T | None, _T | None]: ...
+@overload
 def prelu_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_output: Any, input: Any, weight: Any,
-    output_mask: Any = (True, True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def prelu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def quantized_conv(
-    input: Any, input_scale: float, input_zero_point: int, weight: Any, weight_scale: Any,
-    weight_zero_point: Any, output_scale: float, output_zero_point: int, bias: Any = None,
-    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *, backend: str = "auto"
-) -> Any: ...
-def relu(input: Any, *, backend: str = "auto") -> Any: ...
-def relu6(input: Any, *, backend: str = "auto") -> Any: ...
-def relu6_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
-def relu6_double_backward(grad_grad_input: Any, input: Any, *, backend: str = "auto") -> Any: ...
-def relu6_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def relu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
-def relu_double_backward(grad_grad_input: Any, input: Any, *, backend: str = "auto") -> Any: ...
-def relu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, weight: _Array, *, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def prelu_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, weight: _Array, output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def prelu_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def relu(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def relu6(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def relu6_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+def relu6_double_backward(
+    grad_grad_input: _Array | None, input: AnyArray[_T], *, backend: str = "auto"
+) -> _T: ...
+def relu6_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def relu_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...
+def relu_double_backward(
+    grad_grad_input: _Array | None, input: AnyArray[_T], *, backend: str = "auto"
+) -> _T: ...
+def relu_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def resize(
-    input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
-    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
-    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], sizes: _Ints | None = None, scales: _Floats | None = None, *,
+    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    coordinate_transformation_mode: _Coordinates = "half_pixel",
+    nearest_mode: _Nearest = "round_prefer_floor", cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False, antialias: bool = False,
+    roi: Sequence[Sequence[float]] | None = None, keep_aspect_ratio_policy: _Aspect = "stretch",
+    extrapolation_value: float = 0.0, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def resize_backward(
-    grad_output: Any, input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
-    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
-    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, sizes: _Ints | None = None,
+    scales: _Floats | None = None, *, mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    coordinate_transformation_mode: _Coordinates = "half_pixel",
+    nearest_mode: _Nearest = "round_prefer_floor", cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False, antialias: bool = False,
+    roi: Sequence[Sequence[float]] | None = None, keep_aspect_ratio_policy: _Aspect = "stretch",
+    extrapolation_value: float = 0.0, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def resize_double_backward(
-    grad_grad_input: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
-    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
-    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
-    layout: str | None = None, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: AnyArray[_T], sizes: _Ints | None = None, scales: _Floats | None = None, *,
+    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    coordinate_transformation_mode: _Coordinates = "half_pixel",
+    nearest_mode: _Nearest = "round_prefer_floor", cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False, antialias: bool = False,
+    roi: Sequence[Sequence[float]] | None = None, keep_aspect_ratio_policy: _Aspect = "stretch",
+    extrapolation_value: float = 0.0, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
 def resize_jvp(
-    primals: Any, tangents: Any, sizes: Any = None, scales: Any = None, *, mode: str = "nearest",
-    coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
-    cubic_coeff_a: float = -0.75, exclude_outside: bool = False, antialias: bool = False,
-    roi: Any = None, keep_aspect_ratio_policy: str = "stretch", extrapolation_value: float = 0.0,
-    layout: str | None = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    sizes: _Ints | None = None, scales: _Floats | None = None, *,
+    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    coordinate_transformation_mode: _Coordinates = "half_pixel",
+    nearest_mode: _Nearest = "round_prefer_floor", cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False, antialias: bool = False,
+    roi: Sequence[Sequence[float]] | None = None, keep_aspect_ratio_policy: _Aspect = "stretch",
+    extrapolation_value: float = 0.0, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
 def rms_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None,
-    return_statistics: bool = False, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], normalized_shape: _Ints, weight: _Array | None = None,
+    eps: float | None = None, return_statistics: Literal[False] = False, *,
+    backend: str = "auto"
+) -> _T: ...
+@overload
+def rms_norm(
+    input: AnyArray[_T], normalized_shape: _Ints, weight: _Array | None = None,
+    eps: float | None = None, *, return_statistics: Literal[True], backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
 def rms_norm_backward(
-    grad_output: Any, input: Any, normalized_shape: Any, weight: Any = None,
-    eps: float | None = None, rstd: Any = None, output_mask: Any = (True, True), *,
+    grad_output: AnyArray[_T], input: _Array, normalized_shape: _Ints,
+    weight: _Array | None = None, eps: float | None = None, rstd: _Array | None = None, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
+@overload
+def rms_norm_backward(
+    grad_output: AnyArray[_T], input: _Array, normalized_shape: _Ints,
+    weight: _Array | None = None, eps: float | None = None, rstd: _Array | None = None, *,
+    output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+@overload
 def rms_norm_double_backward(
-    grad_grad_input: Any, grad_grad_weight: Any, grad_output: Any, input: Any,
-    normalized_shape: Any, weight: Any = None, eps: float | None = None, rstd: Any = None,
-    output_mask: Any = (True, True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, normalized_shape: _Ints, weight: _Array | None = None,
+    eps: float | None = None, rstd: _Array | None = None, *, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def rms_norm_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, normalized_shape: _Ints, weight: _Array | None = None,
+    eps: float | None = None, rstd: _Array | None = None, *, output_mask: Sequence[bool],
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def rms_norm_jvp(
-    primals: Any, tangents: Any, normalized_shape: Any, eps: float | None = None, *,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def selu(input: Any, *, backend: str = "auto") -> Any: ...
-def selu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    normalized_shape: _Ints, eps: float | None = None, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def selu(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def selu_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...
+@overload
 def selu_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def selu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def sigmoid(input: Any, *, backend: str = "auto") -> Any: ...
-def sigmoid_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+) -> tuple[_T, _T]: ...
+@overload
+def selu_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def selu_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def sigmoid(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def sigmoid_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def sigmoid_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def sigmoid_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def silu(input: Any, *, backend: str = "auto") -> Any: ...
-def silu_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+) -> tuple[_T, _T]: ...
+@overload
+def sigmoid_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def sigmoid_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def silu(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def silu_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...
+@overload
 def silu_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def silu_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
+) -> tuple[_T, _T]: ...
+@overload
+def silu_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def silu_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def soft_cross_entropy(
-    input: Any, target: Any, weight: Any = None, reduction: str = "mean",
-    label_smoothing: float = 0.0, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], target: _Array, weight: _Array | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def soft_cross_entropy_backward(
-    grad_output: Any, input: Any, target: Any, weight: Any = None, reduction: str = "mean",
-    label_smoothing: float = 0.0, output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_output: AnyArray[_T], input: _Array, target: _Array, weight: _Array | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def soft_cross_entropy_backward(
+    grad_output: AnyArray[_T], input: _Array, target: _Array, weight: _Array | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+@overload
 def soft_cross_entropy_double_backward(
-    grad_grad_input: Any, grad_grad_target: Any, grad_output: Any, input: Any, target: Any,
-    weight: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
-    output_mask: Any = (True, True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_grad_target: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, target: _Array, weight: _Array | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def soft_cross_entropy_double_backward(
+    grad_grad_input: _Array | None, grad_grad_target: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, target: _Array, weight: _Array | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def soft_cross_entropy_jvp(
-    primals: Any, tangents: Any, weight: Any = None, reduction: str = "mean",
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    weight: _Array | None = None, reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0.0, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def softmax(input: Any, dim: int, *, dtype: Any = None, backend: str = "auto") -> Any: ...
+) -> tuple[_T, _T]: ...
+def softmax(
+    input: AnyArray[_T], dim: int, *, dtype: Any | None = None, backend: str = "auto"
+) -> _T: ...
 def softmax_backward(
-    grad_output: Any, input: Any, dim: int, *, dtype: Any = None, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, dim: int, *, dtype: Any | None = None,
+    backend: str = "auto"
+) -> _T: ...
+@overload
 def softmax_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, dim: int, output_mask: Any = (True, True),
-    *, dtype: Any = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, dim: int, *,
+    dtype: Any | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def softmax_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, dim: int,
+    output_mask: Sequence[bool], *, dtype: Any | None = None, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def softmax_jvp(
-    primals: Any, tangents: Any, dim: int, *, dtype: Any = None, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], dim: int, *,
+    dtype: Any | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def softplus(
-    input: Any, beta: float = 1.0, threshold: float = 20.0, *, backend: str = "auto"
-) -> Any: ...
+    input: AnyArray[_T], beta: float = 1.0, threshold: float = 20.0, *, backend: str = "auto"
+) -> _T: ...
 def softplus_backward(
-    grad_output: Any, input: Any, beta: float = 1.0, threshold: float = 20.0, *,
+    grad_output: AnyArray[_T], input: _Array, beta: float = 1.0, threshold: float = 20.0, *,
     backend: str = "auto"
-) -> Any: ...
+) -> _T: ...
+@overload
 def softplus_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, beta: float = 1.0, threshold: float = 20.0,
-    output_mask: Any = (True, True), *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, beta: float = 1.0,
+    threshold: float = 20.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def softplus_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, beta: float = 1.0,
+    threshold: float = 20.0, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
 def softplus_jvp(
-    primals: Any, tangents: Any, beta: float = 1.0, threshold: float = 20.0, *,
-    backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def softshrink(input: Any, lambd: float = 0.5, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    beta: float = 1.0, threshold: float = 20.0, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def softshrink(input: AnyArray[_T], lambd: float = 0.5, *, backend: str = "auto") -> _T: ...
 def softshrink_backward(
-    grad_output: Any, input: Any, lambd: float = 0.5, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, lambd: float = 0.5, *, backend: str = "auto"
+) -> _T: ...
 def softshrink_double_backward(
-    grad_grad_input: Any, input: Any, lambd: float = 0.5, *, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], lambd: float = 0.5, *,
+    backend: str = "auto"
+) -> _T: ...
 def softshrink_jvp(
-    primals: Any, tangents: Any, lambd: float = 0.5, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def softsign(input: Any, *, backend: str = "auto") -> Any: ...
-def softsign_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    lambd: float = 0.5, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def softsign(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def softsign_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def softsign_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def softsign_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def tanh(input: Any, *, backend: str = "auto") -> Any: ...
-def tanh_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+) -> tuple[_T, _T]: ...
+@overload
+def softsign_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def softsign_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def tanh(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def tanh_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...
+@overload
 def tanh_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def tanh_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def tanhshrink(input: Any, *, backend: str = "auto") -> Any: ...
-def tanhshrink_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any: ...
+) -> tuple[_T, _T]: ...
+@overload
+def tanh_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def tanh_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def tanhshrink(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+def tanhshrink_backward(
+    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+) -> _T: ...
+@overload
 def tanhshrink_double_backward(
-    grad_grad_input: Any, grad_output: Any, input: Any, output_mask: Any = (True, True), *,
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array, *,
     backend: str = "auto"
-) -> tuple[Any, ...]: ...
-def tanhshrink_jvp(primals: Any, tangents: Any, *, backend: str = "auto") -> tuple[Any, ...]: ...
-def threshold(input: Any, threshold: float, value: float, *, backend: str = "auto") -> Any: ...
+) -> tuple[_T, _T]: ...
+@overload
+def tanhshrink_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    output_mask: Sequence[bool], *, backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def tanhshrink_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def threshold(
+    input: AnyArray[_T], threshold: float, value: float, *, backend: str = "auto"
+) -> _T: ...
 def threshold_backward(
-    grad_output: Any, input: Any, threshold: float, value: float, *, backend: str = "auto"
-) -> Any: ...
+    grad_output: AnyArray[_T], input: _Array, threshold: float, value: float, *,
+    backend: str = "auto"
+) -> _T: ...
 def threshold_double_backward(
-    grad_grad_input: Any, input: Any, threshold: float, value: float, *, backend: str = "auto"
-) -> Any: ...
+    grad_grad_input: _Array | None, input: AnyArray[_T], threshold: float, value: float, *,
+    backend: str = "auto"
+) -> _T: ...
 def threshold_jvp(
-    primals: Any, tangents: Any, threshold: float, value: float, *, backend: str = "auto"
-) -> tuple[Any, ...]: ...
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], threshold: float,
+    value: float, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, *,
-    backend: str = "numpy"
-) -> Any: ...
+    input: AnyArray[_T], kernel_size: _Ints, dilation: _Ints = 1, padding: _Padding = 0,
+    stride: _Ints = 1, *, backend: str = "numpy"
+) -> _T: ...

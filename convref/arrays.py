@@ -3,11 +3,10 @@
 A library is looked at only if it is already imported: its arrays cannot exist before.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Sequence
 from numbers import Complex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,6 +14,24 @@ from . import dtypes
 from .errors import ConvrefError, invalid, shorten
 
 Array = np.ndarray[Any, Any]
+Sliced_co = TypeVar("Sliced_co", covariant=True)
+
+
+class AnyArray(Protocol[Sliced_co]):
+    """The type of a NumPy array, torch tensor or JAX array, for annotations.
+
+    Results have the type that slicing gives: the library and dtype of the array, with any shape.
+    """
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """The size of each axis."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+
+    def __getitem__(self, key: slice, /) -> Sliced_co: ...
 
 
 class Facts(NamedTuple):
@@ -44,6 +61,19 @@ def kind_of(array: Any) -> str:
 def has_values(array: Any) -> bool:
     """Return whether an array holds numbers; a tracer of JAX has a shape and a dtype alone."""
     return kind_of(array) != "jax" or not isinstance(array, sys.modules["jax"].core.Tracer)
+
+
+def is_followed(kind: str, arrays: Sequence[Any]) -> bool:
+    """Return whether the library of these arrays records or transforms what is computed on them."""
+    if kind != "torch":
+        return kind == "jax"
+    torch = sys.modules["torch"]
+    if torch.is_grad_enabled():
+        for array in arrays:
+            if getattr(array, "requires_grad", False):
+                return True
+    forward: bool = torch.autograd.forward_ad._current_level >= 0
+    return forward or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def facts(where: str, name: str, array: Any) -> Facts:
@@ -82,8 +112,7 @@ def _numpy_code(where: str, name: str, array: Array) -> str:
     if code == "obj":
         for value in array.flat:
             if not isinstance(value, Complex):  # a Decimal is none: it has no sum with a float
-                text = f"{name} holds a {type(value).__name__}, needs numbers"
-                raise invalid(where, text)
+                raise invalid(where, f"{name} holds a {type(value).__name__}, needs numbers")
     return code
 
 
@@ -134,8 +163,7 @@ def to_numpy(array: Any) -> Array:
 
         bits: Array = array.detach().resolve_neg().view(torch.int16).numpy(force=True)
         return bits.view(dtypes.numpy_dtype("bf16"))
-    result: Array = array.numpy(force=True)
-    return result
+    return array.numpy(force=True)
 
 
 def to_torch(array: Any) -> Any:

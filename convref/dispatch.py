@@ -1,7 +1,5 @@
 """Dispatch: `run` a call on a backend, `plan` it ahead, `explain` the choice."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +7,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from . import knownbugs, memory
-from .arrays import facts
+from .arrays import facts, is_followed
 from .backends import Backend
 from .backends.registry import load, names
 from .case import Call, argument, check_objects, check_operand, check_positions
@@ -24,8 +22,8 @@ AUTO: dict[tuple[str, str], tuple[str, ...]] = {
     ("torch", "cuda"): ("triton", "torch"),
     ("jax", "cpu"): ("jax", "numpy"),
 }
-# Kinds of arrays whose library takes derivatives and traces: what runs a plan on them.
-RECORDERS = {"jax": "convref.integrations.jax:recorded"}
+# The package that computes on arrays whose library records derivatives, by kind of array.
+RECORDERS = {kind: f"convref.integrations.{kind}" for kind in ("jax", "torch")}
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,17 @@ class Plan:
     backend : Backend
     candidates : tuple of Candidate
         Everything that was considered, in order.
+    kind : str
+        Kind of array that the operands are.
+    requested : str
+        The backend that the caller asked for.
     """
 
     call: Call
     backend: Backend
     candidates: tuple[Candidate, ...]
-    recorder: Callable[..., tuple[Any, ...]] | None = None
+    kind: str = "numpy"
+    requested: str = "auto"
 
     def run(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results; positions and classes among the operands are checked."""
@@ -60,7 +63,15 @@ class Plan:
         if self.call.dtype == "obj":
             check_objects(self.call, operands)
         self._check_positions(operands)
-        return (self.recorder or self.backend.run)(self.call, *operands)
+        if is_followed(self.kind, operands):
+            return self._recorded(*operands)
+        return self.backend.run(self.call, *operands)
+
+    def _recorded(self, *operands: Any) -> tuple[Any, ...]:
+        """Return the results, which the integration of the arrays' library computes."""
+        integration = importlib.import_module(RECORDERS[self.kind])
+        found: tuple[Any, ...] = integration.recorded(self.requested, self.call, *operands)
+        return found
 
     def bound(self) -> Callable[..., tuple[Any, ...]]:
         """Return the function of the operands that computes the call, with everything else decided.
@@ -143,10 +154,6 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     made = choose(call, backend, kind)
     if prepare := getattr(made.backend, "prepare", None):
         prepare(call)
-    if kind in RECORDERS:
-        module, _, name = RECORDERS[kind].partition(":")
-        recorder = getattr(importlib.import_module(module), name)
-        made = replace(made, recorder=partial(recorder, backend))
     return made
 
 
@@ -194,7 +201,7 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
         nothing = f"no backend for {kind} on {call.specs[0].device}"
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or nothing
         raise UnsupportedError(message(where, reasons, call))
-    return Plan(call, chosen, tuple(candidates))
+    return Plan(call, chosen, tuple(candidates), kind, backend)
 
 
 def _passed_over(backend: Backend, call: Call) -> str | None:

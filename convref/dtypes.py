@@ -1,7 +1,5 @@
 """The number types: their short names, rounding units and the wider types that judge them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -43,7 +41,9 @@ _NUMPY = {
     "obj": np.object_,
 }
 CODES = ("bf16", *_NUMPY)
-FLOATS = ("f16", "bf16", "f32", "f64", "f80")
+SIXTEEN = ("f16", "bf16")
+REAL = (*SIXTEEN, "f32", "f64")  # those that other libraries have
+FLOATS = (*REAL, "f80")
 COMPLEX = ("c64", "c128", "c160")
 INTEGERS = tuple(code for code in _NUMPY if code[0] in "iu")
 

@@ -1,7 +1,5 @@
 """The exceptions of convref and the one form of their messages."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from pathlib import Path
 

@@ -23,8 +23,6 @@ the region if all of them hold. Nothing is evaluated.
 All ``any.`` terms of a line must hold on one and the same axis.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """How much memory this machine gives to a process."""
 
-from __future__ import annotations
-
 import os
 import sys
 from functools import cache

@@ -4,6 +4,7 @@ The profile `default` repeats the same few examples, `nightly` is the long campa
 """
 
 import contextlib
+import gc
 import math
 import os
 
@@ -26,6 +27,13 @@ with contextlib.suppress(ImportError):  # psutil, which the court needs
     # On a slow machine too, shrinking ends where no smaller case fails.
     causes.SHRINK_SECONDS = causes.TOTAL_SECONDS = math.inf
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+gc.disable()
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: each full collection would visit all of it again."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ POOL: Rows = [
     ("max_pool2d", (image, 2), {"layout": "CHWN"}, "layout is 'CHWN', needs 'NCHW' or 'NHWC'"),
     ("max_pool2d", (image[0, 0], 2), {}, "input has 2 axes, needs 4 (or no N)"),
     ("max_pool2d", (None, 2), {}, "input is None, needs an array"),
-    ("max_pool2d", ([1.0], 2), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("max_pool2d", ([1.0], 2), {}, "input is a list, needs a NumPy array, torch tensor"),
     ("max_pool2d", (image + 0j, 2), {}, "complex numbers have no maximum"),
     (
         "max_pool2d",
@@ -151,7 +151,7 @@ RESIZE: Rows = [
     ),
     ("interpolate", (image[0, 0], 3), {}, "input has 2 axes, needs 3 to 5"),
     ("interpolate", (None, 3), {}, "input is None, needs an array"),
-    ("interpolate", ([[1.0]], 3), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("interpolate", ([[1.0]], 3), {}, "input is a list, needs a NumPy array, torch tensor"),
     ("interpolate", (image > 0, 3), {}, "input has dtype bool, needs a float"),
     (
         "interpolate",
@@ -214,7 +214,7 @@ NORM: Rows = [
     ("batch_norm", (batch[0, 0, 0], mean, var), {}, "input has 1 axes, needs 2 to 5"),
     ("batch_norm", (batch + 0j, mean + 0j, var + 0j), {}, "complex numbers are not in the domain"),
     ("batch_norm", (batch.astype(int), *[np.ones(4, int)] * 2), {}, "needs floats or Fractions"),
-    ("batch_norm", ([1.0], mean, var), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("batch_norm", ([1.0], mean, var), {}, "input is a list, needs a NumPy array, torch tensor"),
     ("batch_norm", (torch.from_numpy(batch), mean, var), {}, "has kind numpy, needs torch"),
     ("batch_norm_statistics", (batch,), {"momentum": None}, "momentum is None, needs num_batches"),
     (
@@ -287,7 +287,7 @@ NORM: Rows = [
 logits = np.ones((2, 3))
 ACTIVATION: Rows = [
     ("relu", (None,), {}, "relu.fprop: input is None, needs an array"),
-    ("relu", ([1.0],), {}, "input is a list, needs a NumPy array or torch tensor"),
+    ("relu", ([1.0],), {}, "input is a list, needs a NumPy array, torch tensor"),
     ("relu", (logits + 0j,), {}, "complex numbers have no order"),
     (
         "silu",

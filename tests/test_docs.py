@@ -44,7 +44,7 @@ def test_every_line_on_a_page_parses_and_is_the_only_one_of_its_case(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_on_a_page_print_what_they_say(page):
     text = page.read_text("utf-8").replace("```", "")
-    for name in ("torch", "jax"):
+    for name in ("torch", "jax", "pytensor"):
         if f">>> import {name}" in text:
             pytest.importorskip(name, reason=f"{name} is not installed")
     test = doctest.DocTestParser().get_doctest(text, {}, page.stem, page.name, 0)

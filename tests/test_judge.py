@@ -15,7 +15,7 @@ from convref.conformance.operands import operands
 FILLS = ("normal", "wide", "positive", "subnormal")
 DTYPES = ("f32", "f16", "bf16")
 PASSES = ("fprop", "backward", "jvp")
-EXAMPLES = 1700 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
+EXAMPLES = 1700 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 30
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

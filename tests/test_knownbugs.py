@@ -316,6 +316,9 @@ EXAMPLES = {
     "torch-resize-nearest-scale-3d": (
         "resize.fprop:n1c4_i4x2x2_o4x2x2:mode=nearest:coord=asymmetric:scale=1.2x1.2x1.2:mem=ndhwc",
     ),
+    "torch-grid-sample-nonfinite": (
+        "grid_sample.backward:n1c1_i15x1_o1x2:pad=border:align=1:fill=inf:seed=5666",
+    ),
     "torch-bf16-nonfinite": (
         "conv.dgrad:n1c27k3g3_i2_f1_s2_p3,0_d4:flip=1:dt=bf16:fill=inf:seed=44768",
         "conv.backward:n2c4k64g2_i31_f7_d3:dt=bf16:mem=dy.wcn,x.nwc:fill=inf:seed=62007",
@@ -369,7 +372,6 @@ EXAMPLES = {
     "jax-second-order-nonfinite": (
         "conv.double_backward:n1c1k1_i4_f3_s2_p1,2:mask=011:fill=inf:seed=54513",
     ),
-    "onnxruntime-qlinear-k0": ("quantized_conv.fprop:n1c1k0_i1_f1:dt=u8:fill=ones",),
     "onnxruntime-c0": ("conv.fprop:n5c0k1_i2_f3_p1,0",),
     "onnxruntime-sigmoid": (
         "sigmoid.fprop:n1c1_i1:seed=14671",

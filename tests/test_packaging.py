@@ -165,6 +165,9 @@ def test_a_held_version_overrides_both_ends():
 @pytest.mark.parametrize("name", ["convref.api.functions", *load("stubs").MODULES])
 def test_generated_file_is_what_the_tool_writes(name):
     if "torch" in name:
-        pytest.importorskip("torch", reason="torch is not installed")
+        torch = pytest.importorskip("torch", reason="torch is not installed")
+        version = torch.__version__.partition("+")[0]
+        if f"torch=={version}\n" not in (ROOT / "constraints.txt").read_text("utf-8"):
+            pytest.skip(f"layers of torch {version} may have other arguments")
     stubs = load("stubs")
     assert not stubs.is_stale(name), "run python tools/stubs.py"

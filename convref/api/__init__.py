@@ -24,8 +24,7 @@ __all__ = [*_HOME]
 
 def function(name: str) -> Callable[..., Any]:
     """Return the public function of this name."""
-    found: Callable[..., Any] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    return found
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def definitions() -> tuple[Definition, ...]:

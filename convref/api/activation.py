@@ -6,16 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import views
-from .definition import (
-    CUDA_FLOAT32,
-    FLOAT32,
-    LOW,
-    Classified,
-    Definition,
-    Fields,
-    Image,
-    define,
-)
+from .definition import CUDA_FLOAT32, FLOAT32, LOW, Classified, Definition, Fields, Image, define
 from .passes import functions
 
 
@@ -294,11 +285,7 @@ def hardmax(input: Image, dim: int = -1) -> None:
 
 @define(view=views.classes, layouts=False, layer="NLLLoss", autocast=FLOAT32)
 def nll_loss(
-    input: Image,
-    target: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    input: Image, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> None:
     """Return minus the logarithm of the probability of one class at every position.
 

@@ -1,7 +1,5 @@
 """Arguments of public functions: flags, masks, layouts, running statistics, windows, padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +18,7 @@ def axes_of(where: str, rank: int, layout: Any) -> tuple[int, ...]:
     first, last = "NC" + space, "N" + space + "C"
     name = first if layout is None else layout
     if name not in (first, last):
-        what = f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}"
-        raise invalid(where, what)
+        raise invalid(where, f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}")
     return tuple(name.index(a) for a in first)
 
 
@@ -32,8 +29,7 @@ def mask_of(where: str, op: str, pass_: str, mask: Any) -> tuple[bool, ...]:
         return ()
     bits, count = items(mask), len(form.results)
     if bits is None or len(bits) != count or not all(map(is_bool, bits)):
-        what = f"output_mask is {shorten(repr(mask))}, needs {count} bools"
-        raise invalid(where, what)
+        raise invalid(where, f"output_mask is {shorten(repr(mask))}, needs {count} bools")
     return tuple(map(bool, bits))
 
 
@@ -99,8 +95,7 @@ def momentum_of(where: str, momentum: Any, batches: Any) -> Any:
     if momentum is not None:
         return momentum
     if batches is None:
-        what = "momentum is None, needs num_batches_tracked: batches seen so far"
-        raise invalid(where, what)
+        raise invalid(where, "momentum is None, needs num_batches_tracked: batches seen so far")
     count = integer(where, "num_batches_tracked", batches)
     if count < 0:
         raise invalid(where, f"num_batches_tracked is {count}, needs at least 0")

@@ -18,7 +18,7 @@ from .passes import Pass
 from .run import Axes
 
 
-def convolved(
+def _conv(
     input: Image,
     weight: Sizes,
     bias: Sizes | None = None,
@@ -44,8 +44,7 @@ def convolved(
     needs = weight[0] if transposed else weight[1] * groups
     if input.c != needs:
         has = f"C={needs}" if transposed else f"C/G={weight[1]}, groups={groups}"
-        what = f"input has C={input.c}, needs {needs}: weight has {has}"
-        raise invalid(where, what)
+        raise invalid(where, f"input has C={input.c}, needs {needs}: weight has {has}")
     _check_bias_sizes(where, bias_sizes, weight[1] * groups if transposed else weight[0])
     return {
         "stride": strides,
@@ -80,15 +79,14 @@ class _Convolution(Definition):
         triples = []
         for name, given in (("primals", primals), ("tangents", tangents)):
             if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
-                what = f"{name} needs a tuple (input, weight[, bias])"
-                raise invalid(where, what)
+                raise invalid(where, f"{name} needs a tuple (input, weight[, bias])")
             triples.append((*given, None)[:3])
         if triples[0][2] is None and triples[1][2] is not None:
             raise invalid(where, "bias tangent is given, needs a bias")
         return *triples[0], *triples[1]
 
 
-CONV = _Convolution(convolved, op="conv", layer="Conv", autocast=LOW)
+CONV = _Convolution(_conv, op="conv", layer="Conv", autocast=LOW)
 
 
 def rank_of(where: str, weight: Any) -> int:
@@ -97,8 +95,7 @@ def rank_of(where: str, weight: Any) -> int:
         raise invalid(where, "weight is None, needs an array")
     axes = len(facts(where, "weight", weight).shape)
     if axes - 2 not in RANKS:
-        what = f"weight has {axes} axes, needs 3 to 5 (1 to 3 in space)"
-        raise invalid(where, what)
+        raise invalid(where, f"weight has {axes} axes, needs 3 to 5 (1 to 3 in space)")
     return axes - 2
 
 

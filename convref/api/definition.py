@@ -37,7 +37,9 @@ from .docs import ANY_SHAPE, entries, sections
 from .generate import KEYWORD, POSITIONAL
 from .run import Axes, Prepared, check_axes, compute, enter, given_arrays, input_shape
 
-ROLE = {argument(role): role for role in ("x", "w", "b", "indices", "target", "rmean", "rvar")}
+ROLE = {
+    argument(role): role for role in ("x", "w", "b", "indices", "target", "rmean", "rvar", "grid")
+}
 
 Fields = dict[str, Any]
 Autocast = Mapping[str, str]

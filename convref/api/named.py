@@ -15,7 +15,7 @@ from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from . import __all__ as NAMES
 from . import function as public
 from .conv import CONV, rank_of
-from .run import Mark, Trace, Traced
+from .trace import Mark, Trace, Traced
 
 # The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {
@@ -74,8 +74,7 @@ def _traced(
     try:
         bound = form.bind(*operands, **arguments)
     except TypeError as error:
-        what = f"{error}, needs ({', '.join(accepted)})"
-        raise invalid(name, what) from None
+        raise invalid(name, f"{error}, needs ({', '.join(accepted)})") from None
     results = function(*bound.args, **bound.kwargs, backend=trace)
     return Recorded(trace.calls, results if isinstance(results, tuple) else (results,))
 
@@ -84,15 +83,13 @@ def _accept(name: str, arguments: Iterable[str], accepted: Sequence[str]) -> Non
     for given in arguments:
         if given not in accepted:
             needs = f"needs one of {', '.join(accepted)}" if accepted else "needs none"
-            what = f"argument {shorten(given)} is unknown, {needs}"
-            raise invalid(name, what)
+            raise invalid(name, f"argument {shorten(given)} is unknown, {needs}")
 
 
 def _padded(name: str, operands: Sequence[Any], roles: Sequence[str]) -> tuple[Any, ...]:
     """Return an operand for each role, None for those missing at the end of the list."""
     if len(operands) > len(roles):
-        what = f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}"
-        raise invalid(name, what)
+        raise invalid(name, f"got {len(operands)} operands, needs {len(roles)}: {', '.join(roles)}")
     return (*operands, *(None,) * (len(roles) - len(operands)))
 
 

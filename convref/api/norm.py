@@ -15,8 +15,8 @@ from .arguments import channels_of, flag, momentum_of, pair_of, running_of
 from .definition import CUDA_FLOAT32, Definition, Fields, Image, define
 from .docs import docstring, entries
 from .generate import documented, function, names, parameters
-from .passes import functions
-from .run import needed
+from .passes import functions, returned
+from .trace import needed
 
 
 @define(view=views.channels, layer="GroupNorm", autocast=CUDA_FLOAT32)
@@ -269,8 +269,11 @@ def _jvp(
 def _made(name: str, signature: str, body: Callable[..., Any], call: str, text: str) -> Any:
     listed = parameters(signature)
     doc = docstring(text, name, listed, known=_ENTRIES)
-    returns = "Any" if body is _forward else "tuple[Any, ...]"
     norm = norm_of_instance if name.startswith("instance") else norm_of_batch
+    returns = "tuple[Any, Any, Any, Any | None, Any | None]"
+    if body is not _statistics:
+        pass_ = name.removeprefix(norm.op).lstrip("_") or "fprop"
+        returns = returned(norm.op, pass_)
     body = partial(body, norm)
     return function(name, listed, call, body, doc=doc, returns=returns, module=globals())
 

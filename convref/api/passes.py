@@ -13,11 +13,10 @@ from .arguments import flag
 from .definition import Definition
 from .docs import SHAPE_ONLY, docstring
 from .generate import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
-from .run import needed
+from .trace import needed
 
 # The flag that returns the saved results of a forward pass.
 _EVERY = {"indices": "return_indices", **dict.fromkeys(("mean", "rstd"), "return_statistics")}
-_ANY, _TUPLE = "Any", "tuple[Any, ...]"
 
 
 def functions(*definitions: Definition) -> dict[str, Callable[..., Any]]:
@@ -28,6 +27,17 @@ def functions(*definitions: Definition) -> dict[str, Callable[..., Any]]:
         for rank in definition.ranks or (0,)
         for pass_ in definition.passes
     )
+
+
+def returned(op: str, pass_: str, flag: str = "") -> str:
+    """Return the annotation of what a function returns; with `flag` it may be every result."""
+    _, results, maskable = SIGNATURE[op, pass_]
+    if pass_ == "jvp":
+        return "tuple[Any, Any]"
+    several = f"tuple[{', '.join(['Any | None' if maskable else 'Any'] * len(results))}]"
+    if pass_ == "fprop":
+        return f"Any | {several}" if flag else "Any"
+    return several if len(results) > 1 else "Any"
 
 
 class Pass:
@@ -69,7 +79,6 @@ class Pass:
     ) -> Callable[..., Any]:
         """Return a function of these parameters."""
         bodies: dict[str, Callable[..., Any]] = {"fprop": self.forward, "jvp": self.jvp}
-        several = self.pass_ == "jvp" or (self.pass_ != "fprop" and len(self.form.results) > 1)
         call, body = self.call(listed, dict(fixed)), bodies.get(self.pass_, self.backward)
         if self.definition.casts:
             call, body = f"dtype, {call}", self.casting(body)
@@ -79,7 +88,7 @@ class Pass:
             call,
             body,
             doc=doc,
-            returns=_TUPLE if several else _ANY,
+            returns=returned(self.op, self.pass_, self.flag),
             module=self.definition.build.__globals__,
         )
 
@@ -90,7 +99,7 @@ class Pass:
         lead = ["primals", "tangents"] if self.pass_ == "jvp" else cotangents
         if self.shape_only or ("x" in self.form.operands and self.pass_ != "jvp"):
             lead = [*lead, input.name]
-        none: dict[str, Any] = {"default": None, "annotation": _ANY}
+        none: dict[str, Any] = {"default": None, "annotation": "Any"}
         stored = [argument(self.form.operands[place]) for place in self.kept]
         kept = [Parameter(name, POSITIONAL, **none) for name in stored]
         listed: list[Parameter] = []
@@ -101,17 +110,17 @@ class Pass:
             elif not role:
                 listed.append(p)
             elif role in self.form.operands and (self.pass_ != "jvp" or role not in self.primals):
-                listed.append(p.replace(annotation=_ANY))
+                listed.append(p.replace(annotation="Any"))
         if self.pass_ == "fprop" and self.flag:
             kept = [Parameter(self.flag, POSITIONAL, default=False, annotation="bool")]
         positional = [*(p for p in listed if p.kind is POSITIONAL), *kept]
         if self.form.maskable:
             bits = (True,) * len(self.form.results)
-            positional.append(Parameter("output_mask", POSITIONAL, default=bits, annotation=_ANY))
+            positional.append(Parameter("output_mask", POSITIONAL, default=bits, annotation="Any"))
         keyword = [p for p in listed if p.kind is KEYWORD]
         layout = [LAYOUT] if self.definition.layouts else []
         layout += [DTYPE] if self.definition.casts else []
-        first = [Parameter(name, POSITIONAL, annotation=_ANY) for name in lead]
+        first = [Parameter(name, POSITIONAL, annotation="Any") for name in lead]
         return [*first, *positional, *keyword, *layout, BACKEND]
 
     def call(self, listed: list[Parameter], fixed: dict[str, Any]) -> str:

@@ -34,16 +34,14 @@ def _output(where: str, input: Sizes, size: Any, scale: Any, names: tuple[str, s
     rank, (size_name, scale_name) = len(input), names
     if (size is None) == (scale is None):
         got = "neither" if size is None else "both"
-        text = f"{got} of {size_name} and {scale_name} given, needs one"
-        raise invalid(where, text)
+        raise invalid(where, f"{got} of {size_name} and {scale_name} given, needs one")
     if size is not None:
         return integers(where, size_name, size, rank), ()
     listed = items(scale)
     listed = [scale] * rank if listed is None else listed
     if len(listed) != rank:
         needs = f"1 or {rank}" if rank > 1 else "1"
-        text = f"{scale_name} has {len(listed)} entries, needs {needs}"
-        raise invalid(where, text)
+        raise invalid(where, f"{scale_name} has {len(listed)} entries, needs {needs}")
     scales = tuple(real(where, scale_name, value) for value in listed)
     if min(scales) <= 0:
         raise invalid(where, f"{scale_name} is {scales}, needs numbers above 0")
@@ -55,8 +53,7 @@ def _in_proportion(
 ) -> tuple[Sizes, tuple[float, ...]]:
     """Return sizes of one scale for all axes, halves rounded up, and the scale."""
     if scale:
-        what = f"keep_aspect_ratio_policy is {policy!r} with scales, needs sizes"
-        raise invalid(where, what)
+        raise invalid(where, f"keep_aspect_ratio_policy is {policy!r} with scales, needs sizes")
     _checked(where, output)
     ratios = [Fraction(out, max(1, size)) for size, out in zip(input, output, strict=True)]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
@@ -75,12 +72,10 @@ def _kind(where: str, mode: Any, rank: int) -> str:
     """Return the mode of a problem for PyTorch's name in this rank."""
     if not isinstance(mode, str) or mode not in MODES:
         known = ", ".join(MODES)
-        text = f"mode is {shorten(repr(mode))}, needs one of {known}"
-        raise invalid(where, text)
+        raise invalid(where, f"mode is {shorten(repr(mode))}, needs one of {known}")
     kind, ranks = MODES[mode]
     if rank not in ranks:
-        text = f"mode {mode} has {rank} spatial axes, needs {ranks[0]}"
-        raise invalid(where, text)
+        raise invalid(where, f"mode {mode} has {rank} spatial axes, needs {ranks[0]}")
     return kind
 
 

@@ -1,7 +1,5 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +10,7 @@ from ..case import Call, Case, Spec, axis_letters
 from ..errors import invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
-from .run import Mark, Traced
+from .trace import Mark, Traced
 
 _LARGEST_STEP = 999_999  # that the line takes
 

@@ -24,8 +24,7 @@ def _prepared(
     problem = WindowProblem(n=n, c=c, input=tuple(space), **geometry)
     found, columns = facts(op, "input", array), problem.shape("cols")[2]
     if op == "fold" and found.shape[2] != columns:
-        what = f"input has {found.shape[2]} columns, needs {columns}"
-        raise invalid(op, what)
+        raise invalid(op, f"input has {found.shape[2]} columns, needs {columns}")
     call = Call(op, "fprop", problem, specs=(Spec(found.dtype),))
     return Prepared(replace(call, specs=(spec_of(call, call.roles[0], found),)))
 
@@ -50,8 +49,7 @@ def _prepare_fold(
     sizes = integers("fold", "output_size", output_size, rank)
     taps = prod(max(1, size) for size in integers("fold", "kernel_size", kernel_size, rank))
     if shape[1] % taps:
-        what = f"input has {shape[1]} rows, needs a multiple of {taps}"
-        raise invalid("fold", what)
+        raise invalid("fold", f"input has {shape[1]} rows, needs a multiple of {taps}")
     image = (shape[0], shape[1] // taps, *sizes)
     return _prepared("fold", arrays[0], image, kernel_size, *geometry)
 

@@ -1,7 +1,5 @@
 """Views of the user's arrays as the images of the formulas, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -40,8 +38,7 @@ def _fixed(where: str, users: dict[str, Sizes], formulas: dict[str, Sizes]) -> V
         base = BASE_ROLE[role]
         needs = users.get(base, users.get("", shape))
         if tuple(shape) != tuple(needs):
-            what = f"{argument(role)} has shape {tuple(shape)}, needs {tuple(needs)}"
-            raise invalid(where, what)
+            raise invalid(where, f"{argument(role)} has shape {tuple(shape)}, needs {tuple(needs)}")
         return formulas.get(base, formulas.get("", shape))
 
     return View(enter, lambda role, shape: users.get(BASE_ROLE[role], users.get("", shape)))
@@ -136,8 +133,7 @@ def rows(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | N
         raise invalid(where, what)
     lead, size = tuple(shape[: -len(tail)]), prod(tail)
     if not size:
-        what = f"normalized_shape is {tail}, needs sizes of at least 1"
-        raise invalid(where, what)
+        raise invalid(where, f"normalized_shape is {tail}, needs sizes of at least 1")
     count, weights = prod(lead), dict.fromkeys(("w", "b"), tail)
     image = dict.fromkeys(("x", "y"), (count, size, 1))
     users = {"": lead, **dict.fromkeys(("x", "y"), shape), **weights}

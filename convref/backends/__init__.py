@@ -3,8 +3,6 @@
 Each module is imported only when its backend is loaded, and imports its framework itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable

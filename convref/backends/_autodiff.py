@@ -1,7 +1,5 @@
 """Every pass of an op from its forward function and the derivatives that a library has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,7 @@ import numpy as np
 from ..arrays import Array
 from ..case import Call
 from ..dtypes import numpy_dtype
-from ..ops import BASE_ROLE, SIGNATURE
+from ..ops import BASE_ROLE, INDICES, SIGNATURE
 from ._operands import contiguous
 
 Tensors = Mapping[str, Any]  # a library's tensors by role, None where there is none
@@ -105,8 +103,7 @@ class Autodiff:
         def function(moved: Tensors) -> Tensors:
             return forward(call.problem, **{**fixed, **moved})
 
-        found: Tensors = getattr(self, f"_{call.pass_}")(call, function, fixed, given)
-        return found
+        return getattr(self, f"_{call.pass_}")(call, function, fixed, given)
 
     def _fprop(self, call: Call, function: Function, fixed: Tensors, given: Tensors) -> Tensors:
         return function({})
@@ -164,7 +161,7 @@ class Autodiff:
     def _result(self, role: str, tensor: Any) -> Array:
         """Return an ndarray; indices are of whatever width the library has."""
         array = self.array(tensor)
-        return array.astype(np.int64) if role == "indices" else array
+        return array.astype(np.int64) if role in INDICES else array
 
 
 def _output(call: Call) -> str:

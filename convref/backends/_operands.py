@@ -1,7 +1,5 @@
 """Check operands for libraries that would cast, broadcast or ignore wrong ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether rounded sampling positions of a resize may select another element."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from ..ops import ResizeAxis

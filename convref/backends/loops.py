@@ -1,16 +1,13 @@
 """The second definition as a backend: literal loops, for small problems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from .. import oracle
+from .. import dtypes, oracle
 from ..arrays import like, to_numpy
 from ..case import Call
-from ..dtypes import numpy_dtype, rounded
-from ..ops import OWN_TYPE
+from ..ops import INDICES
 from ..oracle import loops
 from .numpy import NumpyBackend
 
@@ -32,16 +29,16 @@ class LoopsBackend(NumpyBackend):
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        wide = oracle.accumulator(call)
+        wide = dtypes.numpy_dtype(oracle.accumulator(call))
         arrays = [
-            None if a is None else to_numpy(a).astype(numpy_dtype(OWN_TYPE.get(role, wide)))
+            None if a is None else to_numpy(a).astype(np.int64 if role in INDICES else wide)
             for role, a in zip(call.roles, operands)
         ]
         with np.errstate(all="ignore"):
             results = loops.FORMULAS[call.op, call.pass_](call, *arrays)
         template = next(a for a in operands if a is not None)
         return tuple(
-            None if r is None else like(rounded(r, call.dtype_of(role)), template)
+            None if r is None else like(dtypes.rounded(r, call.dtype_of(role)), template)
             for role, r in zip(call.signature.results, results)
         )
 

@@ -1,7 +1,5 @@
 """The oracle as a backend: every dtype, every pass, exact or summed in a wider type."""
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 

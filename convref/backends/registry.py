@@ -1,7 +1,5 @@
 """The backends by name, loaded on request."""
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 
@@ -49,10 +47,8 @@ def load(name: str) -> Backend:
     except MissingExtraError:
         raise
     except Exception as error:  # a third-party module may raise anything
-        what = f"{shorten(name)} does not load: {shorten(error)}"
-        raise invalid("backend", what) from error
+        raise invalid("backend", f"{shorten(name)} does not load: {shorten(error)}") from error
     if isinstance(backend, type) or not isinstance(backend, Backend):
         kind, needs = type(backend).__name__, "name, supports, run, numerics, fingerprint"
-        what = f"{shorten(name)} is a {kind}, needs an object with {needs}"
-        raise invalid("backend", what)
+        raise invalid("backend", f"{shorten(name)} is a {kind}, needs an object with {needs}")
     return backend

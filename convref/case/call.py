@@ -3,8 +3,6 @@
 `str` writes either as one shell word, the line; `convref.case.parse` reads it back.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,7 +11,7 @@ from ..errors import invalid, shorten
 from ..ops import (
     BASE_ROLE,
     FAMILY,
-    OWN_TYPE,
+    INDICES,
     SIGNATURE,
     STATISTICS,
     TERMS,
@@ -91,19 +89,16 @@ class Call:
         given = isinstance(self.specs, tuple)
         specs = self.specs if given and self.specs else (Spec(),)
         if not given or not all(isinstance(spec, Spec) for spec in specs):
-            what = f"specs is {shorten(repr(self.specs))}, needs a tuple of Spec"
-            raise invalid(where, what)
+            raise invalid(where, f"specs is {shorten(repr(self.specs))}, needs a tuple of Spec")
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
-            what = f"specs has {len(specs)} entries, needs {len(self.roles)}"
-            raise invalid(where, what)
-        own = (*OWN_TYPE, *STATISTICS)
+            raise invalid(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
+        own = (*INDICES, *STATISTICS)
         named = list(zip(self.roles, specs))
         data = {spec.dtype for role, spec in named if role not in own}
         if len(data) != 1 or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
-            what = f"specs have {', '.join(mixed)}, need one dtype and one device"
-            raise invalid(where, what)
+            raise invalid(where, f"specs have {', '.join(mixed)}, need one dtype and one device")
         main = specs[0].dtype
         return tuple(
             replace(spec, dtype=role_dtype(role, main)) if role in own else spec
@@ -115,8 +110,7 @@ class Call:
         mask = items(self.mask)
         if mask is None or len(mask) not in (0, count):
             got = f"is {shorten(repr(self.mask))}" if mask is None else f"has {len(mask)} entries"
-            what = f"mask {got}, needs {count}"
-            raise invalid(where, what)
+            raise invalid(where, f"mask {got}, needs {count}")
         return tuple(map(bool, mask or (True,) * count))
 
     def _tangents(self, where: str) -> str:
@@ -128,8 +122,7 @@ class Call:
             raise invalid(where, what)
         if unknown := set(self.tangents) - set(possible):
             need = f"needs some of {possible!r}" if possible else "needs none: this pass has no"
-            what = f"tangents has {shorten(sorted(unknown))}, {need}"
-            raise invalid(where, what)
+            raise invalid(where, f"tangents has {shorten(sorted(unknown))}, {need}")
         return "".join(t for t in possible if t in self.tangents)
 
     def _spec(self, role: str, spec: Spec) -> Spec:
@@ -311,8 +304,7 @@ class Case:
         where = f"{self.call.op}.{self.call.pass_}"
         one_of(where, "fill", self.fill, FILLS)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
-            what = f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)"
-            raise invalid(where, what)
+            raise invalid(where, f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)")
 
     def __str__(self) -> str:
         fill = self.fill if self.fill != "int" else None

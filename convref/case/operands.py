@@ -1,7 +1,5 @@
 """Operands against a call: the one check of presence, sizes, kind, dtype and device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -13,8 +11,8 @@ from ..ops import (
     BASE_ROLE,
     FAMILY,
     FILTER_AXES,
+    INDICES,
     OUTPUT_AXES,
-    OWN_TYPE,
     RANKS,
     SIGNATURE,
     STATISTICS,
@@ -34,8 +32,6 @@ ARGUMENT = {
     "indices": "indices",
     "target": "target",
     "p": "target",
-    "b32": "bias",
-    "zero": "weight_zero_point",
     "mean": "mean",
     "rstd": "rstd",
     "rmean": "running_mean",
@@ -48,6 +44,8 @@ ARGUMENT = {
     "ddw": "grad_grad_weight",
     "ddb": "grad_grad_bias",
     "ddp": "grad_grad_target",
+    "ddgrid": "grad_grad_grid",
+    "grid_dot": "grid tangent",
 }
 
 
@@ -79,7 +77,7 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
     if like is not None:
         pairs = [("kind", fact.kind, like.kind), *pairs, ("device", fact.device, like.device)]
     for name, got, need in pairs:
-        narrow = fact.kind == "jax" and (got, need) == ("i32", "i64")  # JAX without x64
+        narrow = fact.kind == "jax" and role in INDICES and got == "i32"  # JAX without x64
         if got != need and not narrow:
             return f"has {name} {got}, needs {need}"
     if len(fact.shape) != len(needs):
@@ -124,7 +122,7 @@ def check_objects(call: Call, operands: Sequence[Any]) -> None:
     """Raise if an array of objects holds a complex number where its problem has none."""
     reason = call.problem.refuses("c128")
     for role, array in zip(call.roles, operands):
-        if reason and array is not None and role not in OWN_TYPE:
+        if reason and array is not None and role not in INDICES:
             if all(isinstance(value, Real) for value in array.flat):
                 continue
             what = f"{argument(role)} holds a complex number: {reason}"
@@ -166,11 +164,10 @@ def call_of(
     sizes and presence of operands; `x` is the shape of the input. With `zero_tangents`, an absent
     tangent means zeros.
     """
-    data = [role for role in SIGNATURE[op, pass_].operands if role not in (*OWN_TYPE, *STATISTICS)]
+    data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")
     if not first:
-        what = f"{argument(data[0])} is None, needs an array"
-        raise invalid(f"{op}.{pass_}", what)
+        raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")
     lead = found[first]
     problem = problem_of(op, pass_, base_shapes(found), fields, x)
     absent = Spec(lead.dtype, device=lead.device)

@@ -6,8 +6,6 @@
 Keys have a fixed order and defaults are left out, so every case has exactly one line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,8 +28,7 @@ class _Reader:
         if not isinstance(line, str):
             raise invalid("line", f"got {type(line).__name__}, needs a str")
         if len(line) > MAX_LINE:
-            what = f"has {len(line)} characters, needs at most {MAX_LINE}"
-            raise invalid("line", what)
+            raise invalid("line", f"has {len(line)} characters, needs at most {MAX_LINE}")
         self.line = line
 
     def fail(self, token: str, need: str) -> ConvrefError:
@@ -63,8 +60,7 @@ class _Reader:
     def pads(self, text: str, token: str) -> tuple[Any, ...]:
         if "," not in text:
             return self.numbers(text, token)
-        need = "lo,hi on every axis, or one number per axis"
-        return self._pairs(text, token, self.number, need)
+        return self._pairs(text, token, self.number, "lo,hi on every axis, or one number per axis")
 
     def _pairs(
         self, text: str, token: str, read: Callable[[str, str], Any], need: str

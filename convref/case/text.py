@@ -1,7 +1,5 @@
 """The line written: fields of problems and memory orders as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from typing import Any
@@ -34,8 +32,7 @@ def _spans(pairs: tuple[tuple[float, float], ...]) -> str:
 
 def _float_text(value: float) -> str:
     """Return the shortest text that reads back as `value`, whole numbers without a point."""
-    text = repr(float(value))
-    return text.removesuffix(".0")
+    return repr(float(value)).removesuffix(".0")
 
 
 def shape_text(problem: Problem) -> str:

@@ -74,7 +74,9 @@ def check(
         Words,
         typer.Argument(help="Names or package.module:object; by default all that can be imported."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Seconds to run, per backend.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to run, per backend, with the time to shrink failures.")
+    ] = 60.0,
     examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
     op: Annotated[
         Words, typer.Option(help="Ops or families, such as relu,pool; by default conv.")
@@ -140,7 +142,10 @@ def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
         raise invalid("check", f"--op is {','.join(ops)}, --laws needs conv alone")
     passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
     axes = generate.Axes(seed, ops_of(ops), passes, dtypes, fills, arms=arms, laws=laws)
-    generate.strategy(axes)
+    try:
+        generate.strategy(axes)
+    except ConvrefError as error:
+        raise invalid("check", str(error).removeprefix("strategies: ")) from None
     return axes
 
 

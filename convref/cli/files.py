@@ -1,7 +1,5 @@
 """The files of a campaign: logs, pages, and lines to replay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated

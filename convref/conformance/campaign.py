@@ -7,6 +7,7 @@ replayed.
 import contextlib
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,8 @@ from .generate import Axes, arm_of
 from .log import MALFORMED, Log, Part, add_report, read_log
 from .worker import Report, Task
 
+SHRINKING = 1 / 3  # of `seconds`, kept for shrinking once a case has failed
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -31,7 +34,7 @@ class Settings:
 
     backend: str  # as `convref.dispatch.load` takes it
     axes: Axes = field(default_factory=Axes)
-    # when to stop drawing; whichever comes first
+    # when to stop drawing; whichever comes first. Without `examples`, `seconds` include shrinking.
     seconds: float | None = None
     examples: int | None = None
     jobs: int = 0  # worker processes; 0 is one per processor
@@ -69,7 +72,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Return whether examples ran, and none was worse than a refusal."""
-        return bool(self.tally.examples) and all(key[3] in HARMLESS for key in self.tally.counts)
+        return bool(self.tally.examples) and not _failing(self.tally)
 
 
 Watch = Callable[[Outcome, str], None]
@@ -90,9 +93,9 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
         Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine,
     ):
         try:
-            _draw(settings, engine, outcome, log, watch, began)
+            ready = _draw(settings, engine, outcome, log, watch, began)
             if settings.shrinks:
-                _report_failures(engine, outcome, log, watch)
+                _report_failures(engine, outcome, log, watch, ready)
         except KeyboardInterrupt:
             goes_on = "; the same command goes on from the log" if settings.log else ""
             outcome.stopped = f"interrupted{goes_on}"
@@ -144,7 +147,8 @@ def _findings_cut_off(parts: dict[int, Part]) -> list[Finding]:
 
 def _draw(
     settings: Settings, engine: Engine, outcome: Outcome, log: Log, watch: Watch, began: float
-) -> None:
+) -> float:
+    """Run chunks until the time or the examples are used up; return when the workers were ready."""
     engine.start()
     ready = time.monotonic()  # starting the workers of a busy machine takes none of the time
     tally = outcome.tally
@@ -160,7 +164,11 @@ def _draw(
 
     def stop() -> bool:
         watch(outcome, "")
-        return settings.seconds is not None and time.monotonic() - ready > settings.seconds
+        if settings.seconds is None:
+            return False
+        shrinking = SHRINKING if settings.shrinks and settings.examples is None else 0.0
+        share = 1.0 - (shrinking if _failing(outcome.tally) else 0.0)
+        return time.monotonic() - ready > share * settings.seconds
 
     engine.run(_tasks(settings, engine, tally), receive, stop)
     engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
@@ -169,6 +177,11 @@ def _draw(
             worker.task = None
             worker.stop()
             worker.start()
+    return ready
+
+
+def _failing(tally: Tally) -> bool:
+    return any(key[3] not in HARMLESS for key in tally.counts)
 
 
 def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
@@ -187,9 +200,14 @@ def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
             yield task(settings.axes, chunk, arm=arm_of(settings.axes, chunk, engine.arms))
 
 
-def _report_failures(engine: Engine, outcome: Outcome, log: Log, watch: Watch) -> None:
-    known = outcome.settings.known
-    axes, findings = outcome.settings.axes, outcome.tally.findings
-    for failure in root_causes(engine, findings, known, lambda n: watch(outcome, n), axes.laws):
+def _report_failures(
+    engine: Engine, outcome: Outcome, log: Log, watch: Watch, ready: float
+) -> None:
+    settings, findings = outcome.settings, outcome.tally.findings
+    rest = math.inf
+    if settings.seconds is not None and settings.examples is None:
+        rest = ready + settings.seconds - time.monotonic()
+    note = partial(watch, outcome)
+    for failure in root_causes(engine, findings, settings.known, note, settings.axes.laws, rest):
         outcome.failures.append(failure)
         log.write("failure", **asdict(failure))

@@ -1,5 +1,6 @@
 """From findings to bugs: shrink a few of each kind, merge those of one root cause."""
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,10 +9,11 @@ from itertools import compress
 
 from ..backends import PLAIN, Arm
 from ..case import Case, parse
+from ..dtypes import SIXTEEN
 from ..errors import shorten
 from ..knownbugs import Region
 from .engine import Engine
-from .examine import HARMLESS, VERDICTS, Finding
+from .examine import HARMLESS, RANK, Finding
 from .shrink import Shrunk, shrink, weight
 from .worker import Report, Task
 
@@ -42,17 +44,19 @@ def root_causes(
     known: tuple[Region, ...] = (),
     watch: Callable[[str], None] = lambda note: None,
     laws: bool = False,
+    seconds: float = math.inf,
 ) -> list[Failure]:
     """Return the bugs behind some findings, the worst first.
 
     A smaller case in a `known` region does not count, as it fails for another reason. `watch` is
     called with a note on the failure that is being shrunk; `laws`: the findings are of laws.
+    After `seconds`, failures are reported as they were found.
     """
     kinds: Kinds = {}
     for finding in _without_arm(engine, list(dict.fromkeys(findings)), laws):
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
-    ends = time.monotonic() + TOTAL_SECONDS
+    ends = time.monotonic() + min(TOTAL_SECONDS, seconds)
     merged: dict[tuple[str, ...], Failure] = {}
     for turn, kind, finding, seen in _turns(kinds):
         late = time.monotonic() > ends
@@ -62,14 +66,14 @@ def root_causes(
         if late or _has_invalid_input(finding):
             key, failure = kind, _failure(engine, finding)
         else:
-            found, last = _shrunk(engine, finding, known, laws)
+            found, last = _shrunk(engine, finding, known, laws, ends)
             key = (*root_cause(finding.verdict, found), last.arm)
             failure = _failure(engine, last, found.needs, found.independent, finding.line)
         if laws:
             failure = replace(failure, command=f"{failure.command} --laws")
         merged.setdefault(key, failure)
         merged[key] = replace(merged[key], seen=max(1, merged[key].seen + seen))
-    return sorted(merged.values(), key=lambda f: (-VERDICTS.index(f.verdict), -f.seen, f.line))
+    return sorted(merged.values(), key=lambda f: (-RANK[f.verdict], -f.seen, f.line))
 
 
 Kinds = dict[tuple[str, ...], list[Finding]]
@@ -79,7 +83,7 @@ def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
     """Yield (turn, kind, finding, findings it represents): one of each kind, the worst first."""
     for alike in kinds.values():
         alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
-    order = sorted(kinds, key=lambda kind: -VERDICTS.index(kind[0]))
+    order = sorted(kinds, key=lambda kind: -RANK[kind[0]])
     for turn in range(PER_KIND):
         for kind in order:
             alike = kinds[kind]
@@ -137,7 +141,7 @@ def _kind(finding: Finding) -> tuple[str, ...]:
     if finding.verdict in ("rejects-valid", "crash"):
         how = "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
     if finding.verdict == "wrong":
-        narrow = case.call.dtype if case.call.dtype in ("f16", "bf16") else ""
+        narrow = case.call.dtype if case.call.dtype in SIXTEEN else ""
         special = case.fill if case.fill in ("nan", "inf", "subnormal") else ""
         how += f" {finding.tier} {narrow} {special}"
     return finding.verdict, case.call.op, case.call.pass_, how, finding.arm
@@ -173,13 +177,13 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
 
 
 def _shrunk(
-    engine: Engine, finding: Finding, known: tuple[Region, ...], laws: bool
+    engine: Engine, finding: Finding, known: tuple[Region, ...], laws: bool, ends: float
 ) -> tuple[Shrunk, Finding]:
     """Return the shrunk case of a finding, and the finding of the smallest one.
 
     A smaller case in the region of a known bug fails for that reason, and does not count.
     """
-    ends = time.monotonic() + SHRINK_SECONDS
+    ends = min(ends, time.monotonic() + SHRINK_SECONDS)
     arm = engine.arm(finding.arm)
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}

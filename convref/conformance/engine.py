@@ -93,8 +93,8 @@ class Worker:
         self.name, self.method = name, method
         self.environment: tuple[tuple[str, str], ...] = ()
         self.output = folder / f"output-{number}"
-        self.wal = WriteAhead(str(folder / f"ahead-{number}"))
         self.wal_path = str(folder / f"ahead-{number}")
+        self.wal = WriteAhead(self.wal_path)
         self.process: Any = None
         self.pipe: Connection | None = None
         self.ready = False

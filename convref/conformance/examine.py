@@ -16,22 +16,25 @@ from .guards import Guards
 from .mutations import mutations
 from .operands import operands
 
-# Worst last: the order of the final table.
-VERDICTS = (
-    "pass",
-    "unsupported",
-    "known",
-    "vacuous",
-    "suspect",
-    "nondeterministic",
-    "changed-input",
-    "wrote-outside",
-    "rejects-valid",
-    "accepts-invalid",
-    "wrong",
-    "hang",
-    "crash",
-)
+# Verdict -> meaning. Worst last: the order of the final table.
+VERDICTS = {
+    "pass": "the result is correct: exactly, or within the proven bound",
+    "unsupported": "the backend refused the case",
+    "known": "the case was not run: it is in the region of a known bug",
+    "vacuous": "the result is correct, but on this data a wrong formula would pass too",
+    "suspect": "the error is larger than random rounding explains, on new data too, "
+    "but within the proven bound",
+    "nondeterministic": "a second run gave other bits",
+    "changed-input": "the backend wrote to an operand or to memory around it",
+    "wrote-outside": "the backend wrote outside its output, "
+    "or into results that it had returned earlier",
+    "rejects-valid": "the backend raised an error on a valid case that it supports",
+    "accepts-invalid": "the backend returned a result for operands that do not match the call",
+    "wrong": "the declared arithmetic cannot give this result",
+    "hang": "the worker process had to be killed",
+    "crash": "the worker process died; the reason names the signal",
+}
+RANK = {verdict: i for i, verdict in enumerate(VERDICTS)}
 PASSED_OVER = ("unsupported", "known")  # not judged
 HARMLESS = ("pass", "unsupported", "known", "vacuous")
 ZERO_MEAN = ("normal",)

@@ -275,16 +275,6 @@ def _wide(case: Case, role: str, dtype: str, words: Words) -> Array:
     return np.ldexp(_normal(case, role, dtype, words), exponents.astype(np.int64))
 
 
-def _ties(case: Case, role: str, dtype: str, words: Words) -> Array:
-    if dtype[0] == "u":
-        return _below(words, 3)
-    return _below(words, 4) - 1.0
-
-
-def _negzero(case: Case, role: str, dtype: str, words: Words) -> Array:
-    return np.copysign(_below(words, 2), _signs(words))
-
-
 def _subnormal(case: Case, role: str, dtype: str, words: Words) -> Array:
     """Return data near the smallest normal number, for one factor of each product and the bias."""
     result = _normal(case, role, dtype, words)
@@ -302,8 +292,8 @@ _SPREAD = {
     "normal": _normal,
     "positive": _positive,
     "wide": _wide,
-    "ties": _ties,
-    "negzero": _negzero,
+    "ties": lambda case, role, dtype, w: _below(w, 3) if dtype[0] == "u" else _below(w, 4) - 1.0,
+    "negzero": lambda case, role, dtype, w: np.copysign(_below(w, 2), _signs(w)),
     "subnormal": _subnormal,
 }
 assert {*_PLACED, *_SPREAD, "int", "ones", "ramp"} == set(FILLS)

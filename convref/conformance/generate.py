@@ -45,12 +45,8 @@ class Axes:
 
 def strategy(axes: Axes) -> SearchStrategy[Case]:
     """Return the strategy that the chunks of `axes` are drawn from; a wrong name is an error."""
-    chosen: dict[str, Any] = {
-        name: values
-        for name in ("ops", "passes", "dtypes", "fills")
-        if (values := getattr(axes, name))
-    }
-    return strategies.cases(**chosen)
+    names: Any = ("ops", "passes", "dtypes", "fills")
+    return strategies.cases(**{name: v for name in names if (v := getattr(axes, name))})
 
 
 def chunk_cases(axes: Axes, chunk: int) -> list[Case]:

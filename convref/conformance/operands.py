@@ -1,7 +1,5 @@
 """The operands of a case, in the memory layout of each Spec."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import prod
 from typing import Any

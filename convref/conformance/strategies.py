@@ -18,9 +18,9 @@ from ..dtypes import CODES
 from ..errors import invalid, shorten
 from ..ops import (
     FAMILY,
+    INDICES,
     MASK_NAMES,
     OPS,
-    OWN_TYPE,
     SIGNATURE,
     STATISTICS,
     Problem,
@@ -52,9 +52,8 @@ def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
     step = ((axis, 2 + which // 128),) if kind % 4 == 1 else ()
     expand = axis if kind % 8 == 2 else ""
     orders = _orders(letters)
-    return Spec(
-        dtype, orders[order * len(orders) >> 8], step, expand, offset=(0, 0, 1, 3)[which % 4]
-    )
+    offset = (0, 0, 1, 3)[which % 4]
+    return Spec(dtype, orders[order * len(orders) >> 8], step, expand, offset)
 
 
 @cache
@@ -82,9 +81,8 @@ def _call(tape: Tape, options: _Options) -> Call:
     (op, pass_, fixed), dtypes = tape.choose(options.table), options.dtypes
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
-    # silu has no integers, and an integer convolution has nothing else
-    had = [[code for code in codes if problem.refuses(code) is None] for codes in (dtypes, CODES)]
-    dtype = tape.choose(had[0] or had[1])
+    had = [dtype for dtype in dtypes if problem.refuses(dtype) is None]  # silu has no integers
+    dtype = tape.choose(had or dtypes)
     memory, tangents = tape.choose(_MEMORY), tape.choose(_TANGENTS)
     problem = problem.for_dtype(dtype)
     possible = problem.tangents(pass_)
@@ -93,7 +91,7 @@ def _call(tape: Tape, options: _Options) -> Call:
     memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
     specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
-    given = (*OWN_TYPE, *STATISTICS)  # an expanded axis would change their values
+    given = (*INDICES, *STATISTICS)  # an expanded axis would change their values
     specs = tuple(
         replace(spec, expand="") if role in given else spec for role, spec in zip(roles, specs)
     )
@@ -132,8 +130,7 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     table = [row for (_, name), row in known.items() if name in names]
     if not table:
         need = ", ".join(sorted({name for _, name in known}))
-        what = f"no pass in {tuple(names)}, needs some of {need}"
-        raise invalid("strategies", what)
+        raise invalid("strategies", f"no pass in {tuple(names)}, needs some of {need}")
     return table
 
 
@@ -266,14 +263,15 @@ def cases(
     drawn = calls(ops, passes, dtypes=dtypes, **options)
     assert isinstance(drawn, _Built)
     _known_words("fill", fills, FILLS)
-    for dtype in dtypes:
-        if not any(available(fill, dtype) for fill in fills):
+    possible = {dtype: [f for f in fills if available(f, dtype)] for dtype in dtypes}
+    for dtype, names in possible.items():
+        if not names:
             raise invalid("strategies", f"{dtype} has none of the fills {fills}")
 
     def build(tape: Tape) -> Case:
         call = drawn.build(tape)
-        possible = [fill for fill in fills if available(fill, call.dtype)] or ["int"]
-        suitable = [fill for fill in possible if fill not in OPS[call.op].unsuitable_fills]
-        return Case(call, tape.choose(suitable or possible), tape.word(2))
+        unsuitable = OPS[call.op].unsuitable_fills
+        suitable = [fill for fill in possible[call.dtype] if fill not in unsuitable]
+        return Case(call, tape.choose(suitable or possible[call.dtype]), tape.word(2))
 
     return _Built(build, drawn.size)

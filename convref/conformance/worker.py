@@ -131,8 +131,7 @@ def main(
 
 def raw(backend: Backend) -> Backend:
     """Return the library itself, without the checks that an adapter adds."""
-    found: Backend = getattr(backend, "raw", backend)
-    return found
+    return getattr(backend, "raw", backend)
 
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:

@@ -1,7 +1,5 @@
 """Arrays as Python source: lists, constants with exceptions, packed bytes, or draws."""
 
-from __future__ import annotations
-
 from base64 import b85encode
 from typing import NamedTuple
 from zlib import compress

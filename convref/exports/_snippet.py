@@ -1,7 +1,5 @@
 """The common parts of the programs of all frameworks: data, header, passes and results."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

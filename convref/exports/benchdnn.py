@@ -1,7 +1,5 @@
 """Descriptors of benchdnn, oneDNN's driver."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

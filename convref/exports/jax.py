@@ -1,7 +1,5 @@
 """A case as a program of plain JAX."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .. import dtypes

@@ -1,7 +1,5 @@
 """Command lines of MIOpenDriver."""
 
-from __future__ import annotations
-
 from ..case import Call, axis_letters, channels_last
 from ..errors import UnsupportedError, message
 from ..ops import ConvProblem, Sizes

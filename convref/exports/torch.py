@@ -1,7 +1,5 @@
 """A case as a program of plain PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from .. import dtypes

@@ -11,8 +11,6 @@ absolute values and ref the unrounded reference, a backend declares a `Numerics`
 `nonfinite` checks which outputs are NaN or infinite. Proofs: docs/judge.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import NoneType
 

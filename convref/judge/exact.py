@@ -1,7 +1,5 @@
 """Tier 1, exact: integer data whose sums fit have one right result, and so have copies."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import dtypes

@@ -1,7 +1,5 @@
 """Form: presence, shape and type of a result, before any of its numbers is looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import dtypes

@@ -5,8 +5,6 @@ an output reaches a non-finite operand through an absent tap (padding, crop, str
 dy), NaN is allowed too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +15,7 @@ from .. import oracle
 from ..arrays import Array
 from ..case import Call, Spec
 from ..dtypes import COMPLEX
-from ..ops import BASE_ROLE, OWN_TYPE, TERMS
+from ..ops import BASE_ROLE, INDICES, TERMS
 
 Indicator = Callable[[Array], Array]
 
@@ -57,7 +55,7 @@ class Kinds:
 def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
     """Return the required kinds of each wanted result."""
     wide = tuple(
-        a if a is None or role in OWN_TYPE else _wide(a) for role, a in zip(call.roles, operands)
+        a if a is None or role in INDICES else _wide(a) for role, a in zip(call.roles, operands)
     )
     with np.errstate(all="ignore"):
         return {
@@ -181,8 +179,7 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
         met = _count(call, role, operands, _ones, _nonfinite)
     if BASE_ROLE[role] == "w":
         met = met + _count(call, role, operands, _nonfinite, _ones)
-    lenient: Array = reach > met
-    return lenient
+    return reach > met
 
 
 def _in_reach(call: Call, role: str, name: str, operand: Array | None) -> Any:

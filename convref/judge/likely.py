@@ -1,7 +1,5 @@
 """Tier 3, likely: an error that random rounding very rarely reaches is suspect."""
 
-from __future__ import annotations
-
 from math import log, sqrt
 from typing import Any
 

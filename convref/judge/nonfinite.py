@@ -1,7 +1,5 @@
 """Non-finite values: which outputs must be NaN or infinite, and where NaN is allowed besides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -48,7 +48,7 @@ class Numerics:
     normwise : float
         For Winograd and FFT: error relative to the largest S of the tensor; 0 is componentwise.
     positions : float, optional
-        Unit roundoff of the arithmetic that finds where a resize samples; by default the model's.
+        Unit roundoff of the positions at which a resize or a sample reads; by default the model's.
     weights : float
         Unit roundoff of the type to which its weights are rounded besides; 0 for none.
     strict_nonfinite : bool

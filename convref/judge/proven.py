@@ -1,7 +1,5 @@
 """Tier 2, proven: no order of summation explains an error beyond the bound."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -13,7 +11,7 @@ from ..arrays import Array
 from ..case import Call
 from .nonfinite import judged
 from .numerics import TF32_ETA, UNITS, Numerics, gamma
-from .references import Exhibit, Reference, finite_part
+from .references import Exhibit, finite_part
 from .verdicts import Verdict, beyond
 
 
@@ -21,7 +19,7 @@ from .verdicts import Verdict, beyond
 class Distance:
     """The error of each element, and its limit.
 
-    `moved` is the part of the limit due to the positions of a resize; `fine` marks the elements of
+    `moved` is the part of the limit due to rounded positions; `fine` marks the elements of
     `judged` whose error the bound explains.
     """
 
@@ -38,7 +36,7 @@ def measured(it: Exhibit, numerics: Numerics) -> Distance:
     """Return the errors of the result, their limits and which of them the bound explains."""
     model, among = numerics.held_to(it.call.dtype), judged(it)
     with np.errstate(all="ignore"):
-        moved = _moved(it.ref, model)
+        moved = _moved(it, model)
         limit = bound(it.call, it.role, it.value, it.sums, model, it.ref.largest, moved)
         error = np.abs(it.got.astype(it.value.dtype) - it.value)
         fine = (error <= limit) | np.isinf(limit) | _overflows(it, limit, model) | ~among
@@ -100,14 +98,20 @@ def accumulator_dtype(numerics: Numerics) -> str:
     return numerics.accumulator or "f32"
 
 
-def _moved(ref: Reference, model: Numerics) -> Array | float:
+def _moved(it: Exhibit, model: Numerics) -> Array | float:
     """Return by how much rounded positions may change the result."""
+    ref = it.ref
     if (ref.call.op, ref.call.pass_) not in oracle.DISPLACEMENTS:
         return 0.0
-    wide = dtypes.accumulator(ref.call.dtype)
-    finite = (None if a is None else finite_part(a, wide) for a in ref.operands)
     unit = UNITS[model.model] if model.positions is None else model.positions
-    return oracle.displacements(ref.call, *finite, unit=unit, kept=model.weights)
+    if (unit, model.weights) not in ref.moved:
+        wide = dtypes.accumulator(ref.call.dtype)
+        finite = (None if a is None else finite_part(a, wide) for a in ref.operands)
+        found = oracle.displacements(ref.call, *finite, unit=unit, kept=model.weights)
+        ref.moved[unit, model.weights] = found
+    moved = ref.moved[unit, model.weights][it.place]
+    assert moved is not None
+    return moved
 
 
 def _overflows(it: Exhibit, limit: Array, model: Numerics) -> Array:

@@ -1,9 +1,7 @@
 """The reference in a wider type, and one result to compare with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +9,7 @@ from .. import dtypes, oracle
 from ..arrays import Array
 from ..case import Call, check_operands
 from ..errors import invalid, shorten
-from ..ops import OWN_TYPE, TERMS, Terms
+from ..ops import INDICES, TERMS, Terms
 from .kinds import Kinds, kinds
 
 Arrays = tuple[Array | None, ...]
@@ -28,6 +26,8 @@ class Reference:
     integral: bool
     largest: float
     kinds: dict[str, Kinds]
+    # what rounded positions may change, by the unit roundoffs of positions and of weights
+    moved: dict[tuple[float, float], Arrays] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,15 @@ class Exhibit:
     @property
     def is_discrete(self) -> bool:
         """Return whether the result is a copy or integers, so that nothing is rounded."""
-        return self.ref.sums[self._index] is None
+        return self.ref.sums[self.place] is None
 
     @property
-    def _index(self) -> int:
+    def place(self) -> int:
+        """Return the place of the result among those of the pass."""
         return self.call.signature.results.index(self.role)
 
     def _of(self, arrays: Arrays) -> Array:
-        array = arrays[self._index]
+        array = arrays[self.place]
         assert array is not None
         return array
 
@@ -85,8 +86,7 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
     where = f"judge {call.op}.{call.pass_}"
     if not isinstance(operands, Sequence) or len(operands) != len(call.roles):
         needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
-        what = f"operands is {shorten(repr(operands))}, {needs}"
-        raise invalid(where, what, call)
+        raise invalid(where, f"operands is {shorten(repr(operands))}, {needs}", call)
     check_operands(call, operands, where)
 
 
@@ -110,7 +110,8 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
     values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, values))
     sums = tuple(None if k == "copy" else s for k, s in zip(made_as, sums))
     data = _data(call, finite)
-    return Reference(call, raw, values, sums, all(map(_is_integral, data)), _largest(data), found)
+    largest = max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
+    return Reference(call, raw, values, sums, all(map(_is_integral, data)), largest, found)
 
 
 def finite_part(array: Array, wide: str) -> Array:
@@ -136,21 +137,14 @@ def _data(call: Call, operands: Arrays) -> list[Array]:
     return [
         finite_part(a, wide)
         for role, a in zip(call.roles, operands)
-        if a is not None and role not in OWN_TYPE
+        if a is not None and role not in INDICES
     ]
 
 
-def _largest(data: list[Array]) -> float:
-    return max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
-
-
 def _is_integral(array: Array) -> bool:
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
-    return all(bool((np.rint(part) == part).all()) for part in map(_at_least_single, parts))
-
-
-def _at_least_single(array: Array) -> Array:
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return all(bool((np.rint(part) == part).all()) for part in parts)
 
 
 def _real_wide(array: Array, wide: str) -> Array:

@@ -1,7 +1,5 @@
 """The verdict on a call, and the wording of its reason."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

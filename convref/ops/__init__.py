@@ -20,7 +20,7 @@ from .activation import (
     SoftshrinkProblem,
     ThresholdProblem,
 )
-from .base import BASE_ROLE, OWN_TYPE, STATISTICS, Field, Problem
+from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
 from .conv import ConvProblem
 from .norm import (
     BatchNormProblem,
@@ -40,8 +40,8 @@ from .pool import (
     PoolProblem,
     UnpoolProblem,
 )
-from .quantized import ConvIntegerProblem, QuantizedConvProblem
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
+from .sample import GridSampleProblem
 from .sampling import ResizeAxis
 from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
@@ -76,12 +76,12 @@ __all__ = [
     "FAMILY",
     "FILTER_AXES",
     "GROUPS",
+    "INDICES",
     "MASK_NAMES",
     "MAX_ELEMENTS",
     "MAX_SIZE",
     "OPS",
     "OUTPUT_AXES",
-    "OWN_TYPE",
     "RANKS",
     "SIGNATURE",
     "SPATIAL",
@@ -95,13 +95,13 @@ __all__ = [
     "Axis",
     "BatchNormProblem",
     "CeluProblem",
-    "ConvIntegerProblem",
     "ConvProblem",
     "CrossEntropyProblem",
     "EluProblem",
     "Field",
     "FrozenNormProblem",
     "GeluProblem",
+    "GridSampleProblem",
     "GroupNormProblem",
     "HardmaxProblem",
     "HardshrinkProblem",
@@ -123,7 +123,6 @@ __all__ = [
     "PoolProblem",
     "PreluProblem",
     "Problem",
-    "QuantizedConvProblem",
     "ReluProblem",
     "ResizeAxis",
     "ResizeProblem",

@@ -22,18 +22,13 @@ from .sizes import (
     real,
 )
 
-ROLES = ("x", "w", "b", "p", "y", "cols")
-# Roles whose type is not that of the data, and which are never differentiated.
-OWN_TYPE = {
-    **dict.fromkeys(("indices", "target"), "i64"),  # positions
-    **dict.fromkeys(("b32", "zero", "acc"), "i32"),  # of integer convolutions
-    "scale": "f32",
-}
+ROLES = ("x", "w", "b", "p", "y", "cols", "grid")
+INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
 STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
 
 BASE_ROLE = {
     variant: role for role in ROLES for variant in (role, f"d{role}", f"{role}_dot", f"dd{role}")
-} | {role: role for role in (*OWN_TYPE, *STATISTICS)}
+} | {role: role for role in (*INDICES, *STATISTICS)}
 
 
 class Field(NamedTuple):
@@ -66,8 +61,7 @@ class Field(NamedTuple):
         try:
             return bool(value)
         except (TypeError, ValueError, RuntimeError):  # an array of several values
-            text = f"{name} is {shorten(repr(value))}, needs a bool"
-            raise invalid(where, text) from None
+            raise invalid(where, f"{name} is {shorten(repr(value))}, needs a bool") from None
 
 
 # The parts of a problem whose output may have any size.
@@ -122,7 +116,7 @@ class Problem:
         given = items(self.input) if hasattr(self.input, "__len__") else None
         rank = 1 if given is None else len(given)
         if rank not in self.HAS_RANKS:
-            needs = "1 to 3" if len(self.HAS_RANKS) > 1 else self.HAS_RANKS[0]
+            needs = "1 to 3" if len(self.HAS_RANKS) > 2 else " or ".join(map(str, self.HAS_RANKS))
             raise invalid(where, f"input has {rank} spatial axes, needs {needs}")
         for name, least in (("n", 0), ("c", self.LEAST_CHANNELS)):
             size = integer(where, name, getattr(self, name))

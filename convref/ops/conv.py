@@ -66,8 +66,7 @@ class ConvProblem(WindowProblem):
     ) -> dict[str, Any]:
         x, w = shapes["x"], shapes["w"]
         if len(w) != len(x):
-            what = f"weight has {len(w)} axes, needs {len(x)}"
-            raise invalid(f"conv.{pass_}", what)
+            raise invalid(f"conv.{pass_}", f"weight has {len(w)} axes, needs {len(x)}")
         found = super().of_operands(pass_, shapes, given)
         found["bias"] |= pass_ == "double_backward"  # the tangents decide
         k = w[1] * given["groups"] if given["transposed"] else w[0]

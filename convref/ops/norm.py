@@ -244,8 +244,7 @@ class GroupNormProblem(NormProblem):
         self._put("groups", integer(where, "groups", self.groups))
         self._at_least("groups", self.groups, 1)
         if self.c % self.groups:
-            what = f"input has C={self.c}, needs a multiple of groups={self.groups}"
-            raise invalid(where, what)
+            raise invalid(where, f"input has C={self.c}, needs a multiple of groups={self.groups}")
 
     @cached_property
     def blocks(self) -> Blocks:

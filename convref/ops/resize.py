@@ -91,11 +91,9 @@ class ResizeProblem(Problem):
             raise invalid(where, f"antialias with mode {self.mode}, needs a kernel")
         if self.mode == "nearest" and self.near == "float32" and self.coord not in _OF_FLOAT32:
             needs = " or ".join(_OF_FLOAT32)
-            text = f"coord is {self.coord!r} with near float32, needs {needs}"
-            raise invalid(where, text)
+            raise invalid(where, f"coord is {self.coord!r} with near float32, needs {needs}")
         if self.extrapolation and self.coord != "tf_crop_and_resize":
-            text = f"extrapolation_value with coord {self.coord}, needs 0"
-            raise invalid(where, text)
+            raise invalid(where, f"extrapolation_value with coord {self.coord}, needs 0")
         self._put("scale", self._scales(where, rank))
         self._put("roi", self._frames(where, rank))
 
@@ -105,8 +103,7 @@ class ResizeProblem(Problem):
         given = tuple(real(where, "scale", value) for value in listed)
         given = given * rank if len(given) == 1 else given
         if len(given) not in (0, rank) or not all(value > 0 for value in given):
-            text = f"scale is {shorten(given)}, needs none or {rank} numbers above 0"
-            raise invalid(where, text)
+            raise invalid(where, f"scale is {shorten(given)}, needs none or {rank} numbers above 0")
         return given
 
     def _frames(self, where: str, rank: int) -> tuple[tuple[float, float], ...]:
@@ -257,8 +254,7 @@ class PixelShuffleProblem(_PixelProblem):
 
     @classmethod
     def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
-        found: int = channels * given["upscale_factor"] ** 2
-        return found
+        return channels * given["upscale_factor"] ** 2
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -300,8 +296,7 @@ class PixelUnshuffleProblem(_PixelProblem):
 
     @classmethod
     def input_channels(cls, channels: int, given: dict[str, Any]) -> int:
-        found: int = channels // given["downscale_factor"] ** 2
-        return found
+        return channels // given["downscale_factor"] ** 2
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,7 @@ def real(where: str, name: str, value: Any, least: float = -inf) -> float:
 def one_of(where: str, name: str, value: Any, known: Sequence[str]) -> str:
     """Return `value` if it is one of the known words, or raise."""
     if not isinstance(value, str) or value not in known:
-        what = f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}"
-        raise invalid(where, what)
+        raise invalid(where, f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}")
     return value
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import activation, conv, norm, pool, quantized, resize, scaling, softmax, window
+from . import activation, conv, norm, pool, resize, sample, scaling, softmax, window
 from .base import Problem
 from .spec import OpSpec, Signature, Terms
 
 OPS: dict[str, OpSpec] = {
     **conv.OPS,
-    **quantized.OPS,
     **window.OPS,
     **pool.OPS,
     **resize.OPS,
+    **sample.OPS,
     **norm.OPS,
     **activation.OPS,
     **softmax.OPS,
@@ -34,6 +34,7 @@ TERMS: dict[tuple[str, str, str], Terms] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "pool": tuple(pool.OPS),
     "norm": tuple(norm.OPS),
+    "sample": tuple(sample.OPS),
     "activation": (*activation.OPS, *softmax.OPS),
 }
 _GRADIENTS = ("dx", "dw", "db")

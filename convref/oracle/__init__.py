@@ -1,7 +1,5 @@
 """The formulas, and the one function that evaluates any of them exactly or in a wider type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -9,15 +7,15 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from ..errors import invalid
-from ..ops import OWN_TYPE, TERMS
-from . import _norm_errors, _softmax_errors
+from ..ops import INDICES, TERMS
+from . import _norm_errors, _sample_errors, _softmax_errors
 from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
-from . import quantized as _quantized
 from . import resize as _resize
+from . import sample as _sample
 from . import scaling as _scaling
 from . import softmax as _softmax
 from . import unfold as _unfold
@@ -41,10 +39,10 @@ __all__ = [
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_conv.FORMULAS,
-    **_quantized.FORMULAS,
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
     **_resize.FORMULAS,
+    **_sample.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
     **_prelu.FORMULAS,
@@ -57,6 +55,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **_pool.MAGNITUDES,
     **dict.fromkeys(_resize.FORMULAS, magnitude),
+    **dict.fromkeys(_sample.FORMULAS, _sample_errors.magnitudes),
     **_norm_errors.MAGNITUDES,
     **_activation.MAGNITUDES,
     **_prelu.MAGNITUDES,
@@ -94,7 +93,7 @@ def evaluate(
     """
     wide = dtypes.numpy_dtype(accumulate or accumulator(call))
     widened = (
-        a if a is None or role in OWN_TYPE else a.astype(wide, copy=False)
+        a if a is None or role in INDICES else a.astype(wide, copy=False)
         for role, a in zip(call.roles, operands, strict=True)
     )
     with np.errstate(all="ignore"):
@@ -106,7 +105,7 @@ def evaluate(
             where = f"{call.op}.{call.pass_}"
             raise invalid(where, f"objects without a result: {error}", call) from None
     return tuple(
-        r if r is None or role in OWN_TYPE else dtypes.rounded(r, out or call.dtype_of(role))
+        r if r is None or role in INDICES else dtypes.rounded(r, out or call.dtype_of(role))
         for role, r in zip(call.signature.results, results, strict=True)
     )
 
@@ -126,13 +125,14 @@ def selectors(call: Call) -> set[str]:
 
 
 # For results whose weights depend on positions that a library may round.
-DISPLACEMENTS: dict[tuple[str, str], Callable[..., Array]] = {
+DISPLACEMENTS: dict[tuple[str, str], Callable[..., Results]] = {
     **dict.fromkeys(_resize.FORMULAS, displacement),
+    **dict.fromkeys(_sample.FORMULAS, _sample_errors.displacement),
 }
 
 
-def displacements(call: Call, *operands: Array | None, unit: float, kept: float = 0.0) -> Array:
-    """Return by how much positions and weights with these unit roundoffs may change the result."""
+def displacements(call: Call, *operands: Array | None, unit: float, kept: float = 0.0) -> Results:
+    """Return by how much positions and weights with these unit roundoffs may change each result."""
     return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit, kept)
 
 
@@ -152,7 +152,7 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
     kept = selectors(call)
     given: list[Array | None] = []
     for role, array in zip(call.roles, operands, strict=True):
-        if array is not None and role not in OWN_TYPE:
+        if array is not None and role not in INDICES:
             array = array.astype(dtypes.numpy_dtype(wide), copy=False)
             if role not in kept and (call.op, call.pass_) not in MAGNITUDES:
                 array = np.abs(array)

@@ -1,7 +1,5 @@
 """Formulas on large arrays: in blocks that stay in a cache, and without branches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

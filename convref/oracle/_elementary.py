@@ -3,8 +3,6 @@
 On Fractions they return the nearest float64; all else in the formulas is exact.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -5,8 +5,6 @@ t = (x - 3) / (x + 3), which maps all x >= 0 to [-1, 1). Both are Chebyshev seri
 terms fall below 1e-17, written in powers. docs/activation.md says what that costs in accuracy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ._blocks import chosen

@@ -5,8 +5,6 @@ loss of a variance to a mean that is large relative to it, or of var + eps where
 Beyond, S is infinite, and where var + eps is below 0 it is NaN: nothing is judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The functions of passes, found by their names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -58,8 +56,7 @@ def conv_rows(functions: Mapping[str, Any]) -> dict[Any, Formula]:
         return of("fprop", call, x, w, b), of("jvp", call, x, w, *dots)
 
     def double_backward(call: Call, *operands: Any) -> Results:
-        found: Results = functions["conv_double_backward"](*operands, call.conv, call.mask)
-        return found
+        return functions["conv_double_backward"](*operands, call.conv, call.mask)
 
     return {
         ("conv", "fprop"): lambda call, *operands: (of("fprop", call, *operands),),

@@ -1,7 +1,5 @@
 """Activations as functions of one element with their derivatives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

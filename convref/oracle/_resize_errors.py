@@ -1,7 +1,5 @@
 """The effect of rounded positions and weights on a resize; docs/resize.md derives each number."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import ceil, expm1, floor, log1p
@@ -168,7 +166,7 @@ def magnitude(call: Call, operand: Array) -> Results:
     return (sums,)
 
 
-def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Array:
+def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Results:
     """Return by how much positions and weights computed with unit roundoff u move a result.
 
     With exact moduli W and errors E of each axis, the product of all W + E less that of all W.
@@ -184,15 +182,14 @@ def displacement(call: Call, operand: Array, u: float, kept: float = 0.0) -> Arr
         sums = along_axis(sums, number, axis, tables[0])
     if call.problem.extrapolation:
         moved[..., _may_be_beyond(call.problem, u)] += abs(call.problem.extrapolation)
-    return moved
+    return (moved,)
 
 
 def _may_be_beyond(problem: Problem, u: float) -> Array:
     """Return where rounding may decide if an output samples beyond the image."""
     edges = [np.array([at_edge(axis, p, u) for p in range(axis.out)]) for axis in problem.axes]
     sure = [outside(axis) & ~edge for axis, edge in zip(problem.axes, edges)]
-    found: Array = reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
-    return found
+    return reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
 
 
 def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:

@@ -1,7 +1,5 @@
 """Shared by the magnitudes of all families: unit roundoff, underflow, limit of first order."""
 
-from __future__ import annotations
-
 from .. import dtypes
 from ..case import Call
 

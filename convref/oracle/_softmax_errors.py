@@ -3,8 +3,6 @@
 docs/judge.md derives them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

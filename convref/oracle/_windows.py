@@ -1,7 +1,5 @@
 """The index arithmetic of the oracle: padding, its adjoint, and the positions each tap reads."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import product
 from math import prod

@@ -8,8 +8,6 @@ A row of POINTWISE has f, f', f'' and the scale of their rounding errors. Where 
 overflows, it is in a divisor, and the result is 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -10,8 +10,6 @@ Convolution: big is the input and small the output. Transposed convolution: the 
 functions compute in the dtype they are given; `convref.oracle.evaluate` widens and rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 
@@ -206,8 +204,7 @@ def conv_bgrad(dy: Array, problem: ConvProblem) -> Array:
     >>> conv_bgrad(np.ones((2, 3, 4), int), problem)
     array([8, 8, 8])
     """
-    db: Array = dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
-    return db
+    return dy.sum(axis=(0, *range(2, 2 + problem.rank)), dtype=dy.dtype)
 
 
 def conv_jvp(

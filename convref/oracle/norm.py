@@ -12,8 +12,6 @@ rstd P(v) is the derivative of z along v, and P is its own adjoint. Only N.2 is 
 in arrays of Fractions it is the nearest float64, and everything else is exact.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import inf, nan, sqrt
 from typing import Any

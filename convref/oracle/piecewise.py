@@ -1,7 +1,5 @@
 """Activations made of polynomials: exact in Fractions, with corners."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

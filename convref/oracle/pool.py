@@ -10,8 +10,6 @@ every pool works through one axis after another:
 All functions compute in the dtype they are given; `convref.oracle.evaluate` widens and rounds.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import reduce
 from math import prod

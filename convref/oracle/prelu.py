@@ -1,7 +1,5 @@
 """The rectifier with a learnt slope per channel, or one for all."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..case import Call

@@ -16,8 +16,6 @@ Each op is linear, so both its JVP and its double backward are R.1. A weight of 
 its element is not read. All functions compute in the dtype they are given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -146,8 +144,7 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
 
 def beyond(problem: Problem) -> Array:
     """Return which outputs (*output) sample beyond the image along some axis."""
-    found: Array = reduce(np.logical_or.outer, map(outside, problem.axes))
-    return found
+    return reduce(np.logical_or.outer, map(outside, problem.axes))
 
 
 def resize_backward(dy: Array, problem: Problem) -> Array:

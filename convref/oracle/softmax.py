@@ -1,7 +1,5 @@
 """Softmax along an axis, its logarithm, and the cross entropy of a classifier."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Unfold (im2col) and fold (col2im): the windows themselves, and their adjoint."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..ops import WindowProblem

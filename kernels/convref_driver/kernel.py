@@ -262,8 +262,7 @@ def _attributes(manifest: Manifest) -> Any:
 def _checked_grid(manifest: Manifest, grid: Sequence[int]) -> tuple[int, int, int]:
     x, y, z = (*grid, 1, 1, 1)[:3]
     if not all(0 <= size <= limit for size, limit in zip((x, y, z), LIMITS)) or len(grid) > 3:
-        what = f"grid is {tuple(grid)}, needs at most {LIMITS}"
-        raise invalid(manifest.name, what)
+        raise invalid(manifest.name, f"grid is {tuple(grid)}, needs at most {LIMITS}")
     if any(size % blocks for size, blocks in zip((x, y, z), manifest.cluster)):
         what = f"grid is {tuple(grid)}, needs whole clusters of {manifest.cluster}"
         raise invalid(manifest.name, what)

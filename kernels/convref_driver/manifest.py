@@ -87,10 +87,8 @@ def pack(name: str, kind: str, value: Any) -> bytes:
     """Return the bytes of an argument; errors start with `name`."""
     code = f"<{format_of(kind)}"
     if isinstance(value, bytes) and len(value) != struct.calcsize(code):
-        what = f"{len(value)} bytes, needs a {kind}"
-        raise invalid(name, what)
+        raise invalid(name, f"{len(value)} bytes, needs a {kind}")
     try:
         return struct.pack(code, value)
     except (struct.error, OverflowError) as error:
-        what = f"{shorten(repr(value), 40)} is not a {kind}: {error}"
-        raise invalid(name, what) from None
+        raise invalid(name, f"{shorten(repr(value), 40)} is not a {kind}: {error}") from None

@@ -1,7 +1,5 @@
 """The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -213,6 +214,7 @@ def test_a_full_disk_costs_the_log_only(hostile, tmp_path):
 PARENT = """
 import signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 from convref.conformance import campaign
 from convref.conformance.generate import Axes
 if __name__ == "__main__":
@@ -314,6 +316,21 @@ def test_findings_without_time_to_shrink_are_reported_unshrunk(hostile, monkeypa
         found = run_lines(engine, [BAD, f"{BAD}:seed=2", f"{BAD}:seed=3:dt=f64"])
         (failure,) = root_causes(engine, found)
     assert (failure.line, failure.needs, failure.seen) == (BAD, (), 3)
+
+
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize(("name", "ends"), [("hostile:strided", 20), ("numpy", 30)])
+def test_seconds_include_the_time_to_shrink(monkeypatch, name, ends):
+    """By a clock that goes on a second for each example."""
+    outcomes, rest = [], []
+    clock = SimpleNamespace(monotonic=lambda: sum(o.tally.examples for o in outcomes[:1]))
+    monkeypatch.setattr(campaign, "time", clock)
+    monkeypatch.setattr(campaign, "root_causes", lambda *a: rest.append(a[-1]) or ())
+    axes = Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=10)
+    settings = Settings(name, axes, seconds=30.0, jobs=1)
+    examples = campaign.run(settings, lambda o, note: outcomes.append(o)).tally.examples
+    assert ends < examples <= ends + 10
+    assert rest == [30.0 - examples]
 
 
 def test_arms_can_be_chosen(hostile, tmp_path):

@@ -54,7 +54,7 @@ def adopter(tmp_path):
             command.append(f"--convref-backend=theirs:{backend}")
         command += ["--pyargs", "convref.conformance.suite"]
         return subprocess.run(
-            command, cwd=tmp_path, env={"PATH": ""},
+            command, cwd=tmp_path, env={"PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 

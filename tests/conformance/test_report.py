@@ -213,8 +213,20 @@ def test_names_and_reasons_cannot_inject_anything(log):
 def test_the_page_needs_no_other_file(log):
     page = evil_page(log)
     links = re.findall(r'(?:src|href)\s*=\s*"([^"]*)', page)
-    assert all(link.startswith("data:") for link in links)
+    assert all(link.startswith(("data:", "#")) for link in links)
     assert "url(" not in page
+
+
+def test_counts_link_to_their_findings(log):
+    finding = {"line": LINE, "verdict": "crash", "reason": "SIGABRT"}
+    report_of = chunk(0, 1, "crash") | {"findings": [finding] * 11}
+    page = pages.html(report.merge([log("a", start(), report_of, end())]))
+    (target,) = re.findall(r'<a href="#([^"]+)">1 crash</a>', page)
+    _, _, section = page.partition(f'<h3 id="{target}">conv.fprop f32')
+    assert section.count(f"<code>{LINE}</code> SIGABRT") == 10
+    assert "1 more finding in the log" in section
+    assert "merged from 1 log<" in page
+    assert "1 example in 2 s (0.5 a second): 1 crashed." in page
 
 
 def test_a_case_of_any_size_is_not_written_out(log):

@@ -309,7 +309,7 @@ def test_the_bound_is_below_the_distance_of_neighbours():
     """Positions one whole element off stay wrong, however small u is taken."""
     call = parse("resize.fprop:n1c1_i64_o129:fill=ramp").call
     x = operands(parse(f"{call}:fill=ramp"))
-    moved = displacements(call, *x, unit=2.0**-24)
+    (moved,) = displacements(call, *x, unit=2.0**-24)
     assert moved.max() < 2.0**-24 * 64 * 16 * float(np.abs(x[0]).max())
 
 

@@ -64,20 +64,20 @@ def test_a_change_is_of_a_row_that_there_is_and_keeps_its_tile(change, table):
 
 def compiled(specimens, arch):
     """Return each specimen with its binary, of which only the declared resources are read."""
-    return zip(specimens, aot.compile_all([s.specialization for s in specimens], arch))
+    return [(s, aot.compile(s.specialization, arch)) for s in specimens]
 
 
 def test_rows_with_more_warps_hold_their_registers():
-    """Compiled for sm_80, no replacement row spills on its vectors."""
+    """Compiled for sm_80, no replacement row spills; of one shape each, nightly of all."""
     wanted = {change.instead for change, _ in CHANGED}
     examples = classes.examples(("ones",), ("bf16", "tf32x3"))
-    found = [
-        specimen
+    found = {
+        (specimen.kernel, specimen.choice): specimen
         for specimen in classes.specimens(examples, every=True, arch="sm_80")
         if specimen.choice.tile in wanted
-    ]
-    assert len(found) > 10
-    for specimen, made in compiled(found, "sm_80"):
+    }
+    assert len(found) > 6
+    for specimen, made in compiled(found.values(), "sm_80"):
         assert resources(made)["STACK"] == 0, str(specimen)
 
 
@@ -88,7 +88,8 @@ def test_a_block_has_less_shared_memory_on_a_desktop(arch):
         for example in classes.examples(("by_16",), ("bf16",))
         if (example.groups, example.shape) == ("", "fprop")
     ]
-    specimens = list(classes.specimens(examples, every=True, arch=arch))
+    every = classes.specimens(examples, every=True, arch=arch)
+    specimens = [s for s in every if s.choice.tile.bm * s.choice.tile.bn >= 128 * 128]
     assert any(specimen.choice.tile[:3] == (128, 128, 64) for specimen in specimens)
     for specimen, made in compiled(specimens, arch):
         assert shared(made) <= 99 * 1024, specimen.choice

@@ -23,7 +23,6 @@ from convref_triton.plan.launch import Launch
 
 OURS = triton.__version__.startswith("3.6.")
 PLAIN = ("fprop", "wgrad")
-GLUON = pytest.mark.skipif(not classes.GLUON, reason="the kernels are for another Gluon")
 COMPILER = pytest.mark.skipif(not OURS, reason="the budgets are of Triton 3.6")
 # Instructions per step of a kernel's reference configuration: line, choice, budget.
 REFERENCE = {
@@ -54,23 +53,14 @@ def hold(specimens, arch="sm_90"):
 
 @COMPILER
 def test_choices_for_the_largest_sizes():
-    """Every choice without groups; with groups, and for tangents, the table's choice."""
-    examples = list(classes.examples(("by_16",), ("bf16",)))
+    """The table's choices; without groups all large tiles, which use the most registers."""
+    examples = classes.examples(("by_16",), ("bf16",))
+    examples = [e for e in examples if e.shape in (*PLAIN, "jvp")]
     plain = [e for e in examples if e.shape in PLAIN and not e.groups]
-    others = [e for e in examples if e.shape in (*PLAIN, "jvp") and e not in plain]
-    hold(
-        compiled_here(
-            [*classes.specimens(plain, every=True), *classes.specimens(others, every=False)]
-        )
-    )
-
-
-@GLUON
-def test_every_tile_in_gluon():
-    specimens = classes.gluon_specimens(("by_16",), ("bf16",))
-    made = [specimen for specimen in specimens if specimen.example.shape in PLAIN]
-    assert {specimen.kernel for specimen in made} == set(classes.GLUON)
-    hold(compiled_here(made))
+    every = classes.specimens(plain, every=True)
+    large = [s for s in every if s.choice.tile.bm * s.choice.tile.bn >= 128 * 128]
+    assert len({s.kernel for s in large}) > 3
+    hold(compiled_here([*large, *classes.specimens(examples, every=False)]))
 
 
 @COMPILER

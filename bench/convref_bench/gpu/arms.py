@@ -142,8 +142,7 @@ def flags(math: str, deterministic: bool) -> Iterator[None]:
 
 def _fused(base: str, epilogue: str, call: Call) -> Arm:
     if epilogue not in EPILOGUES:
-        what = f"epilogue is {epilogue!r}, needs one of {', '.join(EPILOGUES)}"
-        raise invalid("bench", what)
+        raise invalid("bench", f"epilogue is {epilogue!r}, needs one of {', '.join(EPILOGUES)}")
     if call.pass_ != "fprop" or not call.conv.bias or call.conv.transposed:
         raise Absent("an epilogue needs a forward convolution with bias")
     if base in FUSED:

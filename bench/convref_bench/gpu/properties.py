@@ -3,8 +3,6 @@
 A GPU compiles for each filter, stride, dilation, type and divisibility by 16; sizes are free.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from itertools import cycle

@@ -244,10 +244,7 @@ def chosen(names: str) -> tuple[Step, ...]:
 
 
 def main(
-    *,
-    out: Path = records.RESULTS / "gpu",
-    seconds: float | None = None,
-    steps: str | None = None,
+    *, out: Path = records.RESULTS / "gpu", seconds: float | None = None, steps: str | None = None
 ) -> int:
     """Run the steps of `make gpu`, or continue them; exit status 1 if a step failed.
 

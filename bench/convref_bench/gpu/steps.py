@@ -166,10 +166,7 @@ def in_turns(
 
 
 def time_points(
-    step: StepRun,
-    calls: Iterable[Point],
-    names: Sequence[str],
-    place: Place | None = None,
+    step: StepRun, calls: Iterable[Point], names: Sequence[str], place: Place | None = None
 ) -> None:
     """Judge, time and record calls on the arms of `names` that the file lacks."""
     place = place or watched(step)
@@ -216,10 +213,7 @@ TIMED: dict[str, Callable[[], tuple[Iterable[Point], Sequence[str]]]] = {
         _heaviest("resnet50", ANCHORS * len(suite.CONV)),
         (*ours(), "auto", *REFERENCE),
     ),
-    "suites": lambda: (
-        points(suite.names(), DTYPES),
-        (*ours(), "auto", *REFERENCE),
-    ),
+    "suites": lambda: (points(suite.names(), DTYPES), (*ours(), "auto", *REFERENCE)),
     "fused": lambda: (
         _heaviest("resnet50", 2 * ANCHORS, bias=True),
         (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED),

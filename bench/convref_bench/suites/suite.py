@@ -85,8 +85,7 @@ def load(name: str, ops: tuple[str, ...] = ("conv",)) -> tuple[Layer, ...]:
     (23, 53)
     """
     if name not in names():
-        what = f"{shorten(repr(name))} is unknown, needs {', '.join(names())}"
-        raise invalid("suite", what)
+        raise invalid("suite", f"{shorten(repr(name))} is unknown, needs {', '.join(names())}")
     text = files(__package__).joinpath(f"{name}.txt").read_text("utf-8")
     return tuple(layer for layer in read(text, name) if layer.op in ops)
 

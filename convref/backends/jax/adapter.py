@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays import like
 from ...case import Call
-from ...dtypes import INTEGERS
+from ...dtypes import INTEGERS, REAL
 from ...errors import missing_extra
 from ...judge import Numerics
 from .. import PLAIN, Arm
@@ -28,7 +28,7 @@ except ImportError as error:
 
 from . import ops as _ops
 
-DTYPES = ("f16", "bf16", "f32", "f64", "c64", "c128", *INTEGERS)
+DTYPES = (*REAL, "c64", "c128", *INTEGERS)
 CACHED = 256  # compiled programs that are kept; each is some hundred kilobytes
 
 

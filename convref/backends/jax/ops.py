@@ -1,30 +1,22 @@
 """JAX's convolution, pools, norms, activations and resizing, differentiated by JAX's own rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax, nn
 
 from ... import dtypes
 from ...case import Call
-from ...errors import missing_extra
 from ...judge import Numerics
 from .._autodiff import Autodiff
 from .._sampling import may_round_elsewhere
 
-try:
-    import jax
-    import jax.numpy as jnp
-    from jax import lax, nn
-except ImportError as error:
-    raise missing_extra("jax", error) from None
-
 Given = dict[str, Any]
-_REAL = ("f16", "bf16", "f32", "f64")
 _OTHER_DERIVATIVES = {
     "leaky_relu": "the derivative of JAX's leaky_relu at 0 is 1",
     "prelu": "the derivative of JAX's leaky_relu at 0 is 1",
@@ -37,7 +29,7 @@ def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why JAX has no such function; with `rules` the adapter finds indices."""
     if call.op not in OPS:
         return f"the adapter has no {call.op}"
-    if call.op != "conv" and call.dtype not in _REAL:
+    if call.op != "conv" and call.dtype not in dtypes.REAL:
         return f"the adapter has no {call.op} for {call.dtype}"
     if call.op != "conv" and not prod(call.problem.shape("x")):
         return "the adapter does not support empty images"
@@ -113,7 +105,7 @@ def numerics(call: Call) -> Numerics:
     if call.dtype in dtypes.COMPLEX:  # three real convolutions of sums
         return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0, ftz=True)
     model = "rn64" if call.dtype == "f64" else "rn32"
-    stages = _stages(call) if call.dtype in ("f16", "bf16") else 0
+    stages = _stages(call) if call.dtype in dtypes.SIXTEEN else 0
     # XLA on the CPU flushes subnormals of float32, in which it sums; those of float16 are normal.
     flushes = call.dtype != "f16"
     if call.op != "resize" or call.problem.mode == "nearest":

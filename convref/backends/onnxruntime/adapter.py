@@ -1,7 +1,5 @@
 """ONNX Runtime as a backend: one model per call, forward, on its CPU provider."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...arrays import like

@@ -1,22 +1,15 @@
 """ONNX's Resize as ONNX Runtime's CPU provider computes it, its positions in float32."""
 
-from __future__ import annotations
-
 from math import floor
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from ...case import Call
-from ...errors import missing_extra
 from ...ops import ResizeAxis
 from ...oracle import position_error
 from .._sampling import may_round_elsewhere
-
-try:
-    from onnx import helper
-except ImportError as error:
-    raise missing_extra("onnx", error) from None
 
 
 def unsupported(call: Call) -> str | None:

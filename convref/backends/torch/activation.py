@@ -3,27 +3,20 @@
 These are the activations and the pixel shuffles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from ...case import Call
-from ...errors import missing_extra
-from ...ops import FAMILY, SIGNATURE, TERMS, Problem
+from ...dtypes import REAL, SIXTEEN
+from ...ops import FAMILY, GROUPS, SIGNATURE, TERMS, Problem
 from .autograd import Results, derive
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
-
-_SIXTEEN = ("f16", "bf16")
-_REAL = (*_SIXTEEN, "f32", "f64")
 FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
 SCALED = ("normalize", "local_response_norm")  # by powers, which exceed float16
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8")
@@ -32,14 +25,14 @@ _INTEGERS = ("i8", "i16", "i32", "i64", "u8")
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
     copies = call.pass_ == "fprop" and TERMS[call.op, "fprop", "y"].kind == "copy"
-    known = (*_REAL, *_INTEGERS) if copies else _REAL
+    known = (*REAL, *_INTEGERS) if copies else REAL
     if call.dtype not in known:
         return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
     if call.op == "hardsigmoid" and call.pass_ == "double_backward":
         return "ATen has no derivative of hardsigmoid_backward"
     if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
         return "ATen's hardsigmoid_backward rounds 1 / 6 to float32"
-    sixteen = not rules and call.dtype in _SIXTEEN
+    sixteen = not rules and call.dtype in SIXTEEN
     if sixteen and call.op == "local_response_norm" and call.problem.rank > 1:
         return f"ATen has no 3d avg_pool for {call.dtype}, of which {call.op} consists"
     if call.op in LOSSES and not prod(call.problem.shape("x")):
@@ -78,7 +71,7 @@ def _forward(call: Call, rules: bool, given: dict[str, Tensor | None]) -> Callab
     function = FUNCTIONS[call.op]
     if rules and call.pass_ in ("jvp", "double_backward"):
         function = _SMOOTHER.get(call.op, function)
-    if rules and call.op in SCALED and call.dtype in _SIXTEEN:
+    if rules and call.op in SCALED and call.dtype in SIXTEEN:
         return lambda x: function(call.problem, x.float()).to(x.dtype)
     return partial(function, call.problem)
 
@@ -104,8 +97,9 @@ _SMOOTHER: dict[str, Callable[..., Tensor]] = {"prelu": _prelu, "normalize": _no
 def _loss(
     call: Call, given: dict[str, Tensor | None], x: Tensor, p: Tensor | None = None
 ) -> Tensor:
-    target = given["target"] if p is None else p
-    y = LOSSES[call.op](x, target, given["w"], **_fields(call.problem))
+    target, w = given["target"] if p is None else p, given["w"]
+    w = None if w is None else w.detach()  # autograd may follow it; ATen has no gradient for it
+    y = LOSSES[call.op](x, target, w, **_fields(call.problem))
     return y.reshape(call.problem.shape("y"))
 
 
@@ -125,6 +119,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     if hasattr(F, op)
     and SIGNATURE[op, "fprop"].results == ("y",)
     and "target" not in SIGNATURE[op, "fprop"].operands
+    and op not in GROUPS["sample"]
 }
 
 

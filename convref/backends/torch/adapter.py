@@ -15,28 +15,29 @@ from typing import Any
 
 from ...arrays import kind_of, like, to_torch, torch_dtype
 from ...case import Call
+from ...dtypes import REAL, SIXTEEN
 from ...errors import missing_extra
 from ...judge import Numerics
 from .. import PLAIN, Arm
 
+# The package imports this module before all others, which therefore need no message of their own.
 try:
     import torch
     from torch import Tensor
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from . import activation, conv, norm, pool, resize
+from . import activation, conv, norm, pool, resize, sample
 from .direct import direct
 from .flags import MATH, are_set, flags
 
 # Ops other than convolution, each with the module that computes it with torch.
 FAMILIES: dict[str, Any] = {
-    op: module for module in (pool, resize, norm, activation) for op in module.OPS
+    op: module for module in (pool, resize, norm, activation, sample) for op in module.OPS
 }
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
 ISA = "ONEDNN_MAX_CPU_ISA"
 CAPS = {"sse41": "SSE41", "avx2": "AVX2", "avx512": "AVX512_CORE", "bf16": "AVX512_CORE_BF16"}
-_REAL = ("f16", "bf16", "f32", "f64")
 _NARROW = ("i8", "i16", "i32", "u8")
 
 
@@ -77,7 +78,7 @@ class TorchBackend:
             return FAMILIES[call.op].supports(call, self.rules)
         if call.op != "conv":
             return f"the adapter has no {call.op}"
-        if call.pass_ != "fprop" and call.dtype not in _REAL:
+        if call.pass_ != "fprop" and call.dtype not in REAL:
             return f"ATen has no {call.pass_} kernel for {call.dtype}"
         if call.dtype in _NARROW and (call.conv.transposed or set(call.conv.dilation) != {1}):
             return f"ATen has no transposed or dilated kernel for {call.dtype}"
@@ -132,7 +133,7 @@ class TorchBackend:
         if call.dtype == "f64":
             return Numerics("rn64")
         if call.op in FAMILIES:
-            sixteen = call.dtype in ("f16", "bf16")
+            sixteen = call.dtype in SIXTEEN
             module = FAMILIES[call.op]
             flushes = call.dtype in getattr(module, "FLUSHES", ())
             kept = module.weights(call) if hasattr(module, "weights") else 0.0

@@ -1,19 +1,13 @@
 """Every pass of an op that PyTorch can differentiate, from its forward function alone."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 
-from ...case import Call
-from ...errors import missing_extra
-from ...ops import BASE_ROLE, SIGNATURE
+import torch
+from torch import Tensor
 
-try:
-    import torch
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
+from ...case import Call
+from ...ops import BASE_ROLE, SIGNATURE
 
 Forward = Callable[..., Tensor]
 Tensors = dict[str, Tensor]
@@ -59,10 +53,23 @@ def _jvp(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tens
         given[f"{r}_dot"].to(t.dtype) if f"{r}_dot" in given else torch.zeros_like(t)
         for r, t in primals.items()
     ]
+    if torch.autograd.forward_ad._current_level >= 0:  # of the caller; forward mode does not nest
+        return _twice_backward(forward, primals, dots)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own rules
         y, y_dot = torch.func.jvp(forward, tuple(primals.values()), tuple(dots))
     return {"y": y, "y_dot": y_dot}
+
+
+def _twice_backward(forward: Forward, primals: Tensors, dots: list[Tensor]) -> Tensors:
+    """Return y and y_dot, the gradient by v of <dots, gradient of <v, y>>."""
+    with torch.enable_grad():
+        at = [t.detach().requires_grad_() for t in primals.values()]
+        y = forward(*at)
+        v = torch.zeros_like(y).requires_grad_()
+        first = torch.autograd.grad(y, at, v, create_graph=True)
+        (y_dot,) = torch.autograd.grad(first, v, dots)
+    return {"y": y.detach(), "y_dot": y_dot}
 
 
 def _double_backward(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tensors:

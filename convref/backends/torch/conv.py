@@ -1,7 +1,5 @@
 """ATen's convolution, with the padding that ATen lacks and the edge rules around it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...case import Call
+from ...dtypes import SIXTEEN
 
 
 def stages(call: Call) -> int:
@@ -20,7 +19,7 @@ def stages(call: Call) -> int:
     Without oneDNN a scatter rounds its columns and then each tap it adds; a filter gradient
     rounds the sum after each sample; a JVP rounds both of its terms; a bias is added last.
     """
-    if call.dtype not in ("f16", "bf16"):
+    if call.dtype not in SIXTEEN:
         return 0
     problem = call.conv
     scattered = 1 + prod(axis.windows_per_position for axis in problem.axes)

@@ -4,24 +4,20 @@ Nothing here goes through autograd or checks sizes. A call that a kernel does no
 (padding that differs at both ends, empty images) has no row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ...case import Call
-from ...errors import missing_extra
+from ...dtypes import SIXTEEN
 from . import activation as _torch_activation
 from . import pool as _torch_pool
 from . import resize as _torch_resize
 from .conv import Geometry
-
-try:
-    import torch
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
 
 Results = tuple[Tensor | None, ...]
 Run = Callable[..., Results]
@@ -36,7 +32,7 @@ def direct(call: Call) -> Run | None:
         return None
     if not prod(call.problem.shape("x")) * prod(call.problem.shape("y")):
         return None
-    mixed = call.dtype in ("f16", "bf16") and call.specs[0].device == "cpu"
+    mixed = call.dtype in SIXTEEN and call.specs[0].device == "cpu"
     return None if mixed and call.op in _MIXED else row(call)
 
 
@@ -94,9 +90,7 @@ def _planes(call: Call) -> int:
 
 
 def _max_pool(call: Call) -> Run:
-    problem, op = call.problem, call.op
-    pool = _torch_pool.with_indices
-    return lambda x: pool(op, problem, x)
+    return partial(_torch_pool.with_indices, call.op, call.problem)
 
 
 def _max_pool_backward(call: Call) -> Run:
@@ -146,11 +140,7 @@ def _resize_backward(call: Call) -> Run:
 def _batch_norm(call: Call) -> Run:
     problem, forward = call.problem, aten._native_batch_norm_legit_functional.default
     momentum, eps = problem.momentum, problem.eps
-
-    def run(x: Tensor, *vectors: Tensor | None) -> Results:
-        return forward(x, *map(_dense, vectors), True, momentum, eps)
-
-    return run
+    return lambda x, *vectors: forward(x, *map(_dense, vectors), True, momentum, eps)
 
 
 def _dense(vector: Tensor | None) -> Tensor | None:
@@ -209,12 +199,7 @@ def _wanted(found: Results, mask: list[bool]) -> Results:
 def _group_norm(call: Call) -> Run:
     problem, forward = call.problem, aten.native_group_norm.default
     sizes = problem.n, problem.c, prod(problem.input), problem.groups, problem.eps
-
-    def run(x: Tensor, *vectors: Tensor | None) -> Results:
-        y, mean, rstd = forward(x.contiguous(), *map(_dense, vectors), *sizes)
-        return y, mean, rstd
-
-    return run
+    return lambda x, *vectors: forward(x.contiguous(), *map(_dense, vectors), *sizes)
 
 
 def _group_norm_backward(call: Call) -> Run | None:
@@ -271,8 +256,7 @@ def _rms_norm(call: Call) -> Run:
 
 
 def _pointwise_backward(call: Call) -> Run:
-    slope = _SLOPES[call.op]
-    problem = call.problem
+    slope, problem = _SLOPES[call.op], call.problem
     return lambda dy, x: (slope(problem, dy, x),)
 
 
@@ -302,8 +286,8 @@ def _by_function(functions: dict[str, Callable[..., Any]]) -> Callable[[Call], R
     """Return the row of an op whose one result is a function of its problem and x."""
 
     def row(call: Call) -> Run:
-        problem, forward = call.problem, functions[call.op]
-        return lambda x: (forward(problem, x),)
+        forward = partial(functions[call.op], call.problem)
+        return lambda x: (forward(x),)
 
     return row
 

@@ -1,7 +1,5 @@
 """The process-wide flags of torch: precision of float32 products and of 16-bit sums."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock

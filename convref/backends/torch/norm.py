@@ -4,13 +4,15 @@ The underlying kernels are called only for the statistics that a forward pass sa
 recompute the statistics.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from ...case import Call
-from ...errors import missing_extra
+from ...dtypes import REAL, SIXTEEN
 from ...ops import (
     GROUPS,
     SIGNATURE,
@@ -22,23 +24,15 @@ from ...ops import (
 )
 from .autograd import Results, derive
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
-
 aten = torch.ops.aten
 OPS = GROUPS["norm"]
-_REAL = ("f16", "bf16", "f32", "f64")
 FLUSHES = ("bf16",)  # vcvtneps2bf16 does, where the CPU has it
 Given = dict[str, Tensor]
 
 
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
-    if call.dtype not in _REAL:
+    if call.dtype not in REAL:
         return f"ATen has no {call.op} kernel for {call.dtype}"
     if not prod(call.problem.shape("x")):
         return "the adapter does not call ATen for empty images"
@@ -88,7 +82,7 @@ def _parameters(call: Call, given: Given) -> list[Tensor]:
     RMS norm has them in the type of the data.
     """
     like = next(iter(given.values()))
-    wide = call.dtype in ("f16", "bf16") and call.op != "rms_norm"
+    wide = call.dtype in SIXTEEN and call.op != "rms_norm"
     kind = torch.float32 if wide else like.dtype
     shape = call.problem.shape("w")
     return [
@@ -108,7 +102,7 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
         return torch.group_norm(x, problem.groups, *parameters, eps)
     if isinstance(problem, LayerNormProblem):  # and RMS norm, which is one
         return getattr(F, call.op)(x, list(problem.shape("w")), *parameters, eps)
-    (w, b), old = parameters, (given.get("rmean"), given.get("rvar"))
+    (w, b), old = parameters, [given[r].detach() if r in given else None for r in ("rmean", "rvar")]
     momentum = getattr(problem, "momentum", 0.0)
     if isinstance(problem, InstanceNormProblem):
         return F.instance_norm(x, *old, w, b, True, momentum, eps)

@@ -1,29 +1,20 @@
 """ATen's pools as `torch.nn.functional` calls them, and their derivatives by autograd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from ...case import Call
-from ...errors import missing_extra
+from ...dtypes import REAL, SIXTEEN
 from ...ops import Problem, WindowProblem
 from ...oracle import first_reads
 from .autograd import Results, derive
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
-
-_REAL = ("f16", "bf16", "f32", "f64")
-_TYPES = {
-    "max_pool": (*_REAL, "i8", "i16", "i32", "i64", "u8"),
-    "avg_pool": (*_REAL, "i64"),
-}
+_TYPES = {"max_pool": (*REAL, "i8", "i16", "i32", "i64", "u8"), "avg_pool": (*REAL, "i64")}
 
 _NARROW = {"i8": 127, "u8": 255, "i16": 2**15 - 1}
 
@@ -33,9 +24,9 @@ def supports(call: Call, rules: bool) -> str | None:
     if call.op == "lp_pool" and not rules and call.problem.norm % 2:
         return "torch sums powers of signed values, which is a norm only if norm_type is even"
     problem, kind = call.problem, f"rank {call.problem.rank}"
-    if call.dtype not in (_TYPES.get(call.op, _REAL) if call.pass_ == "fprop" else _REAL):
+    if call.dtype not in (_TYPES.get(call.op, REAL) if call.pass_ == "fprop" else REAL):
         return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
-    if call.op in ("avg_pool", "lp_pool") and problem.rank == 3 and call.dtype in ("f16", "bf16"):
+    if call.op in ("avg_pool", "lp_pool") and problem.rank == 3 and call.dtype in SIXTEEN:
         return f"ATen has no {call.op} kernel of {kind} for {call.dtype}"
     if call.op == "avg_pool" and problem.rank == 1 and problem.divisor:
         return f"ATen has no divisor_override in {kind}"

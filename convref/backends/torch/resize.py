@@ -1,24 +1,17 @@
 """ATen's upsampling as `torch.nn.functional.interpolate` calls it, derivatives by autograd."""
 
-from __future__ import annotations
-
 from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from ... import dtypes, memory
 from ...case import Call
-from ...errors import missing_extra
 from ...ops.sampling import entries
 from .autograd import Results, derive
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-except ImportError as error:
-    raise missing_extra("torch", error) from None
-
 OPS = ("resize",)
-_REAL = ("f16", "bf16", "f32", "f64")
 _LINEAR = {1: "upsample_linear1d", 2: "upsample_bilinear2d", 3: "upsample_trilinear3d"}
 _NEAREST = {"asymmetric": "upsample_nearest{}d", "half_pixel": "_upsample_nearest_exact{}d"}
 _ANTIALIAS = {"linear": "_upsample_bilinear2d_aa", "cubic": "_upsample_bicubic2d_aa"}
@@ -29,7 +22,7 @@ def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
     problem: Any = call.problem
     copies = problem.mode == "nearest" and call.pass_ == "fprop"
-    known = _REAL[2:] if problem.antialias else _REAL
+    known = dtypes.REAL[2:] if problem.antialias else dtypes.REAL
     if call.dtype not in known and not (copies and call.dtype == "u8"):
         return f"ATen has no {problem.mode} kernel of {call.pass_} for {call.dtype}"
     reason = _MODES[problem.mode](problem)
@@ -121,14 +114,13 @@ def stages(call: Call) -> int:
 
 def weights(call: Call) -> float:
     """Return the unit roundoff of the weights, which ATen stores in the type of the data."""
-    return dtypes.number(call.dtype).u if call.dtype in ("f16", "bf16") else 0.0
+    return dtypes.number(call.dtype).u if call.dtype in dtypes.SIXTEEN else 0.0
 
 
 def forward(problem: Any, x: Tensor) -> Tensor:
     """Return the resized image, as torch computes it."""
     if problem.mode == "area":
-        pooled: Tensor = getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
-        return pooled
+        return getattr(F, f"adaptive_avg_pool{problem.rank}d")(x, list(problem.output))
     name, arguments = kernel(problem)
     return getattr(torch.ops.aten, name).default(x, list(problem.output), *arguments)
 

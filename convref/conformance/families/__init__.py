@@ -9,7 +9,7 @@ from typing import Any
 
 from ...case import Case
 from ...ops import Problem
-from . import activation, conv, norm, pool, resize
+from . import activation, conv, norm, pool, resize, sample
 from .windows import Draft, Tape, image_problem
 
 # op -> rule(tape, op, draft, max_elements)
@@ -17,13 +17,14 @@ DRAW: dict[str, Callable[[Tape, str, Draft, int], Problem]] = {
     **conv.DRAW,
     **pool.DRAW,
     **resize.DRAW,
+    **sample.DRAW,
     **norm.DRAW,
     **activation.DRAW,
 }
 # role -> generate(case, operands so far by role): operands that follow from others.
 GENERATED: dict[str, Callable[[Case, dict[str, Any]], Any]] = {
-    **conv.GENERATED,
     **pool.GENERATED,
+    **sample.GENERATED,
     **norm.GENERATED,
     **activation.GENERATED,
 }

@@ -11,7 +11,7 @@ from ... import __version__, exports
 from ...case import parse
 from ...errors import ConvrefError, UnsupportedError, missing_extra
 from ..causes import Failure
-from ..examine import THREADS, VERDICTS, WITH_THREADS
+from ..examine import HARMLESS, RANK, THREADS, VERDICTS, WITH_THREADS, Finding
 from .picture import error_picture
 from .summary import Summary
 
@@ -21,6 +21,18 @@ except ImportError as error:
     raise missing_extra("report", error) from None
 
 MAX_FAILURES = 200  # shown; the log has all
+MAX_FINDINGS = 10  # shown of a verdict in a cell
+PHRASES = {  # of verdicts that are no adjectives
+    "pass": "passed",
+    "unsupported": "not supported",
+    "known": "not run because of known bugs",
+    "changed-input": "changed an input",
+    "wrote-outside": "wrote outside of their output",
+    "rejects-valid": "rejected though valid",
+    "accepts-invalid": "accepted though invalid",
+    "hang": "hung",
+    "crash": "crashed",
+}
 MAX_SNIPPET = 1 << 20  # bytes of memory of a case that is written out as a program
 
 
@@ -37,6 +49,7 @@ def html(found: Summary, *, pictures: str = "") -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["count"] = count
     shown = found.failures[:MAX_FAILURES]
     return environment.get_template("report.html").render(
         found=found,
@@ -45,7 +58,14 @@ def html(found: Summary, *, pictures: str = "") -> str:
         hidden=len(found.failures) - len(shown),
         version=__version__,
         rate=found.examples / found.elapsed if found.elapsed else 0.0,
+        counts=", ".join(f"{n:,} {PHRASES.get(v, v)}" for v, n in found.by_verdict().items()),
+        meanings=VERDICTS,
     )
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number and its noun: 1 log, 1,200 logs."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def write(found: Summary, path: Path, *, pictures: str = "") -> None:
@@ -55,28 +75,50 @@ def write(found: Summary, path: Path, *, pictures: str = "") -> None:
 
 
 def _grid(found: Summary) -> dict[str, Any]:
-    """Return rows of ops and passes by columns of dtypes; each cell counts by verdict."""
+    """Return rows of ops and passes by columns of dtypes; each cell has its verdicts, worst first.
+
+    `groups` has the findings of a cell with one verdict, which the count in the cell links to.
+    """
     cells: dict[tuple[str, str], Counter[str]] = {}
     for (op, pass_, dtype, verdict, _), n in found.counts.items():
         cells.setdefault((f"{op}.{pass_}", dtype), Counter())[verdict] += n
+    groups = _groups(found.findings)
     dtypes = sorted({dtype for _, dtype in cells})
     rows = []
     for name in sorted({row for row, _ in cells}):
         row = []
         for dtype in dtypes:
             counts = cells.get((name, dtype), Counter())
-            seen = [v for v in VERDICTS if counts[v]]
-            row.append({"worst": seen[-1] if seen else "none", "counts": [*counts.items()]})
+            seen = [v for v in reversed(VERDICTS) if counts[v]]
+            row.append([(v, counts[v], groups.get((name, dtype, v))) for v in seen])
         rows.append((name, row))
-    return {"dtypes": dtypes, "rows": rows}
+    return {"dtypes": dtypes, "rows": rows, "groups": list(groups.values())}
+
+
+def _groups(findings: list[Finding]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the failing cases by op and pass, dtype and verdict, with the id of each group."""
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for finding in sorted(findings, key=lambda f: -RANK[f.verdict]):
+        if finding.verdict not in HARMLESS:
+            call = parse(finding.line).call
+            key = (f"{call.op}.{call.pass_}", call.dtype, finding.verdict)
+            group = groups.setdefault(key, {"id": f"findings-{len(groups)}", "key": key, "all": []})
+            group["all"].append(finding)
+    for group in groups.values():
+        group["shown"] = group["all"][:MAX_FINDINGS]
+    return groups
 
 
 def _card(failure: Failure, backend: str, pictures: str) -> dict[str, Any]:
-    picture, element = "", ""
+    picture, element, line = "", "", ""
     if pictures and failure.verdict in ("wrong", "suspect"):
-        picture, element = error_picture(failure.line, pictures)
+        for line in filter(None, (failure.first, failure.line)):  # the larger case shows a shape
+            picture, element = error_picture(line, pictures)
+            if picture:
+                break
     return {
         "failure": failure,
+        "pictured": line,
         "snippet": _snippet(failure, backend),
         "picture": picture,
         "element": element,

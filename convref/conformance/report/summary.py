@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import invalid
 from ..campaign import Outcome
 from ..causes import Failure
-from ..examine import HARMLESS, PASSED_OVER, VERDICTS
+from ..examine import HARMLESS, PASSED_OVER, RANK, VERDICTS, Finding
 from ..log import MALFORMED, MAX_TEXT, Key, Part, add_report, failure_of, read_log, text_of
 
 
@@ -22,6 +22,7 @@ class Summary:
     axes: dict[str, Any] = field(default_factory=dict)  # the axes of the campaign, with the seed
     counts: Counter[Key] = field(default_factory=Counter)  # keyed (op, pass, dtype, verdict, tier)
     failures: list[Failure] = field(default_factory=list)  # shrunk, each cause once
+    findings: list[Finding] = field(default_factory=list)  # every case that did not pass, as drawn
     fingerprint: dict[str, str] = field(default_factory=dict)
     elapsed: float = 0.0  # seconds of all campaigns together
     chunks: set[int] = field(default_factory=set)  # chunks that are complete
@@ -51,7 +52,7 @@ class Summary:
     def lines(self) -> tuple[str, ...]:
         """Return the line of each failure, then of each finding that was no pass."""
         found = [failure.line for failure in self.failures]
-        found += [f.line for part in self.parts.values() for f in part.findings]
+        found += [finding.line for finding in self.findings]
         return tuple(dict.fromkeys(found))
 
     def by_verdict(self) -> dict[str, int]:
@@ -70,6 +71,7 @@ def summary(outcome: Outcome) -> Summary:
         dict(vars(settings.axes)),
         Counter(tally.counts),
         list(outcome.failures),
+        list(tally.findings),
         dict(tally.fingerprint),
         outcome.elapsed,
         set(tally.chunks),
@@ -86,10 +88,11 @@ def merge(paths: Sequence[Path]) -> Summary:
         _add_log(total, path)
     for number, part in total.parts.items():
         total.counts.update(part.counts)
+        total.findings += part.findings
         if part.done:
             total.chunks.add(number)
     unique = {(f.verdict, f.line): f for f in total.failures}
-    total.failures = sorted(unique.values(), key=lambda f: -VERDICTS.index(f.verdict))
+    total.failures = sorted(unique.values(), key=lambda f: -RANK[f.verdict])
     return total
 
 

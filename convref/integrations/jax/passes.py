@@ -14,8 +14,6 @@ A further derivative is JAX's own where XLA computes the pass, and refused elsew
 is the sums of `convref.integrations.jax.sums`, which have derivatives of every order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

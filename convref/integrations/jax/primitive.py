@@ -1,7 +1,5 @@
 """A primitive that evaluates a Step; batches fold into N, or run one call after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

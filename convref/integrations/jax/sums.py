@@ -6,8 +6,6 @@ array by its tangent; its transpose in one array puts the cotangent in the place
 missing. With these rules JAX has derivatives of every order, in both modes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast

@@ -5,8 +5,6 @@ second derivatives of that number is symmetric, so the tangent of a backward pas
 of a jvp, are rows of double_backward with the tangents in place of ddx, ddw and ddb.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any
@@ -18,14 +16,14 @@ from torch.autograd import forward_ad
 
 from ...api import definitions
 from ...api.conv import CONV
-from ...case import argument
+from ...case import Call, argument
 from ...errors import UnsupportedError, message
-from ...ops import OWN_TYPE, STATISTICS
+from ...ops import INDICES
 from ._batches import batched
 from ._kernels import PassConfig, Tensors, compute
 from ._table import ROWS, Pass
 
-_PRIMALS = ("x", "w", "b", "p")
+_PRIMALS = ("x", "w", "b", "p", "grid")
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
 AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *definitions())}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -33,6 +31,7 @@ _AUTOCAST_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _BATCHED = torch._C._parse_dispatch_key("Batched")
 _TRANSFORMS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+_is_profiled = torch._C._autograd._profiler_enabled
 _is_transformed = torch._C._are_functorch_transforms_active
 
 
@@ -45,6 +44,19 @@ def invoke(config: PassConfig, *operands: Tensor | None) -> Tensors:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):  # a backend's ops are not cast
             return _invoked(config, operands)
     return _invoked(config, operands)
+
+
+def recorded_call(backend: str, call: Call, *operands: Tensor | None) -> Tensors:
+    """Return the results of a call by role, recorded; autocast casts nothing."""
+    row = ROWS.get((call.op, call.pass_))
+    where = f"{call.op}.{call.pass_}"
+    if row is None:
+        what = "records no derivatives, needs detached operands outside of torch.func"
+        raise UnsupportedError(message(where, what, call))
+    attributes = row.attributes_of({**vars(call.problem), "math": call.math})
+    input = call.problem.input if row.needs_input else ()
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
+        return _invoked(PassConfig(row, attributes, call.mask, input, backend), operands)
 
 
 def _invoked(config: PassConfig, operands: Tensors) -> Tensors:
@@ -118,7 +130,7 @@ def _is_within_transform() -> bool:
 
 
 def is_plain(pass_: str, operands: Tensors) -> bool:
-    """Return whether no tensor subclass, mode or batching intercepts the call before the kernel."""
+    """Return whether no subclass, mode, batching or profiler intercepts the call."""
     for tensor in operands:
         if tensor is not None and (
             type(tensor) not in _PLAIN
@@ -126,7 +138,7 @@ def is_plain(pass_: str, operands: Tensors) -> bool:
             or (pass_ != "fprop" and torch._C._dispatch_keys(tensor).has(_BATCHED))
         ):
             return False
-    return not torch._C._len_torch_dispatch_stack()
+    return not torch._C._len_torch_dispatch_stack() and not _is_profiled()
 
 
 def _through_dispatcher(config: PassConfig, operands: Tensors) -> Tensors:
@@ -170,8 +182,9 @@ def _where(row: Pass) -> str:
 
 
 def _check_differentiable(config: PassConfig, roles: Iterable[str], what: str) -> None:
-    known = ROWS[config.row.op, "backward"].signature.results
-    if names := " and ".join(argument(role) for role in roles if f"d{role}" not in known):
+    known = {"dy"} | {r[1:] for r in ROWS[config.row.op, "backward"].signature.results}
+    bases = (role.removesuffix("_dot") for role in roles)
+    if names := " and ".join(argument(role) for role in bases if role not in known):
         raise UnsupportedError(message(_where(config.row), f"{names} has no {what}, needs none"))
 
 
@@ -196,9 +209,8 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
         ctx.save_for_backward(*operands)
         ctx.roles = roles
         outputs = output if isinstance(output, tuple) else (output,)
-        ctx.shapes = [t.shape for t in outputs]
-        constant = (*OWN_TYPE, *STATISTICS)
-        ctx.mark_non_differentiable(*(t for r, t in zip(config.wanted, outputs) if r in constant))
+        ctx.forms = [(t.shape, t.dtype) for t in outputs]
+        ctx.mark_non_differentiable(*(t for r, t in zip(config.wanted, outputs) if r in INDICES))
 
     @staticmethod
     def vmap(
@@ -259,6 +271,8 @@ class _Fprop(_Recorded):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         needed = _needed(ctx)
         _check_differentiable(ctx.config, needed, "gradient")
+        results = zip(grads[1:], ctx.config.row.signature.results[1:])  # no sum of these is lost
+        _check_differentiable(ctx.config, [r for g, r in results if g is not None], "gradient")
         if grads[0] is None:
             return (None,) * (1 + len(ctx.roles))
         given: dict[str, Any] = dict(zip(ctx.kept, ctx.saved_tensors))
@@ -272,8 +286,10 @@ class _Fprop(_Recorded):
         moved = {r: t for r, t in zip(ctx.roles, tangents) if t is not None}
         _check_differentiable(ctx.config, moved, "tangent")
         given |= {f"{r}_dot": t for r, t in moved.items()} | {"input": ctx.input}
-        others = ctx.config.row.signature.results[1:]
-        return _alone([_run(ctx.config, "jvp", given)["y_dot"], *(None for _ in others)])
+        y_dot: Any = _run(ctx.config, "jvp", given)["y_dot"]
+        others = zip(ctx.config.row.signature.results[1:], ctx.forms[1:])
+        zeros = [None if r in INDICES else y_dot.new_zeros(n, dtype=d) for r, (n, d) in others]
+        return _alone([y_dot, *zeros])
 
 
 class _Backward(_Recorded):
@@ -282,6 +298,7 @@ class _Backward(_Recorded):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         config, given = ctx.config, dict[str, Any](_given(ctx))
+        _check_differentiable(config, [r for r in _needed(ctx) if r not in _KEPT], "gradient")
         outer = {f"d{r}": g for r, g in zip(config.wanted, grads) if g is not None}
         if not outer:
             return (None,) * (1 + len(ctx.roles))
@@ -306,7 +323,10 @@ class _Backward(_Recorded):
             curved = _run(config, "double_backward", {**given, **outer}, rows)
         template = next(t for t in tangents if t is not None)
         sums = [_added(linear.get(r), curved.get(r)) for r in config.wanted]
-        return _alone([template.new_zeros(n) if t is None else t for t, n in zip(sums, ctx.shapes)])
+        filled = [
+            template.new_zeros(n, dtype=d) if t is None else t for t, (n, d) in zip(sums, ctx.forms)
+        ]
+        return _alone(filled)
 
 
 class _Jvp(_Recorded):
@@ -315,6 +335,7 @@ class _Jvp(_Recorded):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         config, given, needed = ctx.config, dict[str, Any](_given(ctx)), _needed(ctx)
+        _check_differentiable(config, needed, "gradient")
         dots = {r: f"d{r.removesuffix('_dot')}" for r in needed if r.endswith("_dot")}
         rows = {r: f"d{r}" for r in needed if r in _PRIMALS}
         if given.get("x_dot") is not None:

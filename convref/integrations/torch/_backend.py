@@ -1,7 +1,5 @@
 """Which backend computes: per call, else that of `use_backend`, else "auto"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

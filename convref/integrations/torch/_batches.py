@@ -1,7 +1,5 @@
 """vmap of every pass: one call with the batch folded into N where images are alone, else a loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any
 

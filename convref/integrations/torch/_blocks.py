@@ -1,7 +1,5 @@
 """Layers that torch.nn does not have: a convolution with the norm and the activation after it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

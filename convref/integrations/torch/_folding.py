@@ -3,8 +3,6 @@
 With s = w_bn / sqrt(var + eps), the norm of conv(x, w) + b is conv(x, w s) + (b - mean) s + b_bn.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -99,6 +97,5 @@ def _planned(
 ) -> tuple[_Kernel | None, torch.memory_format]:
     call = call_of(config, operands)
     fused = getattr(dispatch.plan(call, config.backend, "torch").backend, "fused", None)
-    return fused(call, activation) if fused else None, formats(config.row, call.problem, operands)[
-        0
-    ]
+    (layout, *_) = formats(config.row, call.problem, operands)
+    return fused(call, activation) if fused else None, layout

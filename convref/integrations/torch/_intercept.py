@@ -5,8 +5,6 @@ functions that convref has, also in the modules inside the layer. `torch.compile
 `torch.export` trace through the mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache, partial
 from inspect import isclass, iscode, isfunction, signature, unwrap

@@ -4,14 +4,16 @@ A definition of `convref.api` names its layer. The layer's forward calls the fun
 `functional`, with the layer's own attributes for all arguments that forward does not take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
-from typing import Any
+from itertools import product
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.ao.quantization.fuser_method_mappings import (
+    _DEFAULT_OP_LIST_TO_FUSER_METHOD as _FUSERS,
+)
 
 from ...api import views
 from ...api.generate import function
@@ -47,10 +49,7 @@ class Layer:
     @qconfig.setter
     def qconfig(self, value: object) -> None:
         if value is not None:
-            what = (
-                f"{type(self).__name__} of convref has no quantized form, needs revert(model) first"
-            )
-            raise UnsupportedError(message("torch.ao.quantization", what))
+            _refuse_quantization(self)
 
     def _get_name(self) -> str:
         return f"convref.{type(self).__name__}"
@@ -60,6 +59,15 @@ class Layer:
         text: str = super().extra_repr()  # type: ignore[misc]
         named = () if self.backend is None else (f"backend={self.backend!r}",)
         return ", ".join((*filter(None, [text]), *named))
+
+
+def _refuse_quantization(layer: Layer) -> NoReturn:
+    what = f"{type(layer).__name__} of convref has no quantized form, needs revert(model) first"
+    raise UnsupportedError(message("torch.ao.quantization", what))
+
+
+def _refuse_fusion(_: bool, *layers: Any) -> NoReturn:
+    _refuse_quantization(next(layer for layer in layers if isinstance(layer, Layer)))
 
 
 def _layer(name: str, **methods: Callable[..., Any]) -> Any:
@@ -113,8 +121,7 @@ def _conv(rank: int) -> Any:
             input = torch.nn.functional.pad(input, sides, mode=self.padding_mode)
             padding = 0
         geometry = (self.stride, padding, self.dilation, self.groups)
-        y: Tensor = compute(input, weight, bias, *geometry, backend=self.backend)
-        return y
+        return compute(input, weight, bias, *geometry, backend=self.backend)
 
     return _layer(f"Conv{rank}d", _conv_forward=_conv_forward)
 
@@ -128,8 +135,7 @@ def _conv_transpose(rank: int) -> Any:
         steps = (self.stride, self.padding, self.kernel_size)
         extra = self._output_padding(input, output_size, *steps, rank, self.dilation)
         geometry = (self.stride, self.padding, extra, self.groups, self.dilation)
-        y: Tensor = compute(input, self.weight, self.bias, *geometry, backend=self.backend)
-        return y
+        return compute(input, self.weight, self.bias, *geometry, backend=self.backend)
 
     return _layer(f"ConvTranspose{rank}d", forward=forward)
 
@@ -216,3 +222,8 @@ LAYERS: dict[Any, Any] = {getattr(torch.nn, name): layer for name, layer in _MAD
 ACTIVATIONS: dict[str, Any] = {
     d.name: _MADE[d.layer] for d in F.OF_TORCH if d.view is views.elements
 }
+
+# `fuse_modules` looks its methods up by classes, and asserts that there is one.
+for _kinds in tuple(_FUSERS):
+    for _mixed in product(*({kind, LAYERS.get(kind, kind)} for kind in _kinds)):
+        _FUSERS.setdefault(_mixed, _refuse_fusion)

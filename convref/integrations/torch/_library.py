@@ -4,8 +4,6 @@ Each is defined once, by the row of `_table.ROWS`: a kernel for tensors with dat
 without (compilation), the rules of autocast, vmap and autograd.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ They are recorded, traced, exported, counted and profiled as PyTorch's own. A ca
 each of these by convref's rules without its adapter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -231,8 +229,7 @@ def as_node(module: Any, *inputs: Any) -> Any:
     """Return the call of a layer on the proxies of torch.fx, as one node of their graph."""
     tracer = next((t.tracer for t in inputs if isinstance(t, Proxy)), None)
     if tracer is None:
-        what = f"{type(inputs[0]).__name__} given, needs a tensor"
-        raise invalid(type(module).__name__, what)
+        raise invalid(type(module).__name__, f"{type(inputs[0]).__name__} given, needs a tensor")
     return tracer.create_proxy("call_module", tracer.path_of_module(module), inputs, {})
 
 

@@ -1,7 +1,5 @@
 """Tables as text: with rich where it is installed, else plain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """Let convref compute the layers of a model that was written with torch.nn, and undo it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which backend computes each layer of a model, and why, without computing anything."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -94,8 +94,7 @@ class _Op:
         shapes: list[Any] = []
         for tensor in operands:
             if tensor is not None and not isinstance(tensor, Tensor):
-                what = f"{type(tensor).__name__} given, needs a tensor"
-                raise invalid(self.where, what)
+                raise invalid(self.where, f"{type(tensor).__name__} given, needs a tensor")
             shapes.append(None if tensor is None else tensor.shape)
         made = _remembered(self, tuple(shapes), settings, chosen(backend))
         if made.view is None:
@@ -237,7 +236,7 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
         f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend{given}",
         op,
         doc=f"{text}\n\nArguments as in torch.nn.functional.{name}.\n",
-        returns="Any" if extra[:1] == ["return_indices"] else "Tensor",
+        returns="Tensor | tuple[Tensor, Tensor]" if "return_indices" in extra else "Tensor",
         module=globals(),
     )
     return made
@@ -292,8 +291,7 @@ def batch_norm(
             with torch.no_grad():
                 running_mean.copy_(new_mean)
                 running_var.copy_(new_var)
-    found: Tensor = y.to(input.dtype) if widened else y
-    return found
+    return y.to(input.dtype) if widened else y
 
 
 def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
@@ -326,8 +324,7 @@ def _batch_norm_eval(settings: Any, flags: Any) -> Callable[..., Tensor]:
 
     def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
         enabled = torch.backends.cudnn.enabled
-        y: Tensor = torch.batch_norm(x, w, b, mean, var, False, 0.0, eps, enabled)
-        return y
+        return torch.batch_norm(x, w, b, mean, var, False, 0.0, eps, enabled)
 
     return run
 

@@ -1,11 +1,12 @@
 """Signatures; made by tools/stubs.py."""
 
 # fmt: off
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
+from ... import _Floats, _Ints, _Math, _Mode, _OutputSize, _Padding
 from ...api.definition import Definition
 from ._kernels import PassConfig
 
@@ -18,29 +19,36 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_norm", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "cross_entropy", "elu", "gelu", "group_norm", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "instance_norm", "interpolate", "layer_norm", "leaky_relu",
-    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-    "mish", "nll_loss", "normalize", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6",
-    "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus", "softshrink", "softsign", "tanh",
-    "tanhshrink", "threshold"
+    "conv_transpose3d", "cross_entropy", "elu", "gelu", "grid_sample", "group_norm",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "interpolate",
+    "layer_norm", "leaky_relu", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d",
+    "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
+    "max_unpool2d", "max_unpool3d", "mish", "nll_loss", "normalize", "pixel_shuffle",
+    "pixel_unshuffle", "prelu", "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu",
+    "softmax", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"
 ]
 
 def adaptive_avg_pool1d(
-    input: Tensor, output_size: Any, *, backend: str | None = None
+    input: Tensor, output_size: _OutputSize, *, backend: str | None = None
 ) -> Tensor: ...
 adaptive_avg_pool2d = adaptive_avg_pool1d
 adaptive_avg_pool3d = adaptive_avg_pool1d
+@overload
 def adaptive_max_pool1d(
-    input: Tensor, output_size: Any, return_indices: bool = False, *, backend: str | None = None
-) -> Any: ...
+    input: Tensor, output_size: _OutputSize, return_indices: Literal[False] = False, *,
+    backend: str | None = None
+) -> Tensor: ...
+@overload
+def adaptive_max_pool1d(
+    input: Tensor, output_size: _OutputSize, return_indices: Literal[True], *,
+    backend: str | None = None
+) -> tuple[Tensor, Tensor]: ...
 adaptive_max_pool2d = adaptive_max_pool1d
 adaptive_max_pool3d = adaptive_max_pool1d
 def avg_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, dilation: Any = 1,
-    backend: str | None = None
+    input: Tensor, kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None, *, dilation: _Ints = 1, backend: str | None = None
 ) -> Tensor: ...
 avg_pool2d = avg_pool1d
 avg_pool3d = avg_pool1d
@@ -53,34 +61,45 @@ def celu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, backend: str | None = None
 ) -> Tensor: ...
 def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, math: str = "ieee", flip: bool = False,
-    backend: str | None = None
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, *, math: _Math = "ieee",
+    flip: bool = False, backend: str | None = None
 ) -> Tensor: ...
 conv2d = conv1d
 conv3d = conv1d
 def conv_transpose1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, math: str = "ieee",
-    flip: bool = False, backend: str | None = None
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
+    math: _Math = "ieee", flip: bool = False, backend: str | None = None
 ) -> Tensor: ...
 conv_transpose2d = conv_transpose1d
 conv_transpose3d = conv_transpose1d
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0, *, backend: str | None = None
+    reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str | None = None
 ) -> Tensor: ...
 def elu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, backend: str | None = None
 ) -> Tensor: ...
-def gelu(input: Tensor, approximate: str = "none", *, backend: str | None = None) -> Tensor: ...
+def gelu(
+    input: Tensor, approximate: Literal["none", "tanh"] = "none", *, backend: str | None = None
+) -> Tensor: ...
+def grid_sample(
+    input: Tensor, grid: Tensor, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None, *, backend: str | None = None
+) -> Tensor: ...
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-05, *, backend: str | None = None
 ) -> Tensor: ...
 def hardshrink(input: Tensor, lambd: float = 0.5, *, backend: str | None = None) -> Tensor: ...
-def hardsigmoid(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
-def hardswish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
+def hardsigmoid(
+    input: Tensor, inplace: bool = False, *, backend: str | None = None
+) -> Tensor: ...
+def hardswish(
+    input: Tensor, inplace: bool = False, *, backend: str | None = None
+) -> Tensor: ...
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, *,
     backend: str | None = None
@@ -91,13 +110,14 @@ def instance_norm(
     momentum: float = 0.1, eps: float = 1e-05, *, backend: str | None = None
 ) -> Tensor: ...
 def interpolate(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    antialias: bool = False, *, backend: str | None = None
+    input: Tensor, size: _Ints | None = None, scale_factor: _Floats | None = None,
+    mode: _Mode = "nearest", align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None, antialias: bool = False, *,
+    backend: str | None = None
 ) -> Tensor: ...
 def layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-05, *, backend: str | None = None
+    input: Tensor, normalized_shape: _Ints, weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-05, *, backend: str | None = None
 ) -> Tensor: ...
 def leaky_relu(
     input: Tensor, negative_slope: float = 0.01, inplace: bool = False, *,
@@ -112,43 +132,55 @@ def log_softmax(
 ) -> Tensor: ...
 def logsigmoid(input: Tensor, *, backend: str | None = None) -> Tensor: ...
 def lp_pool1d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False,
-    *, padding: Any = 0, dilation: Any = 1, backend: str | None = None
+    input: Tensor, norm_type: float, kernel_size: _Ints, stride: _Ints | None = None,
+    ceil_mode: bool = False, *, padding: _Padding = 0, dilation: _Ints = 1,
+    backend: str | None = None
 ) -> Tensor: ...
 lp_pool2d = lp_pool1d
 lp_pool3d = lp_pool1d
+@overload
 def max_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, backend: str | None = None
-) -> Any: ...
+    input: Tensor, kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    dilation: _Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False, *,
+    backend: str | None = None
+) -> Tensor: ...
+@overload
+def max_pool1d(
+    input: Tensor, kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
+    dilation: _Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True],
+    backend: str | None = None
+) -> tuple[Tensor, Tensor]: ...
 max_pool2d = max_pool1d
 max_pool3d = max_pool1d
 def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    output_size: Any = None, *, backend: str | None = None
+    input: Tensor, indices: Tensor, kernel_size: _Ints, stride: _Ints | None = None,
+    padding: _Padding = 0, output_size: _OutputSize | None = None, *, backend: str | None = None
 ) -> Tensor: ...
 max_unpool2d = max_unpool1d
 max_unpool3d = max_unpool1d
 def mish(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean", *, backend: str | None = None
+    reduction: Literal["mean", "sum", "none"] = "mean", *, backend: str | None = None
 ) -> Tensor: ...
 def normalize(
-    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *, backend: str | None = None
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *,
+    backend: str | None = None
 ) -> Tensor: ...
 def pixel_shuffle(
-    input: Tensor, upscale_factor: int, *, mode: str = "CRD", backend: str | None = None
+    input: Tensor, upscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD",
+    backend: str | None = None
 ) -> Tensor: ...
 def pixel_unshuffle(
-    input: Tensor, downscale_factor: int, *, mode: str = "CRD", backend: str | None = None
+    input: Tensor, downscale_factor: int, *, mode: Literal["CRD", "DCR"] = "CRD",
+    backend: str | None = None
 ) -> Tensor: ...
 def prelu(input: Tensor, weight: Tensor, *, backend: str | None = None) -> Tensor: ...
 def relu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def relu6(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def rms_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None, *,
-    backend: str | None = None
+    input: Tensor, normalized_shape: _Ints, weight: Tensor | None = None,
+    eps: float | None = None, *, backend: str | None = None
 ) -> Tensor: ...
 def selu(input: Tensor, inplace: bool = False, *, backend: str | None = None) -> Tensor: ...
 def sigmoid(input: Tensor, *, backend: str | None = None) -> Tensor: ...

@@ -1,7 +1,5 @@
 """Fold batch norms into the convolutions before them, and let these compute the activation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from copy import copy

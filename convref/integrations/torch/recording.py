@@ -1,7 +1,5 @@
 """Record the calls of convref's ops in a program, with operands and results, and judge them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

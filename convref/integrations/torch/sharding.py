@@ -5,8 +5,6 @@ call is cut along one of them: so is every tensor that has it, along that axis. 
 the whole of an operand without it; a result without it is one partial sum per device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any

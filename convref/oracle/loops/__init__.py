@@ -3,8 +3,6 @@
 Nothing here is shared with the rest of the oracle, not even its geometry. Slow by design.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +11,8 @@ from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
-from . import quantized as _quantized
 from . import resize as _resize
+from . import sample as _sample
 from . import scaling as _scaling
 from . import softmax as _softmax
 from . import unfold as _unfold
@@ -22,10 +20,10 @@ from . import unfold as _unfold
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_conv.FORMULAS,
-    **_quantized.FORMULAS,
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
     **_resize.FORMULAS,
+    **_sample.FORMULAS,
     **_norm.FORMULAS,
     **_activation.FORMULAS,
     **_prelu.FORMULAS,

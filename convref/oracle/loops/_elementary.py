@@ -1,7 +1,5 @@
 """Functions of one number that are not rational, of floats and of Fractions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

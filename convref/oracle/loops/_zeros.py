@@ -1,7 +1,5 @@
 """The initial value of every sum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

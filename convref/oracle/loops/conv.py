@@ -1,7 +1,5 @@
 """Convolution as loops: one generator lists every product, each pass adds up one factor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

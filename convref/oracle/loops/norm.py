@@ -1,7 +1,5 @@
 """Normalisation as loops: the elements of a mean, and of a weight, are lists of indices."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 from math import inf, nan, sqrt

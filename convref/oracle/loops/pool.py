@@ -1,7 +1,5 @@
 """Pooling as loops: one generator lists the positions of each window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product

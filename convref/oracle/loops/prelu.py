@@ -1,7 +1,5 @@
 """The rectifier with a learnt slope as loops: every element, one at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Resizing as loops: each pair of an output and an input has one weight, computed independently."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 from math import ceil, floor

@@ -267,13 +267,7 @@ def soft_cross_entropy_jvp(
 
 
 def soft_cross_entropy_double_backward(
-    ddx: Array,
-    ddp: Array,
-    dy: Array,
-    x: Array,
-    p: Array,
-    w: Array | None,
-    problem: Problem,
+    ddx: Array, ddp: Array, dy: Array, x: Array, p: Array, w: Array | None, problem: Problem
 ) -> tuple[Array, Array, Array]:
     q, own, count = _soft(p, w, problem)
     _, totals, scores = _derivatives(x, q)

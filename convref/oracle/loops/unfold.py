@@ -1,7 +1,5 @@
 """Unfold and fold as loops: one generator lists every copied element."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

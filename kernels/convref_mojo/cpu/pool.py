@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from convref.case import Call
-from convref.errors import invalid
+from convref.case import Call, check_positions
 from convref.ops import AdaptivePoolProblem, Axis, PoolProblem
 
 from ..library import STRUCTS, run
@@ -90,8 +89,7 @@ def compute(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads:
 
 def _max_pool(call: Call, given: dict[str, Any], outputs: dict[str, Any], threads: int) -> None:
     indices = given.get("indices")
-    if indices is not None:
-        _check_indices(indices, prod(call.problem.shape("x")[2:]))
+    check_positions(call, "indices", indices)
     if call.pass_ == "backward":
         _run("max_pool_backward", call, outputs["dx"], given["dy"], indices, threads)
     elif call.pass_ == "double_backward":
@@ -102,10 +100,3 @@ def _max_pool(call: Call, given: dict[str, Any], outputs: dict[str, Any], thread
         _run("max_pool_fprop", call, given["x"], y, indices, threads)
         if call.pass_ == "jvp":
             _run("max_pool_select", call, given["x_dot"], outputs["y_dot"], indices, threads)
-
-
-def _check_indices(indices: Array, count: int) -> None:
-    if indices.size and (indices.min() < -1 or indices.max() >= count):
-        wrong = int(indices.min() if indices.min() < -1 else indices.max())
-        what = f"holds {wrong}, needs a position from 0 to {count - 1} or -1"
-        raise invalid("indices", what)

@@ -14,8 +14,7 @@ BYTES = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "short": 2, "byte": 1
 
 
 def text(compiled: Compiled) -> str:
-    assembly: str = compiled.asm["amdgcn"]
-    return assembly
+    return compiled.asm["amdgcn"]
 
 
 def parse(code: str) -> list[MachineInstruction]:

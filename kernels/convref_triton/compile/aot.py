@@ -62,8 +62,7 @@ class Compiled:
     @property
     def binary(self) -> bytes:
         """Return the cubin, or for AMD the hsaco."""
-        code: bytes = self.asm["cubin" if "cubin" in self.asm else "hsaco"]
-        return code
+        return self.asm["cubin" if "cubin" in self.asm else "hsaco"]
 
 
 def target(arch: str) -> GPUTarget:

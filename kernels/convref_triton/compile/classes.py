@@ -59,8 +59,7 @@ class Specimen(NamedTuple):
 
     @property
     def kernel(self) -> str:
-        name: str = self.launch.kernel.__name__
-        return name
+        return self.launch.kernel.__name__
 
     @property
     def itemsize(self) -> int:

@@ -61,8 +61,7 @@ def _constant(specimen: Specimen, name: str, default: Any = None) -> Any:
 
 
 def _rows(specimen: Specimen) -> int:
-    rows: int = _constant(specimen, "BN" if _constant(specimen, "SWAP") else "BM")
-    return rows
+    return _constant(specimen, "BN" if _constant(specimen, "SWAP") else "BM")
 
 
 def configuration(specimen: Specimen) -> str:

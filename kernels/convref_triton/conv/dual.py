@@ -132,8 +132,7 @@ def dual_refusal(task: Task) -> str | None:
 
 def tangent(task: Task) -> Task | None:
     """Return the task of y_dot, if the call has that result."""
-    wanted = "y_dot" in task.builder.call.wanted
-    return replace(task, role="y_dot") if wanted else None
+    return replace(task, role="y_dot") if "y_dot" in task.builder.call.wanted else None
 
 
 def dual_tiles(task: Task) -> tuple[Tile, ...]:

@@ -26,8 +26,7 @@ def assembler(arch: str) -> str:
     """Return the path of the ptxas that Triton uses for an architecture."""
     from triton.backends.nvidia.compiler import get_ptxas
 
-    path: str = get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
-    return path
+    return get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,8 @@ def execute(
     name = launch.kernel.fn.__name__
     memory = CheckedMemory(_used(launch, tensors, strict), strict, outputs, writable, partial)
     memory.where = name
-    _check_grid(launch, memory)
+    if strict and any(n > most for n, most in zip(launch.grid, MOST_PROGRAMS)):
+        raise StrictError("grid", name, f"{launch.grid} programs, needs at most {MOST_PROGRAMS}")
     with functions.language(), np.errstate(all="ignore"):
         functions.refresh()
         kernel = functions.of(launch.kernel)
@@ -115,18 +116,8 @@ def _check_tensor(name: str, slot: Slot, tensor: torch.Tensor, strict: bool) -> 
     if tensor.dtype != TYPES[slot.dtype][0]:
         raise TypeError(message(name, f"{slot.role} is {tensor.dtype}, needs {slot.dtype}"))
     if strict and slot.aligned and tensor.data_ptr() % 16:
-        raise StrictError(
-            "unaligned",
-            name,
-            f"{slot.role} needs an address that is a multiple of 16, as its Slot declares",
-        )
-
-
-def _check_grid(launch: Launch, memory: CheckedMemory) -> None:
-    if memory.strict and any(n > most for n, most in zip(launch.grid, MOST_PROGRAMS)):
-        raise StrictError(
-            "grid", memory.where, f"{launch.grid} programs, needs at most {MOST_PROGRAMS}"
-        )
+        what = f"{slot.role} needs an address that is a multiple of 16, as its Slot declares"
+        raise StrictError("unaligned", name, what)
 
 
 def _order(programs: int, order: str, seed: int) -> Any:

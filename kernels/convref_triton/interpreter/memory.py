@@ -180,8 +180,7 @@ class CheckedMemory:
         itemsize = values.dtype.itemsize
         region, where = self._locate(addresses, itemsize, "store")
         if self.strict and region.role not in self._writable:
-            what = f"store to {region.role}, which is not an output"
-            raise self._error("not-an-output", what)
+            raise self._error("not-an-output", f"store to {region.role}, which is not an output")
         if region.shadow is not None:
             units = region.units(where, itemsize)
             bad = region.shadow.read_by_others(units, self.program)

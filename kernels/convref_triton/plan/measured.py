@@ -53,8 +53,7 @@ def table(card: str) -> dict[str, Row]:
     path = FOLDER / f"{slug(card)}.json"
     if not path.exists():
         return {}
-    rows: dict[str, Row] = json.loads(path.read_text("utf-8"))["rows"]
-    return rows
+    return json.loads(path.read_text("utf-8"))["rows"]
 
 
 def slug(card: str) -> str:

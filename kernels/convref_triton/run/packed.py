@@ -8,8 +8,6 @@ PyTorch does not count writes through `tensor.data` or by third-party kernels. T
 therefore empty until the caller enables it with `keep`, in a program without such writes.
 """
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections import OrderedDict

@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from torch.ao.quantization import get_default_qconfig_mapping  # noqa: E402
+from torch.ao.quantization.quantize_fx import prepare_fx  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from convref.errors import UnsupportedError  # noqa: E402
@@ -109,6 +111,14 @@ def test_flops_are_counted(plain, model):
     assert counts[0] == counts[1] > 0
 
 
+def test_the_profiler_names_the_ops_of_a_backend():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        functional.relu(X.clone().requires_grad_(), backend="numpy").sum().backward()
+    names = [event.key for event in profile.key_averages()]
+    assert {"convref::relu", "convref::relu_backward"} <= {*names}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch.ao's own observers
 @pytest.mark.parametrize(
     ("tool", "where"),
     [
@@ -116,6 +126,8 @@ def test_flops_are_counted(plain, model):
         (lambda m: torch.jit.trace(m, X), "torch.jit.trace"),
         (lambda m: torch.onnx.export(m, (X,), io.BytesIO(), dynamo=False), "torch.jit.trace"),
         (lambda m: torch.ao.quantization.prepare(m), "torch.ao.quantization"),
+        (lambda m: torch.ao.quantization.fuse_modules(m, ["0", "1"]), "torch.ao.quantization"),
+        (lambda m: prepare_fx(m, get_default_qconfig_mapping(), X), "torch.ao.quantization"),
     ],
 )
 def test_other_uses_name_revert(plain, tool, where):

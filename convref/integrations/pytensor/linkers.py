@@ -1,0 +1,85 @@
+"""How PyTensor's linkers run a pass: JAX traces it, Numba and PyTorch call Python.
+
+The Python and C linkers use `perform`. A linker whose library is not installed is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, cast
+
+import numpy as np
+from pytensor.graph.basic import Apply
+
+from .op import ConvrefOp, ShapesOp
+
+
+def register() -> None:
+    """Register the Ops with the linkers whose libraries are installed."""
+    if find_spec("numba"):
+        _register_numba()
+    if find_spec("jax"):
+        _register_jax()
+    if find_spec("torch"):
+        _register_torch()
+
+
+def _alone(found: Any) -> Any:
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _register_numba() -> None:
+    import numba
+    from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
+
+    def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+        types = [get_numba_type(o.type, layout="C") for o in node.outputs]
+        result = types[0] if len(types) == 1 else numba.types.Tuple(types)
+        dtypes = [o.type.numpy_dtype for o in node.outputs]
+
+        def on_host(inputs: Any) -> Any:
+            found = zip(op.compute(*inputs), dtypes)
+            return _alone([np.require(a, dtype, "C") for a, dtype in found])
+
+        def perform(*inputs: Any) -> Any:
+            with numba.objmode(found=result):
+                found = on_host(inputs)
+            return found
+
+        return cast("Callable[..., Any]", numba_njit(perform))
+
+    for op in (ConvrefOp, ShapesOp):
+        numba_funcify.register(op)(funcify)
+
+
+def _register_jax() -> None:
+    import jax.numpy as jnp
+    from pytensor.link.jax.dispatch.basic import jax_funcify
+
+    def funcify(op: ConvrefOp, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+        dtypes = [v.type.dtype for v in node.inputs]  # constants of no axis are Python's numbers
+        return lambda *arrays: _alone(op.compute(*map(jnp.asarray, arrays, dtypes)))
+
+    def shapes(op: ShapesOp, **kwargs: Any) -> Callable[..., Any]:
+        return lambda *arrays: _alone([np.array(shape) for shape in op.compute(*arrays)])
+
+    jax_funcify.register(ConvrefOp)(funcify)
+    jax_funcify.register(ShapesOp)(shapes)
+
+
+def _register_torch() -> None:
+    import torch
+    from pytensor.link.pytorch.dispatch.basic import pytorch_funcify
+
+    def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+        dtypes = [getattr(torch, v.type.dtype) for v in node.inputs]
+
+        def run(*tensors: Any) -> Any:
+            given = [torch.as_tensor(a, dtype=d) for a, d in zip(tensors, dtypes)]
+            return _alone([torch.as_tensor(a) for a in op.compute(*given)])
+
+        return cast("Callable[..., Any]", torch.compiler.disable(run))
+
+    for op in (ConvrefOp, ShapesOp):
+        pytorch_funcify.register(op)(funcify)

@@ -1,0 +1,184 @@
+"""The effect of rounded positions on samples; docs/sampling.md derives each number.
+
+Every pass of a sampling op is a sum of products of operands and weights. So the scale S of its
+rounding errors is the pass on absolute values, and what rounded positions may change is the pass
+with the change of the weights: both are the formulas of `sample`, with another `Sampler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import expm1, log1p
+from typing import Any
+
+import numpy as np
+
+from ..case import Call
+from ..ops import Problem
+from . import sample
+from ._taps import KERNELS, ORDERS, Sampler, Taps, padded
+from ._windows import Array, Results
+
+POSITION = 16  # roundings of a position, padded and in both results that are compared
+ARGUMENT = 12  # of a weight, once the position is there
+COARSE = 2.0**-24  # positions are computed in binary32 or better, unless a backend says otherwise
+HALF = 0.5  # largest error of a position that has a bound
+
+# By mode, for the kernel and its two derivatives: the largest slope, the largest sum of moduli of
+# terms, and the jumps as (distance, height).
+_STEEP = {"nearest": (0, 0, 0), "bilinear": (1, 0, 0), "bicubic": (1.35, 4.5, 7.5)}
+_TERMS = {"nearest": (0, 0, 0), "bilinear": (2, 1, 0), "bicubic": (36, 30, 17)}
+_JUMPS: dict[str, tuple[tuple[tuple[float, float], ...], ...]] = {
+    "nearest": (((0.5, 1),), (), ()),
+    "bilinear": ((), ((0, 2), (1, 1)), ()),
+    "bicubic": ((), (), ((2, 1.5),)),
+}
+_REACH = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
+
+
+def gamma(n: int, u: float) -> float:
+    """Return (1 + u)**n - 1."""
+    return expm1(n * log1p(u))
+
+
+class Moduli(Sampler):
+    """All taps that rounded positions may have, with the moduli of their weights.
+
+    `errors` bound the errors of the weights. Where `unbounded`, the error of a position is so large
+    that it may read any element, and results are infinite.
+    """
+
+    def __init__(
+        self,
+        axes: Sequence[Taps],
+        errors: Sequence[tuple[Array, ...]],
+        unbounded: Array,
+        space: Any,
+    ) -> None:
+        super().__init__(axes, space)
+        self.errors, self.unbounded = errors, unbounded
+
+    def gather(self, x: Array, *orders: int) -> Array:
+        """Return the sums of moduli."""
+        found = super().gather(x, *orders)
+        return np.where(self.unbounded[:, None], np.inf, found)
+
+    def scatter(self, dy: Array, *orders: int) -> Array:
+        """Return the sums of moduli."""
+        unbounded = self.unbounded.any(1).reshape(-1, *(1,) * (len(self.space) + 1))
+        return np.where(unbounded, np.inf, super().scatter(dy, *orders))
+
+
+class Displaced(Moduli):
+    """How much the sums may change: by the product of all W + E of the axes, less that of all W."""
+
+    def gather(self, x: Array, *orders: int) -> Array:
+        """Return the change of each sample."""
+        return sum((Moduli.gather(part, x, *orders) for part in self._parts()), np.zeros(()))
+
+    def scatter(self, dy: Array, *orders: int) -> Array:
+        """Return the change of each element."""
+        return sum((Moduli.scatter(part, dy, *orders) for part in self._parts()), np.zeros(()))
+
+    def _parts(self) -> list[Moduli]:
+        """Return, for each axis, a sampler with W before it, E on it, and W + E after it."""
+        found = []
+        for a in range(len(self.axes)):
+            axes = [
+                axis._replace(weights=_share(axis.weights, errors, (b > a) - (b < a)))
+                for b, (axis, errors) in enumerate(zip(self.axes, self.errors))
+            ]
+            found.append(Moduli(axes, self.errors, self.unbounded, self.space))
+        return found
+
+
+def _share(weights: tuple[Array, ...], errors: tuple[Array, ...], side: int) -> tuple[Array, ...]:
+    if side == 0:
+        return errors
+    return weights if side < 0 else tuple(w + e for w, e in zip(weights, errors))
+
+
+def rounded_taps(
+    x: Array, off: Array, size: int, rule: tuple[str, str, bool], unit: float
+) -> tuple[Taps, tuple[Array, ...]]:
+    """Return the taps that positions x may have if they are wrong by `off`, and errors of weights.
+
+    A tap beyond the image becomes one of weight 0 at the edge: a library may read a NaN there.
+    """
+    mode, padding, align = rule
+    slope, edge = np.ones_like(x), np.zeros(x.shape, bool)
+    if mode != "bicubic":
+        x, slope = padded(x, size, padding, align)
+        edge = (padding != "zeros") & ((x <= off) | (x >= size - 1 - off))
+    first, weights = KERNELS[mode](x)
+    count = len(weights[0])
+    places = first + np.arange(-1, count + 1).reshape(-1, 1, 1)
+    distance = abs(x - places)
+    none = np.zeros((1, *x.shape))
+    sizes = [abs(np.concatenate([none, w * slope**k, none])) for k, w in enumerate(weights)]
+    near = distance < _REACH[mode] + off + unit
+    errors = []
+    for order in range(ORDERS):
+        wrong = _STEEP[mode][order] * off + gamma(ARGUMENT, unit) * _TERMS[mode][order]
+        wrong = np.where(near, wrong, 0.0)
+        for at, height in _JUMPS[mode][order]:
+            wrong = wrong + height * (abs(distance - at) <= off)
+        errors.append(wrong + 2.0 * (edge & near) * (mode == "bilinear") * (order == 1))
+    if mode == "bicubic":
+        places, _ = padded(places, size, padding, align)
+    inside = (places >= 0) & (places < size)
+    index = np.where(inside, places, np.where(places < 0, 0, size - 1)).astype(np.int64)
+    sizes, errors = ([np.where(inside, w, 0.0) for w in of] for of in (sizes, errors))
+    return Taps(index, np.ones_like(inside), tuple(sizes)), tuple(errors)
+
+
+def rounded_grid(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem], Moduli]:
+    """Return the sampling of a grid whose positions are computed with a unit roundoff."""
+
+    def sampling(grid: Array, problem: Problem) -> Moduli:
+        axes, all_errors = [], []
+        rule = problem.mode, problem.padding_mode, problem.align_corners
+        unbounded: Any = False
+        for axis, size in enumerate(problem.input):
+            x = sample.grid_positions(grid, problem, axis)
+            scale = float(sample.grid_scale(problem, axis))
+            off = gamma(POSITION, unit) * (abs(x) + size)
+            unbounded = unbounded | ~(off < HALF)
+            found, errors = rounded_taps(x, off, size, rule, unit)
+            axes.append(found.scaled(scale))
+            all_errors.append(found._replace(weights=errors).scaled(scale).weights)
+        return kind(axes, all_errors, unbounded, problem.input)
+
+    return sampling
+
+
+def _evaluated(call: Call, operands: Sequence[Array], unit: float, kind: type[Moduli]) -> Results:
+    """Return the pass on absolute values, with the weights of a sampler; positions as they are."""
+    formula = getattr(sample, f"{call.op}_{call.pass_}")
+    given = [
+        a if role in POSITIONS else np.abs(a).astype(np.float64)
+        for role, a in zip(call.roles, operands)
+    ]
+    found = formula(*given, call.problem, SAMPLING[call.op](unit, kind))
+    results = found if isinstance(found, tuple) else (found,)
+    return tuple(
+        np.abs(r) if role in call.wanted else None
+        for role, r in zip(call.signature.results, results)
+    )
+
+
+def magnitudes(call: Call, *operands: Array) -> Results:
+    """Return S: each product of moduli, of every element that a rounded position may read."""
+    return _evaluated(call, operands, COARSE, Moduli)
+
+
+def displacement(call: Call, *operands: Any) -> Results:
+    """Return by how much positions computed with unit roundoff `unit` may change each result."""
+    *arrays, unit, _ = operands
+    return _evaluated(call, arrays, unit, Displaced)
+
+
+POSITIONS = ("grid",)
+SAMPLING: dict[str, Callable[[float, type[Moduli]], Callable[[Array, Problem], Moduli]]] = {
+    "grid_sample": rounded_grid,
+}

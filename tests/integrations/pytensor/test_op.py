@@ -1,0 +1,325 @@
+"""The PyTensor Op: its derivatives are the library's own passes, bit for bit, under any linker."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+
+pytensor = pytest.importorskip("pytensor", reason="pytensor is not installed")
+import pytensor.tensor as pt  # noqa: E402
+from pytensor.gradient import NullTypeGradError, pullback, pushforward, verify_grad  # noqa: E402
+from pytensor.graph.replace import vectorize_graph  # noqa: E402
+
+import convref  # noqa: E402
+from convref import dispatch  # noqa: E402
+from convref.api import views  # noqa: E402
+from convref.api.definition import Definition  # noqa: E402
+from convref.case import Spec  # noqa: E402
+from convref.conformance.operands import operands  # noqa: E402
+from convref.conformance.strategies import cases  # noqa: E402
+from convref.errors import ConvrefError  # noqa: E402
+from convref.integrations import pytensor as cp  # noqa: E402
+from convref.integrations.pytensor import op as module  # noqa: E402
+from convref.ops import FAMILY, OPS, SIGNATURE  # noqa: E402
+
+NIGHTLY = settings.default.max_examples > 100
+EXAMPLES = 200 if NIGHTLY else 2
+SMALL = {"max_elements": 24, "max_macs": 200, "empty": False}
+DERIVED = sorted(op for op, pass_ in SIGNATURE if pass_ == "double_backward")
+MODES = ("CVM", "NUMBA", "JAX", "PYTORCH")
+KEPT = ("mean", "rstd", "indices")
+pytestmark = [  # PyTensor gives PyTorch constants that are not writable; Inductor uses TorchScript
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
+]
+
+
+class ByFields(Definition):
+    """An op whose settings are the fields of its problem, for problems that the court draws."""
+
+    def __init__(self, op):
+        super().__init__(lambda input: None, op=op, view=views.images, layouts=False)
+        known = FAMILY[op].OF_OPERANDS
+        self.name, self.roles, self.required = op, {}, []
+        self.settings = tuple(f.name for f in fields(FAMILY[op]) if f.name not in known)
+        self.settings += ("math",) * OPS[op].multiplies
+
+    def fields(self, image, shapes, given):
+        return dict(given)
+
+
+RAW = {f"fields of {op}": ByFields(op) for op in sorted({op for op, _ in SIGNATURE})}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def raw_definitions():
+    module.DEFINITIONS.update(RAW)
+    yield
+    for name in RAW:
+        del module.DEFINITIONS[name]
+
+
+def campaign(check, op):
+    """Check problems that the court draws, their operands as variables without known shapes."""
+
+    @settings(max_examples=EXAMPLES, phases=[Phase.generate], deadline=None)
+    @given(cases([op], ["fprop"], dtypes=["f64"], fills=["int"], **SMALL))
+    def run(case):
+        call = replace(case.call, specs=(Spec("f64"),))
+        arrays = {r: a for r, a in zip(call.roles, operands(case)) if a is not None}
+        assume("w" in arrays or "b" not in arrays)  # of a layer norm, b has the axes of w
+        assume(getattr(call.problem, "reduction", "none") == "none")  # else y is a number to users
+        definition = RAW[f"fields of {op}"]
+        problem = {**{f: getattr(call.problem, f, None) for f in definition.settings}}
+        problem |= {"math": call.math} if "math" in problem else {}
+        form = SIGNATURE[op, "fprop"]
+        roles = tuple(arrays)
+        given = f"fields of {op}", 0, "fprop", roles, form.results, tuple(problem.values()), "numpy"
+        check(call, arrays, cp.ConvrefOp(*given))
+
+    run()
+
+
+def symbols(arrays):
+    return {r: pt.tensor(r, dtype=a.dtype, shape=(None,) * a.ndim) for r, a in arrays.items()}
+
+
+def evaluated(variables, given, arrays):
+    """Return variables of these inputs as arrays."""
+    names = list(given)
+    run = pytensor.function(
+        [given[n] for n in names],
+        list(variables.values()),
+        mode="FAST_COMPILE",
+        on_unused_input="ignore",
+    )
+    return dict(zip(variables, run(*(arrays[n] for n in names))))
+
+
+def expected(call, pass_, arrays, without=""):
+    """Return the results of another pass of the problem of `call`, computed by the library."""
+    made = replace(call, pass_=pass_, mask=(), tangents=None, specs=(Spec("f64"),))
+    made = replace(made, tangents="".join(t for t in made.carried if t not in without))
+    found = dispatch.plan(made, "numpy").run(*(arrays.get(role) for role in made.roles))
+    return {r: a for r, a in zip(made.signature.results, found) if a is not None}
+
+
+def assert_same(found, expected):
+    for role, array in found.items():
+        np.testing.assert_array_equal(array, expected[role], err_msg=role, strict=True)
+
+
+def directions(arrays, scale):
+    return {r: scale * np.arange(1.0, a.size + 1).reshape(a.shape) for r, a in arrays.items()}
+
+
+@pytest.mark.parametrize("op", DERIVED)
+def test_derivatives_are_the_passes_of_the_library(op):
+    """First: pullback and pushforward; second: pullback and double pullback of the gradient."""
+
+    def check(call, arrays, made):
+        given = symbols(arrays)
+        node = made.make_node(*given.values())
+        out = made.wanted[0]
+        results = evaluated(dict(zip(made.wanted, node.outputs)), given, arrays)
+        known = {r: a for r, a in results.items() if r in KEPT} | arrays
+        assert_same(results, expected(call, "fprop", arrays))
+
+        moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
+        point = {r: arrays[r] for r in moved}
+        dy, dots = directions({"dy": results[out]}, 1)["dy"], directions(point, 2)
+        back = pullback(node.outputs[0], [given[r] for r in moved], pt.constant(dy))
+        gradients = dict(zip((f"d{r}" for r in moved), back))
+        first = expected(call, "backward", {**known, "dy": dy})
+        assert_same(evaluated(gradients, given, arrays), first)
+
+        tangents = {f"{r}_dot": dots[r] for r in moved}
+        forward = pushforward(
+            [node.outputs[0]],
+            [given[r] for r in moved],
+            [pt.constant(dots[r]) for r in moved],
+            use_op_pushforward=True,
+        )
+        jvp = expected(call, "jvp", {**known, **tangents})
+        assert_same(evaluated({f"{out}_dot": forward[0]}, given, arrays), jvp)
+
+        curved = [r for r in moved if r != "b"]
+        dy_in = pt.tensor("dy", dtype="float64", shape=(None,) * dy.ndim)
+        back = pullback(node.outputs[0], [given[r] for r in curved], dy_in)
+        ends = [dy_in, *(given[r] for r in curved)]
+        twice = pullback(
+            back,
+            ends,
+            [pt.constant(dots[r]) for r in curved],
+            return_disconnected="zero",
+            disconnected_inputs="ignore",
+        )
+        found = dict(zip(("ddy", *(f"d{r}" for r in curved)), twice))
+        found = evaluated(found, {**given, "dy": dy_in}, {**arrays, "dy": dy})
+        outer = {f"dd{r}": dots[r] for r in curved}
+        second = expected(call, "double_backward", {**known, **outer, "dy": dy}, without="b")
+        zeros = {f"d{r}": np.zeros_like(a) for r, a in point.items()}
+        assert_same(found, {**zeros, **second})
+
+    campaign(check, op)
+
+
+@pytest.mark.parametrize("op", DERIVED)
+def test_inferred_shapes_are_those_of_the_results(op):
+    def check(call, arrays, made):
+        given = symbols(arrays)
+        outputs = dict(zip(made.wanted, made.make_node(*given.values()).outputs))
+        shapes = evaluated({r: v.shape for r, v in outputs.items()}, given, arrays)
+        for role, array in evaluated(outputs, given, arrays).items():
+            assert tuple(shapes[role]) == array.shape
+            assert outputs[role].ndim == array.ndim
+        static = made.make_node(*(pt.constant(a) for a in arrays.values())).outputs
+        assert [v.type.shape for v in static] == [tuple(s) for s in shapes.values()]
+
+    campaign(check, op)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not NIGHTLY, reason="numeric gradients: HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("op", DERIVED)
+def test_gradients_equal_differences(op):
+    """PyTensor's own check of a gradient and of its gradient's."""
+
+    def check(call, arrays, made):
+        moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
+        draws = np.random.default_rng(arrays["x"].size)
+
+        def function(*variables):
+            given = {**arrays, **dict(zip(moved, variables))}
+            return made.make_node(*map(pt.as_tensor_variable, given.values())).outputs[0]
+
+        at = [arrays[r] + draws.uniform(0.1, 0.4, arrays[r].shape) for r in moved]  # off the kinks
+        assume(np.isfinite(function(*at).eval()).all())  # a window of padding alone has no maximum
+        verify_grad(function, at, rng=draws, mode="FAST_COMPILE")
+
+    campaign(check, op)
+
+
+def network():
+    """A loss of an image, a filter and a bias, with all families in it."""
+    x, w, b = pt.tensor4("x"), pt.tensor4("w"), pt.vector("b")
+    y = cp.conv2d(x, w, b, stride=(2, 1), padding="half", groups=2)
+    y = cp.batch_norm(y, training=True)
+    y = cp.max_pool2d(cp.silu(y), 2, ceil_mode=True)
+    y = cp.group_norm(cp.interpolate(y, scale_factor=2, mode="bilinear"), 2, b, b)
+    y = cp.adaptive_avg_pool2d(cp.conv_transpose2d(y, w, stride=2, groups=2), 1)
+    return x, w, b, cp.cross_entropy(y[:, :, 0, 0], np.array([0, 1]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_linker_computes_loss_and_gradients(mode):
+    if mode != "CVM":
+        pytest.importorskip({"NUMBA": "numba", "JAX": "jax", "PYTORCH": "torch"}[mode])
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s) for s in ((2, 4, 6, 7), (4, 2, 3, 3), (4,))]
+    *inputs, loss = network()
+    outputs = [loss, *pytensor.grad(loss, inputs)]
+    found = pytensor.function(inputs, outputs, mode=mode)(*arrays)
+    exact = pytensor.function(inputs, outputs, mode="FAST_COMPILE")(*arrays)
+    for a, e in zip(found, exact):
+        assert a.dtype == e.dtype
+        # some fifteen passes in a row, which round in another order
+        assert np.abs(a - e).max() <= 2.0**-40 * np.abs(e).max()
+
+
+def test_unknown_batches_leave_the_other_sizes_known():
+    x = pt.tensor("x", shape=(None, 4, 9, 9))
+    y = cp.max_pool2d(cp.conv2d(x, np.ones((6, 2, 3, 3)), groups=2, padding="same"), 2)
+    assert y.type.shape == (None, 6, 4, 4)
+    assert cp.conv2d(pt.tensor4("x"), np.ones((6, 2, 3, 3))).type.shape == (None,) * 4
+
+
+def test_a_batch_of_batches_is_a_loop_and_differentiable():
+    x, w = pt.tensor4("x"), pt.tensor4("w")
+    xs = pt.tensor5("xs")
+    y = vectorize_graph(cp.conv2d(x, w), {x: xs})
+    (dw,) = pytensor.grad(y.sum(), [w])
+    run = pytensor.function([xs, w], [y, dw], mode="FAST_COMPILE")
+    images, filters = np.arange(96.0).reshape(3, 2, 1, 4, 4), np.ones((1, 1, 2, 2))
+    found, gradient = run(images, filters)
+    each = [convref.conv2d(image, filters) for image in images]
+    np.testing.assert_array_equal(found, each)
+    parts = [convref.conv2d_backward(np.ones_like(e), i, filters)[1] for e, i in zip(each, images)]
+    np.testing.assert_array_equal(gradient, sum(parts))
+
+
+def test_scan_differentiates_through_steps():
+    x, w = pt.tensor4("x"), pt.tensor4("w")
+    states = pytensor.scan(
+        lambda state, w: cp.relu(cp.conv2d(state, w, padding=1)),
+        outputs_info=[x],
+        non_sequences=[w],
+        n_steps=3,
+        return_updates=False,
+    )
+    run = pytensor.function([x, w], pytensor.grad(states[-1].sum(), w), mode="FAST_COMPILE")
+    unrolled = x
+    for _ in range(3):
+        unrolled = cp.relu(cp.conv2d(unrolled, w, padding=1))
+    again = pytensor.function([x, w], pytensor.grad(unrolled.sum(), w), mode="FAST_COMPILE")
+    arrays = np.arange(16.0).reshape(1, 1, 4, 4), np.arange(9.0).reshape(1, 1, 3, 3) - 3
+    np.testing.assert_array_equal(run(*arrays), again(*arrays))
+
+
+def test_compiled_functions_and_graphs_can_be_pickled():
+    x = pt.tensor3("x")
+    graph = cp.avg_pool1d(x, 2)
+    run = pickle.loads(pickle.dumps(pytensor.function([x], graph, mode="FAST_COMPILE")))
+    np.testing.assert_array_equal(run(np.arange(4.0).reshape(1, 1, 4)), [[[0.5, 2.5]]])
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
+def test_norms_return_running_statistics_of_training(name):
+    arrays = np.arange(24.0).reshape(2, 3, 4), np.zeros(3), np.ones(3)
+    x, mean, var = pt.tensor3("x"), pt.vector("mean"), pt.vector("var")
+    outputs = getattr(cp, name)(x, mean, var, None, None, True)
+    found = pytensor.function([x, mean, var], outputs, mode="FAST_COMPILE")(*arrays)
+    y, _, _, *running = getattr(convref, f"{name}_statistics")(*arrays)
+    for a, e in zip(found, (y, *running), strict=True):
+        np.testing.assert_array_equal(a, e)
+    plain = getattr(cp, name)(x, None, None, None, None, True)
+    np.testing.assert_array_equal(plain.eval({x: arrays[0]}), y)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_losses_have_the_axes_that_their_reduction_leaves(reduction):
+    x, target = pt.matrix("x"), pt.lvector("target")
+    loss = cp.cross_entropy(x, target, reduction=reduction)
+    arrays = np.arange(6.0).reshape(2, 3), np.array([0, 2])
+    exact = convref.cross_entropy(*arrays, reduction=reduction)
+    found = pytensor.function([x, target], [loss, loss.shape], mode="FAST_COMPILE")(*arrays)
+    np.testing.assert_array_equal(found[0], exact)
+    assert tuple(found[1]) == np.shape(exact)
+
+
+def test_a_convolution_has_third_derivatives():
+    x, t = pt.tensor3("x"), pt.scalar("t")
+    cube = (cp.conv1d(x + t, (x[:, :, :2] * t)) ** 2).sum()
+    third = cube
+    for _ in range(3):
+        third = pytensor.grad(third, t)
+    array = np.arange(5.0).reshape(1, 1, 5)
+    value = np.polynomial.Polynomial([0, 1])
+    rows = [sum((v + value) * value * k for v, k in zip(array[0, 0, i:], (0, 1))) for i in range(4)]
+    exact = sum(row**2 for row in rows).deriv(3)(2)
+    assert pytensor.function([x, t], third, mode="FAST_COMPILE")(array, 2.0) == exact
+
+
+def test_messages_name_the_function_and_the_argument():
+    x, w = pt.tensor4("x"), pt.tensor4("w", dtype="float32")
+    with pytest.raises(ConvrefError, match=r"conv2d.*: weight has dtype f32, needs f64"):
+        cp.conv2d(x, w)
+    with pytest.raises(ConvrefError, match="input has C=3, needs 4"):
+        cp.conv2d(np.ones((1, 3, 5, 5)), np.ones((2, 4, 3, 3)))
+    y = pytensor.grad(pytensor.grad(cp.silu(x).sum(), x).sum(), x)
+    with pytest.raises(NullTypeGradError, match="third derivatives are not implemented"):
+        pytensor.grad(y.sum(), x)

@@ -1,0 +1,265 @@
+"""Sampling ops against their loops, torch, ONNX's reference, adjoints and positions by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+
+import convref
+from convref.case import Call, Spec, parse
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.errors import ConvrefError
+from convref.judge import Numerics, judge
+from convref.ops import GROUPS, passes
+from convref.oracle import _taps, displacements, evaluate, magnitudes, sample
+
+OPS = GROUPS["sample"]
+SMALL = {"max_elements": 40, "max_macs": 100}
+UNSHRUNK = (Phase.generate,)
+EXAMPLES = settings.default.max_examples // 4
+
+
+def campaign(check, op, dtype="obj", fills=("int", "ramp", "ties"), examples=EXAMPLES, pass_=None):
+    @settings(max_examples=examples, phases=UNSHRUNK, report_multiple_bugs=False)
+    @given(cases([op], pass_ and [pass_], dtypes=[dtype], fills=fills, **SMALL))
+    def run(case):
+        check(case)
+
+    run()
+
+
+def run(line, *arrays):
+    call = parse(line).call
+    return evaluate(
+        call, *(np.array(a).reshape(call.problem.shape(r)) for r, a in zip(call.roles, arrays))
+    )
+
+
+@pytest.mark.parametrize(("op", "pass_"), [(op, p) for op in OPS for p in passes(op)])
+def test_loops_bit_for_bit(checks, op, pass_):
+    campaign(checks.loops, op, pass_=pass_)
+
+
+def inner(a, b):
+    return sum((x * y for x, y in zip(a.ravel().tolist(), b.ravel().tolist())), 0)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_backward_is_the_adjoint_of_jvp(op):
+    """<dy, y_dot> is the sum of <gradient, tangent>, in Fractions."""
+
+    def check(case):
+        call = case.call
+        given_ = dict(zip(call.roles, operands(case)))
+        y_dot = dict(zip(call.signature.results, evaluate(call, *given_.values())))["y_dot"]
+        back = Call(op, "backward", call.problem, specs=(Spec(call.dtype),))
+        dy = operands(replace(case, call=back))[0]
+        point = [given_.get(role) for role in back.roles[1:]]
+        gradients = evaluate(back, dy, *point)
+        tangents = [given_[f"{r[1:]}_dot"] for r in back.signature.results]
+        pairs = zip(gradients, tangents)
+        assert inner(dy, y_dot) == sum(inner(g, t) for g, t in pairs if t is not None), str(case)
+
+    campaign(check, op, pass_="jvp")
+
+
+GRID = "grid_sample.fprop:n1c1_i1x4_o1x7:dt=f64:{}"
+ROW, COORDINATES = [1, 2, 4, 8], [-2, -1, -0.75, -0.25, 0, 0.5, 1.5]
+BY_HAND = {  # at -2.5, -0.5, 0, 1, 1.5, 2.5, 4.5; with align=1 at -1.5, 0, 0.375, 1.125 ...
+    "": [0, 0.5, 1, 2, 3, 6, 0],
+    "pad=border": [1, 1, 1, 2, 3, 6, 8],
+    "pad=reflection": [3, 1, 1, 2, 3, 6, 6],
+    "align=1": [0, 1, 1.375, 2.25, 3, 5, 2],
+    "mode=nearest": [0, 1, 1, 2, 4, 4, 0],
+    "mode=nearest:pad=border": [1, 1, 1, 2, 4, 4, 8],
+    "mode=bicubic": [0, (19 - 6) / 32, 1, 2, (19 * 6 - 27) / 32, (-6 + 19 * 12) / 32, -0.75],
+}
+
+
+@pytest.mark.parametrize("rule", BY_HAND)
+def test_samples_worked_by_hand(rule):
+    grid = [(g, 0) for g in COORDINATES]
+    (y,) = run(GRID.format(rule).rstrip(":"), ROW, grid)
+    assert y.ravel().tolist() == BY_HAND[rule]
+
+
+def test_the_first_coordinate_is_the_last_axis():
+    (y,) = run("grid_sample.fprop:n1c1_i2x3_o1x1:align=1:dt=f64", range(6), [1, -1])
+    assert y.item() == 2
+    (y,) = run("grid_sample.fprop:n1c1_i2x3x2_o1x1x1:align=1:dt=f64", range(12), [1, -1, 0])
+    assert y.item() == 4  # between 1 and 7
+
+
+def test_a_clipped_position_has_no_gradient():
+    """At -1 and beyond the border is constant; reflection turns the direction."""
+    line = "grid_sample.backward:n1c1_i1x4_o1x4:align=1:dt=f64:mask=01:pad={}"
+    grid = [(g, 0) for g in (-1, -1.5, 0, 1.5)]
+    for padding, slopes in (("border", [0, 0, 3, 0]), ("reflection", [0, -1.5, 3, -6])):
+        dgrid = run(line.format(padding), [1] * 4, ROW, grid)[1]
+        assert dgrid.ravel()[::2].tolist() == slopes
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_positions_that_are_not_finite_are_torchs(value, mode, padding):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if padding == "reflection" and value == 1e30:
+        pytest.skip("which element it is depends on rounding")
+    x, grid = np.arange(1.0, 13).reshape(1, 1, 3, 4), np.array([value, 0.0]).reshape(1, 1, 1, 2)
+    given_ = torch.from_numpy(x), torch.from_numpy(grid)
+    want = torch.nn.functional.grid_sample(*given_, mode, padding, False)
+    got = convref.grid_sample(x, grid, mode, padding, backend="numpy")
+    np.testing.assert_array_equal(got, want.numpy())
+
+
+def test_torch_within_both_bounds():
+    """Every pass that torch has, second derivatives too, in float64."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from convref.backends.torch.adapter import backend
+
+    seen: Counter[tuple[str, str]] = Counter()
+    axes = Axes(7, ("grid_sample",), dtypes=("f64",), fills=("int", "normal"), size=110)
+    for case in chunk_cases(axes, 0):
+        if backend.supports(case.call) is None:
+            given_ = operands(case)
+            verdict = judge(case.call, given_, backend.run(case.call, *given_), Numerics("rn64"))
+            assert verdict, f"{case}: {verdict.reason}"
+            seen[case.call.problem.mode, case.call.pass_] += 1
+    assert len(seen) == 9, seen
+
+
+PADDED_TWICE = (("bicubic", "border"), ("bicubic", "reflection"))
+
+
+def test_onnx_has_the_same_definition():
+    """Its reference pads the positions of cubic samples too; PyTorch and ONNX Runtime do not."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    names = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+    axes = Axes(3, ("grid_sample",), ("fprop",), dtypes=("f64",), fills=("normal",), size=30)
+    for case in chunk_cases(axes, 0):
+        problem, given_ = case.call.problem, operands(case)
+        if not problem.n * problem.c or (problem.mode, problem.padding_mode) in PADDED_TWICE:
+            continue
+        if problem.align_corners and problem.padding_mode == "reflection" and 1 in problem.input:
+            continue  # its reference divides by the distance between the corners
+        rule = {"mode": names[problem.mode], "padding_mode": problem.padding_mode}
+        node = onnx.helper.make_node(
+            "GridSample", ["x", "grid"], ["y"], **rule, align_corners=int(problem.align_corners)
+        )
+        y = ReferenceEvaluator(node).run(None, dict(zip(("x", "grid"), given_)))[0]
+        verdict = judge(case.call, given_, (y.astype(np.float64),), Numerics("rn32"))
+        assert verdict, f"{case}: {verdict.reason}"
+
+
+def test_the_bound_is_far_below_the_distance_of_neighbours():
+    case = parse("grid_sample.fprop:n1c1_i1x64_o1x65:fill=ramp")
+    given_ = operands(case)
+    (moved,), (sums,) = (
+        displacements(case.call, *given_, unit=2.0**-24),
+        magnitudes(case.call, *given_),
+    )
+    assert (moved[sums > 0] < 2.0**-24 * 64 * 64 * np.abs(given_[0]).max()).all()
+
+
+def test_either_of_two_nearest_elements_is_right_only_at_a_tie():
+    call = parse("grid_sample.fprop:n1c1_i1x4_o1x2:mode=nearest").call
+    x = np.float32(ROW).reshape(1, 1, 1, 4)
+    grid = np.float32([(0, 0), (0.5, 0)]).reshape(1, 1, 2, 2)  # at 1.5 and 2.5
+    grid[0, 0, 1, 0] = 0.45  # at 2.4
+    for y, right in (([4, 4], True), ([2, 4], True), ([4, 8], False), ([11, 4], False)):
+        got = np.float32(y).reshape(1, 1, 1, 2)
+        assert bool(judge(call, (x, grid), (got,), Numerics("rn32"))) == right, y
+
+
+RIGHT = {name: getattr(_taps, name) for name in ("padded", "_outer", "_bilinear")}
+FAULTS = {
+    "an odd element of two nearest": (
+        ("grid_sample",),
+        _taps.KERNELS,
+        "nearest",
+        lambda x: (np.floor(x + Fraction(1, 2)), _taps._nearest(x)[1]),
+    ),
+    "weights exchanged": (
+        OPS,
+        _taps.KERNELS,
+        "bilinear",
+        lambda x: (RIGHT["_bilinear"](x)[0], tuple(w[::-1] for w in RIGHT["_bilinear"](x)[1])),
+    ),
+    "reflection that keeps its direction": (
+        ("grid_sample",),
+        _taps,
+        "padded",
+        lambda x, *rule: (RIGHT["padded"](x, *rule)[0], abs(RIGHT["padded"](x, *rule)[1])),
+    ),
+    "the outer cubic without its second derivative": (
+        ("grid_sample",),
+        _taps,
+        "_outer",
+        lambda t: (*RIGHT["_outer"](t)[:2], 0 * t),
+    ),
+    "a derivative by the position for one by the coordinate": (
+        ("grid_sample",),
+        sample,
+        "grid_scale",
+        lambda problem, axis: Fraction(1),
+    ),
+    "coordinates in the order of the axes": (
+        ("grid_sample",),
+        sample,
+        "_as_grid",
+        lambda coordinates, problem: np.stack(coordinates, -1).reshape(problem.shape("grid")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_formula_fails(checks, monkeypatch, name):
+    ops, where, key, wrong = FAULTS[name]
+    for op in ops:
+        with monkeypatch.context() as patch:
+            if isinstance(where, dict):
+                patch.setitem(where, key, wrong)
+            else:
+                patch.setattr(where, key, wrong)
+            with pytest.raises(AssertionError, match=op):
+                campaign(checks.loops, op, fills=["int"], examples=16 * EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("grid_sample:n1c1_i0x2_o1x1", "input H is 0, needs at least 1"),
+        ("grid_sample:n1c1_i2_o1", "input has 1 spatial axes, needs 2 or 3"),
+        ("grid_sample:n1c1_i2x2x2_o1x1x1:mode=bicubic", "mode bicubic has 3 spatial axes, needs 2"),
+        ("grid_sample:n1c1_i2x2_o1x1:mode=linear", "mode is 'linear', needs one of bilinear"),
+        ("grid_sample:n1c1_i2x2_o1x1:pad=wrap", "padding_mode is 'wrap', needs one of zeros"),
+    ],
+)
+def test_refused(line, text):
+    with pytest.raises(ConvrefError, match=text):
+        parse(f"{line.replace(':', '.fprop:', 1)}")
+
+
+def test_operands_that_do_not_match_are_refused():
+    x, grid = np.ones((2, 1, 3, 3)), np.ones((2, 2, 2, 2))
+    for wrong, text in (
+        (grid[0], "grid has 3 axes, needs 4"),
+        (grid[:1], "grid has N=1, needs 2"),
+        (grid[..., :1], "grid has L=1, needs 2"),
+        (grid.astype(np.float32), "grid has dtype f32, needs f64"),
+        (None, "grid is None, needs an array"),
+    ):
+        with pytest.raises(ConvrefError, match=text):
+            convref.grid_sample(x, wrong)
+    with pytest.raises(ConvrefError, match="weights of positions are not integers"):
+        convref.grid_sample(x.astype(int), grid.astype(int))
