@@ -106,7 +106,8 @@ __all__ = [
     "prelu_jvp", "relu", "relu6", "relu6_backward", "relu6_double_backward", "relu6_jvp",
     "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward",
     "resize_double_backward", "resize_jvp", "rms_norm", "rms_norm_backward",
-    "rms_norm_double_backward", "rms_norm_jvp", "run", "selu", "selu_backward",
+    "rms_norm_double_backward", "rms_norm_jvp", "roi_align", "roi_align_backward",
+    "roi_align_double_backward", "roi_align_jvp", "run", "selu", "selu_backward",
     "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
     "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
     "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
@@ -483,38 +484,46 @@ def global_max_pool_backward(
     grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
 ) -> _T: ...
 def grid_sample(
-    input: AnyArray[_T], grid: _Array, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    input: AnyArray[_T], grid: _Array,
+    mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
     align_corners: bool | None = None, *, layout: _Layout | None = None, backend: str = "auto"
 ) -> _T: ...
 @overload
 def grid_sample_backward(
-    grad_output: AnyArray[_T], input: _Array, grid: _Array, mode: _Mode = "bilinear",
-    padding_mode: str = "zeros", align_corners: bool | None = None, *,
-    layout: _Layout | None = None, backend: str = "auto"
+    grad_output: AnyArray[_T], input: _Array, grid: _Array,
+    mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
+    align_corners: bool | None = None, *, layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 @overload
 def grid_sample_backward(
-    grad_output: AnyArray[_T], input: _Array, grid: _Array, mode: _Mode = "bilinear",
-    padding_mode: str = "zeros", align_corners: bool | None = None, *,
-    output_mask: Sequence[bool], layout: _Layout | None = None, backend: str = "auto"
+    grad_output: AnyArray[_T], input: _Array, grid: _Array,
+    mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
+    align_corners: bool | None = None, *, output_mask: Sequence[bool],
+    layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T | None, _T | None]: ...
 @overload
 def grid_sample_double_backward(
     grad_grad_input: _Array | None, grad_grad_grid: _Array | None, grad_output: AnyArray[_T],
-    input: _Array, grid: _Array, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    input: _Array, grid: _Array, mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
     align_corners: bool | None = None, *, layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T, _T, _T]: ...
 @overload
 def grid_sample_double_backward(
     grad_grad_input: _Array | None, grad_grad_grid: _Array | None, grad_output: AnyArray[_T],
-    input: _Array, grid: _Array, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    input: _Array, grid: _Array, mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
     align_corners: bool | None = None, *, output_mask: Sequence[bool],
     layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T | None, _T | None, _T | None]: ...
 def grid_sample_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
-    mode: _Mode = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None, *,
-    layout: _Layout | None = None, backend: str = "auto"
+    mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
+    align_corners: bool | None = None, *, layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 @overload
 def group_norm(
@@ -1122,6 +1131,26 @@ def rms_norm_double_backward(
 def rms_norm_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
     normalized_shape: _Ints, eps: float | None = None, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def roi_align(
+    input: AnyArray[_T], boxes: _Array, output_size: _OutputSize, spatial_scale: float = 1.0,
+    sampling_ratio: int = -1, aligned: bool = False, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
+def roi_align_backward(
+    grad_output: AnyArray[_T], input: _Array, boxes: _Array, output_size: _OutputSize,
+    spatial_scale: float = 1.0, sampling_ratio: int = -1, aligned: bool = False, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+def roi_align_double_backward(
+    grad_grad_input: AnyArray[_T], boxes: _Array, output_size: _OutputSize,
+    spatial_scale: float = 1.0, sampling_ratio: int = -1, aligned: bool = False, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+def roi_align_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], boxes: _Array,
+    output_size: _OutputSize, spatial_scale: float = 1.0, sampling_ratio: int = -1,
+    aligned: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 def selu(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def selu_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...

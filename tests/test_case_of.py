@@ -90,6 +90,11 @@ def resize(problem: Problem, pass_: str) -> dict[str, Any]:
     }
 
 
+def roi_align(problem: Problem, pass_: str) -> dict[str, Any]:
+    names = ("spatial_scale", "sampling_ratio", "aligned")
+    return {"output_size": problem.output, **{name: getattr(problem, name) for name in names}}
+
+
 def norm(problem: Problem, pass_: str) -> dict[str, Any]:
     return {"eps": problem.eps}
 
@@ -122,6 +127,7 @@ SETTINGS: dict[str, Settings] = {
     "adaptive_avg_pool": adaptive_avg_pool,
     "max_unpool": max_unpool,
     "resize": resize,
+    "roi_align": roi_align,
     "batch_norm": batch_norm,
     "instance_norm": batch_norm,
     "batch_norm_eval": norm,

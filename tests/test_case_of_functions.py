@@ -75,6 +75,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "prelu": SLOPES,
     "interpolate": INTERPOLATION,
     "resize": {"sizes": 4, "mode": "cubic"},
+    "roi_align": {"output_size": (2, 3), "spatial_scale": 0.5, "sampling_ratio": 2},
     "leaky_relu": {"negative_slope": 0.2},
     "threshold": {"threshold": 0.5, "value": 2.0},
     "gelu": {"approximate": "tanh"},
@@ -124,6 +125,8 @@ def pool_of(name: str) -> dict[str, Any]:
         values["target"] = np.abs(data(*x.shape, seed=4))
     if stem == "grid_sample":
         values["grid"] = data(2, 3, 4, rank, seed=3)
+    if stem == "roi_align":
+        values["boxes"] = np.array([[1, 0, 1, 4, 5], [0, 1, 1, 3, 2]], "f4")
     if stem == "fold":
         values["input"] = data(2, 12, 4)
     return values

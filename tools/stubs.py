@@ -23,6 +23,7 @@ from convref.api.resize import MODES as INTERPOLATE_MODES
 from convref.case.call import MATHS
 from convref.ops import RANKS
 from convref.ops.resize import NEAR
+from convref.ops.sample import PADDINGS, TAPS
 from convref.ops.sampling import COORDINATES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,10 +68,12 @@ TYPES = {
     "keep_aspect_ratio_policy": "_Aspect",
     "coordinate_transformation_mode": "_Coordinates",
     "nearest_mode": "_Nearest",
+    "padding_mode": literal(*PADDINGS),
 }
 MODE = {  # of the argument `mode`, by the start of a function's name
     "resize": literal("nearest", "linear", "cubic"),
     "pixel": literal("CRD", "DCR"),
+    "grid": literal(*TAPS),
 }
 UNTYPED = ("Any", "str", "str | None")  # annotations of arguments that TYPES replaces
 SETTINGS = {*TYPES, "dtype", "device", "mode", "weight_layout", "backend", "size_average", "reduce"}

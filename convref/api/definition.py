@@ -38,7 +38,8 @@ from .generate import KEYWORD, POSITIONAL
 from .run import Axes, Prepared, check_axes, compute, enter, given_arrays, input_shape
 
 ROLE = {
-    argument(role): role for role in ("x", "w", "b", "indices", "target", "rmean", "rvar", "grid")
+    argument(role): role
+    for role in ("x", "w", "b", "indices", "target", "rmean", "rvar", "grid", "boxes")
 }
 
 Fields = dict[str, Any]

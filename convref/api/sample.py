@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ops import integer, integers
 from .arguments import flag
 from .definition import Fields, Image, define
 from .passes import functions
@@ -60,7 +61,62 @@ grid_sample.derivatives(
 )
 
 
-DEFINITIONS = (grid_sample,)
+@define()
+def roi_align(
+    input: Image,
+    boxes: Any,
+    output_size: Any,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Fields:
+    """Return the means of bins of boxes in images, as `torchvision.ops.roi_align` does.
+
+    Parameters
+    ----------
+    input : (N, C, H, W) array
+    boxes : (K, 5) array
+        Of each box, the number of its image and the corners x1, y1, x2, y2; not differentiated.
+    output_size : int or pair of int
+        Bins per box on each axis.
+    spatial_scale : float
+        Elements per unit of the coordinates.
+    sampling_ratio : int
+        Samples per bin and axis; 0 or less is the size of a bin in elements, rounded up.
+    aligned : bool
+        Whether coordinate 0 is the edge of the first element. By default it is the centre, and a
+        box has at least one element.
+
+    Returns
+    -------
+    (K, C, *output_size) array
+
+    >>> image, boxes = np.array([[[[0., 8., 16., 24.]]]]), np.array([[0., 0., 0., 2., 0.]])
+    >>> roi_align(image, boxes, (1, 2), sampling_ratio=1)
+    array([[[[ 4., 12.]]]])
+    """
+    sampling_ratio = max(0, integer(input.where, "sampling_ratio", sampling_ratio))
+    output = integers(input.where, "output_size", output_size, len(input.space))
+    return {
+        "output": output,
+        "spatial_scale": spatial_scale,
+        "sampling_ratio": sampling_ratio,
+        "aligned": flag(input.where, "aligned", aligned),
+    }
+
+
+roi_align.derivatives(
+    backward="""
+        Return grad_input of `roi_align`; of `input` only the shape is needed.
+
+        >>> image, boxes = np.zeros((1, 1, 1, 4)), np.array([[0., 0., 0., 2., 0.]])
+        >>> roi_align_backward(np.array([[[[2., 4.]]]]), image, boxes, (1, 2), sampling_ratio=1)
+        array([[[[1., 3., 2., 0.]]]])
+    """,
+)
+
+
+DEFINITIONS = (grid_sample, roi_align)
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

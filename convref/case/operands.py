@@ -108,12 +108,12 @@ def check_positions(call: Call, role: str, array: Any) -> None:
     if valid is None or array is None or call.specs[0].device != "cpu" or not has_values(array):
         return
     count, other = valid
-    values = to_numpy(array)
-    if values.size and (values.min() < 0 or values.max() >= count):
-        wrong = values[((values < 0) | (values >= count)) & (values != other)]
+    values = to_numpy(array)[:, 0] if role == "boxes" else to_numpy(array)
+    if values.size and not (values.min() >= 0 and values.max() < count):
+        wrong = values[~((values >= 0) & (values < count)) & (values != other)]
         if wrong.size:
-            thing = "class" if role == "target" else "position"
-            needs = f"needs a {thing} from 0 to {count - 1} or {other}"
+            thing = {"target": "a class", "boxes": "an image"}.get(role, "a position")
+            needs = f"needs {thing} from 0 to {count - 1}" + (f" or {other}" if other else "")
             what = f"{argument(role)} holds {wrong[0]}, {needs}"
             raise invalid(f"{call.op}.{call.pass_}", what, call)
 

@@ -106,7 +106,10 @@ def _shifted(call: Call, operands: Operands) -> Results:
 
 
 def _mirrored(call: Call, operands: Operands) -> Results:
-    turned = [a if a is None or a.dtype.kind == "i" else a[..., ::-1] for a in operands]
+    turned = [
+        a if a is None or a.dtype.kind == "i" or role == "boxes" else a[..., ::-1]
+        for role, a in zip(call.roles, operands)
+    ]
     return oracle.evaluate(call, *turned)
 
 

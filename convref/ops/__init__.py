@@ -41,7 +41,7 @@ from .pool import (
     UnpoolProblem,
 )
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
-from .sample import GridSampleProblem
+from .sample import GridSampleProblem, RoiAlignProblem
 from .sampling import ResizeAxis
 from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
@@ -127,6 +127,7 @@ __all__ = [
     "ResizeAxis",
     "ResizeProblem",
     "RmsNormProblem",
+    "RoiAlignProblem",
     "SeluProblem",
     "Signature",
     "Sizes",

@@ -22,7 +22,7 @@ from .sizes import (
     real,
 )
 
-ROLES = ("x", "w", "b", "p", "y", "cols", "grid")
+ROLES = ("x", "w", "b", "p", "y", "cols", "grid", "boxes")
 INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
 STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
 
@@ -244,8 +244,11 @@ class Problem:
         flag = {"w": "weight", "b": "bias"}.get(BASE_ROLE[role], "")
         return bool(getattr(self, flag, True))
 
-    def positions(self, role: str) -> tuple[int, int] | None:
-        """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`."""
+    def positions(self, role: str) -> tuple[int, int | None] | None:
+        """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`.
+
+        Those of boxes are in the first column.
+        """
         return (prod(self.input), -1) if role == "indices" else None
 
     def tangents(self, pass_: str) -> str:

@@ -8,7 +8,8 @@ with the change of the weights: both are the formulas of `sample`, with another 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import expm1, log1p
+from copy import copy
+from math import log1p, prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from ..case import Call
 from ..ops import Problem
 from . import sample
-from ._taps import KERNELS, ORDERS, Sampler, Taps, padded
+from ._taps import KERNELS, ORDERS, Sampler, Separable, Taps, padded
 from ._windows import Array, Results
 
 POSITION = 16  # roundings of a position, padded and in both results that are compared
@@ -36,9 +37,9 @@ _JUMPS: dict[str, tuple[tuple[tuple[float, float], ...], ...]] = {
 _REACH = {"nearest": 0.5, "bilinear": 1.0, "bicubic": 2.0}
 
 
-def gamma(n: int, u: float) -> float:
+def gamma(n: Any, u: float) -> Any:
     """Return (1 + u)**n - 1."""
-    return expm1(n * log1p(u))
+    return np.expm1(n * log1p(u))
 
 
 class Moduli(Sampler):
@@ -65,7 +66,11 @@ class Moduli(Sampler):
 
     def scatter(self, dy: Array, *orders: int) -> Array:
         """Return the sums of moduli."""
-        unbounded = self.unbounded.any(1).reshape(-1, *(1,) * (len(self.space) + 1))
+        unbounded = (
+            self.unbounded.reshape(len(dy), self.unbounded[:1].size or 1)
+            .any(1)
+            .reshape(-1, *(1,) * (len(self.space) + 1))
+        )
         return np.where(unbounded, np.inf, super().scatter(dy, *orders))
 
 
@@ -82,14 +87,23 @@ class Displaced(Moduli):
 
     def _parts(self) -> list[Moduli]:
         """Return, for each axis, a sampler with W before it, E on it, and W + E after it."""
-        found = []
+        found: list[Moduli] = []
         for a in range(len(self.axes)):
             axes = [
                 axis._replace(weights=_share(axis.weights, errors, (b > a) - (b < a)))
                 for b, (axis, errors) in enumerate(zip(self.axes, self.errors))
             ]
-            found.append(Moduli(axes, self.errors, self.unbounded, self.space))
+            found.append(copy(self))
+            found[-1].axes = axes
         return found
+
+
+class SeparableModuli(Moduli, Separable):
+    """The same where positions are separable."""
+
+
+class SeparableDisplaced(Displaced, SeparableModuli):
+    """The same where positions are separable."""
 
 
 def _share(weights: tuple[Array, ...], errors: tuple[Array, ...], side: int) -> tuple[Array, ...]:
@@ -152,9 +166,65 @@ def rounded_grid(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem], 
     return sampling
 
 
+def rounded_boxes(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem], Moduli]:
+    """Return the sampling of boxes whose positions are computed with a unit roundoff."""
+
+    def sampling(boxes: Array, problem: Problem) -> Moduli:
+        axes, all_errors = [], []
+        unbounded: Any = np.zeros((len(boxes), 1, 1), bool)
+        for axis, (size, out) in enumerate(zip(problem.input, problem.output)):
+            x, count = sample.roi_positions(boxes, problem, axis)
+            ends = abs(boxes[:, 2 - axis]) + abs(boxes[:, 4 - axis])
+            off = gamma(POSITION, unit) * (ends * problem.spatial_scale + size + 2)[:, None]
+            unsure = ~(off[:, 0] < HALF)
+            if not problem.sampling_ratio:
+                unsure = unsure | _count_may_differ(boxes, problem, axis, off[:, 0], unit)
+            unbounded = unbounded | unsure[:, None, None]
+            x, off = sample.flat(x), np.repeat(off, x.shape[1] * x.shape[2], 1)
+            found, errors = rounded_taps(x, off, size, ("bilinear", "border", False), unit)
+            edge = (abs(x + 1) <= off) | (abs(x - size) <= off)
+            inside = (x >= -1) & (x <= size)
+            real = np.arange(x.shape[1]) % max(1, x.shape[1] // out) < count[:, None]
+            each = [
+                found.weights[0] * (inside & real),
+                (errors[0] + edge) * ((inside | edge) & real),
+            ]
+            weights = [sample.by_bin(w / np.maximum(count, 1)[:, None], out) for w in each]
+            element = sample.by_bin(found.element, out)
+            axes.append(Taps(element, np.ones(element.shape, bool), (weights[0],)))
+            all_errors.append((weights[1],))
+        return kind(axes, all_errors, unbounded, problem.input)
+
+    return sampling
+
+
+def _count_may_differ(boxes: Array, problem: Problem, axis: int, off: Array, unit: float) -> Array:
+    """Return whether rounding may change the number of samples: the size of a bin, rounded up.
+
+    Multiples of 1/1024 that binary32 holds are not rounded.
+    """
+    low, high = (boxes[:, column - axis] * problem.spatial_scale for column in (2, 4))
+    size = high - low if problem.aligned else np.maximum(high - low, 1)
+    share = size / problem.output[axis]
+    exact = (low * 1024 % 1 == 0) & (high * 1024 % 1 == 0) & (abs(low) + abs(high) < 4096)
+    found: Array = (abs(share - np.round(share)) <= off) & ~(exact & (unit <= COARSE))
+    return found
+
+
+def _lengths(call: Call, boxes: Array) -> Array:
+    """Return how many terms are added to an element of each result of roi_align."""
+    problem = call.problem
+    counts = [sample.roi_positions(boxes, problem, axis)[1] for axis in range(2)]
+    found: Array = 4 * counts[0] * counts[1] + 4
+    if call.pass_ == "backward":
+        return np.asarray(found.sum() * prod(problem.output))
+    return found[:, None, None, None]
+
+
 def _evaluated(call: Call, operands: Sequence[Array], unit: float, kind: type[Moduli]) -> Results:
     """Return the pass on absolute values, with the weights of a sampler; positions as they are."""
-    formula = getattr(sample, f"{call.op}_{call.pass_}")
+    formula = getattr(sample, f"{call.op}_{call.pass_}", None)
+    formula = formula or getattr(sample, f"{call.op}_fprop")  # linear in x
     given = [
         a if role in POSITIONS else np.abs(a).astype(np.float64)
         for role, a in zip(call.roles, operands)
@@ -175,10 +245,16 @@ def magnitudes(call: Call, *operands: Array) -> Results:
 def displacement(call: Call, *operands: Any) -> Results:
     """Return by how much positions computed with unit roundoff `unit` may change each result."""
     *arrays, unit, _ = operands
-    return _evaluated(call, arrays, unit, Displaced)
+    moved = _evaluated(call, arrays, unit, Displaced)
+    if call.op == "roi_align":
+        (off,), (sums,) = moved, magnitudes(call, *arrays)
+        moved = (off + gamma(_lengths(call, arrays[-1]), unit) * sums,)
+    return moved
 
 
-POSITIONS = ("grid",)
+POSITIONS = ("grid", "boxes")
+SEPARABLE = {Moduli: SeparableModuli, Displaced: SeparableDisplaced}
 SAMPLING: dict[str, Callable[[float, type[Moduli]], Callable[[Array, Problem], Moduli]]] = {
     "grid_sample": rounded_grid,
+    "roi_align": lambda unit, kind: rounded_boxes(unit, SEPARABLE[kind]),
 }

@@ -87,6 +87,41 @@ class Sampler:
         return found
 
 
+class Separable(Sampler):
+    """The same for positions that are a product of those of each axis: images to (B, C, *outputs).
+
+    The taps of an axis are (taps, B, outputs).
+    """
+
+    def gather(self, x: Array, *orders: int) -> Array:
+        for number, (axis, order) in enumerate(zip(self.axes, orders, strict=True), 2):
+            total: Any = np.zeros(
+                (*x.shape[:number], axis.element.shape[2], *x.shape[number + 1 :]), x.dtype
+            )
+            for element, inside, weight in self._along(axis, order, number, x.ndim):
+                values = np.where(inside, np.take_along_axis(x, element, number), 0)
+                total = total + weight * values
+            x = total
+        return x
+
+    def scatter(self, dy: Array, *orders: int) -> Array:
+        for number, (axis, order) in enumerate(zip(self.axes, orders, strict=True), 2):
+            shape = (*dy.shape[:number], self.space[number - 2], *dy.shape[number + 1 :])
+            sums = np.zeros(shape, dy.dtype)
+            at = list(np.ogrid[tuple(map(slice, dy.shape))])
+            for element, inside, weight in self._along(axis, order, number, dy.ndim):
+                at[number] = element
+                np.add.at(sums, tuple(at), np.where(inside, weight * dy, 0))
+            dy = sums
+        return dy
+
+    def _along(self, axis: Taps, order: int, number: int, ndim: int) -> list[tuple[Array, ...]]:
+        """Return element, inside and weight of each tap, with the axes of images."""
+        others = tuple(a for a in range(1, ndim) if a != number)
+        every = zip(axis.element, axis.inside, axis.weights[order], strict=True)
+        return [tuple(np.expand_dims(a, others) for a in each) for each in every]
+
+
 def taps(x: Array, size: int, mode: str, padding: str = "zeros", align: bool = False) -> Taps:
     """Return the taps of positions x (B, L) along an axis of `size` elements.
 

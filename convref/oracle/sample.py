@@ -24,7 +24,7 @@ import numpy as np
 
 from ..ops import Problem
 from ._passes import by_name
-from ._taps import Sampler, taps
+from ._taps import Sampler, Separable, Taps, taps
 from ._windows import Array, Results
 
 Sampling = Callable[[Array, Problem], Sampler]
@@ -142,4 +142,82 @@ def _as_grid(coordinates: list[Array], problem: Problem) -> Array:
     return np.stack(coordinates[::-1], -1).reshape(problem.shape("grid"))
 
 
-FORMULAS: dict[Any, Any] = by_name(globals(), ("grid_sample",), masks=False)
+def roi_positions(boxes: Array, problem: Problem, axis: int) -> tuple[Array, Array]:
+    """Return the positions (K, outputs, samples) on one spatial axis, and the samples (K)."""
+    number: Any = Fraction if boxes.dtype == object else float
+    scale, half = number(problem.spatial_scale), number(problem.aligned) / 2
+    start, stop = (boxes[:, column - axis] * scale - half for column in (2, 4))
+    size, out = stop - start, problem.output[axis]
+    if not problem.aligned:
+        size = np.where(size > 1, size, number(1))
+    count = np.full(len(boxes), problem.sampling_ratio)
+    if not problem.sampling_ratio:
+        count = np.maximum(np.ceil(size / out), 0).astype(np.int64)
+    whole = np.maximum(count, 1).astype(boxes.dtype)[:, None, None]
+    sample = np.arange(count.max(initial=0)).astype(boxes.dtype)
+    bins = np.arange(out).astype(boxes.dtype)[:, None]
+    steps = bins + (2 * sample + number(1)) / (2 * whole)
+    return start[:, None, None] + steps * size[:, None, None] / out, count
+
+
+def flat(positions: Array) -> Array:
+    """Return (K, outputs, samples) as (K, outputs * samples)."""
+    boxes, out, samples = positions.shape
+    return positions.reshape(boxes, out * samples)
+
+
+def by_bin(found: Array, out: int) -> Array:
+    """Return (taps, K, outputs * samples) as (taps * samples, K, outputs)."""
+    taps, boxes, each = found.shape
+    found = np.moveaxis(found.reshape(taps, boxes, out, each // out), 3, 1)
+    return found.reshape(taps * each // out, boxes, out)
+
+
+def roi_sampler(boxes: Array, problem: Problem) -> Separable:
+    """Return the means of samples; those more than an element outside of the image are 0."""
+    axes = []
+    for axis, (size, out) in enumerate(zip(problem.input, problem.output)):
+        x, count = roi_positions(boxes, problem, axis)
+        inside = (x >= -1) & (x <= size) & (np.arange(x.shape[2]) < count[:, None, None])
+        found = taps(flat(x), size, "bilinear", "border")
+        weight = found.weights[0] / np.repeat(_at_least_1(count, x), out * x.shape[2], 1)
+        inside = found.inside & flat(inside)
+        element, inside, weight = (by_bin(a, out) for a in (found.element, inside, weight))
+        axes.append(Taps(element, inside, (weight,)))
+    return Separable(axes, problem.input)
+
+
+def _at_least_1(count: Array, like: Array) -> Array:
+    one = Fraction(1) if like.dtype == object else 1.0
+    return np.maximum(count, 1).astype(like.dtype)[:, None] * one
+
+
+def image_of(boxes: Array) -> Array:
+    """Return the image in which each box is."""
+    return boxes[:, 0].astype(np.int64)
+
+
+def roi_align_fprop(x: Array, boxes: Array, problem: Problem, sampling: Any = roi_sampler) -> Array:
+    """Return y, the mean of the samples in each bin (S.5).
+
+    Examples
+    --------
+    >>> from convref.ops import FAMILY
+    >>> problem = FAMILY["roi_align"](n=1, c=1, input=(1, 4), output=(1, 2), sampling_ratio=1)
+    >>> roi_align_fprop(np.array([[[[0., 8., 16., 24.]]]]), np.array([[0., 0, 0, 2, 0]]), problem)
+    array([[[[ 4., 12.]]]])
+    """
+    found: Array = sampling(boxes, problem).gather(x[image_of(boxes)], 0, 0)
+    return found
+
+
+def roi_align_backward(
+    dy: Array, x: Array, boxes: Array, problem: Problem, sampling: Any = roi_sampler
+) -> Array:
+    """Return dx (S.5)."""
+    dx = np.zeros(problem.shape("x"), dy.dtype)
+    np.add.at(dx, image_of(boxes), sampling(boxes, problem).scatter(dy, 0, 0))
+    return dx
+
+
+FORMULAS: dict[Any, Any] = by_name(globals(), ("grid_sample", "roi_align"), masks=False)

@@ -36,6 +36,7 @@ CALLED = (
     "log_softmax",
     "hardmax",
     "grid_sample",
+    "roi_align",
     "normalize",
 )
 

@@ -97,6 +97,56 @@ def test_the_first_coordinate_is_the_last_axis():
     assert y.item() == 4  # between 1 and 7
 
 
+BOX = "roi_align.fprop:n1c1_i1x4_o1x2:dt=f64:{}"
+BINS = {  # of the box from 0 to 2, or to 6, or from -4 to 0 on the row 0, 8, 16, 24
+    ("sr=1", 0, 2): [4, 12],
+    ("sr=2", 0, 2): [4, 12],
+    ("", 0, 6): [12, 8],  # 3 samples per bin: at 0.5, 1.5, 2.5; at 3.5, then two beyond the image
+    ("sr=1:aligned=1", 0, 2): [0, 8],
+    ("sr=1:sc=0.5", 0, 4): [4, 12],
+    ("sr=1", -4, 0): [0, 0],
+    ("sr=1", 2, 2): [18, 22],  # at least one element
+}
+
+
+@pytest.mark.parametrize(("rule", "low", "high"), BINS)
+def test_bins_worked_by_hand(rule, low, high):
+    (y,) = run(BOX.format(rule).rstrip(":"), [0, 8, 16, 24], [0, low, 0, high, 0])
+    assert y.ravel().tolist() == BINS[rule, low, high]
+
+
+def test_roi_align_is_onnxs():
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    axes = Axes(3, ("roi_align",), ("fprop",), dtypes=("f64",), fills=("normal",), size=40)
+    for case in chunk_cases(axes, 0):
+        problem, (x, boxes) = case.call.problem, operands(case)
+        if not problem.n * problem.c * problem.boxes:
+            continue
+        node = onnx.helper.make_node(
+            "RoiAlign",
+            ["x", "corners", "images"],
+            ["y"],
+            coordinate_transformation_mode=("output_half_pixel", "half_pixel")[problem.aligned],
+            output_height=problem.output[0],
+            output_width=problem.output[1],
+            sampling_ratio=problem.sampling_ratio,
+            spatial_scale=problem.spatial_scale,
+        )
+        given_ = {"x": x, "corners": boxes[:, 1:], "images": boxes[:, 0].astype(np.int64)}
+        (y,) = ReferenceEvaluator(node).run(None, given_)
+        verdict = judge(case.call, (x, boxes), (y.astype(np.float64),), Numerics("rn32"))
+        assert verdict, f"{case}: {verdict.reason}"
+
+
+@pytest.mark.parametrize("image", [-1, 2, np.nan])
+def test_a_box_in_no_image_is_refused(image):
+    boxes = np.array([[0.0, 0, 0, 1, 1], [image, 0, 0, 1, 1]])
+    with pytest.raises(ConvrefError, match=r"boxes holds .*, needs an image from 0 to 1"):
+        convref.roi_align(np.ones((2, 1, 3, 3)), boxes, 2)
+
+
 def test_a_clipped_position_has_no_gradient():
     """At -1 and beyond the border is constant; reflection turns the direction."""
     line = "grid_sample.backward:n1c1_i1x4_o1x4:align=1:dt=f64:mask=01:pad={}"
@@ -182,6 +232,7 @@ def test_either_of_two_nearest_elements_is_right_only_at_a_tie():
 
 
 RIGHT = {name: getattr(_taps, name) for name in ("padded", "_outer", "_bilinear")}
+RIGHT_BINS = sample.by_bin
 FAULTS = {
     "an odd element of two nearest": (
         ("grid_sample",),
@@ -219,6 +270,12 @@ FAULTS = {
         "_as_grid",
         lambda coordinates, problem: np.stack(coordinates, -1).reshape(problem.shape("grid")),
     ),
+    "bins of other boxes": (
+        ("roi_align",),
+        sample,
+        "by_bin",
+        lambda found, out: RIGHT_BINS(found, out)[:, ::-1],
+    ),
 }
 
 
@@ -242,6 +299,7 @@ def test_a_wrong_formula_fails(checks, monkeypatch, name):
         ("grid_sample:n1c1_i2_o1", "input has 1 spatial axes, needs 2 or 3"),
         ("grid_sample:n1c1_i2x2x2_o1x1x1:mode=bicubic", "mode bicubic has 3 spatial axes, needs 2"),
         ("grid_sample:n1c1_i2x2_o1x1:mode=linear", "mode is 'linear', needs one of bilinear"),
+        ("roi_align:n0c1_i2x2_o1x1", "1 boxes are in no image, needs n of at least 1"),
         ("grid_sample:n1c1_i2x2_o1x1:pad=wrap", "padding_mode is 'wrap', needs one of zeros"),
     ],
 )

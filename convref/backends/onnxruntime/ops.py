@@ -14,7 +14,7 @@ from . import resize
 
 # Opset and IR version: where a node has not changed, as old as it takes older releases too.
 OPSET = (22, 10)
-_OPSETS = {"conv": (13, 8), "resize": (19, 9)}  # antialias came with 18
+_OPSETS = {"conv": (13, 8), "resize": (19, 9), "roi_align": (16, 8)}  # antialias came with 18
 TYPES = {
     "f16": TensorProto.FLOAT16,
     "f32": TensorProto.FLOAT,
@@ -291,11 +291,30 @@ def _grid_sample(call: Call) -> Graph:
     return [node], {}
 
 
+def _roi_align(call: Call) -> Graph:
+    problem = call.problem
+    at = {"_0": np.array([0]), "_1": np.array([1]), "_5": np.array([5])}
+    given: dict[str, Any] = {
+        "coordinate_transformation_mode": "half_pixel" if problem.aligned else "output_half_pixel",
+        "sampling_ratio": problem.sampling_ratio,
+        "spatial_scale": problem.spatial_scale,
+        **dict(zip(("output_height", "output_width"), problem.output)),
+    }
+    return [
+        _node("Slice", ("boxes", "_1", "_5", "_1"), ["_corners"]),
+        _node("Slice", ("boxes", "_0", "_1", "_1"), ["_column"]),
+        _node("Squeeze", ("_column", "_1"), ["_numbers"]),
+        _node("Cast", ("_numbers",), ["_images"], to=TensorProto.INT64),
+        _node("RoiAlign", ("x", "_corners", "_images"), ["_y"], **given),
+    ], at
+
+
 _SAMPLED = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 
 
 _NODES: dict[str, Builder] = {
     "grid_sample": _grid_sample,
+    "roi_align": _roi_align,
     "conv": _conv,
     "max_pool": _pool("MaxPool", ("_y", "_indices")),
     "avg_pool": _pool("AveragePool", count_include_pad="include_pad"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ...case import Case
 from ...ops import FAMILY, Problem
@@ -25,5 +28,29 @@ def _grid(case: Case, given: dict[str, Any]) -> Any:
     return found / found.dtype.type(SPREAD) if case.fill in ("int", "ramp") else found
 
 
-GENERATED = {"grid": _grid}
-DRAW = {"grid_sample": _grid_sample}
+def _roi_align(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
+    image, fields = image_sizes(op, draft), all_drawn(tape, op)
+    image["input"] = (*image["input"], 1)[:2]
+    count = tape.choose((1, 2, 3, 5)) if image["n"] else 0
+    one = {**image, "n": max(1, count)}
+    fields["output"] = output_sizes(tape, one, max_elements)
+    fields["boxes"] = count
+    return FAMILY[op](**image, **fields)
+
+
+def _boxes(case: Case, given: dict[str, Any]) -> Any:
+    """Return boxes in images, some partly outside and some of no size, with corners at eighths."""
+    problem = case.call.problem
+    found = values(replace(case, fill="int"), "boxes")
+    step = found.dtype.type(SPREAD) if found.dtype != object else SPREAD
+    for axis, size in enumerate(problem.input):
+        low, high = 2 - axis, 4 - axis
+        found[:, low] = (found[:, low] % (8 * size + 16) - 8) / step
+        found[:, high] = found[:, low] + (found[:, high] % (8 * size + 16) - 8) / step
+    found[:, 1:] /= type(found[:1, 0].item() if len(found) else 1.0)(problem.spatial_scale)
+    found[:, 0] = np.arange(problem.boxes) % max(1, problem.n)
+    return found
+
+
+GENERATED = {"grid": _grid, "boxes": _boxes}
+DRAW = {"grid_sample": _grid_sample, "roi_align": _roi_align}

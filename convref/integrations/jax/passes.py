@@ -182,7 +182,9 @@ def _transposed(
 def _jvp_transpose(step: Step, given: Given, cts: dict[str, Any]) -> Mapping[str, Any]:
     (ct,) = cts.values()
     point = {role: a for role, a in given.items() if not is_direction(role)}
-    results = SIGNATURE[step.op, "backward"].results
+    roles, results, _ = SIGNATURE[step.op, "backward"]
+    if "x" in roles and "x" not in point:  # a linear op reads its shape
+        point["x"] = jnp.zeros(step.problem.shape("x"), ct.dtype)
     found = _bind(step, "backward", point | {f"d{step.output}": ct}, results)
     return {f"{BASE_ROLE[role]}_dot": a for role, a in found.items()}
 

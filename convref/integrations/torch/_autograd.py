@@ -340,6 +340,7 @@ class _Jvp(_Recorded):
         rows = {r: f"d{r}" for r in needed if r in _PRIMALS}
         if given.get("x_dot") is not None:
             given["input"] = tuple(given["x_dot"].shape[2:])
+            given.setdefault("x", given["x_dot"])  # a linear op reads its shape
         linear: dict[str, Any] = {}
         curved: dict[str, Any] = {}
         below: dict[str, Any] = {}

@@ -29,7 +29,7 @@ _SCHEMA = {
     "tuple[tuple[float, float], ...]": "float[]",
 }
 _PAIRED = ("Pads", "tuple[tuple[float, float], ...]")
-_ALWAYS = ("x", "dy", "p", "grid", *INDICES, *STATISTICS)  # roles that are never left out
+_ALWAYS = ("x", "dy", "p", "grid", "boxes", *INDICES, *STATISTICS)  # roles that are never left out
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ def gelu(
     input: Tensor, approximate: Literal["none", "tanh"] = "none", *, backend: str | None = None
 ) -> Tensor: ...
 def grid_sample(
-    input: Tensor, grid: Tensor, mode: _Mode = "bilinear", padding_mode: str = "zeros",
+    input: Tensor, grid: Tensor, mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
     align_corners: bool | None = None, *, backend: str | None = None
 ) -> Tensor: ...
 def group_norm(

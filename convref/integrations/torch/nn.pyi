@@ -34,45 +34,42 @@ class Conv1d(Layer, torch.nn.Conv1d):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: _Ints, stride: _Ints = 1,
         padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, bias: bool = True,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
-        device: Any = None, dtype: Any = None, *, backend: str | None = None
+        padding_mode: Literal["zeros", "border", "reflection"] = "zeros", device: Any = None,
+        dtype: Any = None, *, backend: str | None = None
     ) -> None: ...
 class Conv2d(Layer, torch.nn.Conv2d):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: _Ints, stride: _Ints = 1,
         padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, bias: bool = True,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
-        device: Any = None, dtype: Any = None, *, backend: str | None = None
+        padding_mode: Literal["zeros", "border", "reflection"] = "zeros", device: Any = None,
+        dtype: Any = None, *, backend: str | None = None
     ) -> None: ...
 class Conv3d(Layer, torch.nn.Conv3d):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: _Ints, stride: _Ints = 1,
         padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, bias: bool = True,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
-        device: Any = None, dtype: Any = None, *, backend: str | None = None
+        padding_mode: Literal["zeros", "border", "reflection"] = "zeros", device: Any = None,
+        dtype: Any = None, *, backend: str | None = None
     ) -> None: ...
 class ConvTranspose1d(Layer, torch.nn.ConvTranspose1d):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: _Ints, stride: _Ints = 1,
         padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, bias: bool = True,
-        dilation: _Ints = 1,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
+        dilation: _Ints = 1, padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
         device: Any = None, dtype: Any = None, *, backend: str | None = None
     ) -> None: ...
 class ConvTranspose2d(Layer, torch.nn.ConvTranspose2d):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: _Ints, stride: _Ints = 1,
         padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, bias: bool = True,
-        dilation: _Ints = 1,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
+        dilation: _Ints = 1, padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
         device: Any = None, dtype: Any = None, *, backend: str | None = None
     ) -> None: ...
 class ConvTranspose3d(Layer, torch.nn.ConvTranspose3d):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: _Ints, stride: _Ints = 1,
         padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, bias: bool = True,
-        dilation: _Ints = 1,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
+        dilation: _Ints = 1, padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
         device: Any = None, dtype: Any = None, *, backend: str | None = None
     ) -> None: ...
 class BatchNorm1d(Layer, torch.nn.BatchNorm1d):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from math import floor, isfinite, isinf
+from math import ceil, floor, isfinite, isinf
 from typing import Any
 
 import numpy as np
@@ -155,4 +155,57 @@ def grid_sample_double_backward(
     return ddy, dx, dgrid
 
 
-FORMULAS = by_name(globals(), ("grid_sample",), masks=False)
+def _box_axis(low: Any, high: Any, size: int, out: int, problem: Problem) -> list[dict[int, Any]]:
+    """Return, for each bin, the weight of each element that it reads on one axis."""
+    zero = 0 * low
+    scale = type(zero)(problem.spatial_scale)
+    low, high = low * scale, high * scale
+    if problem.aligned:
+        low, high = low - (zero + 1) / 2, high - (zero + 1) / 2
+    width = high - low
+    if not problem.aligned and width < 1:
+        width = zero + 1
+    count = problem.sampling_ratio or max(0, ceil(width / out))
+    found: list[dict[int, Any]] = []
+    for p in range(out):
+        weights: dict[int, Any] = {}
+        for s in range(count):
+            x = low + (p + (zero + 2 * s + 1) / (2 * count)) * width / out
+            if not -1 <= x <= size:
+                continue
+            x = min(max(x, zero), zero + size - 1)
+            for i in range(size):
+                if abs(x - i) < 1:
+                    weights[i] = weights.get(i, 0) + (1 - abs(x - i)) / count
+        found.append(weights)
+    return found
+
+
+def _bins(boxes: Array, problem: Problem) -> Any:
+    """Yield (box, image), an output, an element and its weight."""
+    for k, (n, x1, y1, x2, y2) in enumerate(boxes):
+        ends = ((y1, y2), (x1, x2))
+        sizes = zip(ends, problem.input, problem.output)
+        rows = [_box_axis(*end, size, out, problem) for end, size, out in sizes]
+        for p in np.ndindex(*problem.output):
+            for (i, v), (j, w) in product(*(row[q].items() for row, q in zip(rows, p))):
+                yield (k, int(n)), p, (i, j), v * w
+
+
+def roi_align_fprop(x: Array, boxes: Array, problem: Problem) -> Array:
+    (y,) = _results(problem, x, "y")
+    for (k, n), p, i, weight in _bins(boxes, problem):
+        for c in range(problem.c):
+            y[(k, c, *p)] += weight * x[(n, c, *i)]
+    return y
+
+
+def roi_align_backward(dy: Array, x: Array, boxes: Array, problem: Problem) -> Array:
+    (dx,) = _results(problem, dy, "dx")
+    for (k, n), p, i, weight in _bins(boxes, problem):
+        for c in range(problem.c):
+            dx[(n, c, *i)] += weight * dy[(k, c, *p)]
+    return dx
+
+
+FORMULAS = by_name(globals(), ("grid_sample", "roi_align"), masks=False)
