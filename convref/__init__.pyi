@@ -67,8 +67,8 @@ __all__ = [
     "batch_norm_double_backward", "batch_norm_jvp", "batch_norm_statistics", "case_of", "celu",
     "celu_backward", "celu_double_backward", "celu_jvp", "conv1d", "conv1d_backward",
     "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
-    "conv3d_jvp", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
-    "convolution_backward", "convolution_double_backward", "cross_entropy",
+    "conv3d_jvp", "conv_integer", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "convolution", "convolution_backward", "convolution_double_backward", "cross_entropy",
     "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp", "elu",
     "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu",
     "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
@@ -103,9 +103,9 @@ __all__ = [
     "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
     "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
     "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward",
-    "prelu_jvp", "relu", "relu6", "relu6_backward", "relu6_double_backward", "relu6_jvp",
-    "relu_backward", "relu_double_backward", "relu_jvp", "resize", "resize_backward",
-    "resize_double_backward", "resize_jvp", "rms_norm", "rms_norm_backward",
+    "prelu_jvp", "quantized_conv", "relu", "relu6", "relu6_backward", "relu6_double_backward",
+    "relu6_jvp", "relu_backward", "relu_double_backward", "relu_jvp", "resize",
+    "resize_backward", "resize_double_backward", "resize_jvp", "rms_norm", "rms_norm_backward",
     "rms_norm_double_backward", "rms_norm_jvp", "roi_align", "roi_align_backward",
     "roi_align_double_backward", "roi_align_jvp", "run", "selu", "selu_backward",
     "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
@@ -364,6 +364,11 @@ def conv3d_jvp(
     weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
     backend: str = "auto"
 ) -> tuple[_T, _T]: ...
+def conv_integer(
+    input: AnyArray[_T], weight: _Array, input_zero_point: int = 0,
+    weight_zero_point: int | _Array = 0, stride: _Ints = 1, padding: _Padding = 0,
+    dilation: _Ints = 1, groups: int = 1, *, backend: str = "auto"
+) -> _T: ...
 def conv_transpose1d(
     input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
     padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
@@ -1035,6 +1040,12 @@ def prelu_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
     backend: str = "auto"
 ) -> tuple[_T, _T]: ...
+def quantized_conv(
+    input: AnyArray[_T], input_scale: float, input_zero_point: int, weight: _Array,
+    weight_scale: float | _Array, weight_zero_point: int | _Array, output_scale: float,
+    output_zero_point: int, bias: _Array | None = None, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, groups: int = 1, *, backend: str = "auto"
+) -> _T: ...
 def relu(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def relu6(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def relu6_backward(

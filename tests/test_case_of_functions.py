@@ -34,6 +34,7 @@ from convref.ops import FAMILY
 
 SPACE = {1: (6,), 2: (3, 5), 3: (3, 5, 2)}
 FUNCTIONS = api.__all__
+INTEGERS = ("conv_integer", "quantized_conv")
 
 
 def data(*shape: int, seed: int = 0) -> Any:
@@ -84,6 +85,12 @@ GIVEN: dict[str, dict[str, Any]] = {
     "nll_loss": {"weight": np.abs(data(4, seed=1))},
     "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
     "soft_cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
+    "conv_integer": {"input_zero_point": 3, "weight_zero_point": 2, "padding": 1},
+    "quantized_conv": {
+        **{f"{name}_scale": 0.03 for name in ("input", "weight", "output")},
+        **{f"{name}_zero_point": 3 for name in ("input", "weight", "output")},
+        "bias": np.array([5, -5], np.int32),
+    },
     "unfold": {"kernel_size": 2, "padding": "same"},
     "fold": {"kernel_size": 2, "output_size": (3, 3)},
     "convolution": {"bias": data(2, seed=3), "stride": 2, "padding": 1, "dilation": 1},
@@ -112,11 +119,13 @@ def pool_of(name: str) -> dict[str, Any]:
         sizes = FAMILY[stem].admissible(sizes, given)
     x = data(sizes["n"], sizes["c"], *sizes["input"])
     values = {"input": x, **given}
-    if stem.startswith("conv"):
+    if "conv" in stem:
         values["weight"] = data(
             *((4, 2) if stem == "conv_transpose" else (2, 4)), *(3, 2, 3)[:rank]
         )
         values |= ATEN if stem == "convolution" else {}
+    if stem in INTEGERS:
+        values |= {name: (9 * values[name]).astype(np.int8) for name in ("input", "weight")}
     if stem == "max_unpool":
         values["indices"] = np.arange(x.size).reshape(x.shape) % (x[0, 0].size * 2**rank)
     if stem in ("nll_loss", "cross_entropy"):
@@ -244,7 +253,7 @@ def recorded(array: Any) -> Any:
     return torch.from_numpy(array).requires_grad_(array.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in INTEGERS])
 def test_no_gradient_is_lost(name: str) -> None:
     tensors = every(recorded, call_of(name))
     if name in ("fold", "unfold", "hardmax"):

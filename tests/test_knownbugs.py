@@ -372,6 +372,7 @@ EXAMPLES = {
     "jax-second-order-nonfinite": (
         "conv.double_backward:n1c1k1_i4_f3_s2_p1,2:mask=011:fill=inf:seed=54513",
     ),
+    "onnxruntime-qlinear-k0": ("quantized_conv.fprop:n1c1k0_i1_f1:dt=u8:fill=ones",),
     "onnxruntime-c0": ("conv.fprop:n5c0k1_i2_f3_p1,0",),
     "onnxruntime-sigmoid": (
         "sigmoid.fprop:n1c1_i1:seed=14671",

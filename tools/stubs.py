@@ -55,6 +55,8 @@ TYPES = {
     **dict.fromkeys(("kernel_size", "stride", "dilation", "output_padding"), "_Ints"),
     **dict.fromkeys(("normalized_shape", "size", "sizes"), "_Ints"),
     "bias_sizes": "_Ints | None",
+    "weight_scale": "float | _Array",
+    "weight_zero_point": "int | _Array",
     **dict.fromkeys(("scale_factor", "scales"), "_Floats"),
     "padding": "_Padding",
     "output_size": "_OutputSize",

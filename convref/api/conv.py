@@ -18,7 +18,7 @@ from .passes import Pass
 from .run import Axes
 
 
-def _conv(
+def convolved(
     input: Image,
     weight: Sizes,
     bias: Sizes | None = None,
@@ -86,7 +86,7 @@ class _Convolution(Definition):
         return *triples[0], *triples[1]
 
 
-CONV = _Convolution(_conv, op="conv", layer="Conv", autocast=LOW)
+CONV = _Convolution(convolved, op="conv", layer="Conv", autocast=LOW)
 
 
 def rank_of(where: str, weight: Any) -> int:

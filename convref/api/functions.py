@@ -69,6 +69,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "adaptive_avg_pool3d_double_backward", "global_max_pool", "global_avg_pool",
         "global_lp_pool", "global_max_pool_backward", "global_avg_pool_backward",
     ),
+    "quantized": (
+        "conv_integer", "quantized_conv",
+    ),
     "resize": (
         "interpolate", "interpolate_backward", "interpolate_jvp", "interpolate_double_backward",
         "resize", "resize_backward", "resize_jvp", "resize_double_backward", "pixel_shuffle",

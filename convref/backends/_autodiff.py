@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays import Array
 from ..case import Call
 from ..dtypes import numpy_dtype
-from ..ops import BASE_ROLE, INDICES, SIGNATURE
+from ..ops import BASE_ROLE, SIGNATURE
 from ._operands import contiguous
 
 Tensors = Mapping[str, Any]  # a library's tensors by role, None where there is none
@@ -161,7 +161,7 @@ class Autodiff:
     def _result(self, role: str, tensor: Any) -> Array:
         """Return an ndarray; indices are of whatever width the library has."""
         array = self.array(tensor)
-        return array.astype(np.int64) if role in INDICES else array
+        return array.astype(np.int64) if role == "indices" else array
 
 
 def _output(call: Call) -> str:

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, oracle
+from .. import oracle
 from ..arrays import like, to_numpy
 from ..case import Call
-from ..ops import INDICES
+from ..dtypes import numpy_dtype, rounded
+from ..ops import OWN_TYPE
 from ..oracle import loops
 from .numpy import NumpyBackend
 
@@ -29,16 +30,16 @@ class LoopsBackend(NumpyBackend):
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        wide = dtypes.numpy_dtype(oracle.accumulator(call))
+        wide = oracle.accumulator(call)
         arrays = [
-            None if a is None else to_numpy(a).astype(np.int64 if role in INDICES else wide)
+            None if a is None else to_numpy(a).astype(numpy_dtype(OWN_TYPE.get(role, wide)))
             for role, a in zip(call.roles, operands)
         ]
         with np.errstate(all="ignore"):
             results = loops.FORMULAS[call.op, call.pass_](call, *arrays)
         template = next(a for a in operands if a is not None)
         return tuple(
-            None if r is None else like(dtypes.rounded(r, call.dtype_of(role)), template)
+            None if r is None else like(rounded(r, call.dtype_of(role)), template)
             for role, r in zip(call.signature.results, results)
         )
 

@@ -11,7 +11,7 @@ from ..errors import invalid, shorten
 from ..ops import (
     BASE_ROLE,
     FAMILY,
-    INDICES,
+    OWN_TYPE,
     SIGNATURE,
     STATISTICS,
     TERMS,
@@ -93,7 +93,7 @@ class Call:
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
             raise invalid(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
-        own = (*INDICES, *STATISTICS)
+        own = (*OWN_TYPE, *STATISTICS)
         named = list(zip(self.roles, specs))
         data = {spec.dtype for role, spec in named if role not in own}
         if len(data) != 1 or len({spec.device for spec in specs}) != 1:

@@ -11,8 +11,8 @@ from ..ops import (
     BASE_ROLE,
     FAMILY,
     FILTER_AXES,
-    INDICES,
     OUTPUT_AXES,
+    OWN_TYPE,
     RANKS,
     SIGNATURE,
     STATISTICS,
@@ -32,6 +32,8 @@ ARGUMENT = {
     "indices": "indices",
     "target": "target",
     "p": "target",
+    "b32": "bias",
+    "zero": "weight_zero_point",
     "mean": "mean",
     "rstd": "rstd",
     "rmean": "running_mean",
@@ -77,7 +79,7 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
     if like is not None:
         pairs = [("kind", fact.kind, like.kind), *pairs, ("device", fact.device, like.device)]
     for name, got, need in pairs:
-        narrow = fact.kind == "jax" and role in INDICES and got == "i32"  # JAX without x64
+        narrow = fact.kind == "jax" and (got, need) == ("i32", "i64")  # JAX without x64
         if got != need and not narrow:
             return f"has {name} {got}, needs {need}"
     if len(fact.shape) != len(needs):
@@ -122,7 +124,7 @@ def check_objects(call: Call, operands: Sequence[Any]) -> None:
     """Raise if an array of objects holds a complex number where its problem has none."""
     reason = call.problem.refuses("c128")
     for role, array in zip(call.roles, operands):
-        if reason and array is not None and role not in INDICES:
+        if reason and array is not None and role not in OWN_TYPE:
             if all(isinstance(value, Real) for value in array.flat):
                 continue
             what = f"{argument(role)} holds a complex number: {reason}"
@@ -164,7 +166,7 @@ def call_of(
     sizes and presence of operands; `x` is the shape of the input. With `zero_tangents`, an absent
     tangent means zeros.
     """
-    data = [role for role in SIGNATURE[op, pass_].operands if role not in (*INDICES, *STATISTICS)]
+    data = [role for role in SIGNATURE[op, pass_].operands if role not in (*OWN_TYPE, *STATISTICS)]
     first = "x" if "x" in found else next((role for role in data if role in found), "")
     if not first:
         raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")

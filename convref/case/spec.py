@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from ..ops import INDICES, STATISTICS, Problem
+from ..ops import OWN_TYPE, STATISTICS, Problem
 
-_INDEX_DTYPE = "i64"
 _STATISTIC_DTYPE = {"f16": "f32", "bf16": "f32"}
 
 
@@ -31,8 +30,8 @@ def role_dtype(role: str, dtype: str) -> str:
     >>> role_dtype("x", "bf16"), role_dtype("indices", "bf16"), role_dtype("mean", "bf16")
     ('bf16', 'i64', 'f32')
     """
-    if role in INDICES:
-        return _INDEX_DTYPE
+    if role in OWN_TYPE:
+        return OWN_TYPE[role]
     return _STATISTIC_DTYPE.get(dtype, dtype) if role in STATISTICS else dtype
 
 

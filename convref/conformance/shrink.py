@@ -120,8 +120,8 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     yield from _channel_steps(case)
     for name in _unusual(problem):
         yield _usual(case, name)
-    if isinstance(problem, ConvProblem):
-        yield from _conv_steps(case, problem)
+    if call.op == "conv":
+        yield from _conv_steps(case, call.conv)
     if problem.padding:
         yield _changed(case, padding=0)
     for name, least in _per_axis_fields(problem).items():

@@ -18,9 +18,9 @@ from ..dtypes import CODES
 from ..errors import invalid, shorten
 from ..ops import (
     FAMILY,
-    INDICES,
     MASK_NAMES,
     OPS,
+    OWN_TYPE,
     SIGNATURE,
     STATISTICS,
     Problem,
@@ -81,8 +81,9 @@ def _call(tape: Tape, options: _Options) -> Call:
     (op, pass_, fixed), dtypes = tape.choose(options.table), options.dtypes
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
-    had = [dtype for dtype in dtypes if problem.refuses(dtype) is None]  # silu has no integers
-    dtype = tape.choose(had or dtypes)
+    # silu has no integers, and an integer convolution has nothing else
+    had = [[code for code in codes if problem.refuses(code) is None] for codes in (dtypes, CODES)]
+    dtype = tape.choose(had[0] or had[1])
     memory, tangents = tape.choose(_MEMORY), tape.choose(_TANGENTS)
     problem = problem.for_dtype(dtype)
     possible = problem.tangents(pass_)
@@ -91,7 +92,7 @@ def _call(tape: Tape, options: _Options) -> Call:
     memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
     specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
-    given = (*INDICES, *STATISTICS)  # an expanded axis would change their values
+    given = (*OWN_TYPE, *STATISTICS)  # an expanded axis would change their values
     specs = tuple(
         replace(spec, expand="") if role in given else spec for role, spec in zip(roles, specs)
     )
@@ -263,15 +264,14 @@ def cases(
     drawn = calls(ops, passes, dtypes=dtypes, **options)
     assert isinstance(drawn, _Built)
     _known_words("fill", fills, FILLS)
-    possible = {dtype: [f for f in fills if available(f, dtype)] for dtype in dtypes}
-    for dtype, names in possible.items():
-        if not names:
+    for dtype in dtypes:
+        if not any(available(fill, dtype) for fill in fills):
             raise invalid("strategies", f"{dtype} has none of the fills {fills}")
 
     def build(tape: Tape) -> Case:
         call = drawn.build(tape)
-        unsuitable = OPS[call.op].unsuitable_fills
-        suitable = [fill for fill in possible[call.dtype] if fill not in unsuitable]
-        return Case(call, tape.choose(suitable or possible[call.dtype]), tape.word(2))
+        possible = [fill for fill in fills if available(fill, call.dtype)] or ["int"]
+        suitable = [fill for fill in possible if fill not in OPS[call.op].unsuitable_fills]
+        return Case(call, tape.choose(suitable or possible), tape.word(2))
 
     return _Built(build, drawn.size)

@@ -15,7 +15,7 @@ from .. import oracle
 from ..arrays import Array
 from ..case import Call, Spec
 from ..dtypes import COMPLEX
-from ..ops import BASE_ROLE, INDICES, TERMS
+from ..ops import BASE_ROLE, OWN_TYPE, TERMS
 
 Indicator = Callable[[Array], Array]
 
@@ -55,7 +55,7 @@ class Kinds:
 def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
     """Return the required kinds of each wanted result."""
     wide = tuple(
-        a if a is None or role in INDICES else _wide(a) for role, a in zip(call.roles, operands)
+        a if a is None or role in OWN_TYPE else _wide(a) for role, a in zip(call.roles, operands)
     )
     with np.errstate(all="ignore"):
         return {

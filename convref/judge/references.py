@@ -9,7 +9,7 @@ from .. import dtypes, oracle
 from ..arrays import Array
 from ..case import Call, check_operands
 from ..errors import invalid, shorten
-from ..ops import INDICES, TERMS, Terms
+from ..ops import OWN_TYPE, TERMS, Terms
 from .kinds import Kinds, kinds
 
 Arrays = tuple[Array | None, ...]
@@ -137,7 +137,7 @@ def _data(call: Call, operands: Arrays) -> list[Array]:
     return [
         finite_part(a, wide)
         for role, a in zip(call.roles, operands)
-        if a is not None and role not in INDICES
+        if a is not None and role not in OWN_TYPE
     ]
 
 

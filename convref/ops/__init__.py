@@ -20,7 +20,7 @@ from .activation import (
     SoftshrinkProblem,
     ThresholdProblem,
 )
-from .base import BASE_ROLE, INDICES, STATISTICS, Field, Problem
+from .base import BASE_ROLE, OWN_TYPE, STATISTICS, Field, Problem
 from .conv import ConvProblem
 from .norm import (
     BatchNormProblem,
@@ -40,6 +40,7 @@ from .pool import (
     PoolProblem,
     UnpoolProblem,
 )
+from .quantized import ConvIntegerProblem, QuantizedConvProblem
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
 from .sample import GridSampleProblem, RoiAlignProblem
 from .sampling import ResizeAxis
@@ -76,12 +77,12 @@ __all__ = [
     "FAMILY",
     "FILTER_AXES",
     "GROUPS",
-    "INDICES",
     "MASK_NAMES",
     "MAX_ELEMENTS",
     "MAX_SIZE",
     "OPS",
     "OUTPUT_AXES",
+    "OWN_TYPE",
     "RANKS",
     "SIGNATURE",
     "SPATIAL",
@@ -95,6 +96,7 @@ __all__ = [
     "Axis",
     "BatchNormProblem",
     "CeluProblem",
+    "ConvIntegerProblem",
     "ConvProblem",
     "CrossEntropyProblem",
     "EluProblem",
@@ -123,6 +125,7 @@ __all__ = [
     "PoolProblem",
     "PreluProblem",
     "Problem",
+    "QuantizedConvProblem",
     "ReluProblem",
     "ResizeAxis",
     "ResizeProblem",

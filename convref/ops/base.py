@@ -23,12 +23,17 @@ from .sizes import (
 )
 
 ROLES = ("x", "w", "b", "p", "y", "cols", "grid", "boxes")
-INDICES = ("indices", "target")  # roles that hold positions: int64, and never differentiated
+# Roles whose type is not that of the data, and which are never differentiated.
+OWN_TYPE = {
+    **dict.fromkeys(("indices", "target"), "i64"),  # positions
+    **dict.fromkeys(("b32", "zero", "acc"), "i32"),  # of integer convolutions
+    "scale": "f32",
+}
 STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
 
 BASE_ROLE = {
     variant: role for role in ROLES for variant in (role, f"d{role}", f"{role}_dot", f"dd{role}")
-} | {role: role for role in (*INDICES, *STATISTICS)}
+} | {role: role for role in (*OWN_TYPE, *STATISTICS)}
 
 
 class Field(NamedTuple):

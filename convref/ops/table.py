@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import activation, conv, norm, pool, resize, sample, scaling, softmax, window
+from . import activation, conv, norm, pool, quantized, resize, sample, scaling, softmax, window
 from .base import Problem
 from .spec import OpSpec, Signature, Terms
 
 OPS: dict[str, OpSpec] = {
     **conv.OPS,
+    **quantized.OPS,
     **window.OPS,
     **pool.OPS,
     **resize.OPS,

@@ -7,13 +7,14 @@ import numpy as np
 from .. import dtypes
 from ..case import Call
 from ..errors import invalid
-from ..ops import INDICES, TERMS
+from ..ops import OWN_TYPE, TERMS
 from . import _norm_errors, _sample_errors, _softmax_errors
 from . import activation as _activation
 from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
+from . import quantized as _quantized
 from . import resize as _resize
 from . import sample as _sample
 from . import scaling as _scaling
@@ -39,6 +40,7 @@ __all__ = [
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     **_conv.FORMULAS,
+    **_quantized.FORMULAS,
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
     **_resize.FORMULAS,
@@ -93,7 +95,7 @@ def evaluate(
     """
     wide = dtypes.numpy_dtype(accumulate or accumulator(call))
     widened = (
-        a if a is None or role in INDICES else a.astype(wide, copy=False)
+        a if a is None or role in OWN_TYPE else a.astype(wide, copy=False)
         for role, a in zip(call.roles, operands, strict=True)
     )
     with np.errstate(all="ignore"):
@@ -105,7 +107,7 @@ def evaluate(
             where = f"{call.op}.{call.pass_}"
             raise invalid(where, f"objects without a result: {error}", call) from None
     return tuple(
-        r if r is None or role in INDICES else dtypes.rounded(r, out or call.dtype_of(role))
+        r if r is None or role in OWN_TYPE else dtypes.rounded(r, out or call.dtype_of(role))
         for role, r in zip(call.signature.results, results, strict=True)
     )
 
@@ -152,7 +154,7 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
     kept = selectors(call)
     given: list[Array | None] = []
     for role, array in zip(call.roles, operands, strict=True):
-        if array is not None and role not in INDICES:
+        if array is not None and role not in OWN_TYPE:
             array = array.astype(dtypes.numpy_dtype(wide), copy=False)
             if role not in kept and (call.op, call.pass_) not in MAGNITUDES:
                 array = np.abs(array)

@@ -62,6 +62,9 @@ RIGHT = (
     "gelu.fprop:n2c4_i5:approx=tanh:fill=normal",
     "log_softmax.fprop:n2c4_i5x3:dim=2:fill=normal",
     "local_response_norm.fprop:n2c6_i3x4:size=3:alpha=1:fill=normal",
+    "conv_integer.fprop:n2c3k1_i5x4_f3x2_p1:xz=3:dt=u8:fill=wide",
+    "quantized_conv.fprop:n2c4k6g2_i5x4_f3x2_s2x1_p1:xz=3:yz=100:dt=u8:fill=normal",
+    "quantized_conv.fprop:n2c2k3_i7_f3_d2:xz=3:yz=3:bias=0:dt=i8:fill=ties",
 )
 
 
@@ -87,6 +90,7 @@ REFUSED = {
     "tanh.fprop:n1c0_i4": "empty images",
     "normalize.fprop:n1c2_i4:p=3": "only the norms 1 and 2",
     "normalize.fprop:n1c2_i4:eps=1": "no eps",
+    "conv_integer.fprop:n1c1k2_i4_f1:dt=u8": "zero point for each channel",
     "local_response_norm.fprop:n1c2_i4x4:size=4": "follows the channel",
     "local_response_norm.fprop:n1c2_i4": "only for 2d images",
     "pixel_unshuffle.fprop:n1c1_i4x4": "only mode DCR",

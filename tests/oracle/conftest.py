@@ -14,7 +14,7 @@ import pytest
 from convref import dtypes, oracle
 from convref.case import Call, Spec
 from convref.conformance.operands import operands
-from convref.ops import INDICES
+from convref.ops import OWN_TYPE
 from convref.oracle import loops
 
 
@@ -39,7 +39,7 @@ def wide_operands(case):
     """Return the operands in the type the oracle computes in, with the memory of the case."""
     wide = dtypes.numpy_dtype(dtypes.accumulator(case.call.dtype))
     return [
-        a if a is None or role in INDICES else a.astype(wide, copy=False)
+        a if a is None or role in OWN_TYPE else a.astype(wide, copy=False)
         for role, a in zip(case.call.roles, operands(case), strict=True)
     ]
 

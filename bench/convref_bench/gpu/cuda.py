@@ -12,7 +12,7 @@ import torch
 from convref import dispatch
 from convref.arrays import torch_dtype
 from convref.case import Call
-from convref.ops import INDICES, SIGNATURE, STATISTICS
+from convref.ops import OWN_TYPE, SIGNATURE, STATISTICS
 
 from ..records import Record
 from ..timing.measure import Device, Stop, Work
@@ -87,7 +87,7 @@ def operands(call: Call, seed: int, where: str = "cuda") -> tuple[torch.Tensor, 
     found: dict[str, torch.Tensor] = {}
     made = SIGNATURE[call.op, "fprop"].results if call.pass_ != "fprop" else ()
     for role in filter(call.is_present, call.roles):
-        if role in made and role in (*INDICES, *STATISTICS):
+        if role in made and role in (*OWN_TYPE, *STATISTICS):
             found[role] = _of_fprop(call, role, found)
             continue
         shape = call.problem.shape(role)

@@ -62,6 +62,8 @@ def _unlike_conv(call: Call) -> str | None:
         return "ONNX has no flipped convolution"
     if min(edge for pair in problem.padding for edge in pair) < 0:
         return "ONNX has no negative padding"
+    if call.op == "conv_integer" and problem.k != 1:
+        return "the CPU provider has no ConvInteger with a zero point for each channel"
     extra = zip(problem.output_padding, problem.stride)
     if problem.transposed and any(size >= stride for size, stride in extra if size):
         return "ONNX Runtime has no output padding as large as the stride"
@@ -114,7 +116,7 @@ def _rounds_eps(call: Call) -> str | None:
 
 
 _UNLIKE: dict[str, Callable[[Call], str | None]] = {
-    "conv": _unlike_conv,
+    **dict.fromkeys(("conv", "conv_integer", "quantized_conv"), _unlike_conv),
     "max_pool": _unlike_windows,
     "avg_pool": _unlike_avg_pool,
     "lp_pool": _unlike_lp_pool,
@@ -182,6 +184,20 @@ def _conv(call: Call) -> Graph:
     given = [role for role in call.roles if call.is_present(role)]
     node = _node(_kernel(call), given, ["_y"], **_windows(call), group=problem.groups, **more)
     return [node], {}
+
+
+def _integer_conv(call: Call) -> Graph:
+    """Return the node, whose scales of input and output are 1; zero points are 8-bit."""
+    problem: Any = call.problem
+    eight, one = np.uint8 if call.dtype == "u8" else np.int8, np.array(1, np.float32)
+    constants: dict[str, Array] = {"xz": np.array(problem.x_zero).astype(eight)}
+    cast = _node("Cast", ["zero"], ["wz"], to=TYPES[call.dtype])
+    geometry = {**_windows(call), "group": problem.groups}
+    if call.op == "conv_integer":
+        return [cast, _node("ConvInteger", ["x", "w", "xz", "wz"], ["_acc"], **geometry)], constants
+    constants |= {"one": one, "yz": np.array(problem.y_zero).astype(eight)}
+    given = ["x", "one", "xz", "w", "scale", "wz", "one", "yz", *(["b32"] if problem.bias else [])]
+    return [cast, _node("QLinearConv", given, ["_y"], **geometry)], constants
 
 
 def _pool(name: str, outputs: Sequence[str] = ("_y",), **attributes: str) -> Builder:
@@ -316,6 +332,8 @@ _NODES: dict[str, Builder] = {
     "grid_sample": _grid_sample,
     "roi_align": _roi_align,
     "conv": _conv,
+    "conv_integer": _integer_conv,
+    "quantized_conv": _integer_conv,
     "max_pool": _pool("MaxPool", ("_y", "_indices")),
     "avg_pool": _pool("AveragePool", count_include_pad="include_pad"),
     "lp_pool": _pool("LpPool", p="norm"),
@@ -349,6 +367,8 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "Resize of mode nearest": ("f32", "i8", "u8"),
     **{f"Resize of mode {mode}": ("f32",) for mode in ("linear", "cubic", "area")},
     "max_pool": ("f32", "f64", "i8", "u8"),
+    "conv_integer": ("u8",),
+    "quantized_conv": ("i8", "u8"),
     "avg_pool": ("f32",),
     "lp_pool": ("f32",),
     "adaptive_avg_pool": ("f32",),

@@ -23,6 +23,7 @@ DRAW: dict[str, Callable[[Tape, str, Draft, int], Problem]] = {
 }
 # role -> generate(case, operands so far by role): operands that follow from others.
 GENERATED: dict[str, Callable[[Case, dict[str, Any]], Any]] = {
+    **conv.GENERATED,
     **pool.GENERATED,
     **sample.GENERATED,
     **norm.GENERATED,

@@ -13,7 +13,7 @@ from ...backends.jax.ops import run as run_by_xla
 from ...case import Call, Spec
 from ...dtypes import numpy_dtype
 from ...errors import missing_extra
-from ...ops import BASE_ROLE, INDICES, SIGNATURE, Problem
+from ...ops import BASE_ROLE, SIGNATURE, Problem
 
 try:
     import jax
@@ -109,7 +109,7 @@ class Step:
     def on_host(self, *arrays: Any) -> list[Any]:
         """Return the wanted results as NumPy arrays."""
         operands = [
-            None if a is None else np.asarray(a, np.int64 if r in INDICES else None)
+            None if a is None else np.asarray(a, numpy_dtype(self.call.dtype_of(r)))
             for r, a in zip(self.call.roles, self._operands(arrays, _zeros))
         ]
         found = self._wanted(self._backend.run(self.call, *operands))

@@ -18,7 +18,7 @@ from ...api.norm import norm_of_batch, norm_of_instance, norm_of_running
 from ...case import argument, role_dtype
 from ...dtypes import code_of, numpy_dtype
 from ...errors import ConvrefError, invalid
-from ...ops import BASE_ROLE, INDICES, OPS, SIGNATURE, Sizes, Terms
+from ...ops import BASE_ROLE, OPS, OWN_TYPE, SIGNATURE, STATISTICS, Sizes, Terms
 from . import derivatives
 
 DEFINITIONS: Mapping[str, Definition] = {
@@ -27,8 +27,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     "instance_norm": norm_of_instance,
 }
 _COMPOSED = {"jvp": derivatives.conv_jvp, "double_backward": derivatives.conv_double_backward}
-_CONSTANT = (*INDICES, "target", "mean", "rstd", "rmean", "rvar")  # no derivative is taken in them
-_ZERO = dict.fromkeys((*INDICES, "target"), 0)
+_CONSTANT = (*OWN_TYPE, *STATISTICS)  # no derivative is taken in them
+_ZERO = dict.fromkeys(OWN_TYPE, 0)
 _THIRD = "third derivatives are not implemented"
 _UNLIKE = 1009, 9973  # in place of an unknown size
 

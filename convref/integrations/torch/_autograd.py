@@ -18,7 +18,7 @@ from ...api import definitions
 from ...api.conv import CONV
 from ...case import Call, argument
 from ...errors import UnsupportedError, message
-from ...ops import INDICES
+from ...ops import OWN_TYPE
 from ._batches import batched
 from ._kernels import PassConfig, Tensors, compute
 from ._table import ROWS, Pass
@@ -210,7 +210,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
         ctx.roles = roles
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.forms = [(t.shape, t.dtype) for t in outputs]
-        ctx.mark_non_differentiable(*(t for r, t in zip(config.wanted, outputs) if r in INDICES))
+        ctx.mark_non_differentiable(*(t for r, t in zip(config.wanted, outputs) if r in OWN_TYPE))
 
     @staticmethod
     def vmap(
@@ -288,7 +288,7 @@ class _Fprop(_Recorded):
         given |= {f"{r}_dot": t for r, t in moved.items()} | {"input": ctx.input}
         y_dot: Any = _run(ctx.config, "jvp", given)["y_dot"]
         others = zip(ctx.config.row.signature.results[1:], ctx.forms[1:])
-        zeros = [None if r in INDICES else y_dot.new_zeros(n, dtype=d) for r, (n, d) in others]
+        zeros = [None if r in OWN_TYPE else y_dot.new_zeros(n, dtype=d) for r, (n, d) in others]
         return _alone([y_dot, *zeros])
 
 

@@ -14,7 +14,7 @@ from ... import case, dispatch
 from ...arrays import Facts, facts
 from ...case import Call, argument, base_shapes
 from ...errors import invalid
-from ...ops import BASE_ROLE, INDICES, STATISTICS, Problem
+from ...ops import BASE_ROLE, STATISTICS, Problem
 from ._table import Pass
 
 Tensors = tuple[Tensor | None, ...]
@@ -175,7 +175,7 @@ def empty(config: PassConfig, operands: Tensors) -> Tensors:
     sizes = {BASE_ROLE[role]: shape for role, shape in shapes.items()}
     lead = next(t for t in given.values() if t.is_floating_point() or len(given) == 1)
     statistic = torch.float32 if lead.dtype in (torch.float16, torch.bfloat16) else lead.dtype
-    dtypes = dict.fromkeys(INDICES, torch.int64) | dict.fromkeys(STATISTICS, statistic)
+    dtypes = {"indices": torch.int64} | dict.fromkeys(STATISTICS, statistic)
     wanted = config.mask or (True,) * len(row.signature.results)
     layouts = formats(row, problem, operands)
     return tuple(

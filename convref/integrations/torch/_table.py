@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from ...ops import BASE_ROLE, FAMILY, INDICES, OPS, SIGNATURE, STATISTICS, Problem, Signature
+from ...ops import BASE_ROLE, FAMILY, OPS, OWN_TYPE, SIGNATURE, STATISTICS, Problem, Signature
 
 # The names under which PyTorch's users look for them; the others are called as here.
 NAMES = {"conv": "convolution", "resize": "interpolate"}
@@ -29,7 +29,7 @@ _SCHEMA = {
     "tuple[tuple[float, float], ...]": "float[]",
 }
 _PAIRED = ("Pads", "tuple[tuple[float, float], ...]")
-_ALWAYS = ("x", "dy", "p", "grid", "boxes", *INDICES, *STATISTICS)  # roles that are never left out
+_ALWAYS = ("x", "dy", "p", "grid", "boxes", *OWN_TYPE, *STATISTICS)  # roles that are never left out
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from . import conv as _conv
 from . import norm as _norm
 from . import pool as _pool
 from . import prelu as _prelu
+from . import quantized as _quantized
 from . import resize as _resize
 from . import sample as _sample
 from . import scaling as _scaling
@@ -20,6 +21,7 @@ from . import unfold as _unfold
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     **_conv.FORMULAS,
+    **_quantized.FORMULAS,
     **_unfold.FORMULAS,
     **_pool.FORMULAS,
     **_resize.FORMULAS,

@@ -41,7 +41,7 @@ def campaign(check, op, pass_):
     @given(drawn)
     def run(case):
         arrays = operands(case)
-        call = replace(case.call, specs=(Spec("f64"),))
+        call = replace(case.call, specs=(Spec(case.call.dtype),))
         given = {r: jnp.asarray(a) for r, a in zip(call.roles, arrays) if a is not None}
         check(call, given)
 

@@ -1,0 +1,89 @@
+"""Convolutions of integers against their loops, against ONNX's evaluator and by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+
+import convref
+from convref import ConvrefError, oracle
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.dispatch import load
+from convref.oracle import quantized
+
+OPS = ("conv_integer", "quantized_conv")
+
+
+def campaign(op, phases=tuple(Phase)):
+    """Compare the formula with its loops, bit for bit."""
+
+    @settings(max_examples=settings.default.max_examples // 2, phases=phases)
+    @given(cases([op], dtypes=["i8", "u8"], max_elements=60, max_macs=300))
+    def run(case):
+        arrays = operands(case)
+        (got,), (want,) = (
+            evaluate(case.call, *arrays) for evaluate in (oracle.evaluate, load("loops").run)
+        )
+        assert got.dtype == want.dtype, str(case)
+        assert np.array_equal(got, want), str(case)
+
+    run()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_loops(op):
+    campaign(op)
+
+
+WRONG = {
+    "halves away from zero": ("rint", lambda v: np.trunc(v + np.copysign(0.5, v))),
+    "values that wrap": ("clip", lambda v, least, most: v % 256 - 256 * (v % 256 > most)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_rounding_fails(monkeypatch, name):
+    function, wrong = WRONG[name]
+    monkeypatch.setattr(quantized.np, function, wrong)
+    with pytest.raises(AssertionError, match="quantized_conv"):
+        campaign("quantized_conv", phases=(Phase.generate,))
+
+
+def test_halves_go_to_even_and_the_range_ends():
+    x, w = np.array([[[1, 3, 5, 255, 0]]], np.uint8), np.array([[[1]]], np.int8)
+    y = convref.quantized_conv(x, 0.25, 0, w, 2.0, 0, 1.0, 130, np.array([0], np.int32))
+    assert y.tolist() == [[[130, 132, 132, 255, 130]]]
+    x = x.astype(np.int8)
+    assert convref.quantized_conv(x, 1.0, 0, w, 40.0, 0, 1.0, -100).tolist() == [
+        [[-60, 20, 100, -128, -100]]
+    ]
+
+
+def test_types_may_differ_and_channels_have_zero_points():
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (2, 4, 6)), rng.integers(-128, 128, (6, 2, 3))
+    zeros = np.array([-7, 0, 9, 127, -128, 3])
+    want = convref.conv1d(
+        np.pad(x - 5, ((0, 0), (0, 0), (2, 1))), w - zeros[:, None, None], groups=2
+    )
+    for x_type, w_type in ((np.uint8, np.int8), (np.int8, np.uint8), (np.int8, np.int8)):
+        down, up = 128 * (x_type is np.int8), 128 * (w_type is np.uint8)
+        given = (x - down).astype(x_type), (w + up).astype(w_type), 5 - down, zeros + up
+        got = convref.conv_integer(*given, padding=((2, 1),), groups=2)
+        assert got.dtype == np.int32
+        assert np.array_equal(got, want)
+
+
+def test_messages():
+    x, w = np.zeros((1, 1, 3), np.uint8), np.zeros((2, 1, 1), np.int8)
+    for zero in ([1, 2, 3], 0.5, None):
+        with pytest.raises(ConvrefError, match=r"weight_zero_point (has|is) .*, needs"):
+            convref.conv_integer(x, w, weight_zero_point=zero)
+    with pytest.raises(ConvrefError, match="input_zero_point is 256, needs -128 to 255"):
+        convref.conv_integer(x, w, 256)
+    with pytest.raises(ConvrefError, match="conv_integer has no f32, needs i8 or u8"):
+        convref.conv_integer(x.astype("f4"), w.astype("f4"))
+    with pytest.raises(ConvrefError, match="output_scale is 0"):
+        convref.quantized_conv(x, 1.0, 0, w, 1.0, 0, 0.0, 0)
