@@ -15,7 +15,7 @@ from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from . import __all__ as NAMES
 from . import function as public
 from .conv import CONV, rank_of
-from .trace import Mark, Trace, Traced
+from .run import Mark, Trace, Traced
 
 # The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {

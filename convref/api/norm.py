@@ -16,7 +16,7 @@ from .definition import CUDA_FLOAT32, Definition, Fields, Image, define
 from .docs import docstring, entries
 from .generate import documented, function, names, parameters
 from .passes import functions, returned
-from .trace import needed
+from .run import needed
 
 
 @define(view=views.channels, layer="GroupNorm", autocast=CUDA_FLOAT32)

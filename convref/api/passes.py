@@ -13,7 +13,7 @@ from .arguments import flag
 from .definition import Definition
 from .docs import SHAPE_ONLY, docstring
 from .generate import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
-from .trace import needed
+from .run import needed
 
 # The flag that returns the saved results of a forward pass.
 _EVERY = {"indices": "return_indices", **dict.fromkeys(("mean", "rstd"), "return_statistics")}

@@ -12,7 +12,7 @@ from .definition import Fields, Image, define
 from .docs import entries
 from .generate import documented, names
 from .passes import functions
-from .trace import needed
+from .run import needed
 
 
 def _sliding(

@@ -10,7 +10,7 @@ from ..case import Call, Case, Spec, axis_letters
 from ..errors import invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
-from .trace import Mark, Traced
+from .run import Mark, Traced
 
 _LARGEST_STEP = 999_999  # that the line takes
 
