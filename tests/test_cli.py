@@ -390,7 +390,7 @@ def test_check_writes_a_page_and_logs_add_up(tmp_path):
     assert (status, "has no case" in output) == (2, True)  # nothing failed
     merged.write_text(merged.read_text() + FAILURE)
     status, output = run("check", "loops", "--replay", str(merged))
-    assert (status, "1 examples" in output) == (0, True)
+    assert (status, "1 example," in output) == (0, True)
     page = tmp_path / "sum.html"
     assert run("report", "html", *map(str, shards), "--out", str(page))[0] == 0
     assert "<html" in page.read_text()

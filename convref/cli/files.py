@@ -26,7 +26,7 @@ def report_merge(
     from .output import console
 
     total = report.merge(logs)
-    print(f"{total.backend}: {sum(total.counts.values()):,} examples")
+    print(f"{total.backend}: {report.count(total.examples, 'example')}")
     console().print(terminal.table(total.counts))
     for failure in total.failures:
         print(f"{failure.verdict}  {failure.line}")

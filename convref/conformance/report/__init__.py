@@ -1,5 +1,5 @@
 """Reports of campaigns: in the terminal, as one HTML page, and the sum of several logs."""
 
-from .summary import Summary, merge, save, summary
+from .summary import Summary, count, merge, save, summary
 
-__all__ = ["Summary", "merge", "save", "summary"]
+__all__ = ["Summary", "count", "merge", "save", "summary"]

@@ -13,7 +13,7 @@ from ...errors import ConvrefError, UnsupportedError, missing_extra
 from ..causes import Failure
 from ..examine import HARMLESS, RANK, THREADS, VERDICTS, WITH_THREADS, Finding
 from .picture import error_picture
-from .summary import Summary
+from .summary import Summary, count
 
 try:
     import jinja2
@@ -61,11 +61,6 @@ def html(found: Summary, *, pictures: str = "") -> str:
         counts=", ".join(f"{n:,} {PHRASES.get(v, v)}" for v, n in found.by_verdict().items()),
         meanings=VERDICTS,
     )
-
-
-def count(n: int, noun: str) -> str:
-    """Return a number and its noun: 1 log, 1,200 logs."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def write(found: Summary, path: Path, *, pictures: str = "") -> None:

@@ -14,6 +14,11 @@ from ..examine import HARMLESS, PASSED_OVER, RANK, VERDICTS, Finding
 from ..log import MALFORMED, MAX_TEXT, Key, Part, add_report, failure_of, read_log, text_of
 
 
+def count(n: int, noun: str) -> str:
+    """Return a number and its noun: 1 log, 1,200 logs."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 @dataclass
 class Summary:
     """The results of campaigns, as the page shows them."""

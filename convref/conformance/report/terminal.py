@@ -16,6 +16,7 @@ from ..campaign import Outcome, Settings
 from ..campaign import run as run_campaign
 from ..causes import Failure
 from ..examine import HARMLESS, PASSED_OVER, VERDICTS
+from .summary import count
 
 STYLE = {
     "pass": "green",
@@ -71,7 +72,7 @@ def _rate(outcome: Outcome) -> str:
     good = "[green]all right[/]" if judged else "nothing judged yet"
     words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or good
     words = f"{judged:,} of them judged, {words}" if judged and passed_over else words
-    return f"{tally.examples:,} examples, {speed:,.{int(speed < 10)}f}/s, {words}"
+    return f"{count(tally.examples, 'example')}, {speed:,.{int(speed < 10)}f}/s, {words}"
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -143,9 +144,8 @@ def _show_failure(number: int, failure: Failure, console: Console) -> None:
         console.print(
             f"   independent of {escape(', '.join(failure.independent))}", highlight=False
         )
-    findings = "1 finding" if failure.seen == 1 else f"{failure.seen:,} findings"
     console.print(
-        f"   {findings} of this kind; {escape(failure.command)}{os.linesep}",
+        f"   {count(failure.seen, 'finding')} of this kind; {escape(failure.command)}{os.linesep}",
         soft_wrap=True,
         highlight=False,
     )
