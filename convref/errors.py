@@ -1,5 +1,7 @@
 """The exceptions of convref and the one form of their messages."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import IntEnum
 from pathlib import Path
 
@@ -34,6 +36,19 @@ def shorten(value: object, limit: int = 120) -> str:
         text = "a number of thousands of digits"
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
+
+
+def choices(value: object, known: Iterable[str]) -> str:
+    """Return the words that an argument may be; of more than 20 those like its value.
+
+    >>> choices("max_pol", ("conv", "max_pool", *map(str, range(20))))
+    'max_pool or 21 others'
+    """
+    words = list(known)
+    if len(words) <= 20:
+        return ", ".join(words)
+    like = get_close_matches(shorten(value), words) or words[:3]
+    return f"{', '.join(like)} or {len(words) - len(like)} others"
 
 
 def message(where: str, what: str, line: object = None) -> str:

@@ -434,7 +434,7 @@ LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ("", ("column 1", "one of conv")),
     ("c" * 10**6, ("has 1000000 characters", "needs at most 2000")),
     (line + ":" * 10**6, ("characters", "needs at most 2000")),
-    ("pool.fprop:n1c1_i3_f3", ("'pool.fprop'", "one of conv")),
+    ("pool.fprop:n1c1_i3_f3", ("'pool.fprop'", "one of lp_pool")),
     ("conv.forward:n1c1k1_i3_f3", ("'conv.forward'", "conv.PASS", "fprop")),
     ("conv:n1c1k1_i3_f3", ("conv.PASS",)),
     ("conv.fprop", ("nNcC",)),

@@ -238,7 +238,10 @@ ERRORS = [
     (("check", "loops", "--shard", "3/2"), "--shard is '3/2', needs i/n"),
     (("run", LINE, "--snippet", "abacus"), "needs torch or jax"),
     (("check", "loops", "--replay", "no/such/file"), "No such file"),
-    (("check", "loops", "--op", "nope"), "check: op is 'nope', needs one of conv"),
+    (
+        ("check", "loops", "--op", "nope"),
+        "check: op is 'nope', needs one of conv, conv_integer, quantized_conv or ",
+    ),
     (("check", "loops", "--pass", "fwd"), "pass is 'fwd', needs one of fprop"),
     (("check", "loops", "--dtype", "f31"), "dtype is 'f31', needs one of bf16"),
     (("check", "loops", "--fill", "nope"), "fill is 'nope', needs one of int"),

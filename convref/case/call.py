@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from .. import dtypes
-from ..errors import invalid, shorten
+from ..errors import choices, invalid, shorten
 from ..ops import (
     BASE_ROLE,
     FAMILY,
@@ -66,7 +66,7 @@ class Call:
     def __post_init__(self) -> None:
         where = f"{self.op}.{self.pass_}"
         if where not in _NAMES:
-            known = ", ".join(passes(str(self.op))) or ", ".join(FAMILY)
+            known = ", ".join(passes(str(self.op))) or choices(self.op, FAMILY)
             raise invalid("call", f"pass is {shorten(where)}, needs one of {known}")
         put = object.__setattr__
         if type(self.problem) is not (family := FAMILY[self.op]):

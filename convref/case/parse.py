@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import dtypes
-from ..errors import ConvrefError, invalid, shorten
+from ..errors import ConvrefError, choices, invalid, shorten
 from ..ops import FAMILY, SIGNATURE, SPATIAL, Problem, mask_names, passes
 from .call import Call, Case
 from .spec import Spec, axis_letters, channels_last
@@ -177,7 +177,7 @@ def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
     head, _, rest = line.partition(":")
     op, _, pass_ = head.partition(".")
     if op not in FAMILY:
-        raise reader.fail(head, f"one of {', '.join(FAMILY)}")
+        raise reader.fail(head, f"one of {choices(op, FAMILY)}")
     family = FAMILY[op]
     shape, *pairs = rest.split(":")
     found = reader.shape(shape, family)

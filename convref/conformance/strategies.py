@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
 from ..dtypes import CODES
-from ..errors import invalid, shorten
+from ..errors import choices, invalid, shorten
 from ..ops import (
     FAMILY,
     MASK_NAMES,
@@ -102,7 +102,7 @@ def _call(tape: Tape, options: _Options) -> Call:
 def _known_words(what: str, words: Iterable[str], known: Collection[str]) -> None:
     for word in words:
         if word not in known:
-            need = f"needs one of {', '.join(known)}"
+            need = f"needs one of {choices(word, known)}"
             raise invalid("strategies", f"{what} is {shorten(word, 40)!r}, {need}")
 
 

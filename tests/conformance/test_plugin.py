@@ -151,7 +151,7 @@ def test_wrong_use_ends_the_session_with_one_sentence(adopter, backend, files, s
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--convref-ops=pools", "op is 'pools', needs one of conv"),
+        ("--convref-ops=pools", "op is 'pools', needs one of lp_pool"),
         ("--convref-dtypes=float32", "dtype is 'float32', needs one of bf16"),
     ],
 )
