@@ -89,7 +89,7 @@ def _double_backward(op: ConvrefOp, given: Given, cts: Given) -> Found:
         rest = {role: a for role, a in given.items() if role not in directions}
         turned = op.step("double_backward", {**rest, **outer}, tuple(r[1:] for r in directions))
         named = {f"d{role}": a for role, a in turned.items() if role != "ddy"}
-        found = _sums(found, named) | dict.fromkeys(("dy", "x", "w", "p"))  # third derivatives
+        found = _sums(found, named) | dict.fromkeys(rest)  # third derivatives
     return found
 
 

@@ -121,12 +121,14 @@ def _normalised(op: str, given: Any, training: bool, settings: Any, backend: str
 
 
 def _ranks() -> list[Callable[..., Any]]:
-    """Return the functions of every definition and rank."""
+    """Return the functions of each definition and rank that has derivatives."""
     made = [
         *(_made(CONV, "conv", f"conv{r}d", r, transposed=False, output_padding=0) for r in RANKS),
         *(_made(CONV, "conv", f"conv_transpose{r}d", r, transposed=True) for r in RANKS),
     ]
     for d in definitions():
+        if (d.op, "backward") not in SIGNATURE:
+            continue
         for rank in d.ranks or (0,):
             made.append(_made(d, d.name, f"{d.name}{rank}d" if rank else d.name, rank))
     return made
