@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS_check := report,torch
 EXTRAS_test := test,torch,jax,onnx,examples
 EXTRAS_lint := lint,test
-EXTRAS_docs := docs,torch
+EXTRAS_docs := check,docs,torch
 EXTRAS_bench := bench,torch
 
 # Of the suite at both ends; HOLD names what stays at one version there: HOLD=torch==2.13.0

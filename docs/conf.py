@@ -14,6 +14,7 @@ release = version = version_of("convref")
 extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 extensions += ["sphinx-mathjax-offline"]  # MathJax among the pages, not from another host
 mathjax_path = "mathjax/tex-chtml.js"
+mathjax3_config = {"chtml": {"matchFontHeight": False, "scale": 1.05}}  # equations fit the column
 myst_enable_extensions = ["amsmath", "dollarmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]

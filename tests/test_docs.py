@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_examples_on_a_page_print_what_they_say(page):
 def test_no_example_on_a_page_is_read_as_a_quotation(page):
     outside = page.read_text("utf-8").split("```")[::2]
     assert not re.findall(r"^ *>.*", "".join(outside), re.MULTILINE)
+
+
+def test_the_figures_are_those_that_are_drawn():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    drawn = runpy.run_path(str(DOCS / "figures" / "draw.py"))["FIGURES"]
+    assert all((DOCS / "figures" / f"{name}.svg").is_file() for name in drawn)
 
 
 def test_every_public_name_is_documented():

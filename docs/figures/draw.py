@@ -14,19 +14,19 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from convref import (
+from convref import Numerics
+from convref.case import parse
+from convref.judge import bound, reference
+from convref.ops import (
+    AdaptiveAxis,
     AvgPoolProblem,
     BatchNormProblem,
     ConvProblem,
     GeluProblem,
     GroupNormProblem,
     LayerNormProblem,
-    Numerics,
     ResizeProblem,
 )
-from convref.case import parse
-from convref.judge import bound, reference
-from convref.ops import AdaptiveAxis
 from convref.ops.sampling import reads
 from convref.oracle.activation import POINTWISE
 
@@ -253,7 +253,7 @@ def activation_curves() -> Any:
     ops = ("sigmoid", "tanh", "silu", "gelu", "hardswish")
     fig, panels = plt.subplots(1, 3, figsize=(8.4, 2.6), sharex=True)
     problem = GeluProblem(n=1, c=1, input=(x.size,))
-    for order, (ax, title) in enumerate(zip(panels, ("$f$", "$f'$", "$f''$"), strict=True)):
+    for order, (ax, title) in enumerate(zip(panels, ("f", "f′", "f″"), strict=True)):
         for op in ops:
             ax.plot(x, POINTWISE[op][order](x, problem), lw=1, label=op)
         ax.set_title(title, fontsize=9)
